@@ -12,7 +12,7 @@ import growth_page
 from compare_results import DEFAULT_RESULTS, Comparison
 from PIL import Image, ImageDraw, ImageFont
 
-from streamd.cli.demo.chart import compute_ticks
+from streamd.cli.demo.judge import compute_ticks
 
 Point = tuple[float, float]
 Colour = tuple[int, int, int]

@@ -10,7 +10,7 @@ from typing import Final
 from PIL import Image, ImageDraw, ImageFont
 from soak_rows import Row
 
-from streamd.cli.demo.chart import compute_ticks
+from streamd.cli.demo.judge import compute_ticks
 
 MIB: Final = 1 << 20
 WIDTH: Final = 1500

@@ -49,7 +49,6 @@ UNTESTED: Final[frozenset[str]] = frozenset(
         "streamd/cli/demo/command.py",
         "streamd/config/schema_sections.py",
         "streamd/config/schema_sources.py",
-        "streamd/cli/demo/judge.py",
         "streamd/frameworks/keras/adapter.py",
     }
 )
@@ -87,7 +86,7 @@ IMPURE_CORE: Final = frozenset({"core.counters", "core.import_function", "core.l
 
 # Only entry points decide how the process logs and how it ends; the other modules are started with `python -m`.
 ENTRY_POINTS: Final = re.compile(
-    r"cli/(completion|main|schema|serve|service)\.py|cli/\w+/\w*command\.py|cli/terminal/run_guarded\.py|"
+    r"cli/(main|serve|service)\.py|cli/\w+/\w*command\.py|cli/terminal/run_guarded\.py|"
     r"cli/demo/judge\.py|cli/probe/trainer_process\.py|core/log/\w+\.py|daemon/embedded\.py|"
     r"daemon/streams/listing_process\.py|worker/main\.py"
 )

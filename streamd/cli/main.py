@@ -1,6 +1,15 @@
-"""`streamd`: one door, one file a command."""
+"""`streamd`: one door. A command is a file or a folder; the smallest are here: for editors, and for shells."""
 
 from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
 
 from streamd.cli.terminal.run_guarded import exit_without_typer, run_guarded
 
@@ -12,16 +21,130 @@ except ModuleNotFoundError:
     exit_without_typer(PROGRAM, "serve")
 
 from streamd.cli.check.command import check  # noqa: E402 - after the check for typer, which says what to install
-from streamd.cli.completion import completion, streams  # noqa: E402 - as above
 from streamd.cli.demo.command import demo  # noqa: E402 - as above
 from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.probe.command import probe  # noqa: E402 - as above
-from streamd.cli.schema import schema  # noqa: E402 - as above
 from streamd.cli.serve import serve  # noqa: E402 - as above
-from streamd.cli.service import service  # noqa: E402 - as above
+from streamd.cli.service import SHARE_FOLDER, service  # noqa: E402 - as above
 from streamd.cli.show.command import show  # noqa: E402 - as above
-from streamd.cli.status.command import status  # noqa: E402 - as above
-from streamd.cli.status.top_command import top  # noqa: E402 - as above
+from streamd.cli.status.command import status, top  # noqa: E402 - as above
+
+PROGRAMS: Final = ("streamd", "streamd-train")
+DAEMON_TIMEOUT_S: Final = 1.0  # for a daemon to answer: somebody has pressed Tab, and waits
+_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+_SCRIPT_PATHS: Final = {
+    "bash": "bash-completion/completions/{}",
+    "zsh": "zsh/site-functions/_{}",
+    "fish": "fish/vendor_completions.d/{}.fish",
+}
+
+
+def schema() -> None:
+    """Prints the JSON schema of config.yaml, by which editors complete keys, explain them and underline mistakes.
+
+    Most editors heed a first line in the configuration that names the schema's file, beside it or anywhere else:
+
+    \b
+    Example:
+      streamd schema > config.schema.json
+      # yaml-language-server: $schema=config.schema.json
+    """
+    from streamd.config.json_schema import build_json_schema  # noqa: PLC0415 - the configuration's libraries only when needed
+
+    typer.echo(json.dumps(build_json_schema(), indent=2))
+
+
+# --- what shells want to know
+
+
+class Shell(StrEnum):
+    """Whose language a script is in."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")]) -> None:
+    """Prints a script by which a shell completes the commands, their options, and the names of streams.
+
+    Names are those of the daemon that runs, or those in the file that --config names. `streamd service install` puts
+    the scripts where the shells of this host find them by themselves.
+
+    \b
+    Examples:
+      eval "$(streamd completion bash)"             in ~/.bashrc
+      eval "$(streamd completion zsh)"              in ~/.zshrc, after compinit
+      streamd completion fish | source              in ~/.config/fish/config.fish
+    """
+    for program in PROGRAMS:
+        typer.echo(read_script(shell, program), nl=False)
+
+
+def read_script(shell: str, program: str) -> str:
+    """What completes a program in a shell."""
+    return build_script_path(shell, program).read_text(encoding="utf-8")
+
+
+def build_script_path(shell: str, program: str) -> Path:
+    """Where a script lies, under a folder like those in which shells look for such scripts."""
+    return SHARE_FOLDER / _SCRIPT_PATHS[shell].format(program)
+
+
+def streams(line: Annotated[str, typer.Argument(metavar="LINE", help="The command, as far as it is typed.")]) -> None:
+    """Prints the names of the streams that a command may mean, one a line: what the scripts ask."""
+    words = _split_words(line)
+    config = _find_option_value("--config", words)
+    names = (
+        _read_configured_names(Path(config))
+        if config
+        else _request_served_names(_find_option_value("--endpoint", words))
+    )
+    for name in names:
+        typer.echo(name)
+
+
+def _split_words(line: str) -> list[str]:
+    """As the shell would split it; a quotation need not have ended yet."""
+    for end in ("", '"', "'"):
+        try:
+            return [os.path.expandvars(word) for word in shlex.split(line + end)]
+        except ValueError:
+            continue
+    return []
+
+
+def _find_option_value(option: str, words: list[str]) -> str | None:
+    """What is given for an option: behind it, or with `=`; a `~` stands for the home."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == option or word.startswith(f"{option}="):
+            value = following if word == option else word.partition("=")[2]
+            return os.path.expanduser(value) or None  # noqa: PTH111 - an endpoint is no path
+    return None
+
+
+def _read_configured_names(config: Path) -> Iterable[str]:
+    """The streams of a configuration, right or wrong as it may be."""
+    from ruamel.yaml import YAML  # noqa: PLC0415 - only when it is needed, and without all that checks a configuration
+
+    data = YAML(typ="safe").load(config)
+    found = data.get("streams") if isinstance(data, dict) else None
+    return [name for name in map(str, found or ()) if _NAME_PATTERN.fullmatch(name)]
+
+
+def _request_served_names(endpoint: str | None) -> Iterable[str]:
+    """The streams of the daemon; where none can be, that is found out before NumPy and ZeroMQ are read."""
+    from streamd.ipc.endpoint import find_endpoint  # noqa: PLC0415 - only when it is needed
+
+    found = find_endpoint(endpoint)
+    from streamd import connect  # noqa: PLC0415 - as above
+
+    with connect(found, timeout=DAEMON_TIMEOUT_S) as client:
+        return list(client.streams())
+
+
+# --- the door
+
 
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,

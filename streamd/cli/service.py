@@ -1,17 +1,61 @@
-"""`streamd service`: the daemon as a service of this host, under systemd."""
+"""`streamd service`: the daemon as a service of this host, under systemd, installed and taken away again.
+
+What is written lies in share/ beside this file, so that an installed wheel has it as a checkout does: units, users, the
+first configuration, alert rules and a Grafana dashboard, and under share/man, share/zsh and the like, what man and
+shells look for. Nothing is started. What the operator wrote, and what the daemon did, is never taken away.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import os
+import re
+import string
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Final
 
 import typer
 
-if TYPE_CHECKING:
-    from streamd.cli.install_service import ServiceHost
+from streamd.core.text import is_encodable
+from streamd.errors import ConfigError, HostError
 
 HELP: Final = "Makes streamd a service of this host, under systemd, or takes it away again. Run it as root."
 
 service = typer.Typer(help=HELP, no_args_is_help=True, rich_markup_mode=None)
+
+SHARE_FOLDER: Final = Path(__file__).parents[1] / "share"
+CONFIG_PATH: Final = Path("/etc/streamd/config.yaml")
+_LOCAL_FOLDER: Final = Path("/usr/local")
+_UNITS_FOLDER: Final = _LOCAL_FOLDER / "lib" / "systemd" / "system"
+_OPERATORS_FOLDER: Final = _LOCAL_FOLDER / "share" / "streamd"
+_SYSTEMD_FILES: Final = {  # in share/systemd : where it goes
+    "streamd.service": (_UNITS_FOLDER / "streamd.service", _UNITS_FOLDER / "streamd@.service"),
+    "streamd.socket": (_UNITS_FOLDER / "streamd.socket", _UNITS_FOLDER / "streamd@.socket"),
+    "streamd-train@.service": (_UNITS_FOLDER / "streamd-train@.service",),
+    "sysusers.conf": (_LOCAL_FOLDER / "lib/sysusers.d/streamd.conf",),
+    "tmpfiles.conf": (_LOCAL_FOLDER / "lib/tmpfiles.d/streamd.conf",),
+    "streamd.catalog": (_LOCAL_FOLDER / "lib/systemd/catalog/streamd.catalog",),
+}
+_UPDATE_CATALOG: Final = ("journalctl", "--update-catalog")
+_SHELLS_AND_MAN: Final = ("man", "bash-completion", "zsh", "fish")  # as they are, under /usr/local/share
+_SERVICES: Final = ("streamd.service", "streamd@.service", "streamd-train@.service")
+_ALL_UNITS: Final = (*_SERVICES, "streamd.socket", "streamd@.socket")
+_RUNNING_UNITS: Final = ("streamd-train@*.service", "streamd@*.socket", "streamd@*.service", "streamd.s*")
+_UNSEEN_PREFIXES: Final = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 - what the services do not see
+_HOMES_DROP_IN: Final = "20-environment.conf"
+_MOUNTS_DROP_IN: Final = "30-data.conf"
+_CONFIG_PATTERNS: Final = ("streamd/config.yaml", "streamd@*/config.yaml")  # in /etc, a daemon each
+_COMMAND_PATTERN: Final = re.compile(r"@streamd@(-\w+)?")  # a path, which has to be spelled as units do
+_SCHEMA_PATH: Final = "streamd/config/config.schema.json"
+
+_UNIT_NAME_BYTES: Final = 255
+_PLAIN_BYTES: Final = frozenset((string.ascii_letters + string.digits + ":_.").encode())
+_UNSTARTABLE_CHARS: Final = frozenset("'\"\\")
+_UNQUOTED_CHARS: Final = frozenset(string.ascii_letters + string.digits + "/._-+,@=")
 
 
 @service.command()
@@ -29,24 +73,253 @@ def install() -> None:
       sudo systemctl enable --now streamd.socket streamd.service
       sudo usermod --append --groups streamd NAME        who may train
     """
-    from streamd.cli import install_service  # noqa: PLC0415 - only when it is needed, not for --help
-
-    install_service.check_host()
-    install_service.install_on_host(
-        _build_host(), install_service.find_command(), install_service.find_unseen_folders()
-    )
+    check_host()
+    install_on_host(_build_host(), find_command(), find_unseen_folders())
 
 
 @service.command()
 def remove() -> None:
     """Stops the services and takes away what was installed; configuration, state, caches and users stay."""
-    from streamd.cli import install_service  # noqa: PLC0415 - as above
-
-    install_service.check_host()
-    install_service.remove_from_host(_build_host())
+    check_host()
+    remove_from_host(_build_host())
 
 
 def _build_host() -> ServiceHost:
-    from streamd.cli.install_service import ServiceHost, run_host_command  # noqa: PLC0415 - as above
-
     return ServiceHost(typer.echo, run_host_command)
+
+
+# --- on the host
+
+
+@dataclass(frozen=True)
+class ServiceHost:
+    """Where it is installed, by what commands are carried out, and who is told of what is done."""
+
+    print_line: Callable[[str], None]
+    run_command: Callable[[tuple[str, ...]], None]
+    root: Path = Path("/")
+
+    def resolve_path(self, place: Path) -> Path:
+        """`place` on this host."""
+        return self.root / place.relative_to("/")
+
+    def create_folder(self, place: Path) -> None:
+        """Makes a folder that anybody may enter, whatever the umask says, where it is missing."""
+        path = self.resolve_path(place)
+        missing = [each for each in (path, *path.parents) if not each.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for each in missing:
+            each.chmod(0o755)
+
+    def remove_empty_folder(self, place: Path) -> None:
+        """Takes a folder away, if it is there and nothing is in it."""
+        path = self.resolve_path(place)
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+
+    def write_file(self, place: Path, text: str) -> None:
+        """Writes a file that anybody may read, and says so."""
+        path = self.resolve_path(place)
+        self.create_folder(place.parent)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o644)
+        self.print_line(f"wrote {place}")
+
+
+def run_host_command(command: tuple[str, ...]) -> None:
+    """Runs a command of the host's. Raises HostError with what it said."""
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise HostError(f"{' '.join(command)} ended with status {done.returncode}: {done.stderr.strip()}")
+
+
+def check_host() -> None:
+    """Raises ConfigError for anybody but root, and where there is no systemd."""
+    if os.geteuid() != 0:
+        raise ConfigError(f"run it as root:  sudo {find_command()} service ...")
+    if not Path("/run/systemd/system").is_dir():
+        raise ConfigError("this host does not run systemd")
+
+
+def find_command() -> Path:
+    """The `streamd` of this environment, as systemd can start it. Raises ConfigError if there is none."""
+    places = [Path(sysconfig.get_path("scripts", scheme)) for scheme in (sysconfig.get_default_scheme(), "posix_user")]
+    for place in places:
+        if os.access(place / "streamd", os.X_OK):
+            return place / "streamd"
+    raise ConfigError(f"there is no command streamd in {places[0]}: install it with  pip install 'streamd[serve]'")
+
+
+def find_unseen_folders() -> list[Path]:
+    """What this environment needs and the services would not see, since it lies in a home or a temporary folder."""
+    needed = {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]}
+    return sorted(place for place in needed if f"{place}/".startswith(_UNSEEN_PREFIXES))
+
+
+def install_on_host(host: ServiceHost, streamd: Path, unseen: list[Path]) -> None:
+    """Makes `streamd` a service, or brings it up to date; `unseen` are folders it needs in spite of ProtectHome."""
+    for place, text in read_files_to_install(streamd):
+        host.write_file(place, text)
+    _expose_folders(host, unseen)
+    _order_after_mounts(host)  # before there is a first configuration, which names no data of anybody's
+    _write_first_config(host)
+    host.run_command(("systemd-sysusers", str(_SYSTEMD_FILES["sysusers.conf"][0])))
+    host.run_command(("systemd-tmpfiles", "--create", str(_SYSTEMD_FILES["tmpfiles.conf"][0])))
+    host.run_command(("systemctl", "daemon-reload"))
+    host.run_command(_UPDATE_CATALOG)
+    host.print_line(f"installed for {streamd}; start it with:  systemctl enable --now streamd.socket streamd.service")
+
+
+def remove_from_host(host: ServiceHost) -> None:
+    """Stops the services and takes away what `install` wrote; configuration, state, caches and users stay."""
+    host.run_command(("systemctl", "stop", *_RUNNING_UNITS))
+    if units := [unit for unit in _ALL_UNITS if host.resolve_path(_UNITS_FOLDER / unit).exists()]:
+        host.run_command(("systemctl", "disable", "--quiet", *units))  # of a template, all its instances
+    for place, _ in read_files_to_install(Path()):
+        if host.resolve_path(place).exists():
+            host.resolve_path(place).unlink()
+            host.print_line(f"removed {place}")
+    _expose_folders(host, [])
+    _remove_mount_orders(host)
+    host.remove_empty_folder(_OPERATORS_FOLDER)
+    host.run_command(("systemctl", "daemon-reload"))
+    host.run_command(_UPDATE_CATALOG)
+    host.print_line("left /etc/streamd*, /var/lib/streamd*, /var/cache/streamd* and the users as they are")
+
+
+def read_files_to_install(streamd: Path) -> Iterator[tuple[Path, str]]:
+    """Where each file goes, and what is in it."""
+    for name, places in _SYSTEMD_FILES.items():
+        text = (SHARE_FOLDER / "systemd" / name).read_text(encoding="utf-8")
+        text = _COMMAND_PATTERN.sub(lambda found: format_start_command(f"{streamd}{found[1] or ''}"), text)
+        for place in places:
+            yield place, text
+    for tree in _SHELLS_AND_MAN:
+        for path in sorted(each for each in (SHARE_FOLDER / tree).rglob("*") if each.is_file()):
+            yield _LOCAL_FOLDER / "share" / path.relative_to(SHARE_FOLDER), path.read_text(encoding="utf-8")
+    for path in sorted((SHARE_FOLDER / "monitoring").iterdir()):
+        yield _OPERATORS_FOLDER / path.name, path.read_text(encoding="utf-8")
+
+
+def _expose_folders(host: ServiceHost, unseen: list[Path]) -> None:
+    """Has the services see these folders, and no longer those of an earlier environment."""
+    for unit in _SERVICES:
+        place = _UNITS_FOLDER / f"{unit}.d" / _HOMES_DROP_IN
+        host.resolve_path(place).unlink(missing_ok=True)
+        if unseen:
+            binds = "".join(f"BindReadOnlyPaths={quote_path(folder)}\n" for folder in unseen)
+            host.write_file(place, f"# The command lies where services see nothing else.\n[Service]\n{binds}")
+        else:
+            host.remove_empty_folder(place.parent)
+
+
+def _order_after_mounts(host: ServiceHost) -> None:
+    """Has each daemon start after the mounts that its data may lie on, and only wish for them.
+
+    A mount that is required and fails would fail the daemon, which nothing starts again; so it waits by itself.
+    """
+    orders: dict[str, str] = {}
+    unread: set[str] = set()
+    for config in sorted(
+        path for pattern in _CONFIG_PATTERNS for path in host.resolve_path(Path("/etc")).glob(pattern)
+    ):
+        unit, place = f"{config.parent.name}.service", f"/etc/{config.parent.name}/config.yaml"
+        try:
+            mounts = _find_mount_units(config)
+        except ConfigError as error:
+            waits = "as before" if host.resolve_path(_build_order_path(unit)).exists() else "for no mount"
+            host.print_line(f"{unit} waits {waits}, since {place} cannot be read: {error}; mend it, and install again")
+            unread.add(unit)
+            continue
+        if mounts:
+            orders[unit] = f"# The mounts that the data named in {place} may lie on.\n[Unit]\n"
+            orders[unit] += "".join(f"{key}={mount}\n" for mount in mounts for key in ("Wants", "After"))
+    _remove_mount_orders(host, unread)
+    for unit, text in orders.items():
+        host.write_file(_build_order_path(unit), text)
+
+
+def _build_order_path(unit: str) -> Path:
+    return _UNITS_FOLDER / f"{unit}.d" / _MOUNTS_DROP_IN
+
+
+def _find_mount_units(config: Path) -> list[str]:
+    """The units of the mounts below which configured data and caches lie, by their names and where links lead now."""
+    from streamd.config import load_config  # noqa: PLC0415 - heavy, and only here
+    from streamd.daemon.data_places import list_data_places  # noqa: PLC0415 - as above
+
+    streams = load_config(config).streams.values()
+    places = [*list_data_places(streams), *(each.cache.path for each in streams if each.cache)]
+    return list_mount_units([*places, *(place.resolve() for place in places)])
+
+
+def _remove_mount_orders(host: ServiceHost, kept: Collection[str] = ()) -> None:
+    """Takes away what orders daemons after mounts, but for the units `kept`."""
+    for path in host.resolve_path(_UNITS_FOLDER).glob(f"streamd*.service.d/{_MOUNTS_DROP_IN}"):
+        if path.parent.name.removesuffix(".d") not in kept:
+            path.unlink()
+            host.remove_empty_folder(_UNITS_FOLDER / path.parent.name)
+
+
+def _write_first_config(host: ServiceHost) -> None:
+    """A first configuration, and the folders where the others go."""
+    for folder in (CONFIG_PATH.parent, Path("/etc/streamd-train")):
+        host.create_folder(folder)
+    if host.resolve_path(CONFIG_PATH).exists():
+        host.print_line(f"left {CONFIG_PATH} as it is")
+        return
+    first = (SHARE_FOLDER / "config.yaml").read_text(encoding="utf-8")
+    schema = SHARE_FOLDER.parent / "config" / "config.schema.json"
+    host.write_file(CONFIG_PATH, first.replace(f"$schema={_SCHEMA_PATH}", f"$schema={schema}"))
+    host.print_line(
+        f"say in {CONFIG_PATH} where the images are; if they lie on a file system of their own, install once more then"
+    )
+
+
+# --- how paths are spelled in units: systemd.syntax(7), systemd.exec(5), systemd.unit(5); pure
+
+
+def quote_path(path: PurePath | str) -> str:
+    """A path as one word of a setting that knows quotes and specifiers, such as ExecStart= and BindReadOnlyPaths=.
+
+    One of plain characters stays as it is. Raises ConfigError for a path that no unit can hold.
+    """
+    text = str(path)
+    if _UNQUOTED_CHARS.issuperset(text):
+        return text
+    if not is_encodable(text) or not text.isprintable():
+        raise ConfigError(f"a unit of systemd cannot name {text!a}: install streamd at a path of printable UTF-8")
+    for mark, written in (("\\", r"\\"), ('"', r"\""), ("%", "%%")):
+        text = text.replace(mark, written)
+    return f'"{text}"'
+
+
+def format_start_command(path: PurePath | str) -> str:
+    """A command with which ExecStart= may begin. Raises ConfigError as `quote_path` does.
+
+    systemd starts none whose name has quotes or a backslash; a shell does, and leaves its process to it.
+    """
+    word = quote_path(path)
+    if not _UNSTARTABLE_CHARS.intersection(str(path)):
+        return word
+    return f'/bin/sh -c \'exec "$$0" "$$@"\' {word.replace("$", "$$")}'
+
+
+def list_mount_units(paths: Iterable[PurePath]) -> list[str]:
+    """The units of all mounts that these absolute paths may lie on, the outermost first; `/` is always there."""
+    places = {part for path in paths for part in (path, *path.parents) if part.name}
+    names = [f"{escape_path(place)}.mount" for place in sorted(places)]
+    return [name for name in names if len(name) <= _UNIT_NAME_BYTES]  # systemd has no unit for the others either
+
+
+def escape_path(path: PurePath) -> str:
+    """As `systemd-escape --path` spells it."""
+    return "-".join(_escape_part(str(part), is_first=not number) for number, part in enumerate(path.parts[1:]))
+
+
+def _escape_part(part: str, *, is_first: bool) -> str:
+    data = part.encode(errors="surrogateescape")
+    return "".join(
+        chr(byte) if byte in _PLAIN_BYTES and not (is_first and not place and byte == ord(".")) else rf"\x{byte:02x}"
+        for place, byte in enumerate(data)
+    )

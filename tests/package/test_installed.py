@@ -10,7 +10,7 @@ import pytest
 from monitored import fetch
 from packages import Environment, serving
 
-from streamd.cli import install_service
+from streamd.cli import service
 
 pytestmark = [pytest.mark.package, pytest.mark.timeout(180)]
 
@@ -23,7 +23,7 @@ print(*[(receipt.ok, receipt.complete, receipt.samples) for receipt in stream.re
 """
 INSTALL = """
 import json, pathlib, sys
-from streamd.cli import install_service as hosting
+from streamd.cli import service as hosting
 hosting.install_on_host(hosting.ServiceHost(print, print, pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), [])
 """
 
@@ -98,18 +98,18 @@ def test_the_service_that_is_installed_is_that_of_the_checkout(of_a_daemon: Envi
     streamd = Path("/opt/streamd/bin/streamd")
     done = of_a_daemon.run("python", "-c", INSTALL, str(tmp_path), str(streamd))
     assert done.returncode == 0, done.stderr
-    expected = dict(install_service.read_files_to_install(streamd))
+    expected = dict(service.read_files_to_install(streamd))
     assert {place: (tmp_path / place.relative_to("/")).read_text() for place in expected} == expected
     assert (tmp_path / "etc/streamd/config.yaml").exists()
 
 
 def test_man_and_shells_find_what_is_theirs_beside_the_commands(of_a_trainer: Environment) -> None:
     shared = {
-        name: (install_service.SHARE_FOLDER / name).read_text()
+        name: (service.SHARE_FOLDER / name).read_text()
         for tree in ("man", "bash-completion", "zsh", "fish")
         for name in (
-            str(path.relative_to(install_service.SHARE_FOLDER))
-            for path in (install_service.SHARE_FOLDER / tree).rglob("*")
+            str(path.relative_to(service.SHARE_FOLDER))
+            for path in (service.SHARE_FOLDER / tree).rglob("*")
             if path.is_file()
         )
     }
@@ -119,6 +119,6 @@ def test_man_and_shells_find_what_is_theirs_beside_the_commands(of_a_trainer: En
 
 def test_the_service_command_finds_its_own_environment(of_a_daemon: Environment) -> None:
     found = of_a_daemon.run(
-        "python", "-c", "from streamd.cli import install_service as hosting; print(hosting.find_command())"
+        "python", "-c", "from streamd.cli import service as hosting; print(hosting.find_command())"
     ).stdout.strip()
     assert found == str(of_a_daemon.folder / "bin" / "streamd")

@@ -13,7 +13,7 @@ from manual_of_config import config_page
 from roff import bold, italic, item, paragraphs, plain, title
 
 from streamd import __version__
-from streamd.cli.completion import build_script_path
+from streamd.cli.main import build_script_path
 
 DESCRIPTION: Final = """\
 A daemon, `streamd serve`, reads images, shuffles them, decodes them and serves batches; trainers are separate processes

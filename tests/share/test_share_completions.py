@@ -16,7 +16,7 @@ from commands import programs
 from completions import SCRIPTS
 from daemons import wait_until
 
-from streamd.cli.completion import PROGRAMS, build_script_path
+from streamd.cli.main import PROGRAMS, build_script_path
 
 TO_THE_BEGIN, TO_THE_END = "\x01", "\x05"
 Complete = Callable[[str], str]  # what a line may go on with

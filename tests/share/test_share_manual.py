@@ -12,7 +12,7 @@ from commands import programs
 from manual import DESCRIPTION, ENVIRONMENTS, FILES, SEE_ALSO, STATUSES, man, pages
 from roff import bold, marked, paragraphs, plain
 
-from streamd.cli import install_service
+from streamd.cli import service
 from streamd.cli.terminal.run_guarded import INTERRUPTED, TERMINATED
 from streamd.config.json_schema import build_json_schema
 from streamd.errors import ConfigError, StreamdError
@@ -86,7 +86,7 @@ def test_variables_and_files_are_those_of_the_code() -> None:
     assert "/etc/%N/config.yaml" in units
     assert {"/etc/streamd/config.yaml", "/etc/streamd@NAME/config.yaml", "/var/lib/streamd"} < set(FILES)
     assert "/usr/local/share/streamd" in {
-        str(place.parent) for place, _ in install_service.read_files_to_install(Path("/bin/streamd"))
+        str(place.parent) for place, _ in service.read_files_to_install(Path("/bin/streamd"))
     }
 
 

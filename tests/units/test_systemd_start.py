@@ -12,8 +12,7 @@ import pytest
 from boxed import DATA, INSTALL, LIMIT_S, ROOT, Service, run, show
 
 import streamd
-from streamd.cli.install_service import ServiceHost, find_unseen_folders, install_on_host, run_host_command
-from streamd.cli.unit_values import escape_path
+from streamd.cli.service import ServiceHost, escape_path, find_unseen_folders, install_on_host, run_host_command
 
 pytestmark = [pytest.mark.systemd, pytest.mark.usefixtures("installed")]
 

@@ -39,14 +39,13 @@ def check(
       streamd check --config config.yaml --quick
     """
     try:
-        from streamd.cli.check import progress  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
-        from streamd.cli.check.run import CheckOptions, inspect_data  # noqa: PLC0415 - as above
+        from streamd.cli.check import run  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
-    wish = CheckOptions(sample or (_QUICK_FILES if quick else None))
+    wish = run.CheckOptions(sample or (_QUICK_FILES if quick else None))
     try:
-        with _collect_notes() as notes, progress.create_check_progress() as shown:
-            findings = inspect_data(config, wish, shown)
+        with _collect_notes() as notes, run.create_check_progress() as shown:
+            findings = run.inspect_data(config, wish, shown)
     except ConfigError as error:  # what it looks for, so trouble like any other, and no misuse of the command
         if json:
             typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))

@@ -1,11 +1,12 @@
-"""From a configuration to what is to be known of its data. Nothing is left behind."""
+"""From a configuration to what is to be known of its data, and how far that has come. Nothing is left behind."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,8 +17,9 @@ from streamd.cli.check.reader_messages import GroupResult, StreamToRead
 from streamd.cli.check.reader_pool import READER_COMMAND, ReaderPool
 from streamd.cli.check.summary import build_findings
 from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_groups
+from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress
 from streamd.config import Config, list_unserved_settings, load_config, locate_errors, locations
-from streamd.core.text import escape_unprintable
+from streamd.core.text import escape_unprintable, format_duration
 from streamd.daemon.streams.catalog import list_samples, open_streams
 
 
@@ -96,3 +98,43 @@ async def _read_samples(
     processes = min(config.worker_count, len(os.sched_getaffinity(0)))
     await readers.read_all(processes)
     return processes, readers.notes
+
+
+# --- how far it has come
+
+
+class CheckBar(ListingBar):
+    """For a terminal."""
+
+    def start_reading(self, files: int) -> None:
+        """So many files are read now."""
+        self._progress.reset(self._task, total=files, description="reading")
+
+    def advance_reading(self, files: int) -> None:
+        """So many more have been."""
+        self._progress.advance(self._task, files)
+
+
+class CheckLines(ListingLines):
+    """For a log."""
+
+    def __init__(self, write_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(write_line, clock)
+        self._began_s = clock()
+        self._files = self._done = 0
+
+    def start_reading(self, files: int) -> None:
+        """So many files are read now."""
+        self._files, self._began_s = files, self._clock()
+
+    def advance_reading(self, files: int) -> None:
+        """So many more have been."""
+        self._done += files
+        if self._mark_if_due():
+            left_s = (self._clock() - self._began_s) / self._done * (self._files - self._done)
+            self._write_line(f"read {self._done:,} of {self._files:,} files, about {format_duration(left_s)} to go")
+
+
+def create_check_progress() -> CheckBar | CheckLines:
+    """What fits stderr."""
+    return create_progress(CheckBar, CheckLines)

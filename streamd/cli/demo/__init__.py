@@ -1,1 +1,1 @@
-"""The demonstration: `road` draws a small driving set, `chart` shows what a model has learnt from it."""
+"""The demonstration: `road` draws a small driving set, `judge` shows what a model has learnt from it."""

@@ -1,27 +1,36 @@
-"""Batches of one stream from the ordinary workers, in order, a bounded number at a time. No trainer, no socket."""
+"""One stream listed, and its batches from the ordinary workers: in the pack's order, a bounded number at a time.
+
+No trainer, no socket.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+import shutil
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
+from streamd.config import Config, list_unserved_settings, locate_errors
+from streamd.config.locations import add_locations as placed
 from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
-from streamd.core.sampler import Ids
+from streamd.core.sampler import Ids, SampleOrder
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import BatchKey, PixelId
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.streams.catalog import ListingProgress, group_families, list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.arrays.store import Pixels
-from streamd.errors import PackError
+from streamd.errors import ConfigError, PackError, suggest_name
 from streamd.ipc.slots import SlotStore
-from streamd.limits import MAX_TASKS_AHEAD, TASK_ROWS
+from streamd.limits import MAX_BATCH_ROWS, MAX_TASKS_AHEAD, PACK_BATCH_BYTES, TASK_ROWS
 
 _MIN_SLOTS: Final = 2  # one being filled, one being written
+_BATCHES_PER_MEMORY: Final = 8  # that a batch may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +197,63 @@ async def open_batch_decoder(stream: ServedStream, workers: int, memory_bytes: i
         await asyncio.wait({running})
         work.discard_failure()
         slots.close()
+
+
+# --- the stream whose batches these are: listed, in the order of the pack
+
+
+@contextmanager
+def open_listed_stream(config: Config, name: str, folder: Path, progress: ListingProgress) -> Iterator[ServedStream]:
+    """Lists the samples of stream `name`, as they are now, into `folder`, which is emptied. Raises ConfigError.
+
+    Streams that share classes with it are listed, too: the classes shall have the numbers that trainers know.
+    """
+    part = _select_family(config, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    with locate_errors(part):
+        list_samples(part, folder, progress)
+        streams = open_streams(part, folder)
+    try:
+        yield next(stream for stream in streams if stream.spec.name == name)
+    finally:
+        for stream in streams:
+            stream.manifest.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _select_family(config: Config, name: str) -> Config:
+    """The configuration less the streams that have nothing to do with this one, and less what is done in serving."""
+    if name not in config.streams:
+        known = ", ".join(config.streams)
+        raise ConfigError(f"no stream {name!r}{suggest_name(name, config.streams)}; the configuration has {known}")
+    family = next(family for family in group_families(config) if name in family)
+    kept = {
+        each: config.streams[each].model_copy(update={"transform": None}) for each in config.streams if each in family
+    }
+    part = config.model_copy(update={"streams": kept})
+    unserved = [text for text in list_unserved_settings(part) if text.startswith("streams.")]
+    if unserved:
+        raise ConfigError("\n".join(placed(text, config.key_locations) for text in unserved))
+    return part
+
+
+def with_pack_order(stream: ServedStream, *, shuffled: bool, batch_rows: int) -> ServedStream:
+    """The stream as it is packed: every sample once, by id or in one global order; a bad one leaves its row empty."""
+    spec = stream.spec
+    packed = replace(
+        spec,
+        batch_size=batch_rows,
+        batches=-(-spec.samples // batch_rows),
+        shuffle="full" if shuffled else "none",
+        chunk=0,
+        buffer=0,
+        remainder="keep",
+        bad_policy="fail" if spec.bad_policy == "fail" else "mask",
+    )
+    return replace(stream, spec=packed, order=SampleOrder.from_spec(packed))
+
+
+def compute_batch_rows(stream: ServedStream, memory_bytes: int) -> int:
+    """How many samples are decoded and written together: whole tasks, where one fits."""
+    rows = min(PACK_BATCH_BYTES, memory_bytes // _BATCHES_PER_MEMORY) // stream.spec.image.row_bytes
+    return min(max(1, rows if rows < TASK_ROWS else rows // TASK_ROWS * TASK_ROWS), MAX_BATCH_ROWS)

@@ -56,12 +56,12 @@ def pack(
       streamd pack --config config.yaml train train.h5 --format hdf5 --shuffle
     """
     try:
-        from streamd.cli.pack import progress, run  # noqa: PLC0415 - as above
+        from streamd.cli.pack import run  # noqa: PLC0415 - as above
         from streamd.config import load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd pack") from error
     wish = run.PackOptions(stream, destination, parse_format(format_), shuffle, restart, parse_shard_size(shard_bytes))
-    with progress.create_pack_progress() as shown, _redirect_warnings(shown.print_note):
+    with run.create_pack_progress() as shown, _redirect_warnings(shown.print_note):
         try:
             packed = run.pack_stream(load_config(config), wish, shown)
         except KeyboardInterrupt:

@@ -1,1 +1,1 @@
-"""`streamd show`: a `contact_sheet` of a batch; `draw_text` writes on it."""
+"""`streamd show`: a `contact_sheet` of a batch."""

@@ -1,13 +1,25 @@
-"""`streamd status`: what is going on, once."""
+"""`streamd status`: what is going on, once. `streamd top`: the same, live."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
 from streamd.limits import LOOK_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from streamd.core.activity import DaemonActivity, UnreachableDaemon
+
+_MIN_INTERVAL_S: Final = 0.1  # between two looks: figures of less are noise
+_FRAMES_WITHOUT_TERMINAL: Final = 2  # of which the second is shown: rates are those between two looks
 
 
 def status(
@@ -55,3 +67,90 @@ def status(
         console.width = max(WIDTH_CHARS, console.width)
         console.print(build_status_table(now))
     raise typer.Exit(1 if now.all_troubles else 0)
+
+
+def top(
+    endpoint: Annotated[
+        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+    ] = None,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two looks, such as 500ms.")] = "1s",
+) -> None:
+    """Shows the way of the data as it goes, where it waits, and who gets how much; Ctrl-C ends it.
+
+    Rates are those since the last look. `lag` is how many steps a trainer is behind the furthest of its rank, `left`
+    how long its epoch still takes, `held` how many batches it has of those that it may have at a time, and the last
+    column what limited its last epoch. A daemon that goes away is waited for.
+
+    Where standard output is no terminal, one frame is printed.
+
+    \b
+    Example:
+      streamd top --every 5s
+    """
+    from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
+
+    from streamd import connect  # noqa: PLC0415 - as above
+    from streamd.core.activity import StatusSnapshot, watch_activity  # noqa: PLC0415 - as above
+
+    seconds = _parse_interval(every)
+    console = Console(highlight=False)
+    with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
+        seen = watch_activity(
+            lambda: StatusSnapshot(client.status(), client.stats()), create_interval_wait(seconds), time.monotonic
+        )
+        if sys.stdout.isatty():
+            show_live(seen, console)
+        else:
+            print_one_frame(seen, console)
+
+
+def _parse_interval(text: str) -> float:
+    """What `--every` says. Raises typer.BadParameter."""
+    from streamd.config.units import parse_seconds  # noqa: PLC0415 - Pydantic only when it is needed, not for --help
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if seconds < _MIN_INTERVAL_S:
+        raise typer.BadParameter(f"found {text}: at least {_MIN_INTERVAL_S:g}s, or there is nothing to tell")
+    return seconds
+
+
+def show_live(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
+    """Draws one over the other until Ctrl-C, which is how it is meant to end."""
+    from rich.live import Live  # noqa: PLC0415 - only when it is needed, not for --help
+
+    from streamd.cli.status.top_table import build_top_frame, fit_to_window  # noqa: PLC0415 - as above
+
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            for each in activities:
+                live.update(fit_to_window(build_top_frame(each), console), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def print_one_frame(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
+    """The first frame that has rates of its own."""
+    from streamd.cli.status.table import WIDTH_CHARS  # noqa: PLC0415 - only when it is needed, not for --help
+    from streamd.cli.status.top_table import build_top_frame  # noqa: PLC0415 - as above
+
+    console.width = max(WIDTH_CHARS, console.width)
+    *_, last = islice(activities, _FRAMES_WITHOUT_TERMINAL)
+    console.print(build_top_frame(last))
+
+
+def create_interval_wait(
+    every_s: float, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+) -> Callable[[], None]:
+    """Waits for the next deadline, each `every_s` after the one before; those that were missed are left out."""
+    due_s = clock()
+
+    def wait_until_due() -> None:
+        nonlocal due_s
+        now_s = clock()
+        due_s = max(due_s + every_s, now_s)
+        sleep(due_s - now_s)
+
+    return wait_until_due

@@ -1,29 +1,40 @@
-"""One training: prepare, subscribe, fit, save, account."""
+"""One training: prepare, subscribe, fit, save its curves, account."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
-from streamd.cli.train import report
-from streamd.cli.train.callbacks import load_callback
-from streamd.cli.train.compile import choose_optimizer, compile_model, set_mixed_precision
-from streamd.cli.train.models import choose_builder
+from streamd.cli.train.models import choose_builder, choose_optimizer, compile_model, set_mixed_precision
 from streamd.cli.train.options import TrainingOptions, check_streams_match, choose_label
-from streamd.cli.train.report import format_receipt, format_results, format_speed
 from streamd.client import Batch
 from streamd.client.client import Start
 from streamd.core import spec_file
 from streamd.core.epoch_timing import EpochTiming
+from streamd.core.import_function import format_located_error, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import LabelSpec, StreamSpec
-from streamd.errors import ConfigError, LossError, ReceiptError
+from streamd.errors import ConfigError, LossError, ReceiptError, StreamdError
 from streamd.frameworks.keras import fit_data, load_keras
+from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.model_inputs import FeedStream
+
+MakeCallback = Callable[[StreamSpec], Any]  # gives a keras.callbacks.Callback
+TrainingHistory = Mapping[str, Sequence[float]]  # of each value, one number an epoch
+
+_VALIDATION_PREFIX: Final = "val_"  # before the names of what Keras measures on validation data
+_COLUMNS: Final = 3
+_PANEL_INCHES: Final = (4.2, 3.2)
+_DOTS_PER_INCH: Final = 120
+_CURVE_STYLES: Final = {
+    "training": {"color": "#1f6fb4", "marker": "."},
+    "validation": {"color": "#d9730d", "marker": "."},
+}
 
 
 class AccountedStream(FeedStream, Protocol):
@@ -114,7 +125,7 @@ def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callab
     label = choose_label(spec, options.label)
     build, make_callbacks = choose_builder(label, options.model), [load_callback(name) for name in options.callbacks]
     keras = load_keras()
-    report.load_matplotlib_figure()  # where it is missing, that is told now and not after hours
+    load_matplotlib_figure()  # where it is missing, that is told now and not after hours
     if options.mixed_precision:
         print_line(f"precision: {set_mixed_precision()}")
     if options.seed is not None:
@@ -149,7 +160,7 @@ def _fit_and_save(
     elapsed_s = time.monotonic() - began_s
     prepared.model.save(options.save)
     spec_file.write_spec(spec_file.spec_file_path(options.save), stream.spec)
-    report.draw_curves(history, options.curves_path)
+    draw_curves(history, options.curves_path)
     samples = sum(receipt.samples for receipt in stream.receipts)
     return [format_results(history), format_speed(samples, elapsed_s, stream.wait_s - waited_before_s)]
 
@@ -200,3 +211,112 @@ def _build_callbacks(
 
 def _format_receipt_lines(receipts: Iterable[Receipt], options: TrainingOptions) -> list[str]:
     return [("" if each.stream == options.stream else f"{each.stream} ") + format_receipt(each) for each in receipts]
+
+
+# --- the user's own callbacks, by name
+
+
+def load_callback(name: str) -> MakeCallback:
+    """What `module:name` names, the current directory being importable. Raises ConfigError.
+
+    That is a class of callbacks, which is made without arguments, or a function of the StreamSpec that returns one.
+    """
+    found = load_function(name, "a callback", "mycallbacks:patience")
+    return lambda spec: _build_callback(name, found, spec)
+
+
+def _build_callback(name: str, found: Callable[..., Any], spec: StreamSpec) -> Any:
+    kind = load_keras().callbacks.Callback
+    is_class = isinstance(found, type) and issubclass(found, kind)
+    try:
+        callback = found() if is_class else found(spec)
+    except StreamdError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{name} failed: {format_located_error(error)}") from error
+    if not isinstance(callback, kind):
+        raise ConfigError(f"{name} must return a keras.callbacks.Callback, and returned {type(callback).__name__}")
+    return callback
+
+
+# --- what is said and drawn at the end
+
+
+def group_curves(history: TrainingHistory) -> dict[str, dict[str, Sequence[float]]]:
+    """What is drawn together: by metric, the loss first, the curve of `training`, of `validation`, or of both."""
+    together: dict[str, dict[str, Sequence[float]]] = {"loss": {}}
+    for name, values in history.items():
+        kind = "validation" if name.startswith(_VALIDATION_PREFIX) else "training"
+        together.setdefault(name.removeprefix(_VALIDATION_PREFIX), {})[kind] = values
+    return {metric: curves for metric, curves in together.items() if curves}
+
+
+def load_matplotlib_figure() -> Any:
+    """The module matplotlib.figure, which needs no display. Raises MissingExtraError."""
+    return import_library("matplotlib.figure", "train", "drawing the curves of a training")
+
+
+def draw_curves(history: TrainingHistory, path: Path) -> None:
+    """Writes the curves as a PNG, epochs counted from 1. Raises MissingExtraError, OSError."""
+    shown = group_curves(history)
+    columns = min(_COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
+    size = (columns * _PANEL_INCHES[0], rows * _PANEL_INCHES[1])
+    figure = load_matplotlib_figure().Figure(figsize=size, layout="constrained")
+    for place, (metric, curves) in enumerate(shown.items(), 1):
+        axes = figure.add_subplot(rows, columns, place, title=metric, xlabel="epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.3)
+        for kind, values in curves.items():
+            axes.plot(range(1, len(values) + 1), values, label=kind, **_CURVE_STYLES[kind])
+        axes.legend()
+    figure.savefig(path, dpi=_DOTS_PER_INCH, format="png")
+
+
+def format_receipt(receipt: Receipt) -> str:
+    """One epoch in one line, such as `epoch 3: 125 steps, 4000 samples, missed 0, repeated 0, bad 0: ok`."""
+    facts = [
+        f"{receipt.steps} steps",
+        f"{receipt.samples} samples",
+        f"missed {receipt.missed}",
+        f"repeated {receipt.repeated}",
+        f"bad {receipt.bad}",
+    ]
+    if receipt.dropped:
+        facts.append(f"dropped {receipt.dropped}")
+    if receipt.changed:
+        facts.append("pixels changed since the token was made")
+    if not receipt.complete:
+        facts.append("stopped early")
+    return f"epoch {receipt.epoch}: {', '.join(facts)}: {_format_receipt_result(receipt)}"
+
+
+def _format_receipt_result(receipt: Receipt) -> str:
+    if receipt.ok:
+        return "ok"
+    adds_up = receipt.missed == receipt.repeated == 0
+    return "NOT OK, the order differs from the daemon's" if adds_up else "NOT OK"
+
+
+def format_speed(samples: int, elapsed_s: float, waited_s: float) -> str:
+    """The rate of training and the share of it spent waiting for batches."""
+    rate, share = (samples / elapsed_s, waited_s / elapsed_s) if elapsed_s > 0 else (0.0, 0.0)
+    return f"{samples} samples in {elapsed_s:.1f} s: {rate:,.0f} samples/s, {share:.0%} of the time waiting for batches"
+
+
+def format_results(history: Mapping[str, Sequence[float]]) -> str:
+    """What the last epoch came to, such as `after 10 epochs: loss 0.1034, val_loss 0.2203 (lowest 0.1951 after 7)`.
+
+    `history` has a number an epoch for the loss and each metric.
+    """
+    ends = [f"{name} {values[-1]:.4g}{_format_lowest(name, values)}" for name, values in history.items()]
+    epochs = max(map(len, history.values()), default=0)
+    return f"after {epochs} epoch{'' if epochs == 1 else 's'}: {', '.join(ends)}"
+
+
+def _format_lowest(name: str, values: Sequence[float]) -> str:
+    """Where the loss of the validation was lower than at the end: from there on a model learns its samples by heart."""
+    lowest = min(values)
+    if name != "val_loss" or lowest == values[-1]:
+        return ""
+    return f" (lowest {lowest:.4g} after {values.index(lowest) + 1})"

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from streamd.cli.pack.batches import DecodedBatch
-from streamd.cli.pack.select import open_listed_stream, with_pack_order
+from streamd.cli.pack.batches import DecodedBatch, open_listed_stream, with_pack_order
 from streamd.cli.pack.writer import PackJob, PackWriter
 from streamd.config import load_config
 from streamd.core.bad_samples import BadRow

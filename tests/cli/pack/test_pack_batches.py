@@ -12,8 +12,7 @@ from daemons import write_images
 from packing import decoded
 from served_folders import serve, spoil
 
-from streamd.cli.pack.batches import BatchDecoder, DecodeBudget, DecodedBatch, open_batch_decoder
-from streamd.cli.pack.select import with_pack_order
+from streamd.cli.pack.batches import BatchDecoder, DecodeBudget, DecodedBatch, open_batch_decoder, with_pack_order
 from streamd.core.spec import BatchKey, PixelId
 from streamd.daemon.engine import engine as local
 from streamd.daemon.engine.batch_job import BatchJob

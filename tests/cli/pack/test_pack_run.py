@@ -16,9 +16,7 @@ import numpy as np
 import pytest
 from packing import ROWS, decoding_here, labels_of, pixels_of, stream_of, write_table
 
-from streamd.cli.pack import journal, run
-from streamd.cli.pack import journal as account
-from streamd.cli.pack import select as listed
+from streamd.cli.pack import batches, run, workdir
 from streamd.cli.pack.batches import DecodedBatch
 from streamd.cli.pack.formats import PACK_FORMATS, PackFormat
 from streamd.cli.pack.run import PackOptions, PackResult
@@ -47,7 +45,7 @@ def decodes_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """In batches of two, saved after each."""
     monkeypatch.setattr(run, "open_batch_decoder", decoding_here)
     monkeypatch.setattr(run, "compute_batch_rows", lambda *_: 2)
-    monkeypatch.setattr(account, "PACK_SYNC_BYTES", 1)
+    monkeypatch.setattr(workdir, "PACK_SYNC_BYTES", 1)
 
 
 @pytest.fixture
@@ -104,10 +102,10 @@ def test_a_shuffled_pack_has_every_sample_once_in_another_order(
 
 
 STAGES: dict[str, tuple[Any, str]] = {
-    "listing": (listed, "list_samples"),
-    "writing": (account.JournaledPack, "write_batch"),
-    "syncing": (account.JournaledPack, "save_progress"),
-    "writing the journal": (journal, "write_journal"),
+    "listing": (batches, "list_samples"),
+    "writing": (workdir.JournaledPack, "write_batch"),
+    "syncing": (workdir.JournaledPack, "save_progress"),
+    "writing the journal": (workdir, "write_journal"),
     "reading back": (run._PackRun, "_verify_pack"),
     "putting in place": (PackWorkdir, "publish_product"),
 }
@@ -142,7 +140,7 @@ def killed_at(stage: str, config: dict[str, Any], wish: PackOptions) -> None:
     time = 1 if stage in {"writing", "syncing", "writing the journal"} else 0
     with pytest.MonkeyPatch.context() as cut:
         end_at(cut, *STAGES[stage], time, Killed())
-        cut.setattr(account.JournaledPack, "save_when_interrupted", nullcontext)
+        cut.setattr(workdir.JournaledPack, "save_when_interrupted", nullcontext)
         with pytest.raises(Killed):
             pack(config, wish)
 
@@ -150,14 +148,14 @@ def killed_at(stage: str, config: dict[str, Any], wish: PackOptions) -> None:
 def batches_of(config: dict[str, Any], wish: PackOptions) -> list[int]:
     """Packs; which batches were written."""
     taken: list[int] = []
-    take = account.JournaledPack.write_batch
+    take = workdir.JournaledPack.write_batch
 
-    def watch(self: account.JournaledPack, batch: DecodedBatch) -> None:
+    def watch(self: workdir.JournaledPack, batch: DecodedBatch) -> None:
         taken.append(batch.index)
         take(self, batch)
 
     with pytest.MonkeyPatch.context() as watched:
-        watched.setattr(account.JournaledPack, "write_batch", watch)
+        watched.setattr(workdir.JournaledPack, "write_batch", watch)
         pack(config, wish)
     return taken
 
@@ -171,9 +169,9 @@ def test_a_killed_run_leaves_nothing_to_read_and_the_next_one_goes_on(
     wish = replace(wish, format=name)
     killed_at(stage, config, wish)
     assert not wish.destination.exists()
-    batches = batches_of(config, wish)
+    written = batches_of(config, wish)
     whole = pack(config, replace(wish, destination=tmp_path / "whole"))
-    assert batches == LEFT[stage]
+    assert written == LEFT[stage]
     if name == "lmdb":  # its pages lie wherever some were free
         assert samples_of(wish.destination) == samples_of(Path(whole.path))
     else:
@@ -272,8 +270,8 @@ def test_a_beginning_without_its_journal_is_no_beginning(config: dict[str, Any],
 
 def test_a_run_that_is_stopped_saves_the_batch_that_it_was_at(config: dict[str, Any], wish: PackOptions) -> None:
     with pytest.MonkeyPatch.context() as cut:
-        cut.setattr(account, "PACK_SYNC_BYTES", 1 << 40)
-        end_at(cut, account.JournaledPack, "write_batch", 2, KeyboardInterrupt())
+        cut.setattr(workdir, "PACK_SYNC_BYTES", 1 << 40)
+        end_at(cut, workdir.JournaledPack, "write_batch", 2, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             pack(config, wish)
     assert batches_of(config, wish) == [2]

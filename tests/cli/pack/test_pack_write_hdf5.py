@@ -13,7 +13,7 @@ from daemons import write_images
 from packing import pixels_of, read_back, stream_of, subject_of, write_all, write_table
 from served_folders import serve
 
-from streamd.cli.pack.select import with_pack_order
+from streamd.cli.pack.batches import with_pack_order
 from streamd.cli.pack.write_hdf5 import Hdf5Writer
 from streamd.errors import PackError
 

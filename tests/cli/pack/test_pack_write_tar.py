@@ -14,7 +14,7 @@ import webdataset
 from packing import pixels_of, read_back, stream_of, subject_of, write_all, write_table
 from PIL import Image
 
-from streamd.cli.pack.select import with_pack_order
+from streamd.cli.pack.batches import with_pack_order
 from streamd.cli.pack.write_tar import TarWriter
 from streamd.errors import PackError
 

@@ -10,13 +10,13 @@ import pytest
 from programs import forgotten
 from trainer_fakes import ANGLE, make_spec
 
-from streamd.cli.train import callbacks
-from streamd.cli.train.callbacks import load_callback
+from streamd.cli.train import run
+from streamd.cli.train.run import load_callback
 from streamd.errors import ConfigError
 
 SOURCE = """
-from streamd.cli.train import callbacks
-Callback = callbacks.load_keras().callbacks.Callback
+from streamd.cli.train import run
+Callback = run.load_keras().callbacks.Callback
 
 class Counting(Callback):
     pass
@@ -48,7 +48,7 @@ class Callback:
 
 @pytest.fixture(autouse=True)
 def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(callbacks, "load_keras", lambda: SimpleNamespace(callbacks=SimpleNamespace(Callback=Callback)))
+    monkeypatch.setattr(run, "load_keras", lambda: SimpleNamespace(callbacks=SimpleNamespace(Callback=Callback)))
     (tmp_path / "mycallbacks.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
     with forgotten(tmp_path):

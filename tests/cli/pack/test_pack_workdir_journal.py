@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from streamd.cli.pack import journal
+from streamd.cli.pack import workdir
 from streamd.cli.pack.checksums import PackChecksum
-from streamd.cli.pack.journal import LeftOutSample, PackJournal
+from streamd.cli.pack.workdir import LeftOutSample, PackJournal
 from streamd.errors import PackError
 
 SAID = PackJournal(
@@ -23,9 +23,9 @@ SAID = PackJournal(
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    assert journal.read_journal(tmp_path / "journal.json") is None
-    journal.write_journal(tmp_path / "journal.json", SAID)
-    assert journal.read_journal(tmp_path / "journal.json") == SAID
+    assert workdir.read_journal(tmp_path / "journal.json") is None
+    workdir.write_journal(tmp_path / "journal.json", SAID)
+    assert workdir.read_journal(tmp_path / "journal.json") == SAID
     assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
 
 
@@ -35,4 +35,4 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_one_that_cannot_be_used_names_the_way_out(tmp_path: Path, text: str) -> None:
     (tmp_path / "journal.json").write_text(text)
     with pytest.raises(PackError, match="--restart"):
-        journal.read_journal(tmp_path / "journal.json")
+        workdir.read_journal(tmp_path / "journal.json")

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamd.cli.pack import journal
-from streamd.cli.pack import journal as accounts
+from streamd.cli.pack import workdir
 from streamd.cli.pack.batches import DecodedBatch
 from streamd.cli.pack.checksums import compute_row_checksums
-from streamd.cli.pack.journal import JournaledPack, PackJournal
+from streamd.cli.pack.workdir import JournaledPack, PackJournal
 from streamd.core.bad_samples import BadRow
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
@@ -60,10 +59,10 @@ def fresh() -> PackJournal:
 def test_the_journal_vouches_for_what_was_made_safe_alone(path: Path) -> None:
     account = account_of(fresh(), path)
     account.write_batch(batch(0, bad=True))
-    assert journal.read_journal(path) is None
+    assert workdir.read_journal(path) is None
     account.save_progress()
     account.write_batch(batch(1))
-    said = journal.read_journal(path)
+    said = workdir.read_journal(path)
     assert said is not None
     assert (said.done, said.tally.rows, said.place) == (2, 1, {"rows": 1})
     assert [(each.sample_id, each.file, each.reason) for each in said.bad] == [(1, "b.png", "broken")]
@@ -74,7 +73,7 @@ def test_who_goes_on_has_the_same_account_as_who_was_never_cut_short(path: Path)
     first = account_of(fresh(), path)
     first.write_batch(batch(0, bad=True))
     first.save_progress()
-    said = journal.read_journal(path)
+    said = workdir.read_journal(path)
     assert said is not None
     second, whole = account_of(said, path), account_of(fresh(), path.with_name("other"))
     second.write_batch(batch(1))
@@ -93,11 +92,11 @@ def test_who_goes_on_has_the_same_account_as_who_was_never_cut_short(path: Path)
 def test_it_is_saved_each_so_many_bytes_or_seconds(
     path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: float
 ) -> None:
-    monkeypatch.setattr(accounts, name, value)
+    monkeypatch.setattr(workdir, name, value)
     account = account_of(fresh(), path)
     for index in range(2):
         account.write_batch(batch(index))
-    said = journal.read_journal(path)
+    said = workdir.read_journal(path)
     assert said is not None
     assert said.done == 4
 
@@ -107,7 +106,7 @@ def test_a_run_that_is_stopped_saves_what_it_has(path: Path) -> None:
     account.write_batch(batch(0))
     with pytest.raises(KeyboardInterrupt), account.save_when_interrupted():
         raise KeyboardInterrupt
-    said = journal.read_journal(path)
+    said = workdir.read_journal(path)
     assert said is not None
     assert said.done == 2
 
@@ -117,4 +116,4 @@ def test_a_disk_that_refuses_is_not_asked_for_more(path: Path) -> None:
     account.write_batch(batch(0))
     with pytest.raises(OSError, match="full"), account.save_when_interrupted():
         raise OSError(28, "full")
-    assert journal.read_journal(path) is None
+    assert workdir.read_journal(path) is None

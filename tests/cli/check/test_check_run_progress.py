@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from streamd.cli.check.progress import CheckBar, CheckLines
+from streamd.cli.check.run import CheckBar, CheckLines
 
 
 def test_a_log_gets_a_line_each_ten_seconds_with_the_time_to_go() -> None:

@@ -10,8 +10,7 @@ import pytest
 from daemons import DaemonProcess, stream_config, write_images
 from typer.testing import CliRunner
 
-from streamd.cli.completion import PROGRAMS, Shell, read_script
-from streamd.cli.main import app
+from streamd.cli.main import PROGRAMS, Shell, app, read_script
 from streamd.errors import ConnectError
 
 

@@ -9,8 +9,8 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.cli.check.estimates import estimate_cache
 from streamd.cli.check.findings import CacheEstimate
+from streamd.cli.check.summary import estimate_cache
 from streamd.dataset.cache.file import CacheFile, CacheLayout
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.worker_messages import CachePlace
@@ -48,7 +48,7 @@ def test_as_many_samples_as_fit_are_kept(tmp_path: Path, most: int | None, sampl
 
 
 def test_what_a_cache_has_already_counts_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamd.cli.check.estimates._measure_free_bytes", lambda _: 1000)
+    monkeypatch.setattr("streamd.cli.check.summary._measure_free_bytes", lambda _: 1000)
     folder = tmp_path / "deep/cache"
     folder.mkdir(parents=True)
     before = found(tmp_path, max=None)

@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from streamd.cli.main import app
-from streamd.cli.status.top_command import create_interval_wait, show_live
+from streamd.cli.status.command import create_interval_wait, show_live
 from streamd.core.activity import DaemonActivity, StatusSnapshot, compute_activity
 from streamd.core.status import DaemonStatus, StreamStatus
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from streamd.cli.demo import chart
+from streamd.cli.demo import judge
 from streamd.errors import ConfigError
 
 TRUTH = [-0.5, 0.0, 0.25, 0.75]
@@ -31,27 +31,27 @@ def places(pixels: npt.NDArray[np.int16], colour: tuple[int, int, int]) -> npt.N
 
 
 def test_perfect_predictions_score_one_and_no_error() -> None:
-    assert chart.compute_scores(TRUTH, TRUTH) == chart.PredictionScores(samples=4, r2=1.0, mae=0.0, mean_mae=0.375)
+    assert judge.compute_scores(TRUTH, TRUTH) == judge.PredictionScores(samples=4, r2=1.0, mae=0.0, mean_mae=0.375)
 
 
 def test_predicting_the_mean_scores_zero_and_the_error_of_the_mean() -> None:
-    scores = chart.compute_scores(TRUTH, [0.125] * 4)
+    scores = judge.compute_scores(TRUTH, [0.125] * 4)
     assert scores.r2 == pytest.approx(0.0)
     assert scores.mae == scores.mean_mae == 0.375
 
 
 def test_a_column_of_predictions_counts_like_a_row() -> None:
-    assert chart.compute_scores(TRUTH, np.array(TRUTH)[:, None]).r2 == 1.0
+    assert judge.compute_scores(TRUTH, np.array(TRUTH)[:, None]).r2 == 1.0
 
 
 def test_equal_truths_leave_r2_undefined_and_the_caption_says_so() -> None:
-    scores = chart.compute_scores([0.5, 0.5], [0.4, 0.6])
+    scores = judge.compute_scores([0.5, 0.5], [0.4, 0.6])
     assert math.isnan(scores.r2)
-    assert "undefined" in chart.format_scores(scores)
+    assert "undefined" in judge.format_scores(scores)
 
 
 def test_the_caption_names_every_score() -> None:
-    line = chart.format_scores(chart.PredictionScores(samples=512, r2=0.93, mae=0.071, mean_mae=0.334))
+    line = judge.format_scores(judge.PredictionScores(samples=512, r2=0.93, mae=0.071, mean_mae=0.334))
     assert "R² 0.930" in line
     assert "MAE 0.071" in line
     assert "predicting the mean would give MAE 0.334" in line
@@ -61,22 +61,22 @@ def test_the_caption_names_every_score() -> None:
 @pytest.mark.parametrize("predicted", [[0.1], []])
 def test_predictions_that_do_not_pair_up_are_refused(predicted: list[float]) -> None:
     with pytest.raises(ConfigError, match=f"{len(predicted)} for 4"):
-        chart.compute_scores(TRUTH, predicted)
+        judge.compute_scores(TRUTH, predicted)
 
 
 def test_no_numbers_at_all_are_refused() -> None:
     with pytest.raises(ConfigError, match="0 for 0"):
-        chart.compute_scores([], [])
+        judge.compute_scores([], [])
 
 
 def test_a_diverged_model_is_named_as_such() -> None:
     with pytest.raises(ConfigError, match="2 of 4 numbers in predicted are not finite"):
-        chart.compute_scores(TRUTH, [0.0, math.nan, math.inf, 0.0])
+        judge.compute_scores(TRUTH, [0.0, math.nan, math.inf, 0.0])
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0, 1e6))
 def test_ticks_are_few_rising_distinct_numbers_around_the_range(low: float, span: float) -> None:
-    marks = chart.compute_ticks(low, low + span)
+    marks = judge.compute_ticks(low, low + span)
     slack = 1e-6 * (marks[-1] - marks[0])
     assert 2 <= len(marks) <= 8
     assert marks == sorted(marks)
@@ -86,12 +86,12 @@ def test_ticks_are_few_rising_distinct_numbers_around_the_range(low: float, span
 
 
 def test_ticks_of_steering_angles_are_halves() -> None:
-    assert chart.compute_ticks(-0.83, 0.91) == [-1.0, -0.5, 0.0, 0.5, 1.0]
+    assert judge.compute_ticks(-0.83, 0.91) == [-1.0, -0.5, 0.0, 0.5, 1.0]
 
 
 def test_dots_lie_on_the_diagonal_when_predictions_are_right(tmp_path: Path) -> None:
-    chart.draw_scatter_chart(TRUTH, TRUTH, tmp_path / "chart.png", title="angle")
-    left, _, _, bottom = chart._PLOT
+    judge.draw_scatter_chart(TRUTH, TRUTH, tmp_path / "chart.png", title="angle")
+    left, _, _, bottom = judge._PLOT
     pixels = drawn(tmp_path / "chart.png")
     dots = np.argwhere(pixels[:, :, 2] - pixels[:, :, 0] > 60)
     assert len(dots) > 40
@@ -100,9 +100,9 @@ def test_dots_lie_on_the_diagonal_when_predictions_are_right(tmp_path: Path) -> 
 
 def test_examples_show_both_arrows_on_their_sides(tmp_path: Path) -> None:
     example = (GREY_ROAD, 0.9, -0.9)
-    chart.draw_scatter_chart(TRUTH, TRUTH, tmp_path / "chart.png", title="angle", examples=[example])
+    judge.draw_scatter_chart(TRUTH, TRUTH, tmp_path / "chart.png", title="angle", examples=[example])
     picture = drawn(tmp_path / "chart.png")[88:268, 590:770]
-    truth, predicted = places(picture, chart._GREEN), places(picture, chart._ORANGE)
+    truth, predicted = places(picture, judge._GREEN), places(picture, judge._ORANGE)
     assert len(truth) > 100
     assert len(predicted) > 100
     assert truth[:, 1].mean() > 100
@@ -113,7 +113,7 @@ def test_at_most_six_examples_are_drawn_and_none_is_needed(tmp_path: Path) -> No
     example = (GREY_ROAD, 0.0, 0.0)
     pictures = []
     for count in (0, 6, 9):
-        chart.draw_scatter_chart(TRUTH, TRUTH, tmp_path / "chart.png", title="angle", examples=[example] * count)
+        judge.draw_scatter_chart(TRUTH, TRUTH, tmp_path / "chart.png", title="angle", examples=[example] * count)
         pictures.append(drawn(tmp_path / "chart.png"))
     none, six, nine = pictures
     np.testing.assert_array_equal(six, nine)
@@ -126,13 +126,13 @@ def test_at_most_six_examples_are_drawn_and_none_is_needed(tmp_path: Path) -> No
 def test_many_dots_are_lighter_than_few(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     truth = rng.uniform(-1, 1, 5000)
-    chart.draw_scatter_chart(truth, truth + rng.normal(0, 0.1, 5000), tmp_path / "many.png", title="angle")
-    assert len(places(drawn(tmp_path / "many.png"), _over_white(chart._DOT, 47))) > 100
+    judge.draw_scatter_chart(truth, truth + rng.normal(0, 0.1, 5000), tmp_path / "many.png", title="angle")
+    assert len(places(drawn(tmp_path / "many.png"), _over_white(judge._DOT, 47))) > 100
 
 
 def test_a_chart_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
-        chart.draw_scatter_chart(TRUTH, TRUTH, tmp_path / "nowhere" / "chart.png", title="angle")
+        judge.draw_scatter_chart(TRUTH, TRUTH, tmp_path / "nowhere" / "chart.png", title="angle")
 
 
 def _over_white(colour: tuple[int, int, int], opacity: int) -> tuple[int, int, int]:

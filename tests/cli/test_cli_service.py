@@ -1,4 +1,4 @@
-"""`streamd service`: what is done lies in hosting; here is who may ask."""
+"""`streamd service`: who may ask."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from trainer_fakes import ANGLE, KIND, make_spec
 
-from streamd.cli.train.compile import choose_optimizer, compile_model
-from streamd.cli.train.models import choose_builder
+from streamd.cli.train.models import choose_builder, choose_optimizer, compile_model
 from streamd.core.spec import LabelSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import load_keras

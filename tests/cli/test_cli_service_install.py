@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from streamd.cli import install_service
-from streamd.cli.install_service import (
+from streamd.cli import service
+from streamd.cli.service import (
     ServiceHost,
     check_host,
     find_command,
@@ -141,7 +141,7 @@ def test_what_is_not_there_is_neither_disabled_nor_removed(told: Told) -> None:
 )
 def test_what_lies_in_a_home_is_not_seen(prefix: str, unseen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", prefix)
-    assert (Path(prefix) in install_service.find_unseen_folders()) is unseen
+    assert (Path(prefix) in service.find_unseen_folders()) is unseen
 
 
 def test_the_command_is_that_of_this_environment() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.cli.unit_values import escape_path, format_start_command, list_mount_units, quote_path
+from streamd.cli.service import escape_path, format_start_command, list_mount_units, quote_path
 from streamd.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from streamd.cli.pack.progress import PackBar, PackLines
+from streamd.cli.pack.run import PackBar, PackLines
 
 
 def test_a_log_gets_a_line_each_ten_seconds_with_rate_and_time_to_go() -> None:

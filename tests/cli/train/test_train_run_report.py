@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from streamd.cli.train import report
-from streamd.cli.train.report import draw_curves, group_curves
+from streamd.cli.train import run
+from streamd.cli.train.run import draw_curves, group_curves
 
 HISTORY = {"mae": [3.0, 2.0], "loss": [1.0, 0.5], "val_loss": [1.5, 1.0], "val_mae": [2.5, 2.0], "val_only": [1.0, 2.0]}
 
@@ -28,13 +28,13 @@ def test_every_number_is_on_the_picture_by_its_epoch_counted_from_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
-    figure = report.load_matplotlib_figure().Figure
+    figure = run.load_matplotlib_figure().Figure
 
     def keep(**how: Any) -> Any:
         made.append(figure(**how))
         return made[-1]
 
-    monkeypatch.setattr(report.load_matplotlib_figure(), "Figure", keep)
+    monkeypatch.setattr(run.load_matplotlib_figure(), "Figure", keep)
     draw_curves(HISTORY, tmp_path / "model.curves.png")
     assert (tmp_path / "model.curves.png").read_bytes().startswith(b"\x89PNG")
     lines = {

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from served_folders import serve
 
-from streamd.cli.check import estimates as counting
-from streamd.cli.check.estimates import estimate_unpacking
+from streamd.cli.check import summary as counting
+from streamd.cli.check.summary import estimate_unpacking
 from streamd.core.sampler import compute_batch_ids
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.hdf5 import library_store
@@ -27,7 +27,7 @@ CHUNKS = ROWS // 10
 
 @pytest.fixture(autouse=True)
 def _room_for_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("streamd.cli.check.estimates", "streamd.dataset.hdf5.chunk_cost"):
+    for module in ("streamd.cli.check.summary", "streamd.dataset.hdf5.chunk_cost"):
         monkeypatch.setattr(f"{module}.CHUNKS_KEPT_BYTES", 2 * CHUNK_BYTES)
     monkeypatch.setattr(library_store, "CHUNK_CACHE", ChunkCache(2 * CHUNK_BYTES))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from streamd.cli.train.report import format_receipt, format_results, format_speed
+from streamd.cli.train.run import format_receipt, format_results, format_speed
 from streamd.core.receipt import Receipt
 
 GOOD = Receipt("train", 3, 125, 4000, 0, 0, 0, 0, changed=False, complete=True, ok=True, digest="")
