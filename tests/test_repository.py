@@ -60,7 +60,6 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
     {
         "core.bad_samples",
         "core.captions",
-        "core.chunk_shuffle",
         "core.counters",
         "core.epoch_timing",
         "core.permutation",
