@@ -211,7 +211,7 @@ def test_only_entry_points_configure_logging_or_exit() -> None:
 
 def test_only_slots_and_the_journal_make_memfds() -> None:
     assert {named(path) for path, call in calls_of(STREAMD) if call.name == "os.memfd_create"} <= {
-        "streamd/core/log/journald.py",
+        "streamd/core/log/outputs.py",
         "streamd/ipc/slots.py",
     }
 
