@@ -12,9 +12,10 @@ from streamd.dataset.arrays import NpySource
 from streamd.dataset.files import FilelistSource, FolderSource, TableSource
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.lmdb import LmdbSource
-from streamd.dataset.manifest.types import ListedValues
-from streamd.dataset.scan import ScannedSamples, scan_source, select_part
+from streamd.dataset.manifest.types import ListedValues, ScannedSamples
+from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, Part, Scalar, SplitRule
+from streamd.dataset.stream_samples import select_part
 from streamd.dataset.tar import TarSource
 
 Folder = FolderSource

@@ -17,8 +17,7 @@ from streamd.core.spec import ImageSpec, LabelSpec, PixelId
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.transform_source import locate_transform
 from streamd.limits import WORKER_ENVIRONMENT
-from streamd.worker.transforms.call import RNG_PURPOSE
-from streamd.worker.transforms.trial import open_transform
+from streamd.worker.transforms import RNG_PURPOSE, open_transform
 
 FOLDER: Final = Path(__file__).parent.parent / "examples" / "transforms"
 LABELS: Final = {"photos": LabelSpec("label", "category", classes=("cat", "dog")), "drive": LabelSpec("angle", "float")}

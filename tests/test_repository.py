@@ -59,7 +59,6 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
     {
         "core.bad_samples",
         "core.captions",
-        "core.chunk_shuffle",
         "core.counters",
         "core.epoch_timing",
         "core.permutation",
@@ -211,7 +210,7 @@ def test_only_entry_points_configure_logging_or_exit() -> None:
 
 def test_only_slots_and_the_journal_make_memfds() -> None:
     assert {named(path) for path, call in calls_of(STREAMD) if call.name == "os.memfd_create"} <= {
-        "streamd/core/log/journald.py",
+        "streamd/core/log/outputs.py",
         "streamd/ipc/slots.py",
     }
 

@@ -49,7 +49,7 @@ def schema() -> None:
       streamd schema > config.schema.json
       # yaml-language-server: $schema=config.schema.json
     """
-    from streamd.config.json_schema import build_json_schema  # noqa: PLC0415 - the configuration's libraries only when needed
+    from streamd.config.schema import build_json_schema  # noqa: PLC0415 - the configuration's libraries only when needed
 
     typer.echo(json.dumps(build_json_schema(), indent=2))
 

@@ -3,8 +3,11 @@
     Config ── listen, memory, workers, ...
       └─ streams: name -> StreamConfig ── source (schema_sources), the rest (schema_sections)
 
-A `ValueError` raised here is a whole sentence for the person who wrote the file; `error_text` puts the place
-before it.
+A `ValueError` raised here is a whole sentence for the person who wrote the file; `load` puts the place before it.
+
+The JSON schema, by which editors complete keys, explain them and underline mistakes, is made from the models, and says
+what they accept, short forms and `like` included. What no schema can say (means that fit the mode, a `like` of a stream
+that exists) is left to `load`. It is in draft 7, which every editor knows.
 """
 
 from __future__ import annotations
@@ -53,13 +56,13 @@ from streamd.config.schema_sections import (
     WeightsConfig,
     parse_npy_path,
 )
-from streamd.config.schema_sources import CHUNKED_KINDS, FilledSource
+from streamd.config.schema_sources import CHUNKED_KINDS, ENCODED_KINDS, FilledSource
 from streamd.core.spec import BadPolicy, LabelType, RemainderPolicy, Shuffle
 from streamd.core.text import is_encodable
 from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
 from streamd.limits import GIB
 
-_REMAINDERS: Final[dict[bool | str, RemainderPolicy]] = {True: "drop", False: "keep", "pad": "pad"}
+JsonSchema = dict[str, Any]
 LabelKey = Annotated[
     LabelConfig, BeforeValidator(build_short_reader("type"), json_schema_input_type=LabelType | LabelConfig)
 ]
@@ -67,6 +70,10 @@ ListenKey = Annotated[
     tuple[Endpoint, ...] | None,
     BeforeValidator(read_listen, json_schema_input_type=Endpoint | list[Endpoint] | None),
 ]
+
+_REMAINDERS: Final[dict[bool | str, RemainderPolicy]] = {True: "drop", False: "keep", "pad": "pad"}
+_NAME_PATTERN: Final = "^[A-Za-z0-9_.-]{1,64}$"
+_DROPPED_KEYS: Final = ("title", "discriminator")  # names of our classes, and what draft 7 does not know
 
 
 def _build_label_source(label: LabelConfig | WeightsConfig) -> LabelSource:
@@ -327,3 +334,63 @@ def _find_unserved_arrays(stream: StreamConfig) -> Iterator[_UnservedSetting]:
 def _names_stored_array(source: object) -> bool:
     """Whether `from` names an array in a file."""
     return isinstance(source, str) and source.startswith("/") and parse_npy_path(source) is None
+
+
+def build_json_schema() -> JsonSchema:
+    """The schema, with its definitions in alphabetical order."""
+    schema = _tidy_schema(Config.model_json_schema(ref_template="#/definitions/{model}"))
+    definitions = schema.pop("$defs")
+    definitions["StreamConfig"] = _extend_stream_schema(definitions["StreamConfig"])
+    schema["properties"]["streams"] |= {"minProperties": 1, "propertyNames": {"pattern": _NAME_PATTERN}}
+    definitions["PaceConfig"]["minProperties"] = 1
+    for name, definition in definitions.items():
+        if not name.endswith("Source"):
+            del definition["description"]  # it speaks of our classes; every key has words of its own
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "streamd: config.yaml",
+        **schema,
+        "description": "What streamd serves. Relative paths are relative to this file.",
+        "definitions": definitions,
+    }
+
+
+def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
+    """A stream has no key for its name, may copy another one, and if not, needs a source, and a size for files."""
+    properties = {key: value for key, value in schema["properties"].items() if key != "name"}
+    like = {"type": "string", "description": "A stream whose keys are copied, but for those given here."}
+    files = {
+        "properties": {"source": {"properties": {"kind": {"enum": sorted(ENCODED_KINDS)}}}},
+        "required": ["source"],
+    }
+    sized = {"properties": {"image": {"required": ["size"]}}, "required": ["image"]}
+    return {
+        **schema,
+        "properties": {"like": like, **properties},
+        "required": [],
+        "if": {"required": ["like"]},
+        "else": {"required": ["source"], "if": files, "then": sized},
+    }
+
+
+def _tidy_schema(schema: Any) -> Any:
+    """Without noise, and with what stands beside a reference, which draft 7 overlooks, put around it.
+
+    A default that is null or has keys says nothing to the person who may leave the key out.
+    """
+    if isinstance(schema, list):
+        return [_tidy_schema(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {
+        key: _tidy_schema(value)
+        for key, value in schema.items()
+        if not (key in _DROPPED_KEYS and isinstance(value, str | dict))
+    }
+    if kept.get("default", ...) is None or isinstance(kept.get("default"), dict):
+        del kept["default"]
+    if isinstance(kept.get("description"), str):
+        kept["description"] = " ".join(kept["description"].split())
+    if "$ref" in kept and len(kept) > 1:
+        return {"allOf": [{"$ref": kept.pop("$ref")}], **kept}
+    return kept

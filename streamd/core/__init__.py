@@ -2,14 +2,13 @@
 
     spec           a stream, its labels and images; cursors      spec_file        the stream that is kept beside a model
     sampler        the samples of a batch                        permutation      a keyed bijection on [0, n)
-    chunk_shuffle  chunks, several to a buffer                   sample_rng       what is drawn for a sample in an epoch
-    steps          the batches of a rank, step by step           slot_layout      where everything lies in a slot
-    bad_samples    what a batch becomes when some are bad        captions         rows of a batch in words
-    receipt        the tally of an epoch, its order digest       token            a place as a trainer saves it
+    sample_rng     what is drawn for a sample in an epoch        slot_layout      where everything lies in a slot
+    steps          the batches of a rank, step by step           captions         rows of a batch in words
+    bad_samples    what a batch becomes when some are bad        token            a place as a trainer saves it
+    receipt        the tally of an epoch, its order digest       text             text and numbers for people
     status         how a daemon is doing                         activity         what it did between two looks
     counters       numbers by group and name                     epoch_timing     where an epoch's time went
-    text           text and numbers for people                   import_function  the user's own function, by name
-    log            one event, said once
+    log            one event, said once                          import_function  the user's own function, by name
 
 Pure: no I/O, no clock, no threads. The exceptions are `log`, `counters`, `import_function` and `spec_file`.
 """

@@ -1,22 +1,29 @@
 """Which samples a batch holds: (order, epoch, index) -> sample ids, as a pure function.
 
-`full` is a keyed bijection on all positions (`permutation`), `chunk` mixes a few chunks at a time (`chunk_shuffle`),
-`none` keeps the stored order. All are computed for the wanted positions only, so any batch of any epoch is as near as
-the next.
+`full` is a keyed bijection on all positions (`permutation`), `chunk` mixes a few chunks at a time, `none` keeps the
+stored order. All are computed for the wanted positions only, so any batch of any epoch is as near as the next.
+
+In the order of `chunk`, chunks of consecutive samples are mixed; several make a buffer; and each buffer is mixed:
+
+    stored     0 1 2 3 | 4 5 6 7 | 8 9 10 11 | 12 13      chunks of 4, the last one short
+    in a row   8 9 10 11 | 12 13 || 0 1 2 3 | 4 5 6 7     the chunks in another order, two to a buffer
+    planned    12 9 8 11 13 10 || 5 0 7 3 2 6 4 1         each buffer by a bijection of its own
+
+A reader of that order touches `buffer` chunks at a time. A buffer of one is the classical "read 100 batches, shuffle,
+cut".
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.chunk_shuffle import shuffle_in_chunks
-from streamd.core.permutation import ORDER_VERSION, Ids, derive_epoch_keys, permute_positions
+from streamd.core.permutation import ORDER_VERSION, Ids, derive_epoch_keys, mix64, permute_positions
 from streamd.core.spec import Segment, Shuffle, StreamSpec
 
 __all__ = [
@@ -113,3 +120,98 @@ def compute_index_ranges(segments: Sequence[Segment]) -> list[range]:
     return [
         range(first, first + part.world * part.steps, part.world) for first, part in zip(firsts, segments, strict=True)
     ]
+
+
+class _ChunkSequence(NamedTuple):
+    """The chunks of one epoch, in a row: `whole` ones of `chunk` samples, and at place `short` one of `rest`, if any.
+
+    `span` is what a buffer holds whose chunks are all there and whole.
+    """
+
+    samples: int
+    chunk: int
+    span: int
+    whole: int
+    rest: int
+    short: int
+
+    @property
+    def short_chunk_gap(self) -> int:
+        """What the short chunk lacks."""
+        return self.chunk - self.rest if self.rest else 0
+
+    @property
+    def short_buffer_number(self) -> int:
+        """The buffer that the short chunk is in."""
+        return self.short * self.chunk // self.span
+
+    @property
+    def last_buffer_number(self) -> int:
+        return (self.samples + self.short_chunk_gap - 1) // self.span
+
+    def buffer_start(self, buffer: int) -> int:
+        """The position of a buffer's first sample."""
+        return buffer * self.span - (self.short_chunk_gap if buffer > self.short_buffer_number else 0)
+
+    def buffer_samples(self, buffer: int) -> int:
+        """The samples in a buffer."""
+        return min(self.buffer_start(buffer + 1), self.samples) - self.buffer_start(buffer)
+
+
+def shuffle_in_chunks(positions: Ids, samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> Ids:
+    """Maps positions in [0, samples) to sample ids in [0, samples); a bijection for all that decides it."""
+    row = _build_chunk_sequence(samples, chunk, buffer, seed, epoch)
+    behind = positions >= row.buffer_start(row.short_buffer_number + 1)
+    buffers = (positions + behind * row.short_chunk_gap) // row.span
+    begins = buffers * row.span - behind * row.short_chunk_gap
+    return _compute_stored_ids(
+        begins + _shuffle_in_buffers(positions - begins, buffers, row, seed, epoch), row, seed, epoch
+    )
+
+
+@lru_cache(maxsize=64)
+def _build_chunk_sequence(samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> _ChunkSequence:
+    whole, rest = divmod(samples, chunk)
+    # The short chunk's place is drawn by itself: within a bijection of all chunks it would have to be searched for.
+    short = int(derive_epoch_keys(seed, epoch, "short chunk")[0, 0]) % (whole + 1) if rest else whole
+    span = chunk * min(buffer, whole + 1)  # a larger one is the same, and its positions need not fit into 64 bits
+    return _ChunkSequence(samples, chunk, span, whole, rest, short)
+
+
+def _shuffle_in_buffers(places: Ids, buffers: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
+    """Places within buffers, mixed: all buffers of a size in one go, and there are three sizes at most."""
+    base = derive_epoch_keys(seed, epoch, "buffers")
+    own = mix64(mix64(buffers.astype(np.uint64) ^ base[0]) ^ base[1])  # a number alone would relate buffers to others
+    sizes = np.full(places.size, sequence.span, dtype=np.int64)
+    for odd in {sequence.short_buffer_number, sequence.last_buffer_number}:
+        sizes[buffers == odd] = sequence.buffer_samples(odd)
+    if (sizes == sizes[:1]).all():
+        return permute_positions(places, int(sizes[0]) if sizes.size else 0, base ^ own)
+    mixed = np.empty_like(places)
+    for size in np.unique(sizes).tolist():
+        here = np.flatnonzero(sizes == size)
+        mixed[here] = permute_positions(places[here], size, base ^ own[here])
+    return mixed
+
+
+def _compute_stored_ids(places: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
+    """The samples at `places` in the row of mixed chunks."""
+    begin = sequence.short * sequence.chunk
+    behind = places >= begin + sequence.rest
+    whole = places - behind * sequence.rest
+    numbers = np.minimum(whole // sequence.chunk, sequence.whole - 1)  # the short chunk may come behind them all
+    ids: Ids = (
+        _compute_chunk_numbers(numbers, sequence.whole, seed, epoch) * sequence.chunk + whole - numbers * sequence.chunk
+    )
+    is_short = (places >= begin) & ~behind
+    ids[is_short] = places[is_short] - begin + sequence.whole * sequence.chunk
+    return ids
+
+
+def _compute_chunk_numbers(places: Ids, chunks: int, seed: int, epoch: int) -> Ids:
+    """Which of the whole chunks come at `places`: worked out once for each of them where they lie close together."""
+    keys = derive_epoch_keys(seed, epoch, "chunks")
+    first, last = int(places.min(initial=0)), int(places.max(initial=0))
+    if last - first >= places.size:
+        return permute_positions(places, chunks, keys)
+    return permute_positions(np.arange(first, last + 1, dtype=np.int64), chunks, keys)[places - first]

@@ -4,9 +4,8 @@ daemon      start, serve, drain, shut down               reload, reload_plan    
 router      the ROUTER socket                            dispatcher             messages to events, actions to messages
 sessions    how sessions come and go                     batch_sender           batches on their way out
 status_builder  what it knows of itself, and answers     epoch_summary          how an epoch went, once for all
-expected_digests  what trainers must arrive at           data_places            whether the data are there yet
 systemd     the daemon as the service manager sees it    socket_activation      the sockets that it hands over
-embedded    the daemon behind `streamd.local`
+embedded    the daemon behind `streamd.local`            data_places            whether the data are there yet
 
 engine/     batches made on this host      streams/    what is served      monitor/    what is asked over HTTP
 """

@@ -16,12 +16,11 @@ from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
-from streamd.daemon.expected_digests import ExpectedDigests, count_dropped_samples
 from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.router import Router
 from streamd.daemon.sessions import Connection, SessionManager
 from streamd.daemon.status_builder import QueryResponder, StatusBuilder
-from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.streams.served_stream import ExpectedDigests, ServedStream, count_dropped_samples
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
 from streamd.ipc.frames import FrameHeader, build_frame, decode_client_frame, encode_message

@@ -1,15 +1,15 @@
 """From files to a manifest of samples, and from the manifest back to bytes or rows: one folder a format.
 
     table → columns ─────────────┐         ┌ convert → encode, tags ──┐
-    filelist                     ┼→ cells ─┴ lookup → confined        ┼→ Scanned → split → shared_classes → manifest
+    filelist                     ┼→ cells ─┴ lookup → confined        ┼→ Scanned → stream_samples → manifest
     npy_scan → patterns, table ──┤                                    │
     tar: headers → samples → labels ┘                                 │
     folder → encode, confined                                         ┘
 
     scan               the samples of a source, whatever its kind     open_store   the store that a list needs
-    split              train and validation (pure)                    transform_source    the user's function, not run
-    formats            the kinds of sources (pure)
-    sources            what a stream asks of its data (pure)      shard_reader   images that lie in larger files
+    stream_samples     train and validation, shared classes           transform_source    the user's function, not run
+    formats            the kinds of sources (pure)                    shard_reader   images that lie in larger files
+    sources            what a stream asks of its data (pure)
 
     files/     images in folders, tables, lists      tar/     in WebDataset shards
     arrays/    rows of .npy files; what all stores of rows have in common

@@ -1,4 +1,4 @@
-"""The samples of a source, whatever its kind, and the part of them that a stream has."""
+"""The samples of a source, whatever its kind: all of its parts, before a stream takes its own."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from streamd.dataset.formats import FORMATS
-from streamd.dataset.labels.shared_classes import share_classes
 from streamd.dataset.labels.weights import collect_labels, extract_weights, split_file_labels
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.sources import LabelSource, ListingRequest
-from streamd.dataset.split import find_group_column, select_part
+from streamd.dataset.stream_samples import find_group_column
 from streamd.errors import ConfigError, MissingExtraError
-
-__all__ = ["ScannedSamples", "find_group_column", "scan_source", "select_part", "share_classes"]
 
 
 def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> ScannedSamples:

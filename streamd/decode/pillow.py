@@ -1,4 +1,8 @@
-"""All formats but three-colour JPEG by Pillow, with an allow-list of one format and bombs refused."""
+"""All formats but three-colour JPEG by Pillow, with an allow-list of one format and bombs refused.
+
+From every kind of pixel that Pillow knows to plain RGB or L: transparency on white, deep levels scaled to 8 bits. TIFF
+is a format of many dialects, of which the plain ones are taken.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,13 @@ import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
-from typing import Final
+from typing import Final, Literal
 
+import numpy as np
+import numpy.typing as npt
 from PIL import (
     AvifImagePlugin,
     Image,
@@ -19,15 +26,18 @@ from PIL import (
     UnidentifiedImageError,
     features,
 )
+from PIL import TiffImagePlugin as Tiff
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.exif import UPRIGHT, parse_orientation, turn_upright
 from streamd.decode.random_crop import CropDraw, compute_crop
 from streamd.decode.resize import BadImageError, Row, check_image_size, resize_picture
-from streamd.decode.tiff import check_tiff_storage
-from streamd.decode.to_rgb import PixelStorage, PlainMode, convert_to_plain
 from streamd.errors import ConfigError
 from streamd.limits import MAX_PIXELS
+
+PlainMode = Literal["RGB", "L"]
+FloatLevels = npt.NDArray[np.float32]
+PixelBox = tuple[int, int, int, int]  # left, top, right, bottom
 
 # Some formats get memory for all pixels as they are opened. Pillow refuses before that, at twice the number given here.
 Image.MAX_IMAGE_PIXELS = MAX_PIXELS // 2
@@ -45,6 +55,31 @@ _FAULTS: Final = (
     RuntimeError,
     struct.error,
 )
+# What white is in the modes that hold more than 8 bits a channel. It follows from the mode and never from the picture:
+# a white taken from the brightest pixel would be another one in every file.
+_WHITE: Final = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I": 65535.0, "F": 1.0}
+_WHITE_LEVEL: Final = 255
+_BAND_PIXELS: Final = 1 << 18  # made plain at a time: a megabyte, also of the largest picture
+# What is left out is rare, and each would be one more decoder that reads hostile bytes.
+_COMPRESSIONS: Final = frozenset(
+    {
+        "raw",
+        "tiff_ccitt",
+        "group3",
+        "group4",
+        "tiff_lzw",
+        "jpeg",
+        "tiff_adobe_deflate",
+        "tiff_deflate",
+        "packbits",
+    }
+)
+_SUBFILE_TYPE: Final = 254
+_PREVIEW: Final = 1
+_WHITE_IS_ZERO: Final = 0
+_YCBCR: Final = 6
+_SIGNED: Final = 2
+_TWELVE_BITS: Final = 4095.0
 
 
 def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str, draw: CropDraw | None = None) -> None:
@@ -130,3 +165,125 @@ def _mend_transparent_level(picture: PngImagePlugin.PngImageFile) -> None:
     steps = {"L;2": 3, "L;4": 15}.get(str(stored))
     if steps is not None:
         picture.info["transparency"] = min(level, steps) * 255 // steps
+
+
+@dataclass(frozen=True, slots=True)
+class PixelStorage:
+    """How a file keeps its pixels, where the mode alone does not tell. `white`: None is what the mode says."""
+
+    white: float | None = None
+    inverted: bool = False
+    drawn: PixelBox | None = None  # what is drawn at all; None is all
+
+
+def convert_to_plain(picture: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
+    """The picture in `mode`. Raises BadImageError where its levels cannot be known."""
+    if picture.mode == "LAB":
+        raise BadImageError("CIELAB colours, which need colour management: convert it to RGB")
+    if picture.mode in _WHITE or picture.has_transparency_data:
+        flat = _convert_by_bands(picture, mode, storage)
+    else:
+        flat = picture if picture.mode == mode else picture.convert(mode)
+    return flat if storage.drawn is None else _fill_undrawn_white(flat, storage.drawn)
+
+
+def _convert_by_bands(picture: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
+    """Made plain from top to bottom, so that what lies between the steps stays small."""
+    bands = [*_iterate_bands(picture.size)]
+    if len(bands) == 1:
+        return _convert_part(picture, picture, mode, storage)
+    flat = Image.new(mode, picture.size)
+    for band in bands:
+        flat.paste(_convert_part(picture.crop(band), picture, mode, storage), band[:2])
+    return flat
+
+
+def _iterate_bands(size: tuple[int, int]) -> Iterator[PixelBox]:
+    width, height = size
+    rows = max(1, _BAND_PIXELS // width)
+    for top in range(0, height, rows):
+        yield 0, top, width, min(top + rows, height)
+
+
+def _convert_part(part: Image.Image, whole: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
+    opaque = _reduce_depth(part, whole, storage) if part.mode in _WHITE else _lay_on_white(part)
+    return opaque if opaque.mode == mode else opaque.convert(mode)
+
+
+def _reduce_depth(part: Image.Image, whole: Image.Image, storage: PixelStorage) -> Image.Image:
+    """Deep levels as L; a level that is the transparent one, as white."""
+    deep = _to_float_levels(part)
+    white = storage.white or _WHITE[part.mode]
+    levels = np.rint(deep * np.float32(255.0 / white))
+    if not 0 <= levels.min() <= levels.max() <= 255:  # noqa: PLR2004 - uint8; what is not a number fails here too
+        low, high = _find_level_range(whole)
+        raise BadImageError(f"levels from {low:g} to {high:g}, where 0 is black and {white:g} is white: scale them so")
+    if storage.inverted:
+        levels = 255 - levels
+    transparent = part.info.get("transparency")
+    if transparent is not None:
+        levels[deep == transparent] = _WHITE_LEVEL
+    return Image.fromarray(levels.astype(np.uint8))
+
+
+def _to_float_levels(part: Image.Image) -> FloatLevels:
+    return np.asarray(part, dtype=np.float32)  # holds every level of 16 bits, in half the memory of float64
+
+
+def _find_level_range(picture: Image.Image) -> tuple[float, float]:
+    """The lowest and the highest level; not a number, if one of them is none."""
+    lows, highs = zip(
+        *((deep.min(), deep.max()) for deep in map(_to_float_levels, map(picture.crop, _iterate_bands(picture.size)))),
+        strict=True,
+    )
+    return float(np.min(lows)), float(np.max(highs))
+
+
+def _lay_on_white(picture: Image.Image) -> Image.Image:
+    """The picture in colour, laid on white."""
+    layered = picture.convert("LA") if picture.mode == "La" else picture  # Pillow has no shorter way from there to RGBA
+    layered = layered.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", layered.size, (_WHITE_LEVEL,) * 4), layered)
+
+
+def _fill_undrawn_white(picture: Image.Image, drawn: PixelBox) -> Image.Image:
+    """White wherever nothing was drawn."""
+    framed = Image.new(picture.mode, picture.size, "white")
+    framed.paste(picture.crop(drawn), drawn[:2])
+    return framed
+
+
+def check_tiff_storage(picture: Tiff.TiffImageFile, file_bytes: int) -> PixelStorage:
+    """How the first page keeps its levels. Raises BadImageError for a dialect that Pillow would read wrongly."""
+    tags = picture.tag_v2
+    compression = picture.info["compression"]
+    if compression not in _COMPRESSIONS:
+        raise BadImageError(f"a TIFF compressed by {compression}: save it with LZW or deflate")
+    if int(tags.get(_SUBFILE_TYPE, 0)) & _PREVIEW:
+        raise BadImageError("a TIFF that begins with a preview, as cameras' raw files do: convert it to JPEG or PNG")
+    photometric = tags.get(Tiff.PHOTOMETRIC_INTERPRETATION, _WHITE_IS_ZERO)
+    if photometric == _YCBCR and compression == "raw" and tags.get(Tiff.YCBCRSUBSAMPLING, (2, 2)) != (1, 1):
+        raise BadImageError("an uncompressed TIFF with subsampled colours: save it with JPEG or as RGB")
+    if picture.mode == "L" and _SIGNED in tags.get(Tiff.SAMPLEFORMAT, ()):
+        raise BadImageError("a TIFF with levels from -128 to 127: save it with 0 to 255")
+    _check_extents(picture, file_bytes)
+    return PixelStorage(
+        white=_TWELVE_BITS if tags.get(Tiff.BITSPERSAMPLE) == (12,) else None,
+        inverted=photometric == _WHITE_IS_ZERO,
+    )
+
+
+def _check_extents(picture: Tiff.TiffImageFile, file_bytes: int) -> None:
+    """What a file lacks is filled up by libtiff, and left black by Pillow; so whether all is there is looked at before.
+
+    The tiles lie in the order of reading: when the last one ends in the last corner, they cover the page.
+    """
+    tags = picture.tag_v2
+    for offsets_tag, counts_tag in ((Tiff.STRIPOFFSETS, Tiff.STRIPBYTECOUNTS), (Tiff.TILEOFFSETS, Tiff.TILEBYTECOUNTS)):
+        offsets, counts = tags.get(offsets_tag, ()), tags.get(counts_tag, ())
+        if any(offset + count > file_bytes for offset, count in zip(offsets, counts, strict=False)):
+            raise BadImageError("a TIFF cut off before its pixels end")
+    corner = tags[Tiff.IMAGEWIDTH], tags[Tiff.IMAGELENGTH]
+    last = picture.tile[-1].extents if picture.tile else None
+    if last is None or last[2:] != corner:
+        raise BadImageError(f"a TIFF whose strips do not make up its {corner[0]}x{corner[1]} pixels")

@@ -14,7 +14,7 @@ from streamd.decode.random_crop import compute_crop_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_reason
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
-from streamd.worker.transforms.call import (
+from streamd.worker.transforms import (
     RNG_PURPOSE,
     FailedTransformError,
     LabelColumns,

@@ -29,7 +29,7 @@ from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import ProgressPage
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_reason
 from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
-from streamd.worker.transforms.trial import TriedTransform, ignore_trial, open_transform
+from streamd.worker.transforms import TriedTransform, ignore_trial, open_transform
 
 _LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
 

@@ -7,7 +7,7 @@ import json
 from typer.testing import CliRunner
 
 from streamd.cli.main import app
-from streamd.config.json_schema import build_json_schema
+from streamd.config.schema import build_json_schema
 
 
 def test_the_schema_is_printed_as_it_is_kept() -> None:

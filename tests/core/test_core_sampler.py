@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_specs import some_spec
 
-from streamd.core.chunk_shuffle import shuffle_in_chunks
 from streamd.core.permutation import derive_epoch_keys, permute_positions
 from streamd.core.sampler import (
     PAD_ID,
@@ -21,6 +20,7 @@ from streamd.core.sampler import (
     compute_batch_ids,
     compute_ids_of_batches,
     compute_index_ranges,
+    shuffle_in_chunks,
 )
 from streamd.core.spec import RemainderPolicy, Segment, Shuffle, StreamSpec
 

@@ -13,8 +13,8 @@ import pytest
 from golden import FILES
 from PIL import Image
 
-from streamd.decode import to_rgb
-from streamd.decode.to_rgb import PixelStorage, PlainMode
+from streamd.decode import pillow
+from streamd.decode.pillow import PixelStorage, PlainMode
 from streamd.limits import (
     CACHE_UNPUBLISHED_BYTES,
     CHUNKS_KEPT_BYTES,
@@ -90,9 +90,9 @@ def test_bands_change_no_pixel(mode: PlainMode, monkeypatch: pytest.MonkeyPatch)
     for path in sorted(FILES.iterdir()):
         with Image.open(path) as picture:
             picture.load()
-            whole = np.asarray(to_rgb.convert_to_plain(picture, mode, PixelStorage()))
+            whole = np.asarray(pillow.convert_to_plain(picture, mode, PixelStorage()))
             with monkeypatch.context() as patch:
-                patch.setattr(to_rgb, "_BAND_PIXELS", 7 * picture.width)
-                assert np.array_equal(np.asarray(to_rgb.convert_to_plain(picture, mode, PixelStorage())), whole), (
+                patch.setattr(pillow, "_BAND_PIXELS", 7 * picture.width)
+                assert np.array_equal(np.asarray(pillow.convert_to_plain(picture, mode, PixelStorage())), whole), (
                     path.name
                 )

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from operations_table import ROOT, code, table
 
-from streamd.config.json_schema import JsonSchema, build_json_schema
+from streamd.config.schema import JsonSchema, build_json_schema
 from streamd.config.units import format_bytes
 
 UNIT: Final = ROOT / "systemd" / "streamd.service"

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from roff import bold, example, italic, marked, paragraphs, plain, title
 
-from streamd.config.json_schema import build_json_schema
-from streamd.config.schema import Config, list_unserved_settings
+from streamd.config.schema import Config, build_json_schema, list_unserved_settings
 from streamd.config.units import format_bytes
 
 Schema = dict[str, Any]

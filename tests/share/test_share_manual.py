@@ -14,7 +14,7 @@ from roff import bold, marked, paragraphs, plain
 
 from streamd.cli import service
 from streamd.cli.terminal.run_guarded import INTERRUPTED, TERMINATED
-from streamd.config.json_schema import build_json_schema
+from streamd.config.schema import build_json_schema
 from streamd.errors import ConfigError, StreamdError
 
 STREAMD = Path(__file__).resolve().parents[2] / "streamd"

@@ -24,7 +24,7 @@ from streamd.ipc.slots import create_memfd
 from streamd.ipc.worker_messages import CachePlace, FillRows, OpenStream
 from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import StreamReader, open_reader
-from streamd.worker.transforms.call import UnfitTransformError
+from streamd.worker.transforms import UnfitTransformError
 
 Open = Callable[..., StreamReader]
 Pixels = npt.NDArray[np.uint8]

@@ -40,7 +40,7 @@ from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_reason
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_page
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
-from streamd.worker.transforms.call import RNG_PURPOSE, FailedTransformError, UnfitTransformError
+from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
 
 _DIGEST_BYTES: Final = 16
 _STDIN, _STDOUT, _STDERR = 0, 1, 2

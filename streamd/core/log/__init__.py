@@ -1,7 +1,7 @@
 """One event, said once, with fields: to people as lines, to the journal as fields, to programs as JSON.
 
-    events       what every event is called and means (pure)      formatters   a record as a line, as JSON (pure)
-    rate_limit   holds back what repeats itself too often         journald     systemd's own protocol
+    events       what every event is called and means (pure)      outputs      a record as a line, JSON, journal fields
+    rate_limit   holds back what repeats itself too often
 
 Whoever has something to say calls `info`, `notice`, `warning` or `error`; entry points call `configure_logging`.
 """
@@ -13,8 +13,7 @@ import os
 import sys
 from typing import Any, Final
 
-from streamd.core.log.formatters import JsonFormatter, LineFormatter
-from streamd.core.log.journald import JOURNAL_SOCKET, JournalHandler, leads_to_journal
+from streamd.core.log.outputs import JOURNAL_SOCKET, JournalHandler, JsonFormatter, LineFormatter, leads_to_journal
 from streamd.core.log.rate_limit import RateLimitHandler
 
 NOTICE: Final = 25  # between info and warning: what somebody is waiting for, said also by a daemon in the background

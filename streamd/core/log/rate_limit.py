@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streamd.core.log.events import NEVER_SUPPRESSED
-from streamd.core.log.formatters import event_name
+from streamd.core.log.outputs import event_name
 from streamd.limits import LOG_SPAN_EVENTS, LOG_SPAN_S
 
 

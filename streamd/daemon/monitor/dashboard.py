@@ -11,11 +11,10 @@ from aiohttp import web
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor.bad_samples import build_bad_sample_page
-from streamd.daemon.monitor.batch_images import BatchDrawer
 from streamd.daemon.monitor.http_access import STARTING_TEXT, build_response, build_text_response, is_authorized
 from streamd.daemon.monitor.live_feed import LiveFeed
+from streamd.daemon.monitor.sample_images import BatchDrawer, ThumbnailCache
 from streamd.daemon.monitor.snapshot import MonitoredDaemon, SnapshotBuilder
-from streamd.daemon.monitor.thumbnails import ThumbnailCache
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import suggest_name
 

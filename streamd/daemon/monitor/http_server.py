@@ -23,7 +23,7 @@ from streamd.daemon.monitor.http_access import (
     create_token,
     is_own_host,
 )
-from streamd.daemon.monitor.prometheus import CONTENT_TYPE, MetricsExposition
+from streamd.daemon.monitor.metrics import CONTENT_TYPE, MetricsExposition
 from streamd.daemon.monitor.snapshot import MonitoredDaemon, SnapshotBuilder
 from streamd.errors import ConfigError
 from streamd.limits import MAX_MONITOR_CONNECTIONS, MAX_SESSIONS

@@ -5,15 +5,20 @@ The metrics of each stream, by its name in the configuration.
 The metrics of each trainer, by the number of its session: nothing that a client says becomes a label.
 
 The metrics of the daemon as a whole.
+
+Last, all of them as text, from a registry of our own: what else a process may count is not ours.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import Final, NamedTuple, get_args
 
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -21,6 +26,7 @@ from prometheus_client.metrics_core import (
     InfoMetricFamily,
     Metric,
 )
+from prometheus_client.registry import Collector
 
 from streamd.core.activity import compute_lags, count_cohorts
 from streamd.core.counters import BUCKET_BOUNDS_S
@@ -31,9 +37,13 @@ from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram
 
 MetricRows = Iterable[tuple[Sequence[str], float | None]]
 
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"  # which every Prometheus reads
+
 _BUCKET_BOUNDS: Final = (*map(str, BUCKET_BOUNDS_S), "+Inf")
 _STREAM_LABELS: Final = ["stream"]
 _TRAINER_LABELS: Final = ["stream", "trainer"]
+_LINES_PER_TURN: Final = 100
+_NAME_SUFFIXES: Final = {"counter": "_total", "info": "_info"}  # which the text has from the first line on
 
 
 def build_gauge(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> GaugeMetricFamily:
@@ -291,3 +301,52 @@ def _build_wire_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     rows = [([kind], snapshot.counter_value("wire", kind)) for kind in ("malformed", "stale")]
     yield build_counter("frames_dropped", "What clients said that counts for nothing: malformed frames, of a broken or "
                   "hostile client, and stale ones, of a session that has ended.", ["reason"], rows)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SnapshotCollector(Collector):
+    """All families of one look, which is taken when the first of them is asked for."""
+
+    take_snapshot: Callable[[], MonitorSnapshot]
+
+    def collect(self) -> Iterator[Metric]:
+        figures = self.take_snapshot()
+        yield from build_daemon_metrics(figures)
+        yield from build_stream_metrics(figures)
+        yield from build_trainer_metrics(figures)
+
+
+class MetricsExposition:
+    """Writes what `look` sees, and the process's own CPU time, memory and descriptors."""
+
+    def __init__(self, take_snapshot: Callable[[], MonitorSnapshot]) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)  # to describe itself, it would look
+        self._registry.register(SnapshotCollector(take_snapshot))
+        ProcessCollector(registry=self._registry)
+
+    async def encode_metrics(self) -> bytes:
+        """All metrics of one moment. Batches have their turn after every half a millisecond or so."""
+        lines = []
+        for number, line in enumerate(chain.from_iterable(map(_format_family, self._registry.collect())), 1):
+            lines.append(line)
+            if number % _LINES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return "".join(lines).encode()
+
+
+def _format_family(family: Metric) -> Iterator[str]:
+    """A family as text. The library's own writer takes several times as long, and all of it in one turn."""
+    name = family.name + _NAME_SUFFIXES.get(family.type, "")
+    yield f"# HELP {name} {_escape_text(family.documentation)}\n"
+    yield f"# TYPE {name} {'gauge' if family.type == 'info' else family.type}\n"
+    for sample in family.samples:
+        labels = ",".join([f'{label}="{_escape_label_value(value)}"' for label, value in sorted(sample.labels.items())])
+        yield f"{sample.name}{f'{{{labels}}}' if labels else ''} {float(sample.value)!r}\n"
+
+
+def _escape_text(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _escape_label_value(value: str) -> str:
+    return _escape_text(value).replace('"', '\\"')

@@ -26,7 +26,9 @@ from streamd.daemon.streams.shuffle_score import ShuffleMeter
 from streamd.dataset.hdf5.chunk_cost import CompressedArray
 from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.scan import ScannedSamples, find_group_column, scan_source, select_part, share_classes
+from streamd.dataset.manifest.types import ScannedSamples
+from streamd.dataset.scan import scan_source
+from streamd.dataset.stream_samples import find_group_column, select_part, share_classes
 from streamd.dataset.transform_source import locate_transform
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import CachePlace, TransformPlace

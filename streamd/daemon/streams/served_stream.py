@@ -1,18 +1,24 @@
-"""A stream as the daemon serves it: what it promises, where its samples are, which of them are known to be bad."""
+"""A stream as the daemon serves it: what it promises, where its samples are, which of them are known to be bad.
+
+What every epoch's digest must be is computed from its plan, off the event loop, once for all its trainers.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from streamd.core.bad_samples import MASKED, BadRow, RowStatus, resolve_bad_samples
+from streamd.core.receipt import compute_expected_digest
 from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_ids_of_batches
 from streamd.core.slot_layout import compute_slot_bytes
-from streamd.core.spec import StreamShape, StreamSpec
+from streamd.core.spec import Cursor, StreamShape, StreamSpec
 from streamd.daemon.streams.manifest_locks import ListLock
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
@@ -20,8 +26,12 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import TRANSFORM_RAISED, CachePlace, TransformPlace
 from streamd.limits import TASK_ROWS
 
+DigestKey = tuple[str, Cursor]
+
 _TRANSFORM_REMEDY = "the transform, which must not raise by chance since once is enough for a sample"
 _TOLERATED_BAD = 10  # so few bad samples never stop a stream, however small it is
+_MAX_KEPT_DIGESTS: Final = 32
+_ROWS_AT_ONCE: Final = 16384  # worked out at a time: few calls of NumPy, and all within the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +137,45 @@ async def measure_shuffles(streams: Iterable[ServedStream]) -> None:
     """Has shuffle scores worked out in a thread, so that the event loop finds them ready when it shows them."""
     for stream in streams:
         await asyncio.to_thread(stream.shuffle_meter.measure_mixing)
+
+
+class ExpectedDigests:
+    """Expected digests by what they follow from: order and cursor. A stream's name may be another's after a reload."""
+
+    def __init__(self) -> None:
+        self._digests: OrderedDict[DigestKey, asyncio.Future[str]] = OrderedDict()
+
+    async def compute_digest(self, stream: ServedStream, cursor: Cursor) -> str:
+        """The digest of all steps in `cursor`'s history.
+
+        Whoever has read a whole epoch mostly reads another: its digest is worked out while it lasts, since for ten
+        million samples that takes a second or two, and trainers wait for it between two epochs.
+        """
+        digest = await asyncio.shield(self._start_computing(stream, cursor))
+        if len(cursor.history) == 1 and not cursor.history[0].base:
+            self._start_computing(stream, replace(cursor, epoch=cursor.epoch + 1))
+        return digest
+
+    def _start_computing(self, stream: ServedStream, cursor: Cursor) -> asyncio.Future[str]:
+        account = (stream.spec.order_id, cursor)
+        if account not in self._digests:
+            self._digests[account] = asyncio.ensure_future(asyncio.to_thread(_compute_digest, stream, cursor))
+            while len(self._digests) > _MAX_KEPT_DIGESTS:
+                self._digests.popitem(last=False)
+        return self._digests[account]
+
+
+def _compute_digest(stream: ServedStream, cursor: Cursor) -> str:
+    return compute_expected_digest(
+        stream.spec.order_id,
+        cursor.epoch,
+        cursor.history,
+        lambda indices: stream.plan_several_ids(cursor.epoch, indices),
+        batches_at_once=max(1, _ROWS_AT_ONCE // stream.spec.batch_size),
+    )
+
+
+def count_dropped_samples(stream: ServedStream, cursor: Cursor) -> int:
+    """Samples of the epoch that lie behind its last step."""
+    done = min(cursor.next_base, stream.spec.batches)  # a padded step ends beyond the last batch
+    return max(0, stream.spec.samples - done * stream.spec.batch_size)

@@ -12,7 +12,7 @@ from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.labels.convert import convert_labels
-from streamd.dataset.manifest.text_column import split_rows_by_piece
+from streamd.dataset.manifest.columns import split_rows_by_piece
 from streamd.dataset.manifest.types import Int64s, ScannedSamples, build_label_key
 from streamd.dataset.sources import LabelSource, Scalar
 from streamd.errors import ConfigError

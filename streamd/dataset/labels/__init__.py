@@ -2,7 +2,6 @@
 
 columns      a table's columns, their lines, rows by condition      cells       cells to texts, numbers, lists
 convert      cells to labels, by their type                         encode      categories, numbers, strings (pure)
-tags         any number of classes a sample (pure)                  one_hot     0 and 1 to categories and tags
-npy_columns  .npy files of labels, beside any source                weights     what each sample weighs (pure)
-shared_classes   one class list for all streams (pure)
+tags         any number of classes a sample (pure)                  weights     what each sample weighs (pure)
+npy_columns  .npy files of labels, beside any source
 """

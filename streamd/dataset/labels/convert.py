@@ -1,37 +1,48 @@
 """From columns of cells to a label of the type that is wanted: tables and lists alike.
 
 A string is the cell's text, and may be empty. Several columns of numbers, or a column of lists of equal length, are a
-vector; a category or tags where they are 0 and 1, a number a class, see `one_hot`. Other tags are the elements of a
-list; else `|`, `;` or `,` separate them, or, in a column that has none of these, white space. A cell without tags is
-legal.
+vector; a category or tags where they are 0 and 1, a number a class. Other tags are the elements of a list; else `|`,
+`;` or `,` separate them, or, in a column that has none of these, white space. A cell without tags is legal.
+
+Of classes that are stored as 0 and 1, a category has one 1 in every row, tags any number of them. They are looked at
+some rows at a time: as numbers, the one-hot labels of ImageNet would take ten gigabytes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.labels import cells, one_hot
-from streamd.dataset.labels import encode as labelling
-from streamd.dataset.labels.cells import Column
-from streamd.dataset.labels.tags import SampleTags, build_tags_label
-from streamd.dataset.manifest.text_column import TextColumn
-from streamd.dataset.manifest.types import ListedValues
+from streamd.core.text import format_count
+from streamd.dataset.labels import cells, encode
+from streamd.dataset.labels.cells import Column, SourceRows, Texts
+from streamd.dataset.labels.encode import ClassValue
+from streamd.dataset.labels.tags import PackedTags, SampleTags, build_tags_label, with_tag_counts
+from streamd.dataset.manifest.columns import TextColumn
+from streamd.dataset.manifest.types import Int64s, ListedValues
 from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 
-_log: Final = logging.getLogger("streamd.sources")
-_TAG_MARKS: Final = "[|;,]"
-
 Label = tuple[ListedValues, LabelSpec]
 Labels = tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]  # as Scanned has them
+Marks = npt.NDArray[np.float64]
+
+_log: Final = logging.getLogger("streamd.sources")
+_TAG_MARKS: Final = "[|;,]"
+_BLOCK_NUMBERS: Final = 1 << 22  # at a time
+_SHOWN_NUMBERS: Final = 8  # numbers of a row in a message
+_GAP: Final = r"(?:\s*[,;|]\s*|\s+)"
+_ZERO, _ONE, _ANY = (rf"{digits}(?:\.0*)?" for digits in ("0", "1", "[01]"))
+_ONE_HOT: Final = rf"^\[?\s*(?:(?:{_ZERO}{_GAP})+{_ONE}(?:{_GAP}{_ZERO})*|{_ONE}(?:{_GAP}{_ZERO})+)\s*\]?$"
+_MULTI_HOT: Final = rf"^\[?\s*{_ANY}(?:{_GAP}{_ANY})+\s*\]?$"
 
 
 def convert_labels(wanted: Mapping[str, LabelSource], columns: Mapping[str, Sequence[Column]]) -> Labels:
@@ -74,11 +85,11 @@ def _convert_string(name: str, column: Column) -> tuple[TextColumn, LabelSpec]:
     pieces = cells.convert_to_text_pieces(column)
     lengths = np.concatenate([np.asarray(pc.binary_length(piece), np.int64) for piece in pieces])
     nul = np.concatenate([np.asarray(pc.match_substring(piece, "\0"), np.bool_) for piece in pieces])
-    spec = labelling.build_string_spec(name, lengths, np.flatnonzero(nul), column.rows.format_location, column.key)
+    spec = encode.build_string_spec(name, lengths, np.flatnonzero(nul), column.rows.format_location, column.key)
     return TextColumn(pieces, max(spec.text_bytes, 1)), spec
 
 
-def _convert_weights(name: str, column: Column) -> tuple[labelling.Numbers, LabelSpec]:
+def _convert_weights(name: str, column: Column) -> tuple[encode.Numbers, LabelSpec]:
     values, spec = _convert_number_column(name, "float", column)
     if (values < 0).any():
         row = int(np.argmax(values < 0))
@@ -91,26 +102,26 @@ def _convert_weights(name: str, column: Column) -> tuple[labelling.Numbers, Labe
 
 def _convert_category(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
     column, fixed = columns[0], _find_fixed_classes(wanted, columns[0])
-    marks = one_hot.find_mark_columns(columns, listed=isinstance(wanted.source, tuple), single=True)
+    marks = find_mark_columns(columns, listed=isinstance(wanted.source, tuple), single=True)
     if marks:
-        return one_hot.convert_one_hot(name, marks, fixed)
+        return convert_one_hot(name, marks, fixed)
     texts, codes = cells.encode_levels(cells.convert_to_nonempty_texts(column))
-    return labelling.build_category_label(name, texts, codes, fixed, column.rows.format_location, column.key)
+    return encode.build_category_label(name, texts, codes, fixed, column.rows.format_location, column.key)
 
 
 def _convert_tags(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
     column, fixed = columns[0], _find_fixed_classes(wanted, columns[0])
-    marks = one_hot.find_mark_columns(columns, listed=isinstance(wanted.source, tuple), single=False)
+    marks = find_mark_columns(columns, listed=isinstance(wanted.source, tuple), single=False)
     if marks:
-        return one_hot.convert_multi_hot(name, marks, fixed)
+        return convert_multi_hot(name, marks, fixed)
     return build_tags_label(name, _collect_tags(column), fixed, column.rows.format_location, column.key)
 
 
-def _find_fixed_classes(wanted: LabelSource, column: Column) -> tuple[labelling.ClassValue, ...] | None:
+def _find_fixed_classes(wanted: LabelSource, column: Column) -> tuple[ClassValue, ...] | None:
     """The classes that the configuration lists: as such, or as the columns that they are stored in."""
     listed = wanted.source if isinstance(wanted.source, tuple) else None
     classes = wanted.classes if wanted.classes is not None else listed
-    return None if classes is None else labelling.parse_configured_classes(classes, column.key)
+    return None if classes is None else encode.parse_configured_classes(classes, column.key)
 
 
 def _convert_numeric_label(
@@ -124,23 +135,23 @@ def _convert_numeric_label(
             else _convert_number_column(name, kind, column)
         )
     each = [_convert_number_column(name, kind, column)[0] for column in columns]
-    values = cast("labelling.Numbers", np.stack(each, axis=1))  # all of one dtype
-    return values, labelling.with_moments(LabelSpec(name, kind, width=len(columns)), values)
+    values = cast("encode.Numbers", np.stack(each, axis=1))  # all of one dtype
+    return values, encode.with_moments(LabelSpec(name, kind, width=len(columns)), values)
 
 
 def _convert_number_column(
     name: str, kind: Literal["int", "float"], column: Column
-) -> tuple[labelling.Numbers, LabelSpec]:
-    return labelling.build_number_label(
+) -> tuple[encode.Numbers, LabelSpec]:
+    return encode.build_number_label(
         name, kind, cells.convert_to_numbers(column, kind), column.rows.format_location, column.key
     )
 
 
 def _convert_number_lists(name: str, kind: Literal["int", "float"], column: Column) -> Label:
-    width = one_hot.compute_vector_width([column])
+    width = compute_vector_width([column])
     elements, _ = cells.flatten_lists(column)
     values = _convert_number_column(name, kind, elements)[0].reshape(-1, width)
-    return values, labelling.with_moments(LabelSpec(name, kind, width=width), values)
+    return values, encode.with_moments(LabelSpec(name, kind, width=width), values)
 
 
 def _collect_tags(column: Column) -> SampleTags:
@@ -158,3 +169,179 @@ def _split_tags(column: Column) -> Column:
     if not marked:
         _log.info("%s: no cell holds | ; or , so white space separates the tags", column.key)
     return replace(column, cells=pc.split_pattern_regex(texts, _TAG_MARKS if marked else r"\s+"))
+
+
+def convert_one_hot(
+    name: str, columns: Sequence[Column], classes: tuple[ClassValue, ...] | None
+) -> tuple[Int64s, LabelSpec]:
+    """The class of each row, whose number is 1. `classes` are in the order of the numbers; None calls them 0 to k - 1.
+
+    Raises ConfigError, naming the row, where another number of them is 1, or one is neither 0 nor 1.
+    """
+    width = compute_vector_width(columns)
+    named = _name_classes(columns[0], classes, width)
+    values = [_find_marked_classes(marks, part) for part, marks in _iterate_marks(columns, width)]
+    found: Int64s = np.concatenate(values)
+    return found, encode.with_class_counts(LabelSpec(name, "category", classes=named), found)
+
+
+def convert_multi_hot(
+    name: str, columns: Sequence[Column], classes: tuple[ClassValue, ...] | None
+) -> tuple[PackedTags, LabelSpec]:
+    """The classes whose numbers are 1, as `tags.build_tags_label` gives them. Otherwise as `category`."""
+    width = compute_vector_width(columns)
+    named = _name_classes(columns[0], classes, width)
+    packed = [_pack_marks(marks, part) for part, marks in _iterate_marks(columns, width)]
+    found: PackedTags = np.concatenate(packed)
+    return found, with_tag_counts(LabelSpec(name, "tags", width=width, classes=named), found)
+
+
+def compute_vector_width(columns: Sequence[Column]) -> int:
+    """The numbers of a row: one a column, or those of a list. Raises ConfigError unless all lists are as long."""
+    column = columns[0]
+    if not cells.has_lists(column):
+        return len(columns)
+    lengths = _list_lengths(column.cells)
+    odd = int(np.argmax(lengths != lengths[0])) if lengths[0] else 0
+    if not lengths[0] or lengths[odd] != lengths[0]:
+        raise ConfigError(
+            f"{column.key}: {column.rows.format_location(odd)}: {column.display_name} holds {lengths[odd]} "
+            "numbers where the first row "
+            f"holds {lengths[0]}; a vector has as many in every row, and at least one"
+        )
+    return int(lengths[0])
+
+
+def find_mark_columns(columns: Sequence[Column], *, listed: bool, single: bool) -> Sequence[Column] | None:
+    """What of a label's `columns` holds 0 and 1; None: its classes are there by their names.
+
+    `listed`: the configuration lists several columns. `single`: one number is 1, as a category wants it.
+    """
+    if listed:
+        return columns
+    if not cells.has_lists(columns[0]):
+        lists = _parse_mark_texts(columns[0], single=single)
+        return None if lists is None else [lists]
+    return columns if single or _is_array_column(columns[0]) or _has_only_marks(columns[0]) else None
+
+
+def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
+    """A column of texts such as `0 0 1` or `[0, 1, 0]` as one of lists; None where a text is another.
+
+    `single`: exactly one number is 1; otherwise the texts are a class each, whatever they look like.
+    """
+    pattern = _ONE_HOT if single else _MULTI_HOT
+    if not _all_match(
+        cells.convert_to_texts(slice_column(column, 0, 1)), pattern
+    ):  # the first says it of nearly all columns
+        return None
+    texts = cells.convert_to_texts(column)
+    if not _all_match(texts, pattern):
+        return None
+    lists = pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), _GAP)
+    return replace(column, cells=lists) if _has_equal_lengths(lists) else None
+
+
+def _is_array_column(column: Column) -> bool:
+    """Whether the lists are rows of an array of numbers."""
+    kind = column.cells.type
+    return bool(pa.types.is_fixed_size_list(kind)) and _is_number_type(kind.value_type)
+
+
+def _has_only_marks(column: Column) -> bool:
+    """Whether a column of lists holds nothing but 0 and 1, as many in each row, and more than one.
+
+    Such lists are no tags by name: two of three would be the same.
+    """
+    if not _has_equal_lengths(column.cells):
+        return False
+    elements = cells.flatten_lists(column)[0].cells
+    if not _is_number_type(elements.type):
+        return cells.is_text_type(elements.type) and _all_match(elements, f"^{_ANY}$")
+    return bool(pc.all(pc.is_in(elements, value_set=pa.array([0, 1]).cast(elements.type))).as_py())
+
+
+def _is_number_type(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def slice_column(column: Column, start: int, stop: int) -> Column:
+    """The rows from `start` to `stop`; places still tell where they stand."""
+    rows = SourceRows(column.rows.path, lambda row: column.rows.format_location(start + row))
+    return replace(column, cells=column.cells.slice(start, stop - start), rows=rows)
+
+
+def _all_match(texts: Texts, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _has_equal_lengths(lists: Any) -> bool:
+    lengths = _list_lengths(lists)
+    return bool(lengths.size and lengths[0] > 1 and (lengths == lengths[0]).all())
+
+
+def _list_lengths(lists: Any) -> npt.NDArray[np.int64]:
+    """Of each list; a gap has none."""
+    lengths = pc.fill_null(pc.list_value_length(lists), pa.scalar(0, pa.int32()))
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _name_classes(column: Column, classes: tuple[ClassValue, ...] | None, width: int) -> tuple[ClassValue, ...]:
+    if classes is None:
+        return tuple(range(width))
+    if len(classes) != width:
+        raise ConfigError(
+            f"{column.key}: classes has {format_count(len(classes), 'class', 'classes')}, and "
+            f"{column.display_name} holds "
+            f"{format_count(width, 'number')} a row, one a class; list as many, in the order of the numbers"
+        )
+    return classes
+
+
+def _iterate_marks(columns: Sequence[Column], width: int) -> Iterator[tuple[Column, Marks]]:
+    """The first column and the numbers of all, (rows, width), of some rows at a time."""
+    rows = len(columns[0].cells)
+    step = max(1, _BLOCK_NUMBERS // width)
+    for start in range(0, rows, step):
+        parts = [slice_column(column, start, min(rows, start + step)) for column in columns]
+        yield parts[0], np.concatenate([_extract_marks(part) for part in parts], axis=1)
+
+
+def _extract_marks(part: Column) -> Marks:
+    """(rows, k) of a column of lists, (rows, 1) of another."""
+    flat = cells.flatten_lists(part)[0] if cells.has_lists(part) else part
+    return cells.convert_to_numbers(flat, "float").astype(np.float64, copy=False).reshape(len(part.cells), -1)
+
+
+def _find_marked_classes(marks: Marks, part: Column) -> Int64s:
+    _check_marks(marks, part)
+    ones = marks.sum(axis=1)
+    if (ones != 1).any():
+        row = int(np.argmax(ones != 1))
+        raise ConfigError(
+            f"{part.key}: {part.rows.format_location(row)} holds {_format_numbers(marks[row])}, where "
+            f"{ones[row]:g} are 1; a category has "
+            "one 1 in every row: use type: tags for any number of classes a sample, or correct it"
+        )
+    return np.asarray(marks.argmax(axis=1), np.int64)
+
+
+def _pack_marks(marks: Marks, part: Column) -> PackedTags:
+    _check_marks(marks, part)
+    return np.packbits(marks == 1, axis=1)
+
+
+def _check_marks(marks: Marks, part: Column) -> None:
+    other = ((marks != 0) & (marks != 1)).any(axis=1)
+    if other.any():
+        row = int(np.argmax(other))
+        raise ConfigError(
+            f"{part.key}: {part.rows.format_location(row)} holds {_format_numbers(marks[row])}; several numbers a "
+            "row make a class where "
+            "they are 0 and 1: use type: float for a vector or for soft labels, or correct it"
+        )
+
+
+def _format_numbers(numbers: Marks) -> str:
+    shown = ", ".join(f"{number:g}" for number in numbers[:_SHOWN_NUMBERS])
+    return f"[{shown}, ...]" if numbers.size > _SHOWN_NUMBERS else f"[{shown}]"

@@ -2,7 +2,7 @@
 
     magic 8 | version u32 | header bytes u32 | BLAKE2b of the header 32 | header, JSON | columns, each 64-aligned
 
-All numbers are little-endian, whole ones in the narrowest type that holds their column. Columns: those of `file_names`,
+All numbers are little-endian, whole ones in the narrowest type that holds their column. Columns: those of `columns`,
 `sizes` and `mtimes_ns` (n), and `label.NAME` as `Scanned` has it. Where samples are rows of arrays, all but the labels
 are the files', and `rows`, unless all rows are samples, says which are. `weights`, if samples have their own, is
 float32 (n). `extra.NAME` are what a store needs, or what finds samples in shards; a shard's mtime stands in the header.
@@ -28,8 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import IdentityDigest, LabelSpec
-from streamd.dataset.manifest.file_names import ColumnArray, FileNames, build_name_columns, narrow_integers
-from streamd.dataset.manifest.text_column import TextColumn
+from streamd.dataset.manifest.columns import ColumnArray, FileNames, TextColumn, build_name_columns, narrow_integers
 from streamd.dataset.manifest.types import (
     ArrayFiles,
     LabelValues,

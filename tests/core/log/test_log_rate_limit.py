@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from test_log_journald import Kept
+from test_log_outputs_journal import Kept
 
-from streamd.core.log.formatters import event_name, format_sentence
+from streamd.core.log.outputs import event_name, format_sentence
 from streamd.core.log.rate_limit import RateLimiter, RateLimitHandler
 
 

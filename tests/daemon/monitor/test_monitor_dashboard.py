@@ -15,8 +15,7 @@ from made_monitor import Answer, answer, ask, monitor
 from served_folders import serve
 
 from streamd.core.bad_samples import BadSample
-from streamd.daemon.monitor import batch_images
-from streamd.daemon.monitor import thumbnails as drawing
+from streamd.daemon.monitor import sample_images
 from streamd.daemon.monitor.dashboard import Dashboard
 from streamd.daemon.streams.served_stream import ServedStream
 
@@ -103,14 +102,14 @@ def test_a_thumbnail_is_of_bad_samples_only_and_may_be_none(books: Books, monkey
         for _ in ids:
             yield b""
 
-    monkeypatch.setattr(drawing, "_receive_thumbnails", nothing)
+    monkeypatch.setattr(sample_images, "_receive_thumbnails", nothing)
     assert with_token(books, "/thumbnails/train/3").status == 204
     assert with_token(books, "/thumbnails/train/4").status == 404
     assert with_token(books, f"/thumbnails/train/{'9' * 18}").status == 404
 
 
 def test_where_no_batch_leaves_there_is_nothing_to_see(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_images, "SHOWN_S", 0.0)
+    monkeypatch.setattr(sample_images, "SHOWN_S", 0.0)
     assert with_token(books, "/pictures/train").status == 204
 
 

@@ -16,8 +16,7 @@ from served_folders import serve
 from streamd.core.counters import ProcessStats
 from streamd.core.status import StreamStatus
 from streamd.daemon.monitor import live_feed as under_test
-from streamd.daemon.monitor.live_feed import LiveFeed, describe_streams
-from streamd.daemon.monitor.page_data import StreamFacts
+from streamd.daemon.monitor.live_feed import LiveFeed, StreamFacts, describe_streams
 from streamd.daemon.monitor.snapshot import SnapshotBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 

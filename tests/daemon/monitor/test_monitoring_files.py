@@ -11,7 +11,7 @@ from made_figures import SESSION, figures
 from monitored import SELECTOR, drawn, panels, rules
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamd.daemon.monitor.prometheus import MetricsExposition
+from streamd.daemon.monitor.metrics import MetricsExposition
 
 OF_PROMETHEUS: Final = {"up": {"instance": set[str](), "job": {"streamd"}}}
 MATCHER: Final = re.compile(r'(\w+)(=~?)"([^"]*)"')

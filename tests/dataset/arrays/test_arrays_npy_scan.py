@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from asking import Label, Npy, Split, Stream, part_of, scanned
 
-from streamd.dataset.manifest.types import StorageFormat
-from streamd.dataset.scan import ScannedSamples, scan_source
+from streamd.dataset.manifest.types import ScannedSamples, StorageFormat
+from streamd.dataset.scan import scan_source
 from streamd.errors import ConfigError
 
 RNG = np.random.default_rng(0)

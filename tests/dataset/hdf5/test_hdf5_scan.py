@@ -18,7 +18,8 @@ from streamd.dataset.hdf5 import arrays, chunk_cost
 from streamd.dataset.hdf5 import scan as hdf5
 from streamd.dataset.hdf5.chunk_cost import LIBRARY_STORE
 from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE
-from streamd.dataset.scan import ScannedSamples, scan_source
+from streamd.dataset.manifest.types import ScannedSamples
+from streamd.dataset.scan import scan_source
 from streamd.errors import ConfigError
 
 RNG = np.random.default_rng(0)

@@ -13,8 +13,10 @@ from asking import Filelist, Folder, Hdf5, Label, Lmdb, Npy, Split, Stream, Tabl
 from lmdbs import write_lmdb
 from packed_shards import pack
 
-from streamd.dataset.scan import ScannedSamples, scan_source, select_part
+from streamd.dataset.manifest.types import ScannedSamples
+from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import DataSource
+from streamd.dataset.stream_samples import select_part
 from streamd.errors import ConfigError
 
 

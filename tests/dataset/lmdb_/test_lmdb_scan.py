@@ -13,7 +13,8 @@ from asking import Label, Lmdb, Split, Stream, part_of, scanned
 from lmdbs import put, value_of, write_lmdb
 
 from streamd.dataset.lmdb.file_head import COMMIT_COLUMN, OFFSETS_COLUMN
-from streamd.dataset.scan import ScannedSamples, scan_source
+from streamd.dataset.manifest.types import ScannedSamples
+from streamd.dataset.scan import scan_source
 from streamd.errors import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (9, 30, 50, 3), dtype=np.uint8)

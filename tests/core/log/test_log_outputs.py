@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamd.core.log.formatters import JsonFormatter, LineFormatter, format_sentence, to_json_scalar
+from streamd.core.log.outputs import JsonFormatter, LineFormatter, format_sentence, to_json_scalar
 
 # A terminal's escape sequence, lines and fields of their own, a bell, C1, bidi, half a character, what erases.
 HOSTILE = [

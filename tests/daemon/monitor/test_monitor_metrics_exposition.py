@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamd.daemon.monitor.prometheus import MetricsExposition, SnapshotCollector
+from streamd.daemon.monitor.metrics import MetricsExposition, SnapshotCollector
 from streamd.daemon.monitor.snapshot import MonitorSnapshot
 
 MANY = 250  # trainers, with ten lines each: more than are written in one turn

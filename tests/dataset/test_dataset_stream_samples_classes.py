@@ -10,9 +10,9 @@ import pytest
 from asking import bits
 
 from streamd.dataset.labels.encode import build_category_label
-from streamd.dataset.labels.shared_classes import share_classes
 from streamd.dataset.labels.tags import SampleTags, build_tags_label
 from streamd.dataset.manifest.types import ScannedSamples
+from streamd.dataset.stream_samples import share_classes
 from streamd.errors import ConfigError
 
 

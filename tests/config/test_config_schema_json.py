@@ -13,8 +13,8 @@ import pytest
 from jsonschema import Draft7Validator
 
 from streamd.config import load_config
-from streamd.config.json_schema import build_json_schema
 from streamd.config.load import parse_yaml
+from streamd.config.schema import build_json_schema
 from streamd.errors import ConfigError
 
 REPOSITORY = Path(__file__).parents[2]

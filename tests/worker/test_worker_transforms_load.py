@@ -12,7 +12,7 @@ from programs import Write
 
 from streamd.dataset.transform_source import locate_transform
 from streamd.errors import ConfigError
-from streamd.worker.transforms.load import Function, format_user_error, load_transform
+from streamd.worker.transforms import Function, format_user_error, load_transform
 
 
 def loaded(folder: Path, text: str = "augment:f") -> Function:

@@ -22,9 +22,9 @@ from served_folders import serve
 from streamd.client.batch import Batch
 from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
-from streamd.daemon.monitor import batch_images as under_test
-from streamd.daemon.monitor.batch_images import BadRowView, BatchDrawer, BatchView, build_batch_view, encode_data_url
+from streamd.daemon.monitor import sample_images as under_test
 from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
+from streamd.daemon.monitor.sample_images import BadRowView, BatchDrawer, BatchView, build_batch_view, encode_data_url
 from streamd.daemon.streams.served_stream import ServedStream
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamd.dataset.sources import Part
-from streamd.dataset.split import find_held_out
+from streamd.dataset.stream_samples import find_held_out
 from streamd.errors import ConfigError
 
 NAMES = [b"cat/%04d.jpg" % number for number in range(2000)]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.core.chunk_shuffle import shuffle_in_chunks
 from streamd.core.permutation import Ids
+from streamd.core.sampler import shuffle_in_chunks
 
 LARGEST: Final = 1 << 32  # what a configuration may say
 

@@ -11,8 +11,8 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.daemon.monitor import thumbnails as under_test
-from streamd.daemon.monitor.thumbnails import ThumbnailCache
+from streamd.daemon.monitor import sample_images as under_test
+from streamd.daemon.monitor.sample_images import ThumbnailCache
 from streamd.daemon.streams.served_stream import ServedStream
 
 

@@ -12,12 +12,12 @@ import pytest
 from asking import Filelist, Folder, Label, Split, Table, bits, part_of, put, scanned
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.labels import one_hot
+from streamd.dataset.labels import convert
 from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.npy_columns import build_array_column
 from streamd.dataset.manifest.types import ListedValues
-from streamd.dataset.scan import share_classes
+from streamd.dataset.stream_samples import share_classes
 from streamd.errors import ConfigError
 
 ONE_HOT = [[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
@@ -143,7 +143,7 @@ def test_soft_labels_in_an_array_are_no_tags() -> None:
 
 
 def test_a_row_far_down_is_named_by_its_place_and_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_hot, "_BLOCK_NUMBERS", 30)
+    monkeypatch.setattr(convert, "_BLOCK_NUMBERS", 30)
     rows = np.eye(10, dtype=np.uint8)[np.arange(20) % 10]
     assert label([build_array_column(rows, Path("y"), "y", "y", 20)], type="category")[0].tolist() == [*range(10)] * 2
     rows[17, 3] = 1

@@ -15,9 +15,8 @@ from served_folders import serve
 from streamd.core.bad_samples import BadSample
 from streamd.core.receipt import EpochTally
 from streamd.core.spec import Cursor, OrderId, Segment
-from streamd.daemon import expected_digests
-from streamd.daemon.expected_digests import ExpectedDigests, count_dropped_samples
-from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.streams import served_stream
+from streamd.daemon.streams.served_stream import ExpectedDigests, ServedStream, count_dropped_samples
 
 
 @pytest.fixture
@@ -32,13 +31,13 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[Cursor]:
     """The cursors whose digest was worked out."""
     seen: list[Cursor] = []
-    compute = expected_digests._compute_digest
+    compute = served_stream._compute_digest
 
     def watched(stream: ServedStream, cursor: Cursor) -> str:
         seen.append(cursor)
         return compute(stream, cursor)
 
-    monkeypatch.setattr(expected_digests, "_compute_digest", watched)
+    monkeypatch.setattr(served_stream, "_compute_digest", watched)
     return seen
 
 
@@ -140,11 +139,11 @@ def test_another_stream_of_the_same_name_has_accounts_of_its_own(stream: ServedS
 def test_the_book_has_an_end(stream: ServedStream, computed: list[Cursor]) -> None:
     async def ask() -> int:
         book = ExpectedDigests()
-        for epoch in (*range(0, 2 * expected_digests._MAX_KEPT_DIGESTS + 1, 2), 0):
+        for epoch in (*range(0, 2 * served_stream._MAX_KEPT_DIGESTS + 1, 2), 0):
             await book.compute_digest(stream, whole_epoch(epoch))
         return len(book._digests)
 
-    assert asyncio.run(ask()) == expected_digests._MAX_KEPT_DIGESTS
+    assert asyncio.run(ask()) == served_stream._MAX_KEPT_DIGESTS
     assert computed.count(whole_epoch(0)) == 2
 
 

@@ -10,7 +10,7 @@ from streamd.decode.pixel_id import decode_probe_images
 from streamd.errors import ConfigError
 from streamd.ipc.progress_page import WorkerPhase
 from streamd.worker.stream_reader import StreamReader
-from streamd.worker.transforms.trial import TriedTransform, open_transform
+from streamd.worker.transforms import TriedTransform, open_transform
 
 SAME = "def f(image, labels, rng):\n    return image, labels\n"
 

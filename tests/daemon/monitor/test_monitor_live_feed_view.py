@@ -10,7 +10,7 @@ from made_figures import SESSION, STATUS, STREAM, TIMING, figures
 
 from streamd.core.activity import BOTTLENECK_WORDS, compute_activity
 from streamd.core.status import SessionState
-from streamd.daemon.monitor.page_data import DashboardView, StreamFacts, build_dashboard_view
+from streamd.daemon.monitor.live_feed import DashboardView, StreamFacts, build_dashboard_view
 from streamd.daemon.monitor.snapshot import MonitorSnapshot
 
 MAKES = {"train": StreamFacts("files", "128x96 RGB", cached=False)}

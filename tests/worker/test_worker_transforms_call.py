@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from streamd.core.spec import LabelSpec
-from streamd.worker.transforms.call import FailedTransformError, StreamTransform, UnfitTransformError
-from streamd.worker.transforms.load import Function
+from streamd.worker.transforms import FailedTransformError, Function, StreamTransform, UnfitTransformError
 
 SPECS: Final = (
     LabelSpec("kind", "category", classes=("cat", "dog", "emu")),
@@ -152,8 +151,8 @@ def test_a_refusal_names_the_line_that_the_function_is_at() -> None:
     def wrong(*_: Any) -> Any:
         return 1
 
-    line = wrong.__code__.co_firstlineno
-    with pytest.raises(UnfitTransformError, match=f"transform at .*test_transforms_call.py:{line}: int 1 comes back"):
+    place = f"test_worker_transforms_call.py:{wrong.__code__.co_firstlineno}"
+    with pytest.raises(UnfitTransformError, match=f"transform at .*{place}: int 1 comes back"):
         Batch().apply(wrong)
 
 

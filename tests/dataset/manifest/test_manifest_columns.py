@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.dataset.manifest.file_names import FileNames, build_name_columns, narrow_integers
+from streamd.dataset.manifest.columns import FileNames, build_name_columns, narrow_integers
 
 PARTS = st.lists(st.binary(min_size=0, max_size=5), min_size=1, max_size=4)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamd.dataset.manifest.text_column import TextColumn
+from streamd.dataset.manifest.columns import TextColumn
 
 TEXTS: Final = ["", "a", "käse", "\U0001f600", "abc", "", "z"]
 
@@ -19,7 +19,7 @@ def column(*pieces: list[str]) -> TextColumn:
 
 @pytest.fixture(params=[1, 2, 3, 100])
 def rows_a_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("streamd.dataset.manifest.text_column._BLOCK_BYTES", 5 * request.param)
+    monkeypatch.setattr("streamd.dataset.manifest.columns._BLOCK_BYTES", 5 * request.param)
     return int(request.param)
 
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_log_formatters import HOSTILE, record
+from test_log_outputs import HOSTILE, record
 
 from streamd.core.log.events import compute_message_id
-from streamd.core.log.formatters import event_name
-from streamd.core.log.journald import JournalHandler, encode_event, leads_to_journal
+from streamd.core.log.outputs import JournalHandler, encode_event, event_name, leads_to_journal
 
 ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 

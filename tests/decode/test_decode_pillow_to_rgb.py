@@ -11,7 +11,7 @@ from PIL import Image
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError
-from streamd.decode.to_rgb import PixelStorage, PlainMode, convert_to_plain
+from streamd.decode.pillow import PixelStorage, PlainMode, convert_to_plain
 
 PICTURE = smooth(20, 30)
 IMAGE = ImageSpec(20, 30, 3)

@@ -1,0 +1,361 @@
+"""A function of the user's, `f(image, labels, rng) -> (image, labels)`, that workers call for every sample.
+
+`dataset.transform_source` finds where it is written and tells one version of it from another. Here it is imported into
+a worker, and tried on built-in images before its stream is served, which gives its pixels their identity; each call is
+held to what was agreed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import unwrap
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageFile
+
+from streamd.core.import_function import lookup_function
+from streamd.core.sample_rng import build_generators
+from streamd.core.spec import ImageSpec, LabelSpec, PixelId, compute_identity
+from streamd.dataset.arrays.store import Pixels
+from streamd.dataset.manifest.manifest import Manifest
+from streamd.dataset.transform_source import compute_source_digest, find_module_file, find_source_files
+from streamd.decode.pixel_id import decode_probe_images
+from streamd.errors import ConfigError
+from streamd.ipc.progress_page import WorkerPhase
+from streamd.ipc.worker_messages import TRANSFORM_RAISED, TransformPlace
+from streamd.limits import GIB, WORKER_DATA_BYTES
+
+Function = Callable[[Any, dict[str, Any], Any], Any]
+SampleLabels = Mapping[str, Any]
+LabelColumn = npt.NDArray[Any]
+LabelColumns = Mapping[str, LabelColumn]  # the labels of a batch
+# Who is told what is at hand, in words, before anything of the user's is run: it may never come back.
+ReportTrial = Callable[[str, WorkerPhase], None]
+
+RNG_PURPOSE: Final = "transform"  # of what is drawn by chance
+_INT64: Final = np.iinfo(np.int64)
+_ONE_AT_A_TIME: Final = threading.Lock()  # a stream that opens tries its transform beside another's row
+_MISTAKES: Final = (AttributeError, ImportError, NameError, TypeError)  # of the program, whatever the sample
+_ONE_TRIAL_AT_A_TIME: Final = threading.Lock()  # whoever is told hears of one
+_LIBRARIES: Final = "site-packages"  # of an environment in the same folder
+# By one of them Pillow would invent what a file lacks, by the other make pictures of any size.
+_SWITCHES: Final = ((ImageFile, "LOAD_TRUNCATED_IMAGES"), (Image, "MAX_IMAGE_PIXELS"))
+
+
+class FailedTransformError(Exception):
+    """A transform raised on a sample."""
+
+
+class UnfitTransformError(Exception):
+    """A transform gives back what its stream cannot carry, on this sample and so on others."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTransform:
+    """A function as a stream calls it: `labels` are those of the manifest, with their classes."""
+
+    function: Function
+    folder: Path
+    labels: Mapping[str, LabelSpec]
+
+    def transform_row(self, row: Pixels, labels: LabelColumns, place: int, rng: np.random.Generator) -> None:
+        """Transforms a row of a slot, (height, width, channels), and its labels, at `place` of their columns.
+
+        Raises FailedTransformError and UnfitTransformError, which leave anything there; MemoryError.
+        """
+        given = {name: _decode_label(spec, labels[name][place]) for name, spec in self.labels.items()}
+        image, made = self._call_function(
+            row.copy(), given, rng
+        )  # a copy: what it keeps must not be a trainer's batch later
+        if image.shape != row.shape or image.dtype != np.uint8:
+            raise self._build_unfit_error(
+                f"an image of {_describe_array(image)} comes back; uint8 {row.shape} is wanted"
+            )
+        row[...] = image
+        for name, spec in self.labels.items():
+            try:
+                labels[name][place] = _encode_label(spec, labels[name], made[name])
+            except ValueError as error:
+                raise self._build_unfit_error(
+                    f"label {name!r} comes back as {_describe_value(made[name])}; {error}"
+                ) from None
+
+    def _call_function(
+        self, image: Pixels, labels: dict[str, Any], rng: np.random.Generator
+    ) -> tuple[Pixels, SampleLabels]:
+        try:
+            with _ONE_AT_A_TIME:
+                back = self.function(image, labels, rng)
+        except MemoryError:
+            raise
+        except BaseException as error:  # a user's program may raise anything, even SystemExit
+            raise FailedTransformError(f"{TRANSFORM_RAISED} {format_user_error(error, self.folder)}") from error
+        if not isinstance(back, tuple) or len(back) != 2:  # noqa: PLR2004 - the image and its labels
+            raise self._build_unfit_error(f"{_describe_value(back)} comes back; the pair (image, labels) is wanted")
+        made, names = back
+        if not isinstance(made, np.ndarray):
+            raise self._build_unfit_error(f"an image of type {type(made).__name__} comes back; a NumPy array is wanted")
+        if not isinstance(names, Mapping) or names.keys() != self.labels.keys():
+            raise self._build_unfit_error(
+                f"labels {_describe_labels(names)} come back; {_describe_labels(self.labels)} are wanted"
+            )
+        return made, names
+
+    def _build_unfit_error(self, what: str) -> UnfitTransformError:
+        return UnfitTransformError(f"transform at {format_function_location(self.function, self.folder)}: {what}")
+
+
+def format_function_location(function: Callable[..., Any], folder: Path) -> str:
+    """File and line of a function, `augment.py:12`; its name where it has none."""
+    code = getattr(unwrap(function), "__code__", None)
+    if code is None:
+        return str(getattr(function, "__qualname__", type(function).__name__))
+    path = Path(code.co_filename)
+    return f"{path.relative_to(folder) if path.is_relative_to(folder) else path}:{code.co_firstlineno}"
+
+
+def _decode_label(spec: LabelSpec, value: Any) -> Any:
+    """A label as a transform gets it: int, float, str, or an array of its own, (k,)."""
+    if spec.width:
+        return np.array(value)
+    return value.decode() if spec.type == "string" else value.item()
+
+
+def _encode_label(spec: LabelSpec, column: LabelColumn, value: Any) -> Any:
+    """A label as it goes into a slot's column. Raises ValueError, which says what is wanted."""
+    if spec.type == "string":
+        return _encode_text(value, column.dtype.itemsize)
+    found, shape = np.asarray(value), column.shape[1:]
+    whole = spec.type in {"category", "int"}
+    wanted = f"{'whole numbers' if whole else 'numbers'} of shape {shape}" if shape else "a whole number"
+    if found.shape != shape or found.dtype.kind not in ("iub" if whole else "iubf"):
+        raise ValueError(f"{wanted if shape or whole else 'a number'} is wanted")
+    low, high = (0, len(spec.classes) - 1) if spec.type == "category" else (_INT64.min, _INT64.max)
+    if whole and not (low <= int(found.min()) and int(found.max()) <= high):
+        raise ValueError(f"{low} to {high} is wanted")
+    return found
+
+
+def _encode_text(value: Any, most_bytes: int) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError("a str is wanted")  # noqa: TRY004 - the caller makes one error of all
+    data = value.encode()
+    if len(data) > most_bytes:
+        raise ValueError(f"at most {most_bytes} bytes are wanted, as many as the longest of the stream has")
+    return data
+
+
+def _describe_array(image: LabelColumn) -> str:
+    return f"{image.dtype} {image.shape}"
+
+
+def _describe_labels(labels: object) -> str:
+    if not isinstance(labels, Mapping):
+        return f"of type {type(labels).__name__}"
+    return ", ".join(map(repr, labels)) or "none"
+
+
+def _describe_value(value: object) -> str:
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"an array of {_describe_array(value)}"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return " ".join(f"{type(value).__name__} {value!r}".split())[:60]
+
+
+@dataclass(frozen=True, slots=True)
+class TriedTransform:
+    """A transform that may be used, the identity of what it makes of its stream's pixels, and what to say of it."""
+
+    call: StreamTransform
+    pixel_id: PixelId
+    remark: str
+
+
+def ignore_trial(subject: str, phase: WorkerPhase) -> None:
+    """Hears nothing."""
+
+
+def open_transform(
+    place: TransformPlace,
+    manifest: Manifest,
+    image: ImageSpec,
+    decoded: PixelId,
+    report_trial: ReportTrial = ignore_trial,
+) -> TriedTransform:
+    """Imports a transform and tries it. `decoded` is the identity of the pixels that it gets.
+
+    Raises ConfigError when it cannot be imported, is wrong whatever the sample, or gives back what no batch can carry.
+    Another error is told in the remark: labels of zero may be to blame, which samples do not have.
+    """
+    with _ONE_TRIAL_AT_A_TIME:
+        try:
+            report_trial(f"module {place.module!r}", WorkerPhase.IMPORTING)
+            transform = StreamTransform(load_transform(place), Path(place.folder), manifest.labels)
+            first = _try_transform(transform, image, report_trial)
+        finally:
+            report_trial("", WorkerPhase.IDLE)
+    raised = next((each for each in first if isinstance(each, str)), None)
+    remark = f"on a built-in image with labels of zero, {raised}" if raised else ""
+    pixel_id = PixelId(compute_identity("streamd transformed 1", decoded, place.source_version, *first))
+    return TriedTransform(transform, pixel_id, remark)
+
+
+def _try_transform(transform: StreamTransform, image: ImageSpec, report_trial: ReportTrial) -> list[bytes | str]:
+    """What becomes of each built-in image, the same whenever it is tried. Raises ConfigError."""
+    subject = f"transform at {format_function_location(transform.function, transform.folder)}"
+    try:
+        inspect.signature(transform.function).bind("image", "labels", "rng")
+    except TypeError as error:
+        raise ConfigError(f"{subject} is called as f(image, labels, rng), which it does not take: {error}") from error
+    except ValueError:  # of a function written in C, which keeps what it takes to itself
+        pass
+    try:
+        first, again = (
+            list(_transform_probe_images(transform, image, subject, report_trial)),
+            list(_transform_probe_images(transform, image, subject, report_trial)),
+        )
+    except UnfitTransformError as error:
+        raise ConfigError(str(error)) from error
+    except MemoryError as error:
+        most = f"{WORKER_DATA_BYTES // GIB} GiB"
+        raise ConfigError(f"{subject} needs more memory on a built-in image than a worker has, {most}") from error
+    if first != again:
+        raise ConfigError(
+            f"{subject}: the same image comes back as another one the second time: draw by chance from rng alone, and "
+            "keep nothing from one call to the next"
+        )
+    return first
+
+
+def _transform_probe_images(
+    transform: StreamTransform, image: ImageSpec, subject: str, report_trial: ReportTrial
+) -> Iterator[bytes | str]:
+    """What becomes of each built-in image and of labels that are all zero: their bytes, or what was raised."""
+    for number, row in enumerate(decode_probe_images(image)):
+        report_trial(subject, WorkerPhase.TRYING)  # for each anew: it has as long for each as for a row
+        (rng,) = build_generators(0, 0, np.array([number]), RNG_PURPOSE)
+        labels = {
+            name: np.zeros((1, *_compute_label_shape(spec.width)), spec.dtype)
+            for name, spec in transform.labels.items()
+        }
+        try:
+            transform.transform_row(row, labels, 0, rng)
+        except FailedTransformError as error:
+            if isinstance(error.__cause__, _MISTAKES) or not isinstance(error.__cause__, Exception):
+                raise ConfigError(str(error)) from error
+            yield str(error)
+        else:
+            yield b"".join([row.tobytes(), *(labels[name].tobytes() for name in sorted(labels))])
+
+
+def _compute_label_shape(width: int) -> tuple[int, ...]:
+    return (width,) if width else ()
+
+
+def load_transform(place: TransformPlace) -> Function:
+    """The function at a place. What is imported stays: a process can load one version of a module only.
+
+    Raises ConfigError when there is none, its module cannot be imported, or its source is not that of the place.
+    """
+    folder = Path(place.folder)
+    _check_source(place, folder)
+    switches = [getattr(*switch) for switch in _SWITCHES]
+    module = _import_module(place.module, folder)
+    if turned := _restore_switches(switches):
+        del sys.modules[module.__name__]  # it shall be refused the next time, too
+        raise ConfigError(
+            f"module {place.module!r} sets {' and '.join(turned)} where it is imported, and the decoder would go by "
+            "it: take that out"
+        )
+    _check_source(place, folder)  # again: it may have been written meanwhile
+    _check_module_names(place.module, folder)
+    return lookup_function(module, place.module, place.function)
+
+
+def _check_source(place: TransformPlace, folder: Path) -> None:
+    """What is imported must be what the daemon has read, or a worker that starts later would make other pixels."""
+    if compute_source_digest(place.module, folder) != place.digest:
+        raise ConfigError(
+            f"the source of transform {place.module!r} was changed after streamd had read it: send SIGHUP to use it as "
+            "it is now, or put it back"
+        )
+
+
+def _check_module_names(module: str, folder: Path) -> None:
+    """What lies in the folder and what was imported by its name must be one, or its source would not be what is run."""
+    for name, path in find_source_files(module, folder).items():
+        file = getattr(sys.modules.get(name), "__file__", None) if name in sys.modules else str(path)
+        if file != str(path) and (name != module or "." in name):
+            raise ConfigError(f"{path.name} is hidden by {file or 'a part of Python'}, a library: give it another name")
+
+
+def _restore_switches(before: Sequence[object]) -> list[str]:
+    """Sets Pillow's switches as they were, since the decoder goes by them; those that had been turned."""
+    turned = [switch for switch, value in zip(_SWITCHES, before, strict=True) if getattr(*switch) != value]
+    for switch, value in zip(_SWITCHES, before, strict=True):
+        setattr(*switch, value)
+    return [f"{place.__name__}.{name}" for place, name in turned]
+
+
+def _import_module(name: str, folder: Path) -> ModuleType:
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))  # last: a file named like a library would hide it from the rest of the worker
+    sys.dont_write_bytecode = True  # compiled files go by seconds and sizes: an edit could be missed
+    importlib.invalidate_caches()
+    try:
+        file = None if "." in name else find_module_file(name, folder)
+        return importlib.import_module(name) if file is None else _import_file(file)
+    except BaseException as error:
+        raise ConfigError(f"module {name!r} cannot be imported: {format_user_error(error, folder)}") from error
+
+
+def _import_file(file: Path) -> ModuleType:
+    """The module in a file, under a name that no library has."""
+    name = f"transform@{file}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, file)
+    assert spec is not None  # noqa: S101 - its suffix is .py
+    assert spec.loader is not None  # noqa: S101 - as above
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def format_user_error(error: BaseException, folder: Path) -> str:
+    """What a user's program raised, and the line of theirs that it came from: `ValueError at augment.py:12: words`."""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}{_format_user_line(error, folder)}{f': {words}' if words else ''}"
+
+
+def _format_user_line(error: BaseException, folder: Path) -> str:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at {_shorten_path(error.filename, folder)}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        frame for frame in frames if Path(frame.filename).is_relative_to(folder) and _LIBRARIES not in frame.filename
+    ]
+    if not own:
+        return ""
+    return f" at {_shorten_path(own[-1].filename, folder)}:{own[-1].lineno}"
+
+
+def _shorten_path(filename: str, folder: Path) -> str:
+    path = Path(filename)
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else filename
