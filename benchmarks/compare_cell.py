@@ -16,7 +16,8 @@ from compare_environments import last_line, python_of
 from compare_process import CellFailedError, Process, started
 from compare_results import Taken, Terms
 
-from streamd.config import list_unserved_settings, load_config
+from streamd.config.load import load_config
+from streamd.config.schema import list_unserved_settings
 from streamd.errors import ConfigError
 
 HERE: Final = Path(__file__).resolve().parent

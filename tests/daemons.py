@@ -19,7 +19,7 @@ import numpy as np
 from nursery import Hatched, Nursery
 from PIL import Image
 
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.daemon.streams.catalog import find_unlisted_streams, list_samples
 from streamd.errors import ConfigError
 

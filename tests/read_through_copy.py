@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import streamd
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.daemon.streams.catalog import list_samples, open_streams
 from streamd.worker.stream_reader import StreamReader
 

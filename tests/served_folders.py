@@ -7,7 +7,7 @@ from pathlib import Path
 
 from daemons import stream_config
 
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.daemon.streams.catalog import is_listed, list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream
 

@@ -16,7 +16,8 @@ import pytest
 from daemons import write_images
 from example_daemons import EXAMPLES, serving
 
-from streamd.config import list_unserved_settings, load_config
+from streamd.config.load import load_config
+from streamd.config.schema import list_unserved_settings
 
 FOLDER: Final = EXAMPLES / "tutorials"
 MOST_LINES: Final = 3

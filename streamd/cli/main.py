@@ -1,17 +1,26 @@
-"""`streamd`: one door. A command is a file or a folder; the smallest are here: for editors, and for shells."""
+"""`streamd`: one door. A command is a file or a folder; the small ones are here: to serve, for editors, for shells."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import json
+import logging
 import os
 import re
 import shlex
 from collections.abc import Iterable
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from streamd.cli.terminal.run_guarded import exit_without_typer, run_guarded
+from streamd.cli.terminal.run_guarded import exit_without_typer, print_error, run_guarded
+from streamd.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from streamd.daemon.socket_activation import HandedSockets
+    from streamd.daemon.systemd import ServiceManager
 
 PROGRAM = "streamd"
 
@@ -21,10 +30,8 @@ except ModuleNotFoundError:
     exit_without_typer(PROGRAM, "serve")
 
 from streamd.cli.check.command import check  # noqa: E402 - after the check for typer, which says what to install
-from streamd.cli.demo.command import demo  # noqa: E402 - as above
 from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.probe.command import probe  # noqa: E402 - as above
-from streamd.cli.serve import serve  # noqa: E402 - as above
 from streamd.cli.service import SHARE_FOLDER, service  # noqa: E402 - as above
 from streamd.cli.show.command import show  # noqa: E402 - as above
 from streamd.cli.status.command import status, top  # noqa: E402 - as above
@@ -52,6 +59,92 @@ def schema() -> None:
     from streamd.config.schema import build_json_schema  # noqa: PLC0415 - the configuration's libraries only when needed
 
     typer.echo(json.dumps(build_json_schema(), indent=2))
+
+
+def serve(
+    config: Annotated[Path, typer.Option(metavar="FILE", help="The configuration, config.yaml.")],
+    rescan: Annotated[bool, typer.Option("--rescan", help="List the samples anew, though they are known.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")] = False,
+) -> None:
+    """Serves the streams of a configuration until SIGTERM or Ctrl-C.
+
+    Logs go to stderr, one event a line, as text or as JSON (--log-json); under systemd, to its journal with all fields.
+
+    The samples are listed at the first start and known from then on; --rescan lists them anew after files have changed.
+    Trainers that are reading when the daemon ends wait, and go on with the next one where they were.
+
+    SIGHUP has it read the configuration again. Streams that are as before go on; trainers of those that changed get
+    StreamChangedError, which says what to do. A mistake is logged and changes nothing. The settings beside `streams`
+    need a restart.
+
+    \b
+    Examples:
+      streamd serve --config config.yaml
+      kill -HUP PID      after a change of the file; streamd status tells the pid
+    """
+    # NumPy would start a thread a core for products of matrices, which neither the daemon nor a worker makes.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from streamd.daemon.socket_activation import has_waiting_connection, take_handed_sockets  # noqa: PLC0415 - only for the daemon, not for --help
+    from streamd.daemon.systemd import ServiceManager  # noqa: PLC0415 - as above
+
+    manager, handed = ServiceManager.from_environment(os.environ), take_handed_sockets(os.environ)
+    with ExitStack() as stack:
+        doors = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
+        try:
+            _run_daemon(
+                config,
+                manager,
+                handed,
+                rescan=rescan,
+                level=logging.DEBUG if verbose else logging.INFO,
+                as_json=log_json,
+            )
+        except ConfigError as error:
+            if not has_waiting_connection(doors):
+                raise
+            print_error("streamd", str(error))
+            manager.delay_refused_start(str(error))
+            raise typer.Exit(error.exit_status) from error
+
+
+def _run_daemon(
+    config: Path, manager: ServiceManager, handed: HandedSockets, *, rescan: bool, level: int, as_json: bool
+) -> None:
+    """Runs the daemon until it ends. Raises ConfigError, also where a library is missing."""
+    try:
+        from streamd.core import log  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
+        from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
+    for library in ("PIL", "aiofiles", "cv2", "simplejpeg"):  # the workers', which would die of it one after the other
+        if importlib.util.find_spec(library) is None:
+            raise MissingExtraError(library, "serve", "streamd serve")
+    log.configure_logging(level=level, as_json=as_json)
+
+    async def run_until_stopped() -> None:
+        await Daemon(config, rescan=rescan, manager=manager, handed_sockets=handed).run()
+
+    asyncio.run(run_until_stopped())
+
+
+def demo(
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller set and fewer epochs: under a minute.")] = False,
+    output: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where the model, the chart and the receipts go.")
+    ] = Path("streamd-demo"),
+) -> None:
+    """Draws roads with a steering angle, serves them, trains on them, and kills the daemon on the way.
+
+    The daemon and the trainer are processes of their own, started by the commands you would use. While the trainer
+    runs, the daemon is killed with -9 and started again; the receipts then show that nothing was lost or repeated.
+    """
+    for library, extra in (("pydantic", "serve"), ("rich", "serve"), ("keras", "train"), ("tensorflow", "train")):
+        if importlib.util.find_spec(library) is None:
+            raise MissingExtraError(library, extra, "streamd demo")
+    from streamd.cli.demo.run import FULL_DEMO, QUICK_DEMO, run_demo  # noqa: PLC0415 - only once its libraries are known to be here
+
+    run_demo(QUICK_DEMO if quick else FULL_DEMO, output)
 
 
 # --- what shells want to know

@@ -245,7 +245,7 @@ def _build_order_path(unit: str) -> Path:
 
 def _find_mount_units(config: Path) -> list[str]:
     """The units of the mounts below which configured data and caches lie, by their names and where links lead now."""
-    from streamd.config import load_config  # noqa: PLC0415 - heavy, and only here
+    from streamd.config.load import load_config  # noqa: PLC0415 - heavy, and only here
     from streamd.daemon.data_places import list_data_places  # noqa: PLC0415 - as above
 
     streams = load_config(config).streams.values()

@@ -10,8 +10,3 @@ config.schema.json is what `streamd schema` prints.
 
 Only this package knows pydantic and ruamel.yaml.
 """
-
-from streamd.config.load import ConfigInput, load_config, locate_errors
-from streamd.config.schema import Config, StreamConfig, list_unserved_settings
-
-__all__ = ["Config", "ConfigInput", "StreamConfig", "list_unserved_settings", "load_config", "locate_errors"]

@@ -17,7 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from streamd.config import Config, ConfigInput, list_unserved_settings, load_config, locate_errors
+from streamd.config.load import ConfigInput, load_config, locate_errors
+from streamd.config.schema import Config, list_unserved_settings
 from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import PixelId
@@ -47,7 +48,8 @@ from streamd.ipc import endpoint
 from streamd.ipc.messages import MonitorAt
 from streamd.ipc.slots import SlotStore
 from streamd.limits import DRAIN_S
-from streamd.scheduler import Scheduler, SchedulerLimits
+from streamd.scheduler.admission import SchedulerLimits
+from streamd.scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from streamd.daemon.monitor.http_server import Monitor  # an extra

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from streamd.config import Config, StreamConfig
+from streamd.config.schema import Config, StreamConfig
 from streamd.core import log
 from streamd.daemon.engine.mount_events import MountEvents
 from streamd.daemon.slow_lookup import NO_ANSWER, SlowLookup, ask_in_thread

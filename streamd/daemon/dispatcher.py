@@ -46,7 +46,6 @@ from streamd.ipc.messages import (
     Subscribe,
 )
 from streamd.ipc.slots import SlotStore
-from streamd.scheduler import Scheduler
 from streamd.scheduler.actions import (
     Action,
     AdmitSession,
@@ -75,6 +74,7 @@ from streamd.scheduler.events import (
     StreamResumed,
     TimePassed,
 )
+from streamd.scheduler.scheduler import Scheduler
 
 SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
 

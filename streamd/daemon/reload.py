@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from streamd.config import Config, locate_errors
+from streamd.config.load import locate_errors
+from streamd.config.schema import Config
 from streamd.core import log
 from streamd.core.spec import PixelId
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance

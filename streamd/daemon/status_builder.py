@@ -35,7 +35,7 @@ from streamd.ipc.messages import (
 )
 from streamd.ipc.slots import SlotStore
 from streamd.limits import MAX_NAMES
-from streamd.scheduler import Scheduler
+from streamd.scheduler.scheduler import Scheduler
 from streamd.scheduler.session import ScheduledSession
 
 COUNTED_SPAN_S: Final = 30

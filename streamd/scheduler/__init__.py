@@ -8,10 +8,3 @@ Pure: events in, actions out, time an argument. `Scheduler.handle_event` is the 
     in_flight   what is in production    leases            how they begin and end, and what becomes of slots
     invariants  a second set of books    ended_sessions    what trainers still hold of sessions that have ended
 """
-
-from __future__ import annotations
-
-from streamd.scheduler.admission import SchedulerLimits
-from streamd.scheduler.scheduler import Scheduler
-
-__all__ = ["Scheduler", "SchedulerLimits"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import compare_peers as peers
 import pytest
 
-from streamd.config import load_config
+from streamd.config.load import load_config
 
 HERE = Path(peers.__file__).parent
 BY_NAME = {peer.name: peer for peer in peers.PEERS}

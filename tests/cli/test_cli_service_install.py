@@ -19,7 +19,7 @@ from streamd.cli.service import (
     remove_from_host,
     run_host_command,
 )
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.errors import ConfigError, HostError
 
 STREAMD = Path("/opt/streamd/bin/streamd")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streamd.config import Config, list_unserved_settings, load_config, locate_errors
+from streamd.config.load import load_config, locate_errors
+from streamd.config.schema import Config, list_unserved_settings
 from streamd.errors import ConfigError, MissingExtraError
 
 REPOSITORY = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.errors import ConfigError
 
 STREAM = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from streamd.config import Config, StreamConfig, load_config
+from streamd.config.load import load_config
+from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import MeanStd
 from streamd.dataset.files import FolderSource
 from streamd.dataset.sources import LabelSource, SplitRule

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from streamd.config import load_config
-from streamd.config.load import parse_yaml
+from streamd.config.load import load_config, parse_yaml
 from streamd.config.schema import build_json_schema
 from streamd.errors import ConfigError
 

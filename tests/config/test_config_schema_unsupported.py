@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from streamd.config import list_unserved_settings, load_config
+from streamd.config.load import load_config
+from streamd.config.schema import list_unserved_settings
 
 PLAIN = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}
 NPY = {"kind": "npy", "path": "a.npy"}

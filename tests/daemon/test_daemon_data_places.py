@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from streamd.config import Config, StreamConfig, load_config
+from streamd.config.load import load_config
+from streamd.config.schema import Config, StreamConfig
 from streamd.daemon import data_places as places
 from streamd.daemon import slow_lookup
 from streamd.daemon.daemon import Daemon

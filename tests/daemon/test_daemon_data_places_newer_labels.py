@@ -14,7 +14,8 @@ import pytest
 from daemons import stream_config, write_images
 from served_folders import change_times
 
-from streamd.config import Config, load_config
+from streamd.config.load import load_config
+from streamd.config.schema import Config
 from streamd.daemon.data_places import find_newer_files, warn_of_newer_labels
 from streamd.daemon.streams.catalog import is_listed, list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream

@@ -13,8 +13,9 @@ from daemons import stream_config, write_images
 from programs import Write
 from served_folders import change_times
 
-from streamd.config import Config, load_config
+from streamd.config.load import load_config
 from streamd.config.locations import KeyLocations
+from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
 from streamd.core.spec import PixelId
 from streamd.daemon.descriptor_allowance import compute_allowance

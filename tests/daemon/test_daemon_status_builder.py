@@ -18,8 +18,9 @@ from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.status_builder import COUNTED_SPAN_S, StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import MixingScore, ShuffleMeter
-from streamd.scheduler import Scheduler, SchedulerLimits
+from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.events import CreditGranted, ProgressReported, Subscribed
+from streamd.scheduler.scheduler import Scheduler
 
 MIB = 1 << 20
 

@@ -27,8 +27,9 @@ from streamd.ipc.messages import (
     Streams,
 )
 from streamd.ipc.slots import SlotStore
-from streamd.scheduler import Scheduler, SchedulerLimits
+from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.events import TimePassed
+from streamd.scheduler.scheduler import Scheduler
 
 MIB = 1 << 20
 

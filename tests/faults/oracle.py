@@ -18,7 +18,7 @@ import numpy.typing as npt
 from account_log import Began, Ended, Record, Settled, Step, images_digest, labels_digest, read_records
 from sample_batches import joined
 
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.core.bad_samples import MASKED, RowStatus, resolve_bad_samples
 from streamd.core.receipt import Receipt, compute_expected_digest
 from streamd.core.sampler import PAD_ID, Ids

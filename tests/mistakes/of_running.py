@@ -7,7 +7,7 @@ from typing import Final
 
 from mistake import GOOD, SERVE, TABLE, Mistake
 
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.daemon.streams.catalog import build_lock_paths, list_samples
 from streamd.daemon.streams.manifest_locks import ListLock
 

@@ -22,7 +22,7 @@ from mistake import Mistake
 from programs import forgotten
 
 import streamd
-from streamd.config import ConfigInput
+from streamd.config.load import ConfigInput
 from streamd.core import log
 from streamd.daemon.streams import listing_process
 from streamd.errors import ConfigError, StreamdError

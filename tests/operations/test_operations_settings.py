@@ -12,7 +12,7 @@ from operations_table import PAGE, ROOT, prose
 from PIL import Image
 
 from streamd.cli.pack.workdir import PackWorkdir
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.core.spec import PixelId
 from streamd.daemon.reload_plan import compare_specs
 from streamd.daemon.streams import catalog

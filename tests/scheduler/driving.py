@@ -16,7 +16,6 @@ from itertools import count
 from streamd.core.sampler import compute_index_ranges
 from streamd.core.spec import BatchKey, Cursor, StreamShape, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.scheduler import Scheduler, SchedulerLimits
 from streamd.scheduler.actions import (
     Action,
     AdmitSession,
@@ -29,7 +28,7 @@ from streamd.scheduler.actions import (
     SetCredit,
     StopStream,
 )
-from streamd.scheduler.admission import compute_production_slots
+from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
 from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
@@ -46,6 +45,7 @@ from streamd.scheduler.events import (
     StreamResumed,
     Subscribed,
 )
+from streamd.scheduler.scheduler import Scheduler
 
 MIB = 1 << 20
 

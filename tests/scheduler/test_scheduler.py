@@ -10,8 +10,8 @@ from driving import MIB, World, epoch_of, steps_told, train
 
 from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.scheduler import Scheduler, SchedulerLimits
 from streamd.scheduler.actions import DropSlots, ProduceBatch, SendBatch, StopStream
+from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
@@ -24,6 +24,7 @@ from streamd.scheduler.events import (
     Subscribed,
     TimePassed,
 )
+from streamd.scheduler.scheduler import Scheduler
 
 
 def test_a_lone_trainer_gets_all_batches_in_order_once_over_several_epochs() -> None:

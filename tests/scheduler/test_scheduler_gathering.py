@@ -7,9 +7,10 @@ from itertools import count
 from driving import MIB, World, train
 
 from streamd.core.spec import Cursor
-from streamd.scheduler import Scheduler, SchedulerLimits
 from streamd.scheduler.actions import Action, AdmitSession, SendBatch
+from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.events import BatchProduced, CreditGranted, Event, SessionLost, Subscribed
+from streamd.scheduler.scheduler import Scheduler
 from streamd.scheduler.session import ScheduledSession
 
 

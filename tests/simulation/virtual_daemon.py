@@ -35,7 +35,6 @@ from streamd.ipc.messages import (
     Welcome,
 )
 from streamd.limits import PAIR_S
-from streamd.scheduler import Scheduler, SchedulerLimits
 from streamd.scheduler.actions import (
     Action,
     AdmitSession,
@@ -48,6 +47,7 @@ from streamd.scheduler.actions import (
     SetCredit,
     StopStream,
 )
+from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.events import (
     CreditGranted,
     DrainRequested,
@@ -60,6 +60,7 @@ from streamd.scheduler.events import (
     Subscribed,
     TimePassed,
 )
+from streamd.scheduler.scheduler import Scheduler
 
 _DRAINING_RETRY_S: Final = 0.2
 _LOOK_EVERY: Final = 16  # events between two looks at whether a worker idles

@@ -8,8 +8,8 @@ from synthetic import SLOT_BYTES
 
 from streamd.core.spec import StreamShape
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.scheduler import Scheduler, SchedulerLimits
-from streamd.scheduler.admission import compute_production_slots
+from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
+from streamd.scheduler.scheduler import Scheduler
 
 
 def check_memory(story: Story, window: Scheduler, slots: int, hardware: Hardware) -> None:

@@ -18,7 +18,9 @@ from streamd.cli.check.reader_pool import READER_COMMAND, ReaderPool
 from streamd.cli.check.summary import build_findings
 from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_groups
 from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress
-from streamd.config import Config, list_unserved_settings, load_config, locate_errors, locations
+from streamd.config import locations
+from streamd.config.load import load_config, locate_errors
+from streamd.config.schema import Config, list_unserved_settings
 from streamd.core.text import escape_unprintable, format_duration
 from streamd.daemon.streams.catalog import list_samples, open_streams
 

@@ -28,7 +28,7 @@ from streamd.cli.check.findings import (
 from streamd.cli.check.reader_messages import RECORDED_EFFECTS
 from streamd.cli.check.totals import StreamTotals
 from streamd.cli.check.trainers_that_fit import compute_trainer_capacity
-from streamd.config import Config
+from streamd.config.schema import Config
 from streamd.core.sampler import PAD_ID, Ids, SampleOrder, compute_ids_of_batches
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_count

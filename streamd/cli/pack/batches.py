@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from streamd.config import Config, list_unserved_settings, locate_errors
+from streamd.config.load import locate_errors
 from streamd.config.locations import add_locations as placed
+from streamd.config.schema import Config, list_unserved_settings
 from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
 from streamd.core.sampler import Ids, SampleOrder

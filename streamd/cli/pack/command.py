@@ -57,7 +57,7 @@ def pack(
     """
     try:
         from streamd.cli.pack import run  # noqa: PLC0415 - as above
-        from streamd.config import load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from streamd.config.load import load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd pack") from error
     wish = run.PackOptions(stream, destination, parse_format(format_), shuffle, restart, parse_shard_size(shard_bytes))

@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
-from streamd.config import StreamConfig
+from streamd.config.schema import StreamConfig
 from streamd.core.spec import ImageSpec
 
 _KEPT_SETTINGS: Final = ("batch_size", "drop_remainder", "shuffle", "normalize", "transform", "bad_samples")

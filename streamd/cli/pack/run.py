@@ -40,7 +40,7 @@ from streamd.cli.pack.workdir import (
 )
 from streamd.cli.pack.writer import PackJob, build_mismatch_error
 from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress
-from streamd.config import Config
+from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
 from streamd.core.spec import PixelId, compute_identity
 from streamd.core.text import escape_unprintable, format_count, format_duration

@@ -121,7 +121,7 @@ def show_live(activities: Iterator[DaemonActivity | UnreachableDaemon], console:
     """Draws one over the other until Ctrl-C, which is how it is meant to end."""
     from rich.live import Live  # noqa: PLC0415 - only when it is needed, not for --help
 
-    from streamd.cli.status.top_table import build_top_frame, fit_to_window  # noqa: PLC0415 - as above
+    from streamd.cli.status.table import build_top_frame, fit_to_window  # noqa: PLC0415 - as above
 
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -133,8 +133,7 @@ def show_live(activities: Iterator[DaemonActivity | UnreachableDaemon], console:
 
 def print_one_frame(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
     """The first frame that has rates of its own."""
-    from streamd.cli.status.table import WIDTH_CHARS  # noqa: PLC0415 - only when it is needed, not for --help
-    from streamd.cli.status.top_table import build_top_frame  # noqa: PLC0415 - as above
+    from streamd.cli.status.table import WIDTH_CHARS, build_top_frame  # noqa: PLC0415 - as above
 
     console.width = max(WIDTH_CHARS, console.width)
     *_, last = islice(activities, _FRAMES_WITHOUT_TERMINAL)

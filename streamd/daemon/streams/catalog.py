@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamd.config import Config, StreamConfig
+from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import ShuffleConfig
 from streamd.core import log
 from streamd.core.sampler import ORDER_VERSION, SampleOrder

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from streamd.config import Config, ConfigInput, load_config, locate_errors
+from streamd.config.load import ConfigInput, load_config, locate_errors
+from streamd.config.schema import Config
 from streamd.core import log
 from streamd.daemon.streams.catalog import build_lock_paths, find_unlisted_streams, list_samples, make_state_folder
 from streamd.daemon.streams.manifest_locks import hold_exclusive_lock, wait_for_listing_turn

@@ -15,7 +15,7 @@ from streamd.cli.check.findings import CheckFindings, UnpackingEstimate, WeightS
 from streamd.cli.check.reader_messages import FaultEffect, GroupResult, SampleFault
 from streamd.cli.check.summary import build_findings
 from streamd.cli.check.totals import StreamTotals
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.limits import DEFAULT_CREDIT
 

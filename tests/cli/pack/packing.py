@@ -13,7 +13,7 @@ from PIL import Image
 
 from streamd.cli.pack.batches import DecodedBatch, open_listed_stream, with_pack_order
 from streamd.cli.pack.writer import PackJob, PackWriter
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import Ids
 from streamd.core.spec import PixelId

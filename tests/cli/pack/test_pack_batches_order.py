@@ -10,7 +10,7 @@ from daemons import stream_config, write_images
 from packing import stream_of, write_table
 
 from streamd.cli.pack.batches import compute_batch_rows, open_listed_stream, with_pack_order
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ from streamd.cli.pack.config_snippet import (
     collect_kept_settings,
     format_yaml,
 )
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.core.spec import ImageSpec
 
 

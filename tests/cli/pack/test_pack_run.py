@@ -22,7 +22,7 @@ from streamd.cli.pack.formats import PACK_FORMATS, PackFormat
 from streamd.cli.pack.run import PackOptions, PackResult
 from streamd.cli.pack.workdir import PackWorkdir
 from streamd.cli.pack.write_npy import NpyWriter
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.errors import ConfigError, PackError
 
 

@@ -15,7 +15,7 @@ from daemons import stream_config, write_images
 from sample_specs import some_spec
 from served_folders import change_times, serve
 
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.core.bad_samples import BadSample
 from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec

@@ -9,7 +9,7 @@ from daemons import stream_config, write_images
 from programs import Write
 from served_folders import serve
 
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.core.bad_samples import BadSample
 from streamd.daemon.streams.catalog import find_unlisted_streams, list_samples
 from streamd.errors import ConfigError

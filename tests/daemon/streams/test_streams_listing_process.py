@@ -12,7 +12,7 @@ import pytest
 from daemons import stream_config, write_images
 from locked_files import until_waited_for
 
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.daemon.streams import listing_process
 from streamd.daemon.streams.catalog import build_lock_paths, is_listed, list_samples, make_state_folder, open_streams
 from streamd.daemon.streams.listing_process import list_in_process

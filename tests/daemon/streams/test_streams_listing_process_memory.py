@@ -21,7 +21,7 @@ MEASURE: Final = """
 import json, re, sys
 from pathlib import Path
 from streamd.daemon.streams.catalog import list_samples
-from streamd.config import load_config
+from streamd.config.load import load_config
 
 def peak_bytes():
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])

@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.daemon.streams.catalog import list_samples, open_streams
 from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.open_store import open_store

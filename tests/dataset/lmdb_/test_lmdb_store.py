@@ -14,7 +14,7 @@ import pytest
 from lmdbs import put, value_of, write_lmdb
 from served_folders import change_times
 
-from streamd.config import load_config
+from streamd.config.load import load_config
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.catalog import list_samples, open_streams
 from streamd.dataset.lmdb.store import LmdbStore

@@ -16,7 +16,7 @@ from served_folders import serve
 
 from streamd.core.bad_samples import BadSample
 from streamd.daemon.monitor import sample_images
-from streamd.daemon.monitor.dashboard import Dashboard
+from streamd.daemon.monitor.http_server import Dashboard
 from streamd.daemon.streams.served_stream import ServedStream
 
 SAMPLES = ("/pictures/train", "/bad/train", "/thumbnails/train/3")

@@ -27,7 +27,7 @@ def test_help_shows_the_options_and_loads_nothing_heavy() -> None:
     assert "--config" in done.stdout
     assert "--rescan" in done.stdout
     loaded = done.stdout.split()
-    assert "streamd.cli.serve" in loaded
+    assert "streamd.cli.main" in loaded
     assert {"zmq", "numpy", "PIL", "ruamel.yaml", "streamd.daemon.daemon"} & set(loaded) == set()
 
 

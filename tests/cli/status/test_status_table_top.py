@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from rich.console import Console, RenderableType
 
-from streamd.cli.status.top_table import build_top_frame, fit_to_window
+from streamd.cli.status.table import build_top_frame, fit_to_window
 from streamd.core.activity import Bottleneck, DaemonActivity, DataFlow, StreamPace, TrainerPace, UnreachableDaemon
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
