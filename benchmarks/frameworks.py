@@ -35,7 +35,7 @@ import streamd.frameworks.tensorflow
 import streamd.frameworks.torch
 from streamd.client import Batch
 from streamd.core.slot_layout import SlotTensor
-from streamd.ipc.mapping import lease_array
+from streamd.ipc.mapping import build_leased_array
 
 Array = npt.NDArray[np.uint8]
 Make = Callable[[Iterable[Array]], Iterable[Any]]  # batches become tensors, one by one
@@ -55,8 +55,8 @@ def lent_batches() -> list[Array]:
 
 def _lent(number: int) -> Array:
     memory = memoryview(mmap.mmap(-1, IMAGES.size_bytes))
-    IMAGES.array_in(memory)[:] = number
-    return lease_array(memory, IMAGES, lambda: None)
+    IMAGES.build_array_in_memory(memory)[:] = number
+    return build_leased_array(memory, IMAGES, lambda: None)
 
 
 def each(make: Callable[[Array], Any]) -> Make:

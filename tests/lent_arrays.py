@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.slot_layout import SlotTensor
-from streamd.ipc.mapping import lease_array
+from streamd.ipc.mapping import build_leased_array
 
 IMAGES = SlotTensor("images", "uint8", (4, 8, 8, 3), 0)
 
@@ -23,9 +23,9 @@ class Lender:
     def lend(self) -> npt.NDArray[np.uint8]:
         """uint8 (4, 8, 8, 3), read-only, at a page's beginning."""
         memory = memoryview(mmap.mmap(-1, IMAGES.size_bytes))
-        IMAGES.array_in(memory)[:] = np.arange(4, dtype=np.uint8)[:, None, None, None]
+        IMAGES.build_array_in_memory(memory)[:] = np.arange(4, dtype=np.uint8)[:, None, None, None]
         self.held += 1
-        return lease_array(memory, IMAGES, self._give_back)
+        return build_leased_array(memory, IMAGES, self._give_back)
 
     def _give_back(self) -> None:
         self.held -= 1

@@ -19,7 +19,7 @@ from streamd.core.sampler import Ids
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
 from streamd.errors import ReceiptError, RefusedError, suggest_name
-from streamd.ipc.mapping import lease_array
+from streamd.ipc.mapping import build_leased_array
 
 ANGLE = LabelSpec("angle", "float", mean=0.1, std=0.5)
 KIND = LabelSpec("kind", "category", classes=("car", "cat", "dog"), counts=(6, 2, 2))
@@ -143,10 +143,10 @@ class FakeStream:
     def _images(self, ids: Ids) -> npt.NDArray[np.uint8]:
         place = compute_layout(self.spec, ids.size).images
         memory = mmap.mmap(-1, place.size_bytes)
-        place.array_in(memoryview(memory))[:] = ids[:, None, None, None]
+        place.build_array_in_memory(memoryview(memory))[:] = ids[:, None, None, None]
         self.leases += 1
         self.most_leases = max(self.most_leases, self.leases)
-        return lease_array(memoryview(memory), place, self._returned)
+        return build_leased_array(memoryview(memory), place, self._returned)
 
     def _returned(self) -> None:
         self.leases -= 1

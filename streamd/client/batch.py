@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.bad_samples import BadRow, RowStatus, build_good_status, resolve_bad_samples
+from streamd.core.bad_samples import BadRow, RowStatus, build_all_good_row_status, replace_bad_sample_ids
 from streamd.core.sampler import Ids
 from streamd.core.slot_layout import SlotLayout
 from streamd.core.spec import BadPolicy, StreamSpec
 from streamd.errors import ProtocolError
-from streamd.ipc.mapping import lease_array
+from streamd.ipc.mapping import build_leased_array
 from streamd.ipc.messages import BatchReady
 
 
@@ -76,10 +76,10 @@ def open_batch(
     # What lies behind the images is small: copied in one piece, for the caller to keep.
     own = memoryview(bytearray(memory[start : layout.size_bytes]))
     return Batch(
-        lease_array(memory, layout.images, on_return),
-        {name: _decode_label(tensor.array_in(own, start)) for name, tensor in layout.labels.items()},
-        layout.weights.array_in(own, start),
-        layout.sample_ids.array_in(own, start),
+        build_leased_array(memory, layout.images, on_return),
+        {name: _decode_label(tensor.build_array_in_memory(own, start)) for name, tensor in layout.labels.items()},
+        layout.weights.build_array_in_memory(own, start),
+        layout.sample_ids.build_array_in_memory(own, start),
         header.bad,
         header.epoch,
         header.index,
@@ -99,10 +99,10 @@ def restore_planned_ids(delivered: Ids, bad: tuple[BadRow, ...], policy: BadPoli
     Raises ProtocolError when what was delivered is not what the verdicts in `bad` make of them.
     """
     if not bad:
-        return delivered, build_good_status(delivered.size)
+        return delivered, build_all_good_row_status(delivered.size)
     planned = delivered.copy()
     planned[[row.row for row in bad]] = [row.sample_id for row in bad]
-    resolved, marks = resolve_bad_samples(planned, {row.sample_id for row in bad}, policy)
+    resolved, marks = replace_bad_sample_ids(planned, {row.sample_id for row in bad}, policy)
     if not np.array_equal(resolved, delivered):
         raise ProtocolError(f"samples {delivered.tolist()} are not what {bad} make of samples {planned.tolist()}")
     return planned, marks

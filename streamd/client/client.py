@@ -288,7 +288,7 @@ class Client:
         if self._daemon_error is not None:
             raise self._daemon_error
         raise ConnectError(
-            self.endpoint, f"no answer within {self._timeout_s:g} s; {places.explain_silence(self.endpoint)}"
+            self.endpoint, f"no answer within {self._timeout_s:g} s; {places.explain_missing_answer(self.endpoint)}"
         )
 
 

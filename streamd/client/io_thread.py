@@ -220,8 +220,8 @@ class IOThread:
         waited_ns, self._waited_ns = self._waited_ns, 0
         if numbers and self._session.state == "over" and self._lifeline is not None:
             with suppress(OSError):  # the lifeline's end says as much
-                self._lifeline.report_retired(retired)
-                self._lifeline.report_dropped(set(numbers).difference(retired))
+                self._lifeline.report_retired_leases(retired)
+                self._lifeline.report_dropped_leases(set(numbers).difference(retired))
         elif numbers:
             self._perform_actions(self._session.handle_released(numbers, taken, waited_ns, time.monotonic(), retired))
         while self._calls:
@@ -358,7 +358,7 @@ class IOThread:
         """The session is over, by the daemon's word: it is told what the loop may hold of it, as long as it does."""
         if self._lifeline is not None and self._is_shared:
             with suppress(OSError):  # the lifeline's end says as much
-                self._lifeline.report_held(self._handoff.list_outstanding())
+                self._lifeline.report_held_leases(self._handoff.list_outstanding())
 
     def _end_lifeline(self, lifeline: Lifeline) -> None:
         """The connection is over: its lifeline ends with the last view of its batches, which may be now."""
@@ -367,8 +367,8 @@ class IOThread:
             held = {}
         elif held or forked:
             with suppress(OSError):  # the daemon is gone: nobody counts any more
-                lifeline.report_retired(forked.difference(held))
-                lifeline.report_held(held)
+                lifeline.report_retired_leases(forked.difference(held))
+                lifeline.report_held_leases(held)
         self._hold_over_lifeline(lifeline, held, forked)
 
     def _hold_over_lifeline(

@@ -66,7 +66,11 @@ class EndedConnection:
             return
         if not self._is_copy:
             with suppress(OSError):
-                (self._lifeline.report_retired if number in self._forked else self._lifeline.report_dropped)((number,))
+                (
+                    self._lifeline.report_retired_leases
+                    if number in self._forked
+                    else self._lifeline.report_dropped_leases
+                )((number,))
         if not self._held:
             self._known.discard(self)
             self._lifeline.close()

@@ -61,7 +61,7 @@ def local(config: LocalConfig, *, timeout: float = CONNECT_TIMEOUT_S, patience: 
 def _make_folder() -> str:
     """A new folder for socket and manifests: where programs make theirs, unless the socket's path is too long there."""
     folder = tempfile.mkdtemp(prefix="streamd-")
-    if endpoint.is_short_enough(endpoint_in_folder(folder)):
+    if endpoint.fits_socket_path_limit(endpoint_in_folder(folder)):
         return folder
     Path(folder).rmdir()
     return tempfile.mkdtemp(prefix="streamd-", dir=_SHORT_FOLDER)

@@ -64,7 +64,9 @@ class BatchSplit:
         if self.group > 1:
             return taken // self.group if self.served_spec.remainder == "drop" else -(-taken // self.group)
         ends = [
-            self.parts - self.count_parts_at(segment.next_base, segment.world) for segment in segments if segment.steps
+            self.parts - self.count_parts_at(segment.next_base_index, segment.world)
+            for segment in segments
+            if segment.steps
         ]
         return taken * self.parts - max(ends, default=0)
 

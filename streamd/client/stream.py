@@ -164,7 +164,7 @@ class Stream:
         return (
             0
             if self._is_over()
-            else self._rebatcher.count_steps_left(self._tally.cursor.next_base, self._count_steps_left())
+            else self._rebatcher.count_steps_left(self._tally.cursor.next_base_index, self._count_steps_left())
         )
 
     @property
@@ -269,7 +269,7 @@ class Stream:
 
     def __repr__(self) -> str:
         cursor = self._tally.cursor
-        return f"<Stream {self.spec.name!r} at {cursor.epoch}:{cursor.next_base}, {len(self)} steps an epoch>"
+        return f"<Stream {self.spec.name!r} at {cursor.epoch}:{cursor.next_base_index}, {len(self)} steps an epoch>"
 
     # --- an epoch
 
@@ -314,7 +314,7 @@ class Stream:
     def _count_steps_left(self) -> int:
         """Of the epoch, from here on."""
         wish = self._subscription
-        return count_steps_left(self._tally.cursor.next_base, wish.world, self._served_spec.batches, wish.uneven)
+        return count_steps_left(self._tally.cursor.next_base_index, wish.world, self._served_spec.batches, wish.uneven)
 
     def _fetch_batch(self) -> Batch | None:
         """Waits for the stream's next batch, which `_count_batch` counts; None at the epoch's end."""
@@ -323,10 +323,10 @@ class Stream:
         tally = self._tally
         after = tally.cursor.after_step(self._subscription.rank, self._subscription.world)
         received = self._wait_for_batch(after)
-        tally.note_pixels(received.pixel_id)
+        tally.record_pixel_id(received.pixel_id)
         header = received.header
         placed = self._layout_of_rows(header.rows)
-        ids = placed.sample_ids.array_in(received.memory).copy()
+        ids = placed.sample_ids.build_array_in_memory(received.memory).copy()
         planned, marks = restore_planned_ids(ids, header.bad, self._served_spec.bad_policy)
         self._count_fetched = partial(tally.add_batch, header.index, planned, marks, after)
         return open_batch(
@@ -335,7 +335,7 @@ class Stream:
             header,
             self.spec,
             token=partial(
-                encode_token, self._served_spec, tally.take_snapshot_after(header.index, planned, marks, after)
+                encode_token, self._served_spec, tally.take_snapshot_after_batch(header.index, planned, marks, after)
             ),
             on_return=partial(self._io_thread.return_lease, received),
         )

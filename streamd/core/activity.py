@@ -40,40 +40,40 @@ def count_steps_done(session: SessionStatus) -> int:
     return session.epoch * session.steps + session.step
 
 
-def compute_lags(sessions: Iterable[SessionStatus]) -> dict[int, int]:
+def compute_steps_behind_leader(sessions: Iterable[SessionStatus]) -> dict[int, int]:
     """How many steps each session is behind the furthest of its stream, rank and world that has not finished."""
     return {
         each.session: max(0, count_steps_done(row[0]) - count_steps_done(each))
-        for row in _group_by_rank(sessions)
+        for row in _group_sessions_by_rank(sessions)
         for each in row
     }  # fmt: skip
 
 
-def number_cohorts(sessions: Iterable[SessionStatus]) -> dict[int, int]:
+def assign_cohort_numbers(sessions: Iterable[SessionStatus]) -> dict[int, int]:
     """The cohort that each session is in that has not finished; numbers are by stream, from 0."""
     found: dict[int, int] = {}
     begun: Counter[str] = Counter()
-    for row in _group_by_rank(sessions):
+    for row in _group_sessions_by_rank(sessions):
         for ahead, each in zip((row[0], *row), row, strict=False):
-            begun[each.stream] += ahead is each or _are_apart(ahead, each)
+            begun[each.stream] += ahead is each or _are_too_far_apart_to_share(ahead, each)
             found[each.session] = begun[each.stream] - 1
     return found
 
 
-def count_cohorts(sessions: Iterable[SessionStatus]) -> dict[str, int]:
+def count_cohorts_by_stream(sessions: Iterable[SessionStatus]) -> dict[str, int]:
     """How many cohorts the sessions of each stream make."""
     found: dict[str, int] = defaultdict(int)
-    for row in _group_by_rank(sessions):
-        found[row[0].stream] += 1 + sum(_are_apart(ahead, each) for ahead, each in pairwise(row))
+    for row in _group_sessions_by_rank(sessions):
+        found[row[0].stream] += 1 + sum(_are_too_far_apart_to_share(ahead, each) for ahead, each in pairwise(row))
     return dict(found)
 
 
-def _are_apart(ahead: SessionStatus, behind: SessionStatus) -> bool:
+def _are_too_far_apart_to_share(ahead: SessionStatus, behind: SessionStatus) -> bool:
     """Whether neither's credit reaches from one to the other."""
     return count_steps_done(ahead) - count_steps_done(behind) > max(ahead.credit, behind.credit)
 
 
-def _group_by_rank(sessions: Iterable[SessionStatus]) -> Iterable[list[SessionStatus]]:
+def _group_sessions_by_rank(sessions: Iterable[SessionStatus]) -> Iterable[list[SessionStatus]]:
     """Those that have not finished, by stream, rank and world, the furthest first."""
     parts: dict[tuple[str, int, int], list[SessionStatus]] = defaultdict(list)
     for each in sessions:
@@ -210,7 +210,7 @@ def _compute_stream_pace(
 def _compute_trainer_paces(now: DaemonStatus, before: DaemonStatus | None, seconds: float) -> tuple[TrainerPace, ...]:
     rows = {stream.name: stream.batch_size for stream in now.streams}
     earlier = {each.session: each for each in before.sessions} if before is not None else {}
-    behind = compute_lags(now.sessions)
+    behind = compute_steps_behind_leader(now.sessions)
     return tuple(
         TrainerPace(
             each,

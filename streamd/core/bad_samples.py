@@ -40,14 +40,14 @@ class BadRow:
 
 
 @lru_cache(maxsize=64)
-def build_good_status(rows: int) -> RowStatus:
+def build_all_good_row_status(rows: int) -> RowStatus:
     """The marks of a batch without bad rows, read-only."""
     marks = np.zeros(rows, dtype=np.uint8)
     marks.setflags(write=False)
     return marks
 
 
-def resolve_bad_samples(planned: Ids, bad: Collection[int], policy: BadPolicy) -> tuple[Ids, RowStatus]:
+def replace_bad_sample_ids(planned: Ids, bad: Collection[int], policy: BadPolicy) -> tuple[Ids, RowStatus]:
     """The samples really delivered for the `planned` ids, and a mark for each row.
 
     Under `substitute` the next good row of the same batch, cyclically, takes a bad one's place; a batch without a
@@ -55,7 +55,7 @@ def resolve_bad_samples(planned: Ids, bad: Collection[int], policy: BadPolicy) -
     """
     rows = [sample_id in bad for sample_id in planned.tolist()] if bad else []
     if not any(rows):
-        return planned, build_good_status(planned.size)
+        return planned, build_all_good_row_status(planned.size)
     delivered, marks = planned.copy(), np.zeros(planned.size, dtype=np.uint8)
     good = [row for row, is_bad in enumerate(rows) if not is_bad and planned[row] != PAD_ID]
     for row, is_bad in enumerate(rows):

@@ -88,12 +88,12 @@ def _build_caption(batch: CaptionedBatch, row: int, bad_row: BadRow | None) -> C
         sample_id,
         _format_label_lines(batch.spec.labels, labels),
         weight,
-        _format_mark(sample_id, weight, bad_row),
+        _format_row_remark(sample_id, weight, bad_row),
         bad_row,
     )
 
 
-def _format_mark(sample_id: int, weight: float, bad_row: BadRow | None) -> str:
+def _format_row_remark(sample_id: int, weight: float, bad_row: BadRow | None) -> str:
     if bad_row is not None:
         return bad_row.action
     if weight:

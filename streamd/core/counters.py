@@ -51,7 +51,7 @@ class ProcessStats:
         self._histograms: defaultdict[tuple[str, str], StageHistogram] = defaultdict(StageHistogram)
         self._counters: defaultdict[tuple[str, str], float] = defaultdict(float)
 
-    def stage_times(self, group: str, stage: str) -> StageTimes:
+    def find_stage_times(self, group: str, stage: str) -> StageTimes:
         """A stage, for whoever books so often that looking it up shows."""
         return self._stages[group, stage]
 
@@ -77,11 +77,11 @@ class ProcessStats:
     def values_by_group(self) -> dict[str, dict[str, float]]:
         """All numbers by group; a stage shows as NAME_count, NAME_s and NAME_longest_s."""
         values: dict[str, dict[str, float]] = {}
-        for group, name, value in self._iterate_values():
+        for group, name, value in self._iterate_counters_and_times():
             values.setdefault(group, {})[name] = value
         return values
 
-    def _iterate_values(self) -> Iterator[tuple[str, str, float]]:
+    def _iterate_counters_and_times(self) -> Iterator[tuple[str, str, float]]:
         for (group, name), stage in (*self._stages.items(), *self._histograms.items()):
             yield group, f"{name}_count", stage.count
             yield group, f"{name}_s", stage.total_s

@@ -40,14 +40,14 @@ class BatchSupply:
     at_work: float = 0.0
 
     @property
-    def ready_fraction(self) -> float:
+    def fraction_of_batches_ready(self) -> float:
         """The part of the batches that lay ready, 0 to 1."""
-        return _compute_fraction(self.ready, self.awaited)
+        return _compute_part_of_sum(self.ready, self.awaited)
 
     @property
-    def reading_fraction(self) -> float:
+    def fraction_of_time_reading(self) -> float:
         """The part of the workers' time that went by waiting for reads, 0 to 1."""
-        return _compute_fraction(self.reading_s, self.working_s)
+        return _compute_part_of_sum(self.reading_s, self.working_s)
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class SupplyCounter:
             self._working_s += each.working_s
             self._at_work += each.at_work
 
-    def take_supply(self) -> BatchSupply:
+    def take_and_reset_supply(self) -> BatchSupply:
         """What was counted, which is counted anew from here."""
         awaited, at_work = self._awaited, self._at_work / max(1, self._awaited)
         done = BatchSupply(self._batches - awaited, awaited, self._reading_s, self._working_s, at_work)
@@ -93,7 +93,7 @@ class EpochTiming:
     supply: BatchSupply
 
     @property
-    def free_data_s(self) -> float:
+    def seconds_without_data_waits(self) -> float:
         """What the epoch would take if data were free."""
         return max(0.0, self.seconds - self.waited_s)
 
@@ -101,7 +101,7 @@ class EpochTiming:
     def summary_text(self) -> str:
         """All of it in words: `epoch 3 if data were free: 41 s; with data: 43 s; the trainer itself is the limit`."""
         times = (
-            f"epoch {self.epoch} if data were free: {_format_seconds(self.free_data_s)}; with data: "
+            f"epoch {self.epoch} if data were free: {_format_seconds(self.seconds_without_data_waits)}; with data: "
             f"{_format_seconds(self.seconds)}"
         )
         return f"{times}; {self._bottleneck_text}"
@@ -113,11 +113,13 @@ class EpochTiming:
             case "none":
                 return "the trainer itself is the limit"
             case "disk":
-                return f"disk is the limit: workers waited for reads {supply.reading_fraction:.0%} of their time"
+                return (
+                    f"disk is the limit: workers waited for reads {supply.fraction_of_time_reading:.0%} of their time"
+                )
             case "decode":
                 return f"decode is the limit: {supply.at_work:.0%} of the workers were busy"
-            case "transport" if supply.ready_fraction > LAY_READY:
-                return f"transport is the limit: {supply.ready_fraction:.0%} of the batches lay ready"
+            case "transport" if supply.fraction_of_batches_ready > LAY_READY:
+                return f"transport is the limit: {supply.fraction_of_batches_ready:.0%} of the batches lay ready"
             case "transport":
                 return f"transport is the limit: {supply.at_work:.0%} of the workers were busy, and not with reading"
 
@@ -145,14 +147,14 @@ def find_epoch_bottleneck(seconds: float, waited_s: float, supply: BatchSupply) 
     """The stage that an epoch of `seconds` was limited by, of which a trainer has spent `waited_s` waiting."""
     if waited_s <= WAIT_NOTICED * seconds:
         return "none"
-    if supply.ready_fraction > LAY_READY:
+    if supply.fraction_of_batches_ready > LAY_READY:
         return "transport"
-    if supply.reading_fraction > READS:
+    if supply.fraction_of_time_reading > READS:
         return "disk"
     return "decode" if supply.at_work >= ALL_AT_WORK else "transport"
 
 
-def _compute_fraction(part: float, rest: float) -> float:
+def _compute_part_of_sum(part: float, rest: float) -> float:
     return part / (part + rest) if part + rest else 0.0
 
 

@@ -53,10 +53,12 @@ def _import_module(module_name: str) -> Any:
         hint = suggest_name(module_name, (path.stem for path in Path(here).glob("*.py")))
         raise ConfigError(f"no module {module_name!r} in {here} or on Python's path{hint}") from error
     except Exception as error:
-        raise ConfigError(f"module {module_name!r} cannot be imported: {format_located_error(error)}") from error
+        raise ConfigError(
+            f"module {module_name!r} cannot be imported: {format_error_with_source_line(error)}"
+        ) from error
 
 
-def format_located_error(error: Exception) -> str:
+def format_error_with_source_line(error: Exception) -> str:
     """An error of the user's code with its place, since commands show no traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""

@@ -19,7 +19,7 @@ import numpy as np
 
 from streamd.core.bad_samples import MASKED, RowStatus
 from streamd.core.permutation import Words, mix64
-from streamd.core.sampler import Ids, compute_index_ranges
+from streamd.core.sampler import Ids, compute_batch_index_ranges
 from streamd.core.spec import DIGEST_PATTERN, Cursor, Segment
 
 _LANE: Final = 1 << 64
@@ -63,7 +63,7 @@ def digest_rows(order_id: str, epoch: int, places: Words, ids: Ids) -> Lanes:
     return lanes[0], lanes[1]
 
 
-def add_lanes(one: Lanes, other: Lanes) -> Lanes:
+def add_digest_lanes(one: Lanes, other: Lanes) -> Lanes:
     return (one[0] + other[0]) % _LANE, (one[1] + other[1]) % _LANE
 
 
@@ -86,21 +86,21 @@ class TallyTotals:
     samples: int = 0
     bad: int = 0
 
-    def with_batches(self, order_id: str, epoch: int, batches: Sequence[CountedBatch]) -> TallyTotals:
+    def compute_totals_with_batches(self, order_id: str, epoch: int, batches: Sequence[CountedBatch]) -> TallyTotals:
         """These totals and `batches`, digested together to share NumPy's cost a call."""
         if not batches:
             return self
         indices, all_ids, all_marks = zip(*batches, strict=True)
         ids, marks = np.concatenate(all_ids), np.concatenate(all_marks)
-        lanes = digest_rows(order_id, epoch, compute_row_places(indices, [each.size for each in all_ids]), ids)
+        lanes = digest_rows(order_id, epoch, compute_digest_row_places(indices, [each.size for each in all_ids]), ids)
         return TallyTotals(
-            add_lanes(self.lanes, lanes),
+            add_digest_lanes(self.lanes, lanes),
             self.samples + int(np.count_nonzero((ids >= 0) & (marks != MASKED))),
             self.bad + int(np.count_nonzero(marks)),
         )
 
 
-def compute_row_places(indices: Ids | Sequence[int], rows: Ids | Sequence[int]) -> Words:
+def compute_digest_row_places(indices: Ids | Sequence[int], rows: Ids | Sequence[int]) -> Words:
     """The places of batches one after the other: `rows[i]` rows of batch `indices[i]`, as `digest_rows` takes them."""
     ends = np.cumsum(rows)
     row = np.arange(ends[-1], dtype=np.uint64) - np.repeat(ends - rows, rows).astype(np.uint64)
@@ -123,11 +123,11 @@ def compute_expected_digest(
     asked for `together` of them at a time.
     """
     lanes = _EMPTY
-    for walk in compute_index_ranges(segments):
+    for walk in compute_batch_index_ranges(segments):
         for start in range(0, len(walk), batches_at_once):
             group = walk[start : start + batches_at_once]
             ids, rows = planned(group)
-            lanes = add_lanes(lanes, digest_rows(order_id, epoch, compute_row_places(group, rows), ids))
+            lanes = add_digest_lanes(lanes, digest_rows(order_id, epoch, compute_digest_row_places(group, rows), ids))
     return format_digest(lanes)
 
 
@@ -148,7 +148,9 @@ class TallySnapshot(NamedTuple):
 
     def compute_totals(self) -> TallyTotals:
         last = [] if self.last is None else [self.last]
-        return self.before.with_batches(self.order_id, self.cursor.epoch, self.waiting[: self.length] + last)
+        return self.before.compute_totals_with_batches(
+            self.order_id, self.cursor.epoch, self.waiting[: self.length] + last
+        )
 
     @property
     def order_digest(self) -> str:
@@ -175,35 +177,35 @@ class EpochTally:
 
     def __post_init__(self) -> None:
         self._totals = self.start
-        for walk in compute_index_ranges(self.cursor.history):
-            self._extend_seen(walk.stop)
+        for walk in compute_batch_index_ranges(self.cursor.history):
+            self._extend_seen_flags(walk.stop)
             self._seen[walk.start : walk.stop : walk.step] = b"\1" * len(walk)
 
-    def note_pixels(self, pixel_id: str) -> None:
+    def record_pixel_id(self, pixel_id: str) -> None:
         """The next batch has these pixels."""
         self.changed |= pixel_id != self.pixel_id
         self.pixel_id = pixel_id
 
     def add_batch(self, index: int, ids: Ids, marks: RowStatus, after: Cursor) -> None:
         """Counts one batch, `ids` as planned, and moves the cursor behind it. Neither array may be changed later."""
-        self._extend_seen(index + 1)
+        self._extend_seen_flags(index + 1)
         self.repeated += self._seen[index]
         self._seen[index] = 1
         self._waiting.append((index, ids, marks))
         if len(self._waiting) >= _FLUSH_BATCHES:
-            self._digest_waiting()
+            self._digest_waiting_batches()
         self.cursor = after
 
-    def _extend_seen(self, indices: int) -> None:
+    def _extend_seen_flags(self, indices: int) -> None:
         if indices > len(self._seen):
             self._seen.extend(bytes(max(indices - len(self._seen), len(self._seen))))
 
-    def take_snapshot_after(self, index: int, ids: Ids, marks: RowStatus, after: Cursor) -> TallySnapshot:
+    def take_snapshot_after_batch(self, index: int, ids: Ids, marks: RowStatus, after: Cursor) -> TallySnapshot:
         """The moment when this batch has been taken too."""
         return self._build_snapshot(after, (index, ids, marks))
 
-    def _digest_waiting(self) -> TallyTotals:
-        self._totals = self._totals.with_batches(self.order_id, self.cursor.epoch, self._waiting)
+    def _digest_waiting_batches(self) -> TallyTotals:
+        self._totals = self._totals.compute_totals_with_batches(self.order_id, self.cursor.epoch, self._waiting)
         self._waiting = []  # a new one, for places know the old one
         return self._totals
 
@@ -219,7 +221,7 @@ class EpochTally:
 
     @property
     def order_digest(self) -> str:
-        return format_digest(self._digest_waiting().lanes)
+        return format_digest(self._digest_waiting_batches().lanes)
 
     @property
     def steps_taken(self) -> int:
@@ -227,7 +229,7 @@ class EpochTally:
 
     def build_receipt(self, *, expected_digest: str | None, steps_left: int, dropped: int) -> Receipt:
         """Closes the account; `expected_digest` is the daemon's word, None when the epoch was stopped early."""
-        totals, complete = self._digest_waiting(), expected_digest is not None
+        totals, complete = self._digest_waiting_batches(), expected_digest is not None
         digest = format_digest(totals.lanes)
         missed = self.steps_taken + (steps_left if complete else 0) - self._seen.count(1)
         agrees = expected_digest is None or expected_digest == digest

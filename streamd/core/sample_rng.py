@@ -27,7 +27,7 @@ def _derive_sample_keys(seed: int, epoch: int, purpose: str) -> Words:
     return np.frombuffer(material.digest(), dtype="<u8").astype(np.uint64)
 
 
-def _compute_sample_words(seed: int, epoch: int, ids: Ids, count: int, purpose: str) -> Words:
+def _compute_random_words_by_sample(seed: int, epoch: int, ids: Ids, count: int, purpose: str) -> Words:
     """(len(ids), count) words, each sample's its own."""
     keys = _derive_sample_keys(seed, epoch, purpose)
     samples = mix64(ids.astype(np.uint64) ^ keys[0])[:, None]
@@ -37,7 +37,7 @@ def _compute_sample_words(seed: int, epoch: int, ids: Ids, count: int, purpose: 
 
 def compute_uniforms(seed: int, epoch: int, ids: Ids, count: int, purpose: str) -> npt.NDArray[np.float64]:
     """`count` numbers in [0, 1) for each sample, (len(ids), count). Another `purpose` draws others."""
-    words = _compute_sample_words(seed, epoch, ids, count, purpose) >> _MANTISSA
+    words = _compute_random_words_by_sample(seed, epoch, ids, count, purpose) >> _MANTISSA
     return words.astype(np.float64) * np.float64(2.0**-53)
 
 
@@ -55,6 +55,6 @@ class _FixedSeedSequence(ISeedSequence):
 
 def build_generators(seed: int, epoch: int, ids: Ids, purpose: str) -> Iterator[np.random.Generator]:
     """A generator of its own for each sample, PCG64 seeded by 256 bits of it."""
-    words = _compute_sample_words(seed, epoch, ids, 4, purpose)
+    words = _compute_random_words_by_sample(seed, epoch, ids, 4, purpose)
     seeds: Iterator[Any] = map(_FixedSeedSequence, words)  # NumPy's stubs know its own seeds only
     return (np.random.Generator(np.random.PCG64(each)) for each in seeds)

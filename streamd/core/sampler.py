@@ -33,7 +33,7 @@ __all__ = [
     "SampleOrder",
     "compute_batch_ids",
     "compute_ids_of_batches",
-    "compute_index_ranges",
+    "compute_batch_index_ranges",
 ]
 
 PAD_ID: Final = -1  # the sample id of a row that holds no sample
@@ -62,7 +62,7 @@ class SampleOrder(msgspec.Struct, frozen=True, gc=False):
 
 
 @lru_cache(maxsize=32)
-def _compute_block(order: SampleOrder, epoch: int, block: int) -> Ids:
+def _compute_block_of_sample_ids(order: SampleOrder, epoch: int, block: int) -> Ids:
     start = block * _BLOCK_ROWS
     ids = _compute_ids_at(order, epoch, np.arange(start, min(start + _BLOCK_ROWS, order.samples), dtype=np.int64))
     ids.setflags(write=False)
@@ -82,13 +82,15 @@ def compute_batch_ids(order: SampleOrder, epoch: int, index: int, rows: int) -> 
     start = index * order.batch_size
     block, offset = divmod(start, _BLOCK_ROWS)
     if offset + rows <= _BLOCK_ROWS and start + rows <= order.samples and index < order.batches:
-        return _compute_block(order, epoch, block)[offset : offset + rows]  # nearly all are: a view, and no work
+        return _compute_block_of_sample_ids(order, epoch, block)[
+            offset : offset + rows
+        ]  # nearly all are: a view, and no work
     ids = np.full(rows, PAD_ID, dtype=np.int64)
     stop = min(start + rows, order.samples) if index < order.batches else start
     row = start
     while row < stop:
         block, offset = divmod(row, _BLOCK_ROWS)
-        piece = _compute_block(order, epoch, block)[offset : offset + stop - row]
+        piece = _compute_block_of_sample_ids(order, epoch, block)[offset : offset + stop - row]
         ids[row - start : row - start + piece.size] = piece
         row += piece.size
     return ids
@@ -103,10 +105,12 @@ def compute_ids_of_batches(order: SampleOrder, epoch: int, indices: Ids, rows: I
     first = np.repeat(indices * order.batch_size - (np.cumsum(rows) - rows), rows)
     positions = first + np.arange(first.size, dtype=np.int64)
     end = min(order.samples, order.batches * order.batch_size)
-    return _compute_padded_ids(positions, positions < end, order, epoch)
+    return _compute_sample_ids_with_padding(positions, positions < end, order, epoch)
 
 
-def _compute_padded_ids(positions: Ids, is_sample: npt.NDArray[np.bool_], order: SampleOrder, epoch: int) -> Ids:
+def _compute_sample_ids_with_padding(
+    positions: Ids, is_sample: npt.NDArray[np.bool_], order: SampleOrder, epoch: int
+) -> Ids:
     if is_sample.all():
         return _compute_ids_at(order, epoch, positions)
     ids = np.full(positions.size, PAD_ID, dtype=np.int64)
@@ -114,7 +118,7 @@ def _compute_padded_ids(positions: Ids, is_sample: npt.NDArray[np.bool_], order:
     return ids
 
 
-def compute_index_ranges(segments: Sequence[Segment]) -> list[range]:
+def compute_batch_index_ranges(segments: Sequence[Segment]) -> list[range]:
     """The batch indices that a history walked through, in its order: a range for each part."""
     firsts = [part.base + part.rank for part in segments]
     return [
@@ -136,35 +140,35 @@ class _ChunkSequence(NamedTuple):
     short: int
 
     @property
-    def short_chunk_gap(self) -> int:
+    def samples_missing_in_short_chunk(self) -> int:
         """What the short chunk lacks."""
         return self.chunk - self.rest if self.rest else 0
 
     @property
-    def short_buffer_number(self) -> int:
+    def number_of_short_buffer(self) -> int:
         """The buffer that the short chunk is in."""
         return self.short * self.chunk // self.span
 
     @property
-    def last_buffer_number(self) -> int:
-        return (self.samples + self.short_chunk_gap - 1) // self.span
+    def number_of_last_buffer(self) -> int:
+        return (self.samples + self.samples_missing_in_short_chunk - 1) // self.span
 
-    def buffer_start(self, buffer: int) -> int:
+    def compute_buffer_start(self, buffer: int) -> int:
         """The position of a buffer's first sample."""
-        return buffer * self.span - (self.short_chunk_gap if buffer > self.short_buffer_number else 0)
+        return buffer * self.span - (self.samples_missing_in_short_chunk if buffer > self.number_of_short_buffer else 0)
 
-    def buffer_samples(self, buffer: int) -> int:
+    def count_buffer_samples(self, buffer: int) -> int:
         """The samples in a buffer."""
-        return min(self.buffer_start(buffer + 1), self.samples) - self.buffer_start(buffer)
+        return min(self.compute_buffer_start(buffer + 1), self.samples) - self.compute_buffer_start(buffer)
 
 
 def shuffle_in_chunks(positions: Ids, samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> Ids:
     """Maps positions in [0, samples) to sample ids in [0, samples); a bijection for all that decides it."""
     row = _build_chunk_sequence(samples, chunk, buffer, seed, epoch)
-    behind = positions >= row.buffer_start(row.short_buffer_number + 1)
-    buffers = (positions + behind * row.short_chunk_gap) // row.span
-    begins = buffers * row.span - behind * row.short_chunk_gap
-    return _compute_stored_ids(
+    behind = positions >= row.compute_buffer_start(row.number_of_short_buffer + 1)
+    buffers = (positions + behind * row.samples_missing_in_short_chunk) // row.span
+    begins = buffers * row.span - behind * row.samples_missing_in_short_chunk
+    return _compute_sample_ids_at_places(
         begins + _shuffle_in_buffers(positions - begins, buffers, row, seed, epoch), row, seed, epoch
     )
 
@@ -183,8 +187,8 @@ def _shuffle_in_buffers(places: Ids, buffers: Ids, sequence: _ChunkSequence, see
     base = derive_epoch_keys(seed, epoch, "buffers")
     own = mix64(mix64(buffers.astype(np.uint64) ^ base[0]) ^ base[1])  # a number alone would relate buffers to others
     sizes = np.full(places.size, sequence.span, dtype=np.int64)
-    for odd in {sequence.short_buffer_number, sequence.last_buffer_number}:
-        sizes[buffers == odd] = sequence.buffer_samples(odd)
+    for odd in {sequence.number_of_short_buffer, sequence.number_of_last_buffer}:
+        sizes[buffers == odd] = sequence.count_buffer_samples(odd)
     if (sizes == sizes[:1]).all():
         return permute_positions(places, int(sizes[0]) if sizes.size else 0, base ^ own)
     mixed = np.empty_like(places)
@@ -194,21 +198,23 @@ def _shuffle_in_buffers(places: Ids, buffers: Ids, sequence: _ChunkSequence, see
     return mixed
 
 
-def _compute_stored_ids(places: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
+def _compute_sample_ids_at_places(places: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
     """The samples at `places` in the row of mixed chunks."""
     begin = sequence.short * sequence.chunk
     behind = places >= begin + sequence.rest
     whole = places - behind * sequence.rest
     numbers = np.minimum(whole // sequence.chunk, sequence.whole - 1)  # the short chunk may come behind them all
     ids: Ids = (
-        _compute_chunk_numbers(numbers, sequence.whole, seed, epoch) * sequence.chunk + whole - numbers * sequence.chunk
+        _compute_shuffled_chunk_numbers(numbers, sequence.whole, seed, epoch) * sequence.chunk
+        + whole
+        - numbers * sequence.chunk
     )
     is_short = (places >= begin) & ~behind
     ids[is_short] = places[is_short] - begin + sequence.whole * sequence.chunk
     return ids
 
 
-def _compute_chunk_numbers(places: Ids, chunks: int, seed: int, epoch: int) -> Ids:
+def _compute_shuffled_chunk_numbers(places: Ids, chunks: int, seed: int, epoch: int) -> Ids:
     """Which of the whole chunks come at `places`: worked out once for each of them where they lie close together."""
     keys = derive_epoch_keys(seed, epoch, "chunks")
     first, last = int(places.min(initial=0)), int(places.max(initial=0))

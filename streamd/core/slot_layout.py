@@ -28,7 +28,7 @@ class SlotTensor:
     def size_bytes(self) -> int:
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
-    def array_in(self, memory: memoryview, start: int = 0) -> npt.NDArray[Any]:
+    def build_array_in_memory(self, memory: memoryview, start: int = 0) -> npt.NDArray[Any]:
         """The array at its place in `memory`, the slot's bytes from `start` on; writable when the memory is."""
         return np.ndarray(self.shape, self.dtype, memory, self.offset - start)
 

@@ -176,7 +176,7 @@ class Segment:
     world: int
 
     @property
-    def next_base(self) -> int:
+    def next_base_index(self) -> int:
         """The base of what follows."""
         return self.base + self.steps * self.world
 
@@ -193,8 +193,8 @@ class Cursor:
     begin: int = 0
 
     @property
-    def next_base(self) -> int:
-        return self.history[-1].next_base if self.history else self.begin
+    def next_base_index(self) -> int:
+        return self.history[-1].next_base_index if self.history else self.begin
 
     def after_step(self, rank: int, world: int) -> Cursor:
         """The cursor when one more step of (rank, world) is done."""
@@ -203,7 +203,7 @@ class Cursor:
             if (last.rank, last.world) == (rank, world):
                 longer = Segment(last.base, last.steps + 1, rank, world)
                 return Cursor(self.epoch, (*self.history[:-1], longer), self.begin)
-        return Cursor(self.epoch, (*self.history, Segment(self.next_base, 1, rank, world)), self.begin)
+        return Cursor(self.epoch, (*self.history, Segment(self.next_base_index, 1, rank, world)), self.begin)
 
     def at_next_epoch(self) -> Cursor:
         return Cursor(self.epoch + 1)

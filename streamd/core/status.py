@@ -120,7 +120,7 @@ def sort_sessions(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
     return sorted(sessions, key=lambda each: (each.stream, each.world, each.rank, each.session))
 
 
-def find_reached_step(session: SessionStatus) -> tuple[int, int]:
+def find_reached_epoch_and_step(session: SessionStatus) -> tuple[int, int]:
     """(epoch, step) of a trainer: of one that has finished, the end of its last epoch, not the beginning of none."""
     if session.doing == "finished" and session.step == 0 and session.epoch:
         return session.epoch - 1, session.steps
@@ -150,7 +150,7 @@ def _find_daemon_troubles(daemon: DaemonStatus) -> Iterator[str]:
         yield "the daemon is going away"
 
 
-def suggest_remedy(decodes_per_batch: float | None, *, are_apart: bool) -> str | None:
+def suggest_remedy_for_apart_trainers(decodes_per_batch: float | None, *, are_apart: bool) -> str | None:
     """What to do about trainers that do not share their decodes; None when they do, or have just drawn level."""
     if decodes_per_batch is None or not are_apart or decodes_per_batch <= WELL_SHARED:
         return None

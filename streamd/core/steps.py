@@ -36,7 +36,10 @@ class RankSteps:
     def step_after(self, cursor: Cursor) -> StepPosition:
         """The step that follows what the cursor has behind it."""
         return StepPosition(
-            cursor.epoch, cursor.next_base, 0, count_steps_left(cursor.next_base, self.world, self.batches, self.uneven)
+            cursor.epoch,
+            cursor.next_base_index,
+            0,
+            count_steps_left(cursor.next_base_index, self.world, self.batches, self.uneven),
         )
 
     @property

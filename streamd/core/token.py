@@ -79,17 +79,19 @@ def parse_token(text: str | bytes, spec: StreamSpec) -> Token:
             f"this token is of stream {token.stream!r}, not {spec.name!r}: resume that stream with it, {_ANEW}"
         )
     if token.order_id != spec.order_id:
-        raise TokenError(describe_other_order(token.order_id, token.order, spec))
+        raise TokenError(explain_order_mismatch(token.order_id, token.order, spec))
     check_cursor(token.cursor, spec.batches)
     most = sum(segment.steps for segment in token.cursor.history) * spec.batch_size
     if not (0 <= token.samples <= most and 0 <= token.bad <= most):
         raise _build_damage_error(f"{token.samples} samples, {token.bad} of them bad, where {most} are the most")
-    if not 0 <= token.rows < _count_rows_behind(token, spec):
+    if not 0 <= token.rows < _count_rows_of_next_batch(token, spec):
         raise _build_damage_error(f"{token.rows} rows of a batch of {spec.batch_size}")
     return token
 
 
-def describe_other_order(order_id: str, order: OrderFacts | None, spec: StreamSpec, *, is_running: bool = False) -> str:
+def explain_order_mismatch(
+    order_id: str, order: OrderFacts | None, spec: StreamSpec, *, is_running: bool = False
+) -> str:
     """What to say to who was in `order_id`, made of `order` where that is known, when `spec` is served.
 
     `is_running`: it was a stream that was being read, and no token that was saved.
@@ -105,9 +107,9 @@ def describe_other_order(order_id: str, order: OrderFacts | None, spec: StreamSp
     return f"stream {spec.name!r} has another order now: {what}; serve it as it was to go on, {anew}"
 
 
-def _count_rows_behind(token: Token, spec: StreamSpec) -> int:
+def _count_rows_of_next_batch(token: Token, spec: StreamSpec) -> int:
     """Rows of the batch behind a token's place, the first that cannot be done; 1 at an epoch's end, where none is."""
-    base = token.cursor.next_base
+    base = token.cursor.next_base_index
     if base >= spec.batches:
         return 1
     return spec.batch_rows(base) if token.world == 1 else spec.batch_size  # ranks fill theirs up to each other's
@@ -122,9 +124,9 @@ def check_cursor(cursor: Cursor, batches: int = 1 << 40) -> None:
     base = cursor.begin
     for segment in cursor.history:
         sound = 0 <= segment.rank < segment.world < 1 << 20 and segment.steps > 0
-        if not sound or segment.base != base or segment.next_base - segment.world >= batches:
+        if not sound or segment.base != base or segment.next_base_index - segment.world >= batches:
             raise _build_damage_error(f"its history does not add up at {segment}")
-        base = segment.next_base
+        base = segment.next_base_index
 
 
 def _build_damage_error(why: str) -> TokenError:
@@ -157,7 +159,10 @@ def parse_token_for_rank(text: str | bytes, spec: StreamSpec, world: int, rows: 
 
 def _ends_with_short_batch(token: Token, spec: StreamSpec) -> bool:
     """Whether ranks are within the step of an epoch's last batch, which has fewer rows than theirs."""
-    return token.cursor.next_base + token.world >= spec.batches and spec.batch_rows(spec.batches - 1) < spec.batch_size
+    return (
+        token.cursor.next_base_index + token.world >= spec.batches
+        and spec.batch_rows(spec.batches - 1) < spec.batch_size
+    )
 
 
 def encode_token(spec: StreamSpec, snapshot: TallySnapshot, rows: int = 0, world: int = 1) -> str:
@@ -191,7 +196,7 @@ def _is_epoch_done(cursor: Cursor, rank_steps: RankSteps) -> bool:
     """Whether those who took the last step were through, too: else its receipt, with what is dropped, is due."""
     if not cursor.history or rank_steps.step_after(cursor).steps:
         return False
-    return not count_steps_left(cursor.next_base, cursor.history[-1].world, rank_steps.batches, rank_steps.uneven)
+    return not count_steps_left(cursor.next_base_index, cursor.history[-1].world, rank_steps.batches, rank_steps.uneven)
 
 
 def start_tally(cursor: Cursor, spec: StreamSpec, pixel_id: str) -> EpochTally:

@@ -148,7 +148,7 @@ class Dispatcher:
     @property
     def progress_count(self) -> int:
         """How often something has come of work: tasks that were done, workers that were replaced."""
-        return self._stats.stage_times("engine", "idle").count + self._engine.worker_deaths
+        return self._stats.find_stage_times("engine", "idle").count + self._engine.worker_deaths
 
     def build_status(self) -> DaemonStatus:
         """How it is doing now."""
@@ -391,7 +391,7 @@ class Dispatcher:
         dropped = count_dropped_samples(connection.stream, cursor)
         self._status_builder.epoch_tracker.on_epoch_sent(session, connection.stream.spec, cursor)
         self._send_to_session(
-            connection, ReceiptDue(cursor.epoch, digest, dropped, connection.supply_counter.take_supply())
+            connection, ReceiptDue(cursor.epoch, digest, dropped, connection.supply_counter.take_and_reset_supply())
         )
         self._handle_events()
 

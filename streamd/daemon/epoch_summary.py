@@ -103,7 +103,7 @@ class EpochTracker:
         account = self._open_epochs.get((spec.name, cursor.epoch))
         if account is not None and session in account.first_batches:
             account.ended_passes[session] = _EpochPass(
-                account.first_batches[session], min(cursor.next_base, spec.batches), spec
+                account.first_batches[session], min(cursor.next_base_index, spec.batches), spec
             )
 
     def confirm_epoch(self, session: int, epoch: int, timing: EpochTiming | None, now_s: float) -> list[EpochSummary]:

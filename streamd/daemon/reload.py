@@ -23,7 +23,7 @@ from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.reload_plan import StreamChanges, compare_specs, find_restart_settings
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles
 from streamd.errors import ConfigError, StreamdError
-from streamd.scheduler.admission import SchedulerLimits, compute_least_bytes
+from streamd.scheduler.admission import SchedulerLimits, compute_least_stream_bytes
 
 ReadStreams = Callable[[], Awaitable[tuple[Config, list[ServedStream]]]]
 
@@ -217,7 +217,7 @@ def log_served_streams(streams: Iterable[ServedStream], config: Config) -> None:
         )
         if each.mixing_advice is not None:
             log.warning("stream.poorly_mixed", each.mixing_advice, stream=spec.name)
-        needed = compute_least_bytes(shape, SchedulerLimits(config.memory, config.worker_count))
+        needed = compute_least_stream_bytes(shape, SchedulerLimits(config.memory, config.worker_count))
         if needed > config.memory:
             log.warning(
                 "stream.too_large",

@@ -17,7 +17,7 @@ from typing import Final
 from streamd.core import log
 from streamd.core.epoch_timing import SupplyCounter
 from streamd.core.spec import StreamSpec
-from streamd.core.token import check_cursor, describe_other_order
+from streamd.core.token import check_cursor, explain_order_mismatch
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.epoch_summary import EpochSummary
 from streamd.daemon.status_builder import StatusBuilder, refuse_unknown_stream
@@ -113,14 +113,14 @@ def _validate_cursor(message: Subscribe, spec: StreamSpec) -> Refused | None:
     """What is wrong with the place at which the subscription wants to begin."""
     if message.order_id is not None and message.order_id != spec.order_id:
         return Refused(
-            "token", describe_other_order(message.order_id, message.order, spec, is_running=message.resuming)
+            "token", explain_order_mismatch(message.order_id, message.order, spec, is_running=message.resuming)
         )
     try:
         check_cursor(message.cursor)
     except TokenError as error:
         return Refused("token", str(error))
     last_step = message.cursor.history[-1].world if message.cursor.history else 0
-    if message.cursor.next_base >= spec.batches + last_step:
+    if message.cursor.next_base_index >= spec.batches + last_step:
         return Refused("token", f"the token's place lies beyond the {spec.batches} batches of an epoch")
     return None
 

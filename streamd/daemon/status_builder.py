@@ -15,7 +15,14 @@ from typing import Final
 from streamd import __version__
 from streamd.core.counters import ProcessStats as Counters
 from streamd.core.epoch_timing import EpochTiming
-from streamd.core.status import RESTING_S, DaemonStatus, SessionState, SessionStatus, StreamStatus, suggest_remedy
+from streamd.core.status import (
+    RESTING_S,
+    DaemonStatus,
+    SessionState,
+    SessionStatus,
+    StreamStatus,
+    suggest_remedy_for_apart_trainers,
+)
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.epoch_summary import EpochTracker
 from streamd.daemon.streams.served_stream import ServedStream
@@ -236,7 +243,7 @@ class StatusBuilder:
             len(stream.quarantine.reasons),
             int(counters.get("receipts_ok", 0)),
             int(counters.get("receipts_bad", 0)),
-            suggest_remedy(decodes, are_apart=_are_apart(readers)),
+            suggest_remedy_for_apart_trainers(decodes, are_apart=_are_apart(readers)),
             stream.explain_too_many_bad() or self._paused_streams.get(spec.name),
             stream.shuffle_score,
             stream.mixing_advice,

@@ -37,9 +37,9 @@ def load_image(file: File, spec: StreamSpec | str | os.PathLike[str]) -> npt.NDA
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a decoder", "serve", "load_image") from error
     if known.pixel_id == pixel_id.compute_stored_pixel_id(known.image):
-        raise ConfigError(_explain_array_stream(known))
+        raise ConfigError(_explain_unknown_array_origin(known))
     if known.pixel_id != pixel_id.compute_pixel_id(known.image):
-        warnings.warn(_explain_other_pixels(known), stacklevel=2)
+        warnings.warn(_explain_pixel_mismatch(known), stacklevel=2)
     row = np.empty(known.image_shape, dtype=np.uint8)
     try:
         decode_image(_read_file_bytes(file), row, known.image)
@@ -48,7 +48,7 @@ def load_image(file: File, spec: StreamSpec | str | os.PathLike[str]) -> npt.NDA
     return row
 
 
-def _explain_array_stream(spec: StreamSpec) -> str:
+def _explain_unknown_array_origin(spec: StreamSpec) -> str:
     height, width, channels = spec.image_shape
     return (
         f"stream {spec.name!r} is served from arrays, and nothing says how they were made of files: make uint8 "
@@ -56,7 +56,7 @@ def _explain_array_stream(spec: StreamSpec) -> str:
     )
 
 
-def _explain_other_pixels(spec: StreamSpec) -> str:
+def _explain_pixel_mismatch(spec: StreamSpec) -> str:
     return (
         f"the pixels of stream {spec.name!r} are not those made here: it has a transform, which load_image does not "
         "apply, or its daemon has other versions of the decoders"

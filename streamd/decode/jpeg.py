@@ -25,7 +25,7 @@ from streamd.decode.resize import (
     check_image_size,
     compute_covering_size,
     resize_picture,
-    resize_reduced,
+    resize_reduced_decode,
 )
 from streamd.limits import KIB
 
@@ -68,9 +68,9 @@ _decode_buffer: Final = _DecodeBuffer()
 
 def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: CropDraw | None = None) -> None:
     """Decodes a JPEG into `row`. Slow but exact DCT and upsampling: the fast ones differ by up to six grey levels."""
-    usual = _parse_usual_size(data)
+    usual = _parse_size_of_usual_header(data)
     if usual is not None:
-        orientation = UPRIGHT if _has_usual_tables(data) else _find_orientation(data, _USUAL.size)
+        orientation = UPRIGHT if _has_standard_huffman_tables(data) else _find_orientation(data, _USUAL.size)
         if usual == (image.height, image.width) and orientation == UPRIGHT and draw is None:
             _decode_unresized(data, row, image, (0, 0))
         else:
@@ -87,7 +87,7 @@ def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: CropDraw | None =
         _decode_and_resize(data, row, image, (height, width), _find_orientation(data, 2), draw)
 
 
-def _parse_usual_size(data: bytes) -> PixelSize | None:
+def _parse_size_of_usual_header(data: bytes) -> PixelSize | None:
     """(height, width) of a file that begins as most do, in three colours; None: the header must be read."""
     if len(data) < _USUAL.size:
         return None
@@ -112,10 +112,10 @@ def _decode_and_resize(
     if image.exact:
         resize_picture(row, turn_upright(build_pil_image(pixels), orientation), image, part)
     elif orientation == UPRIGHT:
-        resize_reduced(row, pixels, image, part)
+        resize_reduced_decode(row, pixels, image, part)
     else:
         turned = turn_upright(build_pil_image(pixels), orientation)
-        resize_reduced(row, np.asarray(turned).reshape(turned.height, turned.width, image.channels), image, part)
+        resize_reduced_decode(row, np.asarray(turned).reshape(turned.height, turned.width, image.channels), image, part)
 
 
 def _decode_unresized(data: bytes, row: Row, image: ImageSpec, least: PixelSize) -> None:
@@ -157,7 +157,7 @@ def _covers_target(reduced: PixelSize, shown: PixelSize, image: ImageSpec, crop:
     return reduced[0] >= height and reduced[1] >= width
 
 
-def _has_usual_tables(data: bytes) -> bool:
+def _has_standard_huffman_tables(data: bytes) -> bool:
     """Whether nothing but the tables of the standard lies between the usual frame and the pixels."""
     return len(data) >= _USUAL.size + _TABLES.size and _TABLES.unpack_from(data, _USUAL.size) == _USUAL_TABLES
 

@@ -88,7 +88,7 @@ def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str
     Raises BadImageError when the bytes are at fault, ConfigError when this Pillow cannot read the format.
     """
     _check_format_support(format_name)
-    with _translate_faults(format_name):
+    with _raise_bad_image_for_pillow_errors(format_name):
         picture = turn_upright(*_load_picture(data, format_name, "RGB" if image.channels > 1 else "L"))
     resize_picture(
         row, picture, image, None if draw is None else compute_crop(picture.height, picture.width, image, draw)
@@ -102,12 +102,12 @@ def _load_picture(data: bytes, format_name: str, mode: PlainMode) -> tuple[Image
     """
     with Image.open(BytesIO(data), formats=(format_name,)) as picture:
         check_image_size(picture.height, picture.width)
-        storage = _find_storage(picture, len(data))
+        storage = _find_pixel_storage(picture, len(data))
         picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
         picture.load()
         exif = picture.info.get("exif")
         orientation = parse_orientation(exif) if isinstance(exif, bytes) else UPRIGHT
-        return convert_to_plain(picture, mode, storage), orientation
+        return convert_to_rgb_or_grey(picture, mode, storage), orientation
 
 
 @lru_cache(maxsize=16)
@@ -120,7 +120,7 @@ def _check_format_support(format_name: str) -> None:
 
 
 @contextmanager
-def _translate_faults(format_name: str) -> Iterator[None]:
+def _raise_bad_image_for_pillow_errors(format_name: str) -> Iterator[None]:
     """Whatever Pillow says of damaged bytes, as one kind of error."""
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise RuntimeError(
@@ -144,18 +144,18 @@ def _format_fault(format_name: str, fault: str) -> str:
     return f"a damaged {format_name}: {fault}"
 
 
-def _find_storage(picture: ImageFile.ImageFile, file_bytes: int) -> PixelStorage:
+def _find_pixel_storage(picture: ImageFile.ImageFile, file_bytes: int) -> PixelStorage:
     """What must be known of the file before its pixels are made. Mends what Pillow reads at another depth."""
     if isinstance(picture, TiffImagePlugin.TiffImageFile):
         return check_tiff_storage(picture, file_bytes)
     if isinstance(picture, PngImagePlugin.PngImageFile):
-        _mend_transparent_level(picture)
+        _correct_png_transparent_level(picture)
     if picture.format == "GIF" and picture.tile and picture.tile[0].extents != (0, 0, *picture.size):
         return PixelStorage(drawn=picture.tile[0].extents)
     return PixelStorage()
 
 
-def _mend_transparent_level(picture: PngImagePlugin.PngImageFile) -> None:
+def _correct_png_transparent_level(picture: PngImagePlugin.PngImageFile) -> None:
     """Pillow scales 2 and 4 bits to 8, and cuts 16 bits of colour to 8, but leaves the transparent level as stored."""
     level, stored = picture.info.get("transparency"), picture.tile[0].args if picture.tile else None
     if level is None:
@@ -176,20 +176,20 @@ class PixelStorage:
     drawn: PixelBox | None = None  # what is drawn at all; None is all
 
 
-def convert_to_plain(picture: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
+def convert_to_rgb_or_grey(picture: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
     """The picture in `mode`. Raises BadImageError where its levels cannot be known."""
     if picture.mode == "LAB":
         raise BadImageError("CIELAB colours, which need colour management: convert it to RGB")
     if picture.mode in _WHITE or picture.has_transparency_data:
-        flat = _convert_by_bands(picture, mode, storage)
+        flat = _convert_by_row_strips(picture, mode, storage)
     else:
         flat = picture if picture.mode == mode else picture.convert(mode)
-    return flat if storage.drawn is None else _fill_undrawn_white(flat, storage.drawn)
+    return flat if storage.drawn is None else _fill_undrawn_area_white(flat, storage.drawn)
 
 
-def _convert_by_bands(picture: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
+def _convert_by_row_strips(picture: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
     """Made plain from top to bottom, so that what lies between the steps stays small."""
-    bands = [*_iterate_bands(picture.size)]
+    bands = [*_iterate_row_strips(picture.size)]
     if len(bands) == 1:
         return _convert_part(picture, picture, mode, storage)
     flat = Image.new(mode, picture.size)
@@ -198,7 +198,7 @@ def _convert_by_bands(picture: Image.Image, mode: PlainMode, storage: PixelStora
     return flat
 
 
-def _iterate_bands(size: tuple[int, int]) -> Iterator[PixelBox]:
+def _iterate_row_strips(size: tuple[int, int]) -> Iterator[PixelBox]:
     width, height = size
     rows = max(1, _BAND_PIXELS // width)
     for top in range(0, height, rows):
@@ -212,7 +212,7 @@ def _convert_part(part: Image.Image, whole: Image.Image, mode: PlainMode, storag
 
 def _reduce_depth(part: Image.Image, whole: Image.Image, storage: PixelStorage) -> Image.Image:
     """Deep levels as L; a level that is the transparent one, as white."""
-    deep = _to_float_levels(part)
+    deep = _convert_to_float_array(part)
     white = storage.white or _WHITE[part.mode]
     levels = np.rint(deep * np.float32(255.0 / white))
     if not 0 <= levels.min() <= levels.max() <= 255:  # noqa: PLR2004 - uint8; what is not a number fails here too
@@ -226,14 +226,17 @@ def _reduce_depth(part: Image.Image, whole: Image.Image, storage: PixelStorage) 
     return Image.fromarray(levels.astype(np.uint8))
 
 
-def _to_float_levels(part: Image.Image) -> FloatLevels:
+def _convert_to_float_array(part: Image.Image) -> FloatLevels:
     return np.asarray(part, dtype=np.float32)  # holds every level of 16 bits, in half the memory of float64
 
 
 def _find_level_range(picture: Image.Image) -> tuple[float, float]:
     """The lowest and the highest level; not a number, if one of them is none."""
     lows, highs = zip(
-        *((deep.min(), deep.max()) for deep in map(_to_float_levels, map(picture.crop, _iterate_bands(picture.size)))),
+        *(
+            (deep.min(), deep.max())
+            for deep in map(_convert_to_float_array, map(picture.crop, _iterate_row_strips(picture.size)))
+        ),
         strict=True,
     )
     return float(np.min(lows)), float(np.max(highs))
@@ -246,7 +249,7 @@ def _lay_on_white(picture: Image.Image) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", layered.size, (_WHITE_LEVEL,) * 4), layered)
 
 
-def _fill_undrawn_white(picture: Image.Image, drawn: PixelBox) -> Image.Image:
+def _fill_undrawn_area_white(picture: Image.Image, drawn: PixelBox) -> Image.Image:
     """White wherever nothing was drawn."""
     framed = Image.new(picture.mode, picture.size, "white")
     framed.paste(picture.crop(drawn), drawn[:2])
@@ -266,14 +269,14 @@ def check_tiff_storage(picture: Tiff.TiffImageFile, file_bytes: int) -> PixelSto
         raise BadImageError("an uncompressed TIFF with subsampled colours: save it with JPEG or as RGB")
     if picture.mode == "L" and _SIGNED in tags.get(Tiff.SAMPLEFORMAT, ()):
         raise BadImageError("a TIFF with levels from -128 to 127: save it with 0 to 255")
-    _check_extents(picture, file_bytes)
+    _check_pixel_data_is_complete(picture, file_bytes)
     return PixelStorage(
         white=_TWELVE_BITS if tags.get(Tiff.BITSPERSAMPLE) == (12,) else None,
         inverted=photometric == _WHITE_IS_ZERO,
     )
 
 
-def _check_extents(picture: Tiff.TiffImageFile, file_bytes: int) -> None:
+def _check_pixel_data_is_complete(picture: Tiff.TiffImageFile, file_bytes: int) -> None:
     """What a file lacks is filled up by libtiff, and left black by Pillow; so whether all is there is looked at before.
 
     The tiles lie in the order of reading: when the last one ends in the last corner, they cover the page.

@@ -12,14 +12,14 @@ import numpy as np
 
 from streamd.core.spec import ImageSpec, PixelId, compute_identity
 from streamd.decode.decoders import decode_image
-from streamd.decode.random_crop import compute_crop_draws
+from streamd.decode.random_crop import compute_random_crop_draws
 from streamd.decode.resize import Row
 
 
 @lru_cache(maxsize=64)
 def compute_pixel_id(image: ImageSpec) -> PixelId:
     """The digest of the probe images decoded under `image`; where it crops at random, with one draw for each."""
-    digest = hashlib.blake2b(_format_settings(image).encode(), digest_size=16)
+    digest = hashlib.blake2b(_format_image_settings(image).encode(), digest_size=16)
     for row in decode_probe_images(image):
         digest.update(row.data)
     return PixelId(digest.hexdigest())
@@ -34,12 +34,12 @@ def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
     """The probe images decoded under `image`, one after the other in the same memory."""
     row = np.empty(image.shape, dtype=np.uint8)
     probes = sorted(files("streamd.decode").joinpath("probes").iterdir(), key=lambda entry: entry.name)
-    for probe, draw in zip(probes, compute_crop_draws(image, 0, 0, np.arange(len(probes))), strict=True):
+    for probe, draw in zip(probes, compute_random_crop_draws(image, 0, 0, np.arange(len(probes))), strict=True):
         decode_image(probe.read_bytes(), row, image, draw)
         yield row
 
 
-def _format_settings(image: ImageSpec) -> str:
+def _format_image_settings(image: ImageSpec) -> str:
     """What decides the pixels. What bounds a random crop is named with one only, or all others' ids would be new."""
     bounds = {"scale", "ratio"} if image.resize != "random_crop" else set()
     values = [f"{each.name}={getattr(image, each.name)!r}" for each in fields(image) if each.name not in bounds]

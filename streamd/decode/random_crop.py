@@ -44,8 +44,8 @@ class Crop:
 
     def scale_to(self, size: tuple[int, int], reduced: tuple[int, int]) -> Crop:
         """The same part, to the nearest pixel, where a picture of `size` (height, width) was decoded to `reduced`."""
-        left, right = _scale_span(self.left, self.left + self.width, size[1], reduced[1])
-        top, bottom = _scale_span(self.top, self.top + self.height, size[0], reduced[0])
+        left, right = _scale_pixel_span(self.left, self.left + self.width, size[1], reduced[1])
+        top, bottom = _scale_pixel_span(self.top, self.top + self.height, size[0], reduced[0])
         return Crop(left, top, right - left, bottom - top)
 
     def covers_target(self, image: ImageSpec) -> bool:
@@ -53,7 +53,7 @@ class Crop:
         return self.height >= image.height and self.width >= image.width
 
 
-def compute_crop_draws(image: ImageSpec, seed: int, epoch: int, ids: Ids) -> Sequence[CropDraw | None]:
+def compute_random_crop_draws(image: ImageSpec, seed: int, epoch: int, ids: Ids) -> Sequence[CropDraw | None]:
     """What is drawn in `epoch` for each of the samples `ids`: nothing, unless `image` is cropped at random."""
     if image.resize != "random_crop":
         return [None] * len(ids)
@@ -64,21 +64,23 @@ def compute_crop(height: int, width: int, image: ImageSpec, draw: CropDraw) -> C
     """The part that `draw` takes of an upright picture."""
     for area, ratio, top, left in draw.reshape(_TRIES, _NUMBERS).tolist():
         part = height * width * (image.scale[0] + (image.scale[1] - image.scale[0]) * area)
-        across = _interpolate_ratio(*image.ratio, ratio)
+        across = _interpolate_in_logarithm(*image.ratio, ratio)
         wide, high = round(math.sqrt(part * across)), round(math.sqrt(part / across))
         if 0 < wide <= width and 0 < high <= height:
             return Crop(int(left * (width - wide + 1)), int(top * (height - high + 1)), wide, high)
     return _compute_middle_crop(height, width, image)
 
 
-def _interpolate_ratio(low: float, high: float, number: float) -> float:
+def _interpolate_in_logarithm(low: float, high: float, number: float) -> float:
     """Between `low` and `high`, evenly in the logarithm: low * (high / low) ** number."""
     bits = int(number * (1 << _ROOTS))
-    return low * math.prod(root for place, root in enumerate(_compute_roots(high / low)) if bits >> place & 1)
+    return low * math.prod(
+        root for place, root in enumerate(_compute_repeated_square_roots(high / low)) if bits >> place & 1
+    )
 
 
 @lru_cache(maxsize=64)
-def _compute_roots(base: float) -> tuple[float, ...]:
+def _compute_repeated_square_roots(base: float) -> tuple[float, ...]:
     """base ** 2**-32, ..., base ** (1/4), base ** (1/2).
 
     A square root is the same on every processor and in every C library; exp and pow are not, to the last bit.
@@ -99,7 +101,7 @@ def _compute_middle_crop(height: int, width: int, image: ImageSpec) -> Crop:
     return Crop((width - wide) // 2, (height - high) // 2, wide, high)
 
 
-def _scale_span(begin: int, end: int, length: int, reduced: int) -> tuple[int, int]:
+def _scale_pixel_span(begin: int, end: int, length: int, reduced: int) -> tuple[int, int]:
     """Two places on a line of `length` on one that is `reduced`, at least one pixel apart."""
     first = min((2 * begin * reduced + length) // (2 * length), reduced - 1)
     return first, max(first + 1, (2 * end * reduced + length) // (2 * length))

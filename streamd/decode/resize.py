@@ -61,7 +61,7 @@ def resize_picture(row: Row, picture: Image.Image, image: ImageSpec, crop: Crop 
         )
 
 
-def resize_reduced(row: Row, pixels: Row, image: ImageSpec, crop: Crop | None = None) -> None:
+def resize_reduced_decode(row: Row, pixels: Row, image: ImageSpec, crop: Crop | None = None) -> None:
     """Resizes a reduced decode, (height, width, channels), into `row` by the stream's rule; a crop, to whole pixels.
 
     `crop`, if there is one, is in its pixels.
@@ -94,11 +94,11 @@ def _crop_to_middle(pixels: Row, image: ImageSpec) -> Row:
     """The largest part of the target's proportions, to a whole pixel on both sides, so that it stays centred."""
     height, width = pixels.shape[:2]
     scale = min(height / image.height, width / image.width)
-    top, left = _compute_margin(height, image.height * scale), _compute_margin(width, image.width * scale)
+    top, left = _compute_crop_margin(height, image.height * scale), _compute_crop_margin(width, image.width * scale)
     return pixels[top : height - top, left : width - left]
 
 
-def _compute_margin(length: int, shown: float) -> int:
+def _compute_crop_margin(length: int, shown: float) -> int:
     """What is left out on either side for about `shown` to remain; of a line that is half in it, nothing."""
     return min(ceil((length - shown) / 2 - 0.5), (length - 1) // 2)
 

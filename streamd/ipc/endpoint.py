@@ -43,7 +43,7 @@ def find_endpoint(endpoint: str | None) -> str:
     raise ConnectError(looked, f"nothing there; {remedy}")
 
 
-def explain_silence(endpoint: str) -> str:
+def explain_missing_answer(endpoint: str) -> str:
     """What a client without an answer is told to look at."""
     if socket_path(endpoint).exists():
         return "is `streamd serve` running there?"
@@ -61,14 +61,14 @@ def check_endpoint(endpoint: str) -> None:
         raise ConfigError(
             f"endpoint {endpoint!r}: write an absolute path after ipc://, as in ipc:///run/streamd/streamd.sock"
         )
-    if not is_short_enough(endpoint):
+    if not fits_socket_path_limit(endpoint):
         raise ConfigError(
             f"endpoint {endpoint!r}: a socket's path has at most {_MAX_PATH_BYTES} bytes, this one "
             f"{len(os.fsencode(path))}: choose a shorter one"
         )
 
 
-def is_short_enough(endpoint: str) -> bool:
+def fits_socket_path_limit(endpoint: str) -> bool:
     """Whether the path of an ipc:// endpoint is short enough for a socket."""
     return len(os.fsencode(endpoint.removeprefix(_IPC))) <= _MAX_PATH_BYTES
 

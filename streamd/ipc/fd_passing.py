@@ -72,7 +72,7 @@ class DescriptorServer:
     def start_listening(self, path: str, mode: int, inherited: socket.socket | None = None) -> None:
         """Binds the socket, unless one that listens there was handed over. Raises OSError."""
         self._listening_socket = listener = inherited or _bind_socket(path, mode)
-        self._open_spare()
+        self._open_spare_descriptor()
         asyncio.get_running_loop().add_reader(listener, self._accept_connection)
 
     def issue_secret(self, session: int) -> bytes:
@@ -92,7 +92,7 @@ class DescriptorServer:
         self._secrets = {secret: owner for secret, owner in self._secrets.items() if owner != session}
         for descriptor, lifeline in list(self._links.items()):
             if lifeline.session == session:
-                self._close_link(descriptor)
+                self._close_trainer_link(descriptor)
 
     def half_close_session(self, session: int) -> bool:
         """The session is over, while its trainer holds batches: it sees the end, and says what becomes of them.
@@ -109,12 +109,12 @@ class DescriptorServer:
 
     def close(self) -> None:
         for descriptor in list(self._links):
-            self._close_link(descriptor)
+            self._close_trainer_link(descriptor)
         if self._listening_socket is not None:
             asyncio.get_running_loop().remove_reader(self._listening_socket)
             self._listening_socket.close()
             self._listening_socket = None
-        self._close_spare()
+        self._close_spare_descriptor()
 
     def _accept_connection(self) -> None:
         assert self._listening_socket is not None  # noqa: S101 - only the listener's own reader calls this
@@ -138,7 +138,7 @@ class DescriptorServer:
     def _close_if_unpaired(self, descriptor: int, lifeline: _TrainerLink) -> None:
         """Whoever has not said a session's secret by now is no trainer of ours, and keeps no descriptor."""
         if lifeline.session is None and self._links.get(descriptor) is lifeline:
-            self._close_link(descriptor)
+            self._close_trainer_link(descriptor)
 
     def _pause_listening(self, error: OSError) -> None:
         """Out of descriptors or memory: the sessions that are here go on, and whoever knocks waits a little."""
@@ -162,7 +162,7 @@ class DescriptorServer:
             data = b""
         session = lifeline.session
         if not data:
-            self._lose_session(descriptor, "its connection ended")
+            self._close_link_and_report_loss(descriptor, "its connection ended")
         elif session is None:
             self._pair_with_session(descriptor, lifeline, data)
         elif len(data) == _SLOT.size:
@@ -171,7 +171,7 @@ class DescriptorServer:
         elif len(data) % _SLOT.size == 1 and data[:1] in {_STILL_HELD, _DROPPED, _RETIRED}:
             self._handle_lease_report(lifeline, session, data)
         else:
-            self._lose_session(descriptor, "it spoke nonsense on the descriptor socket")
+            self._close_link_and_report_loss(descriptor, "it spoke nonsense on the descriptor socket")
 
     def _handle_lease_report(self, lifeline: _TrainerLink, session: int, report: bytes) -> None:
         """What becomes of the batches of a session that is over."""
@@ -185,7 +185,7 @@ class DescriptorServer:
     def _pair_with_session(self, descriptor: int, lifeline: _TrainerLink, secret: bytes) -> None:
         lifeline.session = self._secrets.pop(secret, None)
         if lifeline.session is None:
-            self._close_link(descriptor)
+            self._close_trainer_link(descriptor)
             return
         peer = lifeline.link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid = _CREDENTIALS.unpack(peer)[0]
@@ -193,54 +193,54 @@ class DescriptorServer:
             lifeline.pidfd = os.pidfd_open(pid) if pid > 0 else None
         except OSError as error:
             dead = isinstance(error, ProcessLookupError)
-            self._lose_session(
+            self._close_link_and_report_loss(
                 descriptor, f"its process {pid} {'is dead' if dead else f'cannot be watched: {error.strerror}'}"
             )
             return
         if lifeline.pidfd is not None:
             asyncio.get_running_loop().add_reader(
-                lifeline.pidfd, self._lose_session, descriptor, f"its process {pid} is dead"
+                lifeline.pidfd, self._close_link_and_report_loss, descriptor, f"its process {pid} is dead"
             )
 
     def _send_descriptor(self, descriptor: int, lifeline: _TrainerLink, slot: int) -> None:
         opened: int | None = None
         try:
-            opened = self._open_with_spare(slot)
+            opened = self._open_slot_using_spare(slot)
             socket.send_fds(lifeline.link, [_SLOT.pack(slot)], [] if opened is None else [opened])
         except OSError as error:
-            self._lose_session(descriptor, f"its descriptor socket failed: {error.strerror}")
+            self._close_link_and_report_loss(descriptor, f"its descriptor socket failed: {error.strerror}")
         finally:
             if opened is not None:
                 os.close(opened)
             if self._spare is None:
-                self._open_spare()
+                self._open_spare_descriptor()
 
-    def _open_with_spare(self, slot: int) -> int | None:
+    def _open_slot_using_spare(self, slot: int) -> int | None:
         """A slot's descriptor, in the spare one's place when there is no other: it is closed as soon as it is sent."""
         try:
             return self._open_slot(slot)
         except OSError as error:
             if error.errno not in {errno.EMFILE, errno.ENFILE}:
                 raise
-        self._close_spare()
+        self._close_spare_descriptor()
         return self._open_slot(slot)
 
-    def _open_spare(self) -> None:
+    def _open_spare_descriptor(self) -> None:
         with suppress(OSError):  # then there is none, until the next slot was handed out
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _close_spare(self) -> None:
+    def _close_spare_descriptor(self) -> None:
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
 
-    def _lose_session(self, descriptor: int, reason: str) -> None:
+    def _close_link_and_report_loss(self, descriptor: int, reason: str) -> None:
         session = self._links[descriptor].session
-        self._close_link(descriptor)
+        self._close_trainer_link(descriptor)
         if session is not None:
             self._callbacks.on_lost(session, reason)
 
-    def _close_link(self, descriptor: int) -> None:
+    def _close_trainer_link(self, descriptor: int) -> None:
         lifeline = self._links.pop(descriptor)
         loop = asyncio.get_running_loop()
         loop.remove_reader(descriptor)
@@ -304,15 +304,15 @@ class Lifeline:
         finally:
             self._link.settimeout(_ANSWER_S)
 
-    def report_held(self, numbers: Collection[int]) -> None:
+    def report_held_leases(self, numbers: Collection[int]) -> None:
         """Says that the session is over, and that of it these deliveries are held. Raises OSError."""
         self._send_report(_STILL_HELD, numbers)
 
-    def report_dropped(self, numbers: Collection[int]) -> None:
+    def report_dropped_leases(self, numbers: Collection[int]) -> None:
         """Says that these deliveries of a session that is over are held no longer. Raises OSError."""
         self._send_report(_DROPPED, numbers)
 
-    def report_retired(self, numbers: Collection[int]) -> None:
+    def report_retired_leases(self, numbers: Collection[int]) -> None:
         """Says the same of those that a forked child may see as long as it likes. Raises OSError."""
         self._send_report(_RETIRED, numbers)
 

@@ -58,7 +58,7 @@ def _map_memory(descriptor: int, nbytes: int, protection: int) -> memoryview:
     return memoryview(memory).cast("B")
 
 
-class _Lease(weakref.ref[npt.NDArray[Any]]):
+class _ArrayLease(weakref.ref[npt.NDArray[Any]]):
     """Ends with what was lent: what `weakref.finalize` does, by fewer objects, since there is one a batch."""
 
     __slots__ = ("on_return",)
@@ -66,22 +66,22 @@ class _Lease(weakref.ref[npt.NDArray[Any]]):
     on_return: Callable[[], None]
 
 
-_leases: Final[dict[int, _Lease]] = {}  # a weak reference must itself be kept until it ends
+_leases: Final[dict[int, _ArrayLease]] = {}  # a weak reference must itself be kept until it ends
 
 
-def _end_lease(lease: _Lease) -> None:
+def _end_array_lease(lease: _ArrayLease) -> None:
     del _leases[id(lease)]
     lease.on_return()
 
 
-def lease_array(memory: memoryview, tensor: SlotTensor, on_return: Callable[[], None]) -> npt.NDArray[Any]:
+def build_leased_array(memory: memoryview, tensor: SlotTensor, on_return: Callable[[], None]) -> npt.NDArray[Any]:
     """A read-only array over `memory`; `on_return` runs when it and every view of it are gone.
 
     `on_return` may run in any thread and inside the garbage collector: it must neither lock nor allocate much.
     """
     # A view of a view keeps what that was a view of: all of them keep this array, which nobody else has.
     lent = np.frombuffer(memory.toreadonly(), tensor.dtype, prod(tensor.shape), tensor.offset)
-    lease = _Lease(lent, _end_lease)
+    lease = _ArrayLease(lent, _end_array_lease)
     lease.on_return = on_return
     _leases[id(lease)] = lease
     return lent.reshape(tensor.shape)

@@ -66,22 +66,22 @@ class ProgressPage:
     def __init__(self, descriptor: int) -> None:
         self._memory = map_writable(descriptor, PROGRESS_PAGE_BYTES)
 
-    def write_row(self, task: int, place: int, phase: WorkerPhase) -> None:
+    def write_row_progress(self, task: int, place: int, phase: WorkerPhase) -> None:
         """The worker is there from now on."""
         _RECORD.pack_into(self._memory, 0, task, time.monotonic_ns(), place, phase)
 
-    def read_row(self) -> RowProgress:
+    def read_row_progress(self) -> RowProgress:
         """Where the worker is, or was when it died."""
         task, began_ns, place, phase = _RECORD.unpack_from(self._memory)
         return RowProgress(task, place, _decode_phase(phase), began_ns)
 
-    def write_trial(self, stream: int, subject: str, phase: WorkerPhase) -> None:
+    def write_transform_trial(self, stream: int, subject: str, phase: WorkerPhase) -> None:
         """The worker is at a stream's transform from now on; ELSEWHERE: no more. One at a time."""
         said = subject.encode(errors="replace")[:_MAX_SUBJECT_BYTES]
         self._memory[_SUBJECT_AT : _SUBJECT_AT + len(said)] = said
         _RECORD.pack_into(self._memory, _TRIAL_AT, stream, time.monotonic_ns(), len(said), phase)
 
-    def read_trial(self) -> TransformTrial:
+    def read_transform_trial(self) -> TransformTrial:
         """What the worker tries, or tried when it died."""
         stream, began_ns, said_bytes, phase = _RECORD.unpack_from(self._memory, _TRIAL_AT)
         said = self._memory[_SUBJECT_AT : _SUBJECT_AT + min(said_bytes, _MAX_SUBJECT_BYTES)].tobytes()

@@ -16,14 +16,14 @@ _NAMES: Final = ("stdin", "stdout", "stderr")  # by their descriptors
 def open_standard_files() -> None:
     """Opens those of the three that are closed. Every entry point does so before it opens anything else."""
     for descriptor, name in enumerate(_NAMES):
-        if _is_closed(descriptor):
+        if _is_descriptor_closed(descriptor):
             # The lowest free number is this one, since those below it are open. Children need it as much.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:  # as Python has it where the descriptor was closed
             setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115 - lasts as long as the process
 
 
-def _is_closed(descriptor: int) -> bool:
+def _is_descriptor_closed(descriptor: int) -> bool:
     try:
         os.fstat(descriptor)
     except OSError:

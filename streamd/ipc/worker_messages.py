@@ -273,7 +273,7 @@ def _decode_done(data: bytes) -> TaskDone:
     return TaskDone(number, read_ns, decode_ns, idle_ns, bad, gathered, unfit, waited_ns)
 
 
-def format_reason(error: BaseException, max_chars: int = MAX_REASON_CHARS) -> str:
+def format_error_reason(error: BaseException, max_chars: int = MAX_REASON_CHARS) -> str:
     """An error's words, fit for a record: one line, bounded, and encodable whatever bytes a file's name has."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text.encode(errors="backslashreplace").decode()[:max_chars]

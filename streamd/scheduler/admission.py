@@ -102,7 +102,7 @@ def compute_production_bytes(sessions: Sequence[ScheduledSession], limits: Sched
     return max(compute_production_slots(each, limits) * each.slot_bytes for each in shapes.values())
 
 
-def compute_least_bytes(shape: StreamShape, limits: SchedulerLimits) -> int:
+def compute_least_stream_bytes(shape: StreamShape, limits: SchedulerLimits) -> int:
     """What a stream takes when its one session has the smallest credit: over `memory_bytes`, nobody can subscribe."""
     return (MIN_CREDIT + compute_production_slots(shape, limits)) * shape.slot_bytes
 
@@ -124,7 +124,7 @@ def admit_session(
             f"world {event.world} is more than the {shape.batches} batches of an epoch: every step would be dropped; "
             'use fewer ranks, a smaller batch_size or uneven="pad"',
         )
-    alone = compute_least_bytes(shape, limits)
+    alone = compute_least_stream_bytes(shape, limits)
     if alone > limits.memory_bytes:
         return AdmissionDenial("memory", _format_memory_arithmetic(shape, limits, alone, []))
     room = _compute_free_capacity(sessions, limits, shape, held_over)
@@ -185,7 +185,8 @@ def compute_grown_credits(
         beside = counts | {session.id: 0}
         room = _compute_free_capacity(sessions, limits, session.shape, held_over).subtract_sessions(sessions, beside)
         credit = min(
-            session.wanted_credit + session.held_over_count, room.count_fitting_batches(session.shape.slot_bytes) // 2
+            session.wanted_credit + session.count_of_earlier_leases,
+            room.count_fitting_batches(session.shape.slot_bytes) // 2,
         )
         if credit > session.credit:
             grown[session.id] = credit

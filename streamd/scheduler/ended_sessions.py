@@ -55,7 +55,7 @@ class EndedSessions(Mapping[int, EndedSession]):
         """Nobody holds anything of it any more, or nobody will say so."""
         return self._sessions.pop(session, None)
 
-    def find_inherited(
+    def find_inherited_sessions(
         self, event: Subscribed, shape: StreamShape, active_sessions: Container[int | None]
     ) -> dict[int, EndedSession]:
         """Those that a new session's trainer names, where they are of its batches' size and count with no other."""
@@ -66,7 +66,7 @@ class EndedSessions(Mapping[int, EndedSession]):
             if each.successor not in active_sessions and each.slot_bytes == shape.slot_bytes
         }
 
-    def count_held_over(
+    def compute_held_over_memory(
         self, active_sessions: Container[int | None], own: Mapping[int, EndedSession] | None = None
     ) -> HeldOverMemory:
         """What is held beside the sessions that are `active_sessions`, and what is a new one's `own`."""

@@ -61,7 +61,7 @@ def choose_batch(
             cost_s = costs_s.get(key.stream, 0.0)
             if all(session.catch_up_cost_s + cost_s <= CATCH_UP_S for session in waiting_sessions(groups, key)):
                 return key, cost_s
-    return min(groups, key=lambda key: _group_turn(groups[key], turn)), 0.0
+    return min(groups, key=lambda key: _compute_group_virtual_time(groups[key], turn)), 0.0
 
 
 def waiting_sessions(groups: SessionsByBatch, served: BatchKey) -> list[ScheduledSession]:
@@ -69,14 +69,14 @@ def waiting_sessions(groups: SessionsByBatch, served: BatchKey) -> list[Schedule
     return [session for key, members in groups.items() if key != served for session in members]
 
 
-def _group_turn(members: Sequence[ScheduledSession], turn: float) -> float:
+def _compute_group_virtual_time(members: Sequence[ScheduledSession], turn: float) -> float:
     """What a group has had; whoever slept is an equal on waking, not owed for the sleep."""
     return max(turn, min(session.virtual_time for session in members))
 
 
-def charge_sessions(members: Sequence[ScheduledSession], turn: float) -> float:
+def charge_tasks_to_sessions(members: Sequence[ScheduledSession], turn: float) -> float:
     """Books the tasks of one production on those who wanted it; returns the scheduler's own clock."""
-    turn = _group_turn(members, turn)
+    turn = _compute_group_virtual_time(members, turn)
     for session in members:
         session.virtual_time = max(session.virtual_time, turn) + session.shape.tasks / len(members)
     return turn
@@ -99,7 +99,7 @@ def pair_followers_with_leaders(
     return pairs
 
 
-def choose_chasers(
+def choose_sessions_to_catch_up(
     sessions: Sequence[ScheduledSession], pool: Collection[BatchKey], costs_s: Mapping[str, float], now_s: float
 ) -> list[ScheduledSession]:
     """The sessions that are to be brought level with the one ahead of them, the rearmost first."""
@@ -127,16 +127,16 @@ def _is_catching_up_worthwhile(
 
     Apart, what both have before them is decoded twice; level, once: all that they then share is the leader's gain.
     """
-    apart = follower.steps_until(leader.next_key)
+    apart = follower.count_steps_until_batch(leader.next_key)
     if apart is None:
         return False  # its last epoch lies behind the leader
-    ready = sum((distance := follower.steps_until(key)) is not None and distance < apart for key in pool)
-    epochs, steps = _compute_shared_remainder(follower, leader)
+    ready = sum((distance := follower.count_steps_until_batch(key)) is not None and distance < apart for key in pool)
+    epochs, steps = _compute_shared_epochs_and_steps_left(follower, leader)
     missing = apart - ready
     return missing <= steps and missing * cost_s <= CATCH_UP_S * epochs - leader.catch_up_cost_s
 
 
-def _compute_shared_remainder(follower: ScheduledSession, leader: ScheduledSession) -> tuple[float, float]:
+def _compute_shared_epochs_and_steps_left(follower: ScheduledSession, leader: ScheduledSession) -> tuple[float, float]:
     """The epochs, with this one, and the steps that both have still to go from where the leader is."""
     ends = [each.rank_steps.epochs for each in (follower, leader) if each.rank_steps.epochs is not None]
     if not ends:

@@ -57,7 +57,7 @@ class Workload:
         stream.least_batches_ahead = min(
             most, compute_batches_ahead(shape, self._limits.workers, TASKS_AHEAD_PER_WORKER)
         )
-        self._update_depth(stream)
+        self._update_tasks_per_worker(stream)
 
     def remove_stream(self, name: str) -> None:
         """A stream is served no longer."""
@@ -78,12 +78,12 @@ class Workload:
         """Whether the workers have all they can be given, whatever it is."""
         return self._tasks_running >= self._most_tasks
 
-    def can_take_batch(self, stream: str) -> bool:
+    def has_worker_capacity(self, stream: str) -> bool:
         """Whether a worker could do with another batch of this stream."""
         depth = TASKS_AHEAD_PER_WORKER if self.is_memory_scarce else self._streams[stream].tasks_per_worker
         return self._tasks_running < self._limits.workers * depth
 
-    def may_start_batch(self, stream: str) -> bool:
+    def can_fill_another_batch(self, stream: str) -> bool:
         """Whether one more batch of this stream may be filled at a time."""
         known = self._streams[stream]
         return known.batches_running < known.most_batches and not known.is_paused
@@ -113,7 +113,7 @@ class Workload:
         known_s = self.batch_costs_s.get(name, cost_s)
         self.batch_costs_s[name] = known_s + _COST_SMOOTHING * (cost_s - known_s)
         self._last_done_s = now_s
-        self._update_depth(stream)
+        self._update_tasks_per_worker(stream)
 
     def _remove_batch(self, slot: int) -> _StreamWorkload:
         stream = self._streams_by_slot.pop(slot)
@@ -121,7 +121,7 @@ class Workload:
         self._tasks_running -= stream.shape.tasks
         return stream
 
-    def _update_depth(self, stream: _StreamWorkload) -> None:
+    def _update_tasks_per_worker(self, stream: _StreamWorkload) -> None:
         """Fits what a worker is given to what a task costs."""
         shape = stream.shape
         depth = compute_tasks_per_worker(self.batch_costs_s.get(shape.name, 0.0) * self._limits.workers / shape.tasks)

@@ -97,15 +97,19 @@ class _SessionRecord:
     @staticmethod
     def from_subscription(event: Subscribed, batches: int) -> _SessionRecord:
         cursor, least = event.cursor, 1 if event.uneven == "pad" else event.world
-        place = event.epochs, cursor.epoch, cursor.next_base
+        place = event.epochs, cursor.epoch, cursor.next_base_index
         return _SessionRecord(
-            event.stream, batches, event.rank, event.world, least, *place, _count_history_steps(cursor)
+            event.stream, batches, event.rank, event.world, least, *place, _count_history_steps_by_rank(cursor)
         )
 
     def move_to_cursor(self, cursor: Cursor) -> None:
         """Begins where others are instead."""
         self.epochs = None if self.epochs is None else cursor.epoch + self.epochs
-        self.epoch, self.base, self.steps_before = cursor.epoch, cursor.next_base, _count_history_steps(cursor)
+        self.epoch, self.base, self.steps_before = (
+            cursor.epoch,
+            cursor.next_base_index,
+            _count_history_steps_by_rank(cursor),
+        )
 
     def is_next_batch(self, key: BatchKey) -> bool:
         at_all = self.epochs is None or self.epoch < self.epochs
@@ -131,7 +135,7 @@ class _SessionRecord:
         self.epoch, self.base, self.steps_sent, self.steps_before = self.epoch + 1, 0, 0, Counter()
 
 
-def _count_history_steps(cursor: Cursor) -> Counter[tuple[int, int]]:
+def _count_history_steps_by_rank(cursor: Cursor) -> Counter[tuple[int, int]]:
     steps: Counter[tuple[int, int]] = Counter()
     for segment in cursor.history:
         steps[segment.rank, segment.world] += segment.steps
@@ -318,7 +322,7 @@ class InvariantChecker:
 
     def _check_batch(self, action: SendBatch) -> None:
         self._sent_count += 1
-        account, slot = self._require_reached_session(action.session), self._slots.get(action.slot)
+        account, slot = self._find_session_that_event_may_reach(action.session), self._slots.get(action.slot)
         if action.number >= account.upto or account.count_leases() >= account.credit:
             facts = f"{action}: {account.upto} were granted, {account.count_leases()} of {account.credit} are leased"
             self._raise_broken_rule("sent_within_grant", facts)
@@ -338,8 +342,8 @@ class InvariantChecker:
 
     def _check_receipt(self, action: SendReceipt) -> None:
         self._receipt_count += 1
-        account, cursor = self._require_reached_session(action.session), action.cursor
-        told = cursor.epoch, cursor.next_base, _count_history_steps(cursor)
+        account, cursor = self._find_session_that_event_may_reach(action.session), action.cursor
+        told = cursor.epoch, cursor.next_base_index, _count_history_steps_by_rank(cursor)
         if not account.is_receipt_due() or told != (account.epoch, account.base, account.count_steps()):
             self._raise_broken_rule("receipt_after_last", f"{action}, yet the account is {account}")
         account.start_next_epoch()
@@ -384,7 +388,7 @@ class InvariantChecker:
         for session in action.sessions:
             self._record_session_end(session)
 
-    def _require_reached_session(self, session: int) -> _SessionRecord:
+    def _find_session_that_event_may_reach(self, session: int) -> _SessionRecord:
         """The account of a session that something is sent to."""
         account = self._sessions.get(session)
         if account is None or self._reached_session not in {_ALL_SESSIONS, session}:

@@ -21,7 +21,7 @@ from streamd.scheduler.slot_pool import SlotEntry, SlotPool
 def send_ready_batches(session: ScheduledSession, pool: SlotPool, actions: list[Action]) -> None:
     """Sends a session all that lies ready for it and that it may have."""
     while True:
-        while session.at_epoch_end:
+        while session.is_waiting_at_epoch_end:
             actions.append(SendReceipt(session.id, session.finish_epoch()))
         if session.sendable_count <= 0:
             return
@@ -55,11 +55,11 @@ class LeaseManager:
             for slot in ended.leases.values():
                 entry = self._pool.release_lease(slot)
                 entry.may_stay_mapped = True
-                self.release_or_cache(entry)
+                self.cache_or_discard_batch(entry)
             ended.leases.clear()
-            self._update_successor(ended, actions)
+            self._update_successor_credit_and_send(ended, actions)
         if session is not None:
-            self.release_or_cache_stream(session.shape.name)
+            self.cache_or_discard_stream_batches(session.shape.name)
         if session is not None or ended is not None:
             self._grow_credits(actions)
         return actions
@@ -73,7 +73,7 @@ class LeaseManager:
             over = ended.leases.keys() - set(kept)
             actions += self.release_leases(LeaseReleased(number, tuple(sorted(over))))
         if session is not None:
-            self.release_or_cache_stream(session.shape.name)
+            self.cache_or_discard_stream_batches(session.shape.name)
             self._grow_credits(actions)
         return actions
 
@@ -85,17 +85,17 @@ class LeaseManager:
         return session
 
     def _grow_credits(self, actions: list[Action]) -> None:
-        held_over = self.ended_sessions.count_held_over(self._sessions)
+        held_over = self.ended_sessions.compute_held_over_memory(self._sessions)
         self.set_credits(compute_grown_credits(tuple(self._sessions.values()), self._limits, held_over), actions)
 
-    def _update_successor(self, ended: EndedSession, actions: list[Action]) -> None:
+    def _update_successor_credit_and_send(self, ended: EndedSession, actions: list[Action]) -> None:
         """Something of an earlier session is free: the one that follows is sent more, within what it asked for."""
         heir = None if ended.successor is None else self._sessions.get(ended.successor)
         if heir is None:
             return
         if not ended.leases:
             heir.earlier_sessions = tuple(each for each in heir.earlier_sessions if each is not ended)
-        credit = max(heir.wanted_credit + heir.held_over_count, MIN_CREDIT)
+        credit = max(heir.wanted_credit + heir.count_of_earlier_leases, MIN_CREDIT)
         if credit < heir.credit:
             self.set_credits({heir.id: credit}, actions)
         else:
@@ -120,17 +120,17 @@ class LeaseManager:
             if slot is not None:
                 entry = self._pool.release_lease(slot)
                 entry.may_stay_mapped |= number in event.retired
-                self.release_or_cache(entry)
+                self.cache_or_discard_batch(entry)
         if session is not None:
             send_ready_batches(session, self._pool, actions)
         elif ended is not None:
             if not ended.leases:
                 self.ended_sessions.remove_session(event.session)
-            self._update_successor(ended, actions)
+            self._update_successor_credit_and_send(ended, actions)
             self._grow_credits(actions)
         return actions
 
-    def release_or_cache(self, entry: SlotEntry) -> None:
+    def cache_or_discard_batch(self, entry: SlotEntry) -> None:
         """Frees a batch that nobody holds, or puts it to rest if somebody will want it."""
         if entry.lease_count or not entry.is_whole:
             return
@@ -147,6 +147,6 @@ class LeaseManager:
             each.wants_batch(key) or (dear and each.shape.name == key.stream) for each in self._sessions.values()
         )
 
-    def release_or_cache_stream(self, stream: str) -> None:
+    def cache_or_discard_stream_batches(self, stream: str) -> None:
         for entry in self._pool.entries_of_stream(stream):
-            self.release_or_cache(entry)
+            self.cache_or_discard_batch(entry)

@@ -39,7 +39,7 @@ from streamd.scheduler.fair_share import SessionsByBatch
 from streamd.scheduler.in_flight import Workload
 from streamd.scheduler.invariants import InvariantChecker, InvariantRule
 from streamd.scheduler.leases import LeaseManager, send_ready_batches
-from streamd.scheduler.session import ScheduledSession, join_live_sessions
+from streamd.scheduler.session import ScheduledSession, move_start_to_live_sessions
 from streamd.scheduler.slot_pool import BatchDemand, SlotPool
 
 _DROP_IDLE_SLOTS_S: Final = 30.0  # with nobody here for so long, empty slots go back to the host
@@ -58,7 +58,7 @@ class Scheduler:
         self._limits = limits
         self._pool = SlotPool(limits.memory_bytes, configured_slots=limits.most_slots, most_slots=limits.most_slots)
         self._sessions: dict[int, ScheduledSession] = {}
-        self._demand = BatchDemand(self._collect_next_keys, self._compute_batch_worth)
+        self._demand = BatchDemand(self._collect_next_batch_keys, self._compute_batch_urgency)
         self._workload = Workload(self._shapes.values(), limits)
         self._lease_manager = LeaseManager(self._sessions, self._pool, self._workload, limits)
         self._virtual_time = 0.0
@@ -165,8 +165,8 @@ class Scheduler:
 
     def _admit_session(self, event: Subscribed) -> list[Action]:
         shape = self._shapes[event.stream]
-        earlier = self._lease_manager.ended_sessions.find_inherited(event, shape, self._sessions)
-        held_over = self._lease_manager.ended_sessions.count_held_over(self._sessions, earlier)
+        earlier = self._lease_manager.ended_sessions.find_inherited_sessions(event, shape, self._sessions)
+        held_over = self._lease_manager.ended_sessions.compute_held_over_memory(self._sessions, earlier)
         answer = admit_session(event, shape, self.sessions, self._limits, held_over)
         actions: list[Action] = []
         if answer.shrunk_credits:
@@ -179,7 +179,7 @@ class Scheduler:
         if isinstance(answer, AdmissionDenial):
             return [*actions, RefuseSession(event.session, answer.refusal, answer.text, answer.retry_s)]
         if event.live:
-            event = join_live_sessions(event, self.sessions)
+            event = move_start_to_live_sessions(event, self.sessions)
         session = ScheduledSession.from_subscription(event, shape, answer.credit, tuple(earlier.values()))
         self._sessions[session.id] = session
         for each in session.earlier_sessions:
@@ -208,14 +208,14 @@ class Scheduler:
     # --- batches
 
     def _finish_batch(self, slot: int, now_s: float) -> list[Action]:
-        entry = self._pool.mark_whole(slot)
+        entry = self._pool.mark_batch_whole(slot)
         self._workload.finish_batch(slot, entry.started_s, now_s)
         actions: list[Action] = []
         if self._pool.entries.get(entry.key) is entry:
             for session in self._sessions.values():
                 if session.next_key == entry.key:
                     send_ready_batches(session, self._pool, actions)
-            self._lease_manager.release_or_cache(entry)
+            self._lease_manager.cache_or_discard_batch(entry)
         else:
             self._pool.discard_batch(entry)
         return actions
@@ -248,7 +248,7 @@ class Scheduler:
         self._slot_retry_s = now_s + _SLOT_RETRY_S
         self._workload.abandon_batch(slot)
         entry = self._pool.by_slot[slot]
-        if not self._pool.give_up_slot(entry):
+        if not self._pool.remove_denied_slot(entry):
             return self._stop_stream(entry.key.stream, reason, changed=False)
         for session in self._sessions.values():
             session.forget_batch(entry.key)
@@ -259,7 +259,7 @@ class Scheduler:
     def _change_stream(self, stream: str, shape: StreamShape | None, reason: str) -> list[Action]:
         actions = self._stop_stream(stream, reason, changed=True)
         for entry in self._pool.entries_of_stream(stream):
-            self._pool.detach_batch(entry)  # what is still in production shows the old stream
+            self._pool.remove_unfinished_batch_key(entry)  # what is still in production shows the old stream
         if shape is None:
             self._shapes.pop(stream, None)
             self._workload.remove_stream(stream)
@@ -272,7 +272,7 @@ class Scheduler:
         ended = [session for session in self.sessions if session.shape.name == stream]
         for session in ended:
             self._lease_manager.retire_session(session.id)
-        self._lease_manager.release_or_cache_stream(stream)
+        self._lease_manager.cache_or_discard_stream_batches(stream)
         return [StopStream(stream, tuple(session.id for session in ended), reason, changed)]
 
     # --- after every event
@@ -285,12 +285,12 @@ class Scheduler:
             near, far, in_reach = fair_share.find_wanted_batches(
                 self._sessions.values(), self._workload.count_batches_ahead, self._pool.entries.__contains__
             )
-            near = self._filter_startable(near, full)
-            groups = near or ({} if starved else self._filter_startable(far, full))
+            near = self._filter_startable_batches(near, full)
+            groups = near or ({} if starved else self._filter_startable_batches(far, full))
             if not groups:
                 break
             key, lost_s = self._choose_batch(groups, now_s)
-            if not self._workload.can_take_batch(key.stream):
+            if not self._workload.has_worker_capacity(key.stream):
                 break
             action = self._start_batch(key, groups[key], now_s, modest=key not in in_reach)
             if action is None:
@@ -303,17 +303,19 @@ class Scheduler:
                     session.catch_up_cost_s += lost_s
         self._update_starvation(starved, now_s)
 
-    def _filter_startable(self, groups: SessionsByBatch, full: set[BatchKey]) -> SessionsByBatch:
+    def _filter_startable_batches(self, groups: SessionsByBatch, full: set[BatchKey]) -> SessionsByBatch:
         return {
             key: members
             for key, members in groups.items()
-            if key not in full and self._workload.may_start_batch(key.stream)
+            if key not in full and self._workload.can_fill_another_batch(key.stream)
         }
 
     def _choose_batch(self, groups: SessionsByBatch, now_s: float) -> tuple[BatchKey, float]:
         if len(groups) == 1:
             return next(iter(groups)), 0.0
-        chasing = fair_share.choose_chasers(self.sessions, self._pool.entries, self._workload.batch_costs_s, now_s)
+        chasing = fair_share.choose_sessions_to_catch_up(
+            self.sessions, self._pool.entries, self._workload.batch_costs_s, now_s
+        )
         return fair_share.choose_batch(groups, chasing, self._workload.batch_costs_s, self._virtual_time)
 
     def _start_batch(
@@ -323,27 +325,29 @@ class Scheduler:
         shape = members[0].shape
         entry = self._pool.allocate_slot(key, shape.slot_bytes, self._demand, is_modest=modest)
         if self._pool.evicted_keys:
-            self._forget_evicted()
+            self._forget_evicted_batches()
         if entry is None:
             return None
         entry.started_s = now_s
-        self._virtual_time = fair_share.charge_sessions(members, self._virtual_time)
+        self._virtual_time = fair_share.charge_tasks_to_sessions(members, self._virtual_time)
         self._workload.start_batch(shape, entry.slot)
         return ProduceBatch(key, entry.slot, shape.slot_bytes)
 
-    def _forget_evicted(self) -> None:
+    def _forget_evicted_batches(self) -> None:
         for evicted in self._pool.evicted_keys:
             for session in self._sessions.values():
                 session.forget_batch(evicted)
         self._pool.evicted_keys.clear()
 
-    def _collect_next_keys(self) -> list[BatchKey]:
+    def _collect_next_batch_keys(self) -> list[BatchKey]:
         return [session.next_key for session in self._sessions.values()]
 
-    def _compute_batch_worth(self, key: BatchKey) -> float:
+    def _compute_batch_urgency(self, key: BatchKey) -> float:
         """How soon a batch is wanted: the nearer to any cursor, the more."""
         distances = (
-            session.steps_until(key) for session in self._sessions.values() if session.shape.name == key.stream
+            session.count_steps_until_batch(key)
+            for session in self._sessions.values()
+            if session.shape.name == key.stream
         )
         return -min((distance for distance in distances if distance is not None), default=float("inf"))
 

@@ -65,30 +65,30 @@ class ScheduledSession:
     @property
     def least_credit(self) -> int:
         """With less its loop could not go on: what it holds, and one more."""
-        return min(self.credit, max(MIN_CREDIT, self.most_held + 1) + self.held_over_count)
+        return min(self.credit, max(MIN_CREDIT, self.most_held + 1) + self.count_of_earlier_leases)
 
     @property
-    def held_over_count(self) -> int:
+    def count_of_earlier_leases(self) -> int:
         """Batches that its trainer still holds of earlier sessions: they count within the credit."""
         return sum(len(each.leases) for each in self.earlier_sessions) if self.earlier_sessions else 0
 
     @property
     def held_count(self) -> int:
         """All that counts within the credit."""
-        return len(self.leases) + self.held_over_count
+        return len(self.leases) + self.count_of_earlier_leases
 
     def record_progress(self, taken: int) -> None:
         """Its loop has taken so many deliveries."""
         self.taken = max(self.taken, taken)
-        self.most_held = max(self.most_held, self._taken_leases)
+        self.most_held = max(self.most_held, self._count_of_taken_leases)
 
     @property
-    def _taken_leases(self) -> int:
+    def _count_of_taken_leases(self) -> int:
         """Batches that its loop has taken and not given back."""
         return min(self.taken, self.sent) - (self.sent - len(self.leases))
 
     @property
-    def at_epoch_end(self) -> bool:
+    def is_waiting_at_epoch_end(self) -> bool:
         return self.position.is_at_epoch_end and not self.finished
 
     @property
@@ -130,7 +130,7 @@ class ScheduledSession:
 
     def forget_batch(self, key: BatchKey) -> None:
         """This batch is not in the pool any more."""
-        distance = self.steps_until(key)
+        distance = self.count_steps_until_batch(key)
         if distance is not None and self.sent + distance < self._known_number:
             self._known_step = None
 
@@ -149,11 +149,11 @@ class ScheduledSession:
         steps = Segment(self.position.base, self.position.steps, self.rank_steps.rank, self.rank_steps.world)
         ended = Cursor(self.position.epoch, append_segment(self.history, steps), self.first_base)
         self.history, self.first_base = (), 0
-        self.catch_up_cost_s, self.most_held = 0.0, self._taken_leases
+        self.catch_up_cost_s, self.most_held = 0.0, self._count_of_taken_leases
         self._move_to_step(self.rank_steps.start_of_next_epoch(self.position))
         return ended
 
-    def steps_until(self, key: BatchKey) -> int | None:
+    def count_steps_until_batch(self, key: BatchKey) -> int | None:
         """Steps from here to `key`; None when it does not lie ahead."""
         return (
             self.rank_steps.count_steps_to(self.position, key.epoch, key.index)
@@ -163,7 +163,7 @@ class ScheduledSession:
 
     def wants_batch(self, key: BatchKey) -> bool:
         """Whether `key` lies on the way ahead of this session."""
-        return self.steps_until(key) is not None
+        return self.count_steps_until_batch(key) is not None
 
 
 def clamp_wanted_credit(event: Subscribed) -> int:
@@ -171,7 +171,7 @@ def clamp_wanted_credit(event: Subscribed) -> int:
     return max(MIN_CREDIT, min(event.credit, MAX_CREDIT))
 
 
-def join_live_sessions(event: Subscribed, sessions: Iterable[ScheduledSession]) -> Subscribed:
+def move_start_to_live_sessions(event: Subscribed, sessions: Iterable[ScheduledSession]) -> Subscribed:
     """The event with the place that a live session begins at: where the one furthest ahead is, 0:0 when alone.
 
     The end of anybody's step is a beginning for every world.
@@ -191,6 +191,10 @@ def append_segment(history: tuple[Segment, ...], segment: Segment) -> tuple[Segm
     if not segment.steps:
         return history
     last = history[-1] if history else None
-    if last is not None and (last.rank, last.world, last.next_base) == (segment.rank, segment.world, segment.base):
+    if last is not None and (last.rank, last.world, last.next_base_index) == (
+        segment.rank,
+        segment.world,
+        segment.base,
+    ):
         return (*history[:-1], Segment(last.base, last.steps + segment.steps, last.rank, last.world))
     return (*history, segment)

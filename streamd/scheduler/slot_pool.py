@@ -70,7 +70,7 @@ class SlotPool:
         self.entries[key] = self.by_slot[slot] = entry
         return entry
 
-    def mark_whole(self, slot: int) -> SlotEntry:
+    def mark_batch_whole(self, slot: int) -> SlotEntry:
         """The batch in `slot` is whole."""
         entry = self.by_slot[slot]
         entry.is_whole = True
@@ -94,7 +94,7 @@ class SlotPool:
             insort(self._cached_batches.setdefault(entry.key.stream, []), (entry.key.epoch, entry.key.index))
             self._cached_bytes += entry.slot_bytes
 
-    def detach_batch(self, entry: SlotEntry) -> None:
+    def remove_unfinished_batch_key(self, entry: SlotEntry) -> None:
         """Nobody will have what is in production here, whatever comes of it: its key is free, its slot is not yet."""
         del self.entries[entry.key]
 
@@ -120,7 +120,7 @@ class SlotPool:
         self.most_slots = self.configured_slots
         return count
 
-    def give_up_slot(self, entry: SlotEntry) -> bool:
+    def remove_denied_slot(self, entry: SlotEntry) -> bool:
         """The slot of this batch could not be made, and no other will be; whether there is any at all."""
         if self.entries.get(entry.key) is entry:
             del self.entries[entry.key]
@@ -143,10 +143,10 @@ class SlotPool:
                 return free.pop()
             if self.used_bytes + slot_bytes <= self.memory_bytes and self._slot_count < self.most_slots:
                 return self._create_slot(slot_bytes)
-            if not self._could_fit(slot_bytes) or not self._evict_one(slot_bytes, demand, modest):
+            if not self._fits_after_evictions(slot_bytes) or not self._evict_one(slot_bytes, demand, modest):
                 return None
 
-    def _could_fit(self, slot_bytes: int) -> bool:
+    def _fits_after_evictions(self, slot_bytes: int) -> bool:
         """Whether there is room when all that may give way does; if not, nothing should in vain."""
         empty = sum(size * len(slots) for size, slots in self.free_slots.items())
         return self.used_bytes - empty - self._cached_bytes + slot_bytes <= self.memory_bytes

@@ -10,9 +10,9 @@ from streamd.core.sample_rng import build_generators
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.cache.store import DecodedCache
 from streamd.decode.decoders import BadImageError, decode_image
-from streamd.decode.random_crop import compute_crop_draws
+from streamd.decode.random_crop import compute_random_crop_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
-from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_reason
+from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reason
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
 from streamd.worker.transforms import (
     RNG_PURPOSE,
@@ -33,17 +33,17 @@ class TaskRunner:
         self._reader = reader
         self._task = task
         self._layout = reader.batch_layout(task.batch_rows)
-        self._images = self._layout.images.array_in(memory)
+        self._images = self._layout.images.build_array_in_memory(memory)
         self._memory = memory
         self._page = page
-        self._draws = compute_crop_draws(reader.spec.image, reader.spec.seed, task.epoch, task.ids)
+        self._draws = compute_random_crop_draws(reader.spec.image, reader.spec.seed, task.epoch, task.ids)
         self._rows: list[int] = task.rows.tolist()
         self._row_slice = _find_row_slice(self._rows)
         self._is_gathered = [False] * len(self._rows)
         self._decoded: list[int] = []
         self.unfilled_rows: list[UnfilledRow] = []
 
-    def gather_rows(self) -> bool:
+    def gather_stored_rows(self) -> bool:
         """Copies what the stream's store holds into its rows; whether nothing is left to be read and decoded."""
         store, ids, rows = self._reader.store, self._task.ids, self._rows
         if store is None:
@@ -55,7 +55,7 @@ class TaskRunner:
             self._is_gathered = [bool(store.gather_rows(*part)[0]) for part in parts]
         whole = all(self._is_gathered)
         if whole:
-            self._page.write_row(self._task.number, 0, WorkerPhase.IDLE)
+            self._page.write_row_progress(self._task.number, 0, WorkerPhase.IDLE)
         return whole
 
     def decode_rows(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
@@ -64,20 +64,22 @@ class TaskRunner:
             blob = blobs[place]
             if not self._is_gathered[place]:
                 self._fill_row(place, self._read_row(place) if blob is UnreadFile.LATER else blob)
-        self._page.write_row(self._task.number, stop, WorkerPhase.IDLE)
+        self._page.write_row_progress(self._task.number, stop, WorkerPhase.IDLE)
 
     def _read_row(self, place: int) -> bytes | UnfilledRow:
-        self._page.write_row(self._task.number, place, WorkerPhase.READING)
+        self._page.write_row_progress(self._task.number, place, WorkerPhase.READING)
         return self._reader.read_sample(int(self._task.ids[place]))
 
     def _fill_row(self, place: int, blob: bytes | UnfilledRow | None) -> None:
         row = self._images[self._rows[place]]
         if isinstance(blob, bytes):
-            self._page.write_row(self._task.number, place, WorkerPhase.DECODING)
+            self._page.write_row_progress(self._task.number, place, WorkerPhase.DECODING)
             try:
                 decode_image(blob, row, self._reader.spec.image, self._draws[place])
             except BadImageError as error:
-                self.unfilled_rows.append(UnfilledRow(int(self._task.ids[place]), format_reason(error), lasting=True))
+                self.unfilled_rows.append(
+                    UnfilledRow(int(self._task.ids[place]), format_error_reason(error), lasting=True)
+                )
             else:
                 self._decoded.append(place)
         elif blob is None:
@@ -86,7 +88,7 @@ class TaskRunner:
             self.unfilled_rows.append(blob)
 
     @property
-    def gathered_rows(self) -> int:
+    def count_of_gathered_rows(self) -> int:
         """Rows that needed no decoding."""
         return sum(self._is_gathered)
 
@@ -103,12 +105,12 @@ class TaskRunner:
         transform, spec, ids = self._reader.transform, self._reader.spec, self._task.ids[start:stop]
         if transform is None:
             return
-        columns = {name: tensor.array_in(self._memory) for name, tensor in self._layout.labels.items()}
+        columns = {name: tensor.build_array_in_memory(self._memory) for name, tensor in self._layout.labels.items()}
         for place, rng in enumerate(build_generators(spec.seed, self._task.epoch, ids, RNG_PURPOSE), start):
             if self._is_gathered[place] or place in self._decoded:
-                self._page.write_row(self._task.number, place, WorkerPhase.TRANSFORMING)
+                self._page.write_row_progress(self._task.number, place, WorkerPhase.TRANSFORMING)
                 self._transform_row(transform.call, place, columns, rng)
-        self._page.write_row(self._task.number, stop, WorkerPhase.IDLE)
+        self._page.write_row_progress(self._task.number, stop, WorkerPhase.IDLE)
 
     def _transform_row(
         self, transform: StreamTransform, place: int, columns: LabelColumns, rng: np.random.Generator
@@ -117,7 +119,7 @@ class TaskRunner:
         try:
             transform.transform_row(self._images[row], columns, row, rng)
         except FailedTransformError as error:
-            self.unfilled_rows.append(UnfilledRow(sample_id, format_reason(error), lasting=True))
+            self.unfilled_rows.append(UnfilledRow(sample_id, format_error_reason(error), lasting=True))
         except UnfitTransformError as error:
             file = self._reader.manifest.file_name(sample_id).decode(errors="backslashreplace")
             raise UnfitTransformError(f"{error}; the sample: {file}; mend it and send SIGHUP") from error
@@ -129,13 +131,13 @@ class TaskRunner:
         absent = ids == PAD_ID
         whole = not absent.any()
         known = ids if whole else np.where(absent, 0, ids)
-        self._layout.sample_ids.array_in(self._memory)[rows] = ids
-        self._layout.weights.array_in(self._memory)[rows] = manifest.gather_weights(known) * ~absent
+        self._layout.sample_ids.build_array_in_memory(self._memory)[rows] = ids
+        self._layout.weights.build_array_in_memory(self._memory)[rows] = manifest.gather_weights(known) * ~absent
         for name, tensor in self._layout.labels.items():
             values = manifest.gather_label(name, known)
             if not whole:
                 values[absent] = np.zeros((), values.dtype)  # of bytes, no bytes
-            tensor.array_in(self._memory)[rows] = values
+            tensor.build_array_in_memory(self._memory)[rows] = values
 
 
 def _find_row_slice(rows: Sequence[int]) -> slice | None:

@@ -45,7 +45,7 @@ from streamd.ipc.worker_messages import (
     UnmapSlots,
     decode_command,
     encode_report,
-    format_reason,
+    format_error_reason,
 )
 from streamd.limits import MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
 from streamd.worker.fill_rows import TaskRunner
@@ -101,12 +101,12 @@ class Worker:
         for source in self._readers.values():
             if source.cache is not None:
                 source.cache.publish_rows()
-        if self._page.read_trial().phase is not WorkerPhase.IDLE:
+        if self._page.read_transform_trial().phase is not WorkerPhase.IDLE:
             os._exit(0)  # a thread is waited for otherwise, and a transform may never return
 
     async def _run_task(self, task: FillRows, memory: memoryview, pending_read: PendingRead, idle_ns: int) -> None:
         started, worked = time.monotonic_ns(), time.thread_time_ns()
-        self._page.write_row(task.number, 0, WorkerPhase.READING)
+        self._page.write_row_progress(task.number, 0, WorkerPhase.READING)
         if task.stream in self._pending_streams and (unread := await self._open_for_task(task)):
             await self._report_done(TaskDone(task.number, 0, 0, idle_ns, unread))
             return
@@ -115,11 +115,11 @@ class Worker:
             await self._flush_reports()  # a disk is waited for: what is done must not wait with it
         early = await pending_read if pending_read is not None else None
         filling = TaskRunner(source, task, memory, self._page)
-        blobs, seconds = ([], 0.0) if filling.gather_rows() else early or source.read_files_timed(task.ids)
+        blobs, seconds = ([], 0.0) if filling.gather_stored_rows() else early or source.read_files_timed(task.ids)
         self._pace.record_group(len(blobs) - blobs.count(UnreadFile.LATER), seconds)
         read = time.monotonic_ns()
         waited_ns = max(0, read - started - (time.thread_time_ns() - worked))
-        await self._run_in_steps(partial(filling.decode_rows, blobs), len(blobs))
+        await self._fill_rows_in_steps(partial(filling.decode_rows, blobs), len(blobs))
         if source.cache is not None:
             self._write_to_cache(source.cache, filling, task.stream)
         filling.write_labels()
@@ -127,9 +127,9 @@ class Worker:
         done = time.monotonic_ns()
         bad = tuple(filling.unfilled_rows)
         times = read - started, done - read, idle_ns
-        await self._report_done(TaskDone(task.number, *times, bad, filling.gathered_rows, unfit, waited_ns))
+        await self._report_done(TaskDone(task.number, *times, bad, filling.count_of_gathered_rows, unfit, waited_ns))
 
-    async def _run_in_steps(self, step: Callable[[int, int], None], rows: int) -> None:
+    async def _fill_rows_in_steps(self, step: Callable[[int, int], None], rows: int) -> None:
         """Fills rows, with a look at the socket now and then."""
         for start in range(0, rows, _LOOK_UP_ROWS):
             try:
@@ -142,9 +142,9 @@ class Worker:
     async def _transform_task(self, runner: TaskRunner, rows: int) -> str:
         """Why the stream cannot go on, or nothing."""
         try:
-            await self._run_in_steps(runner.transform_rows, rows)
+            await self._fill_rows_in_steps(runner.transform_rows, rows)
         except UnfitTransformError as error:
-            return format_reason(error, MAX_REFUSAL_CHARS)
+            return format_error_reason(error, MAX_REFUSAL_CHARS)
         return ""
 
     def _write_to_cache(self, cache: DecodedCache, runner: TaskRunner, stream: int) -> None:
@@ -157,9 +157,9 @@ class Worker:
     async def _report_done(self, report: TaskDone) -> None:
         """Reports half of what the daemon has given at a time, so that it is not woken for each task."""
         self._pending_reports.append(encode_report(report))
-        if self._has_done_half():
+        if self._has_reports_for_half_of_queue():
             self._receive_commands()  # what came meanwhile counts, too
-        if self._has_done_half() or report.bad or report.unfit:
+        if self._has_reports_for_half_of_queue() or report.bad or report.unfit:
             await self._flush_reports()
 
     async def _flush_reports(self) -> None:
@@ -169,7 +169,7 @@ class Worker:
         if not self._send_records(records) and not self._ended:
             await asyncio.get_running_loop().sock_sendall(self._link, records)
 
-    def _has_done_half(self) -> bool:
+    def _has_reports_for_half_of_queue(self) -> bool:
         return len(self._pending_reports) >= min(len(self._queue), MAX_GROUP_RECORDS)
 
     def _send_records(self, data: bytes) -> bool:
@@ -179,7 +179,7 @@ class Worker:
         except BlockingIOError:
             return False
         except (BrokenPipeError, ConnectionResetError):
-            self._stop_running()
+            self._request_stop()
             return False
         return True
 
@@ -196,7 +196,7 @@ class Worker:
                 self._handle_command(record, descriptors)
         else:
             asyncio.get_running_loop().remove_reader(self._link)
-            self._stop_running()
+            self._request_stop()
 
     def _handle_command(self, data: bytes, descriptors: list[int]) -> None:
         match decode_command(data):
@@ -210,12 +210,12 @@ class Worker:
             case CloseStream(number):
                 self._pending_streams.pop(number, None)
                 if number in self._readers:
-                    self._start_chore(_close_in_thread(self._readers.pop(number)))
+                    self._start_side_task(_close_in_thread(self._readers.pop(number)))
             case OpenStream() as command:
                 self._pending_streams[command.number] = command
-                self._start_chore(self._open_new_stream(command.number))
+                self._start_side_task(self._open_new_stream(command.number))
 
-    def _start_chore(self, chore: Awaitable[None]) -> None:
+    def _start_side_task(self, chore: Awaitable[None]) -> None:
         """Does something beside the tasks."""
         doing = asyncio.ensure_future(chore)
         self._chores.add(doing)
@@ -228,7 +228,7 @@ class Worker:
             return
         try:
             if command.away:
-                self._send_ready(number, *await _predict_in_thread(command, self._page))
+                self._send_stream_ready(number, *await _predict_in_thread(command, self._page))
             else:
                 await self._open_pending_stream(command)
         except DataAwayError:
@@ -236,14 +236,14 @@ class Worker:
                 self._pending_streams[number] = replace(command, away=True)
                 await self._open_new_stream(number)
         except (ConfigError, OSError) as error:
-            self._send_records(encode_report(StreamOpenFailed(number, format_reason(error, MAX_REFUSAL_CHARS))))
+            self._send_records(encode_report(StreamOpenFailed(number, format_error_reason(error, MAX_REFUSAL_CHARS))))
 
     async def _open_for_task(self, task: FillRows) -> tuple[UnfilledRow, ...]:
         """Opens the stream of a task; what becomes of it otherwise: all of it may be there the next time."""
         try:
             await self._open_pending_stream(self._pending_streams[task.stream])
         except (ConfigError, OSError) as error:
-            reason, away = format_reason(error, MAX_REFUSAL_CHARS), isinstance(error, DataAwayError)
+            reason, away = format_error_reason(error, MAX_REFUSAL_CHARS), isinstance(error, DataAwayError)
             return tuple(UnfilledRow(each, reason, lasting=False, away=away) for each in task.ids.tolist())
         return ()
 
@@ -256,9 +256,9 @@ class Worker:
             return
         self._readers[number] = source
         del self._pending_streams[number]
-        self._send_ready(number, source.pixel_id, remark)
+        self._send_stream_ready(number, source.pixel_id, remark)
 
-    def _send_ready(self, number: int, pixel_id: PixelId, remark: str) -> None:
+    def _send_stream_ready(self, number: int, pixel_id: PixelId, remark: str) -> None:
         self._send_records(encode_report(StreamReady(number, pixel_id)))  # short, into an empty socket: it has room
         if remark:
             self._send_records(encode_report(StreamRemark(number, remark)))
@@ -268,9 +268,13 @@ class Worker:
             return None
         source = self._readers[task.stream]
         source.prefetch_rows(task.ids)
-        if not self._pace.reads_ahead or not source.has_files:
+        if not self._pace.reads_ahead or not source.samples_are_files:
             return None
-        return asyncio.ensure_future(_read_in_thread(source, task.ids)) if source.find_missing(task.ids).any() else None
+        return (
+            asyncio.ensure_future(_read_in_thread(source, task.ids))
+            if source.find_samples_to_decode(task.ids).any()
+            else None
+        )
 
     def _map_slot(self, task: FillRows, descriptors: list[int]) -> None:
         """Maps a slot that is new here: the descriptors of a datagram are those of its new slots, in their order."""
@@ -283,9 +287,9 @@ class Worker:
         """A callback raised and a command is lost: the worker dies of it, and the daemon gives its tasks to another."""
         del loop
         self._failure = self._failure or context.get("exception") or RuntimeError(str(context.get("message")))
-        self._stop_running()
+        self._request_stop()
 
-    def _stop_running(self) -> None:
+    def _request_stop(self) -> None:
         self._ended = True
         self._arrived.set()
 
@@ -307,7 +311,7 @@ def exit_out_of_memory() -> NoReturn:
     os._exit(OUT_OF_MEMORY_STATUS)
 
 
-def open_inherited_page(descriptor: str) -> ProgressPage:
+def open_inherited_progress_page(descriptor: str) -> ProgressPage:
     """The page behind a descriptor that came as an argument."""
     track = ProgressPage(int(descriptor))
     os.close(int(descriptor))
@@ -319,6 +323,6 @@ def main() -> None:
     open_standard_files()
     apply_worker_limits()
     os.dup2(_STDERR, _STDOUT)  # a transform may print; a command's standard output is for what it was asked
-    track = open_inherited_page(sys.argv[2])
+    track = open_inherited_progress_page(sys.argv[2])
     with socket.socket(fileno=int(sys.argv[1])) as link:
         asyncio.run(Worker(link, track).run())

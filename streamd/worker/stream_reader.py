@@ -27,9 +27,9 @@ from streamd.dataset.shard_reader import ShardChangedError, ShardReader
 from streamd.decode.pixel_id import compute_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import ProgressPage
-from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_reason
+from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
 from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
-from streamd.worker.transforms import TriedTransform, ignore_trial, open_transform
+from streamd.worker.transforms import TriedTransform, ignore_trial_report, open_transform
 
 _LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
 
@@ -119,34 +119,34 @@ class StreamReader:
         """
         started_s = time.monotonic()
         if self.shard_reader is not None:
-            self.shard_reader.prefetch_images(ids[self.find_missing(ids)])
+            self.shard_reader.prefetch_images(ids[self.find_samples_to_decode(ids)])
         blobs, _ = self.read_files_timed(ids)
         return blobs, time.monotonic() - started_s
 
     def read_files(self, ids: Ids) -> list[Blob]:
         """The files of `ids` but for what a store holds, up to READ_AHEAD_BYTES; None for rows that hold no sample."""
         if self.manifest.arrays is not None:  # the store holds them all until a file changes
-            return self._explain_ungathered(ids)
+            return self._explain_missing_array_rows(ids)
         sizes, mtimes_ns = self.manifest.sizes[ids], self.manifest.lookup_mtimes_ns(ids)
-        lacking = self.find_missing(ids)
+        lacking = self.find_samples_to_decode(ids)
         fits = lacking & (np.cumsum(np.where(lacking, sizes, 0)) <= READ_AHEAD_BYTES)
         rows = zip(ids.tolist(), sizes.tolist(), mtimes_ns.tolist(), fits.tolist(), strict=True)
         return [
             None
             if sample_id == PAD_ID
-            else self._read_or_explain(sample_id, size, mtime_ns)
+            else self._read_bytes_with_retry(sample_id, size, mtime_ns)
             if fit
             else UnreadFile.LATER
             for sample_id, size, mtime_ns, fit in rows
         ]
 
-    def _explain_ungathered(self, ids: Ids) -> list[Blob]:
+    def _explain_missing_array_rows(self, ids: Ids) -> list[Blob]:
         """Why rows of arrays could not be gathered; None for those that hold no sample."""
         try:
             self._reopen_root()
         except DataAwayError as error:
             return [
-                None if each == PAD_ID else self._find_row_fault(each) or _build_away_row(each, error)
+                None if each == PAD_ID else self._find_row_fault(each) or _build_unfilled_row_for_away_data(each, error)
                 for each in ids.tolist()
             ]
         changed = partial(UnfilledRow, reason=FILE_CHANGED, lasting=False)
@@ -158,11 +158,11 @@ class StreamReader:
         return UnfilledRow(sample_id, fault, lasting=True) if fault else None
 
     @property
-    def has_files(self) -> bool:
+    def samples_are_files(self) -> bool:
         """Whether samples are files, to be read and decoded."""
         return self.manifest.arrays is None
 
-    def find_missing(self, ids: Ids) -> Mask:
+    def find_samples_to_decode(self, ids: Ids) -> Mask:
         """Which samples have to be read and decoded, (n,)."""
         present: Mask = ids != PAD_ID
         return present if self.store is None else np.greater(present, self.store.find_held(ids))
@@ -175,9 +175,9 @@ class StreamReader:
     def read_sample(self, sample_id: int) -> bytes | UnfilledRow:
         """The file of one sample, however large."""
         mtime_ns = self.manifest.lookup_mtimes_ns(np.array(sample_id)).item()
-        return self._read_or_explain(sample_id, int(self.manifest.sizes[sample_id]), mtime_ns)
+        return self._read_bytes_with_retry(sample_id, int(self.manifest.sizes[sample_id]), mtime_ns)
 
-    def _read_or_explain(self, sample_id: int, size: int, mtime_ns: int) -> bytes | UnfilledRow:
+    def _read_bytes_with_retry(self, sample_id: int, size: int, mtime_ns: int) -> bytes | UnfilledRow:
         try:
             return self._read_bytes(sample_id, size, mtime_ns)
         except (ShardChangedError, UnfitFileError, DataAwayError, OSError):
@@ -197,18 +197,18 @@ class StreamReader:
             self._reopen_root()
             return self._read_bytes(sample_id, size, mtime_ns)
         except DataAwayError as error:
-            return _build_away_row(sample_id, error)
+            return _build_unfilled_row_for_away_data(sample_id, error)
         except ShardChangedError as error:
-            return UnfilledRow(sample_id, format_reason(error), lasting=False)
+            return UnfilledRow(sample_id, format_error_reason(error), lasting=False)
         except UnfitFileError as error:
-            reason, lasting = format_reason(error), True
+            reason, lasting = format_error_reason(error), True
         except OSError as error:
             reason = error.strerror or type(error).__name__
             lasting = self.shard_reader is None and error.errno in _LASTING_ERRORS
         try:
             self._reopen_root()
         except DataAwayError as error:
-            return _build_away_row(sample_id, error)
+            return _build_unfilled_row_for_away_data(sample_id, error)
         return UnfilledRow(sample_id, reason, lasting=lasting)
 
     def _reopen_root(self) -> None:
@@ -239,8 +239,8 @@ def _open_root_or_null(manifest: Manifest, *, may_lack: bool) -> int:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _build_away_row(sample_id: int, error: DataAwayError) -> UnfilledRow:
-    return UnfilledRow(sample_id, format_reason(error, MAX_REFUSAL_CHARS), lasting=False, away=True)
+def _build_unfilled_row_for_away_data(sample_id: int, error: DataAwayError) -> UnfilledRow:
+    return UnfilledRow(sample_id, format_error_reason(error, MAX_REFUSAL_CHARS), lasting=False, away=True)
 
 
 def open_listed_manifest(spec: StreamSpec, path: Path) -> Manifest:
@@ -289,7 +289,7 @@ def _add_transform(reader: StreamReader, command: OpenStream, page: ProgressPage
     """A stream with its transform, if it has one, and what there is to say of that."""
     if command.transform is None:
         return reader, ""
-    tell = ignore_trial if page is None else partial(page.write_trial, command.number)
+    tell = ignore_trial_report if page is None else partial(page.write_transform_trial, command.number)
     try:
         tried = open_transform(command.transform, reader.manifest, reader.spec.image, reader.decoded_pixel_id, tell)
     except ConfigError as error:

@@ -79,7 +79,7 @@ class StreamTransform:
             row.copy(), given, rng
         )  # a copy: what it keeps must not be a trainer's batch later
         if image.shape != row.shape or image.dtype != np.uint8:
-            raise self._build_unfit_error(
+            raise self._build_unfit_result_error(
                 f"an image of {_describe_array(image)} comes back; uint8 {row.shape} is wanted"
             )
         row[...] = image
@@ -87,7 +87,7 @@ class StreamTransform:
             try:
                 labels[name][place] = _encode_label(spec, labels[name], made[name])
             except ValueError as error:
-                raise self._build_unfit_error(
+                raise self._build_unfit_result_error(
                     f"label {name!r} comes back as {_describe_value(made[name])}; {error}"
                 ) from None
 
@@ -102,17 +102,21 @@ class StreamTransform:
         except BaseException as error:  # a user's program may raise anything, even SystemExit
             raise FailedTransformError(f"{TRANSFORM_RAISED} {format_user_error(error, self.folder)}") from error
         if not isinstance(back, tuple) or len(back) != 2:  # noqa: PLR2004 - the image and its labels
-            raise self._build_unfit_error(f"{_describe_value(back)} comes back; the pair (image, labels) is wanted")
+            raise self._build_unfit_result_error(
+                f"{_describe_value(back)} comes back; the pair (image, labels) is wanted"
+            )
         made, names = back
         if not isinstance(made, np.ndarray):
-            raise self._build_unfit_error(f"an image of type {type(made).__name__} comes back; a NumPy array is wanted")
+            raise self._build_unfit_result_error(
+                f"an image of type {type(made).__name__} comes back; a NumPy array is wanted"
+            )
         if not isinstance(names, Mapping) or names.keys() != self.labels.keys():
-            raise self._build_unfit_error(
+            raise self._build_unfit_result_error(
                 f"labels {_describe_labels(names)} come back; {_describe_labels(self.labels)} are wanted"
             )
         return made, names
 
-    def _build_unfit_error(self, what: str) -> UnfitTransformError:
+    def _build_unfit_result_error(self, what: str) -> UnfitTransformError:
         return UnfitTransformError(f"transform at {format_function_location(self.function, self.folder)}: {what}")
 
 
@@ -183,7 +187,7 @@ class TriedTransform:
     remark: str
 
 
-def ignore_trial(subject: str, phase: WorkerPhase) -> None:
+def ignore_trial_report(subject: str, phase: WorkerPhase) -> None:
     """Hears nothing."""
 
 
@@ -192,7 +196,7 @@ def open_transform(
     manifest: Manifest,
     image: ImageSpec,
     decoded: PixelId,
-    report_trial: ReportTrial = ignore_trial,
+    report_trial: ReportTrial = ignore_trial_report,
 ) -> TriedTransform:
     """Imports a transform and tries it. `decoded` is the identity of the pixels that it gets.
 
@@ -270,21 +274,21 @@ def load_transform(place: TransformPlace) -> Function:
     Raises ConfigError when there is none, its module cannot be imported, or its source is not that of the place.
     """
     folder = Path(place.folder)
-    _check_source(place, folder)
+    _check_source_digest(place, folder)
     switches = [getattr(*switch) for switch in _SWITCHES]
     module = _import_module(place.module, folder)
-    if turned := _restore_switches(switches):
+    if turned := _restore_pillow_switches(switches):
         del sys.modules[module.__name__]  # it shall be refused the next time, too
         raise ConfigError(
             f"module {place.module!r} sets {' and '.join(turned)} where it is imported, and the decoder would go by "
             "it: take that out"
         )
-    _check_source(place, folder)  # again: it may have been written meanwhile
+    _check_source_digest(place, folder)  # again: it may have been written meanwhile
     _check_module_names(place.module, folder)
     return lookup_function(module, place.module, place.function)
 
 
-def _check_source(place: TransformPlace, folder: Path) -> None:
+def _check_source_digest(place: TransformPlace, folder: Path) -> None:
     """What is imported must be what the daemon has read, or a worker that starts later would make other pixels."""
     if compute_source_digest(place.module, folder) != place.digest:
         raise ConfigError(
@@ -301,7 +305,7 @@ def _check_module_names(module: str, folder: Path) -> None:
             raise ConfigError(f"{path.name} is hidden by {file or 'a part of Python'}, a library: give it another name")
 
 
-def _restore_switches(before: Sequence[object]) -> list[str]:
+def _restore_pillow_switches(before: Sequence[object]) -> list[str]:
     """Sets Pillow's switches as they were, since the decoder goes by them; those that had been turned."""
     turned = [switch for switch, value in zip(_SWITCHES, before, strict=True) if getattr(*switch) != value]
     for switch, value in zip(_SWITCHES, before, strict=True):

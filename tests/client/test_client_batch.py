@@ -62,7 +62,7 @@ def test_text_is_decoded_and_belongs_to_the_caller() -> None:
     spec = some_spec(labels={"text": LabelSpec("text", "string", text_bytes=6)}, batch_size=3)
     place = compute_layout(spec, 3)
     memory = memoryview(bytearray(place.size_bytes))
-    place.labels["text"].array_in(memory)[:] = ["zwölf".encode(), b"", b"abc"]
+    place.labels["text"].build_array_in_memory(memory)[:] = ["zwölf".encode(), b"", b"abc"]
     header = BatchReady(epoch=0, index=0, rows=3, slot=0, slot_bytes=place.size_bytes, inline=False)
     batch = open_batch(memory, place, header, spec, token=str, on_return=lambda: None)
     assert (batch.labels["text"].tolist(), batch.labels["text"].shape) == (["zwölf", "", "abc"], (3,))

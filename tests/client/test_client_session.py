@@ -155,7 +155,7 @@ def test_after_a_loss_it_resumes_with_the_order_it_knows_at_the_loops_own_cursor
     assert isinstance(said.message, Subscribe)
     assert said.message.resuming
     assert said.message.order_id == "order"
-    assert said.message.cursor.next_base == 1
+    assert said.message.cursor.next_base_index == 1
 
 
 def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:

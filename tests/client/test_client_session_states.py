@@ -160,7 +160,7 @@ class Talk(RuleBasedStateMachine):
         if self.session.state != "asking" or self.asked is None:
             return
         cursor = self.asked.cursor
-        speaker = Speaker(self.boot, next(self.numbers), cursor.epoch * BATCHES + cursor.next_base)
+        speaker = Speaker(self.boot, next(self.numbers), cursor.epoch * BATCHES + cursor.next_base_index)
         self.speakers.append(speaker)
         self.asked, self.here = None, speaker
         assert speaker.place == self.place, "it asks for what its loop has not taken"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, resolve_bad_samples
+from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, replace_bad_sample_ids
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import BadPolicy
 
@@ -15,7 +15,7 @@ G, S, M, P = GOOD, SUBSTITUTED, MASKED, PAD_ID
 
 
 def resolved(planned: list[int], bad: set[int], policy: BadPolicy) -> tuple[list[int], list[int]]:
-    ids, marks = resolve_bad_samples(np.array(planned, dtype=np.int64), bad, policy)
+    ids, marks = replace_bad_sample_ids(np.array(planned, dtype=np.int64), bad, policy)
     assert ids.dtype == np.int64
     assert marks.dtype == np.uint8
     return ids.tolist(), marks.tolist()
@@ -90,10 +90,10 @@ def test_the_substitute_is_the_first_good_row_on_the_way_round(planned: list[int
 def test_the_planned_ids_are_not_written(policy: BadPolicy) -> None:
     planned = np.array([7, 3, 9], dtype=np.int64)
     planned.setflags(write=False)
-    resolve_bad_samples(planned, {3}, policy)
+    replace_bad_sample_ids(planned, {3}, policy)
     assert planned.tolist() == [7, 3, 9]
 
 
 def test_verdicts_may_be_a_mapping_of_reasons() -> None:
-    ids, marks = resolve_bad_samples(np.array([7, 3], dtype=np.int64), {3: "truncated"}, "substitute")
+    ids, marks = replace_bad_sample_ids(np.array([7, 3], dtype=np.int64), {3: "truncated"}, "substitute")
     assert (ids.tolist(), marks.tolist()) == ([7, 7], [G, S])

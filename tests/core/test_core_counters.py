@@ -14,7 +14,7 @@ def test_a_stage_shows_how_often_how_long_and_how_long_at_most() -> None:
 
 def test_a_stage_that_somebody_keeps_is_the_one_that_is_read() -> None:
     stats = ProcessStats()
-    stats.stage_times("engine", "idle").add_runs(0.5)
+    stats.find_stage_times("engine", "idle").add_runs(0.5)
     stats.add_stage_runs("engine", "idle", 0.25)
     assert stats.values_by_group() == {"engine": {"idle_count": 2, "idle_s": 0.75, "idle_longest_s": 0.5}}
 

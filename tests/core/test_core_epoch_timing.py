@@ -83,6 +83,6 @@ def test_what_went_to_a_trainer_is_counted_anew_after_each_epoch() -> None:
     supplying.add_batches(3, [BatchEffort(1.0, 2.0, 1.0)])
     supplying.add_batches(1, [BatchEffort(3.0, 0.0, 0.5)])
     supplying.add_batches(4, [])
-    assert supplying.take_supply() == BatchSupply(6, 2, 4.0, 2.0, 0.75)
+    assert supplying.take_and_reset_supply() == BatchSupply(6, 2, 4.0, 2.0, 0.75)
     supplying.add_batches(1, [])
-    assert supplying.take_supply() == BatchSupply(1, 0, 0.0, 0.0, 0.0)
+    assert supplying.take_and_reset_supply() == BatchSupply(1, 0, 0.0, 0.0, 0.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.core.import_function import format_located_error, load_function
+from streamd.core.import_function import format_error_with_source_line, load_function
 from streamd.errors import ConfigError
 
 
@@ -55,4 +55,4 @@ def test_a_module_that_breaks_says_where(folder: Path) -> None:
 
 
 def test_an_error_without_a_place_is_told_without_one() -> None:
-    assert format_located_error(ValueError("so")) == "ValueError: so"
+    assert format_error_with_source_line(ValueError("so")) == "ValueError: so"

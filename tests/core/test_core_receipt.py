@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from sample_batches import joined
 from sample_specs import SPEC
 
-from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, RowStatus, resolve_bad_samples
+from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import (
     EpochTally,
     Lanes,
     Receipt,
-    add_lanes,
+    add_digest_lanes,
+    compute_digest_row_places,
     compute_expected_digest,
-    compute_row_places,
     digest_rows,
     format_digest,
     parse_digest,
@@ -38,7 +38,7 @@ ROWS: Final = 4
 def content(index: int, bad: frozenset[int] = frozenset(), epoch: int = 0) -> Content:
     order = SampleOrder(BATCHES * ROWS - 1, ROWS, BATCHES, "full", 9)
     planned = compute_batch_ids(order, epoch, index, ROWS - (index == BATCHES - 1))
-    return planned, resolve_bad_samples(planned, bad, "substitute")[1]
+    return planned, replace_bad_sample_ids(planned, bad, "substitute")[1]
 
 
 def new_tally(epoch: int = 0, order_id: str = ORDER) -> EpochTally:
@@ -55,7 +55,7 @@ def took(
 
 
 def lanes_of(index: int, ids: list[int], epoch: int = 0, order: str = ORDER) -> Lanes:
-    return digest_rows(order, epoch, compute_row_places([index], [len(ids)]), np.array(ids, dtype=np.int64))
+    return digest_rows(order, epoch, compute_digest_row_places([index], [len(ids)]), np.array(ids, dtype=np.int64))
 
 
 # --- the digest
@@ -73,11 +73,11 @@ def test_the_digest_of_rows_is_what_it_always_was() -> None:
 
 def test_rows_apart_add_up_to_rows_together() -> None:
     ids = np.arange(6, dtype=np.int64)
-    places = compute_row_places([8], [6])
+    places = compute_digest_row_places([8], [6])
     apart = (digest_rows(ORDER, 1, places[row:][:1], ids[row:][:1]) for row in range(6))
     total = (0, 0)
     for lanes in apart:
-        total = add_lanes(total, lanes)
+        total = add_digest_lanes(total, lanes)
     assert total == digest_rows(ORDER, 1, places, ids)
 
 
@@ -186,8 +186,8 @@ def test_the_expected_digest_equals_a_tally_that_took_the_same(
 
 
 def test_places_tell_every_row_of_every_batch_apart() -> None:
-    assert compute_row_places([0], [65536])[-1] + 1 == compute_row_places([1], [1])[0]
-    assert compute_row_places([2**40], [2]).tolist() == [2**56, 2**56 + 1]
+    assert compute_digest_row_places([0], [65536])[-1] + 1 == compute_digest_row_places([1], [1])[0]
+    assert compute_digest_row_places([2**40], [2]).tolist() == [2**56, 2**56 + 1]
 
 
 # --- digests as text
@@ -211,9 +211,9 @@ def test_what_is_no_digest_is_refused(text: str) -> None:
 @settings(derandomize=True, deadline=None)
 @given(*[st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))] * 3)
 def test_lanes_add_up_in_any_order_and_stay_in_64_bits(one: Lanes, two: Lanes, three: Lanes) -> None:
-    assert add_lanes(one, two) == add_lanes(two, one)
-    assert add_lanes(add_lanes(one, two), three) == add_lanes(one, add_lanes(two, three))
-    assert all(lane < 2**64 for lane in add_lanes(one, two))
+    assert add_digest_lanes(one, two) == add_digest_lanes(two, one)
+    assert add_digest_lanes(add_digest_lanes(one, two), three) == add_digest_lanes(one, add_digest_lanes(two, three))
+    assert all(lane < 2**64 for lane in add_digest_lanes(one, two))
 
 
 # --- continuing
@@ -311,7 +311,7 @@ def test_a_batch_from_before_the_token_counts_as_repeated() -> None:
 
 def test_other_pixels_are_noted_and_do_no_harm() -> None:
     tally = took(range(2))
-    tally.note_pixels("other")
+    tally.record_pixel_id("other")
     took([2, 3], tally)
     receipt = receipt_of(tally, tally.order_digest)
     assert (receipt.changed, receipt.ok) == (True, True)
@@ -320,16 +320,16 @@ def test_other_pixels_are_noted_and_do_no_harm() -> None:
 
 def test_the_same_pixels_all_the_time_are_no_change() -> None:
     tally = new_tally()
-    tally.note_pixels(PIXELS)
+    tally.record_pixel_id(PIXELS)
     assert not receipt_of(took(range(4), tally), tally.order_digest).changed
 
 
 def test_a_place_before_a_change_of_pixels_knows_nothing_of_it_and_every_place_behind_does() -> None:
     tally = new_tally()
     before = tally.take_snapshot()
-    tally.note_pixels("other")
-    tally.note_pixels("other")
-    behind = [tally.take_snapshot_after(0, *content(0), tally.cursor.after_step(0, 1)), tally.take_snapshot()]
+    tally.record_pixel_id("other")
+    tally.record_pixel_id("other")
+    behind = [tally.take_snapshot_after_batch(0, *content(0), tally.cursor.after_step(0, 1)), tally.take_snapshot()]
     assert (before.pixel_id, before.changed) == (PIXELS, False)
     assert [(place.pixel_id, place.changed) for place in behind] == [("other", True)] * 2
 

@@ -18,8 +18,8 @@ from streamd.core.sampler import (
     Ids,
     SampleOrder,
     compute_batch_ids,
+    compute_batch_index_ranges,
     compute_ids_of_batches,
-    compute_index_ranges,
     shuffle_in_chunks,
 )
 from streamd.core.spec import RemainderPolicy, Segment, Shuffle, StreamSpec
@@ -161,5 +161,5 @@ def test_batches_planned_together_are_those_planned_one_by_one(
 
 def test_the_indices_of_a_history_come_in_its_order() -> None:
     history = [Segment(0, 3, 1, 4), Segment(12, 2, 0, 3), Segment(18, 1, 0, 1)]
-    assert [list(walk) for walk in compute_index_ranges(history)] == [[1, 5, 9], [12, 15], [18]]
-    assert compute_index_ranges([]) == []
+    assert [list(walk) for walk in compute_batch_index_ranges(history)] == [[1, 5, 9], [12, 15], [18]]
+    assert compute_batch_index_ranges([]) == []

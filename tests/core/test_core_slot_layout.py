@@ -91,11 +91,11 @@ def test_what_one_side_writes_the_other_reads_and_no_tensor_touches_another() ->
     memory = bytearray(compute_slot_bytes(spec))
     place = compute_layout(spec, 10)
     for number, tensor in enumerate(tensors(place), 1):
-        view = tensor.array_in(memoryview(memory))
-        assert view.ctypes.data % tensor.array_in(memoryview(memory)).itemsize == 0
+        view = tensor.build_array_in_memory(memoryview(memory))
+        assert view.ctypes.data % tensor.build_array_in_memory(memoryview(memory)).itemsize == 0
         view[...] = number
     for number, tensor in enumerate(tensors(compute_layout(spec, 10)), 1):
-        values = tensor.array_in(memoryview(memory))
+        values = tensor.build_array_in_memory(memoryview(memory))
         assert (values == number).all()
         assert values.shape == tensor.shape
         assert values.flags.c_contiguous
@@ -103,7 +103,7 @@ def test_what_one_side_writes_the_other_reads_and_no_tensor_touches_another() ->
 
 def test_a_view_of_read_only_memory_cannot_be_written() -> None:
     place = compute_layout(some_spec(), 10)
-    view = place.images.array_in(memoryview(bytes(place.size_bytes)))
+    view = place.images.build_array_in_memory(memoryview(bytes(place.size_bytes)))
     assert not view.flags.writeable
     with pytest.raises(ValueError, match="read-only"):
         view[0] = 1
@@ -113,7 +113,7 @@ def test_memory_that_is_too_short_is_refused() -> None:
     place = compute_layout(some_spec(), 10)
     last = place.labels["box"]
     with pytest.raises(TypeError, match="buffer is too small"):
-        last.array_in(memoryview(bytes(place.size_bytes - 1)))
+        last.build_array_in_memory(memoryview(bytes(place.size_bytes - 1)))
 
 
 def test_labels_may_have_the_names_of_our_own_tensors() -> None:

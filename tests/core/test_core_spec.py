@@ -76,13 +76,13 @@ def test_steps_of_one_rank_and_world_are_told_as_one_segment() -> None:
     for _ in range(5):
         cursor = cursor.after_step(1, 4)
     assert cursor == Cursor(3, (Segment(0, 5, 1, 4),))
-    assert cursor.next_base == 20
+    assert cursor.next_base_index == 20
 
 
 def test_a_change_of_rank_or_world_begins_a_segment_where_the_last_ended() -> None:
     cursor = Cursor().after_step(3, 4).after_step(0, 4).after_step(0, 3)
     assert cursor.history == (Segment(0, 1, 3, 4), Segment(4, 1, 0, 4), Segment(8, 1, 0, 3))
-    assert cursor.next_base == 11
+    assert cursor.next_base_index == 11
 
 
 @settings(derandomize=True, deadline=None)
@@ -91,13 +91,13 @@ def test_every_step_moves_the_base_by_its_world(steps: list[tuple[int, int]]) ->
     cursor = Cursor(7)
     for rank, world in steps:
         cursor = cursor.after_step(rank, world)
-    assert cursor.next_base == sum(world for _, world in steps)
+    assert cursor.next_base_index == sum(world for _, world in steps)
     assert sum(part.steps for part in cursor.history) == len(steps)
 
 
 def test_the_next_epoch_begins_anew() -> None:
     assert CURSOR.at_next_epoch() == Cursor(5, ())
-    assert CURSOR.at_next_epoch().next_base == 0
+    assert CURSOR.at_next_epoch().next_base_index == 0
 
 
 def test_steps_left_are_those_that_fit_or_with_pad_those_that_begin() -> None:

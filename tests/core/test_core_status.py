@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from streamd.core.status import MANY_DEATHS, DaemonStatus, StreamStatus, suggest_remedy
+from streamd.core.status import MANY_DEATHS, DaemonStatus, StreamStatus, suggest_remedy_for_apart_trainers
 
 STREAM: Final = StreamStatus("train", 100, 10, 10, 1, 5.0, 50.0, 1.0, 0, 3, 0)
 DAEMON: Final = DaemonStatus("1", 7, "ipc:///s", 1.0, 2, 0.5, 100, 50, draining=False, streams=(STREAM,))
@@ -57,10 +57,10 @@ def test_a_daemon_that_drains_is_trouble() -> None:
 
 @pytest.mark.parametrize(("decodes", "apart"), [(None, True), (2.0, False), (1.1, True), (1.0, True)])
 def test_trainers_that_share_or_have_drawn_level_need_no_remedy(decodes: float | None, *, apart: bool) -> None:
-    assert suggest_remedy(decodes, are_apart=apart) is None
+    assert suggest_remedy_for_apart_trainers(decodes, are_apart=apart) is None
 
 
 def test_trainers_that_are_apart_get_both_remedies_and_the_figure() -> None:
-    text = suggest_remedy(1.9, are_apart=True)
+    text = suggest_remedy_for_apart_trainers(1.9, are_apart=True)
     assert text is not None
     assert all(word in text for word in ("1.9 times", 'start="live"', '{"together": K}'))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.core.sampler import compute_index_ranges
+from streamd.core.sampler import compute_batch_index_ranges
 from streamd.core.spec import Cursor, Segment, UnevenPolicy
 from streamd.core.steps import RankSteps, StepPosition
 
@@ -58,7 +58,7 @@ def test_the_world_may_change_in_mid_epoch(worlds: tuple[int, ...], uneven: Unev
         saver = world - 1  # any rank's token serves all
         for _ in range(steps):
             cursor = cursor.after_step(saver, world)
-    lost = (batches - cursor.next_base) if uneven == "drop" else 0
+    lost = (batches - cursor.next_base_index) if uneven == "drop" else 0
     assert sorted(set(taken) & set(range(batches))) == list(range(batches - lost))
     assert len(taken) == len(set(taken))
     assert 0 <= lost < worlds[-1]
@@ -72,7 +72,7 @@ def test_a_history_walks_through_what_its_rank_took() -> None:
         for _ in range(steps):
             cursor = cursor.after_step(rank, world)
     assert taken == [3, 7, 8, 11, 14, 19]
-    assert [index for walk in compute_index_ranges(cursor.history) for index in walk] == taken
+    assert [index for walk in compute_batch_index_ranges(cursor.history) for index in walk] == taken
 
 
 def test_a_walk_starts_behind_what_the_cursor_has_behind_it() -> None:

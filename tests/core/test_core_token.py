@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_specs import SPEC, some_spec
 
-from streamd.core.sampler import compute_index_ranges as walks
+from streamd.core.sampler import compute_batch_index_ranges as walks
 from streamd.core.spec import Cursor, OrderId, PixelId, Segment, UnevenPolicy, count_steps_left
 from streamd.core.steps import RankSteps
-from streamd.core.token import Token, check_cursor, describe_other_order, parse_token
+from streamd.core.token import Token, check_cursor, explain_order_mismatch, parse_token
 from streamd.errors import TokenError
 from streamd.ipc.frames import EMPTY_HEADER, encode_frame
 from streamd.ipc.messages import Subscribe
@@ -118,7 +118,7 @@ def reached(stays: list[Stay], begin: int = 0) -> Cursor:
     """Where a trainer stands that was resumed in each of these worlds, as far as the epoch goes."""
     cursor = Cursor(7, begin=begin)
     for rank, world, steps, uneven in stays:
-        for _ in range(min(steps, count_steps_left(cursor.next_base, world, BATCHES, uneven))):
+        for _ in range(min(steps, count_steps_left(cursor.next_base_index, world, BATCHES, uneven))):
             cursor = cursor.after_step(rank, world)
     return cursor
 
@@ -149,8 +149,8 @@ def test_a_cursor_says_which_batches_were_walked_and_where_the_walk_goes_on(
         for rank in range(world)
         for _, index in RankSteps(BATCHES, rank, world, uneven, 8).iterate_batches(cursor)
     ]
-    assert sorted(rest) == list(range(cursor.next_base, cursor.next_base + len(rest)))
-    assert len(rest) == count_steps_left(cursor.next_base, world, BATCHES, uneven) * world
+    assert sorted(rest) == list(range(cursor.next_base_index, cursor.next_base_index + len(rest)))
+    assert len(rest) == count_steps_left(cursor.next_base_index, world, BATCHES, uneven) * world
 
 
 @settings(derandomize=True, deadline=None)
@@ -159,7 +159,7 @@ def test_any_ranks_token_of_a_step_serves_every_rank_of_any_world(
     stays: list[Stay], world: int, steps: int, data: st.DataObject
 ) -> None:
     before = reached(stays)
-    steps = min(steps, count_steps_left(before.next_base, world, BATCHES, "drop"))
+    steps = min(steps, count_steps_left(before.next_base_index, world, BATCHES, "drop"))
     cursors = [before] * world
     for rank in range(world):
         for _ in range(steps):
@@ -307,5 +307,5 @@ def test_a_token_with_one_other_byte_is_refused_or_sound(place: int, byte: int) 
 
 
 def test_who_was_reading_is_told_to_subscribe_again_and_who_has_a_token_to_leave_it() -> None:
-    assert "or subscribe again to begin anew" in describe_other_order("f" * 32, None, SPEC, is_running=True)
-    assert "or subscribe without a token to begin anew" in describe_other_order("f" * 32, None, SPEC)
+    assert "or subscribe again to begin anew" in explain_order_mismatch("f" * 32, None, SPEC, is_running=True)
+    assert "or subscribe without a token to begin anew" in explain_order_mismatch("f" * 32, None, SPEC)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sample_specs import some_spec
 
-from streamd.core.bad_samples import build_good_status
+from streamd.core.bad_samples import build_all_good_row_status
 from streamd.core.receipt import EpochTally, TallyTotals, format_digest
 from streamd.core.sampler import Ids
 from streamd.core.spec import Cursor, Segment
@@ -24,7 +24,7 @@ def tally_after(steps: int) -> EpochTally:
     """One trainer's account when it has taken the first batches."""
     tally = EpochTally(SPEC.name, SPEC.order_id, Cursor(), pixel_id=SPEC.pixel_id)
     for index in range(steps):
-        tally.add_batch(index, ids(index), build_good_status(4), tally.cursor.after_step(0, 1))
+        tally.add_batch(index, ids(index), build_all_good_row_status(4), tally.cursor.after_step(0, 1))
     return tally
 
 
@@ -43,7 +43,7 @@ def test_a_place_is_that_of_its_moment_whatever_is_taken_and_added_up_later() ->
     expected = format_digest(then.compute_totals().lanes)
 
     for index in range(1, 100):
-        tally.add_batch(index, ids(index), build_good_status(4), tally.cursor.after_step(0, 1))
+        tally.add_batch(index, ids(index), build_all_good_row_status(4), tally.cursor.after_step(0, 1))
 
     assert parse_token_for_rank(encode_token(SPEC, then), SPEC, 1).digest == expected
 

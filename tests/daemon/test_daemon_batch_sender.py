@@ -145,8 +145,8 @@ def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_numb
         for index in (2, 3, 4):
             desk.queue(peer, desk.decoded(index, busy_s=100.0, at_work=1.0))
         desk.sender.flush_or_wait(is_fresh=False)
-        assert peer.supply_counter.take_supply() == BatchSupply(3, 2, 6.0, 2.0, 0.5)
-        assert peer.supply_counter.take_supply() == BatchSupply()
+        assert peer.supply_counter.take_and_reset_supply() == BatchSupply(3, 2, 6.0, 2.0, 0.5)
+        assert peer.supply_counter.take_and_reset_supply() == BatchSupply()
 
     on_a_desk(stream, play)
 

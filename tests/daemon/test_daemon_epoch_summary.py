@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sample_specs import SPEC
 
-from streamd.core.bad_samples import build_good_status
+from streamd.core.bad_samples import build_all_good_row_status
 from streamd.core.epoch_timing import BatchSupply, EpochBottleneck, EpochTiming
 from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.daemon.epoch_summary import EpochSummary, EpochTracker
 
-NONE_BAD = build_good_status(10)  # SPEC: 103 samples, 11 batches of 10
+NONE_BAD = build_all_good_row_status(10)  # SPEC: 103 samples, 11 batches of 10
 
 
 def timing(seconds: float, waited_s: float = 0.0, verdict: EpochBottleneck = "none", epoch: int = 0) -> EpochTiming:

@@ -17,7 +17,7 @@ from PIL import Image
 from streamd.core.spec import ImageSpec
 from streamd.decode import jpeg
 from streamd.decode.decoders import BadImageError, decode_image
-from streamd.decode.random_crop import Crop, CropDraw, compute_crop, compute_crop_draws
+from streamd.decode.random_crop import Crop, CropDraw, compute_crop, compute_random_crop_draws
 
 RANDOM = ImageSpec(24, 32, 3, "random_crop")
 SIZES = [(375, 500), (500, 375), (128, 128), (64, 1000), (1000, 64), (7, 5), (1, 1)]
@@ -26,7 +26,7 @@ Uniform = Callable[[float, float], float]
 
 def drawn(image: ImageSpec, count: int, *, seed: int = 0, epoch: int = 0) -> list[CropDraw]:
     """What is drawn for the first `count` samples."""
-    found = [each for each in compute_crop_draws(image, seed, epoch, np.arange(count)) if each is not None]
+    found = [each for each in compute_random_crop_draws(image, seed, epoch, np.arange(count)) if each is not None]
     assert len(found) == count
     return found
 
@@ -134,16 +134,16 @@ def test_a_crop_of_a_reduced_decode_lies_in_it_to_the_nearest_pixel(
 
 def test_a_sample_is_drawn_the_same_in_any_company_and_otherwise_in_another_epoch_or_seed() -> None:
     ids = np.array([9, 2, 700, 2])
-    together = compute_crop_draws(RANDOM, 1, 4, ids)
-    alone = [compute_crop_draws(RANDOM, 1, 4, ids[place : place + 1])[0] for place in range(4)]
+    together = compute_random_crop_draws(RANDOM, 1, 4, ids)
+    alone = [compute_random_crop_draws(RANDOM, 1, 4, ids[place : place + 1])[0] for place in range(4)]
     assert np.array_equal(together, alone)  # type: ignore[arg-type]  # none of them is None
-    others = [compute_crop_draws(RANDOM, 1, 5, ids), compute_crop_draws(RANDOM, 2, 4, ids)]
+    others = [compute_random_crop_draws(RANDOM, 1, 5, ids), compute_random_crop_draws(RANDOM, 2, 4, ids)]
     assert all(not np.array_equal(together, other) for other in others)  # type: ignore[arg-type]  # as above
     assert len({str(each) for each in together}) == 3
 
 
 def test_nothing_is_drawn_where_nothing_is_cropped_at_random() -> None:
-    assert compute_crop_draws(ImageSpec(8, 8, 3, "crop"), 0, 0, np.arange(3)) == [None] * 3
+    assert compute_random_crop_draws(ImageSpec(8, 8, 3, "crop"), 0, 0, np.arange(3)) == [None] * 3
 
 
 def shown(data: bytes, image: ImageSpec, draw: CropDraw | None) -> Pixels:

@@ -12,7 +12,13 @@ from pictures import apart, smooth
 from PIL import Image
 
 from streamd.core.spec import ImageSpec, Resize
-from streamd.decode.resize import BadImageError, check_image_size, compute_covering_size, resize_picture, resize_reduced
+from streamd.decode.resize import (
+    BadImageError,
+    check_image_size,
+    compute_covering_size,
+    resize_picture,
+    resize_reduced_decode,
+)
 from streamd.limits import MAX_PIXELS
 
 SIDES = st.integers(1, 70)
@@ -125,7 +131,7 @@ def test_shrinking_averages_and_does_not_pick(resize: Resize) -> None:
 
 def refilled(pixels: npt.NDArray[np.uint8], image: ImageSpec) -> npt.NDArray[np.uint8]:
     row = np.full(image.shape, 77, dtype=np.uint8)
-    resize_reduced(row, pixels, image)
+    resize_reduced_decode(row, pixels, image)
     return row
 
 

@@ -94,7 +94,7 @@ class Trainer:
         cursor = stream._tally.cursor
         position = saved.position if saved else 0
         order_id = str(stream.spec.order_id)
-        self._log.add(Began(os.getpid(), position, order_id, cursor.epoch, cursor.next_base, time.monotonic_ns()))
+        self._log.add(Began(os.getpid(), position, order_id, cursor.epoch, cursor.next_base_index, time.monotonic_ns()))
         return stream
 
     def _take(self, stream: Stream, batch: Batch) -> None:

@@ -19,7 +19,7 @@ from account_log import Began, Ended, Record, Settled, Step, images_digest, labe
 from sample_batches import joined
 
 from streamd.config.load import load_config
-from streamd.core.bad_samples import MASKED, RowStatus, resolve_bad_samples
+from streamd.core.bad_samples import MASKED, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import Receipt, compute_expected_digest
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import Cursor, Segment, UnevenPolicy
@@ -55,7 +55,7 @@ class Truth:
         return self.served.plan_batch_ids(*key)
 
     def resolved(self, key: Key, bad: frozenset[int]) -> tuple[Ids, RowStatus]:
-        return resolve_bad_samples(self.planned(key), bad, self.spec.bad_policy)
+        return replace_bad_sample_ids(self.planned(key), bad, self.spec.bad_policy)
 
     def objections(self, step: Step) -> list[str]:
         """What is wrong with a batch, whoever took it."""
@@ -231,7 +231,7 @@ class Judge:
         if receipt.digest != digest:
             account.complain(f"the receipt of epoch {epoch} has digest {receipt.digest}, not {digest}")
         spec = self._truth.spec
-        dropped = max(0, spec.samples - min(segment.next_base, spec.batches) * spec.batch_size)
+        dropped = max(0, spec.samples - min(segment.next_base_index, spec.batches) * spec.batch_size)
         if receipt.dropped != dropped:
             account.complain(f"the receipt of epoch {epoch} says {receipt.dropped} dropped, not {dropped}")
         self._settled.add(epoch)
@@ -251,7 +251,7 @@ class Judge:
         """Where an epoch of this trainer begins, and how many steps it has."""
         first = epoch == self._first.epoch
         return (
-            (self._first.next_base, self._walk.step_after(self._first).steps)
+            (self._first.next_base_index, self._walk.step_after(self._first).steps)
             if first
             else (0, self._walk.steps_per_epoch)
         )

@@ -27,7 +27,7 @@ def written(stage: Scene) -> set[int]:
     spec, found = stage.truth.spec, set[int]()
     by_ids = {stage.truth.planned((0, index)).tobytes(): index for index in range(spec.batches)}
     for slot in slots_of(stage.daemon.pid):
-        ids = compute_layout(spec, spec.batch_size).sample_ids.array_in(memoryview(slot.read_bytes()))
+        ids = compute_layout(spec, spec.batch_size).sample_ids.build_array_in_memory(memoryview(slot.read_bytes()))
         found.add(by_ids.get(np.asarray(ids, dtype=np.int64).tobytes(), -1))
     return found - {-1}
 

@@ -22,9 +22,9 @@ def path() -> Iterator[str]:
 def test_what_is_held_of_a_session_that_is_over_is_told_until_it_is_dropped(path: str) -> None:
     async def scene(desk: Desk) -> None:
         line = await desk.connect(4)
-        line.report_held((3, 5, 8))
-        line.report_dropped((5,))
-        line.report_retired((8,))
+        line.report_held_leases((3, 5, 8))
+        line.report_dropped_leases((5,))
+        line.report_retired_leases((8,))
         await answered()
         assert desk.told == [
             ("parted", 4, (3, 5, 8), "its connection ended"),
@@ -44,7 +44,7 @@ def test_who_is_hung_up_on_sees_the_end_and_is_heard_on(path: str) -> None:
         await answered()
         assert desk.server.half_close_session(4)
         assert line.has_ended()
-        line.report_dropped((1,))
+        line.report_dropped_leases((1,))
         await answered()
         assert desk.told == [("dropped", 4, (1,), ())]
         line.close()

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamd.core.slot_layout import SlotTensor
-from streamd.ipc.mapping import lease_array, map_readable, map_writable
+from streamd.ipc.mapping import build_leased_array, map_readable, map_writable
 
 TENSOR = SlotTensor("images", "uint8", (4, 6, 8, 3), 4096)
 NBYTES = 2 * 4096
@@ -52,7 +52,7 @@ def memory() -> memoryview:
 
 def test_the_array_is_the_memory_itself() -> None:
     mapped = memory()
-    array = lease_array(mapped, TENSOR, lambda: None)
+    array = build_leased_array(mapped, TENSOR, lambda: None)
     assert (array.shape, str(array.dtype), array.flags.c_contiguous) == (TENSOR.shape, "uint8", True)
     assert np.shares_memory(array, np.frombuffer(mapped, np.uint8))
     assert array.tobytes() == bytes(mapped)[4096 : 4096 + TENSOR.size_bytes]
@@ -107,7 +107,7 @@ def test_what_cannot_be_mapped_is_the_systems_error() -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_view_of_any_kind_keeps_the_memory_lent(way: str) -> None:
     returned: list[int] = []
-    array = lease_array(memory(), TENSOR, lambda: returned.append(1))
+    array = build_leased_array(memory(), TENSOR, lambda: returned.append(1))
     view = WAYS[way](array)
     expected = view.copy()
     del array
@@ -122,7 +122,7 @@ def test_a_view_of_any_kind_keeps_the_memory_lent(way: str) -> None:
 @given(st.lists(st.sampled_from(sorted(WAYS)), max_size=8), st.randoms())
 def test_the_lease_ends_once_with_the_last_of_many_views(ways: list[str], order: Random) -> None:
     returned: list[int] = []
-    array = lease_array(memoryview(bytes(NBYTES)), TENSOR, lambda: returned.append(1))
+    array = build_leased_array(memoryview(bytes(NBYTES)), TENSOR, lambda: returned.append(1))
     views = [array, *(WAYS[way](array) for way in ways)]
     del array
     order.shuffle(views)
@@ -134,8 +134,8 @@ def test_the_lease_ends_once_with_the_last_of_many_views(ways: list[str], order:
 
 def test_two_arrays_of_one_memory_are_two_leases() -> None:
     mapped, returned = memory(), list[str]()
-    one = lease_array(mapped, TENSOR, lambda: returned.append("one"))
-    two = lease_array(mapped, TENSOR, lambda: returned.append("two"))
+    one = build_leased_array(mapped, TENSOR, lambda: returned.append("one"))
+    two = build_leased_array(mapped, TENSOR, lambda: returned.append("two"))
     del one
     assert returned == ["one"]
     del two
@@ -143,7 +143,7 @@ def test_two_arrays_of_one_memory_are_two_leases() -> None:
 
 
 def test_nothing_of_the_array_can_be_written() -> None:
-    array = lease_array(memory(), TENSOR, lambda: None)
+    array = build_leased_array(memory(), TENSOR, lambda: None)
     for view in (array, array[0], array.reshape(-1)):
         assert not view.flags.writeable
         with pytest.raises(ValueError, match="read-only"):
@@ -153,13 +153,13 @@ def test_nothing_of_the_array_can_be_written() -> None:
 
 
 def test_memory_that_is_writable_is_lent_read_only_too() -> None:
-    array = lease_array(memoryview(bytearray(NBYTES)), TENSOR, lambda: None)
+    array = build_leased_array(memoryview(bytearray(NBYTES)), TENSOR, lambda: None)
     assert not array.flags.writeable
 
 
 def test_a_cycle_returns_its_lease_when_it_is_collected() -> None:
     returned: list[int] = []
-    knot: list[object] = [lease_array(memory(), TENSOR, lambda: returned.append(1))]
+    knot: list[object] = [build_leased_array(memory(), TENSOR, lambda: returned.append(1))]
     knot.append(knot)
     del knot
     gc.collect()

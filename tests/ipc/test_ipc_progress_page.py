@@ -28,42 +28,42 @@ def track(page: int) -> Iterator[ProgressPage]:
 
 
 def test_a_new_page_says_that_the_worker_is_elsewhere(track: ProgressPage) -> None:
-    assert track.read_row() == RowProgress(task=0, place=0, phase=WorkerPhase.IDLE, began_ns=0)
-    assert track.read_trial() == TransformTrial(stream=0, subject="", phase=WorkerPhase.IDLE, began_ns=0)
+    assert track.read_row_progress() == RowProgress(task=0, place=0, phase=WorkerPhase.IDLE, began_ns=0)
+    assert track.read_transform_trial() == TransformTrial(stream=0, subject="", phase=WorkerPhase.IDLE, began_ns=0)
 
 
 def test_what_one_side_writes_the_other_reads(page: int, track: ProgressPage) -> None:
     theirs = ProgressPage(page)
     before_ns = time.monotonic_ns()
-    theirs.write_row(2**63, 31, WorkerPhase.DECODING)
+    theirs.write_row_progress(2**63, 31, WorkerPhase.DECODING)
     theirs.close()
-    found = track.read_row()
+    found = track.read_row_progress()
     assert (found.task, found.place, found.phase) == (2**63, 31, WorkerPhase.DECODING)
     assert before_ns <= found.began_ns <= time.monotonic_ns()
 
 
 def test_a_page_that_a_dying_worker_scribbled_on_is_read_as_elsewhere(page: int, track: ProgressPage) -> None:
     os.pwrite(page, struct.pack("=QQII", 7, 8, 9, 2**31), 0)
-    assert track.read_row() == RowProgress(task=7, place=9, phase=WorkerPhase.IDLE, began_ns=8)
+    assert track.read_row_progress() == RowProgress(task=7, place=9, phase=WorkerPhase.IDLE, began_ns=8)
 
 
 def test_a_row_and_a_transform_that_is_tried_are_told_side_by_side(page: int, track: ProgressPage) -> None:
     theirs = ProgressPage(page)
-    theirs.write_row(7, 31, WorkerPhase.DECODING)
-    theirs.write_trial(2**40, "transform at äugment.py:1", WorkerPhase.TRYING)
-    assert (track.read_row().task, track.read_row().phase) == (7, WorkerPhase.DECODING)
-    found = track.read_trial()
+    theirs.write_row_progress(7, 31, WorkerPhase.DECODING)
+    theirs.write_transform_trial(2**40, "transform at äugment.py:1", WorkerPhase.TRYING)
+    assert (track.read_row_progress().task, track.read_row_progress().phase) == (7, WorkerPhase.DECODING)
+    found = track.read_transform_trial()
     assert (found.stream, found.subject, found.phase) == (2**40, "transform at äugment.py:1", WorkerPhase.TRYING)
-    theirs.write_trial(3, "m" * PROGRESS_PAGE_BYTES, WorkerPhase.IMPORTING)
-    assert 0 < len(track.read_trial().subject) < PROGRESS_PAGE_BYTES
-    theirs.write_trial(3, "", WorkerPhase.IDLE)
-    assert (track.read_trial().subject, track.read_trial().phase) == ("", WorkerPhase.IDLE)
+    theirs.write_transform_trial(3, "m" * PROGRESS_PAGE_BYTES, WorkerPhase.IMPORTING)
+    assert 0 < len(track.read_transform_trial().subject) < PROGRESS_PAGE_BYTES
+    theirs.write_transform_trial(3, "", WorkerPhase.IDLE)
+    assert (track.read_transform_trial().subject, track.read_transform_trial().phase) == ("", WorkerPhase.IDLE)
     theirs.close()
 
 
 def test_a_trial_that_a_dying_worker_scribbled_on_is_read_as_none(page: int, track: ProgressPage) -> None:
     os.pwrite(page, b"\xff" * PROGRESS_PAGE_BYTES, 0)
-    assert track.read_trial().phase is WorkerPhase.IDLE
+    assert track.read_transform_trial().phase is WorkerPhase.IDLE
 
 
 def test_a_worker_cannot_take_the_page_away_from_under_the_daemon(page: int) -> None:

@@ -33,7 +33,7 @@ from streamd.ipc.worker_messages import (
     decode_report,
     encode_command,
     encode_report,
-    format_reason,
+    format_error_reason,
 )
 from streamd.limits import MAX_BATCH_ROWS, MAX_REASON_CHARS, MAX_SLOTS, TASK_ROWS
 
@@ -239,13 +239,13 @@ def test_a_count_of_bad_rows_that_differs_from_those_named_is_refused() -> None:
     ],
 )
 def test_a_reason_is_one_line_of_the_errors_words(error: Exception, says: str) -> None:
-    assert format_reason(error) == says
+    assert format_error_reason(error) == says
 
 
 @settings(derandomize=True, deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=500))
 def test_any_reason_is_bounded_and_can_be_sent(text: str) -> None:
-    reason = format_reason(ValueError(text))
+    reason = format_error_reason(ValueError(text))
     assert 0 < len(reason) <= MAX_REASON_CHARS
     assert "\n" not in reason
     done = TaskDone(1, 0, 0, 0, (UnfilledRow(1, reason, lasting=True),))

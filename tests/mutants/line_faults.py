@@ -75,7 +75,7 @@ FAULTS: Final = (
     Fault(
         "the production of a stream that changed is sent as the new one's",
         "scheduler/scheduler.py",
-        "self._pool.detach_batch(entry)  # what is still in production shows the old stream",
+        "self._pool.remove_unfinished_batch_key(entry)  # what is still in production shows the old stream",
         "del entry",
     ),
     # --- credit and leases
@@ -94,7 +94,7 @@ FAULTS: Final = (
     Fault(
         "what a trainer holds over a seek does not count within its credit",
         "scheduler/session.py",
-        "return len(self.leases) + self.held_over_count",
+        "return len(self.leases) + self.count_of_earlier_leases",
         "return len(self.leases)",
     ),
     Fault(
@@ -181,10 +181,10 @@ FAULTS: Final = (
         "parts of a history that different ranks walked are told as one",
         "scheduler/session.py",
         (
-            "if last is not None and (last.rank, last.world, last.next_base) == (segment.rank, segment.world, "
-            "segment.base):"
+            "if last is not None and (last.rank, last.world, last.next_base_index) == (segment.rank, "
+            "segment.world, segment.base):"
         ),
-        "if last is not None and last.next_base == segment.base:",
+        "if last is not None and last.next_base_index == segment.base:",
     ),
     Fault(
         "the history before this session is forgotten",

@@ -27,7 +27,7 @@ from streamd.limits import (
     TASK_ROWS,
     WORKER_DESCRIPTORS,
 )
-from streamd.scheduler.admission import SchedulerLimits, compute_least_bytes, compute_production_slots
+from streamd.scheduler.admission import SchedulerLimits, compute_least_stream_bytes, compute_production_slots
 
 DAEMON_BYTES: Final = 64 * MIB  # of its own, and what the soak saw is less; a worker as well
 WORKER_BYTES: Final = 64 * MIB
@@ -99,7 +99,7 @@ def need(trainers: int = TRAINERS) -> Need:
         * MIB
     )
     limits = SchedulerLimits(MEMORY, count)
-    return Need(one, count, easy, compute_least_bytes(one, limits), compute_trainer_capacity([one], limits))
+    return Need(one, count, easy, compute_least_stream_bytes(one, limits), compute_trainer_capacity([one], limits))
 
 
 def ram_bytes(need: Need) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from streamd.core.sampler import compute_index_ranges
+from streamd.core.sampler import compute_batch_index_ranges
 from streamd.core.spec import BatchKey, Cursor, StreamShape, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
 from streamd.scheduler.actions import (
@@ -95,7 +95,7 @@ class Trainer:
         """All that a session from `cursor` on must be sent, in order."""
         epochs = count(cursor.epoch) if self.epochs is None else range(cursor.epoch, self.epochs)
         for epoch in epochs:
-            base = cursor.next_base if epoch == cursor.epoch else 0
+            base = cursor.next_base_index if epoch == cursor.epoch else 0
             yield from ((epoch, index) for index in epoch_of(batches, base, self.rank, self.world, self.uneven))
             yield epoch
 
@@ -369,7 +369,7 @@ class World:
 
 def steps_told(cursor: Cursor) -> list[int]:
     """The indices that a receipt speaks of."""
-    return [index for walk in compute_index_ranges(cursor.history) for index in walk]
+    return [index for walk in compute_batch_index_ranges(cursor.history) for index in walk]
 
 
 def wander(world: World, rng: random.Random, *, losses: int) -> None:

@@ -229,7 +229,7 @@ def test_a_world_may_change_in_the_middle_of_an_epoch() -> None:
         world.produce()
     world.take(first[0], 2)
     cursor = first[0].cursor
-    assert cursor.next_base == 4
+    assert cursor.next_base_index == 4
     for rank in first:
         world.end(rank, lost=True)
 

@@ -28,8 +28,8 @@ def test_what_a_trainer_names_is_its_own_unless_it_is_unknown_counted_elsewhere_
     for session, slot_bytes in ((1, MIB), (2, MIB), (3, 2 * MIB), (4, MIB)):
         ended.add_session(session, slot_bytes, {0: session})
     ended[2].successor = 7
-    assert list(ended.find_inherited(wish(1, 2, 3, 99), train(9), {7})) == [1]
-    assert list(ended.find_inherited(wish(1, 2), train(9), set())) == [1, 2]
+    assert list(ended.find_inherited_sessions(wish(1, 2, 3, 99), train(9), {7})) == [1]
+    assert list(ended.find_inherited_sessions(wish(1, 2), train(9), set())) == [1, 2]
 
 
 def test_what_is_held_counts_apart_or_with_a_session_that_is_here_or_comes() -> None:
@@ -37,6 +37,6 @@ def test_what_is_held_counts_apart_or_with_a_session_that_is_here_or_comes() -> 
     for session in (1, 2, 3):
         ended.add_session(session, MIB, {0: session, 1: session + 10})
     ended[1].successor = 7
-    assert ended.count_held_over({7}) == HeldOverMemory(4 * MIB, 4)
-    assert ended.count_held_over({7}, {2: ended[2]}) == HeldOverMemory(2 * MIB, 2, 2)
-    assert ended.count_held_over(set()) == HeldOverMemory(6 * MIB, 6)
+    assert ended.compute_held_over_memory({7}) == HeldOverMemory(4 * MIB, 4)
+    assert ended.compute_held_over_memory({7}, {2: ended[2]}) == HeldOverMemory(2 * MIB, 2, 2)
+    assert ended.compute_held_over_memory(set()) == HeldOverMemory(6 * MIB, 6)

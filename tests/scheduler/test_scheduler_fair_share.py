@@ -9,9 +9,9 @@ from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.limits import CATCH_UP_S
 from streamd.scheduler.events import Subscribed
 from streamd.scheduler.fair_share import (
-    charge_sessions,
+    charge_tasks_to_sessions,
     choose_batch,
-    choose_chasers,
+    choose_sessions_to_catch_up,
     find_wanted_batches,
     pair_followers_with_leaders,
     waiting_sessions,
@@ -98,8 +98,8 @@ def test_who_has_had_the_least_is_next() -> None:
 def test_a_group_pays_once_its_members_in_parts_and_larger_batches_cost_more() -> None:
     one, two, three, large = session(1, 5), session(2, 5), session(3, 5), session(4, 5, large=True)
 
-    assert charge_sessions([one, two, three], 10.0) == 10.0
-    charge_sessions([large], 10.0)
+    assert charge_tasks_to_sessions([one, two, three], 10.0) == 10.0
+    charge_tasks_to_sessions([large], 10.0)
 
     assert one.virtual_time == two.virtual_time == three.virtual_time == pytest.approx(10 + 1 / 3)
     assert large.virtual_time == 14.0
@@ -108,8 +108,8 @@ def test_a_group_pays_once_its_members_in_parts_and_larger_batches_cost_more() -
 def test_the_scheduler_clock_never_runs_backwards() -> None:
     late = session(1, 5)
 
-    assert charge_sessions([late], 50.0) == 50.0
-    assert charge_sessions([late], 50.0) == 51.0
+    assert charge_tasks_to_sessions([late], 50.0) == 50.0
+    assert charge_tasks_to_sessions([late], 50.0) == 51.0
 
 
 def test_a_chaser_is_served_first_and_its_price_is_told() -> None:
@@ -177,7 +177,7 @@ def test_only_who_walks_the_same_steps_leads(other: ScheduledSession) -> None:
 def test_a_follower_is_brought_level_when_the_leader_can_afford_it() -> None:
     leader, follower = session(1, 505), session(2, 5)
 
-    assert choose_chasers([leader, follower], (), {"train": CATCH_UP_S / 500}, 0.0) == [follower]
+    assert choose_sessions_to_catch_up([leader, follower], (), {"train": CATCH_UP_S / 500}, 0.0) == [follower]
     assert follower.chased_session == 1
 
 
@@ -185,9 +185,9 @@ def test_a_follower_too_far_behind_is_not_and_is_looked_at_again_after_a_second(
     leader, follower = session(1, 505), session(2, 5)
     too_dear, cheap = {"train": 1.01 * CATCH_UP_S / 500}, {"train": 0.001}
 
-    assert choose_chasers([leader, follower], (), too_dear, 0.0) == []
-    assert choose_chasers([leader, follower], (), cheap, 0.9) == []
-    assert choose_chasers([leader, follower], (), cheap, 1.0) == [follower]
+    assert choose_sessions_to_catch_up([leader, follower], (), too_dear, 0.0) == []
+    assert choose_sessions_to_catch_up([leader, follower], (), cheap, 0.9) == []
+    assert choose_sessions_to_catch_up([leader, follower], (), cheap, 1.0) == [follower]
 
 
 def test_batches_that_lie_ready_cost_a_follower_nothing() -> None:
@@ -195,8 +195,8 @@ def test_batches_that_lie_ready_cost_a_follower_nothing() -> None:
 
     ready = [key(index) for index in (*range(5, 400), 505, 506)]
 
-    assert choose_chasers([leader, follower], ready, {"train": 0.09}, 0.0) == [follower]
-    assert choose_chasers([leader, session(3, 5)], ready[-2:], {"train": 0.09}, 0.0) == []
+    assert choose_sessions_to_catch_up([leader, follower], ready, {"train": 0.09}, 0.0) == [follower]
+    assert choose_sessions_to_catch_up([leader, session(3, 5)], ready[-2:], {"train": 0.09}, 0.0) == []
 
 
 @pytest.mark.parametrize(("epochs", "chasing"), [(1, False), (2, False), (3, True), (None, True)])
@@ -206,64 +206,67 @@ def test_who_cannot_draw_level_in_one_epoch_does_it_in_several_if_there_are_so_m
     leader, follower = session(1, 505, epochs=epochs), session(2, 5, epochs=None)
     costs_s = {"train": 2.5 * CATCH_UP_S / 500}
 
-    assert choose_chasers([leader, follower], (), costs_s, 0.0) == [follower][: int(chasing)]
+    assert choose_sessions_to_catch_up([leader, follower], (), costs_s, 0.0) == [follower][: int(chasing)]
 
 
 def test_the_one_who_ends_first_says_how_many_epochs_are_left() -> None:
     leader, follower = session(1, 505, epochs=None), session(2, 5, epochs=2)
 
-    assert choose_chasers([leader, follower], (), {"train": 2.5 * CATCH_UP_S / 500}, 0.0) == []
+    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 2.5 * CATCH_UP_S / 500}, 0.0) == []
 
 
 def test_a_follower_in_the_epoch_before_is_brought_level_too() -> None:
     leader, follower = session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=2)
 
-    assert choose_chasers([leader, follower], (), {"train": CATCH_UP_S / 200}, 0.0) == [follower]
+    assert choose_sessions_to_catch_up([leader, follower], (), {"train": CATCH_UP_S / 200}, 0.0) == [follower]
     follower.chased_session = None
-    assert choose_chasers([leader, follower], (), {"train": 1.01 * CATCH_UP_S / 200}, 9.0) == []
+    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 1.01 * CATCH_UP_S / 200}, 9.0) == []
 
 
 def test_nobody_is_brought_level_with_what_lies_beyond_its_last_epoch() -> None:
     leader, follower = session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=1)
 
-    assert choose_chasers([leader, follower], (), {"train": 0.001}, 0.0) == []
+    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 0.001}, 0.0) == []
 
 
 def test_a_leader_is_not_asked_for_what_it_cannot_get_back_before_the_end() -> None:
-    assert choose_chasers([session(1, 9700), session(2, 9300)], (), {"train": 0.001}, 0.0) == []
-    assert choose_chasers([session(1, 9700, epochs=2), session(2, 9300, epochs=2)], (), {"train": 0.001}, 0.0) != []
+    assert choose_sessions_to_catch_up([session(1, 9700), session(2, 9300)], (), {"train": 0.001}, 0.0) == []
+    assert (
+        choose_sessions_to_catch_up([session(1, 9700, epochs=2), session(2, 9300, epochs=2)], (), {"train": 0.001}, 0.0)
+        != []
+    )
 
 
 def test_what_the_leader_has_lost_already_counts() -> None:
     leader, follower = session(1, 505), session(2, 5)
     leader.catch_up_cost_s = CATCH_UP_S / 2
 
-    assert choose_chasers([leader, follower], (), {"train": 0.6 * CATCH_UP_S / 500}, 0.0) == []
+    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 0.6 * CATCH_UP_S / 500}, 0.0) == []
 
 
 def test_a_leader_that_has_lost_all_it_may_is_chased_no_more() -> None:
     leader, follower = session(1, 505), session(2, 5)
     costs_s = {"train": 0.001}
-    choose_chasers([leader, follower], (), costs_s, 0.0)
+    choose_sessions_to_catch_up([leader, follower], (), costs_s, 0.0)
     leader.catch_up_cost_s = CATCH_UP_S
 
-    assert choose_chasers([leader, follower], (), costs_s, 0.1) == []
+    assert choose_sessions_to_catch_up([leader, follower], (), costs_s, 0.1) == []
     assert follower.chased_session is None
 
 
 def test_a_chaser_that_has_drawn_level_chases_no_more() -> None:
     leader, follower = session(1, 6), session(2, 5)
-    choose_chasers([leader, follower], (), {"train": 0.001}, 0.0)
+    choose_sessions_to_catch_up([leader, follower], (), {"train": 0.001}, 0.0)
     follower.lease_next_batch(1)
 
-    assert choose_chasers([leader, follower], (), {"train": 0.001}, 0.1) == []
+    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 0.001}, 0.1) == []
     assert follower.chased_session is None
 
 
 def test_a_chaser_whose_leader_changes_is_looked_at_at_once() -> None:
     leader, follower = session(1, 505), session(2, 5)
-    choose_chasers([leader, follower], (), {"train": 0.001}, 0.0)
+    choose_sessions_to_catch_up([leader, follower], (), {"train": 0.001}, 0.0)
     nearer = session(3, 400)
 
-    assert follower in choose_chasers([leader, nearer, follower], (), {"train": 0.001}, 0.1)
+    assert follower in choose_sessions_to_catch_up([leader, nearer, follower], (), {"train": 0.001}, 0.1)
     assert follower.chased_session == 3

@@ -83,7 +83,7 @@ def test_the_account_of_a_joined_epoch_begins_where_it_was_joined() -> None:
         world.produce()
     assert [place for _, place in trainer.inbox][-1].index == 3
     (receipt,) = trainer.receipts
-    assert (receipt.begin, receipt.next_base, receipt.history[0].base) == (3, 4, 3)
+    assert (receipt.begin, receipt.next_base_index, receipt.history[0].base) == (3, 4, 3)
 
 
 def test_nothing_is_sent_before_all_are_there_and_then_to_all() -> None:

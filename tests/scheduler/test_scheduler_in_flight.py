@@ -27,7 +27,7 @@ def produce(work: Workload, shape: StreamShape, cost_s: float, since_s: float = 
 def filled(work: Workload, shape: StreamShape) -> int:
     """How many batches go into production until there is no room for another one."""
     before = len(work)
-    while work.can_take_batch(shape.name):
+    while work.has_worker_capacity(shape.name):
         work.start_batch(shape, len(work) + 100)
     return len(work) - before
 
@@ -70,13 +70,13 @@ def test_a_stream_fills_no_more_slots_at_a_time_than_it_may() -> None:
     shape = train(100)
     work = load(shape, memory=5 * MIB)
     slots = 0
-    while work.may_start_batch("train"):
+    while work.can_fill_another_batch("train"):
         slots += 1
         work.start_batch(shape, slots)
 
     assert slots == 3
     work.abandon_batch(1)
-    assert work.may_start_batch("train")
+    assert work.can_fill_another_batch("train")
 
 
 def test_a_batch_costs_what_passed_since_the_one_before_it() -> None:
@@ -97,12 +97,12 @@ def test_what_is_under_way_of_a_stream_that_changed_is_not_the_new_ones() -> Non
     for slot in (1, 2, 3):
         work.start_batch(old, slot)
     work.put_stream(new)
-    assert work.may_start_batch("train")
+    assert work.can_fill_another_batch("train")
 
     work.finish_batch(1, 0.0, 1.0)
     work.start_batch(new, 4)
 
-    assert work.may_start_batch("train")
+    assert work.can_fill_another_batch("train")
     assert len(work) == 3
 
 

@@ -25,7 +25,7 @@ def pool(*indices: int) -> SlotPool:
     for index in indices:
         entry = pool.allocate_slot(BatchKey("train", 0, index), 1, NOBODY, is_modest=False)
         assert entry is not None
-        pool.mark_whole(entry.slot)
+        pool.mark_batch_whole(entry.slot)
     return pool
 
 
@@ -47,4 +47,4 @@ def test_a_receipt_follows_the_last_batch_of_its_epoch_at_once() -> None:
     actions = sent(session(), pool(0, 1, 2))
     assert [type(action) for action in actions] == [SendBatch, SendBatch, SendBatch, SendReceipt]
     assert isinstance(actions[-1], SendReceipt)
-    assert actions[-1].cursor.next_base == 3
+    assert actions[-1].cursor.next_base_index == 3

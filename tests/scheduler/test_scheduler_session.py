@@ -63,7 +63,7 @@ def test_a_rank_sees_only_its_own_batches_ahead() -> None:
     assert one.wants_batch(BatchKey("train", 1, 4))
     assert not one.wants_batch(BatchKey("train", 0, 3))
     assert not one.wants_batch(BatchKey("validation", 0, 1))
-    assert one.steps_until(BatchKey("train", 1, 4)) == 3
+    assert one.count_steps_until_batch(BatchKey("train", 1, 4)) == 3
 
 
 def test_deliveries_are_numbered_from_zero_and_leased() -> None:
@@ -79,7 +79,7 @@ def test_an_epoch_ends_with_a_cursor_behind_all_its_steps() -> None:
     one = session(3)
     for slot in range(3):
         one.lease_next_batch(slot)
-    assert one.at_epoch_end
+    assert one.is_waiting_at_epoch_end
     one.catch_up_cost_s = 4.0
 
     assert one.finish_epoch() == Cursor(0, (Segment(0, 3, 0, 1),))

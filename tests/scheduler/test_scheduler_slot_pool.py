@@ -32,7 +32,7 @@ def fill(pool: SlotPool, *indices: int, slot_bytes: int = 1, stream: str = "trai
     for index in indices:
         entry = pool.allocate_slot(key(index, stream), slot_bytes, NOBODY, is_modest=False)
         assert entry is not None
-        entries.append(pool.mark_whole(entry.slot))
+        entries.append(pool.mark_batch_whole(entry.slot))
         pool.cache_batch(entry)
     return entries
 
@@ -111,7 +111,7 @@ def test_of_what_nobody_wants_an_older_epoch_gives_way_first() -> None:
     for epoch, index in ((0, 4), (1, 0), (1, 1)):
         placed = pool.allocate_slot(BatchKey("train", epoch, index), 1, NOBODY, is_modest=False)
         assert placed is not None
-        pool.cache_batch(pool.mark_whole(placed.slot))
+        pool.cache_batch(pool.mark_batch_whole(placed.slot))
     demand = BatchDemand(lambda: [BatchKey("train", 1, 2)], lambda _: float("-inf"))
 
     pool.allocate_slot(BatchKey("train", 1, 2), 1, demand, is_modest=False)
@@ -175,12 +175,12 @@ def test_a_disowned_production_keeps_its_slot_and_leaves_its_name() -> None:
     pool = SlotPool(3)
     old = pool.allocate_slot(key(0), 1, NOBODY, is_modest=False)
     assert old is not None
-    pool.detach_batch(old)
+    pool.remove_unfinished_batch_key(old)
     new = pool.allocate_slot(key(0), 1, NOBODY, is_modest=False)
     assert new is not None
-    pool.mark_whole(new.slot)
+    pool.mark_batch_whole(new.slot)
 
-    pool.discard_batch(pool.mark_whole(old.slot))
+    pool.discard_batch(pool.mark_batch_whole(old.slot))
 
     assert pool.entries == {key(0): new}
     assert new.slot != old.slot
@@ -230,14 +230,14 @@ def test_what_nobody_holds_is_counted_right_whatever_happens(seed: int) -> None:
     for index in range(200):
         placed = pool.allocate_slot(key(index), rng.choice((1, 2, 5)), NOBODY, is_modest=False)
         if placed is not None and rng.random() < 0.8:
-            pool.mark_whole(placed.slot)
+            pool.mark_batch_whole(placed.slot)
         for entry in list(pool.entries.values()):
             if entry.is_whole and rng.random() < 0.3:
                 pool.lease_batch(entry)
             if entry.lease_count and rng.random() < 0.5:
                 pool.release_lease(entry.slot)
             if not entry.is_whole and rng.random() < 0.5:
-                pool.mark_whole(entry.slot)
+                pool.mark_batch_whole(entry.slot)
             if entry.is_whole and not entry.lease_count:
                 (pool.discard_batch if rng.random() < 0.1 else pool.cache_batch)(entry)
         idle = [entry for entry in pool.entries.values() if entry.is_whole and not entry.lease_count]

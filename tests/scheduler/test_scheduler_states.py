@@ -93,7 +93,7 @@ class Daemon(RuleBasedStateMachine):
         cursor = Cursor()
         for world, steps in behind:
             for _ in range(steps):
-                if cursor.next_base + world <= self.world.shapes[stream].batches:
+                if cursor.next_base_index + world <= self.world.shapes[stream].batches:
                     cursor = cursor.after_step(0, world)
         return cursor
 

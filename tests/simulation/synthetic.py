@@ -11,7 +11,7 @@ import numpy as np
 from sample_batches import joined
 from sample_specs import some_spec
 
-from streamd.core.bad_samples import MASKED, BadRow, RowStatus, resolve_bad_samples
+from streamd.core.bad_samples import MASKED, BadRow, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import compute_expected_digest
 from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids
 from streamd.core.spec import BadPolicy, Cursor, PixelId, StreamShape, StreamSpec
@@ -101,7 +101,7 @@ class Synthetic:
 
     def resolved(self, epoch: int, index: int) -> tuple[Ids, RowStatus]:
         """The samples that a batch delivers by the verdicts known now."""
-        return resolve_bad_samples(self.planned(epoch, index), self.verdicts, self.policy)
+        return replace_bad_sample_ids(self.planned(epoch, index), self.verdicts, self.policy)
 
     def condemn(self, epoch: int, index: int) -> list[int]:
         """Decoding finds what is spoiled in a batch; the samples whose verdicts are new."""

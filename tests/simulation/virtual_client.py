@@ -281,7 +281,7 @@ class VirtualIOThread:
         self.session.held_sessions = tuple(each.session_key for each in self._held_over)
         self.link = self._network.connect(self)
         self._story.counts["connections"] += 1
-        self._story.note(self.seat, "connects at {}:{}", cursor.epoch, cursor.next_base)
+        self._story.note(self.seat, "connects at {}:{}", cursor.epoch, cursor.next_base_index)
         self._do(self.session.handle_opened(cursor, self._agenda.now_s))
 
     def _greet(self, welcome: Welcome) -> None:

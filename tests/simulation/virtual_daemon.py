@@ -237,7 +237,7 @@ class Daemon:
     def _send_receipt(self, session: int, cursor: Cursor) -> None:
         peer = self.peers.get(session)
         if peer is not None:
-            dropped = max(0, self._data.spec.samples - cursor.next_base * self._data.spec.batch_size)
+            dropped = max(0, self._data.spec.samples - cursor.next_base_index * self._data.spec.batch_size)
             peer.receipts += 1
             self._send(peer, ReceiptDue(cursor.epoch, self._data.digest(cursor), dropped))
             self._happen()

@@ -117,7 +117,7 @@ class Trainer:
 
     def _tally_at(self, token: Token) -> EpochTally:
         cursor = token.cursor
-        if self._walk.step_after(cursor).steps == 0 and cursor.next_base:
+        if self._walk.step_after(cursor).steps == 0 and cursor.next_base_index:
             return self._new_tally(cursor.at_next_epoch(), token.pixel_id)
         start = TallyTotals(parse_digest(token.digest), token.samples, token.bad)
         whose = self._spec.name, self._spec.order_id
@@ -144,7 +144,7 @@ class Trainer:
             return False
         seat, cursor = self.seat, self.handoff.cursor
         seat.live, seat.epochs = False, self.session.subscription.epochs or 0
-        start, batches = (cursor.epoch, cursor.next_base), self._spec.batches
+        start, batches = (cursor.epoch, cursor.next_base_index), self._spec.batches
         seat.expected = list(steps_of(batches, seat.epochs, start, seat.world, seat.uneven))
         self._walk = RankSteps(batches, seat.rank, seat.world, seat.uneven, seat.epochs)
         self.tally = self._new_tally(cursor, self._spec.pixel_id)
@@ -186,7 +186,7 @@ class Trainer:
         planned, marks = restore_planned_ids(ids_in(memory), header.bad, self._spec.bad_policy)
         right = planned.tobytes() == self._stage.data.planned(*place).tobytes()
         self._story.require("a batch holds its samples, or what verdicts make of them", right, "{}", place)
-        self.tally.note_pixels(received.pixel_id)
+        self.tally.record_pixel_id(received.pixel_id)
         self.tally.add_batch(header.index, planned, marks, after)
         seat.taken.append(place)
         seat.pixels.append(received.pixel_id)

@@ -16,7 +16,7 @@ from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.decoders import decode_image
-from streamd.decode.random_crop import compute_crop_draws
+from streamd.decode.random_crop import compute_random_crop_draws
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, WorkerPhase
 from streamd.ipc.slots import create_memfd
 from streamd.ipc.worker_messages import FillRows, UnfilledRow
@@ -45,15 +45,15 @@ class Filled:
             1, 0, 1, self.layout.size_bytes, ROWS, np.array(rows, np.uint16), np.array(ids, np.int64), epoch
         )
         filling = TaskRunner(source, task, self.memory, new_track())
-        blobs = [] if filling.gather_rows() else source.read_files(task.ids)
+        blobs = [] if filling.gather_stored_rows() else source.read_files(task.ids)
         for start in range(0, len(blobs), 3):
             filling.decode_rows(blobs, start, start + 3)
         filling.write_labels()
         self.bad = filling.unfilled_rows
-        self.images = self.layout.images.array_in(self.memory)
-        self.sample_ids = self.layout.sample_ids.array_in(self.memory)
-        self.weights = self.layout.weights.array_in(self.memory)
-        self.labels = self.layout.labels["label"].array_in(self.memory)
+        self.images = self.layout.images.build_array_in_memory(self.memory)
+        self.sample_ids = self.layout.sample_ids.build_array_in_memory(self.memory)
+        self.weights = self.layout.weights.build_array_in_memory(self.memory)
+        self.labels = self.layout.labels["label"].build_array_in_memory(self.memory)
 
 
 def test_rows_hold_pixels_ids_weights_and_labels_of_their_samples(source: StreamReader, stream: ServedStream) -> None:
@@ -74,7 +74,10 @@ def test_a_random_crop_is_that_of_its_seed_epoch_and_sample_in_whichever_task(tm
     image = {"size": [20, 24], "resize": "random_crop"}
     stream = serve(folder, tmp_path / "state", image=image, shuffle={"kind": "full", "seed": 5})
     source = StreamReader.open(stream.spec, stream.manifest_path)
-    expected, drawn = np.empty((8, 20, 24, 3), np.uint8), compute_crop_draws(stream.spec.image, 5, 7, np.arange(8))
+    expected, drawn = (
+        np.empty((8, 20, 24, 3), np.uint8),
+        compute_random_crop_draws(stream.spec.image, 5, 7, np.arange(8)),
+    )
     for sample_id in range(8):
         blob = file_of(stream, sample_id).read_bytes()
         decode_image(blob, expected[sample_id], stream.spec.image, drawn[sample_id])
@@ -128,11 +131,11 @@ def test_labels_of_every_kind_lie_in_the_slot_as_the_batch_carries_them(tmp_path
     ids = np.array([2, 0, PAD_ID, 1], np.int64)
     task = FillRows(1, 0, 1, place.size_bytes, ROWS, np.arange(4, dtype=np.uint16), ids)
     TaskRunner(source, task, memory, new_track()).write_labels()
-    found = {name: tensor.array_in(memory)[:4] for name, tensor in place.labels.items()}
+    found = {name: tensor.build_array_in_memory(memory)[:4] for name, tensor in place.labels.items()}
     assert found["pose"].tolist() == [[5, 6], [1, 2], [0, 0], [3, 4]]
     assert (found["tags"].tolist(), found["tags"].dtype.name) == ([[0, 1], [1, 1], [0, 0], [0, 0]], "float32")
     assert found["text"].tolist() == [b"x", "zwölf".encode(), b"", b""]
-    assert set(place.labels["text"].array_in(memory)[4:].tobytes()) == {0xAA}
+    assert set(place.labels["text"].build_array_in_memory(memory)[4:].tobytes()) == {0xAA}
     source.close()
     stream.manifest.close()
 
@@ -204,7 +207,7 @@ def test_the_track_says_at_which_row_a_task_is_and_at_none_afterwards(
     source: StreamReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     track, seen = new_track(), list[RowProgress]()
-    monkeypatch.setattr(fill_rows, "decode_image", lambda *_: seen.append(track.read_row()))
+    monkeypatch.setattr(fill_rows, "decode_image", lambda *_: seen.append(track.read_row_progress()))
     monkeypatch.setattr(stream_reader, "READ_AHEAD_BYTES", int(source.manifest.sizes[[1, 2]].sum()))
     place = compute_layout(source.spec, ROWS)
     task = FillRows(
@@ -214,7 +217,7 @@ def test_the_track_says_at_which_row_a_task_is_and_at_none_afterwards(
     read_one = StreamReader.read_sample
 
     def read_late(each: StreamReader, sample_id: int) -> bytes | UnfilledRow:
-        seen.append(track.read_row())
+        seen.append(track.read_row_progress())
         return read_one(each, sample_id)
 
     monkeypatch.setattr(StreamReader, "read_sample", read_late)
@@ -223,7 +226,7 @@ def test_the_track_says_at_which_row_a_task_is_and_at_none_afterwards(
     assert [(each.task, each.place, each.phase) for each in seen] == [
         (77, 0, decoding), (77, 1, decoding), (77, 3, reading), (77, 3, decoding),
     ]  # fmt: skip
-    assert track.read_row().phase is WorkerPhase.IDLE
+    assert track.read_row_progress().phase is WorkerPhase.IDLE
 
 
 def test_memory_that_a_row_cannot_get_leaves_the_track_at_it(
@@ -239,7 +242,7 @@ def test_memory_that_a_row_cannot_get_leaves_the_track_at_it(
         TaskRunner(source, task, memoryview(bytearray(place.size_bytes)), track).decode_rows(
             source.read_files(task.ids), 0, 2
         )
-    found = track.read_row()
+    found = track.read_row_progress()
     assert (found.task, found.place, found.phase) == (5, 1, WorkerPhase.DECODING)
 
 
@@ -261,10 +264,10 @@ def test_the_track_stays_at_reading_until_all_is_there(source: StreamReader) -> 
     stocked, _ = holding(source, 1, 2)
     place, track = compute_layout(source.spec, ROWS), new_track()
     for ids, phase in (([1, 3], WorkerPhase.READING), ([2, 1], WorkerPhase.IDLE)):
-        track.write_row(9, 0, WorkerPhase.READING)
+        track.write_row_progress(9, 0, WorkerPhase.READING)
         task = FillRows(9, 0, 1, place.size_bytes, ROWS, np.arange(2, dtype=np.uint16), np.array(ids, np.int64))
-        whole = TaskRunner(stocked, task, memoryview(bytearray(place.size_bytes)), track).gather_rows()
-        assert (whole, track.read_row().phase) == (phase is WorkerPhase.IDLE, phase)
+        whole = TaskRunner(stocked, task, memoryview(bytearray(place.size_bytes)), track).gather_stored_rows()
+        assert (whole, track.read_row_progress().phase) == (phase is WorkerPhase.IDLE, phase)
 
 
 def test_what_a_store_lacks_is_read_and_decoded_into_its_row(source: StreamReader, stream: ServedStream) -> None:

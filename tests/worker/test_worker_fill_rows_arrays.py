@@ -42,16 +42,16 @@ def filled(source: StreamReader, ids: Ids) -> tuple[Pixels, list[UnfilledRow]]:
     page = create_memfd("track", PROGRESS_PAGE_BYTES)
     filling = TaskRunner(source, task, memory, ProgressPage(page))
     os.close(page)
-    if not filling.gather_rows():
+    if not filling.gather_stored_rows():
         filling.decode_rows(source.read_files(ids), 0, ids.size)
-    return place.images.array_in(memory), filling.unfilled_rows
+    return place.images.build_array_in_memory(memory), filling.unfilled_rows
 
 
 def test_stored_pixels_need_no_file_read_and_a_row_without_a_sample_is_zero(arrays: StreamReader) -> None:
     ids = np.array([3, PAD_ID, 1], np.int64)
     batch, bad = filled(arrays, ids)
     assert (batch[:, 0, 0, 0].tolist(), bad) == ([3, 0, 1], [])
-    assert not arrays.find_missing(ids).any()
+    assert not arrays.find_samples_to_decode(ids).any()
 
 
 def test_stored_pixels_that_have_changed_may_come_back_and_condemn_no_sample(arrays: StreamReader) -> None:

@@ -72,17 +72,17 @@ class Filled:
         rows = np.arange(len(ids), dtype=np.uint16)
         task = FillRows(5, 0, 1, place.size_bytes, len(ids), rows, np.array(ids, np.int64), epoch)
         self.filling = TaskRunner(source, task, memory, self.track)
-        blobs = [] if self.filling.gather_rows() else source.read_files(task.ids)
+        blobs = [] if self.filling.gather_stored_rows() else source.read_files(task.ids)
         self.filling.decode_rows(blobs, 0, len(blobs))
         if source.cache is not None:
             self.filling.write_to_cache(source.cache)
         self.filling.write_labels()
-        self.plain = place.images.array_in(memory).copy()
+        self.plain = place.images.build_array_in_memory(memory).copy()
         for start in range(0, len(ids), 3):
             self.filling.transform_rows(start, start + 3)
-        self.images: Pixels = place.images.array_in(memory)
-        self.angles: list[float] = place.labels["angle"].array_in(memory).tolist()
-        self.weights: list[float] = place.weights.array_in(memory).tolist()
+        self.images: Pixels = place.images.build_array_in_memory(memory)
+        self.angles: list[float] = place.labels["angle"].build_array_in_memory(memory).tolist()
+        self.weights: list[float] = place.weights.build_array_in_memory(memory).tolist()
 
 
 def test_a_flipped_image_has_its_angle_negated_and_others_stay(open_with: Open) -> None:
@@ -147,7 +147,7 @@ def test_the_cache_keeps_what_was_decoded_and_gives_it_to_the_transform(open_wit
     assert source.cache is not None
     source.cache.publish_rows()
     again = Filled(source, [1, 2])
-    assert (first.filling.gathered_rows, again.filling.gathered_rows) == (0, 2)
+    assert (first.filling.count_of_gathered_rows, again.filling.count_of_gathered_rows) == (0, 2)
     assert np.array_equal(again.plain, first.plain)
     assert np.array_equal(again.images, 255 - again.plain)
 
@@ -159,21 +159,21 @@ def test_the_track_says_that_a_row_is_being_transformed(open_with: Open, monkeyp
     apply = call.transform_row
 
     def watched(self: Any, *arguments: Any) -> None:
-        seen.append(batch_track[0].read_row())
+        seen.append(batch_track[0].read_row_progress())
         apply(self, *arguments)
 
     batch_track = list[ProgressPage]()
-    at = ProgressPage.write_row
+    at = ProgressPage.write_row_progress
 
     def noted(self: ProgressPage, *arguments: Any) -> None:
         batch_track[:] = [self]
         at(self, *arguments)
 
-    monkeypatch.setattr(ProgressPage, "write_row", noted)
+    monkeypatch.setattr(ProgressPage, "write_row_progress", noted)
     monkeypatch.setattr(call, "transform_row", watched)
     batch = Filled(source, [1, PAD_ID, 2])
     assert [(each.place, each.phase) for each in seen] == [(0, WorkerPhase.TRANSFORMING), (2, WorkerPhase.TRANSFORMING)]
-    assert batch.track.read_row().phase is WorkerPhase.IDLE
+    assert batch.track.read_row_progress().phase is WorkerPhase.IDLE
 
 
 def test_samples_that_a_store_holds_are_transformed_too(open_with: Open) -> None:

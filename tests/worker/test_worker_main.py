@@ -62,7 +62,7 @@ def hand() -> Iterator[Hand]:
 @pytest.fixture
 def images(hand: Hand, stream: ServedStream) -> Callable[[int], npt.NDArray[np.generic]]:
     """The pixels that lie in a slot."""
-    return lambda slot: compute_layout(stream.spec, ROWS).images.array_in(hand.slots.map_slot(slot)).copy()
+    return lambda slot: compute_layout(stream.spec, ROWS).images.build_array_in_memory(hand.slots.map_slot(slot)).copy()
 
 
 Images = Callable[[int], npt.NDArray[np.generic]]
@@ -86,9 +86,9 @@ def test_a_task_fills_its_rows_of_the_slot(hand: Hand, stream: ServedStream, ima
     for row, sample_id in zip(rows, ids, strict=True):
         assert np.array_equal(filled[row], pixels(stream, sample_id) if sample_id >= 0 else 0 * filled[row])
     place, memory = compute_layout(stream.spec, ROWS), hand.slots.map_slot(1)
-    assert place.sample_ids.array_in(memory)[rows].tolist() == ids
-    assert place.weights.array_in(memory)[rows].tolist() == [1.0, 1.0, 0.0, 1.0]
-    assert place.labels["label"].array_in(memory)[rows].tolist() == [1, 0, 0, 1]
+    assert place.sample_ids.build_array_in_memory(memory)[rows].tolist() == ids
+    assert place.weights.build_array_in_memory(memory)[rows].tolist() == [1.0, 1.0, 0.0, 1.0]
+    assert place.labels["label"].build_array_in_memory(memory)[rows].tolist() == [1, 0, 0, 1]
     assert not filled[[2, 4, 5, 7]].any()
 
 

@@ -50,8 +50,8 @@ def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_wi
     assert isinstance(done := hand.hear(), TaskDone)
     assert (done.bad, done.unfit) == ((), "")
     place, memory = compute_layout(stream.spec, ROWS), hand.slots.map_slot(1)
-    assert np.array_equal(place.images.array_in(memory)[0], 255 - pixels(stream, 5))
-    assert place.labels["label"].array_in(memory)[:3].tolist() == [1, 0, 0]
+    assert np.array_equal(place.images.build_array_in_memory(memory)[0], 255 - pixels(stream, 5))
+    assert place.labels["label"].build_array_in_memory(memory)[:3].tolist() == [1, 0, 0]
 
     assert isinstance(told := opened(1, WRONG), StreamOpenFailed)
     assert told.reason.startswith(
@@ -66,7 +66,10 @@ def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_wi
 
     folder = program("endless", "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)").parent
     hand.send(OpenStream(3, str(stream.manifest_path), stream.spec, None, locate_transform("endless:f", folder)))
-    wait_until(lambda: hand.track.read_trial().phase is WorkerPhase.TRYING, "the transform is tried")
-    assert (hand.track.read_trial().stream, hand.track.read_trial().subject) == (3, "transform at endless.py:2")
+    wait_until(lambda: hand.track.read_transform_trial().phase is WorkerPhase.TRYING, "the transform is tried")
+    assert (hand.track.read_transform_trial().stream, hand.track.read_transform_trial().subject) == (
+        3,
+        "transform at endless.py:2",
+    )
     status, printed = hand.end()  # nobody waits for it
     assert (status, set(printed.split("\n"))) == (0, {"a word", ""})

@@ -32,7 +32,7 @@ def test_files_that_a_store_holds_are_not_read_ahead(source: StreamReader, strea
     ids = np.array([4, 3, PAD_ID], np.int64)
     late, read, pad = stocked.read_files(ids)
     assert (late, read, pad) == (UnreadFile.LATER, file_of(stream, 3).read_bytes(), None)
-    assert stocked.find_missing(ids).tolist() == [False, True, False]
+    assert stocked.find_samples_to_decode(ids).tolist() == [False, True, False]
 
 
 def test_a_store_hears_of_what_is_to_be_gathered(source: StreamReader) -> None:

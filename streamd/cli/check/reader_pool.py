@@ -162,7 +162,8 @@ class _ReaderProcess:
         self._page = page
         self._deadline_s = deadline_s
         self._watches = [
-            Watchdog(process.pid, where, deadline_s, self._on_finding) for where in (page.read_row, page.read_trial)
+            Watchdog(process.pid, where, deadline_s, self._on_finding)
+            for where in (page.read_row_progress, page.read_transform_trial)
         ]
         self._killed_for: WorkerCondition | None = None
 
@@ -199,7 +200,9 @@ class _ReaderProcess:
         if self._process.stdout is not None and not self._process.stdout.at_eof():
             self._kill_process()
         code = await self._process.wait()
-        found = diagnose_exit(code, self._page.read_row(), self._page.read_trial(), self._killed_for, self._deadline_s)
+        found = diagnose_exit(
+            code, self._page.read_row_progress(), self._page.read_transform_trial(), self._killed_for, self._deadline_s
+        )
         self._page.close()
         return found
 

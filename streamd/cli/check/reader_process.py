@@ -31,14 +31,14 @@ from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.decoders import BadImageError, decode_image
 from streamd.decode.exif import SIDEWAYS, parse_orientation
-from streamd.decode.random_crop import CropDraw, compute_crop_draws
+from streamd.decode.random_crop import CropDraw, compute_random_crop_draws
 from streamd.decode.resize import Row, compute_covering_size
 from streamd.decode.sniff import detect_format
 from streamd.errors import ConfigError, format_open_failure
 from streamd.ipc.parent_death import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
-from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_reason
-from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_page
+from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
+from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
 from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
 
@@ -59,36 +59,36 @@ def try_transform(reader: StreamReader, sample_id: int, row: Row) -> SampleFault
     try:
         reader.transform.call.transform_row(row, labels, 0, rng)
     except FailedTransformError as error:
-        return SampleFault(sample_id, format_reason(error), "transform")
+        return SampleFault(sample_id, format_error_reason(error), "transform")
     except UnfitTransformError as error:
-        return SampleFault(sample_id, format_reason(error), "stop")
+        return SampleFault(sample_id, format_error_reason(error), "stop")
     return None
 
 
 def read_group(reader: StreamReader, group: SampleGroup, page: ProgressPage) -> GroupResult:
     """Reads and decodes the files of a group. Raises MemoryError, with the track at the file."""
     seen = GroupResult(group.stream, group.ids)
-    page.write_row(0, 0, WorkerPhase.READING)
+    page.write_row_progress(0, 0, WorkerPhase.READING)
     if reader.manifest.arrays is not None and reader.store is not None:
         _read_array_rows(seen, reader, reader.store, page)
         return seen
     blobs, seen.read_s = reader.read_files_timed(np.array(group.ids, dtype=np.int64))
     row = np.empty(reader.spec.image_shape, dtype=np.uint8)
-    drawn = compute_crop_draws(reader.spec.image, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
+    drawn = compute_random_crop_draws(reader.spec.image, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
     for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
-        page.write_row(0, place, WorkerPhase.READING)
+        page.write_row_progress(0, place, WorkerPhase.READING)
         blob = reader.read_sample(sample_id) if early is UnreadFile.LATER else early
         if isinstance(blob, UnfilledRow):
             seen.faults.append(SampleFault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
         elif blob is not None:
-            page.write_row(0, place, WorkerPhase.DECODING)
+            page.write_row_progress(0, place, WorkerPhase.DECODING)
             if _decode_or_add_fault(seen, sample_id, blob, row, reader.spec.image, drawn[place]):
                 digest = _compute_digest(blob)
-                page.write_row(0, place, WorkerPhase.TRANSFORMING)
+                page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
                 if _transform_or_add_fault(seen, sample_id, row, reader):
                     seen.digests.append(digest)
                     _count_format_and_size(seen, blob, reader.spec.image)
-    page.write_row(0, 0, WorkerPhase.IDLE)
+    page.write_row_progress(0, 0, WorkerPhase.IDLE)
     return seen
 
 
@@ -106,10 +106,10 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
         result.faults.append(SampleFault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
     for place in np.flatnonzero(held).tolist():
         digest = _compute_digest(images[place].data)
-        page.write_row(0, place, WorkerPhase.TRANSFORMING)
+        page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
         if _transform_or_add_fault(result, result.ids[place], images[place], reader):
             result.digests.append(digest)
-    page.write_row(0, 0, WorkerPhase.IDLE)
+    page.write_row_progress(0, 0, WorkerPhase.IDLE)
     if result.digests:
         file, _, _ = reader.manifest.file_name(result.ids[0]).rpartition(b"[")
         kind = file.rpartition(b".")[2].decode(errors="replace").upper()  # in the place of a picture's format
@@ -133,7 +133,7 @@ def _decode_or_add_fault(
     try:
         decode_image(blob, row, image, draw)
     except BadImageError as error:
-        result.faults.append(SampleFault(sample_id, format_reason(error), "verdict"))
+        result.faults.append(SampleFault(sample_id, format_error_reason(error), "verdict"))
         return False
     result.decode_s += time.monotonic() - started_s
     return True
@@ -220,7 +220,7 @@ def main() -> None:
     apply_worker_limits()
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     answer_groups(
-        open_inherited_page(sys.argv[1]),
+        open_inherited_progress_page(sys.argv[1]),
         _replace_descriptor(_STDIN, "rb", nothing),
         _replace_descriptor(_STDOUT, "wb", _STDERR),
     )

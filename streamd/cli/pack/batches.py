@@ -93,7 +93,9 @@ class BatchDecoder:
 
     def _build_decoded_batch(self, job: BatchJob) -> DecodedBatch:
         spec = self._stream.spec
-        images = compute_layout(spec, job.delivered_ids.size).images.array_in(self._slots.map_slot(job.slot))
+        images = compute_layout(spec, job.delivered_ids.size).images.build_array_in_memory(
+            self._slots.map_slot(job.slot)
+        )
         good = job.row_status == 0
         whole = bool(good.all())
         return DecodedBatch(

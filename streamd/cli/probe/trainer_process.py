@@ -19,7 +19,7 @@ import msgspec
 
 from streamd.client import Batch, connect
 from streamd.core.epoch_timing import EpochTiming
-from streamd.core.import_function import format_located_error, load_function
+from streamd.core.import_function import format_error_with_source_line, load_function
 from streamd.core.receipt import Receipt
 from streamd.errors import ConfigError, StreamdError
 from streamd.headroom import REPLAY_S, TrainerStep, hold, measure_rate
@@ -144,7 +144,7 @@ def _build_step(load: str | None) -> TrainerStep:
         except StreamdError:
             raise
         except Exception as error:
-            raise ConfigError(f"{load} failed: {format_located_error(error)}") from error
+            raise ConfigError(f"{load} failed: {format_error_with_source_line(error)}") from error
 
     return call_user_step
 

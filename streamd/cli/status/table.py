@@ -32,7 +32,7 @@ from streamd.core.status import (
     SessionState,
     SessionStatus,
     StreamStatus,
-    find_reached_step,
+    find_reached_epoch_and_step,
     sort_sessions,
 )
 from streamd.core.text import escape_unprintable, format_count
@@ -134,7 +134,7 @@ def format_receipts(stream: StreamStatus) -> Text:
 def _build_trainers_table(sessions: tuple[SessionStatus, ...]) -> Table:
     table = build_table("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
     for each in sort_sessions(sessions):
-        epoch, step = find_reached_step(each)
+        epoch, step = find_reached_epoch_and_step(each)
         table.add_row(
             Text(each.stream),
             f"{each.rank} of {each.world}",
@@ -330,7 +330,7 @@ def _build_trainer_paces_table(trainers: tuple[TrainerPace, ...]) -> Table:
 
 def _build_trainer_row(trainer: TrainerPace) -> tuple[RenderableType, ...]:
     status = trainer.status
-    epoch, step = find_reached_step(status)
+    epoch, step = find_reached_epoch_and_step(status)
     return (
         Text(status.stream),
         f"{status.rank}/{status.world}",

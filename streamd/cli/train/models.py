@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from streamd.core.import_function import format_located_error, load_function
+from streamd.core.import_function import format_error_with_source_line, load_function
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, StreamdError, suggest_name
 from streamd.frameworks.keras import load_keras, normalization
@@ -110,7 +110,7 @@ def _call_builder(name: str, function: Callable[[StreamSpec], Any], spec: Stream
     except StreamdError:
         raise
     except Exception as error:
-        raise ConfigError(f"{name} failed: {format_located_error(error)}") from error
+        raise ConfigError(f"{name} failed: {format_error_with_source_line(error)}") from error
     if not isinstance(model, load_keras().Model):
         raise ConfigError(f"{name} must return a keras.Model, and returned {type(model).__name__}")
     return model

@@ -16,7 +16,7 @@ from streamd.client import Batch
 from streamd.client.client import Start
 from streamd.core import spec_file
 from streamd.core.epoch_timing import EpochTiming
-from streamd.core.import_function import format_located_error, load_function
+from streamd.core.import_function import format_error_with_source_line, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, LossError, ReceiptError, StreamdError
@@ -233,7 +233,7 @@ def _build_callback(name: str, found: Callable[..., Any], spec: StreamSpec) -> A
     except StreamdError:
         raise
     except Exception as error:
-        raise ConfigError(f"{name} failed: {format_located_error(error)}") from error
+        raise ConfigError(f"{name} failed: {format_error_with_source_line(error)}") from error
     if not isinstance(callback, kind):
         raise ConfigError(f"{name} must return a keras.callbacks.Callback, and returned {type(callback).__name__}")
     return callback

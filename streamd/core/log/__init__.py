@@ -13,7 +13,13 @@ import os
 import sys
 from typing import Any, Final
 
-from streamd.core.log.outputs import JOURNAL_SOCKET, JournalHandler, JsonFormatter, LineFormatter, leads_to_journal
+from streamd.core.log.outputs import (
+    JOURNAL_SOCKET,
+    JournalHandler,
+    JsonFormatter,
+    LineFormatter,
+    is_connected_to_journal,
+)
 from streamd.core.log.rate_limit import RateLimitHandler
 
 NOTICE: Final = 25  # between info and warning: what somebody is waiting for, said also by a daemon in the background
@@ -65,4 +71,4 @@ def configure_logging(*, level: int = logging.INFO, as_json: bool = False) -> No
 def _build_handler(*, as_json: bool) -> logging.Handler:
     stderr = logging.StreamHandler(sys.stderr)
     stderr.setFormatter(JsonFormatter() if as_json else LineFormatter())
-    return JournalHandler(JOURNAL_SOCKET, stderr) if leads_to_journal(os.environ) and not as_json else stderr
+    return JournalHandler(JOURNAL_SOCKET, stderr) if is_connected_to_journal(os.environ) and not as_json else stderr

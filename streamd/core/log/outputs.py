@@ -109,7 +109,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(said, allow_nan=False)
 
 
-def leads_to_journal(environment: Mapping[str, str], descriptor: int = _STDERR) -> bool:
+def is_connected_to_journal(environment: Mapping[str, str], descriptor: int = _STDERR) -> bool:
     """Whether a descriptor leads to the journal: systemd names the device and inode of what it connected."""
     try:
         found = os.fstat(descriptor)

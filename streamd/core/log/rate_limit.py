@@ -25,7 +25,7 @@ class SuppressedEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RateDecision:
     """Whether an event is said. `span_end_s`: when its span ends, for the first that is held back."""
 
     is_allowed: bool
@@ -47,24 +47,26 @@ class RateLimiter:
         self._span_s = span_s
         self._spans: dict[str, _EventSpan] = {}  # events' names are few, and none comes from outside
 
-    def decide_event(self, event: str, now_s: float) -> Decision:
+    def decide_if_event_is_logged(self, event: str, now_s: float) -> RateDecision:
         """Decides on one event; what `take_ended` has for the same time comes first."""
         span = self._spans.setdefault(event, _EventSpan(now_s))
         if span.allowed < self._max_events:
             span.allowed += 1
-            return Decision(is_allowed=True)
+            return RateDecision(is_allowed=True)
         span.suppressed += 1
-        return Decision(is_allowed=False, span_end_s=span.began_s + self._span_s if span.suppressed == 1 else None)
+        return RateDecision(is_allowed=False, span_end_s=span.began_s + self._span_s if span.suppressed == 1 else None)
 
-    def take_ended(self, now_s: float) -> list[SuppressedEvents]:
+    def take_ended_suppressed_counts(self, now_s: float) -> list[SuppressedEvents]:
         """What was held back in spans that have ended, each told once."""
-        return self._close_spans([event for event, span in self._spans.items() if now_s >= span.began_s + self._span_s])
+        return self._end_spans_of_events(
+            [event for event, span in self._spans.items() if now_s >= span.began_s + self._span_s]
+        )
 
-    def take_all(self) -> list[SuppressedEvents]:
+    def take_all_suppressed_counts(self) -> list[SuppressedEvents]:
         """What was held back and not told yet, whenever it was."""
-        return self._close_spans(list(self._spans))
+        return self._end_spans_of_events(list(self._spans))
 
-    def _close_spans(self, events: list[str]) -> list[SuppressedEvents]:
+    def _end_spans_of_events(self, events: list[str]) -> list[SuppressedEvents]:
         taken = [SuppressedEvents(event, self._spans.pop(event).suppressed) for event in events]
         return [each for each in taken if each.count]
 
@@ -88,43 +90,43 @@ class RateLimitHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         now_s, event = self._clock(), event_name(record)
-        self._log_counts(self._limiter.take_ended(now_s))
+        self._log_suppressed_counts(self._limiter.take_ended_suppressed_counts(now_s))
         if event in NEVER_SUPPRESSED:
             self._handler.handle(record)
             return
-        ruling = self._limiter.decide_event(event, now_s)
+        ruling = self._limiter.decide_if_event_is_logged(event, now_s)
         if ruling.is_allowed:
             self._handler.handle(record)
         elif ruling.span_end_s is not None:
-            self._schedule_count(ruling.span_end_s, now_s)
+            self._schedule_suppressed_count(ruling.span_end_s, now_s)
 
-    def _schedule_count(self, span_end_s: float, now_s: float) -> None:
+    def _schedule_suppressed_count(self, span_end_s: float, now_s: float) -> None:
         """Where a loop runs, the count is said in time; elsewhere with the next event, or at the end."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # there is none in this thread
             return
-        loop.call_later(span_end_s - now_s, self._log_ended_counts, span_end_s)
+        loop.call_later(span_end_s - now_s, self._log_ended_suppressed_counts, span_end_s)
 
-    def _log_ended_counts(self, span_end_s: float) -> None:
+    def _log_ended_suppressed_counts(self, span_end_s: float) -> None:
         self.acquire()  # as whoever calls `emit` has done
         try:
-            self._log_counts(
-                self._limiter.take_ended(max(self._clock(), span_end_s))
+            self._log_suppressed_counts(
+                self._limiter.take_ended_suppressed_counts(max(self._clock(), span_end_s))
             )  # a timer may ring a moment early
         finally:
             self.release()
 
-    def _log_counts(self, held: Iterable[SuppressedEvents]) -> None:
+    def _log_suppressed_counts(self, held: Iterable[SuppressedEvents]) -> None:
         for each in held:
-            self._handler.handle(_build_record(each))
+            self._handler.handle(_build_suppressed_count_record(each))
 
     def close(self) -> None:
-        self._log_counts(self._limiter.take_all())
+        self._log_suppressed_counts(self._limiter.take_all_suppressed_counts())
         super().close()
 
 
-def _build_record(held: SuppressedEvents) -> logging.LogRecord:
+def _build_suppressed_count_record(held: SuppressedEvents) -> logging.LogRecord:
     return logging.makeLogRecord(
         {
             "name": "streamd",

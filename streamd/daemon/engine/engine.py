@@ -71,7 +71,7 @@ class LocalEngine:
         self._pool.imported_transforms = self._streams.current_transforms()
         self._missing_data = MissingData(on_missing=self._release_waiting_workers, on_returned=self._resume_stream)
         self._filled: list[BatchJob] = []  # not yet reported to the listener
-        self._idle_times = stats.stage_times("engine", "idle")
+        self._idle_times = stats.find_stage_times("engine", "idle")
         self._task_numbers = itertools.count(1)
         self._listener: EngineListener | None = None
 

@@ -68,8 +68,8 @@ class WorkerProcess:
         self._page = page
         self._listener = listener
         self._row_deadline_s = row_deadline_s
-        self._row_watchdog = Watchdog(process.pid, page.read_row, row_deadline_s, self._on_row_overdue)
-        self._trial_watchdog = Watchdog(process.pid, page.read_trial, row_deadline_s, self._on_trial_overdue)
+        self._row_watchdog = Watchdog(process.pid, page.read_row_progress, row_deadline_s, self._on_row_overdue)
+        self._trial_watchdog = Watchdog(process.pid, page.read_transform_trial, row_deadline_s, self._on_trial_overdue)
         self._untried_streams: set[int] = set()  # streams whose transforms it has yet to try
         self._killed_for: WorkerCondition | None = None
         self._last_waiting_progress: RowProgress | None = None
@@ -111,7 +111,7 @@ class WorkerProcess:
     @property
     def progress(self) -> RowProgress:
         """Where it is by its own word."""
-        return self._page.read_row()
+        return self._page.read_row_progress()
 
     def send_command(self, command: WorkerCommand) -> None:
         """Says something; a worker that is dead already does not hear it, and `ended` tells."""
@@ -190,12 +190,16 @@ class WorkerProcess:
         while self._receive_reports():  # its last words may still lie in the socket
             pass
         return diagnose_exit(
-            code, self._page.read_row(), self._page.read_trial(), self._killed_for, self._row_deadline_s
+            code,
+            self._page.read_row_progress(),
+            self._page.read_transform_trial(),
+            self._killed_for,
+            self._row_deadline_s,
         )
 
     def _on_row_overdue(self, condition: WorkerCondition) -> None:
         """It has been silent for too long; a disk may take twice as long, with a word about it, and no longer."""
-        at = self._page.read_row()
+        at = self._page.read_row_progress()
         if condition is not WorkerCondition.WAITING or at == self._last_waiting_progress:
             self._kill_process(condition)
         elif at != self._last_waiting_progress:

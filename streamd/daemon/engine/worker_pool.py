@@ -77,7 +77,7 @@ class WorkerPool:
         self._slots = slots
         self._stats = stats
         self._listener = listener
-        self._queue_waits = stats.stage_times("engine", "queue")
+        self._queue_waits = stats.find_stage_times("engine", "queue")
         self._group: asyncio.TaskGroup | None = None
         self._generations = [_WorkerGeneration()]  # the last one begins batches, those before it finish theirs
         self._next_generation: _WorkerGeneration | None = None  # starts, and begins nothing before the switch

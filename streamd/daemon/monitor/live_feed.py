@@ -20,12 +20,19 @@ from streamd.core.activity import (
     StatusSnapshot,
     StreamPace,
     TrainerPace,
+    assign_cohort_numbers,
     compute_activity,
-    number_cohorts,
 )
 from streamd.core.captions import format_image_shape
 from streamd.core.epoch_timing import EpochBottleneck
-from streamd.core.status import STATE_WORDS, DaemonStatus, SessionStatus, StreamStatus, find_reached_step, sort_sessions
+from streamd.core.status import (
+    STATE_WORDS,
+    DaemonStatus,
+    SessionStatus,
+    StreamStatus,
+    find_reached_epoch_and_step,
+    sort_sessions,
+)
 from streamd.daemon.monitor.bad_samples import FaultKind
 from streamd.daemon.monitor.http_access import STARTING_TEXT, build_headers, is_authorized
 from streamd.daemon.monitor.snapshot import MonitoredDaemon, MonitorSnapshot, SnapshotBuilder
@@ -120,7 +127,7 @@ def build_dashboard_view(
     activity: DaemonActivity, snapshot: MonitorSnapshot, facts_by_stream: Mapping[str, StreamFacts], host: str
 ) -> DashboardView:
     """What there is to see of a moment on `host`."""
-    cohorts = number_cohorts(activity.status.sessions)
+    cohorts = assign_cohort_numbers(activity.status.sessions)
     paces = {each.status.session: each for each in activity.trainers}
     return DashboardView(
         _build_daemon_view(activity.status, host),
@@ -171,7 +178,7 @@ def _build_stream_view(pace: StreamPace, snapshot: MonitorSnapshot, facts: Strea
 
 def _build_trainer_view(pace: TrainerPace, cohort: int | None) -> TrainerView:
     status, timing = pace.status, pace.status.last_epoch
-    epoch, step = find_reached_step(status)
+    epoch, step = find_reached_epoch_and_step(status)
     return TrainerView(
         **{**_collect_fields(status), "epoch": epoch, "step": step, "samples_per_s": pace.samples_per_s},
         cohort=cohort,

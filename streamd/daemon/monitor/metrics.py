@@ -28,7 +28,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from streamd.core.activity import compute_lags, count_cohorts
+from streamd.core.activity import compute_steps_behind_leader, count_cohorts_by_stream
 from streamd.core.counters import BUCKET_BOUNDS_S
 from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.status import SessionState, SessionStatus, StreamStatus
@@ -192,7 +192,7 @@ def _build_trainer_counts(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     sessions, names = snapshot.status.sessions, [each.name for each in snapshot.status.streams]
     doing = Counter((each.stream, each.doing) for each in sessions)
     limits = Counter((each.stream, each.last_epoch.verdict) for each in sessions if each.last_epoch)
-    together = count_cohorts(sessions)
+    together = count_cohorts_by_stream(sessions)
     at = [([name, word], doing[name, word]) for name in names for word in get_args(SessionState)]
     by = [([name, stage], limits[name, stage]) for name in names for stage in get_args(EpochBottleneck)]
     yield build_gauge("trainers", _TRAINERS_TEXT, [*_STREAM_LABELS, "doing"], at)
@@ -229,7 +229,7 @@ def build_trainer_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
                [[*names, str(each.rank), str(each.world)] for each, names in labels])  # fmt: skip
     for name, text, of in _TRAINER_GAUGES:
         yield build_gauge(name, text, _TRAINER_LABELS, [(names, of(each)) for each, names in labels])
-    behind = compute_lags(sessions)
+    behind = compute_steps_behind_leader(sessions)
     yield build_gauge("trainer_lag_steps", "Steps behind the furthest trainer of the same stream, rank and "
 "world; no value "
                 "once it has finished.", _TRAINER_LABELS,

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.bad_samples import MASKED, BadRow, RowStatus, resolve_bad_samples
+from streamd.core.bad_samples import MASKED, BadRow, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import compute_expected_digest
 from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_ids_of_batches
 from streamd.core.slot_layout import compute_slot_bytes
@@ -86,7 +86,7 @@ class ServedStream:
 
     def resolve_batch_ids(self, epoch: int, index: int) -> tuple[Ids, RowStatus]:
         """The samples that batch epoch:index delivers, by the verdicts known now."""
-        return resolve_bad_samples(self.plan_batch_ids(epoch, index), self.quarantine.reasons, self.spec.bad_policy)
+        return replace_bad_sample_ids(self.plan_batch_ids(epoch, index), self.quarantine.reasons, self.spec.bad_policy)
 
     def list_bad_rows(self, epoch: int, index: int, marks: RowStatus) -> tuple[BadRow, ...]:
         """What was substituted or masked in a batch, with names."""
@@ -177,5 +177,5 @@ def _compute_digest(stream: ServedStream, cursor: Cursor) -> str:
 
 def count_dropped_samples(stream: ServedStream, cursor: Cursor) -> int:
     """Samples of the epoch that lie behind its last step."""
-    done = min(cursor.next_base, stream.spec.batches)  # a padded step ends beyond the last batch
+    done = min(cursor.next_base_index, stream.spec.batches)  # a padded step ends beyond the last batch
     return max(0, stream.spec.samples - done * stream.spec.batch_size)

@@ -11,7 +11,13 @@ from rich.console import Console
 
 from streamd.cli.status.table import build_status_table, format_rate, format_time_span
 from streamd.core.epoch_timing import BatchSupply, EpochBottleneck, EpochTiming
-from streamd.core.status import DaemonStatus, SessionState, SessionStatus, StreamStatus, suggest_remedy
+from streamd.core.status import (
+    DaemonStatus,
+    SessionState,
+    SessionStatus,
+    StreamStatus,
+    suggest_remedy_for_apart_trainers,
+)
 
 TRAIN = StreamStatus("train", 1281167, 256, 5005, 3, 41.2, 31640.2, 1.02, 3, 12, 0)
 TRAINER = SessionStatus(7, "train", 1, 4, 3, None, 412, 1250, 8, 2, "reading", 10522.0, 99.0)
@@ -103,7 +109,9 @@ def test_decodes_a_batch_turn_from_green_to_red(decodes: float, code: str) -> No
 
 
 def test_a_remedy_and_every_trouble_are_sentences_below() -> None:
-    apart = replace(TRAIN, decodes_per_batch=2.4, remedy=suggest_remedy(2.4, are_apart=True), receipts_bad=2)
+    apart = replace(
+        TRAIN, decodes_per_batch=2.4, remedy=suggest_remedy_for_apart_trainers(2.4, are_apart=True), receipts_bad=2
+    )
     status = replace(DAEMON, streams=(apart,), draining=True)
     text = " ".join(shown(status).split())
     assert "stream 'train': each batch is decoded 2.4 times" in text

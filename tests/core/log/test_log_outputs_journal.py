@@ -14,7 +14,7 @@ import pytest
 from test_log_outputs import HOSTILE, record
 
 from streamd.core.log.events import compute_message_id
-from streamd.core.log.outputs import JournalHandler, encode_event, event_name, leads_to_journal
+from streamd.core.log.outputs import JournalHandler, encode_event, event_name, is_connected_to_journal
 
 ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
@@ -116,9 +116,9 @@ def test_stderr_is_the_journal_when_systemd_says_so_of_that_very_file(tmp_path: 
     with (tmp_path / "stderr").open("w") as file:
         found = os.fstat(file.fileno())
         names = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
-        assert leads_to_journal(names, file.fileno())
-        assert not leads_to_journal({"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino + 1}"}, file.fileno())
-        assert not leads_to_journal({}, file.fileno())
+        assert is_connected_to_journal(names, file.fileno())
+        assert not is_connected_to_journal({"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino + 1}"}, file.fileno())
+        assert not is_connected_to_journal({}, file.fileno())
         closed = os.dup(file.fileno())
         os.close(closed)
-        assert not leads_to_journal(names, closed)
+        assert not is_connected_to_journal(names, closed)

@@ -85,11 +85,11 @@ class Rig:
                 await asyncio.sleep(PAUSE_S)
 
     def images(self, slot: int = 1, rows: int = 8) -> npt.NDArray[np.generic]:
-        return compute_layout(self.stream.spec, rows).images.array_in(self.slots.map_slot(slot)).copy()
+        return compute_layout(self.stream.spec, rows).images.build_array_in_memory(self.slots.map_slot(slot)).copy()
 
     def weights(self, slot: int = 1, rows: int = 8) -> list[float]:
         weights: list[float] = (
-            compute_layout(self.stream.spec, rows).weights.array_in(self.slots.map_slot(slot)).tolist()
+            compute_layout(self.stream.spec, rows).weights.build_array_in_memory(self.slots.map_slot(slot)).tolist()
         )
         return weights
 

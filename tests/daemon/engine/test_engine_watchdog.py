@@ -43,7 +43,7 @@ def watched(
             found.put_nowait(finding)
             guard.close()  # a busy host would look once more before this is heard
 
-        guard = Watchdog(pid or os.getpid(), track.read_row, DEADLINE_S, tell)
+        guard = Watchdog(pid or os.getpid(), track.read_row_progress, DEADLINE_S, tell)
         scene(guard, found)
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         return [first, *(found.get_nowait() for _ in range(found.qsize()))]
@@ -52,15 +52,15 @@ def watched(
 
 
 def test_a_row_that_takes_too_long_is_found(track: ProgressPage) -> None:
-    track.write_row(1, 0, WorkerPhase.DECODING)
+    track.write_row_progress(1, 0, WorkerPhase.DECODING)
     assert watched(track, lambda guard, _: guard.mark_busy()) == [WorkerCondition.SLOW_ROW]
 
 
 def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_at(track: ProgressPage) -> None:
     async def run() -> WorkerCondition:
         found: asyncio.Queue[WorkerCondition] = asyncio.Queue()
-        guard = Watchdog(os.getpid(), track.read_trial, DEADLINE_S, found.put_nowait)
-        track.write_trial(0, "module 'augment'", WorkerPhase.IMPORTING)
+        guard = Watchdog(os.getpid(), track.read_transform_trial, DEADLINE_S, found.put_nowait)
+        track.write_transform_trial(0, "module 'augment'", WorkerPhase.IMPORTING)
         guard.mark_busy()
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         guard.close()
@@ -74,8 +74,8 @@ def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: Progres
 
     def scene(guard: Watchdog, _: object) -> None:
         def next_row() -> None:
-            track.write_row(1, 1, WorkerPhase.DECODING)
-            began_ns.append(track.read_row().began_ns)
+            track.write_row_progress(1, 1, WorkerPhase.DECODING)
+            began_ns.append(track.read_row_progress().began_ns)
 
         guard.mark_busy()
         asyncio.get_running_loop().call_later(DEADLINE_S / 2, next_row)
@@ -85,7 +85,7 @@ def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: Progres
 
 
 def test_work_that_was_given_just_now_is_not_overdue(track: ProgressPage) -> None:
-    track.write_row(1, 0, WorkerPhase.DECODING)  # the last row of long ago
+    track.write_row_progress(1, 0, WorkerPhase.DECODING)  # the last row of long ago
     given_ns: list[int] = []
 
     def scene(guard: Watchdog, _: object) -> None:
@@ -102,11 +102,11 @@ def test_work_that_was_given_just_now_is_not_overdue(track: ProgressPage) -> Non
 
 
 def test_a_worker_without_work_is_left_alone(track: ProgressPage) -> None:
-    track.write_row(1, 0, WorkerPhase.DECODING)
+    track.write_row_progress(1, 0, WorkerPhase.DECODING)
 
     async def run() -> bool:
         found: list[WorkerCondition] = []
-        guard = Watchdog(os.getpid(), track.read_row, DEADLINE_S, found.append)
+        guard = Watchdog(os.getpid(), track.read_row_progress, DEADLINE_S, found.append)
         guard.mark_busy()
         guard.mark_idle()
         rung = asyncio.Event()
@@ -135,7 +135,7 @@ def test_a_host_that_stood_still_is_given_another_deadline(
     track: ProgressPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "_LATE_S", DEADLINE_S)
-    track.write_row(1, 0, WorkerPhase.DECODING)
+    track.write_row_progress(1, 0, WorkerPhase.DECODING)
     looks: list[float] = []
 
     def scene(guard: Watchdog, _: object) -> None:
@@ -157,7 +157,7 @@ def test_a_stopped_worker_is_found_long_before_a_rows_deadline(
 
     async def run(pid: int) -> WorkerCondition:
         found: asyncio.Queue[WorkerCondition] = asyncio.Queue()
-        guard = Watchdog(pid, track.read_row, 10 * LIMIT_S, found.put_nowait)
+        guard = Watchdog(pid, track.read_row_progress, 10 * LIMIT_S, found.put_nowait)
         guard.mark_busy()
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         guard.close()

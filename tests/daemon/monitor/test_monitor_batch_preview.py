@@ -42,10 +42,10 @@ def slots(stream: ServedStream) -> Iterator[SlotStore]:
     store, lies = SlotStore(), compute_layout(stream.spec, ROWS)
     descriptor = store.ensure_slot(7, lies.size_bytes)
     memory = np.zeros(lies.size_bytes, np.uint8)
-    lies.images.array_in(memory.data)[:] = np.arange(1, ROWS + 1, dtype=np.uint8).reshape(-1, 1, 1, 1)
-    lies.sample_ids.array_in(memory.data)[:] = [*range(100, 99 + ROWS), PAD_ID]
-    lies.weights.array_in(memory.data)[:] = np.arange(ROWS)
-    lies.labels["label"].array_in(memory.data)[:] = np.arange(200, 200 + ROWS)
+    lies.images.build_array_in_memory(memory.data)[:] = np.arange(1, ROWS + 1, dtype=np.uint8).reshape(-1, 1, 1, 1)
+    lies.sample_ids.build_array_in_memory(memory.data)[:] = [*range(100, 99 + ROWS), PAD_ID]
+    lies.weights.build_array_in_memory(memory.data)[:] = np.arange(ROWS)
+    lies.labels["label"].build_array_in_memory(memory.data)[:] = np.arange(200, 200 + ROWS)
     os.pwrite(descriptor, memory.data, 0)
     yield store
     store.close()
