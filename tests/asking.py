@@ -15,7 +15,7 @@ from streamd.dataset.lmdb import LmdbSource
 from streamd.dataset.manifest.types import ListedValues, ScannedSamples
 from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, Part, Scalar, SplitRule
-from streamd.dataset.stream_samples import select_part
+from streamd.dataset.stream_samples import select_part_samples
 from streamd.dataset.tar import TarSource
 
 Folder = FolderSource
@@ -98,7 +98,7 @@ def bits(packed: ListedValues, width: int) -> list[list[int]]:
 
 def part_of(source: DataSource, split: Split, **labels: Label) -> ScannedSamples:
     stream = Stream(source, labels or None, split=split)
-    return select_part(stream, scan_source(stream, lambda _: None))
+    return select_part_samples(stream, scan_source(stream, lambda _: None))
 
 
 def unlabelled(source: DataSource) -> ScannedSamples:

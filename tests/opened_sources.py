@@ -43,7 +43,7 @@ class Held:
         self.expected: list[int] = []
         self.closed = False
 
-    def find_held(self, ids: Ids) -> Mask:
+    def find_gatherable(self, ids: Ids) -> Mask:
         return np.array([sample_id in self._held for sample_id in ids.tolist()])
 
     def prefetch_rows(self, ids: Ids) -> None:
@@ -53,9 +53,9 @@ class Held:
         assert images.flags.c_contiguous
         self.asked.append(ids.tolist())
         images[:] = ids.astype(np.uint8).reshape(-1, 1, 1, 1)
-        return self.find_held(ids)
+        return self.find_gatherable(ids)
 
-    def find_fault(self, sample_id: int) -> str:
+    def find_permanent_fault(self, sample_id: int) -> str:
         del sample_id
         return ""
 

@@ -16,7 +16,7 @@ from streamd.config.schema import list_unserved_settings
 from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec, LabelSpec, PixelId
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.transform_source import locate_transform
+from streamd.dataset.transform_source import find_transform_source
 from streamd.limits import WORKER_ENVIRONMENT
 from streamd.worker.transforms import RNG_PURPOSE, open_transform
 
@@ -44,7 +44,7 @@ def transformed(stream: str, epoch: int = 0) -> tuple[list[Any], list[float]]:
     assert text is not None
     manifest = cast("Manifest", SimpleNamespace(labels={label.name: label}))
     tried = open_transform(
-        locate_transform(text, config.base_folder), manifest, ImageSpec(16, 24, 3), PixelId("decoded")
+        find_transform_source(text, config.base_folder), manifest, ImageSpec(16, 24, 3), PixelId("decoded")
     )
     assert tried.remark == ""
     images = np.broadcast_to(np.arange(0, 240, 10, dtype=np.uint8)[None, None, :, None], (SAMPLES, 16, 24, 3)).copy()

@@ -22,19 +22,19 @@ from streamd.config.hints import suggest_fraction
 from streamd.config.parsers import (
     MAX_SIDE,
     MAX_WORKERS,
-    build_bounds_reader,
-    build_number_reader,
-    build_whole_reader,
+    build_bounds_parser,
+    build_number_parser,
+    build_whole_number_parser,
     is_host_port,
-    read_host_port,
-    read_levels,
-    read_memory,
-    read_range,
-    read_scalar,
-    read_text,
-    read_workers,
+    parse_channel_levels,
+    parse_host_port,
+    parse_memory_bytes,
+    parse_nonempty_text,
+    parse_pixel_range,
+    parse_scalar,
+    parse_workers_setting,
 )
-from streamd.config.units import format_value, parse_bytes, parse_seconds
+from streamd.config.units import format_yaml_value, parse_bytes, parse_seconds
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError
 from streamd.ipc.endpoint import check_endpoint
@@ -48,7 +48,7 @@ _CROP_SCALES: Final = (0.0001, 1.0)  # of a picture's area: less than a hundredt
 _CROP_RATIOS: Final = (0.01, 100.0)  # width by height
 
 
-def build_refusal(*problems: tuple[tuple[str, ...], str]) -> ValidationError:
+def build_validation_error(*problems: tuple[tuple[str, ...], str]) -> ValidationError:
     """An error for facts that do not fit together: each problem is (keys below the model it is raised in, sentence)."""
     return ValidationError.from_exception_data(
         "refused",
@@ -76,25 +76,25 @@ def resolve_path(path: str, info: ValidationInfo) -> str:
     return os.path.join(base.absolute(), os.path.expanduser(path))  # noqa: PTH111,PTH118 - pathlib would rewrite globs such as a//*.tar
 
 
-def _read_data_path(value: object, info: ValidationInfo) -> Path:
+def _parse_data_path(value: object, info: ValidationInfo) -> Path:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value  # a notebook's mapping may hold a Path
-    return Path(resolve_path(str(read_text(text)), info))
+    return Path(resolve_path(str(parse_nonempty_text(text)), info))
 
 
-def _read_endpoint(value: object, info: ValidationInfo) -> str:
+def _parse_endpoint(value: object, info: ValidationInfo) -> str:
     text = value if isinstance(value, str) else ""
     if text.startswith(_TCP_SCHEME) and is_host_port(text.removeprefix(_TCP_SCHEME)):
         return text
     path = text.removeprefix(_IPC_SCHEME)
     if path == text or not path or "\0" in path:
         what = "an endpoint is ipc:///path/to/socket or tcp://address:port"
-        raise ValueError(f"found {format_value(value)}; {what}{_suggest_endpoint(text)}")
+        raise ValueError(f"found {format_yaml_value(value)}; {what}{_suggest_endpoint(text)}")
     if path[0] in "@*":
         raise ValueError(
-            f"found {format_value(value)}; only a socket in a folder has permissions, use ipc:///path/to/socket"
+            f"found {format_yaml_value(value)}; only a socket in a folder has permissions, use ipc:///path/to/socket"
         )
     if path.endswith("/"):
-        raise ValueError(f"found {format_value(value)}, a folder; name a socket in it, such as {text}streamd.sock")
+        raise ValueError(f"found {format_yaml_value(value)}, a folder; name a socket in it, such as {text}streamd.sock")
     address = f"{_IPC_SCHEME}{resolve_path(path, info)}"
     try:
         check_endpoint(address)
@@ -113,39 +113,39 @@ def _suggest_endpoint(text: str) -> str:
     return f"; did you mean {_TCP_SCHEME + text!r}?" if is_host_port(text) else ""
 
 
-def _build_json_type(**schema: object) -> WithJsonSchema:
+def _build_value_schema(**schema: object) -> WithJsonSchema:
     """What the JSON schema says of a type that a reader of ours checks."""
     return WithJsonSchema(schema)
 
 
-def _build_number_type(low: float, high: float, kind: str = "integer") -> WithJsonSchema:
-    return _build_json_type(type=kind, minimum=low, maximum=high)
+def _build_number_schema(low: float, high: float, kind: str = "integer") -> WithJsonSchema:
+    return _build_value_schema(type=kind, minimum=low, maximum=high)
 
 
-def _build_bounds_type(low: float, high: float) -> WithJsonSchema:
+def _build_bounds_schema(low: float, high: float) -> WithJsonSchema:
     """Two numbers, the smaller first."""
-    return _build_json_type(
+    return _build_value_schema(
         type="array", items={"type": "number", "minimum": low, "maximum": high}, minItems=2, maxItems=2
     )
 
 
-def _build_quantity_type(units: str, **more: object) -> WithJsonSchema:
+def _build_quantity_schema(units: str, **more: object) -> WithJsonSchema:
     """A plain number, or one with a unit."""
     text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,18}}(\.[0-9]{{1,18}})?\s*({units})?\s*$"}
-    return _build_json_type(anyOf=[{"type": "number", "minimum": 0}, text], **more)
+    return _build_value_schema(anyOf=[{"type": "number", "minimum": 0}, text], **more)
 
 
-_TEXT_TYPE: Final = _build_json_type(type="string", minLength=1)
-_SIZE_TYPE: Final = _build_quantity_type("[kKmMgGtT]?[iI]?[bB]", examples=["512MiB", "1GiB", "20GB"])
+_TEXT_TYPE: Final = _build_value_schema(type="string", minLength=1)
+_SIZE_TYPE: Final = _build_quantity_schema("[kKmMgGtT]?[iI]?[bB]", examples=["512MiB", "1GiB", "20GB"])
 
-Text = Annotated[str, BeforeValidator(read_text), _TEXT_TYPE]
-ScalarValue = Annotated[str | int | float | bool, BeforeValidator(read_scalar)]
-DataPath = Annotated[Path, BeforeValidator(_read_data_path), _TEXT_TYPE]
+Text = Annotated[str, BeforeValidator(parse_nonempty_text), _TEXT_TYPE]
+ScalarValue = Annotated[str | int | float | bool, BeforeValidator(parse_scalar)]
+DataPath = Annotated[Path, BeforeValidator(_parse_data_path), _TEXT_TYPE]
 DataGlob = Annotated[Text, AfterValidator(resolve_path)]
 Endpoint = Annotated[
     str,
-    BeforeValidator(_read_endpoint),
-    _build_json_type(
+    BeforeValidator(_parse_endpoint),
+    _build_value_schema(
         type="string",
         pattern=r"^(ipc://(?![@*]).*[^/]|tcp://[^\s/]+:[0-9]{1,5})$",
         examples=["ipc:///run/streamd/streamd.sock"],
@@ -153,34 +153,36 @@ Endpoint = Annotated[
 ]
 HostPort = Annotated[
     str,
-    BeforeValidator(read_host_port),
-    _build_json_type(type="string", pattern=r"^[^\s/]+:[0-9]{1,5}$", examples=["127.0.0.1:9191"]),
+    BeforeValidator(parse_host_port),
+    _build_value_schema(type="string", pattern=r"^[^\s/]+:[0-9]{1,5}$", examples=["127.0.0.1:9191"]),
 ]
-Memory = Annotated[int, BeforeValidator(read_memory), _SIZE_TYPE]
+Memory = Annotated[int, BeforeValidator(parse_memory_bytes), _SIZE_TYPE]
 Bytes = Annotated[int, BeforeValidator(parse_bytes), _SIZE_TYPE]
 Seconds = Annotated[
     float,
     BeforeValidator(parse_seconds),
-    _build_quantity_type("[mM]?[sS]|[mM]([iI][nN])?|[hH]", examples=["10s", "250ms", "2m"]),
+    _build_quantity_schema("[mM]?[sS]|[mM]([iI][nN])?|[hH]", examples=["10s", "250ms", "2m"]),
 ]
 Fraction = Annotated[
     float,
-    BeforeValidator(build_number_reader(0, 1, suggest_fraction)),
-    _build_json_type(type="number", exclusiveMinimum=0, maximum=1),
+    BeforeValidator(build_number_parser(0, 1, suggest_fraction)),
+    _build_value_schema(type="number", exclusiveMinimum=0, maximum=1),
 ]
-Seed = Annotated[int, BeforeValidator(build_whole_reader(0, _MAX_SEED)), _build_number_type(0, _MAX_SEED)]
+Seed = Annotated[int, BeforeValidator(build_whole_number_parser(0, _MAX_SEED)), _build_number_schema(0, _MAX_SEED)]
 BatchSize = Annotated[
-    int, BeforeValidator(build_whole_reader(1, MAX_BATCH_ROWS)), _build_number_type(1, MAX_BATCH_ROWS)
+    int, BeforeValidator(build_whole_number_parser(1, MAX_BATCH_ROWS)), _build_number_schema(1, MAX_BATCH_ROWS)
 ]
-ChunkCount = Annotated[int, BeforeValidator(build_whole_reader(1, _MAX_CHUNK)), _build_number_type(1, _MAX_CHUNK)]
+ChunkCount = Annotated[
+    int, BeforeValidator(build_whole_number_parser(1, _MAX_CHUNK)), _build_number_schema(1, _MAX_CHUNK)
+]
 Workers = Annotated[
     int | Literal["auto"],
-    BeforeValidator(read_workers),
-    _build_json_type(anyOf=[{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_WORKERS}]),
+    BeforeValidator(parse_workers_setting),
+    _build_value_schema(anyOf=[{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_WORKERS}]),
 ]
 Size = Annotated[
     tuple[int, int],
-    _build_json_type(
+    _build_value_schema(
         type="array",
         items={"type": "integer", "minimum": 1, "maximum": MAX_SIDE},
         minItems=2,
@@ -189,29 +191,29 @@ Size = Annotated[
     ),
 ]
 CropScale = Annotated[
-    tuple[float, float], BeforeValidator(build_bounds_reader(*_CROP_SCALES)), _build_bounds_type(*_CROP_SCALES)
+    tuple[float, float], BeforeValidator(build_bounds_parser(*_CROP_SCALES)), _build_bounds_schema(*_CROP_SCALES)
 ]
 CropRatio = Annotated[
-    tuple[float, float], BeforeValidator(build_bounds_reader(*_CROP_RATIOS)), _build_bounds_type(*_CROP_RATIOS)
+    tuple[float, float], BeforeValidator(build_bounds_parser(*_CROP_RATIOS)), _build_bounds_schema(*_CROP_RATIOS)
 ]
 PixelRange = Annotated[
     tuple[float, float],
-    BeforeValidator(read_range),
-    _build_json_type(type="array", items={"type": "number"}, minItems=2, maxItems=2, examples=[[0, 1]]),
+    BeforeValidator(parse_pixel_range),
+    _build_value_schema(type="array", items={"type": "number"}, minItems=2, maxItems=2, examples=[[0, 1]]),
 ]
 Levels = Annotated[
     tuple[float, ...],
-    BeforeValidator(read_levels),
-    _build_json_type(type="array", items={"type": "number", "minimum": 0, "maximum": 255}, minItems=1),
+    BeforeValidator(parse_channel_levels),
+    _build_value_schema(type="array", items={"type": "number", "minimum": 0, "maximum": 255}, minItems=1),
 ]
 Classes = Annotated[
     tuple[int | str, ...],
-    _build_json_type(type="array", items={"type": ["integer", "string"]}, minItems=1, uniqueItems=True),
+    _build_value_schema(type="array", items={"type": ["integer", "string"]}, minItems=1, uniqueItems=True),
 ]
 Columns = Annotated[
-    tuple[str, ...], _build_json_type(type="array", items={"type": "string", "minLength": 1}, minItems=1)
+    tuple[str, ...], _build_value_schema(type="array", items={"type": "string", "minLength": 1}, minItems=1)
 ]
 Transform = Annotated[
     str,
-    _build_json_type(type="string", pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$", examples=["augment:flip"]),
+    _build_value_schema(type="string", pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$", examples=["augment:flip"]),
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamd.config.units import format_value
+from streamd.config.units import format_yaml_value
 from streamd.errors import suggest_name
 
 # What to write where a mapping is needed, by the key that holds it.
@@ -128,7 +128,7 @@ def suggest_choice(value: object, choices: list[str]) -> str:
     """`; did you mean 'full'?` for a word that stands for, or nearly is, one of `choices`."""
     if value is not None and not isinstance(value, bool | str):
         return ""
-    text = format_value(value) if isinstance(value, bool) else value or "null"
+    text = format_yaml_value(value) if isinstance(value, bool) else value or "null"
     word = _FOREIGN_WORDS.get(text.casefold())
     return f"; did you mean {word!r}?" if word in choices else suggest_name(text, choices)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from streamd.config.hints import MISSING_KEY_HINTS
 from streamd.config.locations import ConfigProblem
-from streamd.config.units import format_value
+from streamd.config.units import format_yaml_value
 from streamd.errors import suggest_name
 
 _STREAM_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -29,14 +29,14 @@ class ResolvedStreams:
 def resolve_streams(streams: object) -> ResolvedStreams:
     """Gives every stream its name and the keys it takes from others; a stream that cannot be resolved is left out."""
     if not isinstance(streams, Mapping) or not streams:
-        found = "there are none" if not streams else f"found {format_value(streams)}, a mapping of names is needed"
+        found = "there are none" if not streams else f"found {format_yaml_value(streams)}, a mapping of names is needed"
         return ResolvedStreams({}, {}, (ConfigProblem(("streams",), f"{found}; {MISSING_KEY_HINTS['streams']}"),))
     raw: dict[str, object] = {}
     copied: dict[tuple[str, str], str] = {}
     problems: list[ConfigProblem] = []
     for name in streams:
-        wrong = [*_check_stream_name(name), *_check_own_keys(name, streams[name])]
-        chain, trouble = (None, []) if wrong else _follow_likes(name, streams)
+        wrong = [*_find_stream_name_problems(name), *_find_name_key_problems(name, streams[name])]
+        chain, trouble = (None, []) if wrong else _find_like_chain(name, streams)
         problems += [*wrong, *trouble]
         if chain is None:
             continue
@@ -45,32 +45,32 @@ def resolve_streams(streams: object) -> ResolvedStreams:
     return ResolvedStreams(raw, copied, tuple(problems))
 
 
-def _check_stream_name(name: object) -> list[ConfigProblem]:
+def _find_stream_name_problems(name: object) -> list[ConfigProblem]:
     if isinstance(name, str) and _STREAM_NAME.fullmatch(name):
         return []
     place = ("streams", str(name))
     if not isinstance(name, str):
-        return [ConfigProblem(place, f"a stream's name is text, found {format_value(name)}; put it in quotes")]
+        return [ConfigProblem(place, f"a stream's name is text, found {format_yaml_value(name)}; put it in quotes")]
     return [ConfigProblem(place, "a stream's name has 1 to 64 characters out of A-Z a-z 0-9 _ . -")]
 
 
-def _check_own_keys(name: object, stream: object) -> list[ConfigProblem]:
+def _find_name_key_problems(name: object, stream: object) -> list[ConfigProblem]:
     if isinstance(stream, Mapping) and "name" in stream:
         return [ConfigProblem(("streams", str(name), "name"), "unknown key; a stream's name is the key above it")]
     return []
 
 
-def _read_like(stream: object) -> object:
+def _lookup_like_name(stream: object) -> object:
     return stream.get("like") if isinstance(stream, Mapping) else None
 
 
-def _follow_likes(name: str, streams: RawStreams) -> tuple[list[str] | None, list[ConfigProblem]]:
+def _find_like_chain(name: str, streams: RawStreams) -> tuple[list[str] | None, list[ConfigProblem]]:
     """The streams that `name` copies from, nearest first; None when the way is broken, told where it breaks."""
     chain: list[str] = []
     here = name
-    while (wanted := _read_like(streams[here])) is not None:
+    while (wanted := _lookup_like_name(streams[here])) is not None:
         if not isinstance(wanted, str) or wanted not in streams:
-            return None, [] if chain else [_build_unknown_like(here, wanted, streams)]
+            return None, [] if chain else [_build_unknown_like_problem(here, wanted, streams)]
         if wanted in (name, *chain):
             circle = " -> ".join([name, *chain, wanted])
             is_told = wanted != name or name != min([name, *chain])  # once for each circle
@@ -82,15 +82,15 @@ def _follow_likes(name: str, streams: RawStreams) -> tuple[list[str] | None, lis
     return chain, []
 
 
-def _build_unknown_like(name: str, wanted: object, streams: RawStreams) -> ConfigProblem:
+def _build_unknown_like_problem(name: str, wanted: object, streams: RawStreams) -> ConfigProblem:
     others = [str(other) for other in streams if other != name]
     hint = suggest_name(str(wanted), others) or (f"; use one of {', '.join(others)}" if others else "")
     return ConfigProblem(
-        ("streams", name, "like"), f"found {format_value(wanted)}, which is no stream of this file{hint}"
+        ("streams", name, "like"), f"found {format_yaml_value(wanted)}, which is no stream of this file{hint}"
     )
 
 
-def _list_written_keys(name: str, streams: RawStreams) -> RawStreams:
+def _copy_without_like(name: str, streams: RawStreams) -> RawStreams:
     stream = streams[name]
     return {key: value for key, value in stream.items() if key != "like"} if isinstance(stream, Mapping) else {}
 
@@ -100,12 +100,12 @@ def _merge_streams(name: str, chain: list[str], streams: RawStreams) -> object:
         return streams[name]
     merged: dict[str, object] = {}
     for other in [*reversed(chain), name]:
-        merged |= _list_written_keys(other, streams)
+        merged |= _copy_without_like(other, streams)
     return {**merged, "name": name}
 
 
 def _find_copied_keys(name: str, chain: list[str], streams: RawStreams) -> dict[tuple[str, str], str]:
-    own = _list_written_keys(name, streams)
+    own = _copy_without_like(name, streams)
     return {
-        (name, key): other for other in reversed(chain) for key in _list_written_keys(other, streams) if key not in own
+        (name, key): other for other in reversed(chain) for key in _copy_without_like(other, streams) if key not in own
     }

@@ -38,7 +38,7 @@ from streamd.config.locations import ConfigProblem, KeyLocations, KeyPath, forma
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import SECTION_MODELS, LabelConfig
 from streamd.config.schema_sources import SOURCE_MODELS
-from streamd.config.units import format_value
+from streamd.config.units import format_yaml_value
 from streamd.errors import ConfigError, suggest_name
 
 ConfigInput = Path | str | Mapping[str, object]  # a configuration: a file's path, or what would stand in it
@@ -67,12 +67,12 @@ def load_config(where: ConfigInput) -> Config:
     Raises ConfigError with one line, `file:line: key.path: what is wrong and what is allowed`, for each mistake.
     """
     if isinstance(where, Mapping):
-        return _build_config(YamlDocument(where, {}), "configuration", _find_working_folder())
+        return _build_config(YamlDocument(where, {}), "configuration", _find_current_directory())
     path = Path(where)
     return _build_config(parse_yaml(_read_config_text(path), str(path)), str(path), path.absolute().parent)
 
 
-def _find_working_folder() -> Path:
+def _find_current_directory() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError as error:
@@ -80,7 +80,7 @@ def _find_working_folder() -> Path:
 
 
 @contextmanager
-def locate_errors(config: Config) -> Iterator[None]:
+def add_error_locations(config: Config) -> Iterator[None]:
     """Puts file and line before the errors of the data that `config` names, where they begin with a key path."""
     try:
         yield
@@ -108,7 +108,7 @@ def _read_config_text(path: Path) -> str:
 def _build_config(document: YamlDocument, name: str, base: Path) -> Config:
     data = document.data
     if not isinstance(data, Mapping):
-        found = "is empty" if data is None else f"holds {format_value(data)} where keys are needed"
+        found = "is empty" if data is None else f"holds {format_yaml_value(data)} where keys are needed"
         raise ConfigError(f"{name}:1: {found}; write at least {KEY_EXAMPLES['streams']}")
     streams = inherit.resolve_streams(data["streams"]) if "streams" in data else inherit.ResolvedStreams({}, {}, ())
     places = KeyLocations(name, document.lines, streams.copied)
@@ -146,11 +146,13 @@ class _PlainConstructor(SafeConstructor):
         return super().construct_mapping(node, deep)
 
 
-def _keep_scalar_text(_constructor: SafeConstructor, node: ScalarNode) -> str:
+def _construct_scalar_text(_constructor: SafeConstructor, node: ScalarNode) -> str:
     return str(node.value)
 
 
-_PlainConstructor.add_constructor("tag:yaml.org,2002:timestamp", _keep_scalar_text)  # JSON knows no dates, nor do we
+_PlainConstructor.add_constructor(
+    "tag:yaml.org,2002:timestamp", _construct_scalar_text
+)  # JSON knows no dates, nor do we
 
 
 def parse_yaml(text: str, name: str) -> YamlDocument:
@@ -225,25 +227,25 @@ def explain_errors(errors: Iterable[ErrorDetails]) -> list[ConfigProblem]:
     """One problem for each of a validation's errors, but none for a key that is missing because it is misspelled."""
     errors = list(errors)
     misspelled = {
-        wanted for error in errors if error["type"] == "extra_forbidden" for wanted in _find_intended_keys(error)
+        wanted for error in errors if error["type"] == "extra_forbidden" for wanted in _find_likely_key_paths(error)
     }
     return [
-        ConfigProblem(_strip_union_marks(error["loc"]), _format_sentence(error))
+        ConfigProblem(_strip_union_member_keys(error["loc"]), _format_error_sentence(error))
         for error in errors
         if error["type"] != "missing" or error["loc"] not in misspelled
     ]
 
 
-def _strip_union_marks(place: KeyPath) -> KeyPath:
+def _strip_union_member_keys(place: KeyPath) -> KeyPath:
     """The keys as they are written: without the marks that tell the members of a union apart."""
     if place[2:3] == ("source",) and place[3:4] and place[3] in SOURCE_MODELS:
         place = (*place[:3], *place[4:])
     return tuple(key for key in place if key not in {"<name>", "<values>", "[key]"})
 
 
-def _format_sentence(error: ErrorDetails) -> str:
+def _format_error_sentence(error: ErrorDetails) -> str:
     tell = _SENTENCE_FORMATTERS.get(error["type"])
-    return tell(error) if tell else f"found {format_value(error['input'])}; {error['msg'].lower()}"
+    return tell(error) if tell else f"found {format_yaml_value(error['input'])}; {error['msg'].lower()}"
 
 
 def _format_missing_key(place: KeyPath) -> str:
@@ -251,10 +253,10 @@ def _format_missing_key(place: KeyPath) -> str:
     return f"is missing; {MISSING_KEY_HINTS[key]}" if key in MISSING_KEY_HINTS else "is missing"
 
 
-def _format_choice(value: object, expected: str, also: str = "") -> str:
+def _format_allowed_choices(value: object, expected: str, also: str = "") -> str:
     choices = re.findall(r"'([^']*)'", expected)
     return (
-        f"found {format_value(value)}; use "
+        f"found {format_yaml_value(value)}; use "
         f"{_join_choices([*choices, also] if also else choices)}{suggest_choice(value, choices)}"
     )
 
@@ -264,8 +266,8 @@ def _join_choices(choices: list[str]) -> str:
 
 
 def _format_literal_error(error: ErrorDetails) -> str:
-    also = "{mean: [r, g, b], std: [r, g, b]}" if _strip_union_marks(error["loc"])[-1] == "normalize" else ""
-    return _format_choice(error["input"], str(error["ctx"]["expected"]), also)
+    also = "{mean: [r, g, b], std: [r, g, b]}" if _strip_union_member_keys(error["loc"])[-1] == "normalize" else ""
+    return _format_allowed_choices(error["input"], str(error["ctx"]["expected"]), also)
 
 
 def _list_known_keys(model: type[ConfigModel]) -> list[str]:
@@ -274,7 +276,7 @@ def _list_known_keys(model: type[ConfigModel]) -> list[str]:
     return [*(name for name in names if name != "name"), "like"] if model is StreamConfig else names
 
 
-def _find_owner_model(place: KeyPath) -> type[ConfigModel]:
+def _find_model_of_key(place: KeyPath) -> type[ConfigModel]:
     """The model that the unknown key at `place` was found in."""
     match place[:-1]:
         case ("streams", _):
@@ -288,33 +290,33 @@ def _find_owner_model(place: KeyPath) -> type[ConfigModel]:
     return Config
 
 
-def _find_intended_keys(error: ErrorDetails) -> Iterator[KeyPath]:
+def _find_likely_key_paths(error: ErrorDetails) -> Iterator[KeyPath]:
     """The places of the keys that an unknown key stands for."""
     *above, key = error["loc"]
-    owner = _find_owner_model(error["loc"])
+    owner = _find_model_of_key(error["loc"])
     if owner is Config and (
-        key == "stream" or _looks_like_a_stream(error["input"]) or key in _list_known_keys(StreamConfig)
+        key == "stream" or _has_stream_keys(error["input"]) or key in _list_known_keys(StreamConfig)
     ):
         yield ("streams",)
     meant = suggest_name(str(key), _list_known_keys(owner))
     yield from ((*above, known) for known in _list_known_keys(owner) if repr(known) in meant)
 
 
-def _looks_like_a_stream(value: object) -> bool:
+def _has_stream_keys(value: object) -> bool:
     return isinstance(value, Mapping) and not {"source", "like"}.isdisjoint(value)
 
 
 def _format_unknown_key(place: KeyPath, value: object) -> str:
-    owner, key = _find_owner_model(place), str(place[-1])
-    if owner is Config and _looks_like_a_stream(value):
+    owner, key = _find_model_of_key(place), str(place[-1])
+    if owner is Config and _has_stream_keys(value):
         return "unknown key; it looks like a stream: write it below streams"
     if (
         owner in SOURCE_MODELS.values()
         and (kinds := _list_kinds_with_key(key, value))
-        and not _is_plural_of_known(key, owner)
+        and not _has_known_singular_or_plural(key, owner)
     ):
         return f"belongs to kind {_join_choices(kinds)}, and kind is {place[3]}; leave it out, or change the kind"
-    if (home := _find_home_of_key(owner, key)) is not None:
+    if (home := _suggest_place_of_key(owner, key)) is not None:
         return f"is a key of {home}"
     if ":" in key:
         return "unknown key; put a space behind the colon"
@@ -332,12 +334,12 @@ def _list_kinds_with_key(key: str, value: object = None) -> list[str]:
     return [kind for kind, model in SOURCE_MODELS.items() if key in _list_known_keys(model)]
 
 
-def _is_plural_of_known(key: str, owner: type[ConfigModel]) -> bool:
+def _has_known_singular_or_plural(key: str, owner: type[ConfigModel]) -> bool:
     """Whether a key of `owner` differs by nothing but an s: `image` is meant, not another kind's `images`."""
     return not {f"{key}s", key.removesuffix("s")}.isdisjoint(_list_known_keys(owner))
 
 
-def _find_home_of_key(owner: type[ConfigModel], key: str) -> str | None:
+def _suggest_place_of_key(owner: type[ConfigModel], key: str) -> str | None:
     """Where a key belongs that is written in another place; None when it belongs nowhere, or in too many."""
     if owner is not StreamConfig and key in _list_known_keys(StreamConfig):
         return "a stream: write it below streams.NAME"
@@ -356,11 +358,11 @@ def _find_home_of_key(owner: type[ConfigModel], key: str) -> str | None:
 
 
 def _format_needed_keys(error: ErrorDetails) -> str:
-    place, value = _strip_union_marks(error["loc"]), error["input"]
+    place, value = _strip_union_member_keys(error["loc"]), error["input"]
     if place[-1] in SHORT_FORMS:
         words = SHORT_FORMS[place[-1]]
         return (
-            f"found {format_value(value)}; use "
+            f"found {format_yaml_value(value)}; use "
             f"{_join_choices([*words, KEY_EXAMPLES[place[-1]]])}{suggest_choice(value, words)}"
         )
     if len(place) == len(("streams", "NAME")):
@@ -370,11 +372,11 @@ def _format_needed_keys(error: ErrorDetails) -> str:
     else:
         example = KEY_EXAMPLES.get(place[-1], "{key: value}")
     need = "indent its keys below it, or write" if value is None else "keys are needed, as in"
-    return f"found {format_value(value)}; {need} {example}"
+    return f"found {format_yaml_value(value)}; {need} {example}"
 
 
-def _build_need_formatter(what: str) -> Callable[[ErrorDetails], str]:
-    return lambda error: f"found {format_value(error['input'])}; {what}"
+def _build_requirement_formatter(what: str) -> Callable[[ErrorDetails], str]:
+    return lambda error: f"found {format_yaml_value(error['input'])}; {what}"
 
 
 _SENTENCE_FORMATTERS: Final[dict[str, Callable[[ErrorDetails], str]]] = {
@@ -384,13 +386,13 @@ _SENTENCE_FORMATTERS: Final[dict[str, Callable[[ErrorDetails], str]]] = {
     "extra_forbidden": lambda error: _format_unknown_key(error["loc"], error["input"]),
     "literal_error": _format_literal_error,
     "union_tag_invalid": lambda error: (
-        f"kind: {_format_choice(error['ctx']['tag'], str(error['ctx']['expected_tags']))}"
+        f"kind: {_format_allowed_choices(error['ctx']['tag'], str(error['ctx']['expected_tags']))}"
     ),
     "union_tag_not_found": lambda _: f"kind is missing; use {_join_choices(list(SOURCE_MODELS))}",
     "bool_type": lambda error: (
-        f"found {format_value(error['input'])}; use true or false{suggest_boolean(error['input'])}"
+        f"found {format_yaml_value(error['input'])}; use true or false{suggest_boolean(error['input'])}"
     ),
-    "invalid_key": _build_need_formatter("a key is text, put it in quotes"),
-    "string_type": _build_need_formatter("a text is needed, put it in quotes"),
+    "invalid_key": _build_requirement_formatter("a key is text, put it in quotes"),
+    "string_type": _build_requirement_formatter("a text is needed, put it in quotes"),
     **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), _format_needed_keys),
 }

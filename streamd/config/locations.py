@@ -33,21 +33,21 @@ class KeyLocations:
     lines: Mapping[KeyPath, int] = field(compare=False)
     copied: Mapping[tuple[str, str], str] = field(compare=False)
 
-    def find_original_keys(self, keys: KeyPath) -> KeyPath:
+    def resolve_inherited_keys(self, keys: KeyPath) -> KeyPath:
         """The same keys in the stream that wrote them."""
         match keys:
             case ("streams", str(stream), str(key), *_) if (stream, key) in self.copied:
                 return ("streams", self.copied[stream, key], *keys[2:])
         return keys
 
-    def find_written_keys(self, keys: KeyPath) -> KeyPath:
+    def strip_unwritten_index(self, keys: KeyPath) -> KeyPath:
         """`keys` without the number of a list that nobody wrote: `listen: x` stands for `listen: [x]`."""
         alone = keys and isinstance(keys[-1], int) and keys[:-1] in self.lines and keys not in self.lines
         return keys[:-1] if alone else keys
 
     def find_line(self, keys: KeyPath) -> int:
         """The line of `keys`, or of the nearest key above them that is written; 0 when there is no file."""
-        keys = self.find_original_keys(keys)
+        keys = self.resolve_inherited_keys(keys)
         for length in range(len(keys), -1, -1):
             if keys[:length] in self.lines:
                 return self.lines[keys[:length]]
@@ -58,7 +58,7 @@ class KeyLocations:
         line = self.find_line(keys)
         return f"{self.name}:{line}" if line else self.name
 
-    def find_keys(self, path: str) -> KeyPath:
+    def find_keys_by_path(self, path: str) -> KeyPath:
         """The keys that a dotted path means, or the nearest above them that are written; () when it means none."""
         known = {format_keys(keys): keys for keys in self.lines}
         for (stream, key), other in self.copied.items():
@@ -82,7 +82,7 @@ def format_problems(problems: Iterable[ConfigProblem], places: KeyLocations) -> 
     seen: set[tuple[KeyPath, str]] = set()
     lines = []
     for problem in sorted(problems, key=lambda problem: places.find_line(problem.keys)):
-        what = (places.find_original_keys(problem.keys), problem.sentence)
+        what = (places.resolve_inherited_keys(problem.keys), problem.sentence)
         if what not in seen:
             seen.add(what)
             lines.append(_format_problem(problem, places))
@@ -91,7 +91,7 @@ def format_problems(problems: Iterable[ConfigProblem], places: KeyLocations) -> 
 
 
 def _format_problem(problem: ConfigProblem, places: KeyLocations) -> str:
-    keys = f"{format_keys(places.find_written_keys(problem.keys))}: " if problem.keys else ""
+    keys = f"{format_keys(places.strip_unwritten_index(problem.keys))}: " if problem.keys else ""
     return f"{places.format_location(problem.keys)}: {keys}{problem.sentence}"
 
 
@@ -101,5 +101,5 @@ def add_locations(text: str, places: KeyLocations) -> str:
 
 
 def _add_location(line: str, places: KeyLocations) -> str:
-    keys = places.find_keys(line.partition(": ")[0])
+    keys = places.find_keys_by_path(line.partition(": ")[0])
     return f"{places.format_location(keys)}: {line}" if keys else line

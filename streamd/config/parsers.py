@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from streamd.config.hints import suggest_boolean, suggest_whole_number
-from streamd.config.units import format_bytes, format_value, parse_bytes
+from streamd.config.units import format_bytes, format_yaml_value, parse_bytes
 from streamd.errors import suggest_name
 from streamd.limits import MIB
 
@@ -27,49 +27,54 @@ MAX_WORKERS: Final = 1024
 _MAX_PORT: Final = 65535
 
 
-def build_short_reader(key: str) -> Callable[[object], object]:
+def build_short_form_parser(key: str) -> Callable[[object], object]:
     """A reader for the short form of a model: a plain string stands for `{key: string}`."""
     return lambda value: {key: value} if isinstance(value, str) else value
 
 
-def build_whole_reader(low: int, high: int) -> Callable[[object], int]:
+def build_whole_number_parser(low: int, high: int) -> Callable[[object], int]:
     """A reader of whole numbers from `low` to `high`; true and false are none."""
 
-    def read_value(value: object) -> int:
+    def parse_value(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ValueError(
-                f"found {format_value(value)}; use a whole number from {low} to {high}{suggest_whole_number(value)}"
+                (
+                    f"found {format_yaml_value(value)}; use a whole number from {low} to "
+                    f"{high}{suggest_whole_number(value)}"
+                )
             )
         return value
 
-    return read_value
+    return parse_value
 
 
-def build_number_reader(low: float, high: float, hint: HintBuilder) -> Callable[[object], float]:
+def build_number_parser(low: float, high: float, hint: HintBuilder) -> Callable[[object], float]:
     """A reader of numbers above `low`, up to and including `high`; `hint` ends the message for any other value."""
 
-    def read_value(value: object) -> float:
+    def parse_value(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
-            raise ValueError(f"found {format_value(value)}; use a number above {low:g}, up to {high:g}{hint(value)}")
+            raise ValueError(
+                f"found {format_yaml_value(value)}; use a number above {low:g}, up to {high:g}{hint(value)}"
+            )
         return value
 
-    return read_value
+    return parse_value
 
 
-def read_scalar(value: object) -> object:
+def parse_scalar(value: object) -> object:
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise ValueError(f"found {format_value(value)}; use a text, a number, true or false")
+    raise ValueError(f"found {format_yaml_value(value)}; use a text, a number, true or false")
 
 
-def read_text(value: object) -> object:
+def parse_nonempty_text(value: object) -> object:
     if not isinstance(value, str) or not value or "\0" in value:
         quotes = "; put it in quotes" if isinstance(value, int | float) else ""
-        raise ValueError(f"found {format_value(value)}; use a text that is not empty{quotes}")
+        raise ValueError(f"found {format_yaml_value(value)}; use a text that is not empty{quotes}")
     return value
 
 
-def read_memory(value: object) -> int:
+def parse_memory_bytes(value: object) -> int:
     count = parse_bytes(value)
     if count < MIB:
         raise ValueError(f"{format_bytes(count)} is too little; use 1MiB or more")
@@ -85,22 +90,24 @@ def is_host_port(text: str) -> bool:
     return found is not None and int(found[1]) <= _MAX_PORT
 
 
-def read_host_port(value: object) -> object:
+def parse_host_port(value: object) -> object:
     if not isinstance(value, str) or not is_host_port(value):
         near = f"127.0.0.1:{value}" if type(value) is int else str(value).rpartition("://")[2]
         near = f"; did you mean {near}?" if is_host_port(near) else ""
-        raise ValueError(f"found {format_value(value)}; use address:port such as 127.0.0.1:9191, or null{near}")
+        raise ValueError(f"found {format_yaml_value(value)}; use address:port such as 127.0.0.1:9191, or null{near}")
     return value
 
 
-def read_size(value: object) -> object:
+def parse_image_size(value: object) -> object:
     if value is None or value == "stored":
         return value
     sides = value if isinstance(value, list | tuple) else ()
     if len(sides) != _NUMBERS_OF_SIZE or not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
         near = suggest_name(value, ["stored"]) if isinstance(value, str) else ""
         near = near or _suggest_size(value)
-        raise ValueError(f"found {format_value(value)}; use [height, width], each from 1 to {MAX_SIDE} pixels{near}")
+        raise ValueError(
+            f"found {format_yaml_value(value)}; use [height, width], each from 1 to {MAX_SIDE} pixels{near}"
+        )
     return tuple(sides)
 
 
@@ -113,39 +120,39 @@ def _suggest_size(value: object) -> str:
     return f"; did you mean [{numbers[0]}, {numbers[-1]}]?"
 
 
-def build_bounds_reader(low: float, high: float) -> Callable[[object], object]:
+def build_bounds_parser(low: float, high: float) -> Callable[[object], object]:
     """A reader of [least, most], both from `low` to `high`."""
 
-    def read_value(value: object) -> object:
+    def parse_value(value: object) -> object:
         ends = value if isinstance(value, list | tuple) else ()
         numbers = all(type(end) in {int, float} for end in ends)
         if len(ends) != _NUMBERS_OF_RANGE or not numbers or not low <= ends[0] <= ends[1] <= high:
-            raise ValueError(f"found {format_value(value)}; use [least, most], both from {low:g} to {high:g}")
+            raise ValueError(f"found {format_yaml_value(value)}; use [least, most], both from {low:g} to {high:g}")
         return tuple(ends)
 
-    return read_value
+    return parse_value
 
 
-def read_range(value: object) -> object:
+def parse_pixel_range(value: object) -> object:
     ends = value if isinstance(value, list | tuple) else ()
     if len(ends) != _NUMBERS_OF_RANGE or not all(type(end) in {int, float} and math.isfinite(end) for end in ends):
         raise ValueError(
-            f"found {format_value(value)}; use [low, high], the numbers of black and of white, such as [0, 1]"
+            f"found {format_yaml_value(value)}; use [low, high], the numbers of black and of white, such as [0, 1]"
         )
     if ends[0] >= ends[1]:
         raise ValueError(
-            f"found {format_value(value)}; the number of black comes first and is the lower one: [low, high]"
+            f"found {format_yaml_value(value)}; the number of black comes first and is the lower one: [low, high]"
         )
     return tuple(float(end) for end in ends)
 
 
-def read_levels(value: object) -> object:
+def parse_channel_levels(value: object) -> object:
     levels = value if isinstance(value, list | tuple) else ()
     if not levels or not all(type(level) in {int, float} and 0 <= level <= _MAX_LEVEL for level in levels):
-        raise ValueError(f"found {format_value(value)}; use a list of one number a channel, each from 0 to 255")
+        raise ValueError(f"found {format_yaml_value(value)}; use a list of one number a channel, each from 0 to 255")
     if max(levels) <= 1 and any(0 < level < 1 for level in levels):
         raise ValueError(
-            f"found {format_value(value)}, meant for pixels in 0-1; pixels are 0-255 here: write "
+            f"found {format_yaml_value(value)}, meant for pixels in 0-1; pixels are 0-255 here: write "
             f"{_suggest_levels(levels)}"
         )
     return tuple(levels)
@@ -160,74 +167,76 @@ def _suggest_levels(levels: Sequence[float]) -> str:
     return f"[{scaled}]; if images are as dark as that, normalize: none, and a layer of your own"
 
 
-def read_classes(value: object) -> object:
+def parse_class_list(value: object) -> object:
     if value is None:
         return None
     names = value if isinstance(value, list | tuple) else ()
     if not names or not all(type(name) in {int, str} for name in names):
         quoted = "; put true and false in quotes" if any(isinstance(name, bool) for name in names) else ""
         raise ValueError(
-            f"found {format_value(value)}; use a list of names or whole numbers, such as [cat, dog]{quoted}"
+            f"found {format_yaml_value(value)}; use a list of names or whole numbers, such as [cat, dog]{quoted}"
         )
     (name, count), *_ = Counter(names).most_common(1)
     if count > 1:
-        raise ValueError(f"class {format_value(name)} is listed twice; list each class once")
+        raise ValueError(f"class {format_yaml_value(name)} is listed twice; list each class once")
     return tuple(names)
 
 
-def read_from(value: object) -> object:
+def parse_from_setting(value: object) -> object:
     names = value if isinstance(value, list | tuple) else [value]
     if value is not None and not (names and all(isinstance(name, str) and name for name in names)):
-        raise ValueError(f"found {format_value(value)}; use a column, [several, columns], /an/array or a file.npy")
+        raise ValueError(f"found {format_yaml_value(value)}; use a column, [several, columns], /an/array or a file.npy")
     return tuple(names) if isinstance(value, list) else value
 
 
-def read_weights(value: object) -> object:
+def parse_weights_setting(value: object) -> object:
     if isinstance(value, str):
         return {"from": value}
     if value is not None and not isinstance(value, Mapping):
-        raise ValueError(f"found {format_value(value)}; use one column, /array or file.npy, such as weights: weight")
+        raise ValueError(
+            f"found {format_yaml_value(value)}; use one column, /array or file.npy, such as weights: weight"
+        )
     return value
 
 
-def read_transform(value: object) -> object:
+def parse_transform_setting(value: object) -> object:
     if value is not None and not (isinstance(value, str) and re.fullmatch(r"[^\W\d][\w.]*:[^\W\d]\w*", value)):
-        raise ValueError(f"found {format_value(value)}; use module:function such as augment:flip, or null")
+        raise ValueError(f"found {format_yaml_value(value)}; use module:function such as augment:flip, or null")
     return value
 
 
-def read_pace(value: object) -> object:
+def parse_pace_setting(value: object) -> object:
     if value == "free":
         return {}
     if not isinstance(value, Mapping) or not value:
         near = suggest_name(value, ["free"]) if isinstance(value, str) else ""
-        raise ValueError(f"found {format_value(value)}; use free or {{lockstep: 10s}}{near}")
+        raise ValueError(f"found {format_yaml_value(value)}; use free or {{lockstep: 10s}}{near}")
     return value
 
 
-def read_remainder(value: object) -> object:
+def parse_remainder_setting(value: object) -> object:
     if not isinstance(value, bool) and value != "pad":
         words = {"keep": "; did you mean false?", "drop": "; did you mean true?"}
         near = (
             words.get(value) or suggest_boolean(value) or suggest_name(value, ["pad"]) if isinstance(value, str) else ""
         )
-        raise ValueError(f"found {format_value(value)}; use true, false or pad{near}")
+        raise ValueError(f"found {format_yaml_value(value)}; use true, false or pad{near}")
     return value
 
 
-def read_workers(value: object) -> object:
+def parse_workers_setting(value: object) -> object:
     if value != "auto" and (type(value) is not int or not 1 <= value <= MAX_WORKERS):
         near = suggest_name(value, ["auto"]) if isinstance(value, str) else ""
         near = suggest_whole_number(value) or near
-        raise ValueError(f"found {format_value(value)}; use auto or a whole number from 1 to {MAX_WORKERS}{near}")
+        raise ValueError(f"found {format_yaml_value(value)}; use auto or a whole number from 1 to {MAX_WORKERS}{near}")
     return value
 
 
-def read_listen(value: object) -> object:
+def parse_listen_setting(value: object) -> object:
     if isinstance(value, str):
         return (value,)
     if value is not None and not (isinstance(value, list | tuple) and value):
         raise ValueError(
-            f"found {format_value(value)}; use an endpoint, a list of endpoints, or null for the default place"
+            f"found {format_yaml_value(value)}; use an endpoint, a list of endpoints, or null for the default place"
         )
     return value

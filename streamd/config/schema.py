@@ -28,16 +28,16 @@ from streamd.config.fields import (
     Text,
     Transform,
     Workers,
-    build_refusal,
+    build_validation_error,
 )
 from streamd.config.locations import KeyLocations
 from streamd.config.parsers import (
-    build_short_reader,
-    read_listen,
-    read_pace,
-    read_remainder,
-    read_transform,
-    read_weights,
+    build_short_form_parser,
+    parse_listen_setting,
+    parse_pace_setting,
+    parse_remainder_setting,
+    parse_transform_setting,
+    parse_weights_setting,
 )
 from streamd.config.schema_sections import (
     CHANNELS_OF_MODE,
@@ -64,11 +64,11 @@ from streamd.limits import GIB
 
 JsonSchema = dict[str, Any]
 LabelKey = Annotated[
-    LabelConfig, BeforeValidator(build_short_reader("type"), json_schema_input_type=LabelType | LabelConfig)
+    LabelConfig, BeforeValidator(build_short_form_parser("type"), json_schema_input_type=LabelType | LabelConfig)
 ]
 ListenKey = Annotated[
     tuple[Endpoint, ...] | None,
-    BeforeValidator(read_listen, json_schema_input_type=Endpoint | list[Endpoint] | None),
+    BeforeValidator(parse_listen_setting, json_schema_input_type=Endpoint | list[Endpoint] | None),
 ]
 
 _REMAINDERS: Final[dict[bool | str, RemainderPolicy]] = {True: "drop", False: "keep", "pad": "pad"}
@@ -178,7 +178,7 @@ class StreamConfig(ConfigModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _add_chunk_shuffle(cls, data: object) -> object:
+    def _add_default_shuffle(cls, data: object) -> object:
         """The kind of shuffle that counts where none is written, but for the models' own default."""
         source = data.get("source") if isinstance(data, Mapping) else None
         if not isinstance(data, Mapping) or not isinstance(source, Mapping) or source.get("kind") not in CHUNKED_KINDS:
@@ -193,7 +193,7 @@ class StreamConfig(ConfigModel):
         if not self.source.is_encoded and self.cache is not None:
             problems.append((("cache",), "keeps what is decoded, and arrays need no decoding; leave it out"))
         if problems:
-            raise build_refusal(*problems)
+            raise build_validation_error(*problems)
         return self
 
     def _find_size_problems(self) -> list[tuple[tuple[str, ...], str]]:
@@ -290,13 +290,16 @@ class Config(ConfigModel):
 
 def list_unserved_settings(config: Config) -> list[str]:
     """One sentence, with its key path, for each thing in `config` that is valid but not served by this version."""
-    return [f"{place}: {what} not served by this version; {remedy}" for place, what, remedy in _find_unserved(config)]
+    return [
+        f"{place}: {what} not served by this version; {remedy}"
+        for place, what, remedy in _iterate_unserved_settings(config)
+    ]
 
 
 _UnservedSetting = tuple[str, str, str]  # key path, what ("... is"), what to do instead
 
 
-def _find_unserved(config: Config) -> Iterator[_UnservedSetting]:
+def _iterate_unserved_settings(config: Config) -> Iterator[_UnservedSetting]:
     for endpoint in config.listen or ():
         if not endpoint.startswith("ipc://"):
             yield "listen", f"{endpoint} is", "use ipc:// endpoints"
@@ -309,29 +312,29 @@ def _find_unserved(config: Config) -> Iterator[_UnservedSetting]:
     if not is_encodable(str(config.base_folder)):  # the processes that list and decode are told of it in UTF-8
         yield "streams", f"a configuration in {str(config.base_folder)!a}, no name in UTF-8, is", "keep it elsewhere"
     for name, stream in config.streams.items():
-        for place, what, remedy in _find_unserved_of_stream(stream):
+        for place, what, remedy in _iterate_unserved_stream_settings(stream):
             yield f"streams.{name}.{place}", what, remedy
 
 
-def _find_unserved_of_stream(stream: StreamConfig) -> Iterator[_UnservedSetting]:
-    yield from _find_unserved_arrays(stream)
+def _iterate_unserved_stream_settings(stream: StreamConfig) -> Iterator[_UnservedSetting]:
+    yield from _iterate_unserved_label_arrays(stream)
     if stream.pace.lockstep_s is not None:
         yield "pace", "lockstep is", "use free"
 
 
-def _find_unserved_arrays(stream: StreamConfig) -> Iterator[_UnservedSetting]:
+def _iterate_unserved_label_arrays(stream: StreamConfig) -> Iterator[_UnservedSetting]:
     """Files of labels stand beside any source; arrays that have names, only in a file of kind hdf5."""
     froms = {f"labels.{name}": label.source for name, label in (stream.labels or {}).items()}
     if stream.weights is not None:
         froms["weights"] = stream.weights.source
     for key, source in froms.items():
-        if isinstance(source, tuple) and any(_names_stored_array(each) or parse_npy_path(each) for each in source):
+        if isinstance(source, tuple) and any(_is_stored_array_name(each) or parse_npy_path(each) for each in source):
             yield f"{key}.from", "an array among columns is", "use columns, or one array of several numbers a row"
-        elif stream.source.kind != "hdf5" and _names_stored_array(source):
+        elif stream.source.kind != "hdf5" and _is_stored_array_name(source):
             yield f"{key}.from", f"an array of kind {stream.source.kind} is", "use a column, or a file: labels.npy"
 
 
-def _names_stored_array(source: object) -> bool:
+def _is_stored_array_name(source: object) -> bool:
     """Whether `from` names an array in a file."""
     return isinstance(source, str) and source.startswith("/") and parse_npy_path(source) is None
 

@@ -33,11 +33,11 @@ from streamd.config.fields import (
     Seed,
     Size,
     Text,
-    build_refusal,
+    build_validation_error,
     resolve_path,
 )
-from streamd.config.parsers import read_classes, read_from, read_size
-from streamd.config.units import format_value
+from streamd.config.parsers import parse_class_list, parse_from_setting, parse_image_size
+from streamd.config.units import format_yaml_value
 from streamd.core.spec import BadPolicy, LabelType, Resize, Shuffle
 
 NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
@@ -79,7 +79,7 @@ class LabelConfig(ConfigModel):
 
     @field_validator("classes")
     @classmethod
-    def _classes_need_categories(cls, value: tuple[int | str, ...] | None, info: ValidationInfo) -> object:
+    def _check_classes_allowed_by_type(cls, value: tuple[int | str, ...] | None, info: ValidationInfo) -> object:
         kind = info.data.get("type", "category")
         if value is not None and kind not in {"category", "tags"}:
             raise ValueError(f"a label of type {kind} has no classes; use type: category, or leave classes out")
@@ -125,11 +125,11 @@ class ImageConfig(ConfigModel):
     """A part's width by its height, [least, most], before it gets the size; for random_crop."""
 
     @model_validator(mode="after")
-    def _bounds_are_for_random_crop(self) -> Self:
+    def _check_bounds_only_for_random_crop(self) -> Self:
         stray = [key for key in ("scale", "ratio") if key in self.model_fields_set and self.resize != "random_crop"]
         if stray:
             why = f"belongs to resize: random_crop, and resize is {self.resize}; leave it out, or change resize"
-            raise build_refusal(*(((key,), why) for key in stray))
+            raise build_validation_error(*(((key,), why) for key in stray))
         return self
 
     @property
@@ -150,10 +150,10 @@ class ShuffleConfig(ConfigModel):
     """Chunks that are mixed with each other; for kind chunk. Of compressed hdf5, what a worker keeps unless written."""
 
     @model_validator(mode="after")
-    def _chunks_are_for_chunk(self) -> Self:
+    def _check_chunk_keys_only_for_chunk(self) -> Self:
         stray = [key for key in ("chunk", "buffer") if key in self.model_fields_set and self.kind != "chunk"]
         if stray:
-            raise build_refusal(
+            raise build_validation_error(
                 *(((key,), f"belongs to kind chunk, and kind is {self.kind}; {_LEAVE}") for key in stray)
             )
         return self
@@ -169,9 +169,9 @@ class MeanStd(ConfigModel):
 
     @field_validator("std")
     @classmethod
-    def _std_divides(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+    def _check_std_nonzero(cls, value: tuple[float, ...]) -> tuple[float, ...]:
         if not all(value):
-            raise ValueError(f"found {format_value(value)}; a std of 0 cannot divide, use numbers above 0")
+            raise ValueError(f"found {format_yaml_value(value)}; a std of 0 cannot divide, use numbers above 0")
         return value
 
     def as_lists(self) -> dict[str, list[float]]:
@@ -235,19 +235,19 @@ class EngineConfig(ConfigModel):
     """The cluster: auto, local or host:port; for kind ray."""
 
     @model_validator(mode="after")
-    def _address_is_for_ray(self) -> Self:
+    def _check_address_only_for_ray(self) -> Self:
         if self.kind != "ray" and self.address is not None:
-            raise build_refusal((("address",), f"belongs to kind ray, and kind is {self.kind}; {_LEAVE}"))
+            raise build_validation_error((("address",), f"belongs to kind ray, and kind is {self.kind}; {_LEAVE}"))
         return self
 
 
-def _choose_normalize_branch(value: object) -> str:
+def _find_normalize_union_tag(value: object) -> str:
     return "<values>" if isinstance(value, Mapping | MeanStd) else "<name>"
 
 
 Normalize = Annotated[
     Annotated[NormalizeName, Tag("<name>")] | Annotated[MeanStd, Tag("<values>")],
-    Discriminator(_choose_normalize_branch),
+    Discriminator(_find_normalize_union_tag),
 ]
 
 SECTION_MODELS: Final[dict[str, type[ConfigModel]]] = {

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self, Union, get_ar
 from pydantic import Field, GetCoreSchemaHandler, create_model, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from streamd.config.fields import ConfigModel, DataGlob, DataPath, PixelRange, ScalarValue, Text, build_refusal
+from streamd.config.fields import ConfigModel, DataGlob, DataPath, PixelRange, ScalarValue, Text, build_validation_error
 from streamd.dataset.formats import FORMATS
 from streamd.dataset.sources import IS_PATTERN, DataSource, Scalar
 
@@ -34,16 +34,18 @@ class SourceModel(ConfigModel):
         return self.settings(**{name: value for name, value in self if name != "kind"})
 
     @model_validator(mode="after")
-    def _check_settings(self) -> Self:
-        if mistakes := [((key,), sentence) for key, sentence in self.build_source().find_mistakes()]:
-            raise build_refusal(*mistakes)
+    def _check_setting_mistakes(self) -> Self:
+        if mistakes := [((key,), sentence) for key, sentence in self.build_source().find_setting_mistakes()]:
+            raise build_validation_error(*mistakes)
         return self
 
 
-def _make_model(settings: type[DataSource]) -> type[SourceModel]:
+def _build_source_model(settings: type[DataSource]) -> type[SourceModel]:
     hints = get_type_hints(settings, include_extras=True)
     declared: Any = settings  # a dataclass, as every format is
-    keys = {each.name: _make_key(hints[each.name], each.default) for each in fields(declared) if each.init}
+    keys = {
+        each.name: _build_field_definition(hints[each.name], each.default) for each in fields(declared) if each.init
+    }
     kind = Literal.__getitem__(settings.kind)
     model = create_model(  # type: ignore[call-overload]  # the keys are known when this runs
         settings.__name__, __base__=SourceModel, __doc__=settings.__doc__, kind=(kind, ...), **keys
@@ -53,7 +55,7 @@ def _make_model(settings: type[DataSource]) -> type[SourceModel]:
     return made
 
 
-def _make_key(hint: Any, default: object) -> tuple[Any, Any]:
+def _build_field_definition(hint: Any, default: object) -> tuple[Any, Any]:
     """The type and the field of a key; the text of a setting is what editors show of it."""
     kind, *marks = get_args(hint)
     about = next(mark for mark in marks if isinstance(mark, str))
@@ -64,7 +66,7 @@ def _make_key(hint: Any, default: object) -> tuple[Any, Any]:
 
 
 SOURCE_MODELS: Final[dict[str, type[SourceModel]]] = {
-    kind: _make_model(each.settings) for kind, each in FORMATS.items()
+    kind: _build_source_model(each.settings) for kind, each in FORMATS.items()
 }
 ENCODED_KINDS: Final = frozenset(kind for kind, model in SOURCE_MODELS.items() if model.settings.is_encoded)
 CHUNKED_KINDS: Final = frozenset(kind for kind, model in SOURCE_MODELS.items() if model.settings.is_chunked)

@@ -23,7 +23,7 @@ _NEAR_SECONDS: Final = {
 _SHOWN_CHARS: Final = 60  # of a value in a message: enough to find it, never a page
 
 
-def format_value(value: object) -> str:
+def format_yaml_value(value: object) -> str:
     """A value as a message names it: short, in YAML's words rather than Python's."""
     match value:
         case None:
@@ -33,12 +33,12 @@ def format_value(value: object) -> str:
         case Mapping():
             return "a mapping"
         case list() | tuple():
-            return "a list" if len(value) > 4 else "[" + ", ".join(format_value(item) for item in value) + "]"  # noqa: PLR2004 - four numbers still read well
+            return "a list" if len(value) > 4 else "[" + ", ".join(format_yaml_value(item) for item in value) + "]"  # noqa: PLR2004 - four numbers still read well
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
 
 
-def _parse_amount(value: object, units: Mapping[str, float]) -> float | None:
+def _parse_number_with_unit(value: object, units: Mapping[str, float]) -> float | None:
     """The number that `value` says, in base units; None when it says none."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
@@ -57,20 +57,22 @@ def _suggest_unit(value: object, units: Mapping[str, str]) -> str:
 
 def parse_bytes(value: object) -> int:
     """Bytes of `1GiB`, `512 MB`, `1.5GiB` or a plain number. Raises ValueError saying what is allowed."""
-    amount = _parse_amount(value, _BYTE_UNITS)
+    amount = _parse_number_with_unit(value, _BYTE_UNITS)
     if amount is None or not 0 <= amount < 1 << 63:
         example = "write it like 512MiB, 1.5GiB, 20GB or as a whole number of bytes"
-        raise ValueError(f"found {format_value(value)}, which is no size; {example}{_suggest_unit(value, _NEAR_BYTES)}")
+        raise ValueError(
+            f"found {format_yaml_value(value)}, which is no size; {example}{_suggest_unit(value, _NEAR_BYTES)}"
+        )
     return round(amount)
 
 
 def parse_seconds(value: object) -> float:
     """Seconds of `10s`, `250ms`, `2m`, `1h` or a plain number. Raises ValueError saying what is allowed."""
-    amount = _parse_amount(value, _SECOND_UNITS)
+    amount = _parse_number_with_unit(value, _SECOND_UNITS)
     if amount is None or not 0 <= amount < float("inf"):
         example = "write it like 10s, 250ms, 2m, 1h or as a number of seconds"
         raise ValueError(
-            f"found {format_value(value)}, which is no duration; {example}{_suggest_unit(value, _NEAR_SECONDS)}"
+            f"found {format_yaml_value(value)}, which is no duration; {example}{_suggest_unit(value, _NEAR_SECONDS)}"
         )
     return float(amount)
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from streamd.config.load import ConfigInput, load_config, locate_errors
+from streamd.config.load import ConfigInput, add_error_locations, load_config
 from streamd.config.schema import Config, list_unserved_settings
 from streamd.core import log
 from streamd.core.counters import ProcessStats
@@ -149,7 +149,7 @@ class Daemon:
         self._manager.notify_starting("starts the workers")
         group.create_task(engine.run(), name="engine")
         await measure_shuffles(streams)  # while the workers start, before anything is shown of the streams
-        with locate_errors(config):
+        with add_error_locations(config):
             pixel_ids = await engine.wait_for_pixel_ids()
         monitor = await opening
         served = _add_pixel_ids(streams, pixel_ids)
@@ -212,7 +212,7 @@ class Daemon:
         except ModuleNotFoundError as error:
             raise MissingExtraError(error.name or "a library", "monitor", "monitor") from error
         monitor: Monitor = web.Monitor(self._config.monitor)
-        with locate_errors(self._config):
+        with add_error_locations(self._config):
             await monitor.open()
         group.create_task(monitor.run(), name="monitor")
         log.info("monitor.ready", f"dashboard at {monitor.url}/, metrics at {monitor.url}/metrics")
@@ -223,7 +223,7 @@ class Daemon:
         config = load_config(self._config_source)
         if self._address is not None:
             config = config.model_copy(update={"listen": (self._address,), "curve": None, "monitor": None})
-        with locate_errors(config):
+        with add_error_locations(config):
             if unserved := list_unserved_settings(config):
                 raise ConfigError("\n".join(unserved))
         return config
@@ -264,12 +264,12 @@ class Daemon:
 
     async def _list_streams(self, config: Config, *, list_again: bool) -> list[ServedStream]:
         """The streams of the configuration; their samples are listed unless they are known, and it is not `anew`."""
-        with locate_errors(config):
+        with add_error_locations(config):
             make_state_folder(self._state)
         locks = self._locks.locks_by_stream(build_lock_paths(config, self._state))
         if list_again or not (is_listed(config, self._state) and acquire_all_shared(locks.values())):
             await self._run_listing_process(config, locks, list_again=list_again)
-        with locate_errors(config):
+        with add_error_locations(config):
             return [replace(each, list_lock=locks[each.spec.name]) for each in open_streams(config, self._state)]
 
     async def _run_listing_process(self, config: Config, locks: Mapping[str, ListLock], *, list_again: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamd.config.load import locate_errors
+from streamd.config.load import add_error_locations
 from streamd.config.schema import Config
 from streamd.core import log
 from streamd.core.spec import PixelId
@@ -73,7 +73,7 @@ class Reloader:
             if refusal := self._allowance.check_stream_count(len(fresh)):
                 raise ConfigError(refusal)
             changes = self._compare_streams(fresh)
-            with locate_errors(config):
+            with add_error_locations(config):
                 for name in (*changes.changed, *changes.added):
                     await require_data(fresh[name])
             self._move_quarantines(changes, fresh)
@@ -151,7 +151,7 @@ class Reloader:
     async def _try_change(self, names: Collection[str], change: Coroutine[Any, Any, None], config: Config) -> bool:
         """Whether streams are served as they should be; a folder may have gone since its files were listed."""
         try:
-            with locate_errors(config):
+            with add_error_locations(config):
                 await change
         except StreamdError as error:
             log.error("reload.failed", f"{error}; it goes on as it was, if it was", stream=",".join(names))

@@ -44,7 +44,7 @@ def open_store(manifest: Manifest, root: int) -> SampleStore | None:
     raise ConfigError(f"no store of kind {arrays.stored.store!r} in this version: {_LIST_ANEW}")
 
 
-def open_shards(manifest: Manifest, root: int) -> ShardReader | None:
+def open_shard_reader(manifest: Manifest, root: int) -> ShardReader | None:
     """The reader of a manifest's images, below the directory descriptor `root`; None: they do not lie in shards.
 
     Raises ConfigError when a shard is not the one that was listed, DataAwayError when it is not there.

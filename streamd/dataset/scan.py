@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from streamd.dataset.formats import FORMATS
-from streamd.dataset.labels.weights import collect_labels, extract_weights, split_file_labels
+from streamd.dataset.labels.weights import collect_labels_and_weights, extract_weights, split_own_and_file_labels
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.sources import LabelSource, ListingRequest
 from streamd.dataset.stream_samples import find_group_column
@@ -21,14 +21,14 @@ def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> Sca
     the data, with what to do about it.
     """
     if request.source.has_columns:
-        return extract_weights(_scan_by_kind(request, collect_labels(request), progress))
-    labels, files = split_file_labels(request)
+        return extract_weights(_scan_by_kind(request, collect_labels_and_weights(request), progress))
+    labels, files = split_own_and_file_labels(request)
     scanned = _scan_by_kind(request, labels, progress)
     if not files:
         return extract_weights(scanned)
-    with _naming_extras(f"the arrays beside stream {request.name!r}"):
-        from streamd.dataset.labels.npy_columns import add_file_labels  # noqa: PLC0415 - loads pyarrow, which takes a while
-    return extract_weights(add_file_labels(request, files, scanned))
+    with _name_missing_extra(f"the arrays beside stream {request.name!r}"):
+        from streamd.dataset.labels.npy_columns import add_labels_from_files  # noqa: PLC0415 - loads pyarrow, which takes a while
+    return extract_weights(add_labels_from_files(request, files, scanned))
 
 
 def _scan_by_kind(
@@ -41,7 +41,7 @@ def _scan_by_kind(
     if found is None:
         known = ", ".join(FORMATS)
         raise ConfigError(f"streams.{name}.source: kind {kind} is not served by this version; use one of {known}")
-    with _naming_extras(f"{found.read_by_pyarrow} of stream {name!r}", f"the samples of stream {name!r}"):
+    with _name_missing_extra(f"{found.read_by_pyarrow} of stream {name!r}", f"the samples of stream {name!r}"):
         module, _, function = found.function.partition(":")
         scan_format = getattr(import_module(module), function)
     scanned: ScannedSamples = scan_format(name, request.source, labels, progress, *grouping)
@@ -49,7 +49,7 @@ def _scan_by_kind(
 
 
 @contextmanager
-def _naming_extras(by_pyarrow: str, by_lmdb: str = "") -> Iterator[None]:
+def _name_missing_extra(by_pyarrow: str, by_lmdb: str = "") -> Iterator[None]:
     """Names the extra that installs a library, and what the library is needed for, when it is missing."""
     try:
         yield

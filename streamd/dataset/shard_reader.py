@@ -17,7 +17,12 @@ import numpy as np
 from streamd.core.sampler import Ids
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ShardFiles
-from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_size, check_unchanged, open_unchanged_file
+from streamd.dataset.paths.open_beneath import (
+    UnfitFileError,
+    check_file_size,
+    check_file_unchanged,
+    open_unchanged_file,
+)
 from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
 from streamd.errors import ConfigError, DataAwayError
 from streamd.limits import MAX_OPEN_SHARDS
@@ -43,22 +48,22 @@ class _OpenShardFile:
     def check_as_listed(self) -> None:
         """Raises UnfitFileError unless it is as it was listed."""
         found = os.fstat(self.descriptor)
-        check_unchanged(found, self.size, self.mtime_ns)
+        check_file_unchanged(found, self.size, self.mtime_ns)
         if not found.st_nlink:
             raise UnfitFileError("removed, or replaced by another")
 
 
 def _check_listed_shard(root: int, name: bytes, size: int, mtime_ns: int) -> None:
     try:
-        check_unchanged(os.stat(name, dir_fd=root), size, mtime_ns)
+        check_file_unchanged(os.stat(name, dir_fd=root), size, mtime_ns)
     except UnfitFileError as error:
         raise ConfigError(f"{os.fsdecode(name)!r} is {error}") from error
     except OSError as error:
-        _raise_if_absent(name, error)
+        _raise_if_shard_absent(name, error)
         raise
 
 
-def _raise_if_absent(name: bytes, error: OSError) -> None:
+def _raise_if_shard_absent(name: bytes, error: OSError) -> None:
     """Raises DataAwayError for an error of the system that says so."""
     if error.errno in ABSENT_ERRNOS:
         raise DataAwayError(f"{os.fsdecode(name)!r} is not there: {error.strerror}") from error
@@ -70,7 +75,7 @@ class ShardReader:
     def __init__(self, manifest: Manifest, shards: ShardFiles, root: int) -> None:
         """Raises ConfigError when a shard is not the one that was listed, DataAwayError when it is not there."""
         # As in `FileNames`: memory views cost a tenth of what array scalars do.
-        self._shard, self._offsets = manifest.extra_column("shard").data, manifest.extra_column("offset").data
+        self._shard, self._offsets = manifest.store_column("shard").data, manifest.store_column("offset").data
         self._sizes = manifest.sizes
         self._files = list(zip(shards.names, shards.sizes, shards.mtimes_ns, strict=True))
         for file in self._files:
@@ -82,9 +87,9 @@ class ShardReader:
         OSError.
         """
         check_file_size(size)
-        return self.read_stored(sample_id, size)
+        return self.read_first_bytes(sample_id, size)
 
-    def read_stored(self, sample_id: int, size: int) -> bytes:
+    def read_first_bytes(self, sample_id: int, size: int) -> bytes:
         """The first `size` bytes from where an image begins. Raises as `read_image`, but for what is too large."""
         number = self._shard[sample_id]
         try:
@@ -94,7 +99,7 @@ class ShardReader:
         except UnfitFileError as error:
             raise ShardChangedError(f"{os.fsdecode(self._files[number][0])!r} {_CHANGED}") from error
         except OSError as error:
-            _raise_if_absent(self._files[number][0], error)
+            _raise_if_shard_absent(self._files[number][0], error)
             raise
         return data
 

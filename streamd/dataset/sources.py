@@ -53,11 +53,11 @@ class DataSource:
         """The files that labels are taken from."""
         return (Path(self.path),)
 
-    def find_mistakes(self) -> Iterator[tuple[str, str]]:
+    def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
         """Keys that do not go together: each key, and a sentence that says why."""
         return iter(())
 
-    def with_all_parts(self) -> Self:
+    def copy_without_part(self) -> Self:
         """The same source, whatever part of it a stream takes."""
         whole: Self = replace(cast("Any", self), part=None)
         return whole

@@ -23,14 +23,14 @@ from streamd.dataset.arrays import NpySource
 from streamd.dataset.files import TableSource
 from streamd.dataset.labels.encode import (
     ClassValue,
+    add_class_counts_to_spec,
+    add_mean_and_std_to_spec,
     build_class_numbers,
     format_classes,
     order_classes,
-    with_class_counts,
-    with_moments,
 )
-from streamd.dataset.labels.tags import renumber_tags, with_tag_counts
-from streamd.dataset.labels.weights import require_some_weight
+from streamd.dataset.labels.tags import add_tag_counts_to_spec, renumber_tags
+from streamd.dataset.labels.weights import require_nonzero_weight
 from streamd.dataset.manifest.types import Int64s, LabelValues, ListedValues, ScannedSamples
 from streamd.dataset.sources import DataSource, ListingRequest, SplitRule
 from streamd.errors import ConfigError, suggest_name
@@ -42,7 +42,7 @@ _PERSON: Final = b"streamd split 1"
 
 def find_group_column(stream: ListingRequest) -> str | None:
     """The column that the split goes by, if the stream is a part and it goes by one. Raises ConfigError."""
-    split = _find_split(stream)
+    split = _find_active_split(stream)
     if split is None or split.by is None:
         return None
     if not _has_columns(stream.source):
@@ -65,25 +65,25 @@ def _has_columns(source: DataSource) -> bool:
     return isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None)
 
 
-def select_part(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
+def select_part_samples(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
     """The samples of the stream's part, in their order, with the classes of all. Raises ConfigError for none."""
-    split = _find_split(stream)
+    split = _find_active_split(stream)
     if split is None:
         if stream.split is not None and stream.source.part is None:
             _log.warning("streams.%s: split does nothing, since the source has no `part`: all samples", stream.name)
-        return require_some_weight(stream, scanned)
-    held_out = find_held_out(scanned.sample_names() if scanned.groups is None else scanned.groups, split)
+        return require_nonzero_weight(stream, scanned)
+    held_out = find_validation_samples(scanned.sample_names() if scanned.groups is None else scanned.groups, split)
     rows = np.flatnonzero(held_out == (stream.source.part == "validation"))
     if not rows.size:
         raise _empty_part_error(stream, split, scanned)
-    return require_some_weight(stream, _select_samples(scanned, rows))
+    return require_nonzero_weight(stream, _select_samples(scanned, rows))
 
 
-def _find_split(stream: ListingRequest) -> SplitRule | None:
+def _find_active_split(stream: ListingRequest) -> SplitRule | None:
     return stream.split if stream.source.part in {"train", "validation"} else None
 
 
-def find_held_out(names: Iterable[bytes], split: SplitRule) -> npt.NDArray[np.bool_]:
+def find_validation_samples(names: Iterable[bytes], split: SplitRule) -> npt.NDArray[np.bool_]:
     """Which of `names` fall into the validation part, (n,)."""
     key = split.seed.to_bytes(8, "little")
     digests = [hashlib.blake2b(name, digest_size=8, key=key, person=_PERSON).digest() for name in names]
@@ -105,7 +105,7 @@ def _empty_part_error(stream: ListingRequest, split: SplitRule, scanned: Scanned
 
 def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
     labels: dict[str, ListedValues] = {name: values[rows] for name, values in scanned.labels.items()}
-    specs = {name: _recompute_spec(labels[name], spec) for name, spec in scanned.specs.items()}
+    specs = {name: _recompute_label_spec(labels[name], spec) for name, spec in scanned.specs.items()}
     weights = None if scanned.weights is None else scanned.weights[rows]
     taken = replace(scanned, labels=labels, specs=specs, groups=None, weights=weights)
     if scanned.arrays is not None:
@@ -117,14 +117,14 @@ def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
     return replace(taken, mtimes_ns=scanned.mtimes_ns[rows])
 
 
-def _recompute_spec(values: ListedValues, spec: LabelSpec) -> LabelSpec:
+def _recompute_label_spec(values: ListedValues, spec: LabelSpec) -> LabelSpec:
     match spec.type:
         case "category":
-            return with_class_counts(spec, np.asarray(values, np.int64))
+            return add_class_counts_to_spec(spec, np.asarray(values, np.int64))
         case "tags":
-            return with_tag_counts(spec, np.asarray(values, np.uint8))
+            return add_tag_counts_to_spec(spec, np.asarray(values, np.uint8))
         case "int" | "float":
-            return with_moments(spec, values)
+            return add_mean_and_std_to_spec(spec, values)
         case "string":
             return spec
 
@@ -135,18 +135,20 @@ def share_classes(scans: Mapping[str, ScannedSamples]) -> dict[str, ScannedSampl
     `scans` by stream name. A configured class list holds for all; without one the classes are united, in the order of
     `in_order`. Raises ConfigError when configured lists differ, or lack a class that another stream holds.
     """
-    names = sorted({name for scanned in scans.values() for name, spec in scanned.specs.items() if _has_classes(spec)})
+    names = sorted(
+        {name for scanned in scans.values() for name, spec in scanned.specs.items() if _has_class_list(spec)}
+    )
     shared = {name: _merge_classes(name, scans) for name in names}
     return {stream: _renumber_labels(scanned, shared) for stream, scanned in scans.items()}
 
 
-def _has_classes(spec: LabelSpec) -> bool:
+def _has_class_list(spec: LabelSpec) -> bool:
     return spec.type in {"category", "tags"}
 
 
 def _merge_classes(name: str, scans: Mapping[str, ScannedSamples]) -> tuple[ClassValue, ...]:
     having = {stream: scanned.specs[name] for stream, scanned in scans.items() if name in scanned.specs}
-    lists = {stream: spec.classes for stream, spec in having.items() if _has_classes(spec)}
+    lists = {stream: spec.classes for stream, spec in having.items() if _has_class_list(spec)}
     fixed = next((stream for stream in lists if name in scans[stream].fixed), None)
     if fixed is None:
         return order_classes(str(value) for classes in lists.values() for value in classes)
@@ -157,13 +159,13 @@ def _merge_classes(name: str, scans: Mapping[str, ScannedSamples]) -> tuple[Clas
                 f"{format_classes(lists[fixed])} of streams.{fixed}.labels.{name}; labels of one name share one list: "
                 "make them equal or rename one label"
             )
-        _check_no_extra_class(
+        _check_classes_within_fixed_list(
             f"streams.{stream}.labels.{name}", classes, f"streams.{fixed}.labels.{name}", lists[fixed]
         )
     return lists[fixed]
 
 
-def _check_no_extra_class(
+def _check_classes_within_fixed_list(
     label: str, classes: tuple[ClassValue, ...], fixed_label: str, fixed: tuple[ClassValue, ...]
 ) -> None:
     known = build_class_numbers(fixed)
@@ -178,7 +180,7 @@ def _check_no_extra_class(
 def _renumber_labels(scanned: ScannedSamples, shared: Mapping[str, tuple[ClassValue, ...]]) -> ScannedSamples:
     labels, specs = dict(scanned.labels), dict(scanned.specs)
     for name, spec in scanned.specs.items():
-        if _has_classes(spec) and spec.classes != shared[name]:
+        if _has_class_list(spec) and spec.classes != shared[name]:
             labels[name], specs[name] = _renumber_label(scanned.labels[name], spec, shared[name])
     return replace(scanned, labels=labels, specs=specs)
 
@@ -190,6 +192,6 @@ def _renumber_label(
     moved = np.array([numbers[str(value)] for value in spec.classes], dtype=np.int64)
     if spec.type == "tags":
         packed = renumber_tags(np.asarray(values, np.uint8), moved, len(classes))
-        return packed, with_tag_counts(replace(spec, classes=classes, width=len(classes)), packed)
+        return packed, add_tag_counts_to_spec(replace(spec, classes=classes, width=len(classes)), packed)
     renumbered = moved[np.asarray(values, np.int64)]
-    return renumbered, with_class_counts(replace(spec, classes=classes), renumbered)
+    return renumbered, add_class_counts_to_spec(replace(spec, classes=classes), renumbered)

@@ -14,7 +14,7 @@ from streamd.errors import ConfigError, suggest_name
 from streamd.ipc.worker_messages import TransformPlace
 
 
-def locate_transform(text: str, folder: Path) -> TransformPlace:
+def find_transform_source(text: str, folder: Path) -> TransformPlace:
     """The place of `module:function`, a module in `folder` or one that is installed. Raises ConfigError."""
     module, _, function = text.partition(":")
     return TransformPlace(module, function, str(folder), compute_source_digest(module, folder))

@@ -20,9 +20,9 @@ from streamd.dataset.arrays.store import Mask, SampleStore
 from streamd.dataset.cache.file import UnfitCacheError
 from streamd.dataset.cache.store import DecodedCache
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.open_store import open_shards, open_store
+from streamd.dataset.open_store import open_shard_reader, open_store
 from streamd.dataset.paths.open_beneath import UnfitFileError, read_file
-from streamd.dataset.paths.root_proof import ExpectedFiles, check_files_present, choose_expected_files, open_root
+from streamd.dataset.paths.root_proof import ExpectedFiles, check_files_present, choose_expected_files, open_root_folder
 from streamd.dataset.shard_reader import ShardChangedError, ShardReader
 from streamd.decode.pixel_id import compute_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, DataAwayError
@@ -75,7 +75,7 @@ class StreamReader:
         root = _open_root_or_null(manifest, may_lack=may_lack_root)
         try:
             store = open_store(manifest, root)
-            shard_reader = open_shards(manifest, root)
+            shard_reader = open_shard_reader(manifest, root)
         except BaseException:
             os.close(root)
             raise
@@ -154,7 +154,7 @@ class StreamReader:
 
     def _find_row_fault(self, sample_id: int) -> UnfilledRow | None:
         """What is wrong with a row of an array itself."""
-        fault = "" if self.store is None else self.store.find_fault(sample_id)
+        fault = "" if self.store is None else self.store.find_permanent_fault(sample_id)
         return UnfilledRow(sample_id, fault, lasting=True) if fault else None
 
     @property
@@ -165,7 +165,7 @@ class StreamReader:
     def find_samples_to_decode(self, ids: Ids) -> Mask:
         """Which samples have to be read and decoded, (n,)."""
         present: Mask = ids != PAD_ID
-        return present if self.store is None else np.greater(present, self.store.find_held(ids))
+        return present if self.store is None else np.greater(present, self.store.find_gatherable(ids))
 
     def prefetch_rows(self, ids: Ids) -> None:
         """A task of these comes soon: what a store holds of them, and has not in memory, may be read meanwhile."""
@@ -217,7 +217,7 @@ class StreamReader:
 
         A descriptor that was opened before a mount leads to the folder below the mount point for ever.
         """
-        root = open_root(self.manifest.root)
+        root = open_root_folder(self.manifest.root)
         os.dup2(root, self.root, inheritable=False)  # in one step: other threads read with the same number
         os.close(root)
         if self.shard_reader is None:
@@ -232,7 +232,7 @@ def _open_root_or_null(manifest: Manifest, *, may_lack: bool) -> int:
     Where that is gone, one with nothing below it, which `_reopen_root` makes the root's.
     """
     try:
-        return open_root(manifest.root)
+        return open_root_folder(manifest.root)
     except DataAwayError:
         if not may_lack or manifest.arrays is not None or manifest.shards is not None:
             raise

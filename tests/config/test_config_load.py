@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.config.load import load_config, locate_errors
+from streamd.config.load import add_error_locations, load_config
 from streamd.config.schema import Config, list_unserved_settings
 from streamd.errors import ConfigError, MissingExtraError
 
@@ -183,7 +183,7 @@ streams:
 def test_errors_of_the_data_get_file_and_line_of_their_key(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     config = load_config(path)
-    with pytest.raises(ConfigError) as caught, locate_errors(config):
+    with pytest.raises(ConfigError) as caught, add_error_locations(config):
         raise ConfigError("streams.train.source.path: no images\nstreams.train.image.size: too small")
     assert str(caught.value).replace(str(path), "FILE") == (
         "FILE:3: streams.train.source.path: no images\nFILE:4: streams.train.image.size: too small"
@@ -192,7 +192,7 @@ def test_errors_of_the_data_get_file_and_line_of_their_key(tmp_path: Path) -> No
 
 def test_errors_without_a_key_pass_as_they_are(tmp_path: Path) -> None:
     missing = MissingExtraError("pyarrow", "serve", "a table")
-    with pytest.raises(MissingExtraError) as caught, locate_errors(load_config(write(tmp_path, GOOD))):
+    with pytest.raises(MissingExtraError) as caught, add_error_locations(load_config(write(tmp_path, GOOD))):
         raise missing
     assert caught.value is missing
 

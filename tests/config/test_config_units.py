@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.config.units import format_bytes, format_value, parse_bytes, parse_seconds
+from streamd.config.units import format_bytes, format_yaml_value, parse_bytes, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_shown_size_reads_back_to_within_its_rounding(count: int) -> None:
     ],
 )
 def test_a_value_is_shown_short_and_in_yaml_words(value: object, text: str) -> None:
-    assert format_value(value) == text
+    assert format_yaml_value(value) == text
 
 
 @pytest.mark.parametrize(("written", "meant"), [("1G", "1GiB"), ("512m", "512MiB"), ("1.5 Gi", "1.5GiB")])

@@ -14,7 +14,7 @@ from served_folders import serve
 
 from streamd.dataset.arrays.npy_store import NpyStore
 from streamd.dataset.manifest.types import StorageFormat
-from streamd.dataset.open_store import open_shards, open_store
+from streamd.dataset.open_store import open_shard_reader, open_store
 from streamd.dataset.shard_reader import ShardReader
 from streamd.errors import ConfigError
 
@@ -41,15 +41,15 @@ def test_images_in_shards_have_the_reader_of_their_format_and_an_unknown_one_is_
     shards = pack(tmp_path / "shards" / "0.tar", {"0.jpg": b"x"}).parent
     stream = serve(shards, tmp_path / "state", source={"kind": "tar", "path": str(shards)}, labels={})
     root = os.open(shards, os.O_RDONLY)
-    reader = open_shards(stream.manifest, root)
+    reader = open_shard_reader(stream.manifest, root)
     assert isinstance(reader, ShardReader)
     assert reader.read_image(0, 1) == b"x"
     reader.close()
     assert stream.manifest.shards is not None
     stream.manifest.shards = replace(stream.manifest.shards, format="tape")
     with pytest.raises(ConfigError, match=r"'tape' files.*--rescan"):
-        open_shards(stream.manifest, root)
+        open_shard_reader(stream.manifest, root)
     stream.manifest.shards = None
-    assert open_shards(stream.manifest, root) is None
+    assert open_shard_reader(stream.manifest, root) is None
     os.close(root)
     stream.manifest.close()

@@ -33,9 +33,9 @@ def test_a_source_names_its_data_and_those_of_them_that_hold_labels(
 
 def test_a_source_with_all_parts_is_the_same_whatever_part_it_was() -> None:
     whole = Table(FILE, root=ROOT)
-    assert Table(FILE, root=ROOT, part="train").with_all_parts() == whole == whole.with_all_parts()
+    assert Table(FILE, root=ROOT, part="train").copy_without_part() == whole == whole.copy_without_part()
 
 
 def test_conditions_without_a_table_are_a_mistake() -> None:
-    assert [key for key, _ in Npy("/a.npy", where={"split": "train"}).find_mistakes()] == ["where"]
-    assert list(Npy("/a.npy", FILE, {"split": "train"}).find_mistakes()) == []
+    assert [key for key, _ in Npy("/a.npy", where={"split": "train"}).find_setting_mistakes()] == ["where"]
+    assert list(Npy("/a.npy", FILE, {"split": "train"}).find_setting_mistakes()) == []

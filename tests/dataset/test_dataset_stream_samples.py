@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamd.dataset.sources import Part
-from streamd.dataset.stream_samples import find_held_out
+from streamd.dataset.stream_samples import find_validation_samples
 from streamd.errors import ConfigError
 
 NAMES = [b"cat/%04d.jpg" % number for number in range(2000)]
@@ -25,31 +25,33 @@ def folder_of(tmp_path: Path, count: int = 40) -> Path:
 
 
 def test_the_split_of_today_is_that_of_tomorrow() -> None:
-    assert np.flatnonzero(find_held_out(NAMES[:40], Split(0.2))).tolist() == [1, 21, 23, 28, 38]
-    assert np.flatnonzero(find_held_out(NAMES[:40], Split(0.2, seed=1))).tolist() == [0, 3, 4, 34]
+    assert np.flatnonzero(find_validation_samples(NAMES[:40], Split(0.2))).tolist() == [1, 21, 23, 28, 38]
+    assert np.flatnonzero(find_validation_samples(NAMES[:40], Split(0.2, seed=1))).tolist() == [0, 3, 4, 34]
 
 
 def test_the_fraction_is_about_what_was_asked_for() -> None:
     for fraction in (0.05, 0.2, 0.7):
-        held_out = find_held_out(NAMES, Split(fraction)).mean()
+        held_out = find_validation_samples(NAMES, Split(fraction)).mean()
         assert abs(held_out - fraction) < 4 * (fraction * (1 - fraction) / len(NAMES)) ** 0.5
-    assert find_held_out(NAMES, Split(1.0)).all()
+    assert find_validation_samples(NAMES, Split(1.0)).all()
 
 
 @given(st.lists(st.binary(max_size=12)), st.binary(max_size=12), st.floats(0.01, 1), st.integers(0, 2**63 - 1))
 def test_the_side_of_a_name_depends_on_no_other(others: list[bytes], name: bytes, fraction: float, seed: int) -> None:
     split = Split(fraction, seed)
-    assert find_held_out([*others, name], split)[-1] == find_held_out([name], split)[0]
+    assert find_validation_samples([*others, name], split)[-1] == find_validation_samples([name], split)[0]
 
 
 def test_a_larger_fraction_only_adds() -> None:
-    small, large = find_held_out(NAMES, Split(0.1)), find_held_out(NAMES, Split(0.3))
+    small, large = find_validation_samples(NAMES, Split(0.1)), find_validation_samples(NAMES, Split(0.3))
     assert (large | ~small).all()
     assert large.sum() > small.sum()
 
 
 def test_another_seed_is_another_split() -> None:
-    assert (find_held_out(NAMES, Split(0.5)) != find_held_out(NAMES, Split(0.5, seed=1))).sum() > 800
+    assert (
+        find_validation_samples(NAMES, Split(0.5)) != find_validation_samples(NAMES, Split(0.5, seed=1))
+    ).sum() > 800
 
 
 def sides(source: Folder | Table | Filelist, split: Split, **labels: Label) -> tuple[list[bytes], list[bytes]]:

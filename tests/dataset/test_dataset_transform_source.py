@@ -7,13 +7,13 @@ import sys
 import pytest
 from programs import Write
 
-from streamd.dataset.transform_source import compute_source_digest, find_module_file, locate_transform
+from streamd.dataset.transform_source import compute_source_digest, find_module_file, find_transform_source
 from streamd.errors import ConfigError
 
 
 def test_a_module_beside_the_configuration_is_found_without_being_run(program: Write) -> None:
     folder = program("augment", "raise SystemExit('it ran')").parent
-    place = locate_transform("augment:flip", folder)
+    place = find_transform_source("augment:flip", folder)
     assert (place.module, place.function, place.folder) == ("augment", "flip", str(folder))
     assert place.digest == compute_source_digest("augment", folder)
 
@@ -73,25 +73,25 @@ def test_an_installed_module_is_found_in_its_package_without_importing_that(
 def test_a_module_that_is_nowhere_is_refused_by_name(program: Write, name: str) -> None:
     folder = program("augment", "").parent
     with pytest.raises(ConfigError, match=f"there is no module '{name}' in .*beside"):
-        locate_transform(f"{name}:f", folder)
+        find_transform_source(f"{name}:f", folder)
 
 
 def test_a_slip_in_the_name_is_pointed_out(program: Write) -> None:
     folder = program("augment", "").parent
     with pytest.raises(ConfigError, match="did you mean 'augment'"):
-        locate_transform("augmnet:f", folder)
+        find_transform_source("augmnet:f", folder)
 
 
 def test_a_file_that_is_no_python_has_a_digest_and_its_import_will_say_so(program: Write) -> None:
     folder = program("augment", "def broken(").parent
-    assert locate_transform("augment:broken", folder).digest
+    assert find_transform_source("augment:broken", folder).digest
 
 
 def test_the_function_is_a_part_of_the_version_and_the_folder_is_not(program: Write) -> None:
     folder = program("augment", "").parent
-    one, two = locate_transform("augment:one", folder), locate_transform("augment:two", folder)
+    one, two = find_transform_source("augment:one", folder), find_transform_source("augment:two", folder)
     assert one.source_version != two.source_version
     copy = folder.parent / "copy"
     copy.mkdir()
     (copy / "augment.py").write_text("")
-    assert locate_transform("augment:one", copy).source_version == one.source_version
+    assert find_transform_source("augment:one", copy).source_version == one.source_version

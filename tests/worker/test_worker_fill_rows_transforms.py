@@ -18,7 +18,7 @@ from served_folders import serve, spoil
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import compute_layout
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.transform_source import locate_transform
+from streamd.dataset.transform_source import find_transform_source
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, WorkerPhase
 from streamd.ipc.slots import create_memfd
 from streamd.ipc.worker_messages import CachePlace, FillRows, OpenStream
@@ -50,7 +50,7 @@ def open_with(served: ServedStream, program: Write) -> Iterator[Open]:
 
     def open_it(text: str, function: str, cache: CachePlace | None = None) -> StreamReader:
         name = f"module{len(sources)}"
-        place = locate_transform(f"{name}:{function}", program(name, text).parent)
+        place = find_transform_source(f"{name}:{function}", program(name, text).parent)
         source, _ = open_reader(OpenStream(0, str(served.manifest_path), served.spec, cache, place))
         sources.append(source)
         return source

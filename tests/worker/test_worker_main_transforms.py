@@ -14,7 +14,7 @@ from programs import Write
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.transform_source import locate_transform
+from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.progress_page import WorkerPhase
 from streamd.ipc.worker_messages import OpenStream, StreamOpenFailed, StreamReady, TaskDone, WorkerReport
@@ -38,7 +38,7 @@ def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_wi
         folder = program(f"module{number}", text).parent
         hand.send(
             OpenStream(
-                number, str(stream.manifest_path), stream.spec, None, locate_transform(f"module{number}:f", folder)
+                number, str(stream.manifest_path), stream.spec, None, find_transform_source(f"module{number}:f", folder)
             )
         )
         return hand.hear()
@@ -65,7 +65,7 @@ def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_wi
     assert "; the sample: cat/0003.jpg; mend it" in done.unfit
 
     folder = program("endless", "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)").parent
-    hand.send(OpenStream(3, str(stream.manifest_path), stream.spec, None, locate_transform("endless:f", folder)))
+    hand.send(OpenStream(3, str(stream.manifest_path), stream.spec, None, find_transform_source("endless:f", folder)))
     wait_until(lambda: hand.track.read_transform_trial().phase is WorkerPhase.TRYING, "the transform is tried")
     assert (hand.track.read_transform_trial().stream, hand.track.read_transform_trial().subject) == (
         3,

@@ -17,7 +17,7 @@ from served_folders import change_times, file_of, serve
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.open_beneath import read_file
-from streamd.dataset.transform_source import locate_transform
+from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
 from streamd.ipc.slots import create_memfd
@@ -205,7 +205,7 @@ def test_a_list_that_another_daemon_made_since_is_not_taken_for_this_one(stream:
 def place(program: Write) -> TransformPlace:
     """Of a transform that raises on images of one colour, as some of the built-in ones are."""
     text = "def f(image, labels, rng):\n    if (image == image[0]).all():\n        raise ValueError('no contrast')\n"
-    return locate_transform("augment:f", program("augment", f"{text}    return image, labels").parent)
+    return find_transform_source("augment:f", program("augment", f"{text}    return image, labels").parent)
 
 
 def test_a_transform_gives_the_pixels_another_identity_and_those_before_it_keep_theirs(

@@ -10,13 +10,13 @@ import pytest
 from PIL import Image, ImageFile
 from programs import Write
 
-from streamd.dataset.transform_source import locate_transform
+from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.worker.transforms import Function, format_user_error, load_transform
 
 
 def loaded(folder: Path, text: str = "augment:f") -> Function:
-    return load_transform(locate_transform(text, folder))
+    return load_transform(find_transform_source(text, folder))
 
 
 def test_the_function_beside_the_configuration_is_loaded(program: Write) -> None:
@@ -75,7 +75,7 @@ def test_no_compiled_file_is_left_beside_it(program: Write) -> None:
 
 def test_a_source_that_was_changed_since_it_was_read_is_not_run(program: Write) -> None:
     folder = program("augment", "def f(*_): pass").parent
-    place = locate_transform("augment:f", folder)
+    place = find_transform_source("augment:f", folder)
     program("augment", "raise SystemExit('it ran')")
     with pytest.raises(ConfigError, match=r"'augment' was changed .*SIGHUP"):
         load_transform(place)
@@ -109,7 +109,7 @@ def test_a_module_that_failed_is_imported_again_when_it_is_mended(program: Write
 def test_a_missing_function_is_named_with_the_near_one(program: Write) -> None:
     folder = program("augment", "def flip(*_): pass").parent
     with pytest.raises(ConfigError, match="did you mean 'flip'"):
-        load_transform(replace(locate_transform("augment:flip", folder), function="flp"))
+        load_transform(replace(find_transform_source("augment:flip", folder), function="flp"))
 
 
 def test_an_error_from_a_library_is_told_by_the_line_that_called_it(program: Write) -> None:

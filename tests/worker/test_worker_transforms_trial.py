@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from programs import DRAWN, Write
 
-from streamd.dataset.transform_source import locate_transform
+from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.pixel_id import decode_probe_images
 from streamd.errors import ConfigError
 from streamd.ipc.progress_page import WorkerPhase
@@ -20,7 +20,7 @@ def tried(
 ) -> TriedTransform:
     folder = program(name, text).parent
     return open_transform(
-        locate_transform(f"{name}:{function}", folder), source.manifest, source.spec.image, source.decoded_pixel_id
+        find_transform_source(f"{name}:{function}", folder), source.manifest, source.spec.image, source.decoded_pixel_id
     )
 
 
@@ -99,7 +99,7 @@ def test_whoever_may_have_to_end_it_hears_what_is_at_hand_before_it_is_run(
     program: Write, source: StreamReader
 ) -> None:
     told: list[tuple[str, WorkerPhase]] = []
-    place = locate_transform("augment:f", program("augment", SAME).parent)
+    place = find_transform_source("augment:f", program("augment", SAME).parent)
     open_transform(place, source.manifest, source.spec.image, source.decoded_pixel_id, lambda *said: told.append(said))
     assert told[0] == ("module 'augment'", WorkerPhase.IMPORTING)
     assert set(told[1:-1]) == {("transform at augment.py:1", WorkerPhase.TRYING)}
@@ -109,7 +109,7 @@ def test_whoever_may_have_to_end_it_hears_what_is_at_hand_before_it_is_run(
 
 def test_nothing_is_at_hand_any_more_when_it_was_refused(program: Write, source: StreamReader) -> None:
     told: list[WorkerPhase] = []
-    place = locate_transform("augment:f", program("augment", "1 / 0").parent)
+    place = find_transform_source("augment:f", program("augment", "1 / 0").parent)
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
         open_transform(
             place, source.manifest, source.spec.image, source.decoded_pixel_id, lambda _, phase: told.append(phase)

@@ -102,7 +102,7 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
     result.read_s = time.monotonic() - started_s
     result.unpacked, result.unpack_s = _find_unpack_totals(store)[0] - chunks, _find_unpack_totals(store)[1] - unpack_s
     for sample_id in compress(result.ids, ~held):
-        fault = store.find_fault(sample_id)
+        fault = store.find_permanent_fault(sample_id)
         result.faults.append(SampleFault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
     for place in np.flatnonzero(held).tolist():
         digest = _compute_digest(images[place].data)
@@ -118,7 +118,7 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
 
 def _find_unpack_totals(store: SampleStore) -> tuple[int, float]:
     """How many chunks a store has decompressed so far, and the seconds that it took."""
-    return store.unpack_totals if isinstance(store, Hdf5Store) else (0, 0.0)
+    return store.decompression_totals if isinstance(store, Hdf5Store) else (0, 0.0)
 
 
 def _compute_digest(data: bytes | memoryview) -> str:

@@ -19,7 +19,7 @@ from streamd.cli.check.summary import build_findings
 from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_groups
 from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress
 from streamd.config import locations
-from streamd.config.load import load_config, locate_errors
+from streamd.config.load import add_error_locations, load_config
 from streamd.config.schema import Config, list_unserved_settings
 from streamd.core.text import escape_unprintable, format_duration
 from streamd.daemon.streams.catalog import list_samples, open_streams
@@ -58,14 +58,14 @@ def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> 
     if not served.streams:
         return CheckFindings(config.memory, config.worker_count, {}, refused=refused)
     with tempfile.TemporaryDirectory(prefix="streamd-check-") as folder:
-        with locate_errors(config):
+        with add_error_locations(config):
             list_samples(served, Path(folder), progress.update_listing)
             streams = open_streams(served, Path(folder))
         try:
             tallies = [
                 StreamTotals(stream, choose_sample_ids(stream.spec.samples, options.max_files)) for stream in streams
             ]
-            with locate_errors(config):
+            with add_error_locations(config):
                 processes, notes = asyncio.run(_read_samples(tallies, served, options, progress))
             return build_findings(tallies, served, processes, refused=refused, notes=notes)
         finally:

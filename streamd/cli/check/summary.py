@@ -230,8 +230,11 @@ def estimate_cache(stream: ServedStream) -> CacheEstimate | None:
     """The arithmetic of a cache, nothing of which is made; None for a stream without."""
     if stream.cache is None:
         return None
-    folder, shape = Path(stream.cache.folder), CacheLayout.for_stream(stream.spec, compute_pixel_id(stream.spec.image))
-    kept = shape.count_kept_rows(stream.cache.max_bytes)
+    folder, shape = (
+        Path(stream.cache.folder),
+        CacheLayout.from_stream_spec(stream.spec, compute_pixel_id(stream.spec.image)),
+    )
+    kept = shape.count_rows_within_limit(stream.cache.max_bytes)
     file = folder / shape.cache_file_name
     allocated_bytes = file.stat().st_blocks * 512 if file.is_file() else 0
     return CacheEstimate(
@@ -252,12 +255,12 @@ def _measure_free_bytes(folder: Path) -> int:
 
 def estimate_unpacking(stream: ServedStream, workers: int) -> UnpackingEstimate | None:
     """What is counted over the first batches of a stream; None where it costs the same in any order."""
-    packed = CompressedArray.from_manifest(stream.manifest.arrays, stream.manifest.extra_column)
+    packed = CompressedArray.from_manifest(stream.manifest.arrays, stream.manifest.store_column)
     if packed is None:
         return None
     order, rows = stream.order, stream.manifest.lookup_rows(np.arange(stream.spec.samples, dtype=np.int64))
-    chunk = packed.compute_fast_chunk(rows.size)
-    fast = _with_chunk_shuffle(order, chunk, packed.compute_fast_buffer(rows, chunk))
+    chunk = packed.compute_shuffle_chunk_samples(rows.size)
+    fast = _with_chunk_shuffle(order, chunk, packed.compute_shuffle_buffer_chunks(rows, chunk))
     return UnpackingEstimate(
         packed.chunk_rows,
         packed.chunk_bytes,
@@ -298,7 +301,7 @@ def _count_unpacked_chunks(array: CompressedArray, numbers: Int64s, cache: Chunk
     """How many chunks a worker decompresses for a task that wants those of these `numbers`."""
     chunk = np.broadcast_to(np.uint8(0), array.chunk_bytes)  # as large, and takes no memory
     wanted, unpacked = np.unique(numbers).tolist(), 0
-    for place in cache.order_kept_first((), wanted):
+    for place in cache.order_cached_first((), wanted):
         if cache.get_chunk((), wanted[place]) is None:
             cache.add_chunk((), wanted[place], chunk)
             unpacked += 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from streamd.config.load import locate_errors
+from streamd.config.load import add_error_locations
 from streamd.config.locations import add_locations as placed
 from streamd.config.schema import Config, list_unserved_settings
 from streamd.core.bad_samples import BadRow
@@ -213,7 +213,7 @@ def open_listed_stream(config: Config, name: str, folder: Path, progress: Listin
     """
     part = _select_family(config, name)
     shutil.rmtree(folder, ignore_errors=True)
-    with locate_errors(part):
+    with add_error_locations(part):
         list_samples(part, folder, progress)
         streams = open_streams(part, folder)
     try:

@@ -13,7 +13,7 @@ from streamd.core import log
 from streamd.daemon.engine.mount_events import MountEvents
 from streamd.daemon.slow_lookup import NO_ANSWER, SlowLookup
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.paths.root_proof import choose_expected_files, find_absence
+from streamd.dataset.paths.root_proof import choose_expected_files, find_absence_reason
 from streamd.errors import DataAwayError
 from streamd.limits import RETURN_MAX_S, RETURN_MIN_S
 
@@ -30,7 +30,7 @@ def format_missing_data(reason: str) -> str:
 def make_data_lookup(stream: ServedStream) -> SlowLookup[str]:
     """Looks for the data of a stream; its answer is why they are not there, nothing if they are."""
     expected = choose_expected_files(stream.manifest)
-    return SlowLookup(partial(find_absence, expected), f"{str(expected.root)!r} {NO_ANSWER}")
+    return SlowLookup(partial(find_absence_reason, expected), f"{str(expected.root)!r} {NO_ANSWER}")
 
 
 async def require_data(stream: ServedStream) -> None:

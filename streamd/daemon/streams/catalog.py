@@ -28,8 +28,8 @@ from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.scan import scan_source
-from streamd.dataset.stream_samples import find_group_column, select_part, share_classes
-from streamd.dataset.transform_source import locate_transform
+from streamd.dataset.stream_samples import find_group_column, select_part_samples, share_classes
+from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import CachePlace, TransformPlace
 
@@ -181,11 +181,12 @@ def _scan_stream(stream: StreamConfig, wholes: dict[str, ScannedSamples], progre
     started_s = time.monotonic()
     request = stream.listing_request
     key = (
-        f"{stream.source.with_all_parts()!r} {stream.labels!r} {find_group_column(request)!r}{_format_weights(stream)}"
+        f"{stream.source.copy_without_part()!r} {stream.labels!r} "
+        f"{find_group_column(request)!r}{_format_weights(stream)}"
     )
     if key not in wholes:
         wholes[key] = scan_source(request, partial(progress, stream.name))
-    scanned = select_part(request, wholes[key])
+    scanned = select_part_samples(request, wholes[key])
     log.info(
         "manifest.made",
         "listed the samples",
@@ -201,7 +202,7 @@ def _find_transform(stream: StreamConfig, folder: Path) -> TransformPlace | None
     if stream.transform is None:
         return None
     try:
-        return locate_transform(stream.transform, folder)
+        return find_transform_source(stream.transform, folder)
     except ConfigError as error:
         raise ConfigError(f"streams.{stream.name}.transform: {error}") from error
 
@@ -219,7 +220,7 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path) -> ServedStream
     transform = _find_transform(stream, folder)
     quarantine = Quarantine(_build_quarantine_path(path, transform), lambda: listed.list_id)
     quarantine.load_verdicts()
-    packed = CompressedArray.from_manifest(listed.arrays, listed.extra_column)
+    packed = CompressedArray.from_manifest(listed.arrays, listed.store_column)
     cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
     return ServedStream(
         spec,
@@ -228,7 +229,7 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path) -> ServedStream
         SampleOrder.from_spec(spec),
         quarantine,
         stream.bad_samples.max_fraction,
-        ShuffleMeter(spec, listed.gather_label, is_packed=packed is not None and not packed.is_kept_whole),
+        ShuffleMeter(spec, listed.gather_label, is_packed=packed is not None and not packed.is_cacheable_whole),
         cache,
         transform,
     )
@@ -264,12 +265,12 @@ def _choose_chunks(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
     """`chunk` and `buffer` as written, or as compressed chunks are read fastest; 0 for other kinds of shuffle."""
     if shuffle.kind != "chunk":
         return 0, 0
-    packed, written = CompressedArray.from_manifest(listed.arrays, listed.extra_column), shuffle.model_fields_set
+    packed, written = CompressedArray.from_manifest(listed.arrays, listed.store_column), shuffle.model_fields_set
     if packed is None:
         return shuffle.chunk, shuffle.buffer
-    chunk = shuffle.chunk if "chunk" in written else packed.compute_fast_chunk(listed.samples)
+    chunk = shuffle.chunk if "chunk" in written else packed.compute_shuffle_chunk_samples(listed.samples)
     rows = listed.lookup_rows(np.arange(listed.samples, dtype=np.int64))
-    return chunk, shuffle.buffer if "buffer" in written else packed.compute_fast_buffer(rows, chunk)
+    return chunk, shuffle.buffer if "buffer" in written else packed.compute_shuffle_buffer_chunks(rows, chunk)
 
 
 def _build_image_spec(stream: StreamConfig, listed: Manifest) -> ImageSpec:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from streamd.config.load import ConfigInput, load_config, locate_errors
+from streamd.config.load import ConfigInput, add_error_locations, load_config
 from streamd.config.schema import Config
 from streamd.core import log
 from streamd.daemon.streams.catalog import build_lock_paths, find_unlisted_streams, list_samples, make_state_folder
@@ -94,7 +94,7 @@ def main() -> None:
     log.configure_logging(level=level, as_json="json" in sys.argv[4:])
     try:
         config = load_config(msgspec.json.decode(sys.stdin.buffer.read()))
-        with locate_errors(config):
+        with add_error_locations(config):
             _list_under_locks(config, state, anew=sys.argv[3] == "all")
     except StreamdError as error:
         sys.stdout.write(str(error))

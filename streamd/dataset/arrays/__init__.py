@@ -45,7 +45,7 @@ class NpySource(DataSource):
         """The table; arrays of labels are named by the labels."""
         return () if self.table is None else (self.table,)
 
-    def find_mistakes(self) -> Iterator[tuple[str, str]]:
+    def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
         """Conditions are put on columns of the table."""
         if self.where and self.table is None:
             yield "where", "asks for columns, and there is no table; add table: FILE, or leave where out"

@@ -20,9 +20,9 @@ from streamd.dataset.arrays.pixels import (
     INSPECTED_IMAGES,
     ImageShape,
     PixelRange,
+    can_copy_unconverted,
     format_range_warning,
     inspect_image_array,
-    is_stored_as_served,
 )
 from streamd.dataset.files import table
 from streamd.dataset.labels import cells, columns, npy_columns
@@ -60,46 +60,46 @@ def scan_npy(
 def _build_array_files(files: MatchedFiles, bounds: PixelRange | None, key: str) -> ArrayFiles:
     """What lies in the files. Raises ConfigError unless all hold images of one kind."""
     headers = [patterns.read_npy_header(files.file_path(number), key) for number in range(len(files.names))]
-    kinds = [_inspect_images(header, files.file_path(number), bounds, key) for number, header in enumerate(headers)]
+    kinds = [_read_image_format(header, files.file_path(number), bounds, key) for number, header in enumerate(headers)]
     other = next((number for number, kind in enumerate(kinds) if kind != kinds[0]), None)
     if other is not None:
         raise ConfigError(
-            f"{key}: {format_path(files.names[other])} holds images of {_format_image_kind(*kinds[other])}, and "
-            f"{format_path(files.names[0])} of {_format_image_kind(*kinds[0])}; images of a stream are alike: "
+            f"{key}: {format_path(files.names[other])} holds images of {_format_image_layout(*kinds[other])}, and "
+            f"{format_path(files.names[0])} of {_format_image_layout(*kinds[0])}; images of a stream are alike: "
             "name only files that "
             "belong together, such as images-*.npy"
         )
-    if bounds and (said := format_range_warning(_read_first_images(headers[0], files.file_path(0)), bounds)):
+    if bounds and (said := format_range_warning(_read_images_to_inspect(headers[0], files.file_path(0)), bounds)):
         _log.warning("%s: %s: %s", key, format_path(files.names[0]), said)
     starts = accumulate((header.shape[0] for header in headers), initial=0)
     shape, stored = kinds[0]
     offsets = tuple(header.offset for header in headers)
-    return ArrayFiles(shape, tuple(starts), offsets, None if is_stored_as_served(stored) else stored)
+    return ArrayFiles(shape, tuple(starts), offsets, None if can_copy_unconverted(stored) else stored)
 
 
-def _inspect_images(
+def _read_image_format(
     header: NpyHeader, path: Path, bounds: PixelRange | None, key: str
 ) -> tuple[ImageShape, StorageFormat]:
     """What the images in an array are. Raises ConfigError when it holds none."""
     what, stored = f"{key}: {format_path(path)}", StorageFormat("npy", range=bounds)
-    return inspect_image_array(what, header.shape, header.dtype, stored, lambda: _read_first_images(header, path))
+    return inspect_image_array(what, header.shape, header.dtype, stored, lambda: _read_images_to_inspect(header, path))
 
 
-def _read_first_images(header: NpyHeader, path: Path) -> npt.NDArray[Any]:
+def _read_images_to_inspect(header: NpyHeader, path: Path) -> npt.NDArray[Any]:
     """The first images of an array."""
     return np.array(np.memmap(path, header.dtype, "r", header.offset, header.shape)[:INSPECTED_IMAGES])
 
 
-def _format_image_kind(shape: ImageShape, stored: StorageFormat) -> str:
+def _format_image_layout(shape: ImageShape, stored: StorageFormat) -> str:
     order = ", channels first" if stored.channels_first else ""
     return (
-        f"{_format_sides(shape)}{order}"
+        f"{_format_shape(shape)}{order}"
         if stored.dtype == "|u1"
-        else f"{_format_sides(shape)} {np.dtype(stored.dtype)}{order}"
+        else f"{_format_shape(shape)} {np.dtype(stored.dtype)}{order}"
     )
 
 
-def _format_sides(shape: Sequence[int]) -> str:
+def _format_shape(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 
@@ -117,9 +117,9 @@ def read_label_table(
 ) -> LabelTable:
     """Reads what the configuration asks for. Raises ConfigError unless it has as many rows as there are `images`."""
     where, by = f"streams.{stream}.source.where", f"streams.{stream}.split.by"
-    asked = table.build_label_requests(stream, labels)
+    asked = table.build_label_column_requests(stream, labels)
     group = [] if group_column is None else [table.ColumnRequest(group_column, by, by)]
-    tests = table.build_condition_requests(source.where or {}, where)
+    tests = table.build_condition_column_requests(source.where or {}, where)
     asks = [*(ask for several in asked.values() for ask in several), *group, *tests.values()]
     found = _read_table_columns(f"streams.{stream}.source.table", source.table, asks, images)
     kept = select_rows(source.where, {name: found[ask] for name, ask in tests.items()}) if source.where else None

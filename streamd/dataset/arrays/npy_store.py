@@ -44,9 +44,9 @@ class NpyStore:
         shape, dtype = (rows, *self._converter.shape), self._converter.dtype
         self._mapped.append(np.frombuffer(memory, dtype, prod(shape), offset).reshape(shape))
 
-    def find_held(self, ids: Ids) -> Mask:
+    def find_gatherable(self, ids: Ids) -> Mask:
         """All of them, unless a file has changed."""
-        return self._files.find_held(ids)
+        return self._files.find_gatherable(ids)
 
     def prefetch_rows(self, ids: Ids) -> None:
         """Has rows read that are not in memory."""
@@ -62,17 +62,17 @@ class NpyStore:
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         """Copies rows into `images`, (n, H, W, C); which of `ids` they are, (n,)."""
-        rows, raw = self._manifest.lookup_rows(ids), self._converter.prepare_buffer(images)
+        rows, raw = self._manifest.lookup_rows(ids), self._converter.prepare_read_buffer(images)
         if len(self._mapped) == 1:
             np.take(self._mapped[0], rows, axis=0, out=raw, mode="clip")  # "raise" would go by a copy
         else:
             for place, row in enumerate(rows.tolist()):
                 file, inner = self._arrays.locate_row(max(row, 0))
                 raw[place] = self._mapped[file][inner]
-        self._prefetcher.record_gather()
-        return self._converter.convert_rows(raw, images, ids, self.find_held(ids))
+        self._prefetcher.record_page_faults()
+        return self._converter.convert_rows(raw, images, ids, self.find_gatherable(ids))
 
-    def find_fault(self, sample_id: int) -> str:
+    def find_permanent_fault(self, sample_id: int) -> str:
         """See Store."""
         return self._converter.faults.get(sample_id, "")
 

@@ -44,7 +44,7 @@ def inspect_image_array(
         raise ConfigError(f"{told}, rows of any length; if they are encoded images, write them to files: kind folder")
     if dtype.kind not in _NUMBER_KINDS:
         raise ConfigError(f"{told}; pixels are numbers: save them as uint8, 0-255")
-    served, channels_first = _interpret_shape(told, shape)
+    served, channels_first = _interpret_image_shape(told, shape)
     if dtype != np.uint8 and stored.range is None:
         raise ConfigError(f"{told}; {_suggest_range(read_first())}")
     return served, StorageFormat(stored.store, stored.place, dtype.str, stored.range, channels_first)
@@ -63,21 +63,21 @@ def format_range_warning(first: npt.NDArray[Any], bounds: PixelRange) -> str | N
     )
 
 
-def is_stored_as_served(stored: StorageFormat) -> bool:
+def can_copy_unconverted(stored: StorageFormat) -> bool:
     """Whether rows lie as they are served."""
     return not stored.channels_first and stored.range is None
 
 
-def can_be_images(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
+def can_hold_images(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
     """Whether an array has the shape and the numbers of images."""
     try:
-        _interpret_shape("", shape)
+        _interpret_image_shape("", shape)
     except ConfigError:
         return False
     return dtype.kind in _NUMBER_KINDS
 
 
-def _interpret_shape(told: str, shape: Sequence[int]) -> tuple[ImageShape, bool]:
+def _interpret_image_shape(told: str, shape: Sequence[int]) -> tuple[ImageShape, bool]:
     """Height, width and channels, and whether the channels come first; last, where both would do."""
     if len(shape) not in {_GREY, _COLOUR} or 0 in shape:
         labels = "; it looks like labels" if len(shape) < _GREY and 0 not in shape else ""

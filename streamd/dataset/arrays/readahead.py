@@ -43,7 +43,7 @@ class RowPrefetcher:
         if time.monotonic() - started_s > count * self._quick_s:
             self._quiet_groups = 0
 
-    def record_gather(self) -> None:
+    def record_page_faults(self) -> None:
         """Learns from a group that this thread has gathered."""
         faults = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
         if faults != self._faults:

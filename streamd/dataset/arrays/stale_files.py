@@ -12,7 +12,7 @@ from streamd.core.sampler import PAD_ID, Ids
 from streamd.dataset.arrays.store import Mask
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.paths.confined import format_path
-from streamd.dataset.paths.open_beneath import UnfitFileError, check_unchanged, open_unchanged_file
+from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_unchanged, open_unchanged_file
 from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
 from streamd.errors import ConfigError, DataAwayError
 
@@ -56,7 +56,7 @@ class ListedFiles:
             path = self._folder / os.fsdecode(name)
             raise ConfigError(f"{format_path(path)} cannot be opened: {error.strerror}") from error
 
-    def find_held(self, ids: Ids) -> Mask:
+    def find_gatherable(self, ids: Ids) -> Mask:
         """All samples, unless a file has changed."""
         return ids != PAD_ID if self.are_unchanged() else np.zeros(ids.size, np.bool_)
 
@@ -70,7 +70,7 @@ class ListedFiles:
 
     def _is_unchanged(self, name: bytes, size: int, mtime_ns: int) -> bool:
         try:
-            check_unchanged(os.stat(name, dir_fd=self._root), size, mtime_ns)
+            check_file_unchanged(os.stat(name, dir_fd=self._root), size, mtime_ns)
         except (OSError, UnfitFileError):
             return False
         return True

@@ -23,7 +23,7 @@ class SampleStore(Protocol):
     against the host and no sample.
     """
 
-    def find_held(self, ids: Ids) -> Mask:
+    def find_gatherable(self, ids: Ids) -> Mask:
         """Which of `ids` can be gathered, (n,): their files need not be read ahead."""
 
     def prefetch_rows(self, ids: Ids) -> None:
@@ -35,7 +35,7 @@ class SampleStore(Protocol):
         Rows that it does not hold may hold anything afterwards. Once a task: no Python for each row where possible.
         """
 
-    def find_fault(self, sample_id: int) -> str:
+    def find_permanent_fault(self, sample_id: int) -> str:
         """What is wrong for good with a sample that was not gathered; nothing, if it may be another time."""
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.sampler import Ids
-from streamd.dataset.arrays.pixels import is_stored_as_served
+from streamd.dataset.arrays.pixels import can_copy_unconverted
 from streamd.dataset.arrays.store import Mask, Pixels
 from streamd.dataset.manifest.types import ArrayFiles, StorageFormat
 
@@ -37,14 +37,14 @@ class PixelConverter:
         self.shape = (channels, height, width) if stored.channels_first else arrays.shape
         self.dtype = np.dtype(stored.dtype)
         self.row_bytes = prod(self.shape) * self.dtype.itemsize
-        self.is_needed = not is_stored_as_served(stored)
+        self.is_needed = not can_copy_unconverted(stored)
         self._channels_first = stored.channels_first
         self._range = stored.range
         self._levels = np.empty(self.shape if stored.range else 0, np.result_type(self.dtype, np.float32))
         self.faults: dict[int, str] = {}
         self._raw: RawRows = np.empty((0, *self.shape), self.dtype)
 
-    def prepare_buffer(self, images: Pixels) -> RawRows:
+    def prepare_read_buffer(self, images: Pixels) -> RawRows:
         """Where rows are to be read to: (n, *shape) of dtype; `images` itself where nothing has to be converted."""
         if not self.is_needed:
             return images
@@ -68,7 +68,7 @@ class PixelConverter:
     def _convert_row(self, row: RawRows, pixels: Pixels) -> bool:
         """One row: it stays in the processor's cache from the first step to the last."""
         if self._range is None:
-            self._copy_pixels(row, pixels)
+            self._copy_row_channels_last(row, pixels)
             return True
         low, high = self._range
         levels = self._levels
@@ -82,10 +82,10 @@ class PixelConverter:
             levels *= _WHITE
             levels /= high - low
         np.rint(levels, out=levels)
-        self._copy_pixels(levels, pixels)
+        self._copy_row_channels_last(levels, pixels)
         return True
 
-    def _copy_pixels(self, row: RawRows, pixels: Pixels) -> None:
+    def _copy_row_channels_last(self, row: RawRows, pixels: Pixels) -> None:
         if self._channels_first and len(row) > 1:
             cv2.merge(list(row.astype(np.uint8, copy=False)), pixels)  # NumPy takes four times as long
         else:

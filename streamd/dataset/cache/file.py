@@ -54,7 +54,7 @@ class CacheLayout:
     row_bytes: int
 
     @staticmethod
-    def for_stream(spec: StreamSpec, pixel_id: PixelId) -> CacheLayout:
+    def from_stream_spec(spec: StreamSpec, pixel_id: PixelId) -> CacheLayout:
         return CacheLayout(spec.content_id, pixel_id, spec.samples, spec.image.row_bytes)
 
     @property
@@ -63,7 +63,7 @@ class CacheLayout:
         return f"{self.content_id[:16]}-{self.pixel_id[:16]}.cache"
 
     @property
-    def header_page(self) -> bytes:
+    def header_page_bytes(self) -> bytes:
         """The first page."""
         ids = self.content_id.encode(), self.pixel_id.encode()
         return _HEADER.pack(_MAGIC, _VERSION, self.row_bytes, self.samples, *ids).ljust(PAGE_BYTES, b"\0")
@@ -81,7 +81,7 @@ class CacheLayout:
         """How many samples, the first ones, have room in a file of this size."""
         return min(self.samples, max(0, file_bytes - self.rows_offset) // self.row_bytes)
 
-    def count_kept_rows(self, max_bytes: int | None) -> int:
+    def count_rows_within_limit(self, max_bytes: int | None) -> int:
         """How many samples are kept when a file may have `max_bytes`; None is no bound."""
         return self.samples if max_bytes is None else self.count_rows(max_bytes)
 
@@ -111,7 +111,7 @@ class CacheFile:
         except OSError as error:
             raise UnfitCacheError(f"{path}: {error.strerror}") from error
         try:
-            return _prepare_file(path, place, layout, descriptor)
+            return _initialize_cache_file(path, place, layout, descriptor)
         except BaseException:
             os.close(descriptor)
             raise
@@ -120,7 +120,7 @@ class CacheFile:
         """Writes a sample's pixels, which nobody believes before they are published. Raises OSError."""
         _write_fully(self.descriptor, row, self.layout.file_bytes(sample_id))
 
-    def map_records(self) -> npt.NDArray[np.void]:
+    def map_row_records(self) -> npt.NDArray[np.void]:
         """The records, of dtype RECORD; what a writer puts there is published."""
         mapped = map_writable if self.writable_rows else map_readable
         return np.frombuffer(
@@ -140,21 +140,21 @@ class CacheFile:
         os.close(self.descriptor)
 
 
-def _prepare_file(path: Path, place: CachePlace, layout: CacheLayout, descriptor: int) -> CacheFile:
+def _initialize_cache_file(path: Path, place: CachePlace, layout: CacheLayout, descriptor: int) -> CacheFile:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_uid not in {0, os.geteuid()}:
         raise UnfitCacheError(f"{path}: not a file of this user's; remove it, or give the cache another path")
     trouble = ""
-    wanted = layout.count_kept_rows(place.max_bytes)
+    wanted = layout.count_rows_within_limit(place.max_bytes)
     if place.writable:
-        with _exclusive_lock(descriptor):  # the other workers' turn comes
+        with _hold_file_lock(descriptor):  # the other workers' turn comes
             trouble = _allocate_space(path, descriptor, layout.file_bytes(wanted))
             _write_header(descriptor, layout)
     nbytes = os.fstat(descriptor).st_size
     header = os.pread(descriptor, PAGE_BYTES, 0)
     if nbytes < layout.rows_offset or not header.strip(b"\0"):
         raise UnfitCacheError(trouble or f"{path}: nothing is in it yet")
-    if header != layout.header_page:
+    if header != layout.header_page_bytes:
         raise UnfitCacheError(f"{path}: it is no cache, or another version's; remove it, and it is made anew")
     rows = layout.count_rows(nbytes)
     if not rows:
@@ -164,7 +164,7 @@ def _prepare_file(path: Path, place: CachePlace, layout: CacheLayout, descriptor
 
 
 @contextlib.contextmanager
-def _exclusive_lock(descriptor: int) -> Iterator[None]:
+def _hold_file_lock(descriptor: int) -> Iterator[None]:
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         yield
@@ -198,7 +198,7 @@ def _allocate_space(path: Path, descriptor: int, nbytes: int) -> str:
 def _write_header(descriptor: int, layout: CacheLayout) -> None:
     """Says what a new file is of. One that says something already is left as it is."""
     if os.fstat(descriptor).st_size >= layout.rows_offset and not os.pread(descriptor, PAGE_BYTES, 0).strip(b"\0"):
-        _write_fully(descriptor, layout.header_page, 0)
+        _write_fully(descriptor, layout.header_page_bytes, 0)
 
 
 def _write_fully(descriptor: int, data: bytes | memoryview, offset: int) -> None:
@@ -218,7 +218,7 @@ class WriterLocks:
 
     def acquire_lock(self, path: Path) -> bool:
         """Whether this process may write from now on. If not, it is said why."""
-        descriptor, times = self._held.get(path) or (_open_locked(path), 0)
+        descriptor, times = self._held.get(path) or (_open_cache_lock_file(path), 0)
         if descriptor is None:
             return False
         self._held[path] = descriptor, times + 1
@@ -233,7 +233,7 @@ class WriterLocks:
             os.close(descriptor)
 
 
-def _open_locked(path: Path) -> int | None:
+def _open_cache_lock_file(path: Path) -> int | None:
     """A descriptor that holds the lock of `path`; None when another has it, or it cannot be made."""
     try:
         path.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ class DecodedCache:
     def __init__(self, file: CacheFile, manifest: Manifest, image_shape: tuple[int, int, int]) -> None:
         self._file = file
         self._manifest = manifest
-        self._records = file.map_records()
+        self._records = file.map_row_records()
         self._rows: Pixels = file.map_rows().reshape(file.rows, *image_shape)
         self._states = np.zeros(file.layout.samples, np.uint8)
         self._prefetcher = RowPrefetcher(file.layout.row_bytes)
@@ -58,25 +58,25 @@ class DecodedCache:
         self._past_remarks: set[str] = set()
         self.remarks: list[str] = []
         if file.trouble:
-            self._add_remark(file.trouble)
+            self._add_remark_once(file.trouble)
 
     @staticmethod
     def open(place: CachePlace, spec: StreamSpec, manifest: Manifest, pixel_id: PixelId) -> DecodedCache:
         """Raises UnfitCacheError, which says why the stream does without."""
-        file = CacheFile.open(place, CacheLayout.for_stream(spec, pixel_id))
+        file = CacheFile.open(place, CacheLayout.from_stream_spec(spec, pixel_id))
         return DecodedCache(file, manifest, spec.image_shape)
 
     # --- what is there
 
-    def find_held(self, ids: Ids) -> Mask:
+    def find_gatherable(self, ids: Ids) -> Mask:
         """See Store. What another process has published counts as soon as it is."""
         states = self._states.take(ids, mode="clip")
         held: Mask = (states == _GOOD) & (ids >= 0)
         if not held.all():
-            held |= (states == _UNCHECKED) & self._find_published(ids)
+            held |= (states == _UNCHECKED) & self._find_published_ids(ids)
         return held
 
-    def _find_published(self, ids: Ids) -> Mask:
+    def _find_published_ids(self, ids: Ids) -> Mask:
         records = self._records.take(ids, mode="clip")
         known: Mask = records["mtime_ns"] == self._manifest.lookup_mtimes_ns(ids)
         known &= (records["checksum"] != 0) & (ids >= 0) & (ids < self._rows.shape[0])
@@ -85,32 +85,34 @@ class DecodedCache:
     def prefetch_rows(self, ids: Ids) -> None:
         """See Store."""
         if self._prefetcher.is_worthwhile:
-            shape, rows = self._file.layout, ids[self.find_held(ids)].tolist()
+            shape, rows = self._file.layout, ids[self.find_gatherable(ids)].tolist()
             self._prefetcher.prefetch_rows(
                 (self._file.descriptor, shape.rows_offset + row * shape.row_bytes) for row in rows
             )
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         """See Store. A row that is found damaged is not held from then on."""
-        held = self.find_held(ids)
+        held = self.find_gatherable(ids)
         for place in np.flatnonzero(held & (self._states.take(ids, mode="clip") != _GOOD)).tolist():
-            held[place] = self._is_sound(int(ids[place]))
+            held[place] = self._verify_row_checksum(int(ids[place]))
         if held.all():
             np.take(self._rows, ids, axis=0, out=images, mode="clip")  # mode="raise" would take a detour
         else:
             for place in np.flatnonzero(held).tolist():
                 images[place] = self._rows[ids[place]]
-        self._prefetcher.record_gather()
+        self._prefetcher.record_page_faults()
         return held
 
-    def _is_sound(self, sample_id: int) -> bool:
+    def _verify_row_checksum(self, sample_id: int) -> bool:
         """Checks a row that this process has not used yet."""
         sound = self._compute_row_checksum(sample_id, self._rows[sample_id]) == int(
             self._records[sample_id]["checksum"]
         )
         self._states[sample_id] = _GOOD if sound else _DAMAGED
         if not sound:
-            self._add_remark("rows of the cache were damaged: they are decoded again; see to the disk if this goes on")
+            self._add_remark_once(
+                "rows of the cache were damaged: they are decoded again; see to the disk if this goes on"
+            )
         return sound
 
     def _compute_row_checksum(self, sample_id: int, row: Pixels) -> int:
@@ -120,7 +122,7 @@ class DecodedCache:
         )
         return _PUBLISHED | zlib.crc32(row.data, zlib.crc32(seed))
 
-    def find_fault(self, sample_id: int) -> str:
+    def find_permanent_fault(self, sample_id: int) -> str:
         """Nothing: what is not held is decoded."""
         del sample_id
         return ""
@@ -144,7 +146,7 @@ class DecodedCache:
         try:
             self._file.write_row(sample_id, row.data.cast("B"))
         except OSError as error:
-            self._stop_writing(error)
+            self._disable_writing(error)
             return
         self._states[sample_id] = _UNPUBLISHED
         self._unpublished.append((sample_id, self._compute_row_checksum(sample_id, row)))
@@ -154,13 +156,13 @@ class DecodedCache:
         with self._publishing:
             rows = [self._unpublished[place] for place in range(len(self._unpublished))]  # more may come meanwhile
             try:
-                self._publish_records(rows)
+                self._publish_row_records(rows)
             except OSError as error:
-                self._stop_writing(error)
+                self._disable_writing(error)
             for _ in rows:
                 self._unpublished.popleft()
 
-    def _publish_records(self, rows: list[tuple[int, int]]) -> None:
+    def _publish_row_records(self, rows: list[tuple[int, int]]) -> None:
         if not rows:
             return
         self._file.sync_rows()
@@ -170,13 +172,13 @@ class DecodedCache:
         self._records["checksum"][ids] = checksums
         self._states[ids] = _GOOD
 
-    def _stop_writing(self, error: OSError) -> None:
+    def _disable_writing(self, error: OSError) -> None:
         self._writable_rows = 0
-        self._add_remark(
+        self._add_remark_once(
             f"the cache cannot be written: {error.strerror}; nothing more is kept until streamd is restarted"
         )
 
-    def _add_remark(self, sentence: str) -> None:
+    def _add_remark_once(self, sentence: str) -> None:
         if sentence not in self._past_remarks:
             self._past_remarks.add(sentence)
             self.remarks.append(sentence)
@@ -197,10 +199,10 @@ class CachePublisher:
     def schedule_publish(self, cache: DecodedCache) -> None:
         """The cache may have been given something."""
         if cache.unpublished_rows and cache not in self._under_way:
-            task = asyncio.ensure_future(self._publish_later(cache))
+            task = asyncio.ensure_future(self._publish_after_delay(cache))
             self._under_way[cache] = task
             task.add_done_callback(lambda _: self._under_way.pop(cache))
 
-    async def _publish_later(self, cache: DecodedCache) -> None:
+    async def _publish_after_delay(self, cache: DecodedCache) -> None:
         await asyncio.sleep(self._delay_s)
         await asyncio.to_thread(cache.publish_rows)

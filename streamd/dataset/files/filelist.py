@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.dataset.files import FilelistSource, lookup
-from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty
+from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty_texts
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.manifest.types import Int64s, ScannedSamples
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, translate_read_errors
@@ -49,8 +49,8 @@ def scan_filelist(
     key = f"streams.{stream}.source"
     paths, rests, rows = _read_filelist(source.path, f"{key}.path", max(1, len(labels or {})))
     root = lookup.resolve_root(source.root, source.path)
-    files = lookup.normalize_names(rows, paths, root, f"{key}.root")
-    wanted = _choose_labels(rows, rests, labels, f"streams.{stream}.labels")
+    files = lookup.normalize_file_names(rows, paths, root, f"{key}.root")
+    wanted = _choose_label_sources(rows, rests, labels, f"streams.{stream}.labels")
     values, specs, fixed = convert_labels(wanted, _build_label_columns(rows, rests, wanted, f"streams.{stream}.labels"))
     del paths, rests  # as large as the list, and nobody needs more than their texts while the files are looked up
     pa.default_memory_pool().release_unused()
@@ -103,9 +103,9 @@ def _read_line_blocks(file: BinaryIO, path: Path, key: str, words: int) -> Itera
         breaks += data.count(b"\n")
         lines = _split_lines(data if number else data.removeprefix(codecs.BOM_UTF8))
         comments: Any = pc.starts_with(lines, "#")
-        named: Any = pc.invert(pc.or_(comments, find_empty(lines)))
+        named: Any = pc.invert(pc.or_(comments, find_empty_texts(lines)))
         kept = np.flatnonzero(named.to_numpy(zero_copy_only=False))
-        yield _LineBlock(len(lines), comments.true_count, kept, *split_paths(lines.filter(named), words))
+        yield _LineBlock(len(lines), comments.true_count, kept, *split_paths_from_labels(lines.filter(named), words))
 
 
 def _read_whole_lines(file: BinaryIO) -> Iterator[bytes]:
@@ -128,10 +128,10 @@ def _split_lines(data: bytes) -> Texts:
     return pc.utf8_trim_whitespace(lines)
 
 
-def split_paths(lines: Texts, words: int) -> tuple[Texts, Texts]:
+def split_paths_from_labels(lines: Texts, words: int) -> tuple[Texts, Texts]:
     """The path of each line and what is behind it; `words` of it in lines whose path has no image suffix."""
     found: Any = pc.extract_regex(lines, _BY_SUFFIX)
-    paths, rests = _first_nonempty(found, "quoted", "path"), pc.struct_field(found, "rest")
+    paths, rests = _select_nonempty_field(found, "quoted", "path"), pc.struct_field(found, "rest")
     odd = found.is_null()
     if odd.true_count:
         by_words = (
@@ -140,21 +140,21 @@ def split_paths(lines: Texts, words: int) -> tuple[Texts, Texts]:
         )
         plain = lines.filter(odd)
         others: Any = pc.extract_regex(plain, by_words)
-        paths = pc.replace_with_mask(paths, odd, pc.coalesce(_first_nonempty(others, "tabbed", "path"), plain))
-        rests = pc.replace_with_mask(rests, odd, pc.fill_null(_first_nonempty(others, "after", "rest"), ""))
+        paths = pc.replace_with_mask(paths, odd, pc.coalesce(_select_nonempty_field(others, "tabbed", "path"), plain))
+        rests = pc.replace_with_mask(rests, odd, pc.fill_null(_select_nonempty_field(others, "after", "rest"), ""))
     return pc.utf8_trim_whitespace(paths), pc.replace_substring_regex(rests, r'^"(.*)"$', r"\1")
 
 
-def _first_nonempty(found: Any, one: str, other: str) -> Texts:
+def _select_nonempty_field(found: Any, one: str, other: str) -> Texts:
     first = pc.struct_field(found, one)
-    return pc.if_else(find_empty(first), pc.struct_field(found, other), first)
+    return pc.if_else(find_empty_texts(first), pc.struct_field(found, other), first)
 
 
-def _choose_labels(
+def _choose_label_sources(
     rows: SourceRows, rests: ChunkedTexts, labels: Mapping[str, LabelSource] | None, key: str
 ) -> Mapping[str, LabelSource]:
     """The labels of the configuration, or the one that a list with labels has without it."""
-    has_labels = not pc.all(find_empty(rests)).as_py()
+    has_labels = not pc.all(find_empty_texts(rests)).as_py()
     if labels is None:
         return {"label": LabelSource()} if has_labels else {}
     for name, label in labels.items():
@@ -176,22 +176,22 @@ def _build_label_columns(
 ) -> dict[str, list[Column]]:
     if len(wanted) == 1:
         (label,) = wanted.values()
-        several = [_split_numbers(rests) if label.type in {"int", "float"} else rests]
+        several = [_split_label_numbers(rests) if label.type in {"int", "float"} else rests]
     else:
-        several = _split_values(rows, rests, len(wanted), f"{key}: {', '.join(wanted)}") if wanted else []
+        several = _split_label_values(rows, rests, len(wanted), f"{key}: {', '.join(wanted)}") if wanted else []
     return {
         name: [Column(cells, f"label {name!r}", rows, f"{key}.{name}")]
         for name, cells in zip(wanted, several, strict=True)
     }
 
 
-def _split_numbers(rests: ChunkedTexts) -> Any:
+def _split_label_numbers(rests: ChunkedTexts) -> Any:
     """The numbers of one label: a list a line, or the texts as they are where no line has several."""
     lists = pc.split_pattern_regex(rests, _GAP)
     return rests if pc.max(pc.list_value_length(lists)).as_py() == 1 else lists
 
 
-def _split_values(rows: SourceRows, rests: ChunkedTexts, count: int, what: str) -> list[ChunkedTexts]:
+def _split_label_values(rows: SourceRows, rests: ChunkedTexts, count: int, what: str) -> list[ChunkedTexts]:
     """One column for each of `count` labels."""
     between = next(
         mark for mark in _VALUE_SEPARATORS if pc.any(pc.match_substring_regex(rests, mark)).as_py() or mark == r"\s+"

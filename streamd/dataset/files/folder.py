@@ -102,9 +102,11 @@ class _FolderWalk:
             except FileNotFoundError:
                 self.removed.append(folder)
                 return
-        self.add_entries(inside, *found, above)
+        self.add_folder_entries(inside, *found, above)
 
-    def add_entries(self, inside: bytes, folders: list[bytes], images: list[bytes], above: tuple[bytes, ...]) -> None:
+    def add_folder_entries(
+        self, inside: bytes, folders: list[bytes], images: list[bytes], above: tuple[bytes, ...]
+    ) -> None:
         """Takes what `list_folder` found in the folder `inside`, and all images under it."""
         for name in sorted([*images, *(folder + b"/" for folder in folders)]):
             if name.endswith(b"/"):
@@ -133,16 +135,16 @@ def scan_folder(
     classes = folders if labels is None or labels else []
     if classes and images:
         raise _mixed_folder_error(where, root, folders, images)
-    counts = {folder: _walk_class(walk, folder) for folder in classes}
+    counts = {folder: _walk_class_folder(walk, folder) for folder in classes}
     if not classes:
-        walk.add_entries(b"", folders, images, ())
+        walk.add_folder_entries(b"", folders, images, ())
     if walk.removed:
         _check_root_unchanged(walk, root, seen)
         classes = [folder for folder in classes if folder not in set(walk.removed)]
     progress(len(walk.files))
-    _report_walk(walk, root, len(folders), [folder for folder in classes if not counts[folder]])
+    _report_walk_findings(walk, root, len(folders), [folder for folder in classes if not counts[folder]])
     texts = [_decode_class_name(where, folder) for folder in classes]
-    values, specs, fixed = _build_labels(stream, texts, [counts[folder] for folder in classes], labels or {})
+    values, specs, fixed = _build_folder_labels(stream, texts, [counts[folder] for folder in classes], labels or {})
     sizes, mtimes_ns = np.array(walk.sizes, dtype=np.int64), np.array(walk.mtimes_ns, dtype=np.int64)
     return ScannedSamples(root, walk.files, sizes, mtimes_ns, values, specs, fixed)
 
@@ -157,7 +159,7 @@ def _mixed_folder_error(key: str, root: Path, folders: list[bytes], images: list
     )
 
 
-def _walk_class(walk: _FolderWalk, folder: bytes) -> int:
+def _walk_class_folder(walk: _FolderWalk, folder: bytes) -> int:
     before = len(walk.files)
     walk.walk_folder(folder, (b"",))
     return len(walk.files) - before
@@ -174,7 +176,7 @@ def _check_root_unchanged(walk: _FolderWalk, root: Path, seen: os.stat_result) -
         )
 
 
-def _report_walk(walk: _FolderWalk, root: Path, folders: int, empty: list[bytes]) -> None:
+def _report_walk_findings(walk: _FolderWalk, root: Path, folders: int, empty: list[bytes]) -> None:
     skipped = ", ".join(f"{count} {suffix}" for suffix, count in walk.skipped.most_common(_SHOWN_SUFFIXES))
     if not walk.files:
         beside = f"; it holds other files: {skipped}" if skipped else ""
@@ -209,20 +211,20 @@ def _decode_class_name(key: str, folder: bytes) -> str:
         ) from error
 
 
-def _build_labels(
+def _build_folder_labels(
     stream: str, texts: list[str], counts: list[int], wanted: Mapping[str, LabelSource]
 ) -> tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]:
     """The label that the names of the sub-folders make: its values, its spec, and its name if its classes are fixed."""
     if not texts and not wanted:
         return {}, {}, frozenset()
-    name, label = _choose_label(stream, bool(texts), wanted)
+    name, label = _choose_label_source(stream, bool(texts), wanted)
     where = f"streams.{stream}.labels.{name}"
     codes = np.repeat(np.arange(len(texts), dtype=np.int64), counts)
-    values, spec = _build_label(name, label, texts, codes, where)
+    values, spec = _build_label_of_type(name, label, texts, codes, where)
     return {name: values}, {name: spec}, frozenset([name] if label.classes is not None else [])
 
 
-def _build_label(
+def _build_label_of_type(
     name: str, label: LabelSource, texts: list[str], codes: Int64s, key: str
 ) -> tuple[ListedValues, LabelSpec]:
     """The label of samples whose sub-folders are `codes` (n,) of `texts`."""
@@ -235,7 +237,7 @@ def _build_label(
             fixed = None if label.classes is None else labelling.parse_configured_classes(label.classes, key)
             return labelling.build_category_label(name, texts, codes, fixed, format_location, key)
         case "int" | "float" as kind:
-            numbers = np.array([_parse_number(text, key) for text in texts], dtype=np.float64)[codes]
+            numbers = np.array([_parse_folder_number(text, key) for text in texts], dtype=np.float64)[codes]
             return labelling.build_number_label(
                 name, "int" if kind == "int" else "float", numbers, format_location, key
             )
@@ -249,7 +251,7 @@ def _build_label(
     )
 
 
-def _choose_label(stream: str, has_classes: bool, wanted: Mapping[str, LabelSource]) -> tuple[str, LabelSource]:
+def _choose_label_source(stream: str, has_classes: bool, wanted: Mapping[str, LabelSource]) -> tuple[str, LabelSource]:
     names = ", ".join(wanted)
     if not has_classes:
         raise ConfigError(
@@ -270,7 +272,7 @@ def _choose_label(stream: str, has_classes: bool, wanted: Mapping[str, LabelSour
     return name, label
 
 
-def _parse_number(text: str, key: str) -> float:
+def _parse_folder_number(text: str, key: str) -> float:
     try:
         return float(text.replace("_", "?"))  # Python alone takes 1_000 for a number
     except ValueError as error:

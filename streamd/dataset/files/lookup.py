@@ -37,7 +37,7 @@ def resolve_root(source_root: Path | None, path: Path) -> Path:
     return Path(os.path.abspath(source_root or path.parent))  # noqa: PTH100 - resolve() would follow links
 
 
-def normalize_names(rows: SourceRows, texts: Texts, root: Path, key: str) -> PathColumn:
+def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -> PathColumn:
     """The names as relative paths below `root`: tidy, and none of them leading out. Pure but for resolving `root`."""
     windows: Any = pc.match_substring(texts, "\\")
     if windows.true_count:
@@ -47,7 +47,7 @@ def normalize_names(rows: SourceRows, texts: Texts, root: Path, key: str) -> Pat
     roots = [os.fsencode(root), os.path.realpath(os.fsencode(root))]
     untidy: Any = pc.match_substring_regex(texts, _UNTIDY)
     for row in np.flatnonzero(untidy.to_numpy(zero_copy_only=False)).tolist():
-        name = _make_relative(files[row], roots)
+        name = _make_path_relative(files[row], roots)
         if name is None:
             raise ConfigError(
                 f"{key}: {rows.format_location(row)} names {format_path(files[row])}, which is no file in "
@@ -58,7 +58,7 @@ def normalize_names(rows: SourceRows, texts: Texts, root: Path, key: str) -> Pat
     return files
 
 
-def _make_relative(name: bytes, roots: Sequence[bytes]) -> bytes | None:
+def _make_path_relative(name: bytes, roots: Sequence[bytes]) -> bytes | None:
     """`name` relative to the root, by its spelling alone; None when it leads out or can name no file."""
     for root in roots if b"\0" not in name else ():
         path = posixpath.normpath(posixpath.join(root, name))
@@ -95,11 +95,11 @@ def _suggest_root(folder: Path, root: Path, files: Sequence[bytes]) -> str:
     for place in (*around, *(inner for outer in around for inner in _list_subfolders(outer))):
         for suffix in (b"", *IMAGE_SUFFIXES):
             if any(_is_file(place, name + suffix) for name in files):
-                return _format_remedy(place, suffix)
+                return _format_root_advice(place, suffix)
     return "set root to the folder that the names begin at"
 
 
-def _format_remedy(place: Path, suffix: bytes) -> str:
+def _format_root_advice(place: Path, suffix: bytes) -> str:
     if suffix:
         return (
             f"with {suffix.decode()} behind the names some are in {format_path(place)}: write whole names into "

@@ -12,7 +12,7 @@ from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.labels.convert import convert_labels
-from streamd.dataset.manifest.columns import split_rows_by_piece
+from streamd.dataset.manifest.columns import split_rows_by_column_piece
 from streamd.dataset.manifest.types import Int64s, ScannedSamples, build_label_key
 from streamd.dataset.sources import LabelSource, Scalar
 from streamd.errors import ConfigError
@@ -40,7 +40,7 @@ def scan_table(
     table = columns.read_table_header(source.path, f"{key}.path")
     found, wanted = _read_sample_columns(stream, source, table, image, labels, group_column)
     rows, root = found[image].rows, lookup.resolve_root(source.root, source.path)
-    files = lookup.normalize_names(rows, cells.convert_to_nonempty_texts(found[image]), root, f"{key}.root")
+    files = lookup.normalize_file_names(rows, cells.convert_to_nonempty_texts(found[image]), root, f"{key}.root")
     values, specs, fixed = convert_labels(labels, wanted)
     groups = [
         text
@@ -67,8 +67,8 @@ def _read_sample_columns(
     by, where = f"streams.{stream}.split.by", source.where or {}
     own = [image] if group_column is None else [image, ColumnRequest(group_column, by, by)]
     asked, tests = (
-        build_label_requests(stream, labels),
-        build_condition_requests(where, f"streams.{stream}.source.where"),
+        build_label_column_requests(stream, labels),
+        build_condition_column_requests(where, f"streams.{stream}.source.where"),
     )
     found = read_requested_columns(
         table, [*own, *(ask for several in asked.values() for ask in several), *tests.values()]
@@ -82,16 +82,16 @@ def _read_sample_columns(
     return {ask: found[ask] for ask in own}, wanted
 
 
-def build_label_requests(stream: str, labels: Mapping[str, LabelSource]) -> dict[str, list[ColumnRequest]]:
+def build_label_column_requests(stream: str, labels: Mapping[str, LabelSource]) -> dict[str, list[ColumnRequest]]:
     """The columns that each label is made of, but for those that files hold."""
     return {
-        name: _build_column_requests(name, label, build_label_key(stream, name))
+        name: _build_requests_of_label(name, label, build_label_key(stream, name))
         for name, label in labels.items()
         if not label.file
     }
 
 
-def _build_column_requests(name: str, label: LabelSource, key: str) -> list[ColumnRequest]:
+def _build_requests_of_label(name: str, label: LabelSource, key: str) -> list[ColumnRequest]:
     """The columns that a label is made of; `key` is the label's own."""
     match label.source:
         case None:
@@ -103,14 +103,14 @@ def _build_column_requests(name: str, label: LabelSource, key: str) -> list[Colu
     raise ConfigError(f"{key}.from: {label.source!r} is not served by this version for a table; name columns")
 
 
-def build_condition_requests(conditions: Mapping[str, Scalar], key: str) -> dict[str, ColumnRequest]:
+def build_condition_column_requests(conditions: Mapping[str, Scalar], key: str) -> dict[str, ColumnRequest]:
     """The column that each of the conditions looks at; `key` is that of all."""
     return {name: ColumnRequest(name, f"{key}.{name}", f"{key}.{name}") for name in conditions}
 
 
 def read_requested_columns(table: columns.TableFile, requests: Sequence[ColumnRequest]) -> dict[ColumnRequest, Column]:
     """The columns asked for, with all their rows."""
-    positions = {ask: table.find_position(ask.column, ask.named_by) for ask in requests}
+    positions = {ask: table.find_column_index(ask.column, ask.named_by) for ask in requests}
     cells_at = columns.read_columns(table, list(positions.values()))
     rows = SourceRows(table.path, table.format_location)
     return {ask: Column(cells_at[positions[ask]], f"column {ask.column!r}", rows, ask.key) for ask in positions}
@@ -119,12 +119,12 @@ def read_requested_columns(table: columns.TableFile, requests: Sequence[ColumnRe
 def select_column_rows(column: Column, kept: Int64s) -> Column:
     """The rows `kept` of a column; places still tell where they stand."""
     rows = SourceRows(column.rows.path, lambda row: column.rows.format_location(int(kept[row])))
-    return replace(column, cells=_select_cells(column.cells, kept), rows=rows)
+    return replace(column, cells=_select_cell_rows(column.cells, kept), rows=rows)
 
 
-def _select_cells(several: cells.Cells, kept: Int64s) -> cells.Cells:
+def _select_cell_rows(several: cells.Cells, kept: Int64s) -> cells.Cells:
     """The rows `kept` of some cells; of their pieces one by one, for pyarrow would first make them into one."""
     if not isinstance(several, pa.ChunkedArray):
         return several.take(pa.array(kept))
-    taken = [piece.take(pa.array(rows)) for piece, rows in split_rows_by_piece(several.chunks, kept)]
+    taken = [piece.take(pa.array(rows)) for piece, rows in split_rows_by_column_piece(several.chunks, kept)]
     return pa.chunked_array(taken, several.type)

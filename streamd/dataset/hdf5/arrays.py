@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.dataset.arrays.pixels import can_be_images
+from streamd.dataset.arrays.pixels import can_hold_images
 from streamd.dataset.hdf5.open import import_h5py
 from streamd.dataset.paths.confined import format_path
 from streamd.errors import ConfigError, suggest_name
@@ -37,19 +37,19 @@ class Hdf5Array:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (*self.dataset.shape, *self._cell_type.shape)
+        return (*self.dataset.shape, *self._cell_dtype.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self._cell_type.base
+        return self._cell_dtype.base
 
     @property
-    def _cell_type(self) -> np.dtype[Any]:
+    def _cell_dtype(self) -> np.dtype[Any]:
         dtype: np.dtype[Any] = self.dataset.dtype
         return dtype if self.column is None else dtype[self.column]
 
     @property
-    def row_source(self) -> Any:
+    def sliceable_rows(self) -> Any:
         """What its rows are sliced from, as NumPy has them."""
         return self.dataset if self.column is None else self.dataset.fields(self.column)
 
@@ -60,7 +60,7 @@ class Hdf5Array:
         return None if chunk is None else (*chunk, *self.shape[len(chunk) :])
 
     @property
-    def has_native_numbers(self) -> bool:
+    def has_numpy_number_format(self) -> bool:
         """Whether its numbers lie in the file as NumPy has them: with all their bits, and the exponents of IEEE.
 
         PyTables writes truths as bit fields of a byte each, which HDF5 takes for another type than any of NumPy's.
@@ -83,7 +83,9 @@ class Hdf5Array:
     def read_values(self, key: str) -> npt.NDArray[Any]:
         """All of it, as numbers or texts. Raises ConfigError, naming `key`, where it is damaged."""
         try:
-            values: npt.NDArray[Any] = self.dataset.asstr()[:].astype(np.str_) if self.has_texts else self.row_source[:]
+            values: npt.NDArray[Any] = (
+                self.dataset.asstr()[:].astype(np.str_) if self.has_texts else self.sliceable_rows[:]
+            )
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{key}: {self.display_name} is damaged: {error}; write it anew") from error
         return values
@@ -95,7 +97,7 @@ class Hdf5Array:
 
     def read_first_rows(self, rows: int) -> npt.NDArray[Any]:
         """The first rows."""
-        values: npt.NDArray[Any] = self.row_source[:rows]
+        values: npt.NDArray[Any] = self.sliceable_rows[:rows]
         return values
 
 
@@ -119,7 +121,10 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
         raise _external_data_error(full, path, key)
     if not isinstance(item, import_h5py().Dataset) or item.shape is None:
         raise ConfigError(
-            f"{key}: {_format_lack(item)} {full!r} in {format_path(path)}; {_format_arrays(file, full, images)}"
+            (
+                f"{key}: {_format_missing_array(item)} {full!r} in {format_path(path)}; "
+                f"{_format_arrays(file, full, images)}"
+            )
         )
     if not _has_numpy_dtype(item):
         raise ConfigError(
@@ -133,10 +138,10 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
     return Hdf5Array(item, path, full, column)
 
 
-def find_row_source(file: Any, place: str) -> Any:
+def find_sliceable_rows(file: Any, place: str) -> Any:
     """What the rows are sliced from of the array, or column of a table, that was found at `place`."""
     where, column = _split_column_name(file, place)
-    return Hdf5Array(file[where], Path(file.filename), place, column).row_source
+    return Hdf5Array(file[where], Path(file.filename), place, column).sliceable_rows
 
 
 def _split_column_name(file: Any, full: str) -> tuple[str, str | None]:
@@ -162,7 +167,7 @@ def _has_numpy_dtype(dataset: Any) -> bool:
     return True
 
 
-def _format_lack(item: Any) -> str:
+def _format_missing_array(item: Any) -> str:
     return "there is no array" if item is None else "there is no array, but something else, called"
 
 
@@ -181,7 +186,7 @@ def _format_arrays(file: Any, wanted: str, images: int | None) -> str:
         return "it holds no arrays at all; correct the path"
 
     def rank_array(name: str) -> tuple[bool, bool]:
-        shape, pictures = arrays[name].shape, can_be_images(arrays[name].shape, arrays[name].dtype)
+        shape, pictures = arrays[name].shape, can_hold_images(arrays[name].shape, arrays[name].dtype)
         return (False, not pictures) if images is None else (shape[:1] != (images,), pictures)
 
     ordered = sorted(arrays, key=rank_array)

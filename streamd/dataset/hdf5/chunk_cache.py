@@ -30,7 +30,7 @@ class ChunkCache:
             self._chunks.move_to_end((array, number))
             return self._chunks[array, number]
 
-    def order_kept_first(self, array: ArrayKey, numbers: Sequence[int]) -> list[int]:
+    def order_cached_first(self, array: ArrayKey, numbers: Sequence[int]) -> list[int]:
         """The places of chunks' `numbers`, in rising order but for those that are kept, which come first.
 
         Read the other way round, tasks that want more chunks than there is room for would find none of them.

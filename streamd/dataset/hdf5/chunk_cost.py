@@ -46,24 +46,24 @@ class CompressedArray:
         return CompressedArray(rows, chunk_rows, chunk_rows * row_bytes) if chunk_rows > 1 else None
 
     @property
-    def kept_chunks(self) -> int:
+    def cacheable_chunk_count(self) -> int:
         """Chunks that a worker keeps."""
         return max(1, CHUNKS_KEPT_BYTES // self.chunk_bytes)
 
     @property
-    def is_kept_whole(self) -> bool:
+    def is_cacheable_whole(self) -> bool:
         """Whether a worker keeps all of them, so that any order decompresses each but once."""
-        return self.kept_chunks * self.chunk_rows >= self.rows
+        return self.cacheable_chunk_count * self.chunk_rows >= self.rows
 
-    def compute_fast_chunk(self, samples: int) -> int:
+    def compute_shuffle_chunk_samples(self, samples: int) -> int:
         """The chunk of a shuffle, in samples, where so many of the rows are samples: what lies in one of ours.
 
         Or in several of them, where they are small, so that a disk reads longer pieces.
         """
-        several = max(1, min(self.kept_chunks // _USUAL_BUFFER, _USUAL_CHUNK // self.chunk_rows))
+        several = max(1, min(self.cacheable_chunk_count // _USUAL_BUFFER, _USUAL_CHUNK // self.chunk_rows))
         return max(1, min(self.rows, several * self.chunk_rows) * samples // self.rows)
 
-    def compute_fast_buffer(self, rows: Int64s, chunk: int) -> int:
+    def compute_shuffle_buffer_chunks(self, rows: Int64s, chunk: int) -> int:
         """The buffer of a shuffle, in its chunks of `chunk` samples, that touches no more chunks than a worker keeps.
 
         `rows` are those of the samples, rising, (n,).
@@ -71,4 +71,4 @@ class CompressedArray:
         numbers = rows // self.chunk_rows
         lasts = numbers[np.minimum(np.arange(chunk - 1, rows.size + chunk - 1, chunk), rows.size - 1)]
         touched = (lasts - numbers[::chunk] + 1).mean()
-        return max(_LEAST_BUFFER, min(int(self.kept_chunks / touched), ceil(rows.size / chunk)))
+        return max(_LEAST_BUFFER, min(int(self.cacheable_chunk_count / touched), ceil(rows.size / chunk)))

@@ -50,7 +50,7 @@ class ChunkGrid:
         """The parts of a row, in the order of the chunks that they lie in."""
         sizes, sides = self.shape[1:], self.chunk_shape[1:]
         starts = product(*(range(0, size, side) for size, side in zip(sizes, sides, strict=True)))
-        return tuple(_build_piece(start, sizes, sides) for start in starts)
+        return tuple(_build_row_piece(start, sizes, sides) for start in starts)
 
     @property
     def has_whole_rows(self) -> bool:
@@ -69,7 +69,7 @@ def _count_chunks(size: int, side: int) -> int:
     return ceil(size / side)
 
 
-def _build_piece(start: Sequence[int], sizes: Sequence[int], sides: Sequence[int]) -> RowPiece:
+def _build_row_piece(start: Sequence[int], sizes: Sequence[int], sides: Sequence[int]) -> RowPiece:
     stops = [min(first + side, size) for first, side, size in zip(start, sides, sizes, strict=True)]
     in_row = tuple(slice(first, stop) for first, stop in zip(start, stops, strict=True))
     return RowPiece(in_row, tuple(slice(0, stop - first) for first, stop in zip(start, stops, strict=True)))

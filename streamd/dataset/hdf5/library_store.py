@@ -18,7 +18,7 @@ from streamd.core.sampler import Ids
 from streamd.dataset.arrays.stale_files import ListedFiles
 from streamd.dataset.arrays.store import Mask, Pixels
 from streamd.dataset.arrays.to_uint8 import PixelConverter, RawRows
-from streamd.dataset.hdf5.arrays import find_row_source
+from streamd.dataset.hdf5.arrays import find_sliceable_rows
 from streamd.dataset.hdf5.chunk_cache import CHUNK_CACHE, ArrayKey
 from streamd.dataset.hdf5.chunk_grid import ChunkGrid
 from streamd.dataset.hdf5.mapped_store import build_chunk_grid
@@ -53,18 +53,18 @@ class Hdf5Store:
         seen = os.fstat(self._descriptor)
         array = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, stored.place)
         grid = build_chunk_grid(manifest, arrays, self._converter)
-        self._chunks = ChunkReader(find_row_source(self._file, stored.place), array, grid, self._converter)
+        self._chunks = ChunkReader(find_sliceable_rows(self._file, stored.place), array, grid, self._converter)
 
     @property
-    def unpack_totals(self) -> tuple[int, float]:
+    def decompression_totals(self) -> tuple[int, float]:
         """How many chunks were decompressed so far, and the seconds that it took."""
         return self._chunks.unpacked_chunks, self._chunks.unpack_s
 
-    def find_held(self, ids: Ids) -> Mask:
+    def find_gatherable(self, ids: Ids) -> Mask:
         """All of them, unless the file has changed."""
-        return self._files.find_held(ids)
+        return self._files.find_gatherable(ids)
 
-    def find_fault(self, sample_id: int) -> str:
+    def find_permanent_fault(self, sample_id: int) -> str:
         """See Store."""
         return self._converter.faults.get(sample_id, "")
 
@@ -73,10 +73,10 @@ class Hdf5Store:
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         """Copies rows into `images`, (n, H, W, C); which of `ids` they are, (n,)."""
-        raw = self._converter.prepare_buffer(images)
+        raw = self._converter.prepare_read_buffer(images)
         rows = self._manifest.lookup_rows(np.maximum(ids, 0))
         bad = self._chunks.read_rows(rows.tolist(), raw)
-        good: Mask = self._files.find_held(ids)  # after reading: what was written meanwhile does not count
+        good: Mask = self._files.find_gatherable(ids)  # after reading: what was written meanwhile does not count
         for place, reason in bad.items():
             if good[place]:
                 good[place] = False
@@ -106,7 +106,7 @@ class ChunkReader:
         """Copies `rows` to `raw`; the places whose chunks are damaged, and how. Raises OSError if the system fails."""
         bad: dict[int, str] = {}
         numbers = [row // self._chunk_rows for row in rows]
-        for place in CHUNK_CACHE.order_kept_first(self._array, numbers):  # a chunk that many share is read once
+        for place in CHUNK_CACHE.order_cached_first(self._array, numbers):  # a chunk that many share is read once
             try:
                 raw[place] = self._read_chunk(numbers[place])[rows[place] % self._chunk_rows]
             except OSError as error:

@@ -35,7 +35,7 @@ class ChunkStore:
         self._manifest = manifest
         self._converter = PixelConverter(arrays)
         self._grid = build_chunk_grid(manifest, arrays, self._converter)
-        self._offsets = manifest.extra_column(CHUNK_OFFSETS).reshape(-1, len(self._grid.row_pieces))
+        self._offsets = manifest.store_column(CHUNK_OFFSETS).reshape(-1, len(self._grid.row_pieces))
         self._part_bytes = prod(self._grid.chunk_shape[1:]) * self._converter.dtype.itemsize  # of a row, in one chunk
         self._files = ListedFiles(manifest, root)
         self._descriptor = self._files.open_file(0)
@@ -47,11 +47,11 @@ class ChunkStore:
         self._bytes = np.frombuffer(memory, np.uint8)
         self._prefetcher = RowPrefetcher(self._part_bytes)
 
-    def find_held(self, ids: Ids) -> Mask:
+    def find_gatherable(self, ids: Ids) -> Mask:
         """All of them, unless the file has changed."""
-        return self._files.find_held(ids)
+        return self._files.find_gatherable(ids)
 
-    def find_fault(self, sample_id: int) -> str:
+    def find_permanent_fault(self, sample_id: int) -> str:
         """See Store."""
         return self._converter.faults.get(sample_id, "")
 
@@ -65,14 +65,14 @@ class ChunkStore:
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         """Copies rows into `images`, (n, H, W, C); which of `ids` they are, (n,)."""
-        raw = self._converter.prepare_buffer(images)
+        raw = self._converter.prepare_read_buffer(images)
         offsets = self._find_offsets(np.maximum(ids, 0))
         if self._grid.has_whole_rows:
             self._copy_rows(offsets, raw)
         else:
-            self._assemble_rows(offsets, raw)
-        self._prefetcher.record_gather()
-        good: Mask = self._files.find_held(ids)  # after reading: what was written meanwhile does not count
+            self._assemble_rows_from_pieces(offsets, raw)
+        self._prefetcher.record_page_faults()
+        good: Mask = self._files.find_gatherable(ids)  # after reading: what was written meanwhile does not count
         return self._converter.convert_rows(raw, images, ids, good)
 
     def _find_offsets(self, ids: Ids) -> Offsets:
@@ -86,7 +86,7 @@ class ChunkStore:
         rows = [self._bytes[offset : offset + nbytes] for offset in offsets[:, 0].tolist()]
         np.concatenate(rows, out=raw.reshape(-1).view(np.uint8))  # a little less Python than a loop
 
-    def _assemble_rows(self, offsets: Offsets, raw: RawRows) -> None:
+    def _assemble_rows_from_pieces(self, offsets: Offsets, raw: RawRows) -> None:
         """Large images lie in several chunks each, which in turn may reach beyond the image."""
         for row, begins in zip(raw, offsets.tolist(), strict=True):
             for piece, offset in zip(self._grid.row_pieces, begins, strict=True):
@@ -102,7 +102,7 @@ class ChunkStore:
 
 def build_chunk_grid(manifest: Manifest, arrays: ArrayFiles, converter: PixelConverter) -> ChunkGrid:
     """How the listed array is cut; one of grey images may have no dimension of channels."""
-    chunk = tuple(manifest.extra_column(CHUNK_SHAPE).tolist())
+    chunk = tuple(manifest.store_column(CHUNK_SHAPE).tolist())
     shape = (arrays.starts[-1], *converter.shape)
     grey = len(chunk) < len(shape)
     return ChunkGrid(shape, (*chunk, 1) if grey else chunk)

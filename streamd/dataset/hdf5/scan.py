@@ -20,10 +20,10 @@ import numpy as np
 from streamd.dataset.arrays.pixels import (
     INSPECTED_IMAGES,
     ImageShape,
-    can_be_images,
+    can_copy_unconverted,
+    can_hold_images,
     format_range_warning,
     inspect_image_array,
-    is_stored_as_served,
 )
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.hdf5 import arrays as hdf5array
@@ -63,13 +63,13 @@ def scan_hdf5(
         path = source.path.resolve(strict=True)  # links of the user's own choice may lead anywhere
         if path.is_dir():
             raise ConfigError(
-                f"{key}.path: {format_path(path)} is a folder, and an HDF5 file is needed{_suggest_files(path)}"
+                f"{key}.path: {format_path(path)} is a folder, and an HDF5 file is needed{_suggest_hdf5_files(path)}"
             )
     names = [os.fsencode(path.name)]
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
-    with _open_checked(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
+    with _open_unchanging_file(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
         images = hdf5array.find_array(file, source.images, path, f"{key}.images")
-        where, extra = _locate_images(images, source.range, f"{key}.images")
+        where, extra = _locate_image_rows(images, source.range, f"{key}.images")
         count = where.starts[-1]
         progress(count)
         found = {
@@ -81,7 +81,7 @@ def scan_hdf5(
     return ScannedSamples(path.parent, names, sizes, mtimes_ns, values, specs, fixed, arrays=where, extra=extra)
 
 
-def _suggest_files(folder: Path) -> str:
+def _suggest_hdf5_files(folder: Path) -> str:
     """For a message: which files of a folder are probably meant."""
     names = sorted(os.fsencode(each.name) for each in folder.iterdir() if each.suffix in _SUFFIXES)
     return (
@@ -92,7 +92,7 @@ def _suggest_files(folder: Path) -> str:
 
 
 @contextmanager
-def _open_checked(path: Path, key: str, seen: tuple[int, int]) -> Iterator[Any]:
+def _open_unchanging_file(path: Path, key: str, seen: tuple[int, int]) -> Iterator[Any]:
     """The h5py.File, which must be as it was `seen`, by size and mtime, when all is read. Raises ConfigError."""
     with translate_read_errors(path, key):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -129,14 +129,14 @@ def _read_label_column(found: Hdf5Array, key: str, images: int) -> Column:
     return npy_columns.build_array_column(found.read_values(f"{key}.from"), found.path, name, key, images)
 
 
-def _locate_images(images: Hdf5Array, bounds: tuple[float, float] | None, key: str) -> LocatedImages:
+def _locate_image_rows(images: Hdf5Array, bounds: tuple[float, float] | None, key: str) -> LocatedImages:
     """What the images are, and where they lie."""
     what = f"{key}: {images.display_name}"
-    shape, stored = _inspect_images(images, StorageFormat(LIBRARY_STORE, images.name, range=bounds), what)
+    shape, stored = _read_image_format(images, StorageFormat(LIBRARY_STORE, images.name, range=bounds), what)
     if bounds and (said := format_range_warning(images.read_first_rows(INSPECTED_IMAGES), bounds)):
         _log.warning("%s: %s", what, said)
     where = ArrayFiles(shape, (0, images.shape[0]), (0,), stored)
-    grid = ChunkGrid(images.shape, images.chunk_shape or _choose_piece_shape(images))
+    grid = ChunkGrid(images.shape, images.chunk_shape or _choose_read_shape(images))
     columns = {CHUNK_SHAPE: np.array(grid.chunk_shape)}
     offsets = _find_chunk_offsets(images, grid)
     if offsets is None:
@@ -144,26 +144,26 @@ def _locate_images(images: Hdf5Array, bounds: tuple[float, float] | None, key: s
         return where, columns
     if offsets.max() + prod(grid.chunk_shape) * images.dtype.itemsize > images.dataset.file.id.get_filesize():
         raise ConfigError(f"{what} is damaged: it reaches beyond the end of the file; write it anew")
-    if images.dataset.chunks is None and is_stored_as_served(stored):
+    if images.dataset.chunks is None and can_copy_unconverted(stored):
         return ArrayFiles(shape, where.starts, (int(offsets[0]),)), {}
     return replace(where, stored=replace(stored, store=CHUNK_STORE)), {**columns, CHUNK_OFFSETS: offsets}
 
 
-def _inspect_images(images: Hdf5Array, asked: StorageFormat, what: str) -> tuple[ImageShape, StorageFormat]:
+def _read_image_format(images: Hdf5Array, asked: StorageFormat, what: str) -> tuple[ImageShape, StorageFormat]:
     """As `inspect_image_array`, with what else there is where this holds no images."""
     try:
         return inspect_image_array(
             what, images.shape, images.dtype, asked, lambda: images.read_first_rows(INSPECTED_IMAGES)
         )
     except ConfigError as error:
-        if can_be_images(images.shape, images.dtype):
+        if can_hold_images(images.shape, images.dtype):
             raise
         raise ConfigError(f"{error}; {images.other_arrays_text}") from error
 
 
-def _choose_piece_shape(images: Hdf5Array) -> tuple[int, ...]:
+def _choose_read_shape(images: Hdf5Array) -> tuple[int, ...]:
     """What is read at a time of an array in one piece: a row, where the library converts it."""
-    return images.shape if images.has_native_numbers else (1, *images.shape[1:])
+    return images.shape if images.has_numpy_number_format else (1, *images.shape[1:])
 
 
 def _find_chunk_offsets(images: Hdf5Array, grid: ChunkGrid) -> Int64s | None:
@@ -173,7 +173,7 @@ def _find_chunk_offsets(images: Hdf5Array, grid: ChunkGrid) -> Int64s | None:
     for others.
     """
     dataset = images.dataset
-    if not images.has_native_numbers:
+    if not images.has_numpy_number_format:
         return None
     if dataset.file.userblock_size or dataset.id.get_create_plist().get_nfilters():
         return None
@@ -198,10 +198,10 @@ def _check_chunk_cost(packed: CompressedArray | None, what: str) -> None:
             f"{what} lies in chunks of {packed.chunk_rows:,} images, {packed.chunk_bytes // MIB:,} MiB, each of "
             f"which is read whole; {MAX_CHUNK_BYTES // MIB} MiB are the most: write it with a smaller chunkshape"
         )
-    if packed.is_kept_whole:
+    if packed.is_cacheable_whole:
         return
-    chunk = packed.compute_fast_chunk(packed.rows)
-    buffer = packed.compute_fast_buffer(np.arange(packed.rows), chunk)
+    chunk = packed.compute_shuffle_chunk_samples(packed.rows)
+    buffer = packed.compute_shuffle_buffer_chunks(np.arange(packed.rows), chunk)
     _log.warning(
         "%s lies in chunks of %d images, each of which is read whole and unpacked to get one of them; shuffle: "
         "{kind: chunk, chunk: %d, buffer: %d} does so seldom, and is what counts where none is written; streamd pack "

@@ -47,7 +47,7 @@ class Column:
 def convert_to_nonempty_texts(column: Column) -> Texts:
     """The cells as text, none of it empty."""
     texts = convert_to_texts(column)
-    _check_none_empty(column, find_empty(texts))
+    _check_no_empty_cell(column, find_empty_texts(texts))
     return texts
 
 
@@ -64,7 +64,7 @@ def convert_to_texts(column: Column) -> Texts:
     except pa.ArrowException as error:
         raise ConfigError(
             f"{column.key}: {column.display_name} of {column.rows.path.name} holds {cells.type}, which is no text: "
-            f"{_first_line(error)}; choose another column, or for a label another type"
+            f"{_format_first_error_line(error)}; choose another column, or for a label another type"
         ) from error
     return texts
 
@@ -74,10 +74,10 @@ def convert_to_text_pieces(column: Column) -> list[Texts]:
     cells = column.cells
     chunks = cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]
     parts = (chunk.slice(start, _PIECE_ROWS) for chunk in chunks for start in range(0, len(chunk), _PIECE_ROWS))
-    return [_prefer_original(part, convert_to_texts(replace(column, cells=part))) for part in parts]
+    return [_reuse_original_cells(part, convert_to_texts(replace(column, cells=part))) for part in parts]
 
 
-def _prefer_original(cells: Any, texts: Texts) -> Texts:
+def _reuse_original_cells(cells: Any, texts: Texts) -> Texts:
     """`texts`, or the cells that they were made of, if these are the same."""
     has_offsets = pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)  # others are copied anyway
     if not has_offsets or cells.null_count or _count_text_bytes(cells) != _count_text_bytes(texts):
@@ -90,12 +90,12 @@ def _count_text_bytes(texts: Any) -> int:
     return total
 
 
-def find_empty(texts: Texts) -> Any:
+def find_empty_texts(texts: Texts) -> Any:
     """Which texts are empty, as an Array."""
     return pc.equal(texts, pa.scalar("", texts.type))
 
 
-def encode_levels(texts: Texts) -> tuple[list[str], Int64s]:
+def encode_distinct_texts(texts: Texts) -> tuple[list[str], Int64s]:
     """The distinct texts, and for each cell the position of its own among them, (n,)."""
     encoded = texts.dictionary_encode()
     levels: list[str] = encoded.dictionary.to_pylist()
@@ -127,14 +127,14 @@ def convert_to_numbers(column: Column, kind: Literal["int", "float"]) -> WideNum
             pc.replace_substring_regex(convert_to_nonempty_texts(replace(column, cells=cells)), r"^\+", ""),
             kind,
         )
-    _check_none_empty(column, cells.is_null())
+    _check_no_empty_cell(column, cells.is_null())
     exact = kind == "int" and (pa.types.is_integer(cells.type) or pa.types.is_boolean(cells.type))
     try:
-        return _to_numpy(cells.cast(pa.int64() if exact else pa.float64()))
+        return _convert_to_numpy(cells.cast(pa.int64() if exact else pa.float64()))
     except pa.ArrowException as error:
         raise ConfigError(
             f"{column.key}: {column.display_name} of {column.rows.path.name} holds {cells.type}, which is no number: "
-            f"{_first_line(error)}"
+            f"{_format_first_error_line(error)}"
         ) from error
 
 
@@ -162,10 +162,10 @@ def _join_chunks(cells: Cells) -> Any:
 
 
 def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) -> WideNumbers:
-    whole = _cast_if_possible(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64()) if kind == "int" else None
-    numbers = whole or _cast_if_possible(texts, pa.float64())
+    whole = _cast_texts_or_none(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64()) if kind == "int" else None
+    numbers = whole or _cast_texts_or_none(texts, pa.float64())
     if numbers is not None:
-        return _to_numpy(numbers)
+        return _convert_to_numpy(numbers)
     row = _find_first_failing(texts)
     raise ConfigError(
         f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds "
@@ -174,7 +174,7 @@ def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) 
     )
 
 
-def _cast_if_possible(texts: Texts, dtype: pa.DataType) -> Any:
+def _cast_texts_or_none(texts: Texts, dtype: pa.DataType) -> Any:
     """The texts as numbers, or None where one of them is no such number."""
     try:
         return texts.cast(dtype)
@@ -187,14 +187,14 @@ def _find_first_failing(texts: Texts) -> int:
     low, high = 0, len(texts)
     while high - low > 1:
         middle = (low + high) // 2
-        if _cast_if_possible(texts[low:middle], pa.float64()) is None:
+        if _cast_texts_or_none(texts[low:middle], pa.float64()) is None:
             high = middle
         else:
             low = middle
     return low
 
 
-def _check_none_empty(column: Column, empty: Any) -> None:
+def _check_no_empty_cell(column: Column, empty: Any) -> None:
     mask = empty.to_numpy(zero_copy_only=False)
     if mask.any():
         others = int(mask.sum()) - 1
@@ -208,10 +208,10 @@ def _check_none_empty(column: Column, empty: Any) -> None:
         )
 
 
-def _to_numpy(cells: Any) -> WideNumbers:
+def _convert_to_numpy(cells: Any) -> WideNumbers:
     values: WideNumbers = cells.to_numpy(zero_copy_only=False)
     return values
 
 
-def _first_line(error: Exception) -> str:
+def _format_first_error_line(error: Exception) -> str:
     return str(error).partition("\n")[0]

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from streamd.dataset.labels.cells import Cells, Column, Texts, convert_to_texts, encode_levels
+from streamd.dataset.labels.cells import Cells, Column, Texts, convert_to_texts, encode_distinct_texts
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import format_path, translate_read_errors
 from streamd.dataset.sources import Scalar
@@ -63,7 +63,7 @@ class TableFile:
             return f"{self.path.name}, row {row + 1}"
         return f"{self.path.name}, line {_find_line_number(self.path, self.delimiter, row)}"
 
-    def find_position(self, column: str, key: str) -> int:
+    def find_column_index(self, column: str, key: str) -> int:
         """Where `column` stands in the header. Raises ConfigError, naming `key`, when it is not there exactly once."""
         found = [position for position, name in enumerate(self.column_names) if name == column]
         if len(found) == 1:
@@ -166,10 +166,10 @@ def _read_delimited(table: TableFile, wanted: Sequence[int], delimiter: str) -> 
     try:
         read, uneven = _parse_delimited(table, wanted, delimiter)
     except pa.ArrowInvalid:
-        _check_late_quotes(table, delimiter)  # they make cells larger than the library takes
+        _check_quotes_closed(table, delimiter)  # they make cells larger than the library takes
         raise
     if _count_line_breaks(table.path) > 1 + read.num_rows + len(uneven):  # then blank lines have them, or cells
-        _check_late_quotes(table, delimiter)
+        _check_quotes_closed(table, delimiter)
     if uneven:
         raise _uneven_rows_error(table, uneven, is_whole_table=read.num_rows == 0)
     return read
@@ -213,9 +213,9 @@ def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *,
     )
 
 
-def _check_late_quotes(table: TableFile, delimiter: str) -> None:
+def _check_quotes_closed(table: TableFile, delimiter: str) -> None:
     """A quote that is closed rows later, or never, makes one cell of them, which pyarrow takes without a word."""
-    line = _find_late_quote(table.path, delimiter)
+    line = _find_unclosed_quote_line(table.path, delimiter)
     if line is not None:
         raise ConfigError(
             f"{table.key}: {table.path.name}, line {line} opens a quote that is not closed where its cell ends; "
@@ -223,7 +223,7 @@ def _check_late_quotes(table: TableFile, delimiter: str) -> None:
         )
 
 
-def _find_late_quote(path: Path, delimiter: str) -> int | None:
+def _find_unclosed_quote_line(path: Path, delimiter: str) -> int | None:
     """The line of the first row that a quote draws over several lines and that ends amid a cell."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -245,10 +245,10 @@ def _count_line_breaks(path: Path) -> int:
 def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column]) -> Int64s:
     """The rows that meet all of `conditions`, ascending; `columns` by the same names. Raises ConfigError for none."""
     texts = {name: convert_to_texts(columns[name]) for name in conditions}
-    masks = {name: match_value(texts[name], value) for name, value in conditions.items()}
+    masks = {name: find_matching_cells(texts[name], value) for name, value in conditions.items()}
     for name, mask in masks.items():
         if not mask.any():
-            raise _no_match_error(columns[name], texts[name], conditions[name])
+            raise _no_matching_row_error(columns[name], texts[name], conditions[name])
     rows: Int64s = np.flatnonzero(np.logical_and.reduce(list(masks.values())))
     if not rows.size:
         counts = ", ".join(f"{mask.sum()} with {name} {conditions[name]!r}" for name, mask in masks.items())
@@ -260,28 +260,28 @@ def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column])
     return rows
 
 
-def match_value(texts: Texts, value: Scalar) -> Mask:
+def find_matching_cells(texts: Texts, value: Scalar) -> Mask:
     """Which cells say `value`, (n,)."""
     match value:
         case bool():
-            return _to_mask(pc.is_in(pc.utf8_lower(texts), pa.array(_BOOLEAN_WORDS[value], texts.type)))
+            return _convert_to_mask(pc.is_in(pc.utf8_lower(texts), pa.array(_BOOLEAN_WORDS[value], texts.type)))
         case str():
-            return _to_mask(pc.equal(texts, pa.scalar(value.strip(), texts.type)))
+            return _convert_to_mask(pc.equal(texts, pa.scalar(value.strip(), texts.type)))
         case _:
-            return _match_number(texts, value)
+            return _find_matching_number_cells(texts, value)
 
 
-def _match_number(texts: Texts, value: float) -> Mask:
-    said = _to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
+def _find_matching_number_cells(texts: Texts, value: float) -> Mask:
+    said = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
     if not isinstance(value, int) or abs(value) < _EXACT_BELOW:
-        numeric = _to_mask(pc.match_substring_regex(texts, _NUMBER))
+        numeric = _convert_to_mask(pc.match_substring_regex(texts, _NUMBER))
         plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
         said[numeric] |= plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
     return said
 
 
-def _no_match_error(column: Column, texts: Texts, value: Scalar) -> ConfigError:
-    levels, codes = encode_levels(texts)
+def _no_matching_row_error(column: Column, texts: Texts, value: Scalar) -> ConfigError:
+    levels, codes = encode_distinct_texts(texts)
     counts = sorted(zip(levels, np.bincount(codes).tolist(), strict=True), key=lambda each: (-each[1], each[0]))
     there = ", ".join(f"{text!r} {count}" for text, count in counts[:_SHOWN_VALUES])
     more = f" and {len(counts) - _SHOWN_VALUES} other values" if len(counts) > _SHOWN_VALUES else ""
@@ -291,5 +291,5 @@ def _no_match_error(column: Column, texts: Texts, value: Scalar) -> ConfigError:
     )
 
 
-def _to_mask(mask: Any) -> Mask:
+def _convert_to_mask(mask: Any) -> Mask:
     return np.array(mask.to_numpy(zero_copy_only=False), dtype=bool)

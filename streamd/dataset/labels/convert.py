@@ -25,7 +25,7 @@ from streamd.core.text import format_count
 from streamd.dataset.labels import cells, encode
 from streamd.dataset.labels.cells import Column, SourceRows, Texts
 from streamd.dataset.labels.encode import ClassValue
-from streamd.dataset.labels.tags import PackedTags, SampleTags, build_tags_label, with_tag_counts
+from streamd.dataset.labels.tags import PackedTags, SampleTags, add_tag_counts_to_spec, build_tags_label
 from streamd.dataset.manifest.columns import TextColumn
 from streamd.dataset.manifest.types import Int64s, ListedValues
 from streamd.dataset.sources import LabelSource
@@ -67,9 +67,9 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
         case "int" | "float" as kind:
             return _convert_numeric_label(name, "int" if kind == "int" else "float", columns, listed=listed)
         case "category":
-            return _convert_category(name, wanted, columns)
+            return _convert_category_label(name, wanted, columns)
         case "tags":
-            return _convert_tags(name, wanted, columns)
+            return _convert_tags_label(name, wanted, columns)
         case _ if listed or cells.has_lists(column):
             raise ConfigError(
                 f"{column.key}.from: several {'columns' if listed else 'numbers a row'} make a vector of type float or "
@@ -78,10 +78,10 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
         case "weight":
             return _convert_weights(name, column)
         case _:
-            return _convert_string(name, column)
+            return _convert_string_label(name, column)
 
 
-def _convert_string(name: str, column: Column) -> tuple[TextColumn, LabelSpec]:
+def _convert_string_label(name: str, column: Column) -> tuple[TextColumn, LabelSpec]:
     pieces = cells.convert_to_text_pieces(column)
     lengths = np.concatenate([np.asarray(pc.binary_length(piece), np.int64) for piece in pieces])
     nul = np.concatenate([np.asarray(pc.match_substring(piece, "\0"), np.bool_) for piece in pieces])
@@ -100,24 +100,24 @@ def _convert_weights(name: str, column: Column) -> tuple[encode.Numbers, LabelSp
     return values, spec
 
 
-def _convert_category(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
-    column, fixed = columns[0], _find_fixed_classes(wanted, columns[0])
+def _convert_category_label(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
+    column, fixed = columns[0], _find_configured_classes(wanted, columns[0])
     marks = find_mark_columns(columns, listed=isinstance(wanted.source, tuple), single=True)
     if marks:
         return convert_one_hot(name, marks, fixed)
-    texts, codes = cells.encode_levels(cells.convert_to_nonempty_texts(column))
+    texts, codes = cells.encode_distinct_texts(cells.convert_to_nonempty_texts(column))
     return encode.build_category_label(name, texts, codes, fixed, column.rows.format_location, column.key)
 
 
-def _convert_tags(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
-    column, fixed = columns[0], _find_fixed_classes(wanted, columns[0])
+def _convert_tags_label(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
+    column, fixed = columns[0], _find_configured_classes(wanted, columns[0])
     marks = find_mark_columns(columns, listed=isinstance(wanted.source, tuple), single=False)
     if marks:
         return convert_multi_hot(name, marks, fixed)
     return build_tags_label(name, _collect_tags(column), fixed, column.rows.format_location, column.key)
 
 
-def _find_fixed_classes(wanted: LabelSource, column: Column) -> tuple[ClassValue, ...] | None:
+def _find_configured_classes(wanted: LabelSource, column: Column) -> tuple[ClassValue, ...] | None:
     """The classes that the configuration lists: as such, or as the columns that they are stored in."""
     listed = wanted.source if isinstance(wanted.source, tuple) else None
     classes = wanted.classes if wanted.classes is not None else listed
@@ -136,7 +136,7 @@ def _convert_numeric_label(
         )
     each = [_convert_number_column(name, kind, column)[0] for column in columns]
     values = cast("encode.Numbers", np.stack(each, axis=1))  # all of one dtype
-    return values, encode.with_moments(LabelSpec(name, kind, width=len(columns)), values)
+    return values, encode.add_mean_and_std_to_spec(LabelSpec(name, kind, width=len(columns)), values)
 
 
 def _convert_number_column(
@@ -151,14 +151,14 @@ def _convert_number_lists(name: str, kind: Literal["int", "float"], column: Colu
     width = compute_vector_width([column])
     elements, _ = cells.flatten_lists(column)
     values = _convert_number_column(name, kind, elements)[0].reshape(-1, width)
-    return values, encode.with_moments(LabelSpec(name, kind, width=width), values)
+    return values, encode.add_mean_and_std_to_spec(LabelSpec(name, kind, width=width), values)
 
 
 def _collect_tags(column: Column) -> SampleTags:
     elements, owners = cells.flatten_lists(column if cells.has_lists(column) else _split_tags(column))
     texts = cells.convert_to_texts(elements)
-    there = ~cells.find_empty(texts).to_numpy(zero_copy_only=False)
-    levels, codes = cells.encode_levels(texts.filter(pa.array(there)))
+    there = ~cells.find_empty_texts(texts).to_numpy(zero_copy_only=False)
+    levels, codes = cells.encode_distinct_texts(texts.filter(pa.array(there)))
     return SampleTags(len(column.cells), levels, owners[there], codes)
 
 
@@ -179,10 +179,10 @@ def convert_one_hot(
     Raises ConfigError, naming the row, where another number of them is 1, or one is neither 0 nor 1.
     """
     width = compute_vector_width(columns)
-    named = _name_classes(columns[0], classes, width)
+    named = _choose_class_names(columns[0], classes, width)
     values = [_find_marked_classes(marks, part) for part, marks in _iterate_marks(columns, width)]
     found: Int64s = np.concatenate(values)
-    return found, encode.with_class_counts(LabelSpec(name, "category", classes=named), found)
+    return found, encode.add_class_counts_to_spec(LabelSpec(name, "category", classes=named), found)
 
 
 def convert_multi_hot(
@@ -190,10 +190,10 @@ def convert_multi_hot(
 ) -> tuple[PackedTags, LabelSpec]:
     """The classes whose numbers are 1, as `tags.build_tags_label` gives them. Otherwise as `category`."""
     width = compute_vector_width(columns)
-    named = _name_classes(columns[0], classes, width)
-    packed = [_pack_marks(marks, part) for part, marks in _iterate_marks(columns, width)]
+    named = _choose_class_names(columns[0], classes, width)
+    packed = [_pack_marks_to_bits(marks, part) for part, marks in _iterate_marks(columns, width)]
     found: PackedTags = np.concatenate(packed)
-    return found, with_tag_counts(LabelSpec(name, "tags", width=width, classes=named), found)
+    return found, add_tag_counts_to_spec(LabelSpec(name, "tags", width=width, classes=named), found)
 
 
 def compute_vector_width(columns: Sequence[Column]) -> int:
@@ -201,7 +201,7 @@ def compute_vector_width(columns: Sequence[Column]) -> int:
     column = columns[0]
     if not cells.has_lists(column):
         return len(columns)
-    lengths = _list_lengths(column.cells)
+    lengths = _compute_list_lengths(column.cells)
     odd = int(np.argmax(lengths != lengths[0])) if lengths[0] else 0
     if not lengths[0] or lengths[odd] != lengths[0]:
         raise ConfigError(
@@ -222,7 +222,7 @@ def find_mark_columns(columns: Sequence[Column], *, listed: bool, single: bool) 
     if not cells.has_lists(columns[0]):
         lists = _parse_mark_texts(columns[0], single=single)
         return None if lists is None else [lists]
-    return columns if single or _is_array_column(columns[0]) or _has_only_marks(columns[0]) else None
+    return columns if single or _is_array_column(columns[0]) or _has_only_zeros_and_ones(columns[0]) else None
 
 
 def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
@@ -231,12 +231,12 @@ def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
     `single`: exactly one number is 1; otherwise the texts are a class each, whatever they look like.
     """
     pattern = _ONE_HOT if single else _MULTI_HOT
-    if not _all_match(
-        cells.convert_to_texts(slice_column(column, 0, 1)), pattern
+    if not _all_texts_match(
+        cells.convert_to_texts(slice_column_rows(column, 0, 1)), pattern
     ):  # the first says it of nearly all columns
         return None
     texts = cells.convert_to_texts(column)
-    if not _all_match(texts, pattern):
+    if not _all_texts_match(texts, pattern):
         return None
     lists = pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), _GAP)
     return replace(column, cells=lists) if _has_equal_lengths(lists) else None
@@ -248,7 +248,7 @@ def _is_array_column(column: Column) -> bool:
     return bool(pa.types.is_fixed_size_list(kind)) and _is_number_type(kind.value_type)
 
 
-def _has_only_marks(column: Column) -> bool:
+def _has_only_zeros_and_ones(column: Column) -> bool:
     """Whether a column of lists holds nothing but 0 and 1, as many in each row, and more than one.
 
     Such lists are no tags by name: two of three would be the same.
@@ -257,7 +257,7 @@ def _has_only_marks(column: Column) -> bool:
         return False
     elements = cells.flatten_lists(column)[0].cells
     if not _is_number_type(elements.type):
-        return cells.is_text_type(elements.type) and _all_match(elements, f"^{_ANY}$")
+        return cells.is_text_type(elements.type) and _all_texts_match(elements, f"^{_ANY}$")
     return bool(pc.all(pc.is_in(elements, value_set=pa.array([0, 1]).cast(elements.type))).as_py())
 
 
@@ -265,28 +265,28 @@ def _is_number_type(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def slice_column(column: Column, start: int, stop: int) -> Column:
+def slice_column_rows(column: Column, start: int, stop: int) -> Column:
     """The rows from `start` to `stop`; places still tell where they stand."""
     rows = SourceRows(column.rows.path, lambda row: column.rows.format_location(start + row))
     return replace(column, cells=column.cells.slice(start, stop - start), rows=rows)
 
 
-def _all_match(texts: Texts, pattern: str) -> bool:
+def _all_texts_match(texts: Texts, pattern: str) -> bool:
     return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())
 
 
 def _has_equal_lengths(lists: Any) -> bool:
-    lengths = _list_lengths(lists)
+    lengths = _compute_list_lengths(lists)
     return bool(lengths.size and lengths[0] > 1 and (lengths == lengths[0]).all())
 
 
-def _list_lengths(lists: Any) -> npt.NDArray[np.int64]:
+def _compute_list_lengths(lists: Any) -> npt.NDArray[np.int64]:
     """Of each list; a gap has none."""
     lengths = pc.fill_null(pc.list_value_length(lists), pa.scalar(0, pa.int32()))
     return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _name_classes(column: Column, classes: tuple[ClassValue, ...] | None, width: int) -> tuple[ClassValue, ...]:
+def _choose_class_names(column: Column, classes: tuple[ClassValue, ...] | None, width: int) -> tuple[ClassValue, ...]:
     if classes is None:
         return tuple(range(width))
     if len(classes) != width:
@@ -303,11 +303,11 @@ def _iterate_marks(columns: Sequence[Column], width: int) -> Iterator[tuple[Colu
     rows = len(columns[0].cells)
     step = max(1, _BLOCK_NUMBERS // width)
     for start in range(0, rows, step):
-        parts = [slice_column(column, start, min(rows, start + step)) for column in columns]
-        yield parts[0], np.concatenate([_extract_marks(part) for part in parts], axis=1)
+        parts = [slice_column_rows(column, start, min(rows, start + step)) for column in columns]
+        yield parts[0], np.concatenate([_convert_to_mark_rows(part) for part in parts], axis=1)
 
 
-def _extract_marks(part: Column) -> Marks:
+def _convert_to_mark_rows(part: Column) -> Marks:
     """(rows, k) of a column of lists, (rows, 1) of another."""
     flat = cells.flatten_lists(part)[0] if cells.has_lists(part) else part
     return cells.convert_to_numbers(flat, "float").astype(np.float64, copy=False).reshape(len(part.cells), -1)
@@ -319,14 +319,14 @@ def _find_marked_classes(marks: Marks, part: Column) -> Int64s:
     if (ones != 1).any():
         row = int(np.argmax(ones != 1))
         raise ConfigError(
-            f"{part.key}: {part.rows.format_location(row)} holds {_format_numbers(marks[row])}, where "
+            f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}, where "
             f"{ones[row]:g} are 1; a category has "
             "one 1 in every row: use type: tags for any number of classes a sample, or correct it"
         )
     return np.asarray(marks.argmax(axis=1), np.int64)
 
 
-def _pack_marks(marks: Marks, part: Column) -> PackedTags:
+def _pack_marks_to_bits(marks: Marks, part: Column) -> PackedTags:
     _check_marks(marks, part)
     return np.packbits(marks == 1, axis=1)
 
@@ -336,12 +336,13 @@ def _check_marks(marks: Marks, part: Column) -> None:
     if other.any():
         row = int(np.argmax(other))
         raise ConfigError(
-            f"{part.key}: {part.rows.format_location(row)} holds {_format_numbers(marks[row])}; several numbers a "
+            f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}; several "
+            "numbers a "
             "row make a class where "
             "they are 0 and 1: use type: float for a vector or for soft labels, or correct it"
         )
 
 
-def _format_numbers(numbers: Marks) -> str:
+def _format_first_numbers(numbers: Marks) -> str:
     shown = ", ".join(f"{number:g}" for number in numbers[:_SHOWN_NUMBERS])
     return f"[{shown}, ...]" if numbers.size > _SHOWN_NUMBERS else f"[{shown}]"

@@ -76,7 +76,7 @@ def build_category_label(
 
     classes = order_classes(texts) if fixed is None else fixed
     values = lookup_class_numbers(texts, classes, format_code_location, key)[codes]
-    return values, with_class_counts(LabelSpec(name, "category", classes=classes), values)
+    return values, add_class_counts_to_spec(LabelSpec(name, "category", classes=classes), values)
 
 
 def lookup_class_numbers(
@@ -103,7 +103,7 @@ def build_class_numbers(classes: Iterable[ClassValue]) -> dict[str, int]:
     return {str(value): number for number, value in enumerate(classes)}
 
 
-def with_class_counts(spec: LabelSpec, values: Int64s) -> LabelSpec:
+def add_class_counts_to_spec(spec: LabelSpec, values: Int64s) -> LabelSpec:
     """`spec` of a category with the samples of each class counted."""
     return replace(spec, counts=tuple(np.bincount(values, minlength=len(spec.classes)).tolist()))
 
@@ -128,31 +128,31 @@ def build_number_label(
     if kind == "float":
         with np.errstate(over="ignore"):
             kept = wide.astype(np.float32)
-        _check_none_bad(~np.isfinite(kept), wide, "a finite number that float32 holds", format_location, key)
+        _check_no_bad_value(~np.isfinite(kept), wide, "a finite number that float32 holds", format_location, key)
     else:
         with np.errstate(invalid="ignore"):
             kept = values.astype(np.int64)
         if values.dtype != np.int64:
-            _check_none_bad(
+            _check_no_bad_value(
                 np.abs(wide) >= 2.0**63,
                 wide,
                 "a number that int64 holds; use type category or string",
                 format_location,
                 key,
             )
-            _check_none_bad(
+            _check_no_bad_value(
                 np.trunc(wide) != wide, wide, "a whole number; use type float for fractions", format_location, key
             )
-    return kept, with_moments(LabelSpec(name, kind), kept)
+    return kept, add_mean_and_std_to_spec(LabelSpec(name, kind), kept)
 
 
-def with_moments(spec: LabelSpec, values: ListedValues) -> LabelSpec:
+def add_mean_and_std_to_spec(spec: LabelSpec, values: ListedValues) -> LabelSpec:
     """`spec` with the mean and std of all its `values`, (n,) or (n, k)."""
     wide = np.asarray(values, np.float64)
     return replace(spec, mean=float(wide.mean()), std=float(wide.std()))
 
 
-def _check_none_bad(
+def _check_no_bad_value(
     bad: npt.NDArray[np.bool_],
     values: npt.NDArray[np.float64],
     wanted: str,

@@ -23,7 +23,7 @@ _KINDS: Final = "biufSU"  # of dtypes: numbers and texts
 _VECTOR: Final = 2  # dimensions
 
 
-def add_file_labels(
+def add_labels_from_files(
     stream: ListingRequest, files: Mapping[str, LabelSource], scanned: ScannedSamples
 ) -> ScannedSamples:
     """What was found, and the labels that `files` hold, a row a sample; all in the order of the configuration."""
@@ -62,7 +62,7 @@ def build_array_column(values: npt.NDArray[Any], path: Path, name: str, key: str
     width = values.shape[1] if values.ndim == _VECTOR else 1
     native = values.reshape(-1).astype(values.dtype.newbyteorder("="), copy=False)
     lists = (
-        pa.array(_widen_fractions(native)) if width == 1 else pa.FixedSizeListArray.from_arrays(pa.array(native), width)
+        pa.array(_widen_floats(native)) if width == 1 else pa.FixedSizeListArray.from_arrays(pa.array(native), width)
     )
     return Column(lists, "the array", SourceRows(path, lambda row: f"{name}[{row}]"), key)
 
@@ -86,6 +86,6 @@ def check_row_count(key: str, file: str, rows: int, images: int) -> None:
         )
 
 
-def _widen_fractions(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _widen_floats(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Fractions as cells of a table are read: classes are made of their digits, and 0.1 has others in each width."""
     return values.astype(np.float64, copy=False) if values.dtype.kind == "f" else values

@@ -45,32 +45,32 @@ def build_tags_label(
     classes = order_classes(tagged.texts) if fixed is None else fixed
     numbers = lookup_class_numbers(tagged.texts, classes, format_code_location, key)[tagged.codes]
     packed = _make_empty_tags(tagged.samples, len(classes))
-    np.bitwise_or.at(packed, (tagged.rows, numbers >> 3), _compute_bit(numbers))
-    return packed, with_tag_counts(LabelSpec(name, "tags", width=len(classes), classes=classes), packed)
+    np.bitwise_or.at(packed, (tagged.rows, numbers >> 3), _compute_bit_mask(numbers))
+    return packed, add_tag_counts_to_spec(LabelSpec(name, "tags", width=len(classes), classes=classes), packed)
 
 
 def renumber_tags(packed: PackedTags, numbers: Int64s, width: int) -> PackedTags:
     """The same tags, where class k has become class `numbers[k]` of `width`."""
     moved = _make_empty_tags(len(packed), width)
     for old, new in enumerate(numbers.tolist()):
-        moved[_find_tagged(packed, old), new >> 3] |= _compute_bit(np.int64(new))
+        moved[_find_samples_with_tag(packed, old), new >> 3] |= _compute_bit_mask(np.int64(new))
     return moved
 
 
-def with_tag_counts(spec: LabelSpec, packed: PackedTags) -> LabelSpec:
+def add_tag_counts_to_spec(spec: LabelSpec, packed: PackedTags) -> LabelSpec:
     """`spec` with the samples of each tag counted."""
-    return replace(spec, counts=tuple(int(_find_tagged(packed, tag).sum()) for tag in range(spec.width)))
+    return replace(spec, counts=tuple(int(_find_samples_with_tag(packed, tag).sum()) for tag in range(spec.width)))
 
 
 def _make_empty_tags(samples: int, width: int) -> PackedTags:
     return np.zeros((samples, -(-width // 8)), dtype=np.uint8)
 
 
-def _compute_bit(numbers: npt.NDArray[np.int64] | np.int64) -> PackedTags:
+def _compute_bit_mask(numbers: npt.NDArray[np.int64] | np.int64) -> PackedTags:
     return np.asarray(128 >> (numbers & 7), dtype=np.uint8)
 
 
-def _find_tagged(packed: PackedTags, tag: int) -> npt.NDArray[np.bool_]:
+def _find_samples_with_tag(packed: PackedTags, tag: int) -> npt.NDArray[np.bool_]:
     """Which samples have the tag, (n,)."""
-    having: npt.NDArray[np.bool_] = packed[:, tag >> 3] & _compute_bit(np.int64(tag)) != 0
+    having: npt.NDArray[np.bool_] = packed[:, tag >> 3] & _compute_bit_mask(np.int64(tag)) != 0
     return having

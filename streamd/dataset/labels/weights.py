@@ -12,18 +12,20 @@ from streamd.dataset.sources import LabelSource, ListingRequest
 from streamd.errors import ConfigError
 
 
-def collect_labels(stream: ListingRequest) -> Mapping[str, LabelSource]:
+def collect_labels_and_weights(stream: ListingRequest) -> Mapping[str, LabelSource]:
     """The labels that are configured, and the weights."""
     labels = stream.labels or {}
     return labels if stream.weights is None else {**labels, WEIGHTS_LABEL: stream.weights}
 
 
-def split_file_labels(stream: ListingRequest) -> tuple[Mapping[str, LabelSource] | None, dict[str, LabelSource]]:
+def split_own_and_file_labels(
+    stream: ListingRequest,
+) -> tuple[Mapping[str, LabelSource] | None, dict[str, LabelSource]]:
     """For a source that has no columns: what it has by itself, None as ListingRequest has it, and what files hold.
 
     Raises ConfigError for weights that it cannot have by itself.
     """
-    wanted = collect_labels(stream)
+    wanted = collect_labels_and_weights(stream)
     files = {name: each for name, each in wanted.items() if each.file}
     if stream.weights is not None and WEIGHTS_LABEL not in files:
         _check_weights_source(stream, stream.weights)
@@ -54,7 +56,7 @@ def extract_weights(scanned: ScannedSamples) -> ScannedSamples:
     )
 
 
-def require_some_weight(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
+def require_nonzero_weight(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
     """What was found. Raises ConfigError where no sample weighs anything, since nothing would be learnt."""
     if scanned.weights is not None and scanned.weights.size and not scanned.weights.any():
         raise ConfigError(

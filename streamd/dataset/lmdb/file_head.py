@@ -46,7 +46,7 @@ class LmdbHead:
     root: int
 
 
-def parse_head(data: bytes | memoryview) -> LmdbHead | None:
+def parse_lmdb_head(data: bytes | memoryview) -> LmdbHead | None:
     """The head of the file that begins so; None when it is no LMDB file of a 64-bit, little-endian machine."""
     first = _parse_meta_page(data, 0)
     second = None if first is None else _parse_meta_page(data, first.page_bytes)

@@ -77,7 +77,7 @@ class ValueTemplate:
             inner = _value_decoder.decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UnfitValueError(f"it is no msgpack map from names to bytes ({error})") from error
-        found = {name: _parse_field(name, packed, find_address(value)) for name, packed in inner.items()}
+        found = {name: _parse_array_field(name, packed, find_memory_address(value)) for name, packed in inner.items()}
         fields = {name: field for name, field in found.items() if field is not None}
         arrays = sorted((field.start, field.stop) for field in fields.values())
         gaps = pairwise([0, *(end for array in arrays for end in array), len(value)])
@@ -89,7 +89,7 @@ class ValueTemplate:
         return len(value) == self._length and all(value[start:stop] == piece for start, stop, piece in self._fixed)
 
 
-def _parse_field(name: str, packed: memoryview, origin: int) -> ArrayField | None:
+def _parse_array_field(name: str, packed: memoryview, origin: int) -> ArrayField | None:
     """An array, in a value that begins at the address `origin`; None for what is none."""
     try:
         parts = _parts_decoder.decode(packed)
@@ -101,11 +101,11 @@ def _parse_field(name: str, packed: memoryview, origin: int) -> ArrayField | Non
         return None
     if dtype.hasobject or min(shape, default=0) < 0 or prod(shape) * dtype.itemsize != data.nbytes:
         raise UnfitValueError(f"its {name!r} claims to be {dtype} {shape} and has {data.nbytes} bytes")
-    start = find_address(data) - origin if data.nbytes else 0
+    start = find_memory_address(data) - origin if data.nbytes else 0
     return ArrayField(dtype, shape, start, start + data.nbytes)
 
 
-def find_address(memory: BytesLike) -> int:
+def find_memory_address(memory: BytesLike) -> int:
     """Where it lies in this process."""
     address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     return address

@@ -34,7 +34,7 @@ from streamd.dataset.lmdb.file_head import (
     OFFSETS_COLUMN,
     LmdbHead,
     is_file_whole,
-    parse_head,
+    parse_lmdb_head,
 )
 from streamd.dataset.lmdb.pyxis_layout import (
     COUNT_KEY,
@@ -44,7 +44,7 @@ from streamd.dataset.lmdb.pyxis_layout import (
     UnfitValueError,
     ValueTemplate,
     build_sample_key,
-    find_address,
+    find_memory_address,
 )
 from streamd.dataset.manifest.types import (
     ArrayFiles,
@@ -118,7 +118,7 @@ class _ArrayCollector:
     fields: list[ArrayField] = field(default_factory=list)  # one a run, where its last value lies
     runs: list[bytearray] = field(default_factory=list)  # values of one dtype, one after the other
 
-    def set_field(self, found: ArrayField) -> None:
+    def set_array_field(self, found: ArrayField) -> None:
         """From now on values lie there."""
         if not self.fields or found.dtype != self.fields[-1].dtype:
             self.runs.append(bytearray())
@@ -156,21 +156,21 @@ class _LmdbListing:
         for number, value in enumerate(self._file.read_sample_values()):
             found = known.get(len(value))
             if found is None or not found.matches_value(value):
-                origin = origin or read_mapped_address(value, self._file)
-                found = known[len(value)] = self._inspect_sample(number, value)
+                origin = origin or read_mapping_base_address(value, self._file)
+                found = known[len(value)] = self._inspect_new_layout(number, value)
             if found is not template:
                 template = found
                 for name, column in self.collectors.items():
-                    column.set_field(template.fields[name])
-            self.offsets[number] = find_address(value) - origin + template.fields[self._image_name].start
+                    column.set_array_field(template.fields[name])
+            self.offsets[number] = find_memory_address(value) - origin + template.fields[self._image_name].start
             for column in self.collectors.values():
                 column.add_value(value)
             if number % PROGRESS_FILES == 0:
                 progress(number)
         progress(self._file.count)
-        self._warn_beyond_range(next(iter(known.values())))
+        self._warn_of_pixels_beyond_range(next(iter(known.values())))
 
-    def _inspect_sample(self, number: int, value: memoryview) -> ValueTemplate:
+    def _inspect_new_layout(self, number: int, value: memoryview) -> ValueTemplate:
         """Takes apart a sample that is unlike those before it."""
         try:
             template = ValueTemplate.from_value(value)
@@ -180,7 +180,7 @@ class _LmdbListing:
                 "the file anew"
             ) from error
         for name, key in (*self._keys.items(), (self._image_name, self._images_key)):
-            self._check_field(number, name, key, template.fields)
+            self._check_sample_array(number, name, key, template.fields)
         if self.arrays is None:
             self.arrays = self._build_array_files(template)
             for name, key in self._keys.items():
@@ -188,24 +188,24 @@ class _LmdbListing:
                 npy_columns.check_label_array((self._file.count, *each.shape), each.dtype, file, key, self._file.count)
         return template
 
-    def _check_field(self, number: int, name: str, key: str, fields: Mapping[str, ArrayField]) -> None:
+    def _check_sample_array(self, number: int, name: str, key: str, fields: Mapping[str, ArrayField]) -> None:
         """Raises ConfigError unless the sample has the array, and it is like that of the first one."""
         if name not in fields:
             raise ConfigError(
                 f"{key}: {self._format_sample(number)} has no array {name!r}, only "
-                f"{_format_fields(fields)}{suggest_name(name, fields)}"
+                f"{_format_array_fields(fields)}{suggest_name(name, fields)}"
             )
         found, first = fields[name], self._first.setdefault(name, fields[name])
         if not found.stop:
             raise ConfigError(
-                f"{key}: {name!r} is {_format_field(found)} in {self._format_sample(number)}, which is empty; "
+                f"{key}: {name!r} is {_format_array_field(found)} in {self._format_sample(number)}, which is empty; "
                 "write it anew"
             )
         kinds = (found.dtype, first.dtype) if name == self._image_name else (found.dtype.kind, first.dtype.kind)
         if found.shape != first.shape or kinds[0] != kinds[1]:
             raise ConfigError(
-                f"{key}: {name!r} is {_format_field(found)} in {self._format_sample(number)}, and "
-                f"{_format_field(first)} in {self._format_sample(0)}; all "
+                f"{key}: {name!r} is {_format_array_field(found)} in {self._format_sample(number)}, and "
+                f"{_format_array_field(first)} in {self._format_sample(0)}; all "
                 "samples of a stream are alike: keep those that differ in a file of their own"
             )
 
@@ -218,29 +218,29 @@ class _LmdbListing:
         what = f"{self._images_key}: {self._image_name!r} of {format_path(self._file.path)}"
         stored = StorageFormat("lmdb", self._image_name, range=self._range)
         shape, stored = inspect_image_array(
-            what, (count, *image.shape), image.dtype, stored, lambda: self._read_first_images(template)
+            what, (count, *image.shape), image.dtype, stored, lambda: self._read_images_to_inspect(template)
         )
         return ArrayFiles(shape, (0, count), (0,), stored)
 
-    def _warn_beyond_range(self, template: ValueTemplate) -> None:
+    def _warn_of_pixels_beyond_range(self, template: ValueTemplate) -> None:
         """Says so where the first images, of which `template` is the first, are mostly beyond it."""
-        if self._range and (said := format_range_warning(self._read_first_images(template), self._range)):
+        if self._range and (said := format_range_warning(self._read_images_to_inspect(template), self._range)):
             _log.warning("%s: %r of %s: %s", self._images_key, self._image_name, format_path(self._file.path), said)
 
-    def _read_first_images(self, template: ValueTemplate) -> npt.NDArray[Any]:
+    def _read_images_to_inspect(self, template: ValueTemplate) -> npt.NDArray[Any]:
         """The first images, as they are stored."""
         column = _ArrayCollector()
-        column.set_field(template.fields[self._image_name])
+        column.set_array_field(template.fields[self._image_name])
         for value in filter(template.matches_value, islice(self._file.read_sample_values(), INSPECTED_IMAGES)):
             column.add_value(value)
         return column.join_values()
 
 
-def _format_fields(fields: Mapping[str, ArrayField]) -> str:
-    return ", ".join(f"{name!r} ({_format_field(each)})" for name, each in fields.items()) or "none"
+def _format_array_fields(fields: Mapping[str, ArrayField]) -> str:
+    return ", ".join(f"{name!r} ({_format_array_field(each)})" for name, each in fields.items()) or "none"
 
 
-def _format_field(found: ArrayField) -> str:
+def _format_array_field(found: ArrayField) -> str:
     return f"{found.dtype} {found.shape}"
 
 
@@ -278,27 +278,27 @@ def open_pyxis_file(path: Path, key: str) -> Iterator[PyxisFile]:
 
     Also, at the end, when somebody wrote to it meanwhile.
     """
-    head = _read_head(path, key)
+    head = _read_lmdb_head(path, key)
     try:
         with (
             lmdb.open(str(path), subdir=False, readonly=True, lock=False, create=False, max_dbs=2) as environment,
             environment.begin(buffers=True) as transaction,
         ):
-            count, cursor = _open_samples(environment, transaction, f"{key}: {format_path(path)}")
+            count, cursor = _open_sample_cursor(environment, transaction, f"{key}: {format_path(path)}")
             with cursor:
                 yield PyxisFile(path, key, count, head.commit, cursor)
     except lmdb.Error as error:
         raise ConfigError(f"{key}: {format_path(path)} cannot be read by LMDB: {error}; write it anew") from error
-    if _read_head(path, key).commit != head.commit:
+    if _read_lmdb_head(path, key).commit != head.commit:
         raise ConfigError(
             f"{key}: {format_path(path)} was written to while its samples were listed; start again when its "
             "writer has ended"
         )
 
 
-def _read_head(path: Path, key: str) -> LmdbHead:
+def _read_lmdb_head(path: Path, key: str) -> LmdbHead:
     with translate_read_errors(path, key), path.open("rb") as file:
-        head = parse_head(file.read(HEAD_BYTES))
+        head = parse_lmdb_head(file.read(HEAD_BYTES))
         size = path.stat().st_size
         whole = head is not None and (size >= head.end_offset or is_file_whole(np.memmap(file, mode="r").data, head))
     if head is None:
@@ -310,7 +310,7 @@ def _read_head(path: Path, key: str) -> LmdbHead:
     return head
 
 
-def _open_samples(
+def _open_sample_cursor(
     environment: lmdb.Environment, transaction: lmdb.Transaction[memoryview], what: str
 ) -> tuple[int, lmdb.Cursor[memoryview]]:
     """The number of samples, and a cursor over them."""
@@ -337,13 +337,13 @@ def _format_first_keys(transaction: lmdb.Transaction[memoryview]) -> str:
     return f"the keys {', '.join(map(repr, texts))}" if keys else "nothing"
 
 
-def read_mapped_address(value: memoryview, file: PyxisFile) -> int:
+def read_mapping_base_address(value: memoryview, file: PyxisFile) -> int:
     """The address at which the file begins in this process: LMDB maps it in one piece. `value` is any of its values.
 
     Raises ConfigError when the system does not tell the truth about it.
     """
-    address = find_address(value)
-    origin = _read_mapping_start(address)
+    address = find_memory_address(value)
+    origin = _read_base_from_proc_maps(address)
     with translate_read_errors(file.path, file.key), file.path.open("rb") as opened_file:
         opened_file.seek(address - origin)
         if opened_file.read(len(value)) != value:
@@ -354,7 +354,7 @@ def read_mapped_address(value: memoryview, file: PyxisFile) -> int:
     return origin
 
 
-def _read_mapping_start(address: int) -> int:
+def _read_base_from_proc_maps(address: int) -> int:
     for line in _MAPS.read_text(errors="replace").splitlines():
         span, _, offset, *_ = line.split(maxsplit=3)
         start, stop = (int(end, 16) for end in span.split("-"))

@@ -17,7 +17,7 @@ from streamd.dataset.arrays.readahead import RowPrefetcher
 from streamd.dataset.arrays.stale_files import ListedFiles
 from streamd.dataset.arrays.store import Mask, Pixels
 from streamd.dataset.arrays.to_uint8 import PixelConverter
-from streamd.dataset.lmdb.file_head import COMMIT_COLUMN, OFFSETS_COLUMN, parse_head, parse_last_commit
+from streamd.dataset.lmdb.file_head import COMMIT_COLUMN, OFFSETS_COLUMN, parse_last_commit, parse_lmdb_head
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
 from streamd.errors import ConfigError
@@ -30,7 +30,7 @@ class LmdbStore:
     def __init__(self, manifest: Manifest, arrays: ArrayFiles, root: int) -> None:
         """Raises ConfigError when the file is not the one that was listed, OSError when it cannot be mapped."""
         self._manifest = manifest
-        self._commit = int(manifest.extra_column(COMMIT_COLUMN)[0])
+        self._commit = int(manifest.store_column(COMMIT_COLUMN)[0])
         self._converter = PixelConverter(arrays)
         self._files = ListedFiles(manifest, root)
         self._descriptor = self._files.open_file(0)
@@ -44,7 +44,7 @@ class LmdbStore:
         self._prefetcher = RowPrefetcher(self._converter.row_bytes)
 
     def _read_page_bytes(self) -> int:
-        head = parse_head(self._memory)
+        head = parse_lmdb_head(self._memory)
         if head is not None and head.commit == self._commit:
             return head.page_bytes
         raise ConfigError(
@@ -53,13 +53,13 @@ class LmdbStore:
             "they were listed; restart with --rescan to list it anew"
         )
 
-    def find_held(self, ids: Ids) -> Mask:
+    def find_gatherable(self, ids: Ids) -> Mask:
         """All of them, unless the file has changed."""
         if parse_last_commit(self._memory, self._page_bytes) != self._commit:
             return np.zeros(ids.size, np.bool_)
-        return self._files.find_held(ids)
+        return self._files.find_gatherable(ids)
 
-    def find_fault(self, sample_id: int) -> str:
+    def find_permanent_fault(self, sample_id: int) -> str:
         """See Store."""
         return self._converter.faults.get(sample_id, "")
 
@@ -72,17 +72,17 @@ class LmdbStore:
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         """Copies images into `images`, (n, H, W, C); which of `ids` they are, (n,)."""
-        raw = self._converter.prepare_buffer(images)
+        raw = self._converter.prepare_read_buffer(images)
         rows, row_bytes = raw.reshape(len(raw), -1).view(np.uint8), self._converter.row_bytes
         for place, offset in enumerate(self._find_offsets(np.maximum(ids, 0))):
             rows[place] = self._pixels[offset : offset + row_bytes]
-        self._prefetcher.record_gather()
-        good = self.find_held(ids)  # after copying: what was written meanwhile does not count
+        self._prefetcher.record_page_faults()
+        good = self.find_gatherable(ids)  # after copying: what was written meanwhile does not count
         return self._converter.convert_rows(raw, images, ids, good)
 
     def _find_offsets(self, ids: Ids) -> list[int]:
         """Where images begin in the file, in bytes."""
-        offsets: list[int] = self._manifest.extra_column(OFFSETS_COLUMN)[self._manifest.lookup_rows(ids)].tolist()
+        offsets: list[int] = self._manifest.store_column(OFFSETS_COLUMN)[self._manifest.lookup_rows(ids)].tolist()
         return offsets
 
     def close(self) -> None:

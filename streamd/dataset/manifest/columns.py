@@ -128,11 +128,11 @@ class TextColumn:
             for piece in self._pieces:
                 yield from (piece.slice(start, step) for start in range(0, len(piece), step))
         else:
-            for piece, rows in split_rows_by_piece(self._pieces, self._rows):
+            for piece, rows in split_rows_by_column_piece(self._pieces, self._rows):
                 yield from (piece.take(rows[start : start + step]) for start in range(0, len(rows), step))
 
 
-def split_rows_by_piece(pieces: Sequence[Any], rows: RowIndices) -> Iterator[tuple[Any, RowIndices]]:
+def split_rows_by_column_piece(pieces: Sequence[Any], rows: RowIndices) -> Iterator[tuple[Any, RowIndices]]:
     """Each of the pieces of a column, and those of `rows`, ascending, that lie in it, counted from its first."""
     starts = [0, *accumulate(map(len, pieces))]
     cuts = np.searchsorted(rows, starts).tolist()

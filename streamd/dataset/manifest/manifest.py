@@ -104,15 +104,15 @@ def compute_content_id(scanned: ScannedSamples) -> str:
 def _digest_columns(digest: IdentityDigest, *columns: WritableColumn) -> None:
     for column in columns:
         digest.add_part_in_pieces(
-            column.nbytes, (_view_bytes(_to_little_endian(block)) for block in _iterate_blocks(column))
+            column.nbytes, (_view_column_bytes(_to_little_endian(block)) for block in _iterate_column_blocks(column))
         )
 
 
-def _iterate_blocks(column: WritableColumn) -> Iterable[ColumnArray]:
+def _iterate_column_blocks(column: WritableColumn) -> Iterable[ColumnArray]:
     return column.iterate_blocks() if isinstance(column, TextColumn) else [column]
 
 
-def _view_bytes(column: ColumnArray) -> memoryview:
+def _view_column_bytes(column: ColumnArray) -> memoryview:
     return np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
 
 
@@ -125,7 +125,7 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     columns: dict[str, WritableColumn] = dict(build_name_columns(scanned.files))
     columns |= {"sizes": narrow_integers(scanned.sizes), "mtimes_ns": narrow_integers(scanned.mtimes_ns)}
     columns |= {name: narrow_integers(rows) for name, rows in _build_row_columns(scanned).items()}
-    columns |= {f"label.{name}": _narrow_label(values) for name, values in scanned.labels.items()}
+    columns |= {f"label.{name}": _narrow_label_values(values) for name, values in scanned.labels.items()}
     columns |= {f"extra.{name}": narrow_integers(values) for name, values in scanned.extra.items()}
     columns |= {} if scanned.weights is None else {"weights": _to_little_endian(scanned.weights)}
     header = _ManifestHeader(
@@ -147,7 +147,7 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
         ) from error
 
 
-def _narrow_label(values: ListedValues) -> WritableColumn:
+def _narrow_label_values(values: ListedValues) -> WritableColumn:
     return values if isinstance(values, TextColumn) else narrow_integers(values)
 
 
@@ -176,7 +176,7 @@ def _replace_file(path: Path, header: _ManifestHeader, columns: Iterable[Writabl
     number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:
         with os.fdopen(number, "wb") as file:
-            _write_contents(file, header, columns)
+            _write_header_and_columns(file, header, columns)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)
@@ -195,13 +195,13 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _write_contents(file: BinaryIO, header: _ManifestHeader, columns: Iterable[WritableColumn]) -> None:
+def _write_header_and_columns(file: BinaryIO, header: _ManifestHeader, columns: Iterable[WritableColumn]) -> None:
     encoded = msgspec.json.encode(header)
     file.write(_PREFIX.pack(_MAGIC, _VERSION, len(encoded), _compute_header_checksum(encoded)))
     file.write(encoded)
     for column in columns:
         file.write(bytes(_align_offset(file.tell()) - file.tell()))
-        file.writelines(_view_bytes(block) for block in _iterate_blocks(column))
+        file.writelines(_view_column_bytes(block) for block in _iterate_column_blocks(column))
 
 
 def _compute_header_checksum(header: bytes) -> bytes:
@@ -271,7 +271,7 @@ class Manifest:
         """The mtime of the file of each sample, or of its shard, in ns, (len(ids),)."""
         if self.shards is None:
             return self._mapped_column("mtimes_ns")[ids]
-        return self._shard_mtimes_ns[self.extra_column("shard")[ids]]
+        return self._shard_mtimes_ns[self.store_column("shard")[ids]]
 
     def lookup_sample_bytes(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The bytes of each sample: its file, or its row, (len(ids),)."""
@@ -281,16 +281,18 @@ class Manifest:
 
     def label_column(self, name: str) -> LabelValues:
         """The column of a label, as `Scanned` has it: (n,) or (n, k). KeyError for an unknown one."""
-        return self._widen_label(name, self._mapped_column(f"label.{name}"))
+        return self._widen_label_values(name, self._mapped_column(f"label.{name}"))
 
     def gather_label(self, name: str, ids: npt.NDArray[np.int64]) -> ColumnArray:
         """What a batch carries of a label for samples `ids`, (B,) or (B, k); tags as 0 and 1, uint8."""
         values, spec = self._mapped_column(f"label.{name}")[ids], self.labels[name]
         return (
-            np.unpackbits(values, axis=1, count=spec.width) if spec.type == "tags" else self._widen_label(name, values)
+            np.unpackbits(values, axis=1, count=spec.width)
+            if spec.type == "tags"
+            else self._widen_label_values(name, values)
         )
 
-    def extra_column(self, name: str) -> ColumnArray:
+    def store_column(self, name: str) -> ColumnArray:
         """A column that the stream's store needs, whole numbers of any type. KeyError for an unknown one."""
         return self._mapped_column(f"extra.{name}")
 
@@ -303,7 +305,7 @@ class Manifest:
         """What each of the samples `ids` weighs, (B,): 1 unless the list says otherwise."""
         return self._mapped_column("weights")[ids] if self.has_weights else np.ones(ids.shape, np.float32)
 
-    def _widen_label(self, name: str, values: ColumnArray) -> ColumnArray:
+    def _widen_label_values(self, name: str, values: ColumnArray) -> ColumnArray:
         """Values of a label as they are outside this file: classes and whole numbers in int64."""
         return values.astype(np.int64, copy=False) if self.labels[name].type in {"category", "int"} else values
 

@@ -53,7 +53,7 @@ def translate_read_errors(path: bytes | str | Path, key: str) -> Iterator[None]:
         ) from error
     except PermissionError as error:
         raise ConfigError(
-            f"{key}: user {_find_user_name()} may not read {format_path(error.filename or path)}; give that user "
+            f"{key}: user {_lookup_user_name()} may not read {format_path(error.filename or path)}; give that user "
             "the right to, "
             "or run streamd as one that has it"
         ) from error
@@ -67,7 +67,7 @@ def _find_nearest_parent(path: Path) -> Path:
     return next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
 
 
-def _find_user_name() -> str:
+def _lookup_user_name() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # containers run as numbers without a name
@@ -141,7 +141,7 @@ def stat_files(
     def stat_block(start: int) -> int:
         rows = range(start, min(start + PROGRESS_FILES, len(files)))
         for row, name in zip(rows, files[rows.start : rows.stop], strict=True):
-            found = root.stat_file(_replace_linked_folder(name, linked))
+            found = root.stat_file(_resolve_linked_folder(name, linked))
             if found is None:
                 missing.append(row)
                 continue
@@ -163,7 +163,7 @@ def stat_files(
     return sizes, mtimes_ns, sorted(missing)
 
 
-def _replace_linked_folder(name: bytes, linked: Mapping[bytes, bytes]) -> bytes:
+def _resolve_linked_folder(name: bytes, linked: Mapping[bytes, bytes]) -> bytes:
     if not linked:
         return name
     folder, _, base = name.rpartition(b"/")

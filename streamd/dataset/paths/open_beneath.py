@@ -54,9 +54,9 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
     try:
         data = _read_at_most(descriptor, size)
         found = os.fstat(descriptor)  # after reading: a file written meanwhile would be half of each
-        _check_regular(found)
+        _check_regular_file(found)
         check_file_size(found.st_size)
-        check_unchanged(found, size, mtime_ns)
+        check_file_unchanged(found, size, mtime_ns)
         if len(data) != size:
             raise UnfitFileError(f"stale: {len(data)} bytes where {size} were listed")
         return data
@@ -68,7 +68,7 @@ def open_unchanged_file(root: int, name: bytes, size: int, mtime_ns: int) -> int
     """A descriptor of the file `name`, of any size, under the directory descriptor `root`. Raises as `read_file`."""
     descriptor = _open_beneath(root, name)
     try:
-        check_unchanged(os.fstat(descriptor), size, mtime_ns)
+        check_file_unchanged(os.fstat(descriptor), size, mtime_ns)
     except BaseException:
         os.close(descriptor)
         raise
@@ -81,12 +81,12 @@ def check_file_size(size: int) -> None:
         raise UnfitFileError(f"{size} bytes are more than {MAX_FILE_BYTES}")
 
 
-def _check_regular(found: os.stat_result) -> None:
+def _check_regular_file(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise UnfitFileError("not a regular file")
 
 
-def check_unchanged(found: os.stat_result, size: int, mtime_ns: int) -> None:
+def check_file_unchanged(found: os.stat_result, size: int, mtime_ns: int) -> None:
     """Raises UnfitFileError unless this is the file that the manifest knows."""
     if found.st_size != size or found.st_mtime_ns != mtime_ns:
         raise UnfitFileError("stale: changed since it was listed; restart with --rescan to list it anew")
@@ -99,6 +99,6 @@ def _read_at_most(descriptor: int, size: int) -> bytes:
         while len(data) < size and (more := os.read(descriptor, size - len(data))):
             data += more
     except OSError:  # as folders do, and pipes
-        _check_regular(os.fstat(descriptor))
+        _check_regular_file(os.fstat(descriptor))
         raise
     return data

@@ -43,10 +43,10 @@ class ExpectedFiles:
 def choose_expected_files(manifest: Manifest) -> ExpectedFiles:
     """What the data of a manifest are known by, without a look at them."""
     needs = tuple(manifest.array_file_names()) if manifest.shards is None else manifest.shards.names
-    return ExpectedFiles(manifest.root, tuple(_list_sample_files(manifest, _choose_samples(manifest))), needs)
+    return ExpectedFiles(manifest.root, tuple(_list_sample_files(manifest, _choose_proof_samples(manifest))), needs)
 
 
-def _choose_samples(manifest: Manifest) -> Ids:
+def _choose_proof_samples(manifest: Manifest) -> Ids:
     """PROOF_SAMPLES of the samples, or all if there are fewer: the same for equal lists, wherever the data are."""
     positions = np.arange(min(PROOF_SAMPLES, manifest.samples), dtype=np.int64)
     return permute_positions(positions, manifest.samples, derive_epoch_keys(0, 0, f"root {manifest.content_id}"))
@@ -56,7 +56,7 @@ def _list_sample_files(manifest: Manifest, ids: Ids) -> Iterable[NameAndSize]:
     """The file that each sample is, or lies in."""
     if manifest.shards is not None:
         names, sizes = manifest.shards.names, manifest.shards.sizes
-        return [(names[shard], sizes[shard]) for shard in manifest.extra_column("shard")[ids].tolist()]
+        return [(names[shard], sizes[shard]) for shard in manifest.store_column("shard")[ids].tolist()]
     if manifest.arrays is not None:
         files = [manifest.arrays.locate_row(row)[0] for row in manifest.lookup_rows(ids).tolist()]
         return [(manifest.array_file_names()[file], int(manifest.sizes[file])) for file in files]
@@ -65,11 +65,11 @@ def _list_sample_files(manifest: Manifest, ids: Ids) -> Iterable[NameAndSize]:
 
 def is_root_proven(root: int, chosen_files: Iterable[NameAndSize]) -> bool:
     """Whether the directory descriptor `root` is the folder that was listed: half of what was `drawn` is there."""
-    found = [_has_size(root, *file) for file in chosen_files]
+    found = [_is_file_of_size(root, *file) for file in chosen_files]
     return 2 * sum(found) >= len(found)
 
 
-def _has_size(root: int, name: bytes, size: int) -> bool:
+def _is_file_of_size(root: int, name: bytes, size: int) -> bool:
     try:
         found = os.stat(name, dir_fd=root)
     except OSError:
@@ -77,7 +77,7 @@ def _has_size(root: int, name: bytes, size: int) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size == size
 
 
-def open_root(root: Path) -> int:
+def open_root_folder(root: Path) -> int:
     """A descriptor of the folder that a path leads to now. Raises DataAwayError when there is none."""
     try:
         return os.open(root, _FOLDER_FLAGS)
@@ -85,10 +85,10 @@ def open_root(root: Path) -> int:
         raise DataAwayError(f"{format_path(root)} cannot be opened: {error.strerror}") from error
 
 
-def find_absence(expected: ExpectedFiles) -> str:
+def find_absence_reason(expected: ExpectedFiles) -> str:
     """Why the data are not there, nothing if they are. It asks a file system, which may take for ever to answer."""
     try:
-        root = open_root(expected.root)
+        root = open_root_folder(expected.root)
         try:
             check_files_present(root, expected)
         finally:

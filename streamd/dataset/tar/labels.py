@@ -51,17 +51,20 @@ def find_default_labels(shard: Shard) -> dict[str, LabelSource]:
 
 def find_label_sources(stream: str, labels: Mapping[str, LabelSource], shard: Shard) -> TarLabelSources:
     """Where labels are, told by the first shard that holds images where the configuration does not say it."""
-    return {name: _find_sources(name, label, shard, build_label_key(stream, name)) for name, label in labels.items()}
+    return {
+        name: _find_sources_of_label(name, label, shard, build_label_key(stream, name))
+        for name, label in labels.items()
+    }
 
 
-def _find_sources(name: str, label: LabelSource, shard: Shard, key: str) -> list[TarLabelSource]:
+def _find_sources_of_label(name: str, label: LabelSource, shard: Shard, key: str) -> list[TarLabelSource]:
     match label.source:
         case None:
             return [_find_source_by_name(name, shard, key)]
         case str() as spelled:
-            return [_parse_source(spelled, f"{key}.from")]
+            return [_parse_label_source(spelled, f"{key}.from")]
         case tuple() as several if all(isinstance(spelled, str) for spelled in several):
-            return [_parse_source(spelled, f"{key}.from") for spelled in several]
+            return [_parse_label_source(spelled, f"{key}.from") for spelled in several]
     raise ConfigError(f"{key}.from: {label.source!r} is not served by this version for kind tar; name suffixes")
 
 
@@ -86,7 +89,7 @@ def _has_class_folders(shard: Shard) -> bool:
     return all(image.name.count(b"/") == 1 for image in shard.images.values())
 
 
-def _parse_source(text: str, key: str) -> TarLabelSource:
+def _parse_label_source(text: str, key: str) -> TarLabelSource:
     suffix, colon, field = text.removeprefix(".").partition(":")
     if not suffix or (colon and not field) or (field and suffix.rpartition(".")[2].lower() != _JSON):
         raise ConfigError(f"{key}: {text!r} names no files of shards; write cls, txt or json:angle, or leave it out")
@@ -96,17 +99,17 @@ def _parse_source(text: str, key: str) -> TarLabelSource:
 def read_label_values(shard: Shard, sources: TarLabelSources, stream: str) -> dict[TarLabelSource, list[FieldValue]]:
     """What is asked for, a value an image in their order. Raises ConfigError where one is missing, and OSError."""
     keys = {ask: build_label_key(stream, label) for label, several in sources.items() for ask in several}
-    texts = {ask.suffix: _read_texts(shard, ask, key) for ask, key in reversed(keys.items())}
+    texts = {ask.suffix: _read_label_texts(shard, ask, key) for ask, key in reversed(keys.items())}
     records = {
-        ask.suffix: _decode_records(shard, texts[ask.suffix], ask, key) for ask, key in keys.items() if ask.field
+        ask.suffix: _decode_json_records(shard, texts[ask.suffix], ask, key) for ask, key in keys.items() if ask.field
     }
     return {
-        ask: _extract_fields(shard, records[ask.suffix], ask, keys[ask]) if ask.field else texts[ask.suffix]
+        ask: _extract_json_fields(shard, records[ask.suffix], ask, keys[ask]) if ask.field else texts[ask.suffix]
         for ask in keys
     }
 
 
-def _read_texts(shard: Shard, source: TarLabelSource, key: str) -> list[FieldValue]:
+def _read_label_texts(shard: Shard, source: TarLabelSource, key: str) -> list[FieldValue]:
     if not source.suffix:
         return [_find_class_folder(shard, image.name, key) for image in shard.images.values()]
     files = shard.other_files.get(source.suffix, {})
@@ -170,7 +173,7 @@ def _decode_text(data: bytes, shard: Shard, name: bytes, key: str) -> str:
         raise ConfigError(f"{key}: {_format_member_path(shard, name)} is no UTF-8 text; write it as such") from error
 
 
-def _decode_records(
+def _decode_json_records(
     shard: Shard, texts: Sequence[FieldValue], source: TarLabelSource, key: str
 ) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
@@ -184,7 +187,7 @@ def _decode_records(
     return records
 
 
-def _extract_fields(
+def _extract_json_fields(
     shard: Shard, records: Sequence[dict[str, Any]], source: TarLabelSource, key: str
 ) -> list[FieldValue]:
     """The field of each record, as the text that it would be in a table."""
@@ -197,18 +200,22 @@ def _extract_fields(
                 f"{', '.join(map(escape_unprintable, list(record)[:_SHOWN_FIELDS])) or 'nothing'}"
             )
         found.append(
-            _convert_value(
+            _convert_json_value(
                 record[source.field], f"{key}: {_format_member_path(shard, image.name)}: {source.display_name}"
             )
         )
     return found
 
 
-def _convert_value(value: object, what: str) -> FieldValue:
-    return [_convert_scalar(each, what) for each in value] if isinstance(value, list) else _convert_scalar(value, what)
+def _convert_json_value(value: object, what: str) -> FieldValue:
+    return (
+        [_convert_json_scalar(each, what) for each in value]
+        if isinstance(value, list)
+        else _convert_json_scalar(value, what)
+    )
 
 
-def _convert_scalar(value: object, what: str) -> str:
+def _convert_json_scalar(value: object, what: str) -> str:
     match value:
         case None:
             return ""
@@ -225,13 +232,14 @@ def build_label_columns(
     """The columns of all labels, of the values from all shards."""
     return {
         name: [
-            Column(_build_cells(values[ask]), ask.display_name, rows, build_label_key(stream, name)) for ask in several
+            Column(_build_arrow_cells(values[ask]), ask.display_name, rows, build_label_key(stream, name))
+            for ask in several
         ]
         for name, several in sources.items()
     }
 
 
-def _build_cells(values: Sequence[FieldValue]) -> Cells:
+def _build_arrow_cells(values: Sequence[FieldValue]) -> Cells:
     if any(isinstance(value, list) for value in values):
         lists = [value if isinstance(value, list) else [value] for value in values]
         return pa.array(lists, pa.large_list(pa.large_string()))

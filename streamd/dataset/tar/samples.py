@@ -67,7 +67,7 @@ def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Call
     except BrokenTarError as error:
         raise ConfigError(f"{key}: {format_path(name)}: {error}") from error
     for sample, members in others.items():
-        _add_only_image(shard, sample, members, key)
+        _add_image_if_single(shard, sample, members, key)
     _check_no_links(shard, key)
     shard.images = dict(sorted(shard.images.items(), key=lambda each: each[1].name))
     return shard
@@ -93,7 +93,7 @@ def _add_member(shard: Shard, others: dict[bytes, list[TarMember]], member: TarM
         raise _duplicate_error(shard, [earlier, member], key)
 
 
-def _add_only_image(shard: Shard, sample: bytes, members: list[TarMember], key: str) -> None:
+def _add_image_if_single(shard: Shard, sample: bytes, members: list[TarMember], key: str) -> None:
     if sample in shard.images:
         return
     if len(members) > 1:
@@ -134,7 +134,7 @@ def _format_suffix(suffix: bytes) -> str:
     return escape_unprintable(f".{suffix.decode(errors='backslashreplace')}") if suffix else "without one"
 
 
-def count_strays(shard: Shard) -> Counter[bytes]:
+def count_stray_files(shard: Shard) -> Counter[bytes]:
     """The files that stand beside no image, by suffix."""
     found = chain.from_iterable(((suffix, sample) for sample in files) for suffix, files in shard.other_files.items())
     return Counter(suffix for suffix, sample in found if sample not in shard.images)

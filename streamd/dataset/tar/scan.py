@@ -35,7 +35,7 @@ from streamd.dataset.tar.labels import (
     find_label_sources,
     read_label_values,
 )
-from streamd.dataset.tar.samples import Shard, count_strays, format_suffixes, read_shard
+from streamd.dataset.tar.samples import Shard, count_stray_files, format_suffixes, read_shard
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -54,7 +54,7 @@ def scan_tar(
     parts = list(listing.list_shards())
     if not listing.samples or listing.plan is None:
         raise _no_images_error(listing)
-    listing.log_passed_over()
+    listing.log_ignored_files()
     names = list(chain.from_iterable(part.names for part in parts))
     rows = SourceRows(files.root, lambda row: format_path(names[row]))
     asked = {ask for several in listing.plan.sources.values() for ask in several}
@@ -146,7 +146,7 @@ class _TarListing:
                 before = self.samples
                 size = int(self.files.sizes[number])
                 shard = read_shard(name, descriptor, size, self.path_key, lambda seen: self.progress(before + seen))
-                part = self._build_contents(shard)
+                part = self._read_shard_contents(shard)
                 found = os.fstat(descriptor)
             finally:
                 os.close(descriptor)
@@ -154,23 +154,23 @@ class _TarListing:
             raise ConfigError(f"{self.path_key}: {format_path(name)} is being written; list it when it is whole")
         return part
 
-    def _build_contents(self, shard: Shard) -> _ShardContents:
+    def _read_shard_contents(self, shard: Shard) -> _ShardContents:
         images = shard.images.values()
         return _ShardContents(
             [b"%b/%b" % (shard.name, image.name) for image in images],
             np.array([image.offset for image in images], np.int64),
             np.array([image.size for image in images], np.int64),
-            self._read_values(shard) if images else {},
-            count_strays(shard),
+            self._read_planned_labels(shard) if images else {},
+            count_stray_files(shard),
             list(_find_warnings(shard)),
         )
 
-    def _read_values(self, shard: Shard) -> dict[TarLabelSource, list[FieldValue]]:
-        plan = self._plan_labels(shard)
-        self._check_no_strays(shard, plan)
+    def _read_planned_labels(self, shard: Shard) -> dict[TarLabelSource, list[FieldValue]]:
+        plan = self._choose_label_plan(shard)
+        self._check_no_stray_files(shard, plan)
         return read_label_values(shard, plan.sources, self.stream)
 
-    def _plan_labels(self, shard: Shard) -> _LabelPlan:
+    def _choose_label_plan(self, shard: Shard) -> _LabelPlan:
         """What the first shard with images decides; without labels in the configuration, all must say the same."""
         if self.plan is not None and self.labels is not None:
             return self.plan
@@ -185,7 +185,7 @@ class _TarListing:
         self.plan = self.plan or plan
         return self.plan
 
-    def _check_no_strays(self, shard: Shard, plan: _LabelPlan) -> None:
+    def _check_no_stray_files(self, shard: Shard, plan: _LabelPlan) -> None:
         """Labels without an image: it has been lost."""
         suffixes = {ask.suffix for several in plan.sources.values() for ask in several if ask.suffix}
         lone = [each for suffix in suffixes for each in shard.other_files.get(suffix, {}) if each not in shard.images]
@@ -197,7 +197,7 @@ class _TarListing:
                 f"{_IMAGE_SUFFIX_TEXT}"
             )
 
-    def log_passed_over(self) -> None:
+    def log_ignored_files(self) -> None:
         """Says what is not served."""
         if self.passed_over:
             _log.info(

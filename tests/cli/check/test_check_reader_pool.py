@@ -18,7 +18,7 @@ from served_folders import serve
 from streamd.cli.check import reader_pool
 from streamd.cli.check.reader_messages import GroupResult, SampleGroup
 from streamd.cli.check.reader_pool import READER_COMMAND, ReaderPool
-from streamd.dataset.transform_source import locate_transform
+from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError, StreamdError
 from streamd.limits import ROW_DEADLINE_S
 
@@ -125,7 +125,7 @@ def test_processes_that_cannot_start_are_an_error_and_no_finding(tmp_path: Path)
 def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write) -> None:
     animals(tmp_path)
     text = "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)"
-    place = locate_transform("augment:f", program("augment", text).parent)
+    place = find_transform_source("augment:f", program("augment", text).parent)
     stream = serve(tmp_path / "data", tmp_path / "state")
     reading = ReaderPool(
         [told(stream), replace(told(stream), transform=place)], [SampleGroup(0, [0])], print, deadline_s=2.0

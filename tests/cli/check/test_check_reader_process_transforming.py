@@ -11,7 +11,7 @@ from programs import Write
 from streamd.cli.check.reader_messages import FaultEffect
 from streamd.cli.check.reader_process import try_transform
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.transform_source import locate_transform
+from streamd.dataset.transform_source import find_transform_source
 from streamd.ipc.worker_messages import OpenStream
 from streamd.worker.stream_reader import StreamReader, open_reader
 
@@ -26,7 +26,7 @@ TEXT = """
 @pytest.fixture
 def transformed(stream: ServedStream, program: Write) -> Iterator[StreamReader]:
     """Raises on images that are 1 throughout, and halves those that are 2."""
-    place = locate_transform("augment:f", program("augment", TEXT).parent)
+    place = find_transform_source("augment:f", program("augment", TEXT).parent)
     source, _ = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec, None, place))
     yield source
     source.close()

@@ -53,7 +53,7 @@ def test_what_a_cache_has_already_counts_as_free(tmp_path: Path, monkeypatch: py
     folder.mkdir(parents=True)
     before = found(tmp_path, max=None)
     stream = serve(tmp_path / "data", tmp_path / "state")
-    shape = CacheLayout.for_stream(stream.spec, compute_pixel_id(stream.spec.image))
+    shape = CacheLayout.from_stream_spec(stream.spec, compute_pixel_id(stream.spec.image))
     CacheFile.open(CachePlace(str(folder), None, writable=True), shape).close()
     stream.manifest.close()
     after = found(tmp_path, max=None)

@@ -57,7 +57,7 @@ def test_what_is_counted_for_one_worker_is_what_its_store_does(tmp_path: Path, o
     images = np.empty((5, 4, 4, 3), np.uint8)
     for index in range(stream.spec.batches):
         assert store.gather_rows(compute_batch_ids(stream.order, 0, index, 5), images).all()
-    assert round(found.per_sample * ROWS) == store.unpack_totals[0]
+    assert round(found.per_sample * ROWS) == store.decompression_totals[0]
     store.close()
     os.close(root)
 

@@ -94,7 +94,7 @@ def test_who_looks_before_the_start_finds_those_that_are_away(stream: ServedStre
 def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Looks that do not return before the event, and are given up at once."""
     answers = threading.Event()
-    monkeypatch.setattr(absences, "find_absence", lambda _: "" if answers.wait(ANSWER_S) else "hung")
+    monkeypatch.setattr(absences, "find_absence_reason", lambda _: "" if answers.wait(ANSWER_S) else "hung")
     monkeypatch.setattr(slow_lookup, "PROOF_S", QUICK_S)
     yield answers
     answers.set()

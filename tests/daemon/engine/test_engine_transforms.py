@@ -21,7 +21,7 @@ from streamd.daemon.engine import engine as local
 from streamd.daemon.engine.crashes import TransformFault
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.transform_source import locate_transform
+from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.ipc.slots import SlotStore
 
@@ -34,7 +34,7 @@ def served(tmp_path: Path, program: Write) -> Iterator[Serve]:
     plain = serve(write_images(tmp_path / "data", {"cat": 12, "dog": 12}), tmp_path / "state")
 
     def make(text: str, name: str = "augment") -> ServedStream:
-        return replace(plain, transform=locate_transform(f"{name}:f", program(name, text).parent))
+        return replace(plain, transform=find_transform_source(f"{name}:f", program(name, text).parent))
 
     yield make
     plain.manifest.close()

@@ -75,7 +75,7 @@ def test_a_row_without_a_sample_is_not_held(opened: Opened) -> None:
     images, held = opened.gathered(3, PAD_ID, 8)
     assert held == [True, False, True]
     assert np.array_equal(images[[0, 2]], PIXELS[[3, 8]])
-    assert opened.store.find_held(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
+    assert opened.store.find_gatherable(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
 
 
 def test_samples_that_are_only_some_of_the_rows_are_found_by_the_manifest(folder: Path, tmp_path: Path) -> None:
@@ -162,5 +162,8 @@ def test_rows_of_other_numbers_and_in_another_order_become_pixels(tmp_path: Path
         True,
     ]
     assert np.array_equal(images[[0, 3]], PIXELS[[12, 3]].repeat(2, 2))
-    assert (opened.store.find_fault(5), opened.store.find_fault(12)) == ("a pixel is no number (NaN)", "")
+    assert (opened.store.find_permanent_fault(5), opened.store.find_permanent_fault(12)) == (
+        "a pixel is no number (NaN)",
+        "",
+    )
     opened.close()

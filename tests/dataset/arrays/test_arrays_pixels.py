@@ -9,7 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamd.dataset.arrays.pixels import can_be_images, format_range_warning, inspect_image_array, is_stored_as_served
+from streamd.dataset.arrays.pixels import (
+    can_copy_unconverted,
+    can_hold_images,
+    format_range_warning,
+    inspect_image_array,
+)
 from streamd.dataset.manifest.types import StorageFormat
 from streamd.errors import ConfigError
 
@@ -37,8 +42,8 @@ def test_channels_are_last_where_they_can_be_and_first_otherwise(
 ) -> None:
     array = np.zeros(shape, np.uint8)
     assert looked_at(array) == (served, StorageFormat("s", "/x", "|u1", None, channels_first))
-    assert can_be_images(array.shape, array.dtype)
-    assert is_stored_as_served(looked_at(array)[1]) is not channels_first
+    assert can_hold_images(array.shape, array.dtype)
+    assert can_copy_unconverted(looked_at(array)[1]) is not channels_first
 
 
 @pytest.mark.parametrize(
@@ -66,7 +71,7 @@ def test_numbers_without_a_range_are_refused_with_the_likely_one(numbers: list[f
 @pytest.mark.parametrize("dtype", ["S4", "U4", "c8", "M8[s]", "O"])
 def test_what_is_no_number_is_no_pixel(dtype: str) -> None:
     array = np.zeros((2, 4, 5, 3), dtype)
-    assert not can_be_images(array.shape, array.dtype)
+    assert not can_hold_images(array.shape, array.dtype)
     with pytest.raises(ConfigError, match=r"pixels are numbers|rows of any length"):
         looked_at(array, range=(0.0, 1.0))
 

@@ -71,12 +71,12 @@ def test_rows_that_come_from_a_disk_are_asked_for_on_and_on(disk: Disk) -> None:
 
 def test_a_page_that_came_from_a_disk_after_all_brings_asking_back(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = RowPrefetcher(ROW)
-    rows.record_gather()
+    rows.record_page_faults()
     groups_asked(rows)
     monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_majflt=disk.faults[who]))
     for asks in (True, False):  # faults are counted since the thread began
         disk.faults = {resource.RUSAGE_THREAD: 1 << 40}
-        rows.record_gather()
+        rows.record_page_faults()
         assert rows.is_worthwhile == asks
         assert groups_asked(rows) == 64 * asks
 

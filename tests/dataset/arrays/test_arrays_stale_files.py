@@ -31,9 +31,9 @@ def files(tmp_path: Path) -> Iterator[ListedFiles]:
 
 def test_samples_are_held_until_one_of_the_files_changes(files: ListedFiles, tmp_path: Path) -> None:
     assert files.sizes == [(tmp_path / name).stat().st_size for name in ("a.npy", "b.npy")]
-    assert files.find_held(IDS).tolist() == [True, False, True]
+    assert files.find_gatherable(IDS).tolist() == [True, False, True]
     change_times(tmp_path / "b.npy", 1)
-    assert files.find_held(IDS).tolist() == [False, False, False]
+    assert files.find_gatherable(IDS).tolist() == [False, False, False]
     assert not files.are_unchanged()
 
 

@@ -20,7 +20,7 @@ def converted(rows: Any, held: list[bool] | None = None, **stored: Any) -> tuple
         ArrayFiles(SHAPE, (0, len(rows)), (0,), StorageFormat("s", "/x", rows.dtype.str, **stored))
     )
     images = np.full((len(rows), *SHAPE), 0xAA, np.uint8)
-    raw = conversion.prepare_buffer(images)
+    raw = conversion.prepare_read_buffer(images)
     raw[...] = rows
     good = conversion.convert_rows(raw, images, np.arange(len(rows)) + 10, np.array(held or [True] * len(rows)))
     return images, good.tolist(), conversion
@@ -89,14 +89,14 @@ def test_one_channel_that_comes_first_is_put_last() -> None:
         ArrayFiles((2, 5, 1), (0, 4), (0,), StorageFormat("s", "/x", "|u1", None, channels_first=True))
     )
     images = np.zeros((4, 2, 5, 1), np.uint8)
-    conversion.prepare_buffer(images)[...] = rows
-    conversion.convert_rows(conversion.prepare_buffer(images), images, np.arange(4), np.ones(4, np.bool_))
+    conversion.prepare_read_buffer(images)[...] = rows
+    conversion.convert_rows(conversion.prepare_read_buffer(images), images, np.arange(4), np.ones(4, np.bool_))
     assert np.array_equal(images[..., 0], rows[:, 0])
 
 
 def test_what_lies_as_it_is_served_is_read_to_where_it_is_served_from() -> None:
     conversion = PixelConverter(ArrayFiles(SHAPE, (0, 4), (0,), None))
     images = np.zeros((4, *SHAPE), np.uint8)
-    assert conversion.prepare_buffer(images) is images
+    assert conversion.prepare_read_buffer(images) is images
     assert not conversion.is_needed
     assert conversion.row_bytes == 30

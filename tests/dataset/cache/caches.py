@@ -48,12 +48,12 @@ def gathered(cache: DecodedCache, source: StreamReader, ids: list[int]) -> tuple
 
 
 def held(cache: DecodedCache, ids: list[int]) -> list[bool]:
-    mask: list[bool] = cache.find_held(np.array(ids, np.int64)).tolist()
+    mask: list[bool] = cache.find_gatherable(np.array(ids, np.int64)).tolist()
     return mask
 
 
 def shape_of(source: StreamReader) -> CacheLayout:
-    return CacheLayout.for_stream(source.spec, source.pixel_id)
+    return CacheLayout.from_stream_spec(source.spec, source.pixel_id)
 
 
 def file_in(folder: Path, stream: StreamReader | ServedStream) -> Path:

@@ -32,7 +32,7 @@ def no_file_larger_than(nbytes: int) -> Iterator[None]:
 
 
 def test_records_and_rows_begin_at_pages_and_follow_each_other() -> None:
-    assert len(SHAPE.header_page) == PAGE_BYTES
+    assert len(SHAPE.header_page_bytes) == PAGE_BYTES
     assert SHAPE.rows_offset == PAGE_BYTES + 4 * PAGE_BYTES >= PAGE_BYTES + 1000 * RECORD_TYPE.itemsize
     assert SHAPE.file_bytes(3) - SHAPE.file_bytes(2) == 100
 
@@ -56,7 +56,9 @@ def test_a_new_file_has_its_space_allocated_and_holds_nothing(tmp_path: Path) ->
     assert found.st_size == SHAPE.file_bytes(1000)
     assert found.st_blocks * 512 >= found.st_size
     assert found.st_mode & 0o777 == 0o600
-    assert (tmp_path / SHAPE.cache_file_name).read_bytes() == SHAPE.header_page.ljust(SHAPE.file_bytes(1000), b"\0")
+    assert (tmp_path / SHAPE.cache_file_name).read_bytes() == SHAPE.header_page_bytes.ljust(
+        SHAPE.file_bytes(1000), b"\0"
+    )
     file.close()
 
 

@@ -105,7 +105,7 @@ def test_rows_are_safe_on_the_disk_before_their_records_are_written(
     sync, written = CacheFile.sync_rows, list[bool]()
 
     def look(file: CacheFile) -> None:
-        written.append(bool(file.map_records()["checksum"].any()))
+        written.append(bool(file.map_row_records()["checksum"].any()))
         sync(file)
 
     monkeypatch.setattr(CacheFile, "sync_rows", look)
@@ -389,6 +389,6 @@ def test_room_that_could_not_be_had_is_remarked(source: StreamReader, folder: Pa
 def test_a_cache_of_another_size_of_rows_is_not_taken_for_this_one(source: StreamReader, folder: Path) -> None:
     reopened(source, folder).close()
     path = file_in(folder, source)
-    path.write_bytes(replace(shape_of(source), row_bytes=7).header_page.ljust(path.stat().st_size, b"\0"))
+    path.write_bytes(replace(shape_of(source), row_bytes=7).header_page_bytes.ljust(path.stat().st_size, b"\0"))
     with pytest.raises(UnfitCacheError, match="another version's"):
         reopened(source, folder)

@@ -31,7 +31,7 @@ from streamd.limits import PAGE_BYTES
 SAMPLES: Final = 6
 SPEC: Final = some_spec(samples=SAMPLES, content_id="c" * 32, image=ImageSpec(3, 5, 3))
 PIXEL_ID: Final = PixelId("d" * 32)
-SHAPE: Final = CacheLayout.for_stream(SPEC, PIXEL_ID)
+SHAPE: Final = CacheLayout.from_stream_spec(SPEC, PIXEL_ID)
 
 ids = st.integers(0, SAMPLES - 1)
 room = st.integers(0, SAMPLES)
@@ -145,11 +145,11 @@ class Caching(RuleBasedStateMachine):
         for cache in self._open:
             asked = np.arange(-1, SAMPLES)
             images = np.empty((asked.size, *SPEC.image_shape), np.uint8)
-            held = cache.find_held(asked)
+            held = cache.find_gatherable(asked)
             gathered = cache.gather_rows(asked, images)
             assert not gathered[0], "no sample"
             assert not (gathered & ~held).any()
-            assert np.array_equal(cache.find_held(asked), gathered)
+            assert np.array_equal(cache.find_gatherable(asked), gathered)
             for image, sample_id in zip(images[gathered], asked[gathered].tolist(), strict=True):
                 assert np.array_equal(image, self._pixels(sample_id))
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from asking import Filelist, Label, Stream, bits, put, scanned, unlabelled
 
-from streamd.dataset.files.filelist import split_paths
+from streamd.dataset.files.filelist import split_paths_from_labels
 from streamd.dataset.scan import scan_source
 from streamd.errors import ConfigError
 
@@ -63,12 +63,12 @@ def test_a_list_of_paths_alone_has_no_labels(tmp_path: Path) -> None:
 )
 def test_the_path_ends_where_a_person_sees_it_end(line: str, path: str, label: str) -> None:
     for others in ([], ["x.jpg 1", "x 1", "x"]):
-        paths, rests = split_paths(pa.array([line, *others], pa.large_string()), words=1)
+        paths, rests = split_paths_from_labels(pa.array([line, *others], pa.large_string()), words=1)
         assert (paths[0].as_py(), rests[0].as_py()) == (path, label)
 
 
 def test_lines_without_a_suffix_have_as_many_words_behind_as_there_are_labels() -> None:
-    paths, rests = split_paths(pa.array(["x y 1 2", "x,1,2", "x y.jpg 1"], pa.large_string()), words=2)
+    paths, rests = split_paths_from_labels(pa.array(["x y 1 2", "x,1,2", "x y.jpg 1"], pa.large_string()), words=2)
     assert (paths.to_pylist(), rests.to_pylist()) == (["x y", "x", "x y.jpg"], ["1 2", "1,2", "1"])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamd.dataset.files.lookup import normalize_names, resolve_root
+from streamd.dataset.files.lookup import normalize_file_names, resolve_root
 from streamd.dataset.labels.cells import SourceRows
 from streamd.errors import ConfigError
 
@@ -23,9 +23,9 @@ def test_spellings_of_one_file_become_one_name() -> None:
     names = pa.array(
         ["b/a.jpg", "./b/a.jpg", "b//a.jpg", "b/c/../a.jpg", "/data/b/a.jpg", "b\\a.jpg"], pa.large_string()
     )
-    assert normalize_names(ROWS, names, Path("/data"), "source.root") == [b"b/a.jpg"] * 6
+    assert normalize_file_names(ROWS, names, Path("/data"), "source.root") == [b"b/a.jpg"] * 6
 
 
 def test_a_name_that_leads_out_is_told_by_its_row() -> None:
     with pytest.raises(ConfigError, match=r"source\.root: row 1 names '/etc/passwd', which is no file in '/data'"):
-        normalize_names(ROWS, pa.array(["a.jpg", "/etc/passwd"], pa.large_string()), Path("/data"), "source.root")
+        normalize_file_names(ROWS, pa.array(["a.jpg", "/etc/passwd"], pa.large_string()), Path("/data"), "source.root")

@@ -54,7 +54,7 @@ def test_an_array_that_is_closed_leaves_its_room_to_others(kept: ChunkCache) -> 
 
 def test_what_is_kept_comes_first_and_the_rest_in_order(kept: ChunkCache) -> None:
     kept.add_chunk(A, 2, chunk(1))
-    assert kept.order_kept_first(A, [3, 2, 1, 2, 0]) == [4, 1, 3, 2, 0]
+    assert kept.order_cached_first(A, [3, 2, 1, 2, 0]) == [4, 1, 3, 2, 0]
 
 
 def test_a_process_has_one_bound() -> None:

@@ -44,31 +44,38 @@ def test_a_buffer_holds_what_a_worker_keeps_in_chunks_of_the_file_or_several(
     packed: CompressedArray, chunk: int, buffer: int
 ) -> None:
     rows = np.arange(packed.rows)
-    assert (packed.compute_fast_chunk(packed.rows), packed.compute_fast_buffer(rows, chunk)) == (chunk, buffer)
+    assert (packed.compute_shuffle_chunk_samples(packed.rows), packed.compute_shuffle_buffer_chunks(rows, chunk)) == (
+        chunk,
+        buffer,
+    )
     assert chunk * buffer // packed.chunk_rows * packed.chunk_bytes <= CHUNKS_KEPT_BYTES
 
 
 def test_a_part_has_fewer_samples_in_a_chunk_and_they_reach_into_the_next() -> None:
     rows = np.flatnonzero(np.arange(6000) % 5)
-    assert LARGE.compute_fast_chunk(rows.size) == 480
-    assert LARGE.compute_fast_buffer(rows, 480) == 4
-    assert LARGE.compute_fast_buffer(rows + 300, 480) == 2
-    assert LARGE.compute_fast_buffer(rows, 1000) == 2
+    assert LARGE.compute_shuffle_chunk_samples(rows.size) == 480
+    assert LARGE.compute_shuffle_buffer_chunks(rows, 480) == 4
+    assert LARGE.compute_shuffle_buffer_chunks(rows + 300, 480) == 2
+    assert LARGE.compute_shuffle_buffer_chunks(rows, 1000) == 2
 
 
 def test_two_chunks_are_mixed_however_large_they_are() -> None:
     huge = CompressedArray(100, 50, 250 * MIB)
-    assert huge.kept_chunks == 1
-    assert huge.compute_fast_buffer(np.arange(100), huge.compute_fast_chunk(100)) == 2
-    assert huge.compute_fast_chunk(1) == 1
+    assert huge.cacheable_chunk_count == 1
+    assert huge.compute_shuffle_buffer_chunks(np.arange(100), huge.compute_shuffle_chunk_samples(100)) == 2
+    assert huge.compute_shuffle_chunk_samples(1) == 1
 
 
 def test_an_array_that_a_worker_keeps_whole_is_one_buffer_of_few_chunks() -> None:
     few = CompressedArray(300, 20, MIB)
-    assert (few.is_kept_whole, few.compute_fast_chunk(300), few.compute_fast_buffer(np.arange(300), 160)) == (
+    assert (
+        few.is_cacheable_whole,
+        few.compute_shuffle_chunk_samples(300),
+        few.compute_shuffle_buffer_chunks(np.arange(300), 160),
+    ) == (
         True,
         160,
         2,
     )
-    assert CompressedArray(100, 60, 1).compute_fast_chunk(100) == 100
-    assert not LARGE.is_kept_whole
+    assert CompressedArray(100, 60, 1).compute_shuffle_chunk_samples(100) == 100
+    assert not LARGE.is_cacheable_whole

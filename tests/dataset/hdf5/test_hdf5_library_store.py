@@ -90,7 +90,7 @@ def test_a_task_that_wants_more_than_there_is_room_for_begins_with_what_is_kept(
         assert np.array_equal(opened.gathered(7, 0, 5)[0], PIXELS[[7, 0, 5]])
     assert asked == [(0, 3), (3, 6), (6, 9), (0, 3)]
     assert isinstance(opened.store, Hdf5Store)
-    assert opened.store.unpack_totals[0] == 4
+    assert opened.store.decompression_totals[0] == 4
     opened.close()
 
 
@@ -108,7 +108,7 @@ def test_streams_share_the_room_and_the_chunks_of_one_array(tmp_path: Path, monk
     images = np.zeros((1, 6, 8, 3), np.uint8)
     assert same.gather_rows(np.array([4]), images).all()
     assert isinstance(same, Hdf5Store)
-    assert same.unpack_totals[0] == 0
+    assert same.decompression_totals[0] == 0
     for closing in (same, first, other):
         closing.close()
 
@@ -135,7 +135,7 @@ def test_a_damaged_chunk_costs_its_own_samples_and_says_so(tmp_path: Path) -> No
     images, held = opened.gathered(2, 3, 6)
     assert held == [True, False, True]
     assert np.array_equal(images[[0, 2]], PIXELS[[2, 6]])
-    assert [opened.store.find_fault(row) for row in (2, 3, 6)] == ["", DAMAGED_CHUNK, ""]
+    assert [opened.store.find_permanent_fault(row) for row in (2, 3, 6)] == ["", DAMAGED_CHUNK, ""]
     opened.close()
 
 

@@ -39,7 +39,7 @@ def test_a_row_without_a_sample_is_not_held(opened: Opened) -> None:
     images, held = opened.gathered(3, PAD_ID, 8)
     assert held == [True, False, True]
     assert np.array_equal(images[[0, 2]], PIXELS[[3, 8]])
-    assert opened.store.find_held(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
+    assert opened.store.find_gatherable(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("chunks", [None, (3, 4, 8, 3)], ids=["one piece", "chunks"])
@@ -51,7 +51,10 @@ def test_rows_of_other_numbers_are_converted(tmp_path: Path, chunks: Any) -> Non
     images, held = opened.gathered(19, 7, 0)
     assert np.array_equal(images[[0, 2]], PIXELS[[19, 0]])
     assert held == [True, False, True]
-    assert (opened.store.find_fault(7), opened.store.find_fault(19)) == ("a pixel is no number (NaN)", "")
+    assert (opened.store.find_permanent_fault(7), opened.store.find_permanent_fault(19)) == (
+        "a pixel is no number (NaN)",
+        "",
+    )
     opened.close()
 
 
@@ -72,7 +75,7 @@ def test_a_file_written_since_is_held_no_more(opened: Opened, tmp_path: Path) ->
     before = (tmp_path / "x.h5").stat().st_mtime_ns
     change_times(tmp_path / "x.h5", before + 1)
     assert opened.gathered(0)[1] == [False]
-    assert opened.store.find_fault(0) == ""
+    assert opened.store.find_permanent_fault(0) == ""
     with pytest.raises(ConfigError, match=r"'x.h5' is stale: changed since it was listed"):
         opened.again()
     change_times(tmp_path / "x.h5", before)

@@ -16,7 +16,7 @@ from streamd.dataset.labels.cells import (
     convert_to_numbers,
     convert_to_text_pieces,
     convert_to_texts,
-    encode_levels,
+    encode_distinct_texts,
     flatten_lists,
 )
 from streamd.errors import ConfigError
@@ -44,7 +44,7 @@ def test_text_of_any_type_comes_in_pieces(dtype: Any) -> None:
 
 
 def test_levels_are_distinct_and_codes_point_at_them() -> None:
-    levels, codes = encode_levels(convert_to_nonempty_texts(column(["b", "a", "b"])))
+    levels, codes = encode_distinct_texts(convert_to_nonempty_texts(column(["b", "a", "b"])))
     assert [levels[code] for code in codes] == ["b", "a", "b"]
     assert len(levels) == 2
     assert codes.dtype == np.int64

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.labels.tags import SampleTags, build_tags_label, renumber_tags, with_tag_counts
+from streamd.dataset.labels.tags import SampleTags, add_tag_counts_to_spec, build_tags_label, renumber_tags
 from streamd.errors import ConfigError
 
 
@@ -44,7 +44,9 @@ def test_bits_say_what_cells_said_whatever_the_classes_are_called(cells: list[se
     there = np.unpackbits(wider, axis=1, count=spec.width + 5)
     names = {int(new): str(value) for new, value in zip(moved, spec.classes, strict=True)}
     assert [{names[int(bit)] for bit in np.flatnonzero(row)} for row in there] == cells
-    assert with_tag_counts(LabelSpec("t", "tags", width=spec.width + 5), wider).counts == tuple(there.sum(axis=0))
+    assert add_tag_counts_to_spec(LabelSpec("t", "tags", width=spec.width + 5), wider).counts == tuple(
+        there.sum(axis=0)
+    )
 
 
 def test_an_unknown_tag_is_named_with_its_line_and_the_near_one() -> None:

@@ -16,7 +16,7 @@ from packed_shards import pack
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import DataSource
-from streamd.dataset.stream_samples import select_part
+from streamd.dataset.stream_samples import select_part_samples
 from streamd.errors import ConfigError
 
 
@@ -138,12 +138,12 @@ def test_samples_that_all_weigh_nothing_are_refused_in_the_part_that_is_taken(tm
     put(tmp_path / "data", *(f"{number}.jpg" for number in range(10)))
     split = Split(0.5)
     folder = Folder(tmp_path / "data", part="validation")
-    held_out = select_part(Stream(folder, split=split), scan_source(Stream(folder), lambda _: None)).files
+    held_out = select_part_samples(Stream(folder, split=split), scan_source(Stream(folder), lambda _: None)).files
     weights = [0.0 if f"{number}.jpg".encode() in held_out else 2.0 for number in range(10)]
     stream = Stream(folder, weights=Label("weight", in_file(tmp_path, weights)), split=split)
     whole = scan_source(stream, lambda _: None)
     with pytest.raises(ConfigError, match=r"weights: all \d samples weigh 0, so nothing would be learnt"):
-        select_part(stream, whole)
-    train = select_part(replace(stream, source=replace(folder, part="train")), whole)
+        select_part_samples(stream, whole)
+    train = select_part_samples(replace(stream, source=replace(folder, part="train")), whole)
     assert train.weights is not None
     assert set(train.weights.tolist()) == {2.0}

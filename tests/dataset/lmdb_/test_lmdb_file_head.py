@@ -10,7 +10,7 @@ import lmdb
 import pytest
 from lmdbs import put
 
-from streamd.dataset.lmdb.file_head import HEAD_BYTES, is_file_whole, parse_head, parse_last_commit
+from streamd.dataset.lmdb.file_head import HEAD_BYTES, is_file_whole, parse_last_commit, parse_lmdb_head
 
 
 @pytest.fixture
@@ -22,14 +22,14 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_head_is_what_lmdb_knows_of_its_file(path: Path) -> None:
     data = path.read_bytes()
-    head = parse_head(data)
+    head = parse_lmdb_head(data)
     with lmdb.open(str(path.parent), readonly=True) as environment:
         info, page_bytes = environment.info(), environment.stat()["psize"]
     assert head is not None
     assert (head.commit, head.page_bytes) == (info["last_txnid"], page_bytes)
     assert head.end_offset == (info["last_pgno"] + 1) * page_bytes == len(data)
     assert parse_last_commit(data, page_bytes) == head.commit
-    assert parse_head(data[:HEAD_BYTES]) == head
+    assert parse_lmdb_head(data[:HEAD_BYTES]) == head
 
 
 def test_every_write_counts_whichever_page_tells_of_it(path: Path) -> None:
@@ -37,7 +37,7 @@ def test_every_write_counts_whichever_page_tells_of_it(path: Path) -> None:
     for number in range(4):
         put(path.parent, {b"more": b"%d" % number})
         data = path.read_bytes()
-        head = parse_head(data)
+        head = parse_lmdb_head(data)
         assert head is not None
         assert parse_last_commit(memoryview(data), head.page_bytes) == head.commit
         seen.append(head.commit)
@@ -46,13 +46,13 @@ def test_every_write_counts_whichever_page_tells_of_it(path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"x" * 10_000, bytes(10_000)], ids=["nothing", "something else", "zeros"])
 def test_another_file_has_no_head(data: bytes) -> None:
-    assert parse_head(data) is None
+    assert parse_lmdb_head(data) is None
 
 
 def test_a_file_without_its_second_page_or_of_another_version_has_no_head(path: Path) -> None:
     data = path.read_bytes()
-    assert parse_head(data[:4096]) is None
-    assert parse_head(data[:20] + b"\x02" + data[21:]) is None
+    assert parse_lmdb_head(data[:4096]) is None
+    assert parse_lmdb_head(data[:20] + b"\x02" + data[21:]) is None
 
 
 def test_a_file_whose_last_pages_are_free_is_whole_though_they_were_never_written(path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_file_whose_last_pages_are_free_is_whole_though_they_were_never_writte
             transaction.put(b"large", bytes(500_000))
             transaction.delete(b"large")
     written = path.read_bytes()
-    head = parse_head(written)
+    head = parse_lmdb_head(written)
     assert head is not None
     assert head.end_offset > len(written) + 400_000
     assert is_file_whole(written, head)
@@ -73,7 +73,7 @@ def test_a_file_is_whole_down_to_its_last_page_in_use_and_not_a_byte_less(tmp_pa
     values = [b"%04d" % number * (value_bytes // 4) for number in range(900)]
     put(tmp_path / "d", {b"%04d" % number: value for number, value in enumerate(values)})
     data = memoryview((tmp_path / "d/data.mdb").read_bytes())
-    head = parse_head(data)
+    head = parse_lmdb_head(data)
     assert head is not None
     pages, page_bytes = len(data) // head.page_bytes, head.page_bytes
     needed = next(
@@ -93,7 +93,7 @@ def test_a_file_is_whole_down_to_its_last_page_in_use_and_not_a_byte_less(tmp_pa
 def test_what_leads_round_in_circles_has_an_end(path: Path) -> None:
     changed = bytearray(path.read_bytes())
     data = memoryview(changed)
-    head = parse_head(data)
+    head = parse_lmdb_head(data)
     assert head is not None
     page = data[head.root * head.page_bytes :]
     page[10:14] = b"\x01\x00\x12\x00"  # a branch with one node, ...

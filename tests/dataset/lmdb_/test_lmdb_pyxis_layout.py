@@ -13,7 +13,7 @@ from streamd.dataset.lmdb.pyxis_layout import (
     ValueTemplate,
     build_sample_key,
     encode_sample,
-    find_address,
+    find_memory_address,
 )
 
 IMAGE = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
@@ -88,5 +88,5 @@ def test_a_value_of_another_layout_is_refused_with_the_reason(value: bytes, told
 
 def test_an_address_is_where_the_bytes_lie() -> None:
     array = np.arange(5, dtype=np.uint8)
-    assert find_address(array.data) == array.ctypes.data
-    assert find_address(array.data[3:]) == array.ctypes.data + 3
+    assert find_memory_address(array.data) == array.ctypes.data
+    assert find_memory_address(array.data[3:]) == array.ctypes.data + 3

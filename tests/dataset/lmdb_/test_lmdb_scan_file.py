@@ -11,8 +11,8 @@ import pytest
 from lmdbs import put, value_of, write_lmdb
 
 from streamd.dataset.lmdb import scan
-from streamd.dataset.lmdb.pyxis_layout import find_address
-from streamd.dataset.lmdb.scan import open_pyxis_file, read_mapped_address
+from streamd.dataset.lmdb.pyxis_layout import find_memory_address
+from streamd.dataset.lmdb.scan import open_pyxis_file, read_mapping_base_address
 from streamd.errors import ConfigError
 
 SAMPLES = [{"X": np.full((40, 40, 3), number, np.uint8), "y": number} for number in range(12)]
@@ -34,7 +34,7 @@ def test_values_come_in_order_and_from_where_they_lie(tmp_path: Path, pixels: tu
         assert file.count == 12
         for sample, value in zip(samples, file.read_sample_values(), strict=True):
             assert value == value_of(sample)
-            plain.seek(find_address(value) - read_mapped_address(value, file))
+            plain.seek(find_memory_address(value) - read_mapping_base_address(value, file))
             assert plain.read(len(value)) == value
 
 
@@ -130,6 +130,6 @@ def test_a_system_that_maps_elsewhere_than_it_says_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
-    monkeypatch.setattr(scan, "_read_mapping_start", lambda address: address)
+    monkeypatch.setattr(scan, "_read_base_from_proc_maps", lambda address: address)
     with open_pyxis_file(path, KEY) as file, pytest.raises(ConfigError, match="is not mapped where"):
-        read_mapped_address(next(file.read_sample_values()), file)
+        read_mapping_base_address(next(file.read_sample_values()), file)

@@ -79,7 +79,7 @@ def test_a_row_without_a_sample_is_not_held(opened: Opened) -> None:
     images, held = opened.gathered(3, PAD_ID, 8)
     assert held == [True, False, True]
     assert np.array_equal(images[[0, 2]], PIXELS[[3, 8]])
-    assert opened.store.find_held(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
+    assert opened.store.find_gatherable(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
 
 
 def test_a_part_has_the_images_that_its_names_say(path: Path, tmp_path: Path) -> None:
@@ -154,6 +154,6 @@ def test_images_of_other_numbers_and_order_become_pixels_and_one_that_is_none_ha
     images, held = opened.gathered(*ids)
     assert held == [True, False, True]
     assert np.array_equal(images[[0, 2]], PIXELS[[7, 19]])
-    assert "NaN" in opened.store.find_fault(4)
-    assert opened.store.find_fault(7) == ""
+    assert "NaN" in opened.store.find_permanent_fault(4)
+    assert opened.store.find_permanent_fault(7) == ""
     opened.close()

@@ -15,7 +15,7 @@ from packed_shards import pack
 from served_folders import change_times, serve
 
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.paths.root_proof import choose_expected_files, find_absence, is_root_proven
+from streamd.dataset.paths.root_proof import choose_expected_files, find_absence_reason, is_root_proven
 from streamd.limits import PROOF_SAMPLES
 
 Serve = Callable[..., ServedStream]
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def absence(stream: ServedStream) -> str:
-    return find_absence(choose_expected_files(stream.manifest))
+    return find_absence_reason(choose_expected_files(stream.manifest))
 
 
 def test_sixteen_samples_are_drawn_the_same_for_equal_lists_and_others_for_others(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packed_shards import pack
 
-from streamd.dataset.tar.samples import Shard, count_strays, format_suffixes, read_shard
+from streamd.dataset.tar.samples import Shard, count_stray_files, format_suffixes, read_shard
 from streamd.errors import ConfigError
 
 
@@ -47,7 +47,7 @@ def test_what_one_key_names_stands_beside_its_image(tmp_path: Path) -> None:
         b"cls": [b"a/1", b"a.b/1", b"b"], b"meta.json": [b"a/1"], b"": [b"README"],
     }  # fmt: skip
     assert list(shard.images) == [b"a.b/1", b"a/1"]
-    assert count_strays(shard) == {b"cls": 1, b"": 1}
+    assert count_stray_files(shard) == {b"cls": 1, b"": 1}
     assert shard.suffix_summary == "3 .cls, 2 .jpg, 1 .meta.json, 1 without one"
 
 
