@@ -20,7 +20,7 @@ from nursery import Hatched, Nursery
 from PIL import Image
 
 from streamd.config.load import load_config
-from streamd.daemon.streams.catalog import find_unlisted_streams, list_samples
+from streamd.daemon.streams.catalog import find_unlisted_streams, write_sample_manifests
 from streamd.errors import ConfigError
 
 LIMIT_S = 40.0
@@ -110,7 +110,7 @@ class DaemonProcess:
         with contextlib.suppress(ConfigError):  # the daemon will say so
             config = load_config(self.config)
             if names := find_unlisted_streams(config, self.state):
-                list_samples(config, self.state, lambda *_: None, names=names)
+                write_sample_manifests(config, self.state, lambda *_: None, names=names)
 
     def _said(self, offset: int) -> bytes:
         return self.log.read_bytes()[offset:]

@@ -47,7 +47,7 @@ class Books:
     def build_status(self) -> DaemonStatus:
         return self.told
 
-    def collect_values(self) -> ValuesByGroup:
+    def collect_stats_values(self) -> ValuesByGroup:
         return self.counted
 
 

@@ -25,9 +25,9 @@ class Answer(NamedTuple):
 async def monitor(books: Books | None = None) -> AsyncIterator[Monitor]:
     """One that answers, of `books` or of a daemon that starts."""
     monitor = Monitor("127.0.0.1:0")
-    await monitor.open()
+    await monitor.start_listening()
     if books is not None:
-        monitor.watch_daemon(books, ProcessStats())
+        monitor.set_monitored_daemon(books, ProcessStats())
     running = asyncio.ensure_future(monitor.run())
     try:
         yield monitor

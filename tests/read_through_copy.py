@@ -11,14 +11,14 @@ import numpy as np
 
 import streamd
 from streamd.config.load import load_config
-from streamd.daemon.streams.catalog import list_samples, open_streams
+from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.worker.stream_reader import StreamReader
 
 
 def main(config: Path, state: Path) -> None:
     """Writes name, label and bytes of each sample, or why it is bad."""
     loaded = load_config(config)
-    list_samples(loaded, state, lambda *_: None)
+    write_sample_manifests(loaded, state, lambda *_: None)
     (stream,) = open_streams(loaded, state)
     source = StreamReader.open(stream.spec, stream.manifest_path)
     ids = np.arange(stream.spec.samples, dtype=np.int64)

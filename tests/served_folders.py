@@ -8,15 +8,15 @@ from pathlib import Path
 from daemons import stream_config
 
 from streamd.config.load import load_config
-from streamd.daemon.streams.catalog import is_listed, list_samples, open_streams
+from streamd.daemon.streams.catalog import has_all_manifests, open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
 
 
 def serve(folder: Path, state: Path, *, rescan: bool = False, **changes: object) -> ServedStream:
     """The stream `train` over a folder of classes; `changes` are keys of its configuration."""
     config = load_config({"streams": {"train": stream_config(folder, **changes)}})
-    if rescan or not is_listed(config, state):
-        list_samples(config, state, lambda *_: None)
+    if rescan or not has_all_manifests(config, state):
+        write_sample_manifests(config, state, lambda *_: None)
     return open_streams(config, state)[0]
 
 

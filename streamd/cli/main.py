@@ -104,7 +104,7 @@ def serve(
             if not has_waiting_connection(doors):
                 raise
             print_error("streamd", str(error))
-            manager.delay_refused_start(str(error))
+            manager.notify_refused_start_and_wait(str(error))
             raise typer.Exit(error.exit_status) from error
 
 

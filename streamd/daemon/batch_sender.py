@@ -81,7 +81,7 @@ class BatchSender:
         self._has_new = False  # something is queued that `flush_or_wait` has not seen
         self._timer: asyncio.TimerHandle | None = None
 
-    def add_batch(self, job: BatchJob) -> None:
+    def add_filled_batch(self, job: BatchJob) -> None:
         """Encodes what a slot holds from now on."""
         key, slot = job.key, job.slot
         bad = job.stream.list_bad_rows(key.epoch, key.index, job.row_status)
@@ -91,12 +91,14 @@ class BatchSender:
         samples = int(np.count_nonzero(rows != PAD_ID))
         self._batches[slot] = OutgoingBatch(key, message, encode_message(message), samples, effort)
 
-    def forget_slots(self, slots: Iterable[int]) -> None:
+    def remove_batches_in_slots(self, slots: Iterable[int]) -> None:
         """These slots are over: nothing is sent of them any more."""
         for slot in slots:
             self._batches.pop(slot, None)
 
-    def queue(self, connection: Connection, number: int, slot: int, *, is_awaited: bool = False) -> OutgoingBatch:
+    def queue_delivery(
+        self, connection: Connection, number: int, slot: int, *, is_awaited: bool = False
+    ) -> OutgoingBatch:
         """Queues what a slot holds as delivery `number` of a session, and returns that batch.
 
         `is_awaited`: the session had to wait for its decoding.
@@ -108,23 +110,23 @@ class BatchSender:
         self._has_new = True
         return batch
 
-    def flush_or_wait(self, *, is_fresh: bool) -> None:
+    def send_queued_or_delay(self, *, is_fresh: bool) -> None:
         """Sends what was queued, or lets it wait: only batches that were just decoded (`is_fresh`) ever do."""
         if not self._has_new:
             return
         self._has_new = False
-        if is_fresh and self._may_wait():
+        if is_fresh and self._may_delay_sending():
             if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(SEND_COMPANY_S, self.flush)
+                self._timer = asyncio.get_running_loop().call_later(SEND_COMPANY_S, self.send_queued_batches)
         else:
-            self.flush()
+            self.send_queued_batches()
 
-    def _may_wait(self) -> bool:
+    def _may_delay_sending(self) -> bool:
         """Whether too few batches are queued to fill a message, and all their connections have credit to spare."""
         slots = {batch.message.slot for _, (_, batch) in self._queue}
         return len(slots) < _FULL_QUEUE_BATCHES and all(each.credit >= SEND_COMPANY_CREDIT for each, _ in self._queue)
 
-    def flush(self) -> None:
+    def send_queued_batches(self) -> None:
         """Sends everything, to each connection in the order in which it was queued."""
         if self._timer is not None:
             self._timer.cancel()
@@ -135,33 +137,33 @@ class BatchSender:
         for connection, delivery in queue:
             deliveries[connection.session].append(delivery)
         for session, connection in connections.items():
-            self._count_supply(connection, [batch for _, batch in deliveries[session]])
+            self._count_supplied_batches(connection, [batch for _, batch in deliveries[session]])
             for start in range(0, len(deliveries[session]), _MAX_MESSAGE_BATCHES):
-                self._send_batches(connection, deliveries[session][start : start + _MAX_MESSAGE_BATCHES])
+                self._send_to_connection(connection, deliveries[session][start : start + _MAX_MESSAGE_BATCHES])
 
-    def _count_supply(self, connection: Connection, batches: Sequence[OutgoingBatch]) -> None:
+    def _count_supplied_batches(self, connection: Connection, batches: Sequence[OutgoingBatch]) -> None:
         """Counts the batches that leave, and what those among them took that the connection had to wait for."""
         awaited = [batch for batch in batches if connection.session in batch.awaited_by]
         connection.supply_counter.add_batches(
-            len(batches), [batch.effort for batch in awaited if self._is_in_slot(batch)]
+            len(batches), [batch.effort for batch in awaited if self._is_still_in_slot(batch)]
         )
 
-    def _is_in_slot(self, batch: OutgoingBatch) -> bool:
+    def _is_still_in_slot(self, batch: OutgoingBatch) -> bool:
         """Whether a batch still lies in its slot, which may be another's or nobody's by now."""
         return self._batches.get(batch.message.slot) is batch
 
-    def _send_batches(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> None:
+    def _send_to_connection(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> None:
         """Sends batches to one client, unless it is gone."""
         if connection.is_gone:
             return
         started_s = time.monotonic()
         batches = [batch for _, batch in deliveries]
-        if not all(map(self._is_in_slot, batches)):
+        if not all(map(self._is_still_in_slot, batches)):
             self._on_unreachable(connection.session)  # it gave one back before it was sent: no trainer of ours does
             return
         if self._batch_preview.has_waiters:
             self._batch_preview.on_batch_sent(connection.stream, batches[-1].message)
-        send = self._send_slots if connection.transport == "shared" else self._send_pixels
+        send = self._send_slot_numbers if connection.transport == "shared" else self._send_inline_pixels
         if not send(connection, deliveries):
             self._on_unreachable(connection.session)
         now_s = time.monotonic()
@@ -170,23 +172,27 @@ class BatchSender:
         self._stats.add_stage_runs(group, "send", now_s - started_s, len(batches))
         self._stats.add_count(group, "sent_samples", samples)
 
-    def _send_slots(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
+    def _send_slot_numbers(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
         """Sends one message that says in which slots the batches lie; whether the client could be reached."""
-        frames = [build_frame(self._build_header(connection, number), batch.encoded) for number, batch in deliveries]
+        frames = [
+            build_frame(self._build_frame_header(connection, number), batch.encoded) for number, batch in deliveries
+        ]
         return self._router.send_frame(connection.identity, bundle_records(frames))
 
-    def _send_pixels(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
+    def _send_inline_pixels(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
         """Sends the pixels themselves, a message a batch; whether the client could be reached."""
         for number, batch in deliveries:
             inline = msgspec.structs.replace(batch.message, slot=0, inline=True)
             pixels = self._slots.map_slot(batch.message.slot)
             if not self._router.send_frame(
-                connection.identity, build_frame(self._build_header(connection, number), encode_message(inline)), pixels
+                connection.identity,
+                build_frame(self._build_frame_header(connection, number), encode_message(inline)),
+                pixels,
             ):
                 return False
         return True
 
-    def _build_header(self, connection: Connection, number: int) -> FrameHeader:
+    def _build_frame_header(self, connection: Connection, number: int) -> FrameHeader:
         return FrameHeader(self._boot, connection.session, number)
 
     def close(self) -> None:

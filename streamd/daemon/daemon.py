@@ -23,11 +23,11 @@ from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import PixelId
 from streamd.core.text import format_count
-from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_labels
-from streamd.daemon.descriptor_allowance import compute_allowance
+from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_label_files
+from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import LocalEngine
-from streamd.daemon.reload import Reloader, keep_settings, log_reload_refusal, log_served_streams
+from streamd.daemon.reload import Reloader, keep_daemon_settings, log_reload_refusal, log_served_streams
 from streamd.daemon.router import SOCKET_MODE, Router
 from streamd.daemon.socket_activation import HandedSockets
 from streamd.daemon.status_builder import StatusBuilder
@@ -35,14 +35,14 @@ from streamd.daemon.streams.catalog import (
     build_lock_paths,
     find_state_directory,
     find_unlisted_streams,
-    is_listed,
+    has_all_manifests,
     make_state_folder,
     open_streams,
 )
-from streamd.daemon.streams.listing_process import list_in_process
-from streamd.daemon.streams.manifest_locks import ListLock, ListLocks, acquire_all_shared
-from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles
-from streamd.daemon.systemd import ProgressWatch, ServiceManager, format_headline
+from streamd.daemon.streams.listing_process import list_samples_in_process
+from streamd.daemon.streams.manifest_locks import ManifestLock, ManifestLocks, acquire_shared_locks
+from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
+from streamd.daemon.systemd import ProgressWatch, ServiceManager, format_status_headline
 from streamd.errors import ConfigError, MissingExtraError, StreamdError
 from streamd.ipc import endpoint
 from streamd.ipc.messages import MonitorAt
@@ -86,44 +86,44 @@ class Daemon:
         self._config = config = self._load_config()
         self._state = state or find_state_directory()
         self._rescan = rescan
-        self._locks = ListLocks()
+        self._locks = ManifestLocks()
         self._stop_requested = asyncio.Event()
         self._reload_requested = asyncio.Event()
         self._failure: BaseException | None = None
         self._slots = SlotStore()
         self._stats = ProcessStats()
         self._has_terminal = os.isatty(_STDERR_DESCRIPTOR)
-        self._allowance = compute_allowance(
+        self._allowance = compute_descriptor_allowance(
             _raise_descriptor_limit(),
             workers=config.worker_count,
             streams=len(config.streams),
             is_monitored=config.monitor is not None,
         )
         address = config.listen[0] if config.listen else endpoint.default_endpoint()
-        self._router = Router(address, handed_sockets, self._allowance.connection_descriptors)
+        self._router = Router(address, handed_sockets, self._allowance.max_connection_descriptors)
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises what ended it otherwise."""
-        self._install_handlers()
+        self._install_signal_handlers()
         try:
             async with asyncio.TaskGroup() as group:
-                dispatcher = await self._await_start(self._start_serving(group))
+                dispatcher = await self._wait_for_start_or_stop(self._start_serving(group))
                 await self._stop_requested.wait()
-                await self._stop_reloads()
+                await self._cancel_reload_task()
                 await self._drain_sessions(dispatcher)
                 self._close_sockets(dispatcher)
-                _raise_stopped()
+                _raise_daemon_stopped()
         except* _DaemonStopped:
             log.info("daemon.stopped", "done")
         except* StreamdError as errors:
-            raise _first_error(errors) from errors
+            raise _find_first_error(errors) from errors
         finally:
             self._router.close()
             self._slots.close()
         if self._failure is not None:
             raise self._failure
 
-    async def _await_start(self, start: Coroutine[None, None, Dispatcher]) -> Dispatcher:
+    async def _wait_for_start_or_stop(self, start: Coroutine[None, None, Dispatcher]) -> Dispatcher:
         """Awaits the start; a signal that comes first ends it."""
         starting, stopped = asyncio.ensure_future(start), asyncio.ensure_future(self._stop_requested.wait())
         try:
@@ -142,17 +142,17 @@ class Daemon:
         self._router.lock_endpoint()
         opening = group.create_task(self._open_monitor(group), name="opening the monitor")
         self._manager.notify_starting("lists the samples")
-        config = await self._await_data(config)
-        streams = await self._list_streams(config, list_again=self._rescan)
+        config = await self._wait_for_data_places(config)
+        streams = await self._list_and_open_streams(config, list_again=self._rescan)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
         await engine.find_missing_data()
         self._manager.notify_starting("starts the workers")
         group.create_task(engine.run(), name="engine")
-        await measure_shuffles(streams)  # while the workers start, before anything is shown of the streams
+        await measure_shuffles_in_thread(streams)  # while the workers start, before anything is shown of the streams
         with add_error_locations(config):
             pixel_ids = await engine.wait_for_pixel_ids()
         monitor = await opening
-        served = _add_pixel_ids(streams, pixel_ids)
+        served = _build_streams_with_pixel_ids(streams, pixel_ids)
         dispatcher = Dispatcher(
             served,
             scheduler=self._build_scheduler(streams),
@@ -169,20 +169,22 @@ class Daemon:
         )
         # First, for a welcome sends trainers there.
         dispatcher.descriptor_server.start_listening(
-            self._router.descriptor_path, SOCKET_MODE, self._router.handed_descriptor_socket
+            self._router.descriptor_socket_path, SOCKET_MODE, self._router.handed_descriptor_socket
         )
-        self._router.listen(dispatcher.handle_frame)
+        self._router.start_listening(dispatcher.handle_frame)
         if monitor is not None:
-            monitor.watch_daemon(dispatcher, self._stats)
-        reloader = Reloader(config, partial(self._read_streams, engine), dispatcher, engine, self._allowance)
-        self._reloads = group.create_task(self._serve_reloads(reloader, dispatcher), name="reloads")
+            monitor.set_monitored_daemon(dispatcher, self._stats)
+        reloader = Reloader(config, partial(self._load_config_and_streams, engine), dispatcher, engine, self._allowance)
+        self._reloads = group.create_task(self._reload_on_request(reloader, dispatcher), name="reloads")
         log_served_streams(streams, config)
-        warn_of_newer_labels(config, (each for each in streams if each.spec.name not in engine.streams_without_data))
+        warn_of_newer_label_files(
+            config, (each for each in streams if each.spec.name not in engine.streams_without_data)
+        )
         self._announce_ready(group, dispatcher, time.monotonic() - began_s)
         return dispatcher
 
     def _build_scheduler(self, streams: Sequence[ServedStream]) -> Scheduler:
-        shapes, config = [each.shape for each in streams], self._config
+        shapes, config = [each.stream_shape for each in streams], self._config
         return Scheduler(shapes, SchedulerLimits(config.memory, config.worker_count, self._allowance.slots))
 
     def _announce_ready(self, group: asyncio.TaskGroup, dispatcher: Dispatcher, seconds: float) -> None:
@@ -194,7 +196,7 @@ class Daemon:
             workers=self._config.worker_count,
             seconds=seconds,
         )
-        self._manager.notify_ready(format_headline(dispatcher.build_status()))
+        self._manager.notify_ready(format_status_headline(dispatcher.build_status()))
         if self._manager.watchdog_s is not None:
             group.create_task(self._notify_watchdog(dispatcher, self._manager.watchdog_s), name="watchdog")
         self._on_ready()
@@ -213,7 +215,7 @@ class Daemon:
             raise MissingExtraError(error.name or "a library", "monitor", "monitor") from error
         monitor: Monitor = web.Monitor(self._config.monitor)
         with add_error_locations(self._config):
-            await monitor.open()
+            await monitor.start_listening()
         group.create_task(monitor.run(), name="monitor")
         log.info("monitor.ready", f"dashboard at {monitor.url}/, metrics at {monitor.url}/metrics")
         return monitor
@@ -228,14 +230,14 @@ class Daemon:
                 raise ConfigError("\n".join(unserved))
         return config
 
-    async def _await_data(self, config: Config) -> Config:
+    async def _wait_for_data_places(self, config: Config) -> Config:
         """Under a service manager, waits for data to be listed that are not there: their file system may come late.
 
         At a terminal, and for a program, the listing says at once what is missing. Returns what to go on with: SIGHUP
         has the configuration read again.
         """
-        looks, said = self._build_place_lookups(config), ""
-        while self._manager.is_present and (absent := "; ".join(await looks.find_absences())):
+        looks, said = self._build_data_place_lookups(config), ""
+        while self._manager.is_present and (absent := "; ".join(await looks.find_absence_reasons())):
             if absent != said:
                 said = absent
                 log.error(
@@ -245,34 +247,36 @@ class Daemon:
             await wait_for_mount(self._reload_requested)
             if self._reload_requested.is_set():
                 self._reload_requested.clear()
-                config = self._reload_config(config)
-                looks, said = self._build_place_lookups(config), ""
+                config = self._reload_config_or_keep(config)
+                looks, said = self._build_data_place_lookups(config), ""
         return config
 
-    def _build_place_lookups(self, config: Config) -> DataPlaceLookups:
+    def _build_data_place_lookups(self, config: Config) -> DataPlaceLookups:
         wanted = config.streams if self._rescan else find_unlisted_streams(config, self._state)
         return DataPlaceLookups(stream for name, stream in config.streams.items() if name in wanted)
 
-    def _reload_config(self, config: Config) -> Config:
+    def _reload_config_or_keep(self, config: Config) -> Config:
         """The streams as they are written now; those of `config` if there is a mistake, which is logged."""
         log.notice("reload.began", "reading the configuration again")
         try:
-            return keep_settings(config, self._load_config())
+            return keep_daemon_settings(config, self._load_config())
         except (StreamdError, OSError) as error:
             log_reload_refusal(error)
             return config
 
-    async def _list_streams(self, config: Config, *, list_again: bool) -> list[ServedStream]:
+    async def _list_and_open_streams(self, config: Config, *, list_again: bool) -> list[ServedStream]:
         """The streams of the configuration; their samples are listed unless they are known, and it is not `anew`."""
         with add_error_locations(config):
             make_state_folder(self._state)
-        locks = self._locks.locks_by_stream(build_lock_paths(config, self._state))
-        if list_again or not (is_listed(config, self._state) and acquire_all_shared(locks.values())):
+        locks = self._locks.get_or_create_locks(build_lock_paths(config, self._state))
+        if list_again or not (has_all_manifests(config, self._state) and acquire_shared_locks(locks.values())):
             await self._run_listing_process(config, locks, list_again=list_again)
         with add_error_locations(config):
-            return [replace(each, list_lock=locks[each.spec.name]) for each in open_streams(config, self._state)]
+            return [replace(each, manifest_lock=locks[each.spec.name]) for each in open_streams(config, self._state)]
 
-    async def _run_listing_process(self, config: Config, locks: Mapping[str, ListLock], *, list_again: bool) -> None:
+    async def _run_listing_process(
+        self, config: Config, locks: Mapping[str, ManifestLock], *, list_again: bool
+    ) -> None:
         """Has the samples listed, and shares the locks of their lists: no other daemon replaces them from then on."""
         listed = False
         while not listed:
@@ -280,31 +284,33 @@ class Daemon:
             for name in config.streams if list_again else find_unlisted_streams(config, self._state):
                 locks[name].release_lock()
             try:
-                await list_in_process(self._config_source, self._state, anew=list_again)
+                await list_samples_in_process(self._config_source, self._state, anew=list_again)
             finally:
-                listed = acquire_all_shared(locks.values())  # or another process lists them just now
+                listed = acquire_shared_locks(locks.values())  # or another process lists them just now
             list_again = False
             if find_unlisted_streams(config, self._state):  # that process has read the configuration once more
                 raise ConfigError(f"{self._config_source}: it was changed while its samples were listed; try again")
 
     # --- reloading
 
-    async def _read_streams(self, engine: LocalEngine) -> tuple[Config, list[ServedStream]]:
+    async def _load_config_and_streams(self, engine: LocalEngine) -> tuple[Config, list[ServedStream]]:
         config = self._load_config()
-        streams = await self._list_streams(config, list_again=False)
-        warn_of_newer_labels(config, (each for each in streams if each.spec.name not in engine.streams_without_data))
+        streams = await self._list_and_open_streams(config, list_again=False)
+        warn_of_newer_label_files(
+            config, (each for each in streams if each.spec.name not in engine.streams_without_data)
+        )
         return config, streams
 
-    async def _serve_reloads(self, reloader: Reloader, dispatcher: Dispatcher) -> None:
+    async def _reload_on_request(self, reloader: Reloader, dispatcher: Dispatcher) -> None:
         """One reload after the other, as long as it serves; what is asked for during one is one more."""
         while True:
             await self._reload_requested.wait()
             self._reload_requested.clear()
             self._manager.notify_reloading("reads the configuration again")
-            dispatcher.note_reload(failed=not await reloader.reload_streams())
-            self._manager.notify_ready(format_headline(dispatcher.build_status()))
+            dispatcher.set_reload_failed(failed=not await reloader.reload_streams())
+            self._manager.notify_ready(format_status_headline(dispatcher.build_status()))
 
-    async def _stop_reloads(self) -> None:
+    async def _cancel_reload_task(self) -> None:
         self._reloads.cancel()
         await asyncio.wait({self._reloads})
 
@@ -324,9 +330,11 @@ class Daemon:
         pulse = ProgressWatch(time.monotonic())
         while True:
             if pulse.is_progressing(
-                is_producing=dispatcher.is_producing, progress_count=dispatcher.progress_count, now_s=time.monotonic()
+                is_producing=dispatcher.is_producing,
+                progress_count=dispatcher.finished_work_count,
+                now_s=time.monotonic(),
             ):
-                self._manager.notify_watchdog(format_headline(dispatcher.build_status()))
+                self._manager.notify_watchdog(format_status_headline(dispatcher.build_status()))
             else:
                 log.error("daemon.stuck", "batches are asked for and none gets on: waiting to be started anew")
             await asyncio.sleep(watchdog_s / 2)
@@ -345,7 +353,7 @@ class Daemon:
         dispatcher.drain_sessions()
         try:
             async with asyncio.timeout(DRAIN_S):
-                await dispatcher.wait_until_empty(self._stop_requested)
+                await dispatcher.wait_until_no_sessions(self._stop_requested)
         except TimeoutError:
             log.warning(
                 "daemon.drain_timeout", "some trainers did not leave in time", sessions=dispatcher.session_count
@@ -355,14 +363,14 @@ class Daemon:
         dispatcher.close()
         self._router.close()
 
-    def _install_handlers(self) -> None:
+    def _install_signal_handlers(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.request_stop)
         loop.add_signal_handler(signal.SIGHUP, self._handle_sighup)
-        loop.set_exception_handler(self._handle_loop_error)
+        loop.set_exception_handler(self._stop_on_loop_error)
 
-    def _handle_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _stop_on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: the daemon's state is not to be trusted, so it ends, and says why."""
         del loop
         error = context.get("exception")
@@ -378,16 +386,18 @@ def _raise_descriptor_limit() -> int:
     return most
 
 
-def _raise_stopped() -> NoReturn:
+def _raise_daemon_stopped() -> NoReturn:
     raise _DaemonStopped
 
 
-def _add_pixel_ids(streams: Iterable[ServedStream], pixel_ids: Mapping[str, PixelId]) -> dict[str, ServedStream]:
+def _build_streams_with_pixel_ids(
+    streams: Iterable[ServedStream], pixel_ids: Mapping[str, PixelId]
+) -> dict[str, ServedStream]:
     return {
         each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name])) for each in streams
     }
 
 
-def _first_error(errors: BaseExceptionGroup[StreamdError]) -> StreamdError:
+def _find_first_error(errors: BaseExceptionGroup[StreamdError]) -> StreamdError:
     error = errors.exceptions[0]
-    return _first_error(error) if isinstance(error, BaseExceptionGroup) else error
+    return _find_first_error(error) if isinstance(error, BaseExceptionGroup) else error

@@ -30,10 +30,10 @@ _LASTING_ERRNOS: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, er
 
 def list_data_places(streams: Iterable[StreamConfig]) -> list[Path]:
     """The files and folders that sources, labels and weights name, each once; of a pattern, its first folder."""
-    return list(dict.fromkeys(_strip_pattern(path) for stream in streams for path in stream.data_paths))
+    return list(dict.fromkeys(_strip_glob_pattern(path) for stream in streams for path in stream.data_paths))
 
 
-def _strip_pattern(path: Path) -> Path:
+def _strip_glob_pattern(path: Path) -> Path:
     """What of a path a shell would not fill in; a file whose own name looks like a pattern is named by itself."""
     if not glob.has_magic(str(path)) or path.exists():
         return path
@@ -45,23 +45,23 @@ class DataPlaceLookups:
 
     def __init__(self, streams: Iterable[StreamConfig]) -> None:
         self._lookups = [
-            SlowLookup(partial(find_absence, path), f"{str(path)!r}: {NO_ANSWER}")
+            SlowLookup(partial(find_absence_reason, path), f"{str(path)!r}: {NO_ANSWER}")
             for path in dict.fromkeys(path for stream in streams for path in stream.data_paths)
         ]
 
-    async def find_absences(self) -> list[str]:
+    async def find_absence_reasons(self) -> list[str]:
         """Those that are not there, are folders with nothing in them, or cannot be reached now, as messages say it."""
-        answers = await asyncio.gather(*(lookup.get_answer() for lookup in self._lookups))
+        answers = await asyncio.gather(*(lookup.wait_for_answer() for lookup in self._lookups))
         return [absence for absence in dict.fromkeys(answers) if absence]
 
 
-def find_absence(path: Path) -> str:
+def find_absence_reason(path: Path) -> str:
     """What is absent of a path of the data, nothing if it is there. It asks a file system, as long as that takes."""
-    place = _strip_pattern(path)
-    return f"{format_path(place)}: not there, or empty" if _is_place_absent(place) else ""
+    place = _strip_glob_pattern(path)
+    return f"{format_path(place)}: not there, or empty" if _is_absent_or_empty(place) else ""
 
 
-def _is_place_absent(place: Path) -> bool:
+def _is_absent_or_empty(place: Path) -> bool:
     """Also while a file server does not answer. What waiting does not mend is left to the listing, which names it."""
     try:
         with os.scandir(place) as entries:
@@ -91,15 +91,15 @@ async def wait_for_mount(lookup_requested: asyncio.Event) -> None:
         mounts.close()
 
 
-def warn_of_newer_labels(config: Config, streams: Iterable[ServedStream]) -> None:
+def warn_of_newer_label_files(config: Config, streams: Iterable[ServedStream]) -> None:
     """Warns of such files of these streams, once their file systems have answered; it does not wait for that."""
     for each in streams:
         if files := config.streams[each.spec.name].label_files:
-            asked = ask_in_thread(partial(find_newer_files, files, each.manifest_path))
-            asked.add_done_callback(partial(_log_newer_labels, each.spec.name))
+            asked = ask_in_thread(partial(find_files_newer_than_manifest, files, each.manifest_path))
+            asked.add_done_callback(partial(_log_newer_label_files, each.spec.name))
 
 
-def _log_newer_labels(stream: str, asked: asyncio.Future[list[str]]) -> None:
+def _log_newer_label_files(stream: str, asked: asyncio.Future[list[str]]) -> None:
     for file in asked.result():
         log.warning(
             "manifest.older",
@@ -109,7 +109,7 @@ def _log_newer_labels(stream: str, asked: asyncio.Future[list[str]]) -> None:
         )
 
 
-def find_newer_files(files: Collection[Path], manifest: Path) -> list[str]:
+def find_files_newer_than_manifest(files: Collection[Path], manifest: Path) -> list[str]:
     """Those that were written after the manifest, as messages name them. It asks file systems, as long as they take."""
     written: list[str] = []
     for file in files:

@@ -35,12 +35,12 @@ class DescriptorAllowance:
     streams: int
 
     @property
-    def connection_descriptors(self) -> int:
+    def max_connection_descriptors(self) -> int:
         """Descriptors of the endpoint: a connection of each session and the socket it came in by, and others'."""
         return 2 * self.sessions + SPARE_DESCRIPTORS
 
     @property
-    def lifeline_connections(self) -> int:
+    def max_lifeline_connections(self) -> int:
         """Connections to the descriptor socket, those who have not said their secret included."""
         return self.sessions + KNOCKS
 
@@ -56,7 +56,7 @@ class DescriptorAllowance:
             f"{SESSION_DESCRIPTORS}, and {self.slots} are for batches; {_REMEDY}"
         )
 
-    def check_stream_count(self, streams: int) -> str | None:
+    def explain_too_many_streams(self, streams: int) -> str | None:
         """Why a reload cannot have so many streams, if it cannot: what is promised to trainers stays theirs."""
         added = streams - self.streams
         promised = self.own_descriptors + SPARE_DESCRIPTORS + KNOCKS + SESSION_DESCRIPTORS * self.sessions + self.slots
@@ -70,7 +70,7 @@ class DescriptorAllowance:
         )
 
 
-def compute_allowance(limit: int, *, workers: int, streams: int, is_monitored: bool) -> DescriptorAllowance:
+def compute_descriptor_allowance(limit: int, *, workers: int, streams: int, is_monitored: bool) -> DescriptorAllowance:
     """What fits into `limit` descriptors. Raises ConfigError when not even one trainer does."""
     monitor = MAX_MONITOR_CONNECTIONS if is_monitored else 0
     own = OWN_DESCRIPTORS + WORKER_DESCRIPTORS * workers + STREAM_DESCRIPTORS * streams + monitor
@@ -88,4 +88,6 @@ def compute_allowance(limit: int, *, workers: int, streams: int, is_monitored: b
     return DescriptorAllowance(limit, own, sessions, min(MAX_SLOTS, for_slots - for_reloads), streams)
 
 
-AMPLE_ALLOWANCE: Final = compute_allowance(1 << 16, workers=1, streams=1, is_monitored=False)  # where nobody counts
+AMPLE_ALLOWANCE: Final = compute_descriptor_allowance(
+    1 << 16, workers=1, streams=1, is_monitored=False
+)  # where nobody counts

@@ -112,17 +112,17 @@ class Dispatcher:
         self._unreachable_sessions: list[int] = []
         preview = self.batch_preview = BatchPreview(slots)
         self._batch_sender = BatchSender(
-            router, slots, stats, status_builder, preview, self._boot, self._on_unreachable
+            router, slots, stats, status_builder, preview, self._boot, self._on_session_unreachable
         )
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
         self._is_draining = False
         news = LifelineCallbacks(self._on_session_lost, self._on_session_closed, self._on_batches_released)
-        self.descriptor_server = DescriptorServer(slots.open_readable, news, allowance.lifeline_connections)
+        self.descriptor_server = DescriptorServer(slots.open_readable, news, allowance.max_lifeline_connections)
         self._session_manager = SessionManager(
             streams,
             self.descriptor_server,
-            router.descriptor_path,
+            router.descriptor_socket_path,
             status_builder,
             allowance,
             send_to_session=self._send_to_session,
@@ -146,21 +146,21 @@ class Dispatcher:
         return self._scheduler.producing_count > 0
 
     @property
-    def progress_count(self) -> int:
+    def finished_work_count(self) -> int:
         """How often something has come of work: tasks that were done, workers that were replaced."""
-        return self._stats.find_stage_times("engine", "idle").count + self._engine.worker_deaths
+        return self._stats.find_stage_times("engine", "idle").count + self._engine.worker_death_count
 
     def build_status(self) -> DaemonStatus:
         """How it is doing now."""
         return self._status_builder.build_status(self._scheduler, time.monotonic(), is_draining=self._is_draining)
 
-    def collect_values(self) -> dict[str, dict[str, float]]:
+    def collect_stats_values(self) -> dict[str, dict[str, float]]:
         """What a client is told who asks for the numbers of stats."""
-        return self._query_responder.collect_values(len(self._connections))
+        return self._query_responder.collect_stats_values(len(self._connections))
 
-    async def wait_until_empty(self, interrupt: asyncio.Event) -> None:
+    async def wait_until_no_sessions(self, interrupt: asyncio.Event) -> None:
         """Returns when the last session has ended, or `interrupt` is set."""
-        await self._session_manager.wait_until_empty(interrupt)
+        await self._session_manager.wait_until_no_sessions(interrupt)
 
     def close(self) -> None:
         """Ends the lifelines and the timer; nothing is heard from now on."""
@@ -210,14 +210,14 @@ class Dispatcher:
                 self._stats.add_stage_runs(
                     f"stream.{connection.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released)
                 )
-                self._handle_events(
+                self._handle_scheduler_events(
                     LeaseReleased(connection.session, released, retired),
                     ProgressReported(connection.session, taken),
                     CreditGranted(connection.session, upto),
                 )
             case ReceiptSeen(epoch, digest, ok, timing):
                 if timing is not None:
-                    self._status_builder.on_epoch_timed(connection.session, timing)
+                    self._status_builder.on_epoch_timing_reported(connection.session, timing)
                 note = log.info if ok else log.error
                 text = "epoch accounted for" if ok else "the trainer's account of the epoch does not add up"
                 note(
@@ -230,14 +230,14 @@ class Dispatcher:
                 )
                 self._stats.add_count(f"stream.{connection.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
                 self._session_manager.log_finished_epochs(
-                    self._status_builder.epoch_tracker.confirm_epoch(
+                    self._status_builder.epoch_tracker.confirm_epoch_received(
                         connection.session, epoch, timing, time.monotonic()
                     )
                 )
             case Ping():
-                self._batch_sender.flush()
+                self._batch_sender.send_queued_batches()
                 self._send_pong(connection)
-                self._handle_events()
+                self._handle_scheduler_events()
             case Goodbye(kept):
                 self._on_session_closed(connection.session, kept, "said goodbye")
 
@@ -254,21 +254,21 @@ class Dispatcher:
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         now_s = time.monotonic()
         for job in jobs:
-            self._batch_sender.add_batch(job)
+            self._batch_sender.add_filled_batch(job)
             self._status_builder.on_batch_produced(job, now_s)
-        self._handle_events(*[BatchProduced(job.slot) for job in jobs], is_fresh=True)
+        self._handle_scheduler_events(*[BatchProduced(job.slot) for job in jobs], is_fresh=True)
 
     def on_batch_failed(self, job: BatchJob, reason: str) -> None:
-        self._handle_events(ProductionFailed(job.slot, reason))
+        self._handle_scheduler_events(ProductionFailed(job.slot, reason))
 
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         """The data of a stream are away: its trainers wait until they are there again."""
         self._status_builder.on_stream_paused(stream, reason)
-        self._handle_events(StreamPaused(stream, tuple(job.slot for job in jobs)))
+        self._handle_scheduler_events(StreamPaused(stream, tuple(job.slot for job in jobs)))
 
     def on_data_returned(self, stream: str) -> None:
         self._status_builder.on_stream_resumed(stream)
-        self._handle_events(StreamResumed(stream))
+        self._handle_scheduler_events(StreamResumed(stream))
 
     def on_worker_lost(self) -> None:
         self._status_builder.on_worker_died(time.monotonic())
@@ -279,16 +279,16 @@ class Dispatcher:
             self._on_session_closed(before.session, None, "it subscribed anew")
         earlier = tuple(session for boot, session in message.earlier if boot == self._boot)
         ended = len(self._scheduler.ended_sessions)
-        event = self._session_manager.prepare_subscription(
+        event = self._session_manager.validate_and_add_connection(
             identity, message, is_draining=self._is_draining, earlier_sessions=earlier, ended_count=ended
         )
         if event is not None:
-            self._handle_events(event)
+            self._handle_scheduler_events(event)
 
     def _on_session_lost(self, session: int, reason: str) -> None:
         """Nobody will say any more what becomes of its memory."""
         if self._session_manager.end_session(session, reason) or session in self._scheduler.ended_sessions:
-            self._handle_events(SessionLost(session))
+            self._handle_scheduler_events(SessionLost(session))
 
     def _on_session_closed(self, session: int, kept: tuple[int, ...] | None, reason: str) -> None:
         """A session is over; of its batches its trainer holds `kept`, None for whichever they may be."""
@@ -296,79 +296,79 @@ class Dispatcher:
             self._session_manager.end_session(session, reason, hang_up=False)
             or session in self._scheduler.ended_sessions
         ):
-            self._handle_events(SessionClosed(session, kept))
-        self._release_lifeline(session)
+            self._handle_scheduler_events(SessionClosed(session, kept))
+        self._close_session_lifeline(session)
 
     def _on_batches_released(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None:
         """A trainer holds these batches no longer, which it says where its session is over."""
-        self._handle_events(LeaseReleased(session, numbers, retired))
+        self._handle_scheduler_events(LeaseReleased(session, numbers, retired))
         if self._connections.find_by_session(session) is None:
-            self._release_lifeline(session)
+            self._close_session_lifeline(session)
 
-    def _release_lifeline(self, session: int) -> None:
+    def _close_session_lifeline(self, session: int) -> None:
         """A session that is over keeps its lifeline as long as something of it is held."""
         if session not in self._scheduler.ended_sessions:
             self.descriptor_server.close_session(session)
         elif not self.descriptor_server.half_close_session(session):
-            self._handle_events(SessionLost(session))
+            self._handle_scheduler_events(SessionLost(session))
 
     def drain_sessions(self) -> None:
         """Produces nothing more and tells everyone to come back to the next daemon."""
         self._is_draining = True
-        self._handle_events(DrainRequested())
+        self._handle_scheduler_events(DrainRequested())
         for connection in self._connections.list_connections():
             self._send_to_session(connection, Draining())
-        self._handle_events()
+        self._handle_scheduler_events()
 
-    def change_stream(self, name: str, stream: ServedStream | None, reason: str) -> None:
+    def replace_stream_ending_sessions(self, name: str, stream: ServedStream | None, reason: str) -> None:
         """From now on `name` is another stream, or none; who reads what it was until now is told why that ends."""
         if stream is None:
             del self._streams[name]
         else:
             self._streams[name] = stream
-        self._handle_events(StreamChanged(name, stream.shape if stream else None, reason))
+        self._handle_scheduler_events(StreamChanged(name, stream.stream_shape if stream else None, reason))
         self._status_builder.on_stream_changed(name, time.monotonic())
 
-    def renew_stream(self, stream: ServedStream) -> None:
+    def replace_stream_keeping_sessions(self, stream: ServedStream) -> None:
         """Serves a stream that nobody can tell from the one of its name; sessions go on."""
         self._streams[stream.spec.name] = stream
 
-    def note_reload(self, *, failed: bool) -> None:
+    def set_reload_failed(self, *, failed: bool) -> None:
         """The configuration was read again; `failed`: something of it is not served, which its status tells."""
-        self._status_builder.note_reload(failed=failed)
+        self._status_builder.set_reload_failed(failed=failed)
 
     # --- what is done about it
 
-    def _on_unreachable(self, session: int) -> None:
+    def _on_session_unreachable(self, session: int) -> None:
         """A session could not be sent something: it ends with the event under way, or right after this callback."""
         self._unreachable_sessions.append(session)
-        asyncio.get_running_loop().call_soon(self._handle_events)
+        asyncio.get_running_loop().call_soon(self._handle_scheduler_events)
 
-    def _handle_events(self, *events: Event, is_fresh: bool = False) -> None:
+    def _handle_scheduler_events(self, *events: Event, is_fresh: bool = False) -> None:
         """What came together is answered together; `is_fresh`: batches that were just decoded, and nothing else."""
         if events:
             now_s = time.monotonic()
-            self._perform_actions(self._scheduler.handle_events(events, now_s), now_s, is_fresh=is_fresh)
-        self._batch_sender.flush_or_wait(is_fresh=is_fresh)
+            self._perform_scheduler_actions(self._scheduler.handle_events(events, now_s), now_s, is_fresh=is_fresh)
+        self._batch_sender.send_queued_or_delay(is_fresh=is_fresh)
         while self._unreachable_sessions:
             self._on_session_closed(self._unreachable_sessions.pop(), None, "it cannot be reached, or does not read")
-        self._set_timer()
+        self._set_deadline_timer()
 
-    def _perform_actions(self, actions: list[Action], now_s: float, *, is_fresh: bool) -> None:
+    def _perform_scheduler_actions(self, actions: list[Action], now_s: float, *, is_fresh: bool) -> None:
         for action in actions:
             match action:
                 case SendBatch(session, number, slot):
                     if connection := self._connections.find_by_session(session):
-                        batch = self._batch_sender.queue(connection, number, slot, is_awaited=is_fresh)
+                        batch = self._batch_sender.queue_delivery(connection, number, slot, is_awaited=is_fresh)
                         self._status_builder.epoch_tracker.on_batch_sent(session, connection.rank, batch.key, now_s)
                 case ProduceBatch():
                     self._produce_batch(action)
                 case SendReceipt(session, cursor):
                     self._spawn(self._send_receipt(session, cursor))
                 case DropSlots(slots):
-                    self._drop_slots(slots)
+                    self._drop_slots_everywhere(slots)
                 case AdmitSession() | SetCredit() | RefuseSession() | StopStream():
-                    self._session_manager.apply_action(action, now_s)
+                    self._session_manager.apply_session_action(action, now_s)
                 case LogWarning(text):
                     log.warning("window.warning", text)
 
@@ -377,7 +377,7 @@ class Dispatcher:
             self._slots.ensure_slot(action.slot, action.slot_bytes)
         except OSError as error:
             reason = f"no memory for another batch of {action.slot_bytes} bytes: {error.strerror}"
-            asyncio.get_running_loop().call_soon(self._handle_events, SlotDenied(action.slot, reason))
+            asyncio.get_running_loop().call_soon(self._handle_scheduler_events, SlotDenied(action.slot, reason))
             return
         self._engine.produce_batch(action.key, action.slot, action.slot_bytes)
 
@@ -387,19 +387,19 @@ class Dispatcher:
             return
         digest = await self._expected_digests.compute_digest(connection.stream, cursor)
         connection.receipts += 1
-        self._batch_sender.flush()  # the epoch's last batches belong to its supply
+        self._batch_sender.send_queued_batches()  # the epoch's last batches belong to its supply
         dropped = count_dropped_samples(connection.stream, cursor)
         self._status_builder.epoch_tracker.on_epoch_sent(session, connection.stream.spec, cursor)
         self._send_to_session(
             connection, ReceiptDue(cursor.epoch, digest, dropped, connection.supply_counter.take_and_reset_supply())
         )
-        self._handle_events()
+        self._handle_scheduler_events()
 
-    def _drop_slots(self, slots: tuple[int, ...]) -> None:
-        self._engine.drop_slots(slots)
+    def _drop_slots_everywhere(self, slots: tuple[int, ...]) -> None:
+        self._engine.unmap_slots_in_workers(slots)
         for slot in slots:
             self._slots.drop_slot(slot)
-        self._batch_sender.forget_slots(slots)
+        self._batch_sender.remove_batches_in_slots(slots)
         for connection in self._connections.list_connections():
             if connection.transport == "shared":
                 self._send_to_session(connection, SlotsGone(slots))
@@ -407,12 +407,12 @@ class Dispatcher:
     def _send_to_session(self, connection: Connection, message: DaemonMessage) -> None:
         header = FrameHeader(self._boot, connection.session, 0)
         if not self._router.send_frame(connection.identity, build_frame(header, encode_message(message))):
-            self._on_unreachable(connection.session)
+            self._on_session_unreachable(connection.session)
 
     def _send_without_session(self, identity: bytes, message: DaemonMessage) -> None:
         self._router.send_frame(identity, build_frame(FrameHeader(self._boot, 0, 0), encode_message(message)))
 
-    def _set_timer(self) -> None:
+    def _set_deadline_timer(self) -> None:
         deadline_s = self._scheduler.next_deadline_s()
         if deadline_s == self._timer_due_s:
             return
@@ -421,8 +421,8 @@ class Dispatcher:
         self._timer, self._timer_due_s = None, deadline_s
         if deadline_s is not None:
             delay_s = max(0.0, deadline_s - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_deadline_timer)
 
-    def _on_timer(self) -> None:
+    def _on_deadline_timer(self) -> None:
         self._timer_due_s = None
-        self._handle_events(TimePassed())
+        self._handle_scheduler_events(TimePassed())

@@ -21,7 +21,7 @@ from streamd.ipc.standard_files import open_standard_files
 _request_decoder: Final = msgspec.json.Decoder(LocalDaemonRequest)
 
 
-async def _serve_request(request: LocalDaemonRequest, on_ready: Callable[[], None]) -> None:
+async def _serve_until_stdin_closes(request: LocalDaemonRequest, on_ready: Callable[[], None]) -> None:
     from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - where its libraries are missing, that is said in our words
 
     daemon = Daemon(
@@ -39,7 +39,7 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
     """Serves; an exit status. The reason is said on standard output, or on stderr once `READY` was said there."""
     said_on = sys.stdout
 
-    def say_ready() -> None:
+    def write_ready_line() -> None:
         nonlocal said_on
         sys.stdout.buffer.write(READY_LINE)
         sys.stdout.flush()
@@ -49,7 +49,7 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
         from streamd.core import log  # noqa: PLC0415 - as above
 
         log.configure_logging(level=log.NOTICE)
-        asyncio.run(_serve_request(request, say_ready))
+        asyncio.run(_serve_until_stdin_closes(request, write_ready_line))
     except ModuleNotFoundError as error:
         failure: StreamdError = MissingExtraError(error.name or "a library", "serve", "streamd.local")
     except StreamdError as error:

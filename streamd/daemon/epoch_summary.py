@@ -106,7 +106,9 @@ class EpochTracker:
                 account.first_batches[session], min(cursor.next_base_index, spec.batches), spec
             )
 
-    def confirm_epoch(self, session: int, epoch: int, timing: EpochTiming | None, now_s: float) -> list[EpochSummary]:
+    def confirm_epoch_received(
+        self, session: int, epoch: int, timing: EpochTiming | None, now_s: float
+    ) -> list[EpochSummary]:
         """A session has had all of an epoch, as it says itself; what is finished by that, at most one."""
         key = (self._epoch_by_session.get(session, ("", 0))[0], epoch)
         account = self._open_epochs.get(key)
@@ -115,9 +117,9 @@ class EpochTracker:
             return []
         del account.first_batches[session]
         account.confirmed_passes.append(
-            _add_timing(passed, timing, now_s - account.began_s, now_s - self._began_s[session])
+            _add_trainer_timing(passed, timing, now_s - account.began_s, now_s - self._began_s[session])
         )
-        return self._close_epoch(key)
+        return self._close_epoch_if_left(key)
 
     def remove_session(self, session: int) -> list[EpochSummary]:
         """A session is no more; what is finished by that."""
@@ -129,12 +131,12 @@ class EpochTracker:
         for epoch in [epoch for epoch, account in self._open_epochs.items() if session in account.first_batches]:
             self._open_epochs[epoch].first_batches.pop(session)
             self._open_epochs[epoch].ended_passes.pop(session, None)
-            finished += self._close_epoch(epoch)
+            finished += self._close_epoch_if_left(epoch)
         if all(other[0] != at[0] for other in self._epoch_by_session.values()):
             self._decodes_ahead = {epoch: made for epoch, made in self._decodes_ahead.items() if epoch[0] != at[0]}
         return finished
 
-    def _close_epoch(self, epoch: StreamEpoch) -> list[EpochSummary]:
+    def _close_epoch_if_left(self, epoch: StreamEpoch) -> list[EpochSummary]:
         """Closes an account that nobody is in any more; it is told of if anybody came to its end."""
         if self._open_epochs[epoch].first_batches:
             return []
@@ -142,7 +144,7 @@ class EpochTracker:
         return [_summarize_epoch(epoch, account)] if account.confirmed_passes else []
 
 
-def _add_timing(passed: _EpochPass, timing: EpochTiming | None, span_s: float, age_s: float) -> _EpochPass:
+def _add_trainer_timing(passed: _EpochPass, timing: EpochTiming | None, span_s: float, age_s: float) -> _EpochPass:
     """A trainer says how long it took; for what is longer than its session stands the time since the first batch."""
     if timing is None:
         return replace(passed, seconds=span_s)

@@ -18,10 +18,10 @@ from streamd.core import log
 from streamd.core.spec import PixelId
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.dispatcher import Dispatcher
-from streamd.daemon.engine.absences import require_data
+from streamd.daemon.engine.absences import check_data_present
 from streamd.daemon.engine.engine import LocalEngine
-from streamd.daemon.reload_plan import StreamChanges, compare_specs, find_restart_settings
-from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles
+from streamd.daemon.reload_plan import StreamChanges, find_restart_settings, plan_stream_changes
+from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
 from streamd.errors import ConfigError, StreamdError
 from streamd.scheduler.admission import SchedulerLimits, compute_least_stream_bytes
 
@@ -70,29 +70,29 @@ class Reloader:
         try:
             config, streams = await self._read_streams()
             fresh = {each.spec.name: each for each in streams}
-            if refusal := self._allowance.check_stream_count(len(fresh)):
+            if refusal := self._allowance.explain_too_many_streams(len(fresh)):
                 raise ConfigError(refusal)
-            changes = self._compare_streams(fresh)
+            changes = self._compare_with_served_streams(fresh)
             with add_error_locations(config):
                 for name in (*changes.changed, *changes.added):
-                    await require_data(fresh[name])
-            self._move_quarantines(changes, fresh)
+                    await check_data_present(fresh[name])
+            self._move_quarantine_files(changes, fresh)
         except (StreamdError, OSError) as error:
             log_reload_refusal(error)
             return False
-        config = keep_settings(self._config, config)
-        failed = await self._apply_changes(changes, fresh, config)
+        config = keep_daemon_settings(self._config, config)
+        failed = await self._apply_stream_changes(changes, fresh, config)
         parts = {"kept": changes.kept, "changed": changes.changed, "added": changes.added, "removed": changes.removed}
         told = {word: ",".join(name for name in names if name not in failed) for word, names in parts.items()}
         log.notice("reload.done", f"serving what it says{', but for what failed' if failed else ''}", **told)
         return not failed
 
-    def _compare_streams(self, new_streams: dict[str, ServedStream]) -> StreamChanges:
+    def _compare_with_served_streams(self, new_streams: dict[str, ServedStream]) -> StreamChanges:
         running = self._dispatcher.streams
         relisted = {
-            name for name in new_streams if name in running and not _is_same_list(running[name], new_streams[name])
+            name for name in new_streams if name in running and not _have_same_files(running[name], new_streams[name])
         }
-        return compare_specs(
+        return plan_stream_changes(
             {name: stream.spec for name, stream in running.items()},
             {name: stream.spec for name, stream in new_streams.items()},
             relisted,
@@ -103,7 +103,7 @@ class Reloader:
             },
         )
 
-    def _move_quarantines(self, changes: StreamChanges, new_streams: dict[str, ServedStream]) -> None:
+    def _move_quarantine_files(self, changes: StreamChanges, new_streams: dict[str, ServedStream]) -> None:
         """A list may have a new place, since what it shares classes with changed; its verdicts count there too.
 
         The stream goes on with the old list, and has the lock of each place: nobody takes either away.
@@ -111,35 +111,38 @@ class Reloader:
         for name in changes.kept:
             was, now = self._dispatcher.streams[name], new_streams[name]
             if was.quarantine.path != now.quarantine.path:
-                was.quarantine.move_file(now.quarantine.path)
-                if now.list_lock is not was.verdicts_lock:
-                    self._dispatcher.renew_stream(replace(was, verdicts_lock=now.list_lock))
+                was.quarantine.copy_and_switch_file(now.quarantine.path)
+                if now.manifest_lock is not was.quarantine_lock:
+                    self._dispatcher.replace_stream_keeping_sessions(replace(was, quarantine_lock=now.manifest_lock))
 
-    async def _apply_changes(
+    async def _apply_stream_changes(
         self, changes: StreamChanges, new_streams: dict[str, ServedStream], config: Config
     ) -> set[str]:
         """The names of streams that no worker could open: they are as they were."""
         for name, why in changes.removed.items():
-            self._dispatcher.change_stream(name, None, why)
+            self._dispatcher.replace_stream_ending_sessions(name, None, why)
             self._engine.close_stream(name)
         versions = [
             *(
-                _StreamVersion(_share_quarantine(self._dispatcher.streams[name], new_streams[name]), why)
+                _StreamVersion(_share_running_quarantine(self._dispatcher.streams[name], new_streams[name]), why)
                 for name, why in changes.changed.items()
             ),
             *(_StreamVersion(new_streams[name], "") for name in changes.added),
         ]
-        together, alone = self._split_by_workers(versions)
+        together, alone = self._split_by_need_of_new_workers(versions)
         ways: list[tuple[set[str], Coroutine[Any, Any, None]]] = []
         if together:
             ways.append(({each.stream_name for each in together}, self._serve_from_new_workers(together)))
         ways += [
-            ({name}, self._keep_stream(self._dispatcher.streams[name], new_streams[name])) for name in changes.kept
+            ({name}, self._renew_kept_stream(self._dispatcher.streams[name], new_streams[name]))
+            for name in changes.kept
         ]
-        ways += [({each.stream_name}, self._serve_version(each)) for each in alone]
-        return {name for names, way in ways if not await self._try_change(names, way, config) for name in names}
+        ways += [({each.stream_name}, self._serve_from_running_workers(each)) for each in alone]
+        return {
+            name for names, way in ways if not await self._apply_change_or_log(names, way, config) for name in names
+        }
 
-    def _split_by_workers(
+    def _split_by_need_of_new_workers(
         self, versions: Sequence[_StreamVersion]
     ) -> tuple[list[_StreamVersion], list[_StreamVersion]]:
         """Those that need new workers, which all get at a time; and those that do not."""
@@ -148,7 +151,9 @@ class Reloader:
             return [], [*versions]
         return transformed, [each for each in versions if each not in transformed]
 
-    async def _try_change(self, names: Collection[str], change: Coroutine[Any, Any, None], config: Config) -> bool:
+    async def _apply_change_or_log(
+        self, names: Collection[str], change: Coroutine[Any, Any, None], config: Config
+    ) -> bool:
         """Whether streams are served as they should be; a folder may have gone since its files were listed."""
         try:
             with add_error_locations(config):
@@ -158,39 +163,39 @@ class Reloader:
             return False
         return True
 
-    async def _keep_stream(self, running: ServedStream, written: ServedStream) -> None:
+    async def _renew_kept_stream(self, running: ServedStream, written: ServedStream) -> None:
         """Its sessions go on; how many bad samples they bear may be another number, and the cache another one."""
         if (running.max_bad_fraction, running.cache) != (written.max_bad_fraction, written.cache):
             renewed = replace(running, max_bad_fraction=written.max_bad_fraction, cache=written.cache)
-            await require_data(renewed)
+            await check_data_present(renewed)
             await self._engine.open_stream(renewed)
-            self._dispatcher.renew_stream(renewed)
+            self._dispatcher.replace_stream_keeping_sessions(renewed)
 
-    async def _serve_version(self, version: _StreamVersion) -> None:
-        await measure_shuffles([version.stream])
+    async def _serve_from_running_workers(self, version: _StreamVersion) -> None:
+        await measure_shuffles_in_thread([version.stream])
         pixel_id = await self._engine.open_stream(version.stream)
         # From here to the change nothing else may run: what is begun now shows the new version.
-        self._swap_version(version, pixel_id)
+        self._replace_served_version(version, pixel_id)
 
     async def _serve_from_new_workers(self, versions: Sequence[_StreamVersion]) -> None:
         """All of them or none: workers import a module once."""
-        await measure_shuffles(each.stream for each in versions)
+        await measure_shuffles_in_thread(each.stream for each in versions)
         pixel_ids = await self._engine.open_streams_in_new_workers([each.stream for each in versions])
         for each in versions:  # as above
-            self._swap_version(each, pixel_ids[each.stream_name])
+            self._replace_served_version(each, pixel_ids[each.stream_name])
 
-    def _swap_version(self, version: _StreamVersion, pixel_id: PixelId) -> None:
+    def _replace_served_version(self, version: _StreamVersion, pixel_id: PixelId) -> None:
         stream = version.stream
-        self._dispatcher.change_stream(
+        self._dispatcher.replace_stream_ending_sessions(
             version.stream_name, replace(stream, spec=replace(stream.spec, pixel_id=pixel_id)), version.reason
         )
         log_served_streams([stream], self._config)
 
 
-def keep_settings(running: Config, written: Config) -> Config:
+def keep_daemon_settings(running: Config, written: Config) -> Config:
     """The streams as they are written, with the settings of the daemon that runs; warns of those that differ."""
-    settings = _collect_settings(running)
-    if names := find_restart_settings(settings, _collect_settings(written)):
+    settings = _collect_daemon_settings(running)
+    if names := find_restart_settings(settings, _collect_daemon_settings(written)):
         log.warning("reload.restart_needed", f"{', '.join(names)}: as before, until the daemon is started anew")
     return written.model_copy(update=settings)
 
@@ -205,7 +210,7 @@ def log_reload_refusal(error: Exception) -> None:
 def log_served_streams(streams: Iterable[ServedStream], config: Config) -> None:
     """Says what is served from now on, and warns of poor mixing and of what subscription would refuse."""
     for each in streams:
-        spec, shape = each.spec, each.shape
+        spec, shape = each.spec, each.stream_shape
         log.info(
             "stream.served",
             "ready",
@@ -229,21 +234,21 @@ def log_served_streams(streams: Iterable[ServedStream], config: Config) -> None:
             )
 
 
-def _is_same_list(running: ServedStream, written: ServedStream) -> bool:
+def _have_same_files(running: ServedStream, written: ServedStream) -> bool:
     """Whether two lists name the very same files, none of them written since."""
     if running.manifest.content_id != written.manifest.content_id:
         return False
     return np.array_equal(running.manifest.mtimes_ns, written.manifest.mtimes_ns)
 
 
-def _share_quarantine(running: ServedStream, written: ServedStream) -> ServedStream:
+def _share_running_quarantine(running: ServedStream, written: ServedStream) -> ServedStream:
     """Batches of the old version may still be under way: what they find bad is known to the new one at once."""
     same_place = running.quarantine.path == written.quarantine.path
-    if not (same_place and _is_same_list(running, written)):
+    if not (same_place and _have_same_files(running, written)):
         return written
-    return replace(written, quarantine=running.quarantine.follow_list(lambda: written.manifest.list_id))
+    return replace(written, quarantine=running.quarantine.change_list_id_getter(lambda: written.manifest.list_id))
 
 
-def _collect_settings(config: Config) -> dict[str, object]:
+def _collect_daemon_settings(config: Config) -> dict[str, object]:
     """All but the streams."""
     return {name: getattr(config, name) for name in Config.model_fields if name != "streams"}

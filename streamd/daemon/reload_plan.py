@@ -23,7 +23,7 @@ class StreamChanges:
     removed: Mapping[str, str]
 
 
-def compare_specs(
+def plan_stream_changes(
     before: SpecsByName, after: SpecsByName, relisted: Collection[str] = (), transformed: Collection[str] = ()
 ) -> StreamChanges:
     """What becomes of each stream. `relisted`: those whose files are other ones, though names and sizes are the same.
@@ -33,16 +33,16 @@ def compare_specs(
     `image` and the transform, as long as one daemon lives.
     """
     others = {*relisted, *transformed}
-    same = [name for name, spec in after.items() if name not in others and _is_unchanged(before.get(name), spec)]
+    same = [name for name, spec in after.items() if name not in others and _is_spec_unchanged(before.get(name), spec)]
     return StreamChanges(
         kept=tuple(same),
         changed={
-            name: _format_change(before[name], after[name], ["transform differs"] if name in transformed else [])
+            name: _format_change_reason(before[name], after[name], ["transform differs"] if name in transformed else [])
             for name in after
             if name in before and name not in same
         },
         added=tuple(name for name in after if name not in before),
-        removed={name: _format_removal(name, after) for name in before if name not in after},
+        removed={name: _format_removal_reason(name, after) for name in before if name not in after},
     )
 
 
@@ -51,17 +51,17 @@ def find_restart_settings(running: Mapping[str, object], wanted: Mapping[str, ob
     return tuple(name for name, value in running.items() if wanted[name] != value)
 
 
-def _is_unchanged(running: StreamSpec | None, written: StreamSpec) -> bool:
+def _is_spec_unchanged(running: StreamSpec | None, written: StreamSpec) -> bool:
     return running is not None and not running.differing_fields(written)
 
 
-def _format_removal(name: str, served: Collection[str]) -> str:
+def _format_removal_reason(name: str, served: Collection[str]) -> str:
     there = f"{suggest_name(name, served)}; served: {', '.join(served)}" if served else ""
     return f"stream {name!r} was taken out of the daemon's configuration{there}"
 
 
-def _format_change(running: StreamSpec, written: StreamSpec, other_differences: list[str]) -> str:
-    differences = [*_iterate_differences(running, written), *other_differences]
+def _format_change_reason(running: StreamSpec, written: StreamSpec, other_differences: list[str]) -> str:
+    differences = [*_iterate_spec_differences(running, written), *other_differences]
     if running.order_id == written.order_id:
         what = "; ".join(differences) or "its files were listed anew"
         return f"stream {written.name!r} changed: {what}; subscribe again: its order is the same, and tokens of it fit"
@@ -72,7 +72,7 @@ def _format_change(running: StreamSpec, written: StreamSpec, other_differences: 
     )
 
 
-def _iterate_differences(running: StreamSpec, written: StreamSpec) -> Iterator[str]:
+def _iterate_spec_differences(running: StreamSpec, written: StreamSpec) -> Iterator[str]:
     """What trainers see beside the order, in the words of the configuration."""
     if running.image != written.image:
         yield "image differs"
@@ -94,10 +94,10 @@ def _iterate_label_differences(name: str, running: LabelSpec | None, written: La
             [repr(each) for each in here if each not in there]
             for here, there in ((written.classes, running.classes), (running.classes, written.classes))
         )
-        parts = [f"{_format_classes(some)} {word}" for some, word in ((came, "came"), (went, "went")) if some]
+        parts = [f"{_format_class_names(some)} {word}" for some, word in ((came, "came"), (went, "went")) if some]
         yield f"the classes of label {name!r}, which all streams share, are others: {', '.join(parts) or 'their order'}"
 
 
-def _format_classes(classes: list[str]) -> str:
+def _format_class_names(classes: list[str]) -> str:
     more = len(classes) - _SHOWN_CLASSES
     return ", ".join(classes[:_SHOWN_CLASSES]) + (f" and {more} more" if more > 0 else "")

@@ -65,8 +65,8 @@ class Router:
         endpoint.check_endpoint(address)
         self.address = address
         self._path = endpoint.socket_path(address)
-        self._handed_sockets = socket_activation.choose_sockets(
-            handed_sockets or {}, self._path, Path(self.descriptor_path)
+        self._handed_sockets = socket_activation.choose_endpoint_sockets(
+            handed_sockets or {}, self._path, Path(self.descriptor_socket_path)
         )
         self._context = zmq.Context(io_threads=1)
         self._socket: zmq.Socket[bytes] | None = None
@@ -78,7 +78,7 @@ class Router:
         self._scheduled_read: asyncio.Handle | None = None
 
     @property
-    def descriptor_path(self) -> str:
+    def descriptor_socket_path(self) -> str:
         """The path of the descriptor socket beside this endpoint."""
         return endpoint.descriptor_socket_path(self.address)
 
@@ -87,7 +87,7 @@ class Router:
         """The descriptor socket, where it was handed over; whoever listens there closes it."""
         return self._handed_sockets[1] if self._handed_sockets else None
 
-    def listen(self, handle_frame: FrameHandler) -> None:
+    def start_listening(self, handle_frame: FrameHandler) -> None:
         """Binds and begins to call `receive(identity, frame)`. Raises ConfigError when the endpoint is taken."""
         self.lock_endpoint()
         self._handle_frame = handle_frame
@@ -100,14 +100,18 @@ class Router:
         self._socket = router
         try:
             if self._handed_sockets is not None:  # libzmq closes the descriptor, and leaves the path alone
-                self._accept_waiting(self._handed_sockets[0], str(self._path))
+                self._bind_listening_socket(self._handed_sockets[0], str(self._path))
             else:
                 self._monitor = router.get_monitor_socket(_CONNECTED | _DISCONNECTED)
-                asyncio.get_running_loop().add_reader(self._monitor.FD, self._count_connections)
+                asyncio.get_running_loop().add_reader(self._monitor.FD, self._handle_connection_events)
                 self._connection_gate = ConnectionGate(
-                    self._path, SOCKET_MODE, self._max_descriptors, self._accept_waiting, self._stop_accepting
+                    self._path,
+                    SOCKET_MODE,
+                    self._max_descriptors,
+                    self._bind_listening_socket,
+                    self._unbind_listening_socket,
                 )
-                self._count_connections()  # a descriptor of ZeroMQ is quiet until its socket was found empty
+                self._handle_connection_events()  # a descriptor of ZeroMQ is quiet until its socket was found empty
         except OSError as error:  # which ZeroMQ's are not
             raise ConfigError(f"cannot listen at {self.address}: {error.strerror}") from error
         except zmq.ZMQError as error:
@@ -115,23 +119,27 @@ class Router:
         asyncio.get_running_loop().add_reader(router.FD, self._read_frames)
         self._read_frames()
 
-    def _accept_waiting(self, waiting: socket.socket, name: str) -> None:
+    def _bind_listening_socket(self, waiting: socket.socket, name: str) -> None:
         """Has libzmq accept who waits at a listening socket, and whoever comes there later."""
         assert self._socket is not None  # noqa: S101 - it is listened with
         self._socket.setsockopt(zmq.USE_FD, waiting.detach())
         self._socket.bind(f"ipc://{name}")
 
-    def _stop_accepting(self, name: str) -> None:
+    def _unbind_listening_socket(self, name: str) -> None:
         """Ends a socket that was let in, whose connections have all ended."""
         assert self._socket is not None  # noqa: S101 - as above
         self._socket.unbind(f"ipc://{name}")
 
-    def _count_connections(self) -> None:
+    def _handle_connection_events(self) -> None:
         """Tells the door of connections that came or went."""
         monitor, door = self._monitor, self._connection_gate
-        while monitor is not None and door is not None and _has_input(monitor):
+        while monitor is not None and door is not None and _has_socket_input(monitor):
             what, place = monitor.recv_multipart(_NO_WAIT)
-            tell = door.on_connected if _MONITOR_EVENT.unpack_from(what)[0] == _CONNECTED else door.on_disconnected
+            tell = (
+                door.on_connection_accepted
+                if _MONITOR_EVENT.unpack_from(what)[0] == _CONNECTED
+                else door.on_connection_ended
+            )
             tell(os.fsdecode(place).removeprefix("ipc://"))
 
     def lock_endpoint(self) -> None:
@@ -141,13 +149,13 @@ class Router:
         Raises ConfigError when the endpoint is taken.
         """
         if self._lock_descriptor is None:
-            self._lock_descriptor = _lock_endpoint(self._path)
+            self._lock_descriptor = _open_endpoint_lock(self._path)
             self._remove_socket_files()
 
     def _remove_socket_files(self) -> None:
         if self._handed_sockets is not None:
             return
-        for each in (self._path, Path(self.descriptor_path)):
+        for each in (self._path, Path(self.descriptor_socket_path)):
             each.unlink(missing_ok=True)
 
     def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
@@ -165,10 +173,10 @@ class Router:
         except zmq.ZMQError:
             return False
         finally:  # whatever became of it, it may have used up the signal of a frame that has come
-            self._schedule_read()
+            self._schedule_frame_read()
         return True
 
-    def _schedule_read(self) -> None:
+    def _schedule_frame_read(self) -> None:
         if self._scheduled_read is None:
             self._scheduled_read = asyncio.get_running_loop().call_soon(self._read_frames)
 
@@ -178,10 +186,10 @@ class Router:
         if router is None or receive is None:
             return
         for _ in range(_MAX_FRAMES_PER_TURN):
-            if not _has_input(router):
+            if not _has_socket_input(router):
                 return
             receive(*_receive_frame(router))
-        self._schedule_read()
+        self._schedule_frame_read()
 
     def close(self) -> None:
         """Ends the socket and gives the endpoint up."""
@@ -215,7 +223,7 @@ class _ConnectionGroup:
     accepted: int = 0
     ended: int = 0
 
-    def count_descriptors(self, *, is_sure: bool) -> int:
+    def count_group_descriptors(self, *, is_sure: bool) -> int:
         return 1 + (self.accepted if is_sure else max(KNOCKS, self.accepted)) - self.ended
 
 
@@ -242,22 +250,22 @@ class ConnectionGate:
         self._queue, self._name = self._open_listening_socket()
         self._is_full = False
         self._retry_timer: asyncio.TimerHandle | None = None
-        self._update_listening()
+        self._pause_or_resume_listening()
 
     @property
-    def descriptor_count(self) -> int:
+    def used_descriptor_count(self) -> int:
         """What listening and connections may take now, knocks that were let in and not told of included."""
         unsure = len(self._groups) - _UNCONFIRMED_GROUPS
         groups = enumerate(self._groups.values())
-        return 1 + sum(group.count_descriptors(is_sure=place < unsure) for place, group in groups)
+        return 1 + sum(group.count_group_descriptors(is_sure=place < unsure) for place, group in groups)
 
-    def on_connected(self, name: str) -> None:
+    def on_connection_accepted(self, name: str) -> None:
         """libzmq has accepted a connection of that group."""
         if name in self._groups:
             self._groups[name].accepted += 1
-            self._update_listening()
+            self._pause_or_resume_listening()
 
-    def on_disconnected(self, name: str) -> None:
+    def on_connection_ended(self, name: str) -> None:
         """A connection of that group has ended."""
         if name not in self._groups:
             return
@@ -266,7 +274,7 @@ class ConnectionGate:
             if group.ended == group.accepted:
                 del self._groups[each]
                 self._stop_accepting(each)
-        self._update_listening()
+        self._pause_or_resume_listening()
 
     def close(self) -> None:
         if self._retry_timer is not None:
@@ -276,7 +284,7 @@ class ConnectionGate:
 
     def _open_listening_socket(self) -> tuple[socket.socket, str]:
         """A new socket in the place of the one at the path. Raises OSError."""
-        name = next(name for name in map(f"{self._path}~{{}}".format, self._names) if self._is_name_free(name))
+        name = next(name for name in map(f"{self._path}~{{}}".format, self._names) if self._is_socket_name_free(name))
         aside = Path(name)
         aside.unlink(missing_ok=True)
         queue = socket.socket(socket.AF_UNIX)
@@ -291,19 +299,19 @@ class ConnectionGate:
             raise
         return queue, name
 
-    def _is_name_free(self, name: str) -> bool:
+    def _is_socket_name_free(self, name: str) -> bool:
         """Also where a daemon left its socket that was killed right here; other files are somebody else's."""
         return name not in self._groups and (not os.path.lexists(name) or Path(name).is_socket())
 
-    def _update_listening(self) -> None:
+    def _pause_or_resume_listening(self) -> None:
         """Hears knocks while there is room for all that may come at a time, and the last ones were let in."""
         loop = asyncio.get_running_loop()
         last = next(reversed(self._groups.values()), None)
-        is_full = self.descriptor_count + 1 + KNOCKS > self._max_descriptors
+        is_full = self.used_descriptor_count + 1 + KNOCKS > self._max_descriptors
         if is_full and not self._is_full:
             log.warning(
                 "session.refused",
-                f"no more connections for now: they take {self.descriptor_count} of the {self._max_descriptors} "
+                f"no more connections for now: they take {self.used_descriptor_count} of the {self._max_descriptors} "
                 "descriptors that there "
                 "are for them; who connects waits. Allow the daemon more open files (ulimit -n, LimitNOFILE=)",
             )
@@ -311,23 +319,23 @@ class ConnectionGate:
         if is_full or (last is not None and not last.accepted):
             loop.remove_reader(self._queue)
         else:
-            loop.add_reader(self._queue, self._admit_waiting)
+            loop.add_reader(self._queue, self._admit_waiting_clients)
 
-    def _admit_waiting(self) -> None:
+    def _admit_waiting_clients(self) -> None:
         asyncio.get_running_loop().remove_reader(self._queue)
         waiting, name = self._queue, self._name
         try:
             self._queue, self._name = self._open_listening_socket()
         except OSError as error:  # the folder is full, or may not be written any more: who is here goes on
             log.warning("session.refused", f"no new trainer for {_LISTEN_RETRY_S:g} s: {self._path}: {error.strerror}")
-            self._retry_timer = asyncio.get_running_loop().call_later(_LISTEN_RETRY_S, self._update_listening)
+            self._retry_timer = asyncio.get_running_loop().call_later(_LISTEN_RETRY_S, self._pause_or_resume_listening)
             return
         self._groups[name] = _ConnectionGroup()
         self._accept_waiting(waiting, name)
-        self._update_listening()
+        self._pause_or_resume_listening()
 
 
-def _has_input(router: zmq.Socket[bytes]) -> bool:
+def _has_socket_input(router: zmq.Socket[bytes]) -> bool:
     return bool(cast("int", router.getsockopt(zmq.EVENTS)) & _INPUT)
 
 
@@ -340,7 +348,7 @@ def _receive_frame(router: zmq.Socket[bytes]) -> tuple[bytes, bytes]:
     return identity, b""
 
 
-def _lock_endpoint(path: Path) -> int:
+def _open_endpoint_lock(path: Path) -> int:
     """An exclusive lock beside the socket, held until the process ends. Raises ConfigError."""
     if path.is_dir():
         raise ConfigError(f"cannot listen at {path}: it is a folder; name a file in it, such as {path}/streamd.sock")

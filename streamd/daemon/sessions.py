@@ -20,7 +20,7 @@ from streamd.core.spec import StreamSpec
 from streamd.core.token import check_cursor, explain_order_mismatch
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.epoch_summary import EpochSummary
-from streamd.daemon.status_builder import StatusBuilder, refuse_unknown_stream
+from streamd.daemon.status_builder import StatusBuilder, build_unknown_stream_refusal
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import TokenError
 from streamd.ipc.fd_passing import DescriptorServer
@@ -82,7 +82,7 @@ class Connections:
         return connection
 
 
-def validate_subscribe(
+def find_subscribe_refusal(
     message: Subscribe,
     streams: Mapping[str, ServedStream],
     *,
@@ -97,7 +97,7 @@ def validate_subscribe(
     """
     stream = streams.get(message.stream)
     if stream is None:
-        return refuse_unknown_stream(message.stream, streams)
+        return build_unknown_stream_refusal(message.stream, streams)
     if not 0 <= message.together <= MAX_SESSIONS:
         return Refused("usage", f"{message.together} trainers together: from 1 to {MAX_SESSIONS}")
     if not 0 <= message.rank < message.world < _MAX_WORLD or (message.epochs is not None and message.epochs < 0):
@@ -106,10 +106,10 @@ def validate_subscribe(
         return Refused("busy", "this daemon is going away; the next one will answer", _DRAINING_RETRY_S)
     if session_count >= allowance.sessions:
         return Refused("busy", allowance.format_session_refusal(ended_count), _FULL_RETRY_S)
-    return _validate_cursor(message, stream.spec)
+    return _find_cursor_refusal(message, stream.spec)
 
 
-def _validate_cursor(message: Subscribe, spec: StreamSpec) -> Refused | None:
+def _find_cursor_refusal(message: Subscribe, spec: StreamSpec) -> Refused | None:
     """What is wrong with the place at which the subscription wants to begin."""
     if message.order_id is not None and message.order_id != spec.order_id:
         return Refused(
@@ -153,7 +153,7 @@ class SessionManager:
         self._numbers = itertools.count(1)
         self._is_empty = asyncio.Event()
 
-    async def wait_until_empty(self, interrupt: asyncio.Event) -> None:
+    async def wait_until_no_sessions(self, interrupt: asyncio.Event) -> None:
         """Returns when the last session has ended, or `interrupt` is set."""
         if len(self.connections):
             self._is_empty.clear()  # it may have been empty before
@@ -164,7 +164,7 @@ class SessionManager:
                 for wait in waits:
                     wait.cancel()
 
-    def prepare_subscription(
+    def validate_and_add_connection(
         self,
         identity: bytes,
         message: Subscribe,
@@ -178,7 +178,7 @@ class SessionManager:
         `earlier`: sessions of this client that are over while it holds something of them; `ended`: all such sessions.
         """
         sessions = len(self.connections) + ended_count
-        refusal = validate_subscribe(
+        refusal = find_subscribe_refusal(
             message,
             self._streams,
             session_count=sessions,
@@ -209,17 +209,17 @@ class SessionManager:
             earlier_sessions,
         )
 
-    def apply_action(self, action: AdmitSession | SetCredit | RefuseSession | StopStream, now_s: float) -> None:
+    def apply_session_action(self, action: AdmitSession | SetCredit | RefuseSession | StopStream, now_s: float) -> None:
         """The window has decided who is let in and with what, who is not, and who must go."""
         match action:
             case AdmitSession():
                 self._send_welcome(action, now_s)
             case SetCredit(session, credit):
-                self._send_credit(session, credit)
+                self._set_and_send_credit(session, credit)
             case RefuseSession():
                 self._send_refusal(action)
             case StopStream():
-                self._stop_sessions(action)
+                self._stop_stream_sessions(action)
 
     def end_session(self, session: int, reason: str, *, hang_up: bool = True) -> bool:
         """A session ends; whether there was one."""
@@ -271,7 +271,7 @@ class SessionManager:
             ),
         )
 
-    def _send_credit(self, session: int, credit: int) -> None:
+    def _set_and_send_credit(self, session: int, credit: int) -> None:
         connection = self.connections.find_by_session(session)
         if connection is not None:
             connection.credit = credit
@@ -283,7 +283,7 @@ class SessionManager:
             log.warning("session.refused", action.text, stream=connection.stream.spec.name)
             self._send_without_session(connection.identity, Refused(action.refusal, action.text, action.retry_s))
 
-    def _stop_sessions(self, action: StopStream) -> None:
+    def _stop_stream_sessions(self, action: StopStream) -> None:
         if not action.sessions:
             return  # each batch that was in production fails by itself; the first has ended the sessions and said why
         if action.changed:

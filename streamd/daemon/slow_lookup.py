@@ -35,7 +35,7 @@ class SlowLookup(Generic[AnswerType]):
         """Whether the file system did not answer in time."""
         return self._pending_answer is not None
 
-    async def get_answer(self) -> AnswerType:
+    async def wait_for_answer(self) -> AnswerType:
         """What the file system says, or `no_answer` when it does not in time."""
         if self._pending_answer is None:
             self._pending_answer = ask_in_thread(self._question)
@@ -51,11 +51,11 @@ def ask_in_thread(question: Callable[[], AnswerType]) -> asyncio.Future[AnswerTy
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[AnswerType] = loop.create_future()
 
-    def settle(set_answer: Callable[[], None]) -> None:
+    def settle_answer(set_answer: Callable[[], None]) -> None:
         if not answer.cancelled():
             set_answer()
 
-    def look() -> None:
+    def answer_question() -> None:
         set_answer: Callable[[], None]
         try:
             found = question()
@@ -64,7 +64,7 @@ def ask_in_thread(question: Callable[[], AnswerType]) -> asyncio.Future[AnswerTy
         else:
             set_answer = partial(answer.set_result, found)
         with suppress(RuntimeError):  # the loop is closed: nobody asks any more
-            loop.call_soon_threadsafe(settle, set_answer)
+            loop.call_soon_threadsafe(settle_answer, set_answer)
 
-    threading.Thread(target=look, name="looking for data", daemon=True).start()
+    threading.Thread(target=answer_question, name="looking for data", daemon=True).start()
     return answer

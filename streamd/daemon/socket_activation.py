@@ -61,7 +61,7 @@ def _read_socket_path(link: socket.socket) -> Path:
     return Path(address)
 
 
-def choose_sockets(
+def choose_endpoint_sockets(
     handed_sockets: HandedSockets, endpoint_path: Path, descriptor_path: Path
 ) -> tuple[socket.socket, socket.socket] | None:
     """The two that belong to an endpoint; None when none were handed over. Raises ConfigError for others."""

@@ -68,24 +68,24 @@ class SlidingCount:
         if cell in self._cells:
             self._cells[cell] += amount
         else:
-            self._drop_old_cells(now_s)
+            self._remove_expired_cells(now_s)
             self._cells[cell] = amount
 
-    def raise_to(self, other: SlidingCount) -> None:
+    def merge_maximum(self, other: SlidingCount) -> None:
         """Counts at least what the other counted, in each part of the span."""
         for cell, amount in other._cells.items():
             self._cells[cell] = max(amount, self._cells.get(cell, 0))
 
     def compute_total(self, now_s: float) -> float:
         """What was counted within the span."""
-        self._drop_old_cells(now_s)
+        self._remove_expired_cells(now_s)
         return sum(self._cells.values())
 
     def compute_rate(self, now_s: float) -> float:
         """The rate, over the span or over the time that there has been so far."""
         return self.compute_total(now_s) / max(_COUNTED_CELL_S, min(COUNTED_SPAN_S, now_s - self.since_s))
 
-    def _drop_old_cells(self, now_s: float) -> None:
+    def _remove_expired_cells(self, now_s: float) -> None:
         oldest = int((now_s - COUNTED_SPAN_S) // _COUNTED_CELL_S)
         for cell in [cell for cell in self._cells if cell <= oldest]:
             del self._cells[cell]
@@ -146,7 +146,7 @@ class StatusBuilder:
         # What was decoded for it stays in the count, so what it got must, too.
         heirs = [other for other in self._sessions.values() if other.part == seen.part]
         for heir in heirs:
-            heir.batches.raise_to(seen.batches)
+            heir.batches.merge_maximum(seen.batches)
         self._ended_batches = {
             part: batches for part, batches in self._ended_batches.items() if batches.compute_total(now_s)
         }
@@ -159,7 +159,7 @@ class StatusBuilder:
         seen.samples.add_amount(now_s, samples)
         seen.last_active_s = now_s
 
-    def on_epoch_timed(self, session: int, timing: EpochTiming) -> None:
+    def on_epoch_timing_reported(self, session: int, timing: EpochTiming) -> None:
         """A session has said where the time of an epoch went."""
         if session in self._sessions:
             self._sessions[session].last_epoch = timing
@@ -196,7 +196,7 @@ class StatusBuilder:
         """The data are there again."""
         self._paused_streams.pop(stream, None)
 
-    def note_reload(self, *, failed: bool) -> None:
+    def set_reload_failed(self, *, failed: bool) -> None:
         """The configuration was read again; `failed`: something of it is not served."""
         self._reload_failed = failed
 
@@ -243,8 +243,8 @@ class StatusBuilder:
             len(stream.quarantine.reasons),
             int(counters.get("receipts_ok", 0)),
             int(counters.get("receipts_bad", 0)),
-            suggest_remedy_for_apart_trainers(decodes, are_apart=_are_apart(readers)),
-            stream.explain_too_many_bad() or self._paused_streams.get(spec.name),
+            suggest_remedy_for_apart_trainers(decodes, are_apart=_are_trainers_too_far_apart(readers)),
+            stream.explain_too_many_bad_samples() or self._paused_streams.get(spec.name),
             stream.shuffle_score,
             stream.mixing_advice,
             self._failed_streams.get(spec.name),
@@ -274,14 +274,14 @@ class StatusBuilder:
             walk.steps_per_epoch,
             session.credit,
             len(session.leases),
-            _classify_session(session, now_s - seen.last_active_s),
+            _compute_session_state(session, now_s - seen.last_active_s),
             seen.samples.compute_rate(now_s),
             now_s - seen.began_s,
             seen.last_epoch,
         )
 
 
-def _are_apart(readers: Iterable[ScheduledSession]) -> bool:
+def _are_trainers_too_far_apart(readers: Iterable[ScheduledSession]) -> bool:
     """Whether trainers of one rank are further from each other than one holds batches: they cannot share now."""
     places: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for session in readers:
@@ -294,7 +294,7 @@ def _are_apart(readers: Iterable[ScheduledSession]) -> bool:
     return any(max(cohort)[0] - min(cohort)[0] > max(credit for _, credit in cohort) for cohort in places.values())
 
 
-def _classify_session(session: ScheduledSession, quiet_s: float) -> SessionState:
+def _compute_session_state(session: ScheduledSession, quiet_s: float) -> SessionState:
     if session.finished:
         return "finished"
     if session.gathering_count:
@@ -321,7 +321,7 @@ class QueryResponder:
             case AskStreams():
                 return Streams({name: stream.spec for name, stream in self.streams.items()})
             case AskStats():
-                return Stats(self.collect_values(session_count))
+                return Stats(self.collect_stats_values(session_count))
             case AskStatus():
                 return StatusNow(
                     self.status_builder.build_status(self.scheduler, time.monotonic(), is_draining=is_draining)
@@ -329,16 +329,16 @@ class QueryResponder:
             case AskMonitor():
                 return self.monitor or Refused("usage", _NO_MONITOR_TEXT)
             case AskNames():
-                return self._answer_names(question)
+                return self._answer_file_names(question)
 
-    def _answer_names(self, question: AskNames) -> Names | Refused:
-        refusal = validate_names_query(question, self.streams)
+    def _answer_file_names(self, question: AskNames) -> Names | Refused:
+        refusal = find_names_query_refusal(question, self.streams)
         if refusal is not None:
             return refusal
         stream = self.streams[question.stream]
         return Names(tuple(stream.format_file_name(sample_id) for sample_id in question.sample_ids))
 
-    def collect_values(self, session_count: int) -> dict[str, dict[str, float]]:
+    def collect_stats_values(self, session_count: int) -> dict[str, dict[str, float]]:
         """All that is counted, and what goes up and down as it is now."""
         self.counters.set_gauge("daemon", "sessions", session_count)
         self.counters.set_gauge("daemon", "memory_used_bytes", self.scheduler.used_bytes)
@@ -350,11 +350,11 @@ class QueryResponder:
         return self.counters.values_by_group()
 
 
-def validate_names_query(question: AskNames, streams: Mapping[str, ServedStream]) -> Refused | None:
+def find_names_query_refusal(question: AskNames, streams: Mapping[str, ServedStream]) -> Refused | None:
     """Why names cannot be told."""
     stream = streams.get(question.stream)
     if stream is None:
-        return refuse_unknown_stream(question.stream, streams)
+        return build_unknown_stream_refusal(question.stream, streams)
     if len(question.sample_ids) > MAX_NAMES:
         return Refused("usage", f"{len(question.sample_ids)} names asked for at once; {MAX_NAMES} are the most")
     samples = stream.spec.samples
@@ -364,6 +364,6 @@ def validate_names_query(question: AskNames, streams: Mapping[str, ServedStream]
     return None
 
 
-def refuse_unknown_stream(name: str, streams: Iterable[str]) -> Refused:
+def build_unknown_stream_refusal(name: str, streams: Iterable[str]) -> Refused:
     """Why nothing is known of a stream."""
     return Refused("unknown", f"no stream {name!r}{suggest_name(name, streams)}; served: {', '.join(streams)}")

@@ -48,11 +48,11 @@ class ServiceManager:
 
     def notify_starting(self, status: str) -> None:
         """What it does before it serves."""
-        self._send_notification(_format_status_line(status))
+        self._send_notification(_format_status_assignment(status))
 
     def notify_ready(self, status: str) -> None:
         """It serves, for the first time or after a reload."""
-        self._send_notification("READY=1", _format_status_line(status))
+        self._send_notification("READY=1", _format_status_assignment(status))
 
     def notify_reloading(self, status: str) -> None:
         """A reload began; `notify_ready` ends it.
@@ -60,14 +60,14 @@ class ServiceManager:
         Without the time a manager would take it for one before its own wish.
         """
         self._send_notification(
-            "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", _format_status_line(status)
+            "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", _format_status_assignment(status)
         )
 
     def notify_stopping(self, status: str) -> None:
         """The end began."""
-        self._send_notification("STOPPING=1", _format_status_line(status))
+        self._send_notification("STOPPING=1", _format_status_assignment(status))
 
-    def delay_refused_start(self, reason: str) -> None:
+    def notify_refused_start_and_wait(self, reason: str) -> None:
         """Says why it does not start, and returns after `REFUSED_START_S`, or when it is asked to end.
 
         A trainer that waits at a socket of the manager's starts a daemon that has ended again at once, until the
@@ -75,12 +75,12 @@ class ServiceManager:
         """
         asked = {signal.SIGTERM, signal.SIGINT}
         signal.pthread_sigmask(signal.SIG_BLOCK, asked)
-        self._send_notification(_format_status_line(f"cannot start, is tried again: {reason}"))
+        self._send_notification(_format_status_assignment(f"cannot start, is tried again: {reason}"))
         signal.sigtimedwait(asked, REFUSED_START_S)
 
     def notify_watchdog(self, status: str) -> None:
         """It serves, as it should."""
-        self._send_notification("WATCHDOG=1", _format_status_line(status))
+        self._send_notification("WATCHDOG=1", _format_status_assignment(status))
 
     def _send_notification(self, *lines: str) -> None:
         if self.address is None:
@@ -94,7 +94,7 @@ class ServiceManager:
             log.warning("notify.failed", f"the service manager does not listen: {error}", address=self.address)
 
 
-def _format_status_line(text: str) -> str:
+def _format_status_assignment(text: str) -> str:
     return f"STATUS={escape_unprintable(text)}"
 
 
@@ -116,7 +116,7 @@ class ProgressWatch:
         return now_s - self._last_progress_s < self._stalled_s
 
 
-def format_headline(status: DaemonStatus) -> str:
+def format_status_headline(status: DaemonStatus) -> str:
     """`serves train, validation to 3 trainers: 812 images/s`, and what is wrong, if anything is."""
     names = ", ".join(stream.name for stream in status.streams)
     rate = sum(stream.samples_per_s for stream in status.streams)

@@ -75,11 +75,11 @@ class Desk:
         """Batch `index` is whole, in slot index + 1, and is the session's next."""
         key = BatchKey("train", 0, index)
         job = BatchJob(key, self.stream, 0, index + 1, 4096, busy_s=busy_s, waited_s=waited_s, busy_fraction=at_work)
-        self.sender.add_batch(job)
+        self.sender.add_filled_batch(job)
         return SendBatch(1, index, index + 1)
 
     def queue(self, connection: Connection, action: SendBatch, *, is_awaited: bool = False) -> None:
-        self.sender.queue(connection, action.number, action.slot, is_awaited=is_awaited)
+        self.sender.queue_delivery(connection, action.number, action.slot, is_awaited=is_awaited)
 
 
 def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
@@ -103,7 +103,7 @@ def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
 def test_a_batch_that_lay_ready_leaves_at_once(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
         desk.queue(desk.peer(), desk.decoded(0))
-        desk.sender.flush_or_wait(is_fresh=False)
+        desk.sender.send_queued_or_delay(is_fresh=False)
         assert desk.outbox.numbers == [0]
 
     on_a_desk(stream, play)
@@ -115,7 +115,7 @@ def test_samples_are_counted_as_they_leave(stream: ServedStream) -> None:
         for index in range(2):
             desk.queue(peer, desk.decoded(index))
         assert desk.sender._stats.values_by_group() == {}
-        desk.sender.flush_or_wait(is_fresh=False)
+        desk.sender.send_queued_or_delay(is_fresh=False)
         counted = desk.sender._stats.values_by_group()["stream.train"]
         assert (counted["sent_samples"], counted["send_count"]) == (2 * stream.spec.batch_size, 2)
 
@@ -127,10 +127,10 @@ def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_order(stre
         peer = desk.peer()
         for index in range(3):
             desk.queue(peer, desk.decoded(index))
-            desk.sender.flush_or_wait(is_fresh=True)
+            desk.sender.send_queued_or_delay(is_fresh=True)
             assert desk.outbox.numbers == []
         desk.queue(peer, desk.decoded(3))
-        desk.sender.flush_or_wait(is_fresh=True)
+        desk.sender.send_queued_or_delay(is_fresh=True)
         assert desk.outbox.numbers == [0, 1, 2, 3]
         assert desk.outbox.messages == 1
 
@@ -144,7 +144,7 @@ def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_numb
             desk.queue(peer, desk.decoded(index, busy_s=4.0, waited_s=3.0, at_work=0.5), is_awaited=True)
         for index in (2, 3, 4):
             desk.queue(peer, desk.decoded(index, busy_s=100.0, at_work=1.0))
-        desk.sender.flush_or_wait(is_fresh=False)
+        desk.sender.send_queued_or_delay(is_fresh=False)
         assert peer.supply_counter.take_and_reset_supply() == BatchSupply(3, 2, 6.0, 2.0, 0.5)
         assert peer.supply_counter.take_and_reset_supply() == BatchSupply()
 
@@ -154,7 +154,7 @@ def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_numb
 def test_a_batch_that_nobody_joins_leaves_after_a_moment(stream: ServedStream) -> None:
     async def play(desk: Desk) -> None:
         desk.queue(desk.peer(), desk.decoded(0))
-        desk.sender.flush_or_wait(is_fresh=True)
+        desk.sender.send_queued_or_delay(is_fresh=True)
         async with asyncio.timeout(10):
             await desk.outbox.some.wait()
 
@@ -165,11 +165,11 @@ def test_a_batch_that_lay_ready_takes_those_that_wait_along(stream: ServedStream
     def play(desk: Desk) -> None:
         peer = desk.peer()
         desk.queue(peer, desk.decoded(0))
-        desk.sender.flush_or_wait(is_fresh=True)
-        desk.sender.flush_or_wait(is_fresh=False)
+        desk.sender.send_queued_or_delay(is_fresh=True)
+        desk.sender.send_queued_or_delay(is_fresh=False)
         assert desk.outbox.numbers == [], "an event that sends nothing ends no wait"
         desk.queue(peer, desk.decoded(1))
-        desk.sender.flush_or_wait(is_fresh=False)
+        desk.sender.send_queued_or_delay(is_fresh=False)
         assert desk.outbox.numbers == [0, 1]
 
     on_a_desk(stream, play)
@@ -178,7 +178,7 @@ def test_a_batch_that_lay_ready_takes_those_that_wait_along(stream: ServedStream
 def test_a_trainer_with_little_credit_is_not_kept_waiting(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
         desk.queue(desk.peer(credit=7), desk.decoded(0))
-        desk.sender.flush_or_wait(is_fresh=True)
+        desk.sender.send_queued_or_delay(is_fresh=True)
         assert desk.outbox.numbers == [0]
 
     on_a_desk(stream, play)
@@ -188,10 +188,10 @@ def test_whoever_is_gone_meanwhile_is_sent_nothing(stream: ServedStream) -> None
     def play(desk: Desk) -> None:
         peer = desk.peer()
         desk.queue(peer, desk.decoded(0))
-        desk.sender.flush_or_wait(is_fresh=True)
+        desk.sender.send_queued_or_delay(is_fresh=True)
         peer.is_gone = True
-        desk.sender.forget_slots((1,))
-        desk.sender.flush()
+        desk.sender.remove_batches_in_slots((1,))
+        desk.sender.send_queued_batches()
 
     assert on_a_desk(stream, play).outbox.numbers == []
 
@@ -200,7 +200,7 @@ def test_whoever_cannot_be_reached_is_reported(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
         desk.outbox.reachable = False
         desk.queue(desk.peer(), desk.decoded(0))
-        desk.sender.flush_or_wait(is_fresh=False)
+        desk.sender.send_queued_or_delay(is_fresh=False)
 
     assert on_a_desk(stream, play).lost == [1]
 
@@ -212,11 +212,11 @@ def test_a_batch_given_back_before_it_was_sent_costs_only_who_did_so_its_session
     def play(desk: Desk) -> None:
         early = desk.decoded(0)
         desk.queue(desk.peer(), early)
-        desk.sender.flush_or_wait(is_fresh=True)
-        desk.sender.forget_slots((early.slot,))
+        desk.sender.send_queued_or_delay(is_fresh=True)
+        desk.sender.remove_batches_in_slots((early.slot,))
         if other is not None:  # the slot holds another batch by now
-            desk.sender.add_batch(BatchJob(BatchKey("train", 0, other), stream, 0, early.slot, 4096))
-        desk.sender.flush()
+            desk.sender.add_filled_batch(BatchJob(BatchKey("train", 0, other), stream, 0, early.slot, 4096))
+        desk.sender.send_queued_batches()
 
     desk = on_a_desk(stream, play)
     assert (desk.outbox.numbers, desk.lost) == ([], [1])

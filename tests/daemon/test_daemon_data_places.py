@@ -34,7 +34,7 @@ def folder(path: Path) -> dict[str, object]:
 
 
 def absences(*streams: StreamConfig) -> list[str]:
-    return asyncio.run(DataPlaceLookups(streams).find_absences())
+    return asyncio.run(DataPlaceLookups(streams).find_absence_reasons())
 
 
 def test_each_path_of_a_source_is_named_once_and_a_pattern_by_its_folder(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(places, "_is_place_absent", lambda _: answers.wait(LIMIT_S))
+    monkeypatch.setattr(places, "_is_absent_or_empty", lambda _: answers.wait(LIMIT_S))
     monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
     wanted = {
         "listen": [f"ipc://{tmp_path}/s"],

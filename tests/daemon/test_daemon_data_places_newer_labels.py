@@ -16,8 +16,8 @@ from served_folders import change_times
 
 from streamd.config.load import load_config
 from streamd.config.schema import Config
-from streamd.daemon.data_places import find_newer_files, warn_of_newer_labels
-from streamd.daemon.streams.catalog import is_listed, list_samples, open_streams
+from streamd.daemon.data_places import find_files_newer_than_manifest, warn_of_newer_label_files
+from streamd.daemon.streams.catalog import has_all_manifests, open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
 
 LIMIT_S = 20.0
@@ -39,8 +39,8 @@ def over_table(folder: Path) -> tuple[Config, Path]:
 
 
 def served(config: Config, state: Path) -> list[ServedStream]:
-    if not is_listed(config, state):
-        list_samples(config, state, lambda *_: None)
+    if not has_all_manifests(config, state):
+        write_sample_manifests(config, state, lambda *_: None)
     return open_streams(config, state)
 
 
@@ -61,7 +61,7 @@ async def warned(config: Config, streams: list[ServedStream], answers: threading
     """What it says at last of files of which one was written since."""
     handler = Warnings()
     logging.getLogger("streamd").addHandler(handler)
-    warn_of_newer_labels(config, streams)
+    warn_of_newer_label_files(config, streams)
     assert handler.said == []
     answers.set()
     async with asyncio.timeout(LIMIT_S):
@@ -105,13 +105,13 @@ def test_a_table_on_a_dead_mount_keeps_no_stream_from_being_opened(
     monkeypatch.setattr(os, "stat", stat_dead)
     streams = served(config, tmp_path / "state")
     assert [stream.spec.samples for stream in streams] == [4]
-    assert find_newer_files([table], streams[0].manifest_path) == []
+    assert find_files_newer_than_manifest([table], streams[0].manifest_path) == []
 
 
 def test_a_table_that_was_not_written_since_is_not_spoken_of(folder: Path, tmp_path: Path) -> None:
     config, table = over_table(folder)
     (stream,) = served(config, tmp_path / "state")
-    assert find_newer_files([table], stream.manifest_path) == []
+    assert find_files_newer_than_manifest([table], stream.manifest_path) == []
 
 
 @pytest.mark.parametrize("key", ["labels", "weights"])

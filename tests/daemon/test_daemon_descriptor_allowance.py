@@ -10,9 +10,9 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.daemon.descriptor_allowance import DescriptorAllowance, compute_allowance
+from streamd.daemon.descriptor_allowance import DescriptorAllowance, compute_descriptor_allowance
 from streamd.daemon.engine.open_streams import OpenStreams
-from streamd.daemon.streams.manifest_locks import ListLocks
+from streamd.daemon.streams.manifest_locks import ManifestLocks
 from streamd.errors import ConfigError
 from streamd.limits import (
     KNOCKS,
@@ -27,7 +27,7 @@ from streamd.limits import (
 
 
 def given(limit: int, *, workers: int = 1, streams: int = 1, is_monitored: bool = False) -> DescriptorAllowance:
-    return compute_allowance(limit, workers=workers, streams=streams, is_monitored=is_monitored)
+    return compute_descriptor_allowance(limit, workers=workers, streams=streams, is_monitored=is_monitored)
 
 
 @pytest.mark.parametrize("limit", [200, 256, 1024, 4096, 1 << 20])
@@ -36,13 +36,13 @@ def test_all_that_is_allowed_together_fits_into_the_limit(limit: int) -> None:
     processes = allowed.sessions
     assert (
         allowed.own_descriptors
-        + allowed.connection_descriptors
-        + allowed.lifeline_connections
+        + allowed.max_connection_descriptors
+        + allowed.max_lifeline_connections
         + processes
         + allowed.slots
         <= limit
     )
-    assert allowed.connection_descriptors >= 2 * allowed.sessions + SPARE_DESCRIPTORS
+    assert allowed.max_connection_descriptors >= 2 * allowed.sessions + SPARE_DESCRIPTORS
 
 
 @pytest.mark.parametrize("limit", [200, 256, 1024])
@@ -82,23 +82,25 @@ def test_too_few_for_one_trainer_are_refused_with_the_number_that_is_enough() ->
 
 def test_streams_that_a_reload_adds_must_fit_beside_what_was_promised() -> None:
     allowed = given(1024)
-    assert allowed.check_stream_count(1) is None
-    assert allowed.check_stream_count(0) is None
-    refusal = allowed.check_stream_count(3) or ""
+    assert allowed.explain_too_many_streams(1) is None
+    assert allowed.explain_too_many_streams(0) is None
+    refusal = allowed.explain_too_many_streams(3) or ""
     assert re.match(r"the descriptors of 2 more streams are 14, and of 1024 only \d+ are not promised to tr", refusal)
-    assert [given(limit).check_stream_count(1 + RELOADED_STREAMS) for limit in (4096, 1 << 20)] == [None, None]
-    assert given(4096).check_stream_count(2 + RELOADED_STREAMS) is not None
+    assert [given(limit).explain_too_many_streams(1 + RELOADED_STREAMS) for limit in (4096, 1 << 20)] == [None, None]
+    assert given(4096).explain_too_many_streams(2 + RELOADED_STREAMS) is not None
 
 
 def test_a_stream_that_is_reloaded_has_no_more_descriptors_open_than_are_counted(tmp_path: Path) -> None:
     write_images(tmp_path / "data", {"cat": 3}, size=(8, 8))
     before = len(list(Path("/proc/self/fd").iterdir()))
-    locks = ListLocks().locks_by_stream({name: tmp_path / f"{name}.lock" for name in ("list", "verdicts", "next")})
+    locks = ManifestLocks().get_or_create_locks(
+        {name: tmp_path / f"{name}.lock" for name in ("list", "verdicts", "next")}
+    )
     now, then = (
         serve(tmp_path / "data", tmp_path / "state", cache={"path": str(tmp_path / name)}) for name in ("a", "b")
     )
-    now = replace(now, list_lock=locks["list"], verdicts_lock=locks["verdicts"])
-    then = replace(then, list_lock=locks["next"])
+    now = replace(now, manifest_lock=locks["list"], quarantine_lock=locks["verdicts"])
+    then = replace(then, manifest_lock=locks["next"])
     register = OpenStreams([now])
     register.add_stream(then)  # as its next version is opened
     assert len(list(Path("/proc/self/fd").iterdir())) - before == STREAM_DESCRIPTORS

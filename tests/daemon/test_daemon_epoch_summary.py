@@ -41,7 +41,7 @@ class Daemon:
         """It was sent all of the epoch, and says that it has had it."""
         cursor = Cursor(epoch, (Segment(0, SPEC.batches // world, 0, world),))
         self.epochs.on_epoch_sent(session, SPEC, cursor)
-        return self.epochs.confirm_epoch(session, epoch, timing, now_s)
+        return self.epochs.confirm_epoch_received(session, epoch, timing, now_s)
 
 
 @pytest.fixture
@@ -143,9 +143,9 @@ def test_a_trainer_that_tells_no_time_has_the_daemons_and_no_verdict(daemon: Dae
 
 def test_only_who_was_sent_an_epoch_ends_it(daemon: Daemon) -> None:
     daemon.send(1)
-    assert daemon.epochs.confirm_epoch(1, 0, timing(1.0), 2.0) == [], "it was not sent the last batch"
-    assert daemon.epochs.confirm_epoch(2, 0, timing(1.0), 2.0) == []
-    assert daemon.epochs.confirm_epoch(1, 7, timing(1.0), 2.0) == []
+    assert daemon.epochs.confirm_epoch_received(1, 0, timing(1.0), 2.0) == [], "it was not sent the last batch"
+    assert daemon.epochs.confirm_epoch_received(2, 0, timing(1.0), 2.0) == []
+    assert daemon.epochs.confirm_epoch_received(1, 7, timing(1.0), 2.0) == []
     assert len(daemon.end(1)) == 1
     assert daemon.end(1) == [], "it says so twice"
 

@@ -18,11 +18,11 @@ from streamd.config.locations import KeyLocations
 from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
 from streamd.core.spec import PixelId
-from streamd.daemon.descriptor_allowance import compute_allowance
+from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.reload import Reloader, log_served_streams
-from streamd.daemon.streams.catalog import find_unlisted_streams, list_samples, open_streams
+from streamd.daemon.streams.catalog import find_unlisted_streams, open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import CachePlace
@@ -40,7 +40,7 @@ class Daemon:
 
     def read(self, streams: dict[str, Any], **settings: object) -> tuple[Config, list[ServedStream]]:
         config = load_config({"streams": streams, **settings})
-        list_samples(config, self.state, lambda *_: None, names=find_unlisted_streams(config, self.state))
+        write_sample_manifests(config, self.state, lambda *_: None, names=find_unlisted_streams(config, self.state))
         return config, open_streams(config, self.state)
 
     def start(self, streams: dict[str, Any]) -> Config:
@@ -169,18 +169,18 @@ def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(
 ) -> None:
     running = daemon.start({"a": a})
     kept = daemon.streams["a"]
-    kept.quarantine.record_verdicts([BadSample(3, "bad")])
+    kept.quarantine.append_new_bad_samples([BadSample(3, "bad")])
     reload(daemon, running, {"a": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert "a" in daemon.streams
     assert daemon.told[0].startswith("open a"), "the classes of b's folder are a's now, too"
 
     daemon.told.clear()
     kept = daemon.streams["a"]
-    kept.quarantine.record_verdicts([BadSample(4, "bad")])
+    kept.quarantine.append_new_bad_samples([BadSample(4, "bad")])
     reload(daemon, running, {"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert daemon.told == ["open again", "change again: "]
     assert daemon.streams["a"] is kept
-    kept.quarantine.record_verdicts([BadSample(5, "worse")])
+    kept.quarantine.append_new_bad_samples([BadSample(5, "worse")])
     _, (anew, *_) = daemon.read({"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert anew.manifest_path != kept.manifest_path
     assert anew.quarantine.reasons == {4: "bad", 5: "worse"}
@@ -190,7 +190,7 @@ def test_more_streams_than_descriptors_allow_change_nothing(
     daemon: Daemon, a: dict[str, Any], b: dict[str, Any], log: pytest.LogCaptureFixture
 ) -> None:
     running = daemon.start({"a": a})
-    allowed = compute_allowance(256, workers=1, streams=1, is_monitored=False)
+    allowed = compute_descriptor_allowance(256, workers=1, streams=1, is_monitored=False)
 
     async def read() -> tuple[Config, list[ServedStream]]:
         return daemon.read({"a": a, "b": b})
@@ -205,7 +205,7 @@ def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_anew(
     daemon: Daemon, a: dict[str, Any]
 ) -> None:
     running = daemon.start({"a": a})
-    daemon.streams["a"].quarantine.record_verdicts([BadSample(3, "bad")])
+    daemon.streams["a"].quarantine.append_new_bad_samples([BadSample(3, "bad")])
     change_times(daemon.streams["a"].manifest.root / "cat" / "0000.jpg", 10**18)
     reload(daemon, running, {"a": a, "again": a})
     assert "its files were listed anew" in daemon.told[1]
@@ -216,7 +216,7 @@ def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemo
     running = daemon.start({"a": a})
     was = daemon.streams["a"]
     reload(daemon, running, {"a": a | {"normalize": "unit"}})
-    was.quarantine.record_verdicts([BadSample(3, "bad")])
+    was.quarantine.append_new_bad_samples([BadSample(3, "bad")])
     assert daemon.streams["a"].quarantine.reasons == {3: "bad"}
 
 
@@ -225,7 +225,7 @@ def test_a_list_made_anew_in_the_place_of_one_that_was_removed_has_no_verdicts_o
 ) -> None:
     running = daemon.start({"a": a})
     was = daemon.streams["a"]
-    was.quarantine.record_verdicts([BadSample(3, "bad")])
+    was.quarantine.append_new_bad_samples([BadSample(3, "bad")])
     was.manifest_path.unlink()
     write_images(was.manifest.root, {"ant": 1}, size=(8, 8))
     reload(daemon, running, {"a": a})
@@ -350,7 +350,7 @@ def test_what_a_transform_raised_on_is_forgiven_when_it_is_edited_and_remembered
     daemon: Daemon, transformed: dict[str, Any], program: Write
 ) -> None:
     running = daemon.start(transformed)
-    daemon.streams["a"].quarantine.record_verdicts([BadSample(0, "transform raised ValueError")])
+    daemon.streams["a"].quarantine.append_new_bad_samples([BadSample(0, "transform raised ValueError")])
     program("one", "# edited")
     reload(daemon, running, transformed)
     assert daemon.streams["a"].quarantine.reasons == {}

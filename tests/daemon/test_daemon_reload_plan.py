@@ -9,7 +9,7 @@ import pytest
 from sample_specs import SPEC, some_spec
 
 from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
-from streamd.daemon.reload_plan import StreamChanges, compare_specs, find_restart_settings
+from streamd.daemon.reload_plan import StreamChanges, find_restart_settings, plan_stream_changes
 
 OTHER_ORDER = OrderId("f" * 32)
 LABEL = SPEC.labels["label"]
@@ -21,7 +21,7 @@ def named(*specs: StreamSpec) -> dict[str, StreamSpec]:
 
 def told(**changes: Any) -> str:
     """What the trainers of `train` hear when it changes so."""
-    return compare_specs(named(SPEC), named(some_spec(**changes))).changed["train"]
+    return plan_stream_changes(named(SPEC), named(some_spec(**changes))).changed["train"]
 
 
 def with_label(label: LabelSpec) -> dict[str, LabelSpec]:
@@ -31,24 +31,24 @@ def with_label(label: LabelSpec) -> dict[str, LabelSpec]:
 def test_each_stream_is_judged_by_itself() -> None:
     kept, changed, removed, added = (some_spec(name=name) for name in ("kept", "changed", "removed", "added"))
     after = named(added, replace(changed, batch_size=5), kept)
-    changes = compare_specs(named(kept, changed, removed), after)
+    changes = plan_stream_changes(named(kept, changed, removed), after)
     assert (changes.kept, tuple(changes.changed), changes.added) == (("kept",), ("changed",), ("added",))
     assert tuple(changes.removed) == ("removed",)
 
 
 def test_nothing_changes_when_nothing_did() -> None:
-    assert compare_specs(named(SPEC), named(some_spec())) == StreamChanges(("train",), {}, (), {})
+    assert plan_stream_changes(named(SPEC), named(some_spec())) == StreamChanges(("train",), {}, (), {})
 
 
 def test_a_label_without_a_mean_is_the_same_again() -> None:
     nothing = LabelSpec("nothing", "float", mean=float("nan"), std=float("nan"))
     again = LabelSpec("nothing", "float", mean=float("nan"), std=float("nan"))
     specs = [named(some_spec(labels=with_label(label))) for label in (nothing, again)]
-    assert compare_specs(*specs).kept == ("train",)
+    assert plan_stream_changes(*specs).kept == ("train",)
 
 
 def test_the_identity_of_the_pixels_is_not_known_yet_and_is_not_compared() -> None:
-    assert compare_specs(named(SPEC), named(some_spec(pixel_id=PixelId("")))).kept == ("train",)
+    assert plan_stream_changes(named(SPEC), named(some_spec(pixel_id=PixelId("")))).kept == ("train",)
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_the_identity_of_the_pixels_is_not_known_yet_and_is_not_compared() -> No
     ids=str,
 )
 def test_whatever_a_trainer_would_see_ends_its_sessions(change: dict[str, Any]) -> None:
-    changes = compare_specs(named(SPEC), named(some_spec(**change)))
+    changes = plan_stream_changes(named(SPEC), named(some_spec(**change)))
     assert (changes.kept, tuple(changes.changed)) == ((), ("train",))
 
 
 def test_files_written_anew_change_a_stream_though_nothing_else_shows_it() -> None:
-    changes = compare_specs(named(SPEC), named(some_spec()), relisted={"train"})
+    changes = plan_stream_changes(named(SPEC), named(some_spec()), relisted={"train"})
     assert changes.changed == {
         "train": "stream 'train' changed: its files were listed anew; subscribe again: its order is the same, and "
         "tokens of it fit"
@@ -119,7 +119,7 @@ def test_labels_that_come_go_or_become_of_another_kind_are_named() -> None:
     ],
 )
 def test_who_reads_a_removed_stream_hears_what_there_is(left: list[str], says: str) -> None:
-    changes = compare_specs(named(SPEC), named(*(some_spec(name=name) for name in left)))
+    changes = plan_stream_changes(named(SPEC), named(*(some_spec(name=name) for name in left)))
     assert changes.removed == {"train": f"stream 'train' was taken out of the daemon's configuration{says}"}
 
 
@@ -133,7 +133,7 @@ def test_settings_of_the_whole_daemon_are_named_when_they_differ() -> None:
 
 
 def test_another_transform_changes_a_stream_though_nothing_else_shows_it() -> None:
-    changes = compare_specs(named(SPEC), named(some_spec()), transformed={"train"})
+    changes = plan_stream_changes(named(SPEC), named(some_spec()), transformed={"train"})
     assert changes.changed == {
         "train": "stream 'train' changed: transform differs; subscribe again: its order is the same, and tokens of it "
         "fit"

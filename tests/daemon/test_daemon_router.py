@@ -65,7 +65,7 @@ def serve(place: Path, what: Callable[[Router, Heard], Awaitable[None]]) -> None
     async def run() -> None:
         server, heard = Router(f"ipc://{place}"), Heard()
         try:
-            server.listen(heard)
+            server.start_listening(heard)
             await what(server, heard)
         finally:
             server.close()
@@ -163,7 +163,7 @@ def test_a_taken_endpoint_is_refused_and_the_first_server_goes_on(place: Path, d
     async def talk(_server: Router, heard: Heard) -> None:
         second = Router(f"ipc://{place}")
         with pytest.raises(ConfigError, match=r"another streamd serves .*: stop it, or choose another endpoint"):
-            second.listen(Heard())
+            second.start_listening(Heard())
         second.close()
         dealer.send(b"still there?")
         assert len(await heard.count(1)) == 1
@@ -183,7 +183,7 @@ def test_what_a_dead_daemon_left_is_replaced_and_closing_gives_the_endpoint_up(p
         beside.touch()
 
     async def look_around(server: Router, _heard: Heard) -> None:
-        assert server.descriptor_path == str(beside)
+        assert server.descriptor_socket_path == str(beside)
         look()
 
     serve(place, look_around)
@@ -210,7 +210,7 @@ def test_sockets_that_were_handed_over_are_served_and_outlive_the_server(
         )
         try:
             assert server.handed_descriptor_socket is not None
-            server.listen(heard)
+            server.start_listening(heard)
             dealer.send(said)
             assert [data for _, data in await heard.count(1)] == [said]
         finally:
@@ -248,7 +248,7 @@ def test_a_link_in_the_lock_files_place_is_not_followed(place: Path) -> None:
     Path(f"{place}.lock").symlink_to(victim)
     server = Router(f"ipc://{place}")
     with pytest.raises(ConfigError, match="cannot listen"):
-        server.listen(Heard())
+        server.start_listening(Heard())
     asyncio.run(_close(server))
     assert not victim.exists()
 

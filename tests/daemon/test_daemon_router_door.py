@@ -62,7 +62,7 @@ class House:
         with contextlib.suppress(BlockingIOError):
             while True:
                 self.guests.append(self.inside[name].accept()[0])
-                self.door.on_connected(name)
+                self.door.on_connection_accepted(name)
                 count += 1
         return count
 
@@ -115,7 +115,7 @@ def test_with_no_room_who_knocks_waits_and_is_let_in_when_others_have_gone(
 
     async def scene(house: House) -> None:
         names: list[str] = []
-        while house.door.descriptor_count + 1 + KNOCKS <= most:
+        while house.door.used_descriptor_count + 1 + KNOCKS <= most:
             for _ in range(KNOCKS):
                 house.knock()
             names.append(await house.group(len(names)))
@@ -123,9 +123,9 @@ def test_with_no_room_who_knocks_waits_and_is_let_in_when_others_have_gone(
         house.knock()
         await asyncio.sleep(0)
         assert len(house.inside) == len(names)
-        assert house.door.descriptor_count <= most
+        assert house.door.used_descriptor_count <= most
         for _ in range(KNOCKS):
-            house.door.on_disconnected(names[0])
+            house.door.on_connection_ended(names[0])
         assert house.dismissed == names[:1]
         assert house.accept(await house.group(len(names))) == 1
 

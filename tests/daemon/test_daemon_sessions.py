@@ -74,19 +74,19 @@ def reception(stream: ServedStream, door: Door) -> SessionManager:
 
 def begin(reception: SessionManager, identity: bytes) -> int:
     """A session that was let in."""
-    asked = reception.prepare_subscription(identity, WISH, is_draining=False)
+    asked = reception.validate_and_add_connection(identity, WISH, is_draining=False)
     assert asked is not None
-    reception.apply_action(AdmitSession(asked.session, 4, None), 1.0)
+    reception.apply_session_action(AdmitSession(asked.session, 4, None), 1.0)
     return asked.session
 
 
 def test_who_may_come_is_asked_for_and_greeted_when_let_in(
     reception: SessionManager, door: Door, stream: ServedStream
 ) -> None:
-    asked = reception.prepare_subscription(b"one", WISH, is_draining=False)
+    asked = reception.validate_and_add_connection(b"one", WISH, is_draining=False)
     assert asked is not None
     assert (asked.session, asked.stream, asked.credit, door.said) == (1, "train", 4, [])
-    reception.apply_action(AdmitSession(1, 3, None), 1.0)
+    reception.apply_session_action(AdmitSession(1, 3, None), 1.0)
     assert door.said == [(1, Welcome(stream.spec, 3, "shared", "/s.fd", b"secret", None))]
     assert door.expected == {1}
     peer = reception.connections.find_by_session(1)
@@ -95,14 +95,14 @@ def test_who_may_come_is_asked_for_and_greeted_when_let_in(
 
 
 def test_who_may_not_come_hears_why_and_leaves_no_trace(reception: SessionManager, door: Door) -> None:
-    assert reception.prepare_subscription(b"one", WISH, is_draining=True) is None
+    assert reception.validate_and_add_connection(b"one", WISH, is_draining=True) is None
     ((identity, refusal),) = door.said
     assert (identity, isinstance(refusal, Refused), len(reception.connections)) == (b"one", True, 0)
 
 
 def test_whom_the_window_refuses_is_told_by_name_and_struck_off(reception: SessionManager, door: Door) -> None:
-    reception.prepare_subscription(b"one", WISH, is_draining=False)
-    reception.apply_action(RefuseSession(1, "memory", "too little", 2.0), 1.0)
+    reception.validate_and_add_connection(b"one", WISH, is_draining=False)
+    reception.apply_session_action(RefuseSession(1, "memory", "too little", 2.0), 1.0)
     assert door.said == [(b"one", Refused("memory", "too little", 2.0))]
     assert len(reception.connections) == 0
 
@@ -113,7 +113,7 @@ def test_who_reads_a_stream_that_ends_is_told_why_and_hangs_up_itself(
 ) -> None:
     gone, stays = begin(reception, b"one"), begin(reception, b"two")
     door.said.clear()
-    reception.apply_action(StopStream("train", (gone,), "for a reason", changed), 2.0)
+    reception.apply_session_action(StopStream("train", (gone,), "for a reason", changed), 2.0)
     assert door.said == [(gone, Stopped("for a reason", changed))]
     assert reception.connections.find_by_session(gone) is None
     assert reception.connections.find_by_session(stays) is not None
@@ -126,7 +126,7 @@ def test_the_status_tells_why_trainers_were_ended_but_not_that_their_stream_has_
 ) -> None:
     heard: list[tuple[str, str]] = []
     monkeypatch.setattr(StatusBuilder, "on_stream_failed", lambda _, stream, reason: heard.append((stream, reason)))
-    reception.apply_action(StopStream("train", (begin(reception, b"one"),), "for a reason", changed), 2.0)
+    reception.apply_session_action(StopStream("train", (begin(reception, b"one"),), "for a reason", changed), 2.0)
     assert heard == told
 
 
@@ -140,7 +140,7 @@ def test_a_session_ends_once_and_its_lifeline_with_it(reception: SessionManager,
 def test_the_last_one_out_ends_the_wait(reception: SessionManager) -> None:
     async def wait() -> bool:
         sessions = [begin(reception, b"one"), begin(reception, b"two")]
-        waiting = asyncio.ensure_future(reception.wait_until_empty(asyncio.Event()))
+        waiting = asyncio.ensure_future(reception.wait_until_no_sessions(asyncio.Event()))
         reception.end_session(sessions[0], "done")
         await asyncio.sleep(0)
         early = waiting.done()
@@ -153,11 +153,11 @@ def test_the_last_one_out_ends_the_wait(reception: SessionManager) -> None:
 
 def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: SessionManager) -> None:
     async def wait() -> None:
-        await reception.wait_until_empty(asyncio.Event())
+        await reception.wait_until_no_sessions(asyncio.Event())
         begin(reception, b"one")
         hurry = asyncio.Event()
         hurry.set()
-        await reception.wait_until_empty(hurry)
+        await reception.wait_until_no_sessions(hurry)
 
     asyncio.run(wait())
     assert len(reception.connections) == 1
@@ -167,7 +167,7 @@ def test_who_left_long_ago_does_not_end_the_wait_for_who_is_here(reception: Sess
     async def waits() -> bool:
         reception.end_session(begin(reception, b"long ago"), "done")
         begin(reception, b"here")
-        waiting = asyncio.ensure_future(reception.wait_until_empty(asyncio.Event()))
+        waiting = asyncio.ensure_future(reception.wait_until_no_sessions(asyncio.Event()))
         for _ in range(5):
             await asyncio.sleep(0)
         still = not waiting.done()
@@ -179,9 +179,9 @@ def test_who_left_long_ago_does_not_end_the_wait_for_who_is_here(reception: Sess
 
 def test_who_is_lent_more_or_less_is_told(reception: SessionManager, door: Door) -> None:
     session = begin(reception, b"one")
-    reception.apply_action(SetCredit(session, 2), 2.0)
+    reception.apply_session_action(SetCredit(session, 2), 2.0)
     assert door.said[-1] == (session, CreditNow(2))
     peer = reception.connections.find_by_session(session)
     assert peer is not None
     assert peer.credit == 2
-    reception.apply_action(SetCredit(99, 2), 2.0)
+    reception.apply_session_action(SetCredit(99, 2), 2.0)

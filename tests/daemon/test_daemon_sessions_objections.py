@@ -11,7 +11,7 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.core.spec import Cursor, OrderId, Segment
-from streamd.daemon.sessions import validate_subscribe
+from streamd.daemon.sessions import find_subscribe_refusal
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import Subscribe
 from streamd.limits import MAX_SESSIONS
@@ -29,12 +29,12 @@ def wish(stream: str = "train", *, rank: int = 0, world: int = 1, cursor: Cursor
 
 
 def test_nothing_speaks_against_an_ordinary_wish(stream: ServedStream) -> None:
-    assert validate_subscribe(wish(), {"train": stream}, session_count=0, is_draining=False) is None
-    assert validate_subscribe(wish(), {"train": stream}, session_count=MAX_SESSIONS - 1, is_draining=False) is None
+    assert find_subscribe_refusal(wish(), {"train": stream}, session_count=0, is_draining=False) is None
+    assert find_subscribe_refusal(wish(), {"train": stream}, session_count=MAX_SESSIONS - 1, is_draining=False) is None
 
 
 def test_an_unknown_stream_is_refused_for_good_with_the_near_name(stream: ServedStream) -> None:
-    refused = validate_subscribe(wish("trian"), {"train": stream}, session_count=0, is_draining=False)
+    refused = find_subscribe_refusal(wish("trian"), {"train": stream}, session_count=0, is_draining=False)
     assert refused is not None
     assert (refused.why, refused.retry_s) == ("unknown", None)
     assert "did you mean 'train'?" in refused.text
@@ -42,14 +42,16 @@ def test_an_unknown_stream_is_refused_for_good_with_the_near_name(stream: Served
 
 @pytest.mark.parametrize(("rank", "world"), [(1, 1), (-1, 2), (0, 0), (0, 1 << 40)])
 def test_a_rank_outside_its_world_is_refused(stream: ServedStream, rank: int, world: int) -> None:
-    refused = validate_subscribe(wish(rank=rank, world=world), {"train": stream}, session_count=0, is_draining=False)
+    refused = find_subscribe_refusal(
+        wish(rank=rank, world=world), {"train": stream}, session_count=0, is_draining=False
+    )
     assert refused is not None
     assert refused.why == "usage"
 
 
 @pytest.mark.parametrize(("sessions", "draining"), [(MAX_SESSIONS, False), (0, True)])
 def test_a_full_or_leaving_daemon_asks_to_come_back(stream: ServedStream, sessions: int, draining: bool) -> None:
-    refused = validate_subscribe(wish(), {"train": stream}, session_count=sessions, is_draining=draining)
+    refused = find_subscribe_refusal(wish(), {"train": stream}, session_count=sessions, is_draining=draining)
     assert refused is not None
     assert refused.why == "busy"
     assert refused.retry_s is not None
@@ -60,7 +62,9 @@ def test_a_full_or_leaving_daemon_asks_to_come_back(stream: ServedStream, sessio
     [(Segment(1, 1, 0, 1),), (Segment(0, 1, 2, 2),), (Segment(0, 10**6, 0, 1),), (Segment(0, 1 << 38, 0, 1),)],
 )
 def test_a_place_that_cannot_be_is_refused(stream: ServedStream, history: tuple[Segment, ...]) -> None:
-    refused = validate_subscribe(wish(cursor=Cursor(0, history)), {"train": stream}, session_count=0, is_draining=False)
+    refused = find_subscribe_refusal(
+        wish(cursor=Cursor(0, history)), {"train": stream}, session_count=0, is_draining=False
+    )
     assert refused is not None
     assert refused.why == "token"
 
@@ -71,7 +75,7 @@ def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stre
     asked = Subscribe(
         "train", 0, 1, None, there, "drop", 8, "shared", "0" * 32, resuming=True, order=stream.spec.order_facts
     )
-    refused = validate_subscribe(asked, {"train": other}, session_count=0, is_draining=False)
+    refused = find_subscribe_refusal(asked, {"train": other}, session_count=0, is_draining=False)
     assert refused is not None
     assert refused.why == "token"
     assert "has another order now: batch_size was 8 and is 16; serve it as it was" in refused.text
@@ -80,7 +84,7 @@ def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stre
 def test_another_order_of_who_says_no_more_is_refused_with_both_named(stream: ServedStream) -> None:
     other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
     asked = Subscribe("train", 0, 1, None, Cursor(), "drop", 8, "shared", stream.spec.order_id, resuming=True)
-    refused = validate_subscribe(asked, {"train": other}, session_count=0, is_draining=False)
+    refused = find_subscribe_refusal(asked, {"train": other}, session_count=0, is_draining=False)
     assert refused is not None
     assert stream.spec.order_id[:12] in refused.text
     assert "f" * 12 in refused.text

@@ -22,12 +22,12 @@ def test_a_look_that_is_not_answered_is_not_had_twice_and_its_answer_counts_late
         lookup = SlowLookup(lambda: "there" if answers.wait(ANSWER_S) else "hung", "away")
         monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
         for _ in range(3):
-            assert await lookup.get_answer() == "away"
+            assert await lookup.wait_for_answer() == "away"
             assert lookup.is_unanswered
         assert threading.active_count() == threads + 1
         answers.set()
         monkeypatch.setattr(slow_lookup, "PROOF_S", ANSWER_S)
-        assert await lookup.get_answer() == "there"
+        assert await lookup.wait_for_answer() == "there"
         assert not lookup.is_unanswered
 
     asyncio.run(scene())
@@ -35,4 +35,4 @@ def test_a_look_that_is_not_answered_is_not_had_twice_and_its_answer_counts_late
 
 def test_what_a_look_raises_is_raised_where_it_is_awaited() -> None:
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(SlowLookup(lambda: 1 / 0, 0.0).get_answer())
+        asyncio.run(SlowLookup(lambda: 1 / 0, 0.0).wait_for_answer())

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from streamd.daemon.socket_activation import HandedSockets, choose_sockets, has_waiting_connection, take_handed_sockets
+from streamd.daemon.socket_activation import (
+    HandedSockets,
+    choose_endpoint_sockets,
+    has_waiting_connection,
+    take_handed_sockets,
+)
 from streamd.errors import ConfigError
 
 FIRST = 200  # where a test lets the descriptors begin: far from those that are open
@@ -68,21 +73,21 @@ def test_a_socket_of_the_network_is_refused_by_its_kind() -> None:
 
 
 def test_the_endpoints_own_two_are_chosen(pair: HandedSockets, place: Path) -> None:
-    assert choose_sockets(pair, place, Path(f"{place}.fd")) == tuple(pair.values())
-    assert choose_sockets({}, place, Path(f"{place}.fd")) is None
+    assert choose_endpoint_sockets(pair, place, Path(f"{place}.fd")) == tuple(pair.values())
+    assert choose_endpoint_sockets({}, place, Path(f"{place}.fd")) is None
 
 
 def test_sockets_of_another_place_name_both(pair: HandedSockets, place: Path) -> None:
     with pytest.raises(
         ConfigError, match=rf"hands over {place}, {place}\.fd, while this configuration listens at /o/s"
     ):
-        choose_sockets(pair, Path("/o/s"), Path("/o/s.fd"))
+        choose_endpoint_sockets(pair, Path("/o/s"), Path("/o/s.fd"))
 
 
 def test_half_a_pair_is_refused(pair: HandedSockets, place: Path) -> None:
     del pair[Path(f"{place}.fd")]
     with pytest.raises(ConfigError, match=rf"ListenSequentialPacket={place}\.fd"):
-        choose_sockets(pair, place, Path(f"{place}.fd"))
+        choose_endpoint_sockets(pair, place, Path(f"{place}.fd"))
 
 
 def test_a_socket_of_the_wrong_type_is_named_with_its_setting(place: Path) -> None:
@@ -92,7 +97,7 @@ def test_a_socket_of_the_wrong_type_is_named_with_its_setting(place: Path) -> No
         listening(beside, socket.SOCK_STREAM) as other,
         pytest.raises(ConfigError, match=rf"{beside} is handed over as SOCK_STREAM: .* ListenSequentialPacket="),
     ):
-        choose_sockets({place: stream, beside: other}, place, beside)
+        choose_endpoint_sockets({place: stream, beside: other}, place, beside)
 
 
 def test_who_has_connected_and_was_not_let_in_is_waited_for(pair: HandedSockets, place: Path) -> None:

@@ -30,7 +30,7 @@ class Desk:
 
     def __init__(self, stream: ServedStream) -> None:
         self.stream, self.stats = stream, ProcessStats()
-        self.window = Scheduler([stream.shape], SchedulerLimits(64 * MIB, workers=2))
+        self.window = Scheduler([stream.stream_shape], SchedulerLimits(64 * MIB, workers=2))
         self.overview = StatusBuilder({"train": stream}, 2, 64 * MIB, "ipc:///s", self.stats, began_s=0.0)
 
     def subscribe(
@@ -181,8 +181,8 @@ def test_the_timing_that_a_session_tells_is_its_own_and_one_that_has_ended_tells
     timing = EpochTiming(0, 43.0, 2.0, "none", BatchSupply())
     desk.subscribe(1)
     desk.subscribe(2)
-    desk.overview.on_epoch_timed(2, timing)
-    desk.overview.on_epoch_timed(3, timing)
+    desk.overview.on_epoch_timing_reported(2, timing)
+    desk.overview.on_epoch_timing_reported(3, timing)
     assert [desk.session(number, 1.0).last_epoch for number in (1, 2)] == [None, timing]
 
 
@@ -244,7 +244,7 @@ def test_a_stream_that_waits_for_its_data_is_stopped_until_it_goes_on_or_is_anot
 
 def test_a_reload_that_failed_is_told_until_one_succeeds(desk: Desk) -> None:
     for failed in (True, False):
-        desk.overview.note_reload(failed=failed)
+        desk.overview.set_reload_failed(failed=failed)
         assert desk.overview.build_status(desk.window, 1.0, is_draining=False).reload_failed == failed
 
 

@@ -43,7 +43,10 @@ def streams(tmp_path: Path) -> Iterator[dict[str, ServedStream]]:
 
 @pytest.fixture
 def answers(streams: dict[str, ServedStream]) -> QueryResponder:
-    stats, window = Numbers(), Scheduler([each.shape for each in streams.values()], SchedulerLimits(8 * MIB, workers=2))
+    stats, window = (
+        Numbers(),
+        Scheduler([each.stream_shape for each in streams.values()], SchedulerLimits(8 * MIB, workers=2)),
+    )
     overview = StatusBuilder(streams, 2, 8 * MIB, "ipc:///s", stats, began_s=0.0)
     return QueryResponder(streams, window, SlotStore(), stats, overview)
 

@@ -40,7 +40,7 @@ def test_covering_another_count_takes_the_larger_of_each_moment() -> None:
     one.add_amount(11.0, 5)
     other.add_amount(1.0, 3)
     other.add_amount(21.0, 4)
-    one.raise_to(other)
+    one.merge_maximum(other)
     assert one.compute_total(22.0) == 14
     assert other.compute_total(22.0) == 7
 

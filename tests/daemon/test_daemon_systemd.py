@@ -103,7 +103,7 @@ def test_a_start_that_cannot_be_is_held_until_it_is_told_to_end(listener: socket
     def hold() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         os.kill(os.getpid(), signal.SIGTERM)
-        ServiceManager(address_of(listener)).delay_refused_start("a mistake\nand another")
+        ServiceManager(address_of(listener)).notify_refused_start_and_wait("a mistake\nand another")
 
     assert in_a_forked_child(hold) == 0
     assert listener.recv(4096) == b"STATUS=cannot start, is tried again: a mistake\\nand another"
@@ -111,4 +111,6 @@ def test_a_start_that_cannot_be_is_held_until_it_is_told_to_end(listener: socket
 
 def test_a_start_that_cannot_be_is_held_for_some_time(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamd.daemon.systemd.REFUSED_START_S", 0.01)
-    assert in_a_forked_child(lambda: ServiceManager(address_of(listener)).delay_refused_start("a mistake")) == 0
+    assert (
+        in_a_forked_child(lambda: ServiceManager(address_of(listener)).notify_refused_start_and_wait("a mistake")) == 0
+    )

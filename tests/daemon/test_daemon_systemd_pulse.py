@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
-from streamd.daemon.systemd import ProgressWatch, format_headline
+from streamd.daemon.systemd import ProgressWatch, format_status_headline
 
 STREAM = StreamStatus("train", 100, 8, 13, 1, 4.0, 1234.4, 1.0, 0, 3, 0)
 SESSION = SessionStatus(1, "train", 0, 1, 0, 2, 3, 13, 8, 2, "reading", 1234.4, 9.0)
@@ -55,4 +55,4 @@ def test_who_moves_again_is_well_again() -> None:
     ],
 )
 def test_the_line_names_streams_trainers_rate_and_troubles(status: DaemonStatus, said: str) -> None:
-    assert format_headline(status) == said
+    assert format_status_headline(status) == said

@@ -24,7 +24,7 @@ from streamd.core.receipt import Receipt, compute_expected_digest
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import Cursor, Segment, UnevenPolicy
 from streamd.core.steps import RankSteps
-from streamd.daemon.streams.catalog import list_samples, open_streams
+from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.decoders import decode_image
 
@@ -40,7 +40,7 @@ class Truth:
     def __init__(self, config: Mapping[str, object], stream: str, state: Path) -> None:
         """Lists the data of a configuration into `state`, a folder of the oracle's own, and decodes it."""
         loaded = load_config(dict(config))
-        list_samples(loaded, state, lambda *_: None)
+        write_sample_manifests(loaded, state, lambda *_: None)
         self.served = next(each for each in open_streams(loaded, state) if each.spec.name == stream)
         self.spec = self.served.spec
         self.may_be_bad: set[int] = set()
@@ -52,7 +52,7 @@ class Truth:
         self.served.manifest.close()
 
     def planned(self, key: Key) -> Ids:
-        return self.served.plan_batch_ids(*key)
+        return self.served.compute_planned_ids(*key)
 
     def resolved(self, key: Key, bad: frozenset[int]) -> tuple[Ids, RowStatus]:
         return replace_bad_sample_ids(self.planned(key), bad, self.spec.bad_policy)

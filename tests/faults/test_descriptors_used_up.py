@@ -14,11 +14,11 @@ import zmq
 from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
-from streamd.daemon.descriptor_allowance import compute_allowance
+from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.errors import RefusedError
 
 LIMIT = 200
-ALLOWED = compute_allowance(LIMIT, workers=1, streams=1, is_monitored=False)
+ALLOWED = compute_descriptor_allowance(LIMIT, workers=1, streams=1, is_monitored=False)
 
 Record = Callable[[str, object], None]
 

@@ -8,8 +8,8 @@ from typing import Final
 from mistake import GOOD, SERVE, TABLE, Mistake
 
 from streamd.config.load import load_config
-from streamd.daemon.streams.catalog import build_lock_paths, list_samples
-from streamd.daemon.streams.manifest_locks import ListLock
+from streamd.daemon.streams.catalog import build_lock_paths, write_sample_manifests
+from streamd.daemon.streams.manifest_locks import ManifestLock
 
 TRAIN: Final = "streamd-train --stream train --epochs 1 --save model.keras"
 
@@ -22,11 +22,11 @@ def no_folder(place: Path) -> None:
     (place / "state").touch()
 
 
-def serve_already(place: Path) -> ListLock:
+def serve_already(place: Path) -> ManifestLock:
     """Holds the list as a daemon that serves it does."""
     config = load_config(place / "config.yaml")
-    list_samples(config, place / "state", lambda *_: None)
-    lock = ListLock(build_lock_paths(config, place / "state")["train"])
+    write_sample_manifests(config, place / "state", lambda *_: None)
+    lock = ManifestLock(build_lock_paths(config, place / "state")["train"])
     assert lock.acquire_shared()
     return lock
 

@@ -14,9 +14,9 @@ from PIL import Image
 from streamd.cli.pack.workdir import PackWorkdir
 from streamd.config.load import load_config
 from streamd.core.spec import PixelId
-from streamd.daemon.reload_plan import compare_specs
+from streamd.daemon.reload_plan import plan_stream_changes
 from streamd.daemon.streams import catalog
-from streamd.daemon.streams.catalog import list_samples, open_streams
+from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.cache.file import CacheLayout
 
@@ -81,14 +81,14 @@ def test_a_changed_setting_takes_effect_as_the_page_says(
     monkeypatch.chdir(folder)
     was, now = (served({**STREAM, "batch_size": 4, **said}, folder / "state") for said in CHANGES[key])
     transformed = ["train"] if was.transform != now.transform else []
-    kept = compare_specs({"train": was.spec}, {"train": now.spec}, (), transformed).kept
+    kept = plan_stream_changes({"train": was.spec}, {"train": now.spec}, (), transformed).kept
     effect = UNNOTICED if kept else AGAIN if was.spec.order_id == now.spec.order_id else ANEW
     assert ADVICE[key][1] == effect
 
 
 def served(stream: dict[str, Any], state: Path) -> ServedStream:
     config = load_config({"streams": {"train": stream}})
-    list_samples(config, state, lambda *_: None)
+    write_sample_manifests(config, state, lambda *_: None)
     (found,) = open_streams(config, state)
     return found
 

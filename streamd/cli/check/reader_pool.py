@@ -16,7 +16,7 @@ from typing import Final, Self
 import msgspec
 
 from streamd.cli.check.reader_messages import GroupResult, SampleFault, SampleGroup, StreamToRead
-from streamd.daemon.engine.crashes import WorkerCondition, WorkerExit, diagnose_exit
+from streamd.daemon.engine.crashes import WorkerCondition, WorkerExit, diagnose_worker_exit
 from streamd.daemon.engine.watchdog import Watchdog
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, WorkerPhase
@@ -184,13 +184,13 @@ class _ReaderProcess:
         assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         assert self._process.stdout is not None  # noqa: S101 - as above
         for watch in self._watches:
-            watch.mark_busy()
+            watch.mark_worker_busy()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._process.stdin.write(line)
             await self._process.stdin.drain()
         answer = await self._process.stdout.readline()
         for watch in self._watches:
-            watch.mark_idle()
+            watch.mark_worker_idle()
         return answer
 
     async def stop(self) -> WorkerExit:
@@ -200,7 +200,7 @@ class _ReaderProcess:
         if self._process.stdout is not None and not self._process.stdout.at_eof():
             self._kill_process()
         code = await self._process.wait()
-        found = diagnose_exit(
+        found = diagnose_worker_exit(
             code, self._page.read_row_progress(), self._page.read_transform_trial(), self._killed_for, self._deadline_s
         )
         self._page.close()

@@ -22,7 +22,7 @@ from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
 from streamd.config.schema import Config, list_unserved_settings
 from streamd.core.text import escape_unprintable, format_duration
-from streamd.daemon.streams.catalog import list_samples, open_streams
+from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 
 
 class CheckProgress(Protocol):
@@ -59,7 +59,7 @@ def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> 
         return CheckFindings(config.memory, config.worker_count, {}, refused=refused)
     with tempfile.TemporaryDirectory(prefix="streamd-check-") as folder:
         with add_error_locations(config):
-            list_samples(served, Path(folder), progress.update_listing)
+            write_sample_manifests(served, Path(folder), progress.update_listing)
             streams = open_streams(served, Path(folder))
         try:
             tallies = [

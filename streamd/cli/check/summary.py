@@ -33,7 +33,7 @@ from streamd.core.sampler import PAD_ID, Ids, SampleOrder, compute_ids_of_batche
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_count
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.daemon.streams.shuffle_score import score_stored_order
+from streamd.daemon.streams.shuffle_score import score_stored_order_mixing
 from streamd.dataset.cache.file import CacheLayout
 from streamd.dataset.hdf5.chunk_cache import ChunkCache
 from streamd.dataset.hdf5.chunk_cost import CompressedArray
@@ -58,7 +58,7 @@ def build_findings(
     shared = duplicates.find_shared_files(groups)
     alike = duplicates.group_identical_streams(shared, {name: each.ids.size for name, each in contents.items()})
     told = {name for group in alike for name in group[1:]}
-    shapes = [stream.shape for stream in streams.values()]
+    shapes = [stream.stream_shape for stream in streams.values()]
     return CheckFindings(
         memory_bytes=config.memory,
         workers=config.worker_count,
@@ -94,7 +94,7 @@ def _build_stream_finding(
     totals: StreamTotals, config: Config, processes: int, groups: DuplicateGroups
 ) -> StreamFinding:
     stream, spec = totals.stream, totals.stream.spec
-    in_order = score_stored_order(spec, stream.manifest.gather_label)
+    in_order = score_stored_order_mixing(spec, stream.manifest.gather_label)
     chunks = estimate_unpacking(stream, processes)
     return StreamFinding(
         samples=spec.samples,
@@ -159,7 +159,7 @@ def _find_stop_reason(totals: StreamTotals) -> str | None:
     stream = totals.stream
     known = stream.quarantine.reasons  # of this look alone, in memory
     known.update({fault.sample_id: fault.reason for fault in totals.faults if fault.effect in RECORDED_EFFECTS})
-    reason = stream.explain_too_many_bad()
+    reason = stream.explain_too_many_bad_samples()
     other = next((fault for fault in totals.faults if fault.effect not in RECORDED_EFFECTS), None)
     if reason is not None or other is None:
         return reason
@@ -167,7 +167,7 @@ def _find_stop_reason(totals: StreamTotals) -> str | None:
 
 
 def _estimate_memory(stream: ServedStream, config: Config) -> MemoryEstimate:
-    shape = stream.shape
+    shape = stream.stream_shape
     limits = _limits(config)
     return MemoryEstimate(
         shape.slot_bytes,

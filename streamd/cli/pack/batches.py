@@ -23,7 +23,12 @@ from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import BatchKey, PixelId
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
-from streamd.daemon.streams.catalog import ListingProgress, group_families, list_samples, open_streams
+from streamd.daemon.streams.catalog import (
+    ListingProgress,
+    group_streams_by_family,
+    open_streams,
+    write_sample_manifests,
+)
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.arrays.store import Pixels
 from streamd.errors import ConfigError, PackError, suggest_name
@@ -214,7 +219,7 @@ def open_listed_stream(config: Config, name: str, folder: Path, progress: Listin
     part = _select_family(config, name)
     shutil.rmtree(folder, ignore_errors=True)
     with add_error_locations(part):
-        list_samples(part, folder, progress)
+        write_sample_manifests(part, folder, progress)
         streams = open_streams(part, folder)
     try:
         yield next(stream for stream in streams if stream.spec.name == name)
@@ -229,7 +234,7 @@ def _select_family(config: Config, name: str) -> Config:
     if name not in config.streams:
         known = ", ".join(config.streams)
         raise ConfigError(f"no stream {name!r}{suggest_name(name, config.streams)}; the configuration has {known}")
-    family = next(family for family in group_families(config) if name in family)
+    family = next(family for family in group_streams_by_family(config) if name in family)
     kept = {
         each: config.streams[each].model_copy(update={"transform": None}) for each in config.streams if each in family
     }

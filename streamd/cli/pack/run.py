@@ -195,7 +195,9 @@ class _PackRun:
             )
         fresh = PackJournal(identity=pack_identity, samples=spec.samples, batch_rows=spec.batch_size)
         account = JournaledPack(earlier_journal or fresh, self._workdir.journal_path, self._writer)
-        self._stream.quarantine.record_verdicts(BadSample(each.sample_id, each.reason) for each in account.left_out)
+        self._stream.quarantine.append_new_bad_samples(
+            BadSample(each.sample_id, each.reason) for each in account.left_out
+        )
         return account
 
     # --- the end

@@ -37,7 +37,7 @@ class PackJob:
         """The ids of the rows of the pack, in their order, some at a time."""
         batches = self.stream.spec.batches
         for first in range(0, batches, _BLOCK_BATCHES):
-            ids, _ = self.stream.plan_several_ids(0, range(first, min(first + _BLOCK_BATCHES, batches)))
+            ids, _ = self.stream.compute_planned_ids_of_batches(0, range(first, min(first + _BLOCK_BATCHES, batches)))
             yield ids[~np.isin(ids, bad_ids)] if bad_ids.size else ids
 
 

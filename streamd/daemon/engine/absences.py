@@ -27,15 +27,15 @@ def format_missing_data(reason: str) -> str:
     return f"it waits for its data: {reason}; {_ADVICE}"
 
 
-def make_data_lookup(stream: ServedStream) -> SlowLookup[str]:
+def build_absence_lookup(stream: ServedStream) -> SlowLookup[str]:
     """Looks for the data of a stream; its answer is why they are not there, nothing if they are."""
     expected = choose_expected_files(stream.manifest)
     return SlowLookup(partial(find_absence_reason, expected), f"{str(expected.root)!r} {NO_ANSWER}")
 
 
-async def require_data(stream: ServedStream) -> None:
+async def check_data_present(stream: ServedStream) -> None:
     """Raises DataAwayError unless the data of a stream are there."""
-    if why := await make_data_lookup(stream).get_answer():
+    if why := await build_absence_lookup(stream).wait_for_answer():
         raise DataAwayError(f"streams.{stream.spec.name}.source: {why}")
 
 
@@ -72,13 +72,13 @@ class MissingData:
         """What is said of each stream whose data are away."""
         return {each.stream: each.message for each in self._missing.values()}
 
-    async def run(self) -> None:
+    async def watch_for_returned_data(self) -> None:
         """Looks for what is away, until cancelled."""
         self._mounts = MountEvents()
         try:
             async with asyncio.TaskGroup() as self._group:
                 for number in self._missing:
-                    self._start_waiting(number)
+                    self._start_waiting_for_return(number)
                 await asyncio.get_running_loop().create_future()  # for ever
         finally:
             self._mounts.close()
@@ -90,17 +90,17 @@ class MissingData:
         # Where looks and reads disagree, as they should not, this keeps them from doing so all the time.
         relapsed = time.monotonic() < returned_s + 2 * RETURN_MAX_S
         pause_s = min(max(2 * paused_s, RETURN_MIN_S), RETURN_MAX_S) if relapsed else RETURN_MIN_S
-        lookup = make_data_lookup(stream)
+        lookup = build_absence_lookup(stream)
         self._missing[number] = _MissingStream(name, lookup, format_missing_data(reason), pause_s)
         log.error("data.away", self._missing[number].message, stream=name)
         if self._group is not None:
-            self._start_waiting(number)
+            self._start_waiting_for_return(number)
         return self._missing[number].message
 
-    async def check_streams(self, streams: Mapping[int, ServedStream]) -> None:
+    async def add_streams_without_data(self, streams: Mapping[int, ServedStream]) -> None:
         """Begins with those streams whose data are not there. What a cache has of them may do without."""
-        lookups = [make_data_lookup(stream) for stream in streams.values()]
-        answers = await asyncio.gather(*(lookup.get_answer() for lookup in lookups))
+        lookups = [build_absence_lookup(stream) for stream in streams.values()]
+        answers = await asyncio.gather(*(lookup.wait_for_answer() for lookup in lookups))
         for (number, stream), lookup, why in zip(streams.items(), lookups, answers, strict=True):
             # Without an answer a worker would wait for the file system too, whatever the cache has.
             if why and (stream.cache is None or lookup.is_unanswered):
@@ -113,19 +113,19 @@ class MissingData:
         if absence is not None and absence.wait_task is not None:
             absence.wait_task.cancel()
 
-    def start_check(self, number: int, stream: ServedStream) -> None:
+    def start_data_check(self, number: int, stream: ServedStream) -> None:
         """Whether the data of a stream are there at all, which keep a worker waiting."""
         if self._group is not None and number not in self._missing and number not in self._checks_under_way:
             self._checks_under_way.add(number)
-            self._group.create_task(self._check_data(number, make_data_lookup(stream)), name="asking")
+            self._group.create_task(self._report_if_data_missing(number, build_absence_lookup(stream)), name="asking")
 
-    async def _check_data(self, number: int, lookup: SlowLookup[str]) -> None:
-        why = await lookup.get_answer()
+    async def _report_if_data_missing(self, number: int, lookup: SlowLookup[str]) -> None:
+        why = await lookup.wait_for_answer()
         self._checks_under_way.discard(number)
         if why and number not in self._missing:
             self.on_missing(number, why)
 
-    def _start_waiting(self, number: int) -> None:
+    def _start_waiting_for_return(self, number: int) -> None:
         assert self._group is not None  # noqa: S101 - it runs
         absence = self._missing[number]
         absence.wait_task = self._group.create_task(
@@ -137,7 +137,7 @@ class MissingData:
         assert self._mounts is not None  # noqa: S101 - as above
         while True:
             await self._mounts.wait_for_change(absence.pause_s)
-            if not await absence.lookup.get_answer():
+            if not await absence.lookup.wait_for_answer():
                 break
             absence.pause_s = min(2 * absence.pause_s, RETURN_MAX_S)
         del self._missing[number]

@@ -36,7 +36,7 @@ class WorkerCondition(Enum):
     NOT_READING = "not reading what it is told"
 
 
-def diagnose_silence(
+def diagnose_silent_worker(
     progress: RowProgress | TransformTrial, silent_s: float, deadline_s: float, process_state: str
 ) -> WorkerCondition:
     """`silent_s` since it last wrote where it is, or was given work; `process_state` is the letter of
@@ -78,7 +78,7 @@ class WorkerExit:
     transform_fault: TransformFault | None = None
 
 
-def diagnose_exit(
+def diagnose_worker_exit(
     return_code: int,
     progress: RowProgress,
     trial: TransformTrial,
@@ -90,7 +90,7 @@ def diagnose_exit(
     Only what a sample's own pixels can do is held against it: what comes from outside, such as SIGKILL, is not, and
     neither is anything that happens while a file is read. A transform answers for all but that.
     """
-    words = _describe_exit(return_code, killed_for)
+    words = _describe_worker_exit(return_code, killed_for)
     if progress.phase not in _PIXEL_PHASES or killed_for is WorkerCondition.ENDLESS_TRIAL:
         return WorkerExit(
             words, progress, transform_fault=_find_transform_fault(return_code, trial, killed_for, deadline_s)
@@ -122,11 +122,11 @@ def _find_transform_fault(
     own = -return_code in _CRASH_SIGNALS if return_code < 0 else return_code != OUT_OF_MEMORY_STATUS
     if killed_for is not None or not own:
         return None
-    how = f"{trial.subject} ends its process {ends}, {_describe_exit(return_code, None)}"
+    how = f"{trial.subject} ends its process {ends}, {_describe_worker_exit(return_code, None)}"
     return TransformFault(trial.stream, f"{how}: run it by itself to see why", is_certain=False)
 
 
-def _describe_exit(return_code: int, killed_for: WorkerCondition | None) -> str:
+def _describe_worker_exit(return_code: int, killed_for: WorkerCondition | None) -> str:
     if killed_for is not None:
         return f"killed since it was {killed_for.value}"
     if return_code == OUT_OF_MEMORY_STATUS:

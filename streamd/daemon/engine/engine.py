@@ -69,7 +69,9 @@ class LocalEngine:
         self._row_deadline_s = row_deadline_s
         self._pool = WorkerPool(workers, row_deadline_s, slots, stats, self)
         self._pool.imported_transforms = self._streams.current_transforms()
-        self._missing_data = MissingData(on_missing=self._release_waiting_workers, on_returned=self._resume_stream)
+        self._missing_data = MissingData(
+            on_missing=self._pause_stream_and_kill_waiting_workers, on_returned=self._report_data_returned
+        )
         self._filled: list[BatchJob] = []  # not yet reported to the listener
         self._idle_times = stats.find_stage_times("engine", "idle")
         self._task_numbers = itertools.count(1)
@@ -80,8 +82,8 @@ class LocalEngine:
         return [worker.pid for worker in self._pool.workers]
 
     @property
-    def worker_deaths(self) -> int:
-        return self._pool.deaths
+    def worker_death_count(self) -> int:
+        return self._pool.death_count
 
     @property
     def streams_without_data(self) -> Collection[str]:
@@ -99,11 +101,11 @@ class LocalEngine:
 
     async def wait_for_pixel_ids(self) -> dict[str, PixelId]:
         """The identity of the pixels that workers make of each stream, once a worker has opened it."""
-        return await self._streams.wait_for_pixel_ids(self._streams.current_numbers())
+        return await self._streams.wait_for_pixel_ids(self._streams.current_numbers_by_name())
 
     async def find_missing_data(self) -> None:
         """Finds the streams whose data are missing, before the workers start, so that they hold up no other stream."""
-        await self._missing_data.check_streams(self._streams.served_streams())
+        await self._missing_data.add_streams_without_data(self._streams.served_streams())
 
     async def open_stream(self, stream: ServedStream) -> PixelId:
         """Opens a new stream, or a new version of one, in all workers; returns the identity of its pixels.
@@ -113,12 +115,12 @@ class LocalEngine:
         """
         number = self._streams.add_stream(stream)
         try:
-            self._pool.send_to_newest(self._streams.make_open_command(number))
+            self._pool.send_to_newest_workers(self._streams.make_open_command(number))
             pixel_id = await self._streams.wait_for_pixel_id(number)
         except BaseException:
-            self._pool.send_to_all(*self._streams.retire_number(number))
+            self._pool.send_to_all_workers(*self._streams.retire_stream_version(number))
             raise
-        self._make_stream_current(number)
+        self._make_stream_version_current(number)
         return pixel_id
 
     def needs_new_workers(self, streams: Iterable[ServedStream]) -> bool:
@@ -145,7 +147,7 @@ class LocalEngine:
         except BaseException as error:
             self._pool.discard_next_generation()
             for number in numbers.values():
-                self._pool.send_to_all(*self._streams.retire_number(number))
+                self._pool.send_to_all_workers(*self._streams.retire_stream_version(number))
             if isinstance(error, TimeoutError):
                 raise ConfigError(
                     f"no new worker has opened {', '.join(numbers)} within {NEW_WORKERS_S:g} s: does a transform wait "
@@ -154,43 +156,43 @@ class LocalEngine:
             raise
         self._pool.switch_to_next_generation()
         for number in numbers.values():
-            self._make_stream_current(number)
+            self._make_stream_version_current(number)
         self._pool.imported_transforms = self._streams.current_transforms()
         return pixel_ids
 
     def close_stream(self, name: str) -> None:
         """Begins no more batches of a stream; workers close it after its last one. Raises KeyError if unknown."""
-        self._missing_data.remove_stream(self._streams.current_numbers()[name])
-        self._pool.send_to_all(*self._streams.close_stream(name))
+        self._missing_data.remove_stream(self._streams.current_numbers_by_name()[name])
+        self._pool.send_to_all_workers(*self._streams.close_stream(name))
 
-    def _make_stream_current(self, number: int) -> None:
+    def _make_stream_version_current(self, number: int) -> None:
         """Lets a stream's name stand for this number from now on. The data of this version are there."""
         name = self._streams.get_stream(number).spec.name
-        earlier = self._streams.current_numbers().get(name)
+        earlier = self._streams.current_numbers_by_name().get(name)
         if earlier is not None and earlier in self._missing_data:
             self._missing_data.remove_stream(earlier)
             asyncio.get_running_loop().call_soon(
-                self._resume_stream, name
+                self._report_data_returned, name
             )  # after the caller has replaced the old version
-        self._pool.send_to_all(*self._streams.make_current(number))
+        self._pool.send_to_all_workers(*self._streams.make_version_current(number))
 
     # --- the path of a batch
 
     def produce_batch(self, key: BatchKey, slot: int, slot_bytes: int) -> None:
         """Begins a batch. The listener gets its outcome, never before this returns."""
-        number, stream = self._streams.begin_batch(key.stream)
+        number, stream = self._streams.add_batch_under_way(key.stream)
         job = BatchJob(key, stream, number, slot, slot_bytes, self._streams.get_row_cost(number))
         self._pool.add_job(job)
-        reason = self._streams.get_failure_reason(number) or stream.explain_too_many_bad()
+        reason = self._streams.get_failure_reason(number) or stream.explain_too_many_bad_samples()
         if reason is not None:  # known from an earlier run, perhaps
-            asyncio.get_running_loop().call_soon(self._fail_job, job, reason)
+            asyncio.get_running_loop().call_soon(self._fail_batch, job, reason)
             return
         self._queue_tasks(job, job.make_first_tasks(self._task_numbers))
-        self._pool.assign_tasks()
+        self._pool.assign_queued_tasks()
 
-    def drop_slots(self, slots: tuple[int, ...]) -> None:
+    def unmap_slots_in_workers(self, slots: tuple[int, ...]) -> None:
         """Has every worker unmap these slots."""
-        self._pool.drop_slots(slots)
+        self._pool.unmap_slots_in_workers(slots)
 
     def _queue_tasks(self, job: BatchJob, tasks: Sequence[Task]) -> None:
         job.pending_tasks += len(tasks)
@@ -201,31 +203,31 @@ class LocalEngine:
         for report in reports:
             match report:
                 case TaskDone():
-                    self._finish_task(worker.finish_task(report.number), report)
+                    self._finish_task(worker.remove_finished_task(report.number), report)
                 case StreamReady(stream, pixel_id):
-                    self._streams.on_opened(stream, PixelId(pixel_id))
+                    self._streams.on_stream_opened(stream, PixelId(pixel_id))
                 case StreamOpenFailed(stream, reason):
-                    self._streams.on_open_failed(stream, reason)
+                    self._streams.on_stream_open_failed(stream, reason)
                 case StreamRemark(stream, text):
-                    self._streams.log_remark(stream, text)
-        self._report_filled(worker)
-        self._pool.assign_tasks()
+                    self._streams.log_worker_remark(stream, text)
+        self._report_filled_batches(worker)
+        self._pool.assign_queued_tasks()
 
     def _finish_task(self, task: Task, report: TaskDone) -> None:
         job = task.job
-        task.count_results(report, self._stats)
-        task.note_row_cost(report)
+        task.add_times_to_stats(report, self._stats)
+        task.update_row_cost(report)
         self._idle_times.add_runs(report.idle_ns / 1e9)
         job.busy_s += (report.read_ns + report.decode_ns) / 1e9
         job.waited_s += report.waited_ns / 1e9
-        self._subtract_pending(job, 1)
+        self._subtract_pending_tasks(job, 1)
         if job.is_given_up:
             return
         if report.unfit:
-            self._fail_job(job, report.unfit)
+            self._fail_batch(job, report.unfit)
             return
         if missing := next((each.reason for each in report.bad if each.away), ""):
-            self._pause_stream(job.stream_number, missing)
+            self._pause_stream_without_data(job.stream_number, missing)
             return
         if report.bad and not self._handle_bad_rows(task, report):
             return
@@ -239,22 +241,24 @@ class LocalEngine:
         reason = record_bad_samples(stream, lasting, self._stats)
         passing = [sample for sample in report.bad if not sample.lasting]
         if reason is None and passing and task.failures >= _READ_RETRIES:
-            reason = stream.format_unread_reason(passing[0].sample_id, passing[0].reason)
+            reason = stream.format_unreadable_reason(passing[0].sample_id, passing[0].reason)
         if reason is not None:
-            self._fail_job(job, reason)
+            self._fail_batch(job, reason)
             return False
         if passing:
             job.pending_tasks += 1
             again = job.make_retry_task(task, report.bad, self._task_numbers)
-            asyncio.get_running_loop().call_later(_READ_RETRY_S * 2**task.failures, self._requeue_task, again)
+            asyncio.get_running_loop().call_later(
+                _READ_RETRY_S * 2**task.failures, self._requeue_task_unless_given_up, again
+            )
         return True
 
-    def _requeue_task(self, task: Task) -> None:
+    def _requeue_task_unless_given_up(self, task: Task) -> None:
         if task.job.is_given_up:
-            self._subtract_pending(task.job, 1)
+            self._subtract_pending_tasks(task.job, 1)
             return
         self._pool.requeue_task(task)
-        self._pool.assign_tasks()
+        self._pool.assign_queued_tasks()
 
     def _finish_job(self, job: BatchJob) -> None:
         """Ends a batch whose rows are all filled, unless samples turned bad meanwhile: their rows are filled again."""
@@ -263,10 +267,10 @@ class LocalEngine:
             self._queue_tasks(job, tasks)
             return
         self._stats.add_count(f"stream.{job.key.stream}", "produced")
-        self._release_job(job)
+        self._remove_ended_job(job)
         self._filled.append(job)
 
-    def _report_filled(self, reporting_worker: WorkerProcess | None = None) -> None:
+    def _report_filled_batches(self, reporting_worker: WorkerProcess | None = None) -> None:
         """Reports all batches that one datagram of a worker has completed, so that what follows is decided once."""
         if self._filled:
             assert self._listener is not None  # noqa: S101 - the daemon names it before it lets anyone in
@@ -278,55 +282,55 @@ class LocalEngine:
 
     # --- batches that end unfilled
 
-    def _fail_job(self, job: BatchJob, reason: str) -> None:
+    def _fail_batch(self, job: BatchJob, reason: str) -> None:
         """Fails a batch. Results of its tasks that still run are ignored."""
         if job.is_given_up:
             return
-        self._give_up_job(job)
+        self._mark_job_given_up(job)
         assert self._listener is not None  # noqa: S101 - as above
         self._listener.on_batch_failed(job, reason)
 
-    def _give_up_job(self, job: BatchJob) -> None:
+    def _mark_job_given_up(self, job: BatchJob) -> None:
         job.is_given_up = True
-        self._subtract_pending(job, self._pool.remove_tasks(job))
+        self._subtract_pending_tasks(job, self._pool.remove_queued_tasks(job))
 
-    def _pause_stream(self, number: int, reason: str) -> None:
+    def _pause_stream_without_data(self, number: int, reason: str) -> None:
         """Ends the batches of a stream whose data are missing. The listener asks again when the data return."""
-        jobs = [job for job in self._pool.find_jobs(number) if not job.is_given_up]
+        jobs = [job for job in self._pool.find_stream_jobs(number) if not job.is_given_up]
         if not jobs:
             return
         stream = jobs[0].stream
-        name, current = stream.spec.name, self._streams.current_numbers()
+        name, current = stream.spec.name, self._streams.current_numbers_by_name()
         if self._listener is None or not self._listener.waits_for_data or name not in current:
             for job in jobs:
-                self._fail_job(job, reason)
+                self._fail_batch(job, reason)
             return
         for job in jobs:
-            self._give_up_job(job)
+            self._mark_job_given_up(job)
         if number == current[name]:
             reason = self._missing_data.add_stream(number, stream, reason)
         self._listener.on_data_missing(name, reason, jobs)
         if current[name] not in self._missing_data:  # only an earlier version has lost its data
             self._listener.on_data_returned(name)
 
-    def _release_waiting_workers(self, number: int, reason: str) -> None:
+    def _pause_stream_and_kill_waiting_workers(self, number: int, reason: str) -> None:
         """Pauses a stream, and replaces the workers that wait for its files: other streams need them."""
-        self._pause_stream(number, reason)
-        self._pool.replace_waiting_workers(number)
+        self._pause_stream_without_data(number, reason)
+        self._pool.kill_workers_waiting_for_files(number)
 
-    def _resume_stream(self, name: str) -> None:
-        if self._listener is not None and name in self._streams.current_numbers():
+    def _report_data_returned(self, name: str) -> None:
+        if self._listener is not None and name in self._streams.current_numbers_by_name():
             self._listener.on_data_returned(name)
 
-    def _subtract_pending(self, job: BatchJob, count: int) -> None:
+    def _subtract_pending_tasks(self, job: BatchJob, count: int) -> None:
         """Counts tasks of a batch that are over. The last one of a batch that was given up releases it."""
         job.pending_tasks -= count
         if job.is_given_up and job.pending_tasks == 0:
-            self._release_job(job)
+            self._remove_ended_job(job)
 
-    def _release_job(self, job: BatchJob) -> None:
+    def _remove_ended_job(self, job: BatchJob) -> None:
         """Ends a batch that has no task left in any worker; its stream may be closed then."""
-        self._pool.send_to_all(*self._streams.end_batch(job.stream_number))
+        self._pool.send_to_all_workers(*self._streams.remove_batch_under_way(job.stream_number))
         self._pool.remove_job(job)
 
     # --- workers
@@ -334,7 +338,7 @@ class LocalEngine:
     async def run(self) -> None:
         """Keeps `workers` processes alive until cancelled; none is left when it returns."""
         async with asyncio.TaskGroup() as group:
-            seeking = group.create_task(self._missing_data.run(), name="absences")
+            seeking = group.create_task(self._missing_data.watch_for_returned_data(), name="absences")
             await self._pool.run()
             seeking.cancel()
 
@@ -342,7 +346,7 @@ class LocalEngine:
         """Opens all streams in a new worker, and sends it tasks that wait."""
         for command in self._streams.make_open_commands():
             worker.send_command(replace(command, away=command.number in self._missing_data))
-        self._pool.assign_tasks()
+        self._pool.assign_queued_tasks()
 
     def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None:
         """Warns that a worker waits for files, and asks whether its stream's data are there at all."""
@@ -351,14 +355,14 @@ class LocalEngine:
             "worker.waiting",
             f"a worker has waited for more than {self._row_deadline_s:g} s: is the disk slow, or a mount away?",
             pid=worker.pid,
-            files="none yet" if task is None else task.file_names,
+            files="none yet" if task is None else task.first_file_names,
         )
         if task is None:
             return
         if task.job.is_given_up:
-            worker.stop_waiting()
+            worker.kill_waiting_process()
         else:
-            self._missing_data.start_check(task.job.stream_number, task.job.stream)
+            self._missing_data.start_data_check(task.job.stream_number, task.job.stream)
 
     def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
         """Queues a dead worker's tasks again, and holds its end against the row or transform it was at."""
@@ -366,11 +370,11 @@ class LocalEngine:
             self._listener.on_worker_lost()
         if worker_exit.transform_fault is not None:
             self._on_transform_crash(worker_exit.transform_fault)
-        self._requeue_tasks_of(worker, worker_exit)
-        self._report_filled()
-        self._pool.assign_tasks()
+        self._requeue_tasks_of_dead_worker(worker, worker_exit)
+        self._report_filled_batches()
+        self._pool.assign_queued_tasks()
 
-    def _requeue_tasks_of(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
+    def _requeue_tasks_of_dead_worker(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
         """Queues a dead worker's tasks ahead of all others. The death counts for the task that it was at."""
         tasks = list(worker.tasks.values())
         at = worker.tasks.get(worker_exit.progress.task)
@@ -378,63 +382,63 @@ class LocalEngine:
         # Each goes to the head of the queue, so the last one goes first.
         for task in reversed(tasks):
             if task.job.is_given_up:  # its slot is gone
-                self._subtract_pending(task.job, 1)
+                self._subtract_pending_tasks(task.job, 1)
             elif task is at and worker_exit.sample_fault is not None and worker_exit.progress.place < task.ids.size:
                 self._on_row_crash(task, int(task.ids[worker_exit.progress.place]), worker_exit.sample_fault)
             elif task is first:
-                self._retry_after_death(task, worker_exit)
+                self._retry_task_after_death(task, worker_exit)
             else:
                 self._pool.requeue_task(task)
 
     def _on_transform_crash(self, fault: TransformFault) -> None:
         """Counts a crash in a transform that a worker tried; fails the stream's batches when there are too many."""
         reason = self._streams.count_transform_fault(fault)
-        for job in self._pool.find_jobs(fault.stream_number) if reason else ():
-            self._fail_job(job, reason)
+        for job in self._pool.find_stream_jobs(fault.stream_number) if reason else ():
+            self._fail_batch(job, reason)
 
     def _on_row_crash(self, task: Task, sample_id: int, blame: str) -> None:
         """Suspects the sample at which a worker crashed, and tries it alone; marks it bad at the second crash."""
         if task.is_suspect:
-            self._mark_bad(task.job, BadSample(sample_id, blame))
+            self._record_crashing_sample(task.job, BadSample(sample_id, blame))
             return
         file = task.job.stream.format_file_name(sample_id)
         log.warning("sample.suspect", blame, stream=task.job.key.stream, sample=sample_id, file=file)
-        suspect, others = task.split_suspect(sample_id, self._task_numbers)
+        suspect, others = task.split_off_suspect(sample_id, self._task_numbers)
         task.job.pending_tasks += len(others)
-        self._pool.queue_suspect(suspect)
+        self._pool.queue_suspect_task(suspect)
         for other in others:
             self._pool.requeue_task(other)
 
-    def _mark_bad(self, job: BatchJob, bad_sample: BadSample) -> None:
+    def _record_crashing_sample(self, job: BatchJob, bad_sample: BadSample) -> None:
         """Records a bad sample, whose own task is over; its rows are filled again by the stream's policy."""
-        self._subtract_pending(job, 1)
+        self._subtract_pending_tasks(job, 1)
         reason = record_bad_samples(job.stream, [bad_sample], self._stats)
         if reason is not None:
-            self._fail_job(job, reason)
+            self._fail_batch(job, reason)
         elif job.pending_tasks == 0:
             self._finish_job(job)
 
-    def _retry_after_death(self, task: Task, worker_exit: WorkerExit) -> None:
+    def _retry_task_after_death(self, task: Task, worker_exit: WorkerExit) -> None:
         """Queues a task again after a pause that grows, when its worker died of something else; fails it at a limit."""
         now_s = time.monotonic()
-        task = task.after_death(now_s)
-        if task.is_hopeless(now_s):
+        task = task.with_one_more_death(now_s)
+        if task.has_killed_too_many_workers(now_s):
             words = (
                 f"{task.deaths} workers died, the last {worker_exit.description}, at files beginning with "
-                f"{task.file_names}"
+                f"{task.first_file_names}"
             )
-            self._fail_job(task.job, words)
-            self._subtract_pending(task.job, 1)
+            self._fail_batch(task.job, words)
+            self._subtract_pending_tasks(task.job, 1)
         elif task.is_suspect:  # it waits for the worker that replaces the dead one, so for a pause
             self._pool.requeue_task(task)
         else:
-            asyncio.get_running_loop().call_later(task.pause_s, self._requeue_task, task)
+            asyncio.get_running_loop().call_later(task.retry_delay_s, self._requeue_task_unless_given_up, task)
 
 
 def record_bad_samples(stream: ServedStream, bad_samples: Sequence[BadSample], stats: ProcessStats) -> str | None:
     """Writes new bad samples to the quarantine and syncs it; returns why the stream must stop, if it must."""
     try:
-        new = stream.quarantine.record_verdicts(bad_samples)
+        new = stream.quarantine.append_new_bad_samples(bad_samples)
     except OSError as error:
         file = stream.format_file_name(bad_samples[0].sample_id)
         return (
@@ -451,4 +455,4 @@ def record_bad_samples(stream: ServedStream, bad_samples: Sequence[BadSample], s
             sample=verdict.sample_id,
             file=stream.format_file_name(verdict.sample_id),
         )
-    return stream.explain_too_many_bad()
+    return stream.explain_too_many_bad_samples()

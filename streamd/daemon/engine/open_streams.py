@@ -50,9 +50,9 @@ class OpenStreams:
 
     def __post_init__(self, streams: Iterable[ServedStream]) -> None:
         for stream in streams:
-            self.make_current(self.add_stream(stream))
+            self.make_version_current(self.add_stream(stream))
 
-    def current_numbers(self) -> dict[str, int]:
+    def current_numbers_by_name(self) -> dict[str, int]:
         """The number that each name stands for."""
         return dict(self._current)
 
@@ -67,28 +67,28 @@ class OpenStreams:
     def add_stream(self, stream: ServedStream) -> int:
         """A number for a stream that is to be opened. Its name does not stand for it yet."""
         number = next(self._numbers)
-        self._entries[number] = _StreamEntry(stream, cache_lock=self._lock_cache(stream))
+        self._entries[number] = _StreamEntry(stream, cache_lock=self._acquire_cache_lock(stream))
         return number
 
-    def _lock_cache(self, stream: ServedStream) -> Path | None:
+    def _acquire_cache_lock(self, stream: ServedStream) -> Path | None:
         """The lock of a stream's cache, if it has one and it is to be had."""
         if stream.cache is None:
             return None
         path = Path(stream.cache.folder) / lock_file_name(stream.spec)
         return path if self._locks.acquire_lock(path) else None
 
-    def make_current(self, number: int) -> list[CloseStream]:
+    def make_version_current(self, number: int) -> list[CloseStream]:
         """From now on the stream's name stands for this number, and for no earlier one."""
         name = self._entries[number].stream.spec.name
         earlier = self._current.get(name)
         self._current[name] = number
-        return [] if earlier is None else self.retire_number(earlier)
+        return [] if earlier is None else self.retire_stream_version(earlier)
 
     def close_stream(self, name: str) -> list[CloseStream]:
         """No batch of this name is begun any more. KeyError for one that nobody knows."""
-        return self.retire_number(self._current.pop(name))
+        return self.retire_stream_version(self._current.pop(name))
 
-    def begin_batch(self, name: str) -> tuple[int, ServedStream]:
+    def add_batch_under_way(self, name: str) -> tuple[int, ServedStream]:
         """A batch is begun: of which stream, and its number. KeyError for a name that nobody knows."""
         number = self._current[name]
         entry = self._entries[number]
@@ -99,17 +99,17 @@ class OpenStreams:
         """What a row of this stream takes, as far as is known."""
         return self._entries[number].row_cost
 
-    def end_batch(self, number: int) -> list[CloseStream]:
+    def remove_batch_under_way(self, number: int) -> list[CloseStream]:
         """A batch has no task left in any worker."""
         self._entries[number].batches_under_way -= 1
-        return self._remove_if_unused(number)
+        return self._remove_version_if_unused(number)
 
-    def retire_number(self, number: int) -> list[CloseStream]:
+    def retire_stream_version(self, number: int) -> list[CloseStream]:
         """This number is over as soon as none of its batches is under way."""
         self._entries[number].is_retired = True
-        return self._remove_if_unused(number)
+        return self._remove_version_if_unused(number)
 
-    def _remove_if_unused(self, number: int) -> list[CloseStream]:
+    def _remove_version_if_unused(self, number: int) -> list[CloseStream]:
         entry = self._entries[number]
         if not entry.is_retired or entry.batches_under_way:
             return []
@@ -127,7 +127,7 @@ class OpenStreams:
         entry = self._entries[number]
         stream, cache = entry.stream, entry.stream.cache
         place = None if cache is None else replace(cache, writable=entry.cache_lock is not None)
-        return OpenStream(number, str(stream.manifest_path), _without_classes(stream.spec), place, stream.transform)
+        return OpenStream(number, str(stream.manifest_path), _strip_label_classes(stream.spec), place, stream.transform)
 
     async def wait_for_pixel_id(self, number: int) -> PixelId:
         """What the pipeline makes of a stream, once a worker has said it."""
@@ -148,7 +148,7 @@ class OpenStreams:
         current = (self._entries[number].stream.transform for number in self._current.values())
         return {place for place in current if place is not None}
 
-    def on_opened(self, number: int, pixel_id: PixelId) -> None:
+    def on_stream_opened(self, number: int, pixel_id: PixelId) -> None:
         """A worker has said what its pipeline makes. Raises OtherPixelsError when another makes something else."""
         if number not in self._entries:  # closed meanwhile
             return
@@ -161,7 +161,7 @@ class OpenStreams:
                 "than image, labels and rng; restart streamd"
             )
 
-    def on_open_failed(self, number: int, reason: str) -> None:
+    def on_stream_open_failed(self, number: int, reason: str) -> None:
         """A worker cannot open a stream: who waits for its first word hears why; later, only its tasks fail."""
         if number not in self._entries:
             return
@@ -178,14 +178,14 @@ class OpenStreams:
         entry.transform_faults += 1
         if fault.is_certain or entry.transform_faults >= _MAX_TRANSFORM_FAULTS:
             entry.failure_reason = f"streams.{entry.stream.spec.name}.transform: {fault.reason}"
-            self.on_open_failed(fault.stream_number, entry.failure_reason)
+            self.on_stream_open_failed(fault.stream_number, entry.failure_reason)
         return entry.failure_reason
 
     def get_failure_reason(self, number: int) -> str:
         """Why no worker has this stream any more, if so."""
         return self._entries[number].failure_reason
 
-    def log_remark(self, number: int, text: str) -> None:
+    def log_worker_remark(self, number: int, text: str) -> None:
         """Logs what a worker has to say about a stream. Others may say the same."""
         entry = self._entries.get(number)
         if entry is not None and text not in entry.remarks:
@@ -199,7 +199,7 @@ class OpenStreams:
         return entry.pixel_id
 
 
-def _without_classes(spec: StreamSpec) -> StreamSpec:
+def _strip_label_classes(spec: StreamSpec) -> StreamSpec:
     """What a worker needs of a spec: class lists have no bound, its records have."""
     labels = {name: replace(label, classes=(), counts=()) for name, label in spec.labels.items()}
     return replace(spec, labels=labels)

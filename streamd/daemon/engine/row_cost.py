@@ -28,24 +28,24 @@ class RowCost:
     def estimate_from_bytes(self, row_bytes: float) -> None:
         """A row's file has so many bytes; for as long as nothing is known."""
         self._row_ns = row_bytes * _NS_A_BYTE
-        self._set_task_rows()
+        self._update_task_limits()
 
-    def note_decoded_rows(self, rows: int, took_ns: int) -> None:
+    def update_from_decoded_rows(self, rows: int, took_ns: int) -> None:
         """So many rows took so long to decode."""
-        self._update_row_time(took_ns / rows, afresh=not self._is_measured)
+        self._smooth_row_time(took_ns / rows, afresh=not self._is_measured)
         self._is_measured = True
 
-    def note_cached_rows(self, rows: int, took_ns: int) -> None:
+    def update_from_cached_rows(self, rows: int, took_ns: int) -> None:
         """So many rows, which needed no decoding, took so long; it counts as long as none was decoded."""
         if not self._is_measured:
-            self._update_row_time(took_ns / rows, afresh=not self.is_known)
+            self._smooth_row_time(took_ns / rows, afresh=not self.is_known)
 
-    def _update_row_time(self, row_ns: float, *, afresh: bool) -> None:
+    def _smooth_row_time(self, row_ns: float, *, afresh: bool) -> None:
         self._row_ns = row_ns if afresh else self._row_ns + _SMOOTHING * (row_ns - self._row_ns)
         self.is_known = True
-        self._set_task_rows()
+        self._update_task_limits()
 
-    def _set_task_rows(self) -> None:
+    def _update_task_limits(self) -> None:
         whole = self._row_ns * TASK_ROWS <= _TASK_NS
         self.task_rows = TASK_ROWS if whole else max(1, int(_TASK_NS / self._row_ns))
         self.tasks_ahead = MAX_TASKS_AHEAD if whole else TASKS_AHEAD_PER_WORKER

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from streamd.daemon.engine.crashes import WorkerCondition, diagnose_silence
+from streamd.daemon.engine.crashes import WorkerCondition, diagnose_silent_worker
 from streamd.ipc.progress_page import RowProgress, TransformTrial
 from streamd.limits import STOPPED_S
 
@@ -36,14 +36,14 @@ class Watchdog:
         self._is_busy = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def mark_busy(self) -> None:
+    def mark_worker_busy(self) -> None:
         """The worker, which had no work, has some."""
         self._busy_since_ns = time.monotonic_ns()
         self._is_busy = True
         if self._timer is None:
-            self._set_timer(self._first_check_s)
+            self._schedule_check(self._first_check_s)
 
-    def mark_idle(self) -> None:
+    def mark_worker_idle(self) -> None:
         """It has no more. The timer is left alone: work comes in faster than timers are set and cancelled."""
         self._is_busy = False
 
@@ -51,26 +51,26 @@ class Watchdog:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _set_timer(self, delay_s: float) -> None:
+    def _schedule_check(self, delay_s: float) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time() + delay_s
-        self._timer = loop.call_at(due_s, self._check_progress, due_s)
+        self._timer = loop.call_at(due_s, self._check_worker_progress, due_s)
 
-    def _check_progress(self, due_s: float) -> None:
+    def _check_worker_progress(self, due_s: float) -> None:
         self._timer = None
         if not self._is_busy:
             return
         if asyncio.get_running_loop().time() - due_s > _LATE_S:
-            self._set_timer(self._first_check_s)
+            self._schedule_check(self._first_check_s)
             return
-        silent_s = self._silent_s()
-        self._set_timer(self._pause_s(silent_s))
+        silent_s = self._compute_silence_s()
+        self._schedule_check(self._compute_check_delay_s(silent_s))
         state = _read_process_state(self._pid) if silent_s >= self._first_check_s else ""
-        found = diagnose_silence(self._read_progress(), silent_s, self._deadline_s, state)
+        found = diagnose_silent_worker(self._read_progress(), silent_s, self._deadline_s, state)
         if found is not WorkerCondition.AT_WORK:
             self._on_overdue(found)
 
-    def _pause_s(self, silent_s: float) -> float:
+    def _compute_check_delay_s(self, silent_s: float) -> float:
         """Until the next look: when the silence will have lasted STOPPED_S, then so often, and at the deadline."""
         if silent_s >= self._deadline_s:
             return self._deadline_s
@@ -80,7 +80,7 @@ class Watchdog:
             else min(self._first_check_s, self._deadline_s - silent_s)
         )
 
-    def _silent_s(self) -> float:
+    def _compute_silence_s(self) -> float:
         return (time.monotonic_ns() - max(self._busy_since_ns, self._read_progress().began_ns)) / 1e9
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, Self
 
 from streamd.daemon.engine.batch_job import Task
-from streamd.daemon.engine.crashes import WorkerCondition, WorkerExit, diagnose_exit
+from streamd.daemon.engine.crashes import WorkerCondition, WorkerExit, diagnose_worker_exit
 from streamd.daemon.engine.watchdog import Watchdog
 from streamd.ipc.frames import bundle_records, split_records
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress
@@ -69,7 +69,9 @@ class WorkerProcess:
         self._listener = listener
         self._row_deadline_s = row_deadline_s
         self._row_watchdog = Watchdog(process.pid, page.read_row_progress, row_deadline_s, self._on_row_overdue)
-        self._trial_watchdog = Watchdog(process.pid, page.read_transform_trial, row_deadline_s, self._on_trial_overdue)
+        self._trial_watchdog = Watchdog(
+            process.pid, page.read_transform_trial, row_deadline_s, self._on_transform_trial_overdue
+        )
         self._untried_streams: set[int] = set()  # streams whose transforms it has yet to try
         self._killed_for: WorkerCondition | None = None
         self._last_waiting_progress: RowProgress | None = None
@@ -109,7 +111,7 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def progress(self) -> RowProgress:
+    def row_progress(self) -> RowProgress:
         """Where it is by its own word."""
         return self._page.read_row_progress()
 
@@ -117,34 +119,34 @@ class WorkerProcess:
         """Says something; a worker that is dead already does not hear it, and `ended` tells."""
         if isinstance(command, OpenStream) and command.transform is not None:
             if not self._untried_streams:
-                self._trial_watchdog.mark_busy()
+                self._trial_watchdog.mark_worker_busy()
             self._untried_streams.add(command.number)
-        self._queue_record(command, [])
+        self._queue_command_record(command, [])
 
-    def give_task(self, task: Task, slots: SlotStore) -> None:
+    def send_task(self, task: Task, slots: SlotStore) -> None:
         """Sends a task, with its slot's descriptor when the slot is new to this worker. A suspect is alone there."""
         if not self.tasks:
-            self._row_watchdog.mark_busy()
+            self._row_watchdog.mark_worker_busy()
         self.is_fresh, self.has_suspect = False, task.is_suspect
         self.tasks[task.number] = task
         descriptors = []
         if task.slot not in self._mapped_slots:
             descriptors.append(slots.ensure_slot(task.slot, task.slot_bytes))
             self._mapped_slots.add(task.slot)
-        self._queue_record(task, descriptors)
+        self._queue_command_record(task, descriptors)
 
-    def _queue_record(self, command: WorkerCommand, descriptors: list[int]) -> None:
+    def _queue_command_record(self, command: WorkerCommand, descriptors: list[int]) -> None:
         record = encode_command(command)
         if len(self._pending_records) == MAX_GROUP_RECORDS or (self._pending_records and len(record) > _GROUPED_BYTES):
-            self._send_records()
+            self._send_queued_records()
         self._pending_records.append(record)
         self._pending_descriptors += descriptors
         if len(record) > _GROUPED_BYTES:
-            self._send_records()
+            self._send_queued_records()
         elif self._flush_handle is None:
-            self._flush_handle = asyncio.get_running_loop().call_soon(self._send_records)
+            self._flush_handle = asyncio.get_running_loop().call_soon(self._send_queued_records)
 
-    def _send_records(self) -> None:
+    def _send_queued_records(self) -> None:
         """Sends what was said since the last time."""
         if self._flush_handle is not None:
             self._flush_handle.cancel()
@@ -163,24 +165,24 @@ class WorkerProcess:
         except (BrokenPipeError, ConnectionResetError):
             return
 
-    def finish_task(self, number: int) -> Task:
+    def remove_finished_task(self, number: int) -> Task:
         """Notes that a task is done, and returns it."""
         task = self.tasks.pop(number)
         self.completed_tasks += 1
         self.has_suspect = False
         if not self.tasks:
-            self._row_watchdog.mark_idle()
+            self._row_watchdog.mark_worker_idle()
         return task
 
-    def forget_slots(self, slots: tuple[int, ...]) -> bool:
+    def forget_mapped_slots(self, slots: tuple[int, ...]) -> bool:
         """Strikes slots off what this worker has mapped; whether it had any."""
         had = not self._mapped_slots.isdisjoint(slots)
         self._mapped_slots.difference_update(slots)
         if had:
-            self._send_records()  # their descriptors are about to be closed
+            self._send_queued_records()  # their descriptors are about to be closed
         return had
 
-    def stop_waiting(self) -> None:
+    def kill_waiting_process(self) -> None:
         """Ends it, since it waits for files that nobody wants any more. No sample is to blame."""
         self._kill_process(WorkerCondition.WAITING)
 
@@ -189,7 +191,7 @@ class WorkerProcess:
         code = await self._process.wait()
         while self._receive_reports():  # its last words may still lie in the socket
             pass
-        return diagnose_exit(
+        return diagnose_worker_exit(
             code,
             self._page.read_row_progress(),
             self._page.read_transform_trial(),
@@ -206,7 +208,7 @@ class WorkerProcess:
             self._last_waiting_progress = at
             self._listener.on_worker_waiting(self, at)
 
-    def _on_trial_overdue(self, condition: WorkerCondition) -> None:
+    def _on_transform_trial_overdue(self, condition: WorkerCondition) -> None:
         """It may be long before a stream's transform has its turn: its files are opened first, and other streams."""
         if condition is not WorkerCondition.WAITING:
             self._kill_process(condition)
@@ -247,15 +249,15 @@ class WorkerProcess:
         if data:
             reports = [decode_report(record) for record in split_records(data)]
             if self._untried_streams:
-                self._note_opened(reports)
+                self._remove_tried_streams(reports)
             self._listener.on_worker_reports(self, reports)
         else:
             asyncio.get_running_loop().remove_reader(self._link)
         return bool(data)
 
-    def _note_opened(self, reports: Sequence[WorkerReport]) -> None:
+    def _remove_tried_streams(self, reports: Sequence[WorkerReport]) -> None:
         self._untried_streams.difference_update(
             report.stream for report in reports if isinstance(report, StreamReady | StreamOpenFailed)
         )
         if not self._untried_streams:
-            self._trial_watchdog.mark_idle()
+            self._trial_watchdog.mark_worker_idle()

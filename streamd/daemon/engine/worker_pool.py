@@ -36,7 +36,7 @@ class _WorkerGeneration:
     deaths: int = 0
     running: asyncio.Task[None] | None = None
 
-    def next_assignment(self) -> tuple[WorkerProcess, Task] | None:
+    def take_next_task(self) -> tuple[WorkerProcess, Task] | None:
         """Takes the next task out of its queue, with the worker that gets it; None when nobody may have one.
 
         A suspect goes to a worker that was never given a task. Each is there because a worker died, and the one that
@@ -54,7 +54,7 @@ class _WorkerGeneration:
                 found, fewest = worker, len(worker.tasks)
         return None if found is None else (found, self.queue.popleft())
 
-    def remove_tasks(self, job: BatchJob) -> int:
+    def remove_queued_tasks(self, job: BatchJob) -> int:
         """Takes a batch's tasks out of the queues; how many there were."""
         before = len(self.queue) + len(self.suspects)
         self.queue, self.suspects = (
@@ -91,7 +91,7 @@ class WorkerPool:
         return [worker for generation in self._generations for worker in generation.workers]
 
     @property
-    def deaths(self) -> int:
+    def death_count(self) -> int:
         """How many of these and of earlier workers have died."""
         return self._ended_deaths + sum(generation.deaths for generation in self._generations)
 
@@ -108,9 +108,9 @@ class WorkerPool:
 
     def remove_job(self, job: BatchJob) -> None:
         """A batch has no task left. An earlier generation ends with its last one."""
-        self._end_if_done(self._jobs.pop(job))
+        self._end_generation_if_done(self._jobs.pop(job))
 
-    def find_jobs(self, stream_number: int) -> list[BatchJob]:
+    def find_stream_jobs(self, stream_number: int) -> list[BatchJob]:
         """The batches of a stream's number that are not over."""
         return [job for job in self._jobs if job.stream_number == stream_number]
 
@@ -118,7 +118,7 @@ class WorkerPool:
         """Queues tasks of one batch behind all others."""
         self._jobs[job].queue.extend(tasks)
 
-    def queue_suspect(self, task: Task) -> None:
+    def queue_suspect_task(self, task: Task) -> None:
         """Queues a suspect behind the others."""
         self._jobs[task.job].suspects.append(task)
 
@@ -127,44 +127,44 @@ class WorkerPool:
         generation = self._jobs[task.job]
         (generation.suspects if task.is_suspect else generation.queue).appendleft(task)
 
-    def remove_tasks(self, job: BatchJob) -> int:
+    def remove_queued_tasks(self, job: BatchJob) -> int:
         """Takes a batch's tasks out of the queues; how many there were."""
-        return self._jobs[job].remove_tasks(job)
+        return self._jobs[job].remove_queued_tasks(job)
 
-    def assign_tasks(self) -> None:
+    def assign_queued_tasks(self) -> None:
         """Sends queued tasks to the workers that may have more."""
         for generation in self._generations:
-            while assignment := generation.next_assignment():
+            while assignment := generation.take_next_task():
                 worker, task = assignment
                 self._queue_waits.add_runs(time.monotonic() - task.queued_s)
-                worker.give_task(task, self._slots)
+                worker.send_task(task, self._slots)
 
     # --- what workers are told
 
-    def send_to_all(self, *commands: WorkerCommand) -> None:
+    def send_to_all_workers(self, *commands: WorkerCommand) -> None:
         """Sends commands to every worker, also to those of a generation that starts."""
         for generation in (
             self._generations if self._next_generation is None else [*self._generations, self._next_generation]
         ):
-            _send_commands(generation, commands)
+            _send_to_generation(generation, commands)
 
-    def send_to_newest(self, *commands: WorkerCommand) -> None:
+    def send_to_newest_workers(self, *commands: WorkerCommand) -> None:
         """Sends commands to the workers that begin batches."""
-        _send_commands(self._generations[-1], commands)
+        _send_to_generation(self._generations[-1], commands)
 
-    def drop_slots(self, slots: tuple[int, ...]) -> None:
+    def unmap_slots_in_workers(self, slots: tuple[int, ...]) -> None:
         """Has every worker unmap slots that are over."""
         for worker in self.workers:
-            if worker.forget_slots(slots):
+            if worker.forget_mapped_slots(slots):
                 worker.send_command(UnmapSlots(slots))
 
-    def replace_waiting_workers(self, stream_number: int) -> None:
+    def kill_workers_waiting_for_files(self, stream_number: int) -> None:
         """Kills the workers that wait for files of this stream's number; others start in their places."""
         for worker in self.workers:
-            at = worker.progress
+            at = worker.row_progress
             task = worker.tasks.get(at.task)
             if task is not None and task.stream == stream_number and is_waiting_for_file(at):
-                worker.stop_waiting()
+                worker.kill_waiting_process()
 
     # --- generations
 
@@ -179,20 +179,20 @@ class WorkerPool:
         earlier = self._generations[-1]
         self._generations.append(self._next_generation)
         self._next_generation = None
-        self._end_if_done(earlier)
+        self._end_generation_if_done(earlier)
 
     def discard_next_generation(self) -> None:
         """Ends the new workers; all is as before they started."""
         generation, self._next_generation = self._next_generation, None
         if generation is not None:
-            _end_generation(generation)
+            _cancel_generation_task(generation)
 
-    def _end_if_done(self, generation: _WorkerGeneration) -> None:
+    def _end_generation_if_done(self, generation: _WorkerGeneration) -> None:
         if generation is self._generations[-1] or generation in self._jobs.values():
             return
         self._generations.remove(generation)
         self._ended_deaths += generation.deaths
-        _end_generation(generation)
+        _cancel_generation_task(generation)
 
     # --- processes
 
@@ -209,14 +209,14 @@ class WorkerPool:
         try:
             async with asyncio.TaskGroup() as group:
                 for place in range(self._count):
-                    group.create_task(self._keep_worker(generation, place), name=f"worker-{place}")
+                    group.create_task(self._keep_worker_running(generation, place), name=f"worker-{place}")
         finally:
             # Workers have manifests open, or are about to open them. The caller removes these files after this
             # returns, so every process has to have ended, also when this is cancelled.
             workers, generation.workers = generation.workers, []
             await asyncio.gather(*(worker.shut_down() for worker in workers))
 
-    async def _keep_worker(self, generation: _WorkerGeneration, place: int) -> None:
+    async def _keep_worker_running(self, generation: _WorkerGeneration, place: int) -> None:
         """Starts a worker, and another when it dies, after ever longer pauses while nothing gets done."""
         pause_s = WORKER_RESPAWN_S
         while True:
@@ -249,12 +249,12 @@ class WorkerPool:
             return None
 
 
-def _send_commands(generation: _WorkerGeneration, commands: Sequence[WorkerCommand]) -> None:
+def _send_to_generation(generation: _WorkerGeneration, commands: Sequence[WorkerCommand]) -> None:
     for command in commands:
         for worker in generation.workers:
             worker.send_command(command)
 
 
-def _end_generation(generation: _WorkerGeneration) -> None:
+def _cancel_generation_task(generation: _WorkerGeneration) -> None:
     if generation.running is not None:
         generation.running.cancel()

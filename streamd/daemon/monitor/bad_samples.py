@@ -33,7 +33,7 @@ _FAULT_PATTERNS: Final[tuple[tuple[FaultKind, re.Pattern[str]], ...]] = (
 _SAMPLES_PER_PAGE: Final = 24
 
 
-def classify_fault(reason: str) -> FaultKind:
+def classify_fault_reason(reason: str) -> FaultKind:
     """What kind of fault a verdict's reason tells of."""
     return next((kind for kind, sign in _FAULT_PATTERNS if sign.match(reason)), "unfit")
 
@@ -65,7 +65,7 @@ def build_bad_sample_page(
     stop = total if before is None else max(0, min(before, total))
     start = max(0, stop - _SAMPLES_PER_PAGE)
     some = [
-        BadSampleView(each, lookup_file(each), why, classify_fault(why))
+        BadSampleView(each, lookup_file(each), why, classify_fault_reason(why))
         for each, why in islice(reasons.items(), start, stop)
     ]
     return BadSamplePage(total, some[::-1], start or None)

@@ -70,7 +70,7 @@ class BatchPreview:
         if not waiting:
             return
         try:
-            shown = self._copy_preview(stream, ready)
+            shown = self._copy_preview_from_slot(stream, ready)
         except Exception as error:  # noqa: BLE001 - whatever it is: the trainer gets its batch, who looks gets none
             log.warning("monitor.failed", "a batch cannot be shown", stream=stream.spec.name, error=error)
             for glimpse in waiting:
@@ -79,8 +79,8 @@ class BatchPreview:
             for glimpse in waiting:
                 glimpse.set_result(shown)
 
-    def _copy_preview(self, stream: ServedStream, ready: BatchReady) -> Preview:
-        spec, rows = stream.spec, compute_preview_rows(stream.spec, ready.rows)
+    def _copy_preview_from_slot(self, stream: ServedStream, ready: BatchReady) -> Preview:
+        spec, rows = stream.spec, compute_preview_row_count(stream.spec, ready.rows)
         lies, first = compute_layout(spec, ready.rows), compute_layout(spec, rows)
         memory = np.empty(first.size_bytes, np.uint8).data
         for there, here in zip(lies.all_tensors, first.all_tensors, strict=True):
@@ -92,7 +92,7 @@ class BatchPreview:
         return Preview(stream, batch, ready.rows, int(np.count_nonzero(ids != PAD_ID)))
 
 
-def compute_preview_rows(spec: StreamSpec, rows: int) -> int:
+def compute_preview_row_count(spec: StreamSpec, rows: int) -> int:
     """How many of a batch's rows are copied: one at least, however large."""
     row_bytes = compute_layout(spec, rows).images.size_bytes // rows
     return max(1, min(rows, SHOWN_ROWS, SHOWN_BYTES // row_bytes))

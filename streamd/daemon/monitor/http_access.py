@@ -35,7 +35,7 @@ def is_authorized(authorization: str | None, token: str) -> bool:
     return hmac.compare_digest(authorization.removeprefix(_BEARER_PREFIX).encode(errors="replace"), token.encode())
 
 
-def is_own_host(host: str | None, names: Collection[str]) -> bool:
+def is_own_host_header(host: str | None, names: Collection[str]) -> bool:
     """Whether a Host header is an address, `localhost`, one of our `names`, or None: every browser sends one.
 
     Ports do not matter: there may be a tunnel between.
@@ -63,15 +63,15 @@ def _is_ip_address(name: str) -> bool:
 
 def build_text_response(status: int, text: str, **headers: str) -> web.Response:
     """A line for people."""
-    return build_response(status, f"{text}\n".encode(), "text/plain; charset=utf-8", **headers)
+    return build_http_response(status, f"{text}\n".encode(), "text/plain; charset=utf-8", **headers)
 
 
-def build_response(status: int, body: bytes = b"", content_type: str = JSON_TYPE, **headers: str) -> web.Response:
+def build_http_response(status: int, body: bytes = b"", content_type: str = JSON_TYPE, **headers: str) -> web.Response:
     """Bytes of a type."""
-    return web.Response(status=status, body=body, headers={**build_headers(content_type), **headers})
+    return web.Response(status=status, body=body, headers={**build_response_headers(content_type), **headers})
 
 
-def build_headers(content_type: str) -> dict[str, str]:
+def build_response_headers(content_type: str) -> dict[str, str]:
     """The headers of every answer."""
     return {
         "Content-Type": content_type,

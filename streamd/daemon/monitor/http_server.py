@@ -21,11 +21,11 @@ from streamd.core.text import format_count
 from streamd.daemon.monitor.bad_samples import build_bad_sample_page
 from streamd.daemon.monitor.http_access import (
     STARTING_TEXT,
-    build_response,
+    build_http_response,
     build_text_response,
     create_token,
     is_authorized,
-    is_own_host,
+    is_own_host_header,
 )
 from streamd.daemon.monitor.live_feed import LiveFeed
 from streamd.daemon.monitor.metrics import CONTENT_TYPE, MetricsExposition
@@ -73,17 +73,19 @@ class Dashboard:
         """All that is answered."""
         return [
             web.get("/", self._answer_index),
-            web.get("/page/{name}", self._answer_file),
-            web.get("/live", self._live_feed.send_events, allow_head=False),
+            web.get("/page/{name}", self._answer_page_file),
+            web.get("/live", self._live_feed.stream_events, allow_head=False),
             web.get("/pictures/{stream}", self._answer_next_batch, allow_head=False),
             web.get("/bad/{stream}", self._answer_bad_samples, allow_head=False),
             web.get("/thumbnails/{stream}/{sample:[0-9]{1,18}}", self._answer_thumbnail, allow_head=False),
         ]
 
-    def watch_daemon(self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder, stats: ProcessStats) -> None:
+    def set_monitored_daemon(
+        self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder, stats: ProcessStats
+    ) -> None:
         """From now on it shows this service."""
         self._daemon, self._batch_drawer = daemon, BatchDrawer(daemon.batch_preview, stats)
-        self._live_feed.watch_daemon(daemon, snapshot_builder)
+        self._live_feed.set_monitored_daemon(daemon, snapshot_builder)
 
     def close(self) -> None:
         """Ends what is being told, and what is waited for: the daemon's end waits for nobody who looks."""
@@ -95,17 +97,17 @@ class Dashboard:
 
     async def _answer_index(self, request: web.Request) -> web.Response:
         del request
-        return self._build_file_response(_INDEX_NAME)
+        return self._build_page_file_response(_INDEX_NAME)
 
-    async def _answer_file(self, request: web.Request) -> web.Response:
+    async def _answer_page_file(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         if name not in self._page_files:
             raise web.HTTPNotFound
-        return self._build_file_response(name)
+        return self._build_page_file_response(name)
 
-    def _build_file_response(self, name: str) -> web.Response:
+    def _build_page_file_response(self, name: str) -> web.Response:
         kind = _CONTENT_TYPES[name[name.rindex(".") :]]
-        return build_response(
+        return build_http_response(
             200,
             self._page_files[name],
             f"{kind}; charset=utf-8",
@@ -114,7 +116,7 @@ class Dashboard:
 
     # --- samples
 
-    def _require_stream(self, request: web.Request) -> ServedStream:
+    def _find_authorized_stream(self, request: web.Request) -> ServedStream:
         """The stream that is asked for, by somebody who may see it. Raises Declined."""
         if not is_authorized(request.headers.get("Authorization"), self._token):
             raise RequestDeclined(build_text_response(401, _SAMPLES_LOCKED_TEXT, **{"WWW-Authenticate": "Bearer"}))
@@ -128,25 +130,25 @@ class Dashboard:
         return known[name]
 
     async def _answer_next_batch(self, request: web.Request) -> web.Response:
-        name = self._require_stream(request).spec.name
-        shown = await self._batch_drawer.draw_next_batch(name) if self._batch_drawer else None
-        return build_response(204) if shown is None else build_response(200, shown)
+        name = self._find_authorized_stream(request).spec.name
+        shown = await self._batch_drawer.draw_next_sent_batch(name) if self._batch_drawer else None
+        return build_http_response(204) if shown is None else build_http_response(200, shown)
 
     async def _answer_bad_samples(self, request: web.Request) -> web.Response:
-        stream, before = self._require_stream(request), request.query.get("before")
+        stream, before = self._find_authorized_stream(request), request.query.get("before")
         if before is not None and not _WHOLE_NUMBER.fullmatch(before):
             raise RequestDeclined(build_text_response(400, "before: a whole number, as the answer before has it"))
         some = build_bad_sample_page(
             stream.quarantine.reasons, stream.format_file_name, None if before is None else int(before)
         )
-        return build_response(200, msgspec.json.encode(some))
+        return build_http_response(200, msgspec.json.encode(some))
 
     async def _answer_thumbnail(self, request: web.Request) -> web.Response:
-        stream, sample_id = self._require_stream(request), int(request.match_info["sample"])
+        stream, sample_id = self._find_authorized_stream(request), int(request.match_info["sample"])
         if sample_id not in stream.quarantine.reasons:
             raise RequestDeclined(build_text_response(404, "that is no bad sample of the stream"))
-        picture = await self._thumbnails.find_or_draw(stream, sample_id)
-        return build_response(200, picture, "image/jpeg") if picture else build_response(204)
+        picture = await self._thumbnails.get_or_draw_thumbnail(stream, sample_id)
+        return build_http_response(200, picture, "image/jpeg") if picture else build_http_response(204)
 
 
 _KEEP_ALIVE_S: Final = 75.0  # a scrape each minute finds its connection open
@@ -170,7 +172,7 @@ class Monitor:
         self._listening_server: asyncio.Server | None = None
         self.token = create_token()
         self._dashboard = Dashboard(self.token)
-        application = web.Application(middlewares=[self._guard_request])
+        application = web.Application(middlewares=[self._check_host_and_answer])
         application.router.add_routes(self._dashboard.build_routes())
         application.router.add_get("/metrics", self._answer_metrics)
         application.router.add_get("/healthz", self._answer_health)
@@ -194,13 +196,13 @@ class Monitor:
             host = "localhost" if ":" in host else socket.gethostname()  # whose name may mean the fourth version alone
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    async def open(self) -> None:
+    async def start_listening(self) -> None:
         """Binds the address. Raises ConfigError when that cannot be had."""
         await self._runner.setup()
         host = None if self._host == "*" else self._host
         try:
             self._listening_server = await asyncio.get_running_loop().create_server(
-                self._create_protocol, host, self._port
+                self._create_connection_handler, host, self._port
             )
         except OSError as error:
             await self._runner.cleanup()
@@ -211,18 +213,18 @@ class Monitor:
         if not all(ipaddress.ip_address(each.getsockname()[0]).is_loopback for each in self._listening_server.sockets):
             log.notice("monitor.open", "whoever reaches this address may read the figures", address=self._address)
 
-    def _create_protocol(self) -> web.RequestHandler:
+    def _create_connection_handler(self) -> web.RequestHandler:
         """One more connection, for which others may have to go: those that came with it are only counted by then."""
         loop, server = asyncio.get_running_loop(), self._runner.server
         assert server is not None  # noqa: S101 - it is there as long as anybody listens
         loop.call_soon(_close_oldest_connections, server)
         return server()
 
-    def watch_daemon(self, daemon: MonitoredDaemon, stats: ProcessStats) -> None:
+    def set_monitored_daemon(self, daemon: MonitoredDaemon, stats: ProcessStats) -> None:
         """From now on it tells of this service."""
         sight = SnapshotBuilder(daemon, stats)
         self._daemon, self._exposition = daemon, MetricsExposition(sight.take_snapshot)
-        self._dashboard.watch_daemon(daemon, sight, stats)
+        self._dashboard.set_monitored_daemon(daemon, sight, stats)
 
     async def run(self) -> None:
         """Answers until it is cancelled; nothing is left open when it returns."""
@@ -245,10 +247,10 @@ class Monitor:
     # --- what is answered
 
     @web.middleware
-    async def _guard_request(self, request: web.Request, handler: HttpHandler) -> web.StreamResponse:
+    async def _check_host_and_answer(self, request: web.Request, handler: HttpHandler) -> web.StreamResponse:
         """Nothing for a page of another site, a sentence for whatever is not there."""
         host = request.headers.get("Host")
-        if not is_own_host(host, (self._host, socket.gethostname())):
+        if not is_own_host_header(host, (self._host, socket.gethostname())):
             return build_text_response(
                 421, "this is not that host: ask by address, by localhost or by this machine's name"
             )
@@ -266,7 +268,7 @@ class Monitor:
         del request
         if self._exposition is None:
             return build_text_response(503, _STARTING_LINE)
-        return build_response(200, await self._exposition.encode_metrics(), CONTENT_TYPE)
+        return build_http_response(200, await self._exposition.encode_metrics(), CONTENT_TYPE)
 
     async def _answer_health(self, request: web.Request) -> web.Response:
         """That it is answered is all there is to it: the loop runs."""

@@ -34,7 +34,7 @@ from streamd.core.status import (
     sort_sessions,
 )
 from streamd.daemon.monitor.bad_samples import FaultKind
-from streamd.daemon.monitor.http_access import STARTING_TEXT, build_headers, is_authorized
+from streamd.daemon.monitor.http_access import STARTING_TEXT, build_response_headers, is_authorized
 from streamd.daemon.monitor.snapshot import MonitoredDaemon, MonitorSnapshot, SnapshotBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 
@@ -169,7 +169,7 @@ def _build_stream_view(pace: StreamPace, snapshot: MonitorSnapshot, facts: Strea
     name = pace.status.name
     rates = {"decoded_per_s": pace.decoded_per_s, "samples_per_s": pace.samples_per_s}
     return StreamView(
-        **{**_collect_fields(pace.status), **_collect_fields(facts), **rates},
+        **{**_collect_dataclass_fields(pace.status), **_collect_dataclass_fields(facts), **rates},
         sent_samples=int(snapshot.stream_counter_value(name, "sent_samples")),
         new_bad=pace.new_bad,
         faults=snapshot.bad_counts[name],
@@ -180,7 +180,7 @@ def _build_trainer_view(pace: TrainerPace, cohort: int | None) -> TrainerView:
     status, timing = pace.status, pace.status.last_epoch
     epoch, step = find_reached_epoch_and_step(status)
     return TrainerView(
-        **{**_collect_fields(status), "epoch": epoch, "step": step, "samples_per_s": pace.samples_per_s},
+        **{**_collect_dataclass_fields(status), "epoch": epoch, "step": step, "samples_per_s": pace.samples_per_s},
         cohort=cohort,
         doing_words=STATE_WORDS[status.doing],
         lag=pace.lag,
@@ -190,7 +190,7 @@ def _build_trainer_view(pace: TrainerPace, cohort: int | None) -> TrainerView:
     )
 
 
-def _collect_fields(value: StreamStatus | SessionStatus | StreamFacts) -> dict[str, Any]:
+def _collect_dataclass_fields(value: StreamStatus | SessionStatus | StreamFacts) -> dict[str, Any]:
     return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
@@ -214,7 +214,7 @@ class LiveFeed:
         self._events = _EncodedEvents(b"", b"")
         self._closing = asyncio.Event()
 
-    def watch_daemon(self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder) -> None:
+    def set_monitored_daemon(self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder) -> None:
         """From now on it tells of this service."""
         self._daemon, self._snapshot_builder = daemon, snapshot_builder
 
@@ -222,27 +222,29 @@ class LiveFeed:
         """Ends what is being told."""
         self._closing.set()
 
-    async def send_events(self, request: web.Request) -> web.StreamResponse:
+    async def stream_events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events, one a second, until the page or the daemon goes; with the token they name files."""
         whole = is_authorized(request.headers.get("Authorization"), self._token)
-        response = web.StreamResponse(headers={**build_headers("text/event-stream"), "X-Accel-Buffering": "no"})
+        response = web.StreamResponse(
+            headers={**build_response_headers("text/event-stream"), "X-Accel-Buffering": "no"}
+        )
         await response.prepare(request)
         try:
             while not self._closing.is_set():
-                await response.write(self.build_event(is_full=whole))
-                await self._wait_for_interval()
+                await response.write(self.encode_current_event(is_full=whole))
+                await self._wait_for_event_interval()
         except ConnectionResetError:
             pass  # the page was closed
         return response
 
-    async def _wait_for_interval(self) -> None:
+    async def _wait_for_event_interval(self) -> None:
         try:
             async with asyncio.timeout(_EVENT_INTERVAL_S):
                 await self._closing.wait()
         except TimeoutError:
             return
 
-    def build_event(self, *, is_full: bool) -> bytes:
+    def encode_current_event(self, *, is_full: bool) -> bytes:
         """What there is to tell now, `whole` or without the reasons that may name files."""
         if self._daemon is None or self._snapshot_builder is None:
             return _encode_event({"starting": STARTING_TEXT})
@@ -257,33 +259,33 @@ class LiveFeed:
         before = self._last_snapshot if now_s < self._last_snapshot_s + _MAX_SNAPSHOT_AGE_S else None
         figures = snapshot_builder.take_snapshot()
         self._last_snapshot, self._last_snapshot_s = figures, now_s
-        now, made = compute_activity(before, figures), describe_streams(daemon.streams)
+        now, made = compute_activity(before, figures), build_facts_by_stream(daemon.streams)
         whole = _encode_event(build_dashboard_view(now, figures, made, self._host))
         if not any(each.status.stopped or each.status.failed for each in now.streams):  # as nearly always
             return _EncodedEvents(whole, whole)
         return _EncodedEvents(
-            whole, _encode_event(build_dashboard_view(redact_reasons(now), figures, made, self._host))
+            whole, _encode_event(build_dashboard_view(redact_failure_reasons(now), figures, made, self._host))
         )
 
 
-def redact_reasons(activity: DaemonActivity) -> DaemonActivity:
+def redact_failure_reasons(activity: DaemonActivity) -> DaemonActivity:
     """The same without the reasons why streams are stopped or have failed: they name files."""
-    streams = tuple(replace(each, status=_redact_stream(each.status)) for each in activity.streams)
+    streams = tuple(replace(each, status=_redact_stream_status(each.status)) for each in activity.streams)
     return replace(
         activity, streams=streams, status=replace(activity.status, streams=tuple(each.status for each in streams))
     )
 
 
-def _redact_stream(stream: StreamStatus) -> StreamStatus:
+def _redact_stream_status(stream: StreamStatus) -> StreamStatus:
     return replace(stream, stopped=stream.stopped and _REDACTED_TEXT, failed=stream.failed and _REDACTED_TEXT)
 
 
-def describe_streams(streams: Mapping[str, ServedStream]) -> dict[str, StreamFacts]:
+def build_facts_by_stream(streams: Mapping[str, ServedStream]) -> dict[str, StreamFacts]:
     """What each stream is made of."""
-    return {name: _describe_stream(stream) for name, stream in streams.items()}
+    return {name: _build_stream_facts(stream) for name, stream in streams.items()}
 
 
-def _describe_stream(stream: ServedStream) -> StreamFacts:
+def _build_stream_facts(stream: ServedStream) -> StreamFacts:
     manifest = stream.manifest
     source: SourceStorage = (
         "arrays" if manifest.arrays is not None else "shards" if manifest.shards is not None else "files"

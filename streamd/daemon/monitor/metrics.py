@@ -46,21 +46,21 @@ _LINES_PER_TURN: Final = 100
 _NAME_SUFFIXES: Final = {"counter": "_total", "info": "_info"}  # which the text has from the first line on
 
 
-def build_gauge(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> GaugeMetricFamily:
+def build_gauge_metric(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> GaugeMetricFamily:
     """What goes up and down."""
     family = GaugeMetricFamily(f"streamd_{name}", text, labels=labels)
-    _add_rows(family, rows)
+    _add_metric_rows(family, rows)
     return family
 
 
-def build_counter(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> CounterMetricFamily:
+def build_counter_metric(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> CounterMetricFamily:
     """What only grows while the daemon runs; `_total` is appended to the name."""
     family = CounterMetricFamily(f"streamd_{name}", text, labels=labels)
-    _add_rows(family, rows)
+    _add_metric_rows(family, rows)
     return family
 
 
-def build_histogram(
+def build_histogram_metric(
     name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], TimeHistogram]]
 ) -> HistogramMetricFamily:
     """How many took up to so many seconds."""
@@ -73,7 +73,7 @@ def build_histogram(
     return family
 
 
-def build_info(name: str, text: str, labels: Sequence[str], rows: Iterable[Sequence[str]]) -> InfoMetricFamily:
+def build_info_metric(name: str, text: str, labels: Sequence[str], rows: Iterable[Sequence[str]]) -> InfoMetricFamily:
     """Facts without a number, to be joined with what has one; `_info` is appended to the name."""
     family = InfoMetricFamily(f"streamd_{name}", text, labels=labels)
     for values in rows:
@@ -81,7 +81,7 @@ def build_info(name: str, text: str, labels: Sequence[str], rows: Iterable[Seque
     return family
 
 
-def _add_rows(family: GaugeMetricFamily | CounterMetricFamily, rows: MetricRows) -> None:
+def _add_metric_rows(family: GaugeMetricFamily | CounterMetricFamily, rows: MetricRows) -> None:
     for values, value in rows:
         if value is not None:
             family.add_metric(values, value)
@@ -154,9 +154,9 @@ def build_stream_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """One family after the other."""
     streams = snapshot.status.streams
     for name, text, of in _STREAM_GAUGES:
-        yield build_gauge(name, text, _STREAM_LABELS, [([each.name], of(each)) for each in streams])
+        yield build_gauge_metric(name, text, _STREAM_LABELS, [([each.name], of(each)) for each in streams])
     for name, text, counted in _STREAM_COUNTERS:
-        yield build_counter(
+        yield build_counter_metric(
             name,
             text,
             _STREAM_LABELS,
@@ -164,9 +164,9 @@ def build_stream_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
         )
     for name, text, counted in _CACHE_COUNTERS:
         kept = [([each.name], snapshot.numbers.get(f"stream.{each.name}", {}).get(counted)) for each in streams]
-        yield build_counter(name, text, _STREAM_LABELS, kept)
+        yield build_counter_metric(name, text, _STREAM_LABELS, kept)
     yield from _build_sample_metrics(snapshot)
-    yield from _build_trainer_counts(snapshot)
+    yield from _build_trainer_count_metrics(snapshot)
 
 
 def _build_sample_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
@@ -177,17 +177,17 @@ def _build_sample_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
         for result, count in (("ok", each.receipts_ok), ("bad", each.receipts_bad))
     ]
     bad = [([name, kind], kinds.get(kind, 0)) for name, kinds in snapshot.bad_counts.items() for kind in FAULT_KINDS]
-    yield build_counter("receipts", _RECEIPTS_TEXT, [*_STREAM_LABELS, "result"], receipts)
-    yield build_gauge("bad_samples", _BAD_SAMPLES_TEXT, [*_STREAM_LABELS, "fault"], bad)
-    yield build_histogram(
+    yield build_counter_metric("receipts", _RECEIPTS_TEXT, [*_STREAM_LABELS, "result"], receipts)
+    yield build_gauge_metric("bad_samples", _BAD_SAMPLES_TEXT, [*_STREAM_LABELS, "fault"], bad)
+    yield build_histogram_metric(
         "read_seconds", _READ_TEXT, _STREAM_LABELS, [([name], each) for name, each in snapshot.read_times.items()]
     )
-    yield build_histogram(
+    yield build_histogram_metric(
         "decode_seconds", _DECODE_TEXT, _STREAM_LABELS, [([name], each) for name, each in snapshot.decode_times.items()]
     )
 
 
-def _build_trainer_counts(snapshot: MonitorSnapshot) -> Iterator[Metric]:
+def _build_trainer_count_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """What they are at, all of a stream together."""
     sessions, names = snapshot.status.sessions, [each.name for each in snapshot.status.streams]
     doing = Counter((each.stream, each.doing) for each in sessions)
@@ -195,9 +195,11 @@ def _build_trainer_counts(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     together = count_cohorts_by_stream(sessions)
     at = [([name, word], doing[name, word]) for name in names for word in get_args(SessionState)]
     by = [([name, stage], limits[name, stage]) for name in names for stage in get_args(EpochBottleneck)]
-    yield build_gauge("trainers", _TRAINERS_TEXT, [*_STREAM_LABELS, "doing"], at)
-    yield build_gauge("trainers_limited", _LIMITED_TEXT, [*_STREAM_LABELS, "by"], by)
-    yield build_gauge("cohorts", _COHORTS_TEXT, _STREAM_LABELS, [([name], together.get(name, 0)) for name in names])
+    yield build_gauge_metric("trainers", _TRAINERS_TEXT, [*_STREAM_LABELS, "doing"], at)
+    yield build_gauge_metric("trainers_limited", _LIMITED_TEXT, [*_STREAM_LABELS, "by"], by)
+    yield build_gauge_metric(
+        "cohorts", _COHORTS_TEXT, _STREAM_LABELS, [([name], together.get(name, 0)) for name in names]
+    )
 
 
 class _TrainerGauge(NamedTuple):
@@ -225,12 +227,12 @@ def build_trainer_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """One family after the other."""
     sessions = snapshot.status.sessions
     labels = [(each, [each.stream, str(each.session)]) for each in sessions]
-    yield build_info("trainer", "Which part of the stream a trainer takes.", [*_TRAINER_LABELS, "rank", "world"],
+    yield build_info_metric("trainer", "Which part of the stream a trainer takes.", [*_TRAINER_LABELS, "rank", "world"],
                [[*names, str(each.rank), str(each.world)] for each, names in labels])  # fmt: skip
     for name, text, of in _TRAINER_GAUGES:
-        yield build_gauge(name, text, _TRAINER_LABELS, [(names, of(each)) for each, names in labels])
+        yield build_gauge_metric(name, text, _TRAINER_LABELS, [(names, of(each)) for each, names in labels])
     behind = compute_steps_behind_leader(sessions)
-    yield build_gauge("trainer_lag_steps", "Steps behind the furthest trainer of the same stream, rank and "
+    yield build_gauge_metric("trainer_lag_steps", "Steps behind the furthest trainer of the same stream, rank and "
 "world; no value "
                 "once it has finished.", _TRAINER_LABELS,
                 [(names, behind.get(each.session)) for each, names in labels])  # fmt: skip
@@ -238,39 +240,42 @@ def build_trainer_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
 
 def build_daemon_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """One family after the other."""
-    yield from _build_state_metrics(snapshot)
+    yield from _build_daemon_state_metrics(snapshot)
     yield from _build_memory_metrics(snapshot)
     yield from _build_worker_metrics(snapshot)
     yield from _build_wire_metrics(snapshot)
 
 
-def _build_state_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
+def _build_daemon_state_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     status = snapshot.status
-    yield build_info("build", "The version that runs.", ["version"], [[status.version]])
-    yield build_gauge("draining", "1 while trainers are sent away, since the daemon is about to end.", [],
+    yield build_info_metric("build", "The version that runs.", ["version"], [[status.version]])
+    yield build_gauge_metric("draining", "1 while trainers are sent away, since the daemon is about to end.", [],
                 [([], status.draining)])  # fmt: skip
-    yield build_gauge("troubles", "How many things streamd status finds wrong; it says which, and what to do.", [],
+    yield build_gauge_metric("troubles", ("How many things streamd status finds wrong; it says which, and "
+"what to do."), [],
                 [([], len(status.all_troubles))])  # fmt: skip
-    yield build_gauge("reload_failed", ("1 if the configuration as it is written now is not, or not all, what "
+    yield build_gauge_metric("reload_failed", ("1 if the configuration as it is written now is not, or not all, what "
 "is served."), [],
                 [([], status.reload_failed)])  # fmt: skip
     rules = snapshot.numbers.get("rules", {})
-    yield build_counter("rule_checks", "How often the daemon's second set of books found a rule to hold. One "
+    yield build_counter_metric("rule_checks", "How often the daemon's second set of books found a rule to hold. One "
 "that does not "
                   "hold ends the daemon.", ["rule"], [([rule], checks) for rule, checks in rules.items()])  # fmt: skip
 
 
 def _build_memory_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     status = snapshot.status
-    yield build_gauge("memory_limit_bytes", "What batches may take: `memory` of the configuration.", [],
+    yield build_gauge_metric("memory_limit_bytes", "What batches may take: `memory` of the configuration.", [],
                 [([], status.memory_bytes)])  # fmt: skip
-    yield build_gauge("memory_used_bytes", "What slots take, those included that are empty and kept for the next "
+    yield build_gauge_metric("memory_used_bytes", "What slots take, those included that are empty and kept for "
+"the next "
 "batch. It "
                 "reaches the limit where trainers are slow, and that is no trouble.", [],
                 [([], status.memory_used_bytes)])  # fmt: skip
-    yield build_gauge("slots", "Pieces of shared memory, each with room for one batch.", [],
+    yield build_gauge_metric("slots", "Pieces of shared memory, each with room for one batch.", [],
                 [([], snapshot.counter_value("daemon", "slots"))])  # fmt: skip
-    yield build_counter("slot_wait_seconds", "Time in which a trainer wanted a batch and no slot was free. Where "
+    yield build_counter_metric("slot_wait_seconds", "Time in which a trainer wanted a batch and no slot was "
+"free. Where "
 "it grows "
                   "fast, give the daemon more `memory`.", [],
                   [([], snapshot.counter_value("daemon", "slot_wait_s"))])  # fmt: skip
@@ -278,28 +283,30 @@ def _build_memory_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
 
 def _build_worker_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     status = snapshot.status
-    yield build_gauge("workers", "Decode processes: `workers` of the configuration.", [], [([], status.workers)])
-    yield build_gauge("workers_busy_ratio", "The part of the workers' time that went into reading and decoding, "
+    yield build_gauge_metric("workers", "Decode processes: `workers` of the configuration.", [], [([], status.workers)])
+    yield build_gauge_metric("workers_busy_ratio", "The part of the workers' time that went into reading and decoding, "
 "over the "
                 "last half minute. Near 1 with waiting trainers: decoding is the limit.", [],
                 [([], status.busy_fraction)])  # fmt: skip
-    yield build_counter("worker_deaths", ("Workers that died and were replaced. A sample that kills them is "
+    yield build_counter_metric("worker_deaths", ("Workers that died and were replaced. A sample that kills them is "
 "set aside."), [],
                   [([], snapshot.counter_value("engine", "worker_deaths"))])  # fmt: skip
-    yield build_counter("worker_idle_seconds", "Time, of all workers together, without a task.", [],
+    yield build_counter_metric("worker_idle_seconds", "Time, of all workers together, without a task.", [],
                   [([], snapshot.counter_value("engine", "idle_s"))])  # fmt: skip
-    yield build_counter("tasks", "Parts of batches that were given to workers, up to 32 samples each.", [],
+    yield build_counter_metric("tasks", "Parts of batches that were given to workers, up to 32 samples each.", [],
                   [([], snapshot.counter_value("engine", "queue_count"))])  # fmt: skip
-    yield build_counter("task_wait_seconds", ("Time, of all tasks together, between being made and being given to "
+    yield build_counter_metric("task_wait_seconds", ("Time, of all tasks together, between being made and being "
+"given to "
 "a worker."),
                   [], [([], snapshot.counter_value("engine", "queue_s"))])  # fmt: skip
-    yield build_gauge("productions", "Batches that are being read and decoded.", [],
+    yield build_gauge_metric("productions", "Batches that are being read and decoded.", [],
                 [([], snapshot.counter_value("daemon", "producing"))])  # fmt: skip
 
 
 def _build_wire_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     rows = [([kind], snapshot.counter_value("wire", kind)) for kind in ("malformed", "stale")]
-    yield build_counter("frames_dropped", "What clients said that counts for nothing: malformed frames, of a broken or "
+    yield build_counter_metric("frames_dropped", "What clients said that counts for nothing: malformed frames, "
+"of a broken or "
                   "hostile client, and stale ones, of a session that has ended.", ["reason"], rows)  # fmt: skip
 
 
@@ -327,26 +334,26 @@ class MetricsExposition:
     async def encode_metrics(self) -> bytes:
         """All metrics of one moment. Batches have their turn after every half a millisecond or so."""
         lines = []
-        for number, line in enumerate(chain.from_iterable(map(_format_family, self._registry.collect())), 1):
+        for number, line in enumerate(chain.from_iterable(map(_format_metric_family, self._registry.collect())), 1):
             lines.append(line)
             if number % _LINES_PER_TURN == 0:
                 await asyncio.sleep(0)
         return "".join(lines).encode()
 
 
-def _format_family(family: Metric) -> Iterator[str]:
+def _format_metric_family(family: Metric) -> Iterator[str]:
     """A family as text. The library's own writer takes several times as long, and all of it in one turn."""
     name = family.name + _NAME_SUFFIXES.get(family.type, "")
-    yield f"# HELP {name} {_escape_text(family.documentation)}\n"
+    yield f"# HELP {name} {_escape_help_text(family.documentation)}\n"
     yield f"# TYPE {name} {'gauge' if family.type == 'info' else family.type}\n"
     for sample in family.samples:
         labels = ",".join([f'{label}="{_escape_label_value(value)}"' for label, value in sorted(sample.labels.items())])
         yield f"{sample.name}{f'{{{labels}}}' if labels else ''} {float(sample.value)!r}\n"
 
 
-def _escape_text(text: str) -> str:
+def _escape_help_text(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _escape_label_value(value: str) -> str:
-    return _escape_text(value).replace('"', '\\"')
+    return _escape_help_text(value).replace('"', '\\"')

@@ -89,7 +89,7 @@ class BatchDrawer:
         self._stats = stats
         self._drawings: dict[str, _BatchDrawing] = {}
 
-    async def draw_next_batch(self, stream: str) -> bytes | None:
+    async def draw_next_sent_batch(self, stream: str) -> bytes | None:
         """The next batch of a stream that leaves, as JSON, or one that has just left; None when none did for long."""
         drawing = self._drawings.get(stream)
         if drawing is None or time.monotonic() >= drawing.started_s + _FRESH_S:
@@ -98,10 +98,10 @@ class BatchDrawer:
                     glimpse = await self._batch_preview.wait_for_preview(stream)
             except TimeoutError:
                 return None
-            drawing = self._find_or_draw(stream, glimpse)
+            drawing = self._get_or_start_drawing(stream, glimpse)
         return await asyncio.shield(drawing.encoded_view)
 
-    def _find_or_draw(self, stream: str, preview: Preview) -> _BatchDrawing:
+    def _get_or_start_drawing(self, stream: str, preview: Preview) -> _BatchDrawing:
         """What becomes of a batch, which another may have seen as well."""
         drawing = self._drawings.get(stream)
         if drawing is None or drawing.preview is not preview:
@@ -109,10 +109,10 @@ class BatchDrawer:
             # In a thread, for it takes some milliseconds, which belong to trainers.
             page = asyncio.get_running_loop().run_in_executor(None, _encode_batch_view, preview)
             drawing = self._drawings[stream] = _BatchDrawing(preview, time.monotonic(), page)
-            page.add_done_callback(partial(self._drop_preview, stream))
+            page.add_done_callback(partial(self._on_batch_drawn, stream))
         return drawing
 
-    def _drop_preview(self, stream: str, encoded_view: asyncio.Future[bytes]) -> None:
+    def _on_batch_drawn(self, stream: str, encoded_view: asyncio.Future[bytes]) -> None:
         # An error that nobody is left to hear of would end the daemon.
         error = None if encoded_view.cancelled() else encoded_view.exception()
         if error is not None:
@@ -137,7 +137,7 @@ def build_batch_view(preview: Preview) -> BatchView:
 def _build_sample_view(preview: Preview, image: npt.NDArray[np.uint8], caption: Caption) -> SampleView:
     bad = caption.bad
     return SampleView(
-        encode_data_url(image),
+        encode_image_data_url(image),
         caption.labels,
         caption.sample_id,
         "" if caption.sample_id == PAD_ID else preview.stream.format_file_name(caption.sample_id),
@@ -147,13 +147,13 @@ def _build_sample_view(preview: Preview, image: npt.NDArray[np.uint8], caption: 
     )
 
 
-def encode_data_url(image: npt.NDArray[np.uint8]) -> str:
+def encode_image_data_url(image: npt.NDArray[np.uint8]) -> str:
     """An image (H, W, C) as a page shows it without asking for more."""
     kind = "png" if max(image.shape[:2]) <= _LOSSLESS_SIDE_PIXELS else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(encode_image(image, kind)).decode()}"
+    return f"data:image/{kind};base64,{base64.b64encode(encode_reduced_image(image, kind)).decode()}"
 
 
-def encode_image(image: npt.NDArray[np.uint8], kind: str) -> bytes:
+def encode_reduced_image(image: npt.NDArray[np.uint8], kind: str) -> bytes:
     """An image (H, W, C) as a file of a kind, reduced if it is large."""
     picture = build_pil_image(image)
     picture.thumbnail((_MAX_SIDE_PIXELS, _MAX_SIDE_PIXELS))
@@ -191,7 +191,7 @@ class ThumbnailCache:
         self._locks: WeakValueDictionary[_SampleList, asyncio.Lock] = WeakValueDictionary()
         self._hanging_processes: dict[_SampleList, asyncio.subprocess.Process] = {}
 
-    async def find_or_draw(self, stream: ServedStream, sample_id: int) -> bytes:
+    async def get_or_draw_thumbnail(self, stream: ServedStream, sample_id: int) -> bytes:
         """A JPEG; empty where nothing can be seen."""
         key = _ThumbnailKey(_SampleList(str(stream.manifest_path), stream.spec.content_id), sample_id)
         if key not in self._pictures_by_key:
@@ -200,23 +200,25 @@ class ThumbnailCache:
             async with turn:
                 # Its own besides: whoever took it along may have gone before it was drawn.
                 keys = list(dict.fromkeys([*self._requested_keys.pop(key.sample_list, []), key]))
-                if not self._is_hanging(key.sample_list):
-                    await self._draw_thumbnails(stream, key.sample_list, keys)
+                if not self._has_hanging_process(key.sample_list):
+                    await self._draw_missing_thumbnails(stream, key.sample_list, keys)
         return self._pictures_by_key.get(key, b"")
 
-    def _is_hanging(self, sample_list: _SampleList) -> bool:
+    def _has_hanging_process(self, sample_list: _SampleList) -> bool:
         """Whether the last process still waits for its files: another one would as well."""
         if sample_list in self._hanging_processes and self._hanging_processes[sample_list].returncode is not None:
             del self._hanging_processes[sample_list]
         return sample_list in self._hanging_processes
 
-    async def _draw_thumbnails(self, stream: ServedStream, sample_list: _SampleList, keys: list[_ThumbnailKey]) -> None:
+    async def _draw_missing_thumbnails(
+        self, stream: ServedStream, sample_list: _SampleList, keys: list[_ThumbnailKey]
+    ) -> None:
         """A process for as many as it lives for; the one that it ends at has no picture, nor, if it hangs, the rest."""
         left = [key for key in keys if key not in self._pictures_by_key]
         while left and sample_list not in self._hanging_processes:
             drawn: list[bytes] = []
             try:
-                async for picture in _receive_thumbnails(stream, [key.sample_id for key in left]):
+                async for picture in _draw_in_subprocess(stream, [key.sample_id for key in left]):
                     drawn.append(picture)  # noqa: PERF401 - what came before an error is kept
                 drawn += [b""] * (len(drawn) < len(left))
             except _HangingProcessError as error:
@@ -227,7 +229,7 @@ class ThumbnailCache:
             del self._pictures_by_key[key]
 
 
-async def _receive_thumbnails(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
+async def _draw_in_subprocess(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
     """A picture a sample, as long as the process that draws them lives. Raises _HangsError."""
     process = await asyncio.create_subprocess_exec(
         *_COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
@@ -247,10 +249,10 @@ async def _receive_thumbnails(stream: ServedStream, ids: list[int]) -> AsyncIter
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await _wait_for_exit(process)
+        await _wait_for_process_exit(process)
 
 
-async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
+async def _wait_for_process_exit(process: asyncio.subprocess.Process) -> None:
     try:
         async with asyncio.timeout(THUMBNAIL_S):
             await process.wait()

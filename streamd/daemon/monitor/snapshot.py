@@ -11,7 +11,7 @@ from typing import Protocol
 from streamd.core.activity import StatusSnapshot
 from streamd.core.counters import ProcessStats, StageHistogram
 from streamd.core.status import DaemonStatus
-from streamd.daemon.monitor.bad_samples import FaultKind, classify_fault
+from streamd.daemon.monitor.bad_samples import FaultKind, classify_fault_reason
 from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
@@ -30,7 +30,7 @@ class MonitoredDaemon(Protocol):
 
     def build_status(self) -> DaemonStatus: ...
 
-    def collect_values(self) -> ValuesByGroup: ...
+    def collect_stats_values(self) -> ValuesByGroup: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,20 @@ class SnapshotBuilder:
         }
         return MonitorSnapshot(
             self._daemon.build_status(),
-            self._daemon.collect_values(),
+            self._daemon.collect_stats_values(),
             {name: dict(tally.counts_by_kind) for name, tally in self._bad_sample_counts.items()},
-            self._collect_histograms(streams, "read"),
-            self._collect_histograms(streams, "decode"),
+            self._copy_time_histograms(streams, "read"),
+            self._copy_time_histograms(streams, "decode"),
         )
 
     def _count_bad_samples(self, name: str, quarantine: Quarantine) -> _BadSampleCounts:
         tally = self._bad_sample_counts.get(name)
         if tally is None or tally.quarantine is not quarantine:  # a reload may have changed the stream
             tally = _BadSampleCounts(quarantine)
-        tally.count_new_samples()
+        tally.count_new_bad_samples()
         return tally
 
-    def _collect_histograms(self, streams: Iterable[str], stage: str) -> dict[str, TimeHistogram]:
+    def _copy_time_histograms(self, streams: Iterable[str], stage: str) -> dict[str, TimeHistogram]:
         known = self._stats.histograms_by_group(stage)
         spreads = {name: known.get(f"stream.{name}", StageHistogram()) for name in streams}
         return {name: TimeHistogram(tuple(spread.bucket_counts), spread.total_s) for name, spread in spreads.items()}
@@ -100,11 +100,11 @@ class _BadSampleCounts:
         self.counts_by_kind: Counter[FaultKind] = Counter()
         self._counted_reasons = 0
 
-    def count_new_samples(self) -> None:
+    def count_new_bad_samples(self) -> None:
         """Counts those that have come; a verdict never goes, and they keep their order."""
         reasons = self.quarantine.reasons
         if len(reasons) > self._counted_reasons:
             self.counts_by_kind.update(
-                classify_fault(reason) for reason in islice(reasons.values(), self._counted_reasons, None)
+                classify_fault_reason(reason) for reason in islice(reasons.values(), self._counted_reasons, None)
             )
             self._counted_reasons = len(reasons)

@@ -65,7 +65,7 @@ def make_state_folder(state: Path) -> None:
         raise ConfigError(f"cannot keep state in {state}: {error.strerror}; {_STATE_REMEDY}") from error
 
 
-def is_listed(config: Config, state: Path) -> bool:
+def has_all_manifests(config: Config, state: Path) -> bool:
     """Whether every stream of this configuration has its manifest; says of when, if so."""
     if find_unlisted_streams(config, state):
         return False
@@ -78,10 +78,12 @@ def is_listed(config: Config, state: Path) -> bool:
 def find_unlisted_streams(config: Config, state: Path) -> frozenset[str]:
     """The streams whose samples must be listed: they lack a manifest, or one does that shares classes with them."""
     lacking = {name for name, path in _build_manifest_paths(config, state).items() if not path.exists()}
-    return frozenset(name for family in group_families(config) if not lacking.isdisjoint(family) for name in family)
+    return frozenset(
+        name for family in group_streams_by_family(config) if not lacking.isdisjoint(family) for name in family
+    )
 
 
-def list_samples(
+def write_sample_manifests(
     config: Config, state: Path, progress: ListingProgress, *, names: Collection[str] | None = None
 ) -> None:
     """Lists the samples of the streams `names`, whole families of them, or of all, and forgets verdicts on old lists.
@@ -91,9 +93,11 @@ def list_samples(
     make_state_folder(state)
     streams = [stream for name, stream in config.streams.items() if names is None or name in names]
     for stream in streams:
-        _find_transform(stream, config.base_folder)  # what is missing is told before the listing, which may take long
-    paths, identities = _build_manifest_paths(config, state), _compute_config_ids(config)
-    for name, scanned in share_classes(_scan_streams(streams, progress)).items():
+        _locate_stream_transform(
+            stream, config.base_folder
+        )  # what is missing is told before the listing, which may take long
+    paths, identities = _build_manifest_paths(config, state), _compute_config_ids_by_stream(config)
+    for name, scanned in share_classes(_scan_stream_sources(streams, progress)).items():
         for verdicts in paths[name].parent.glob(f"{glob.escape(paths[name].stem)}*{_VERDICTS_SUFFIX}"):
             verdicts.unlink(missing_ok=True)
         manifest.write_manifest(paths[name], scanned, config_id=identities[name])
@@ -108,21 +112,21 @@ def open_streams(config: Config, state: Path) -> list[ServedStream]:
     return [_open_stream(stream, paths[name], config.base_folder) for name, stream in config.streams.items()]
 
 
-def group_families(config: Config) -> list[frozenset[str]]:
+def group_streams_by_family(config: Config) -> list[frozenset[str]]:
     """The streams, by those whose lists depend on each other; they are listed together, and have new ones together.
 
     Labels of one name share one list of classes. Streams of one folder or table must not disagree on which has what.
     """
     found: list[tuple[frozenset[str], frozenset[str]]] = []  # streams, and what ties others to them
     for name, stream in config.streams.items():
-        members, ties = frozenset({name}), _list_family_ties(stream)
+        members, ties = frozenset({name}), _list_shared_paths_and_labels(stream)
         kin = [family for family in found if not ties.isdisjoint(family[1])]
         found = [family for family in found if family not in kin]
         found.append((members.union(*(each[0] for each in kin)), ties.union(*(each[1] for each in kin))))
     return [members for members, _ in found]
 
 
-def _list_family_ties(stream: StreamConfig) -> frozenset[str]:
+def _list_shared_paths_and_labels(stream: StreamConfig) -> frozenset[str]:
     labels = stream.labels
     if labels is None:  # a folder or a list has one of its own, perhaps: only the data can tell
         classes = [] if stream.source.kind == "table" else [_OWN_LABEL]
@@ -133,13 +137,14 @@ def _list_family_ties(stream: StreamConfig) -> frozenset[str]:
 
 def _build_manifest_paths(config: Config, state: Path) -> dict[str, Path]:
     return {
-        name: state / f"{name}-{config_id[:16]}.manifest" for name, config_id in _compute_config_ids(config).items()
+        name: state / f"{name}-{config_id[:16]}.manifest"
+        for name, config_id in _compute_config_ids_by_stream(config).items()
     }
 
 
 def build_lock_paths(config: Config, state: Path) -> dict[str, Path]:
     """The lock of each stream's list: lists that are made together have one."""
-    return {name: state / f"{config_id[:16]}.lock" for name, config_id in _compute_config_ids(config).items()}
+    return {name: state / f"{config_id[:16]}.lock" for name, config_id in _compute_config_ids_by_stream(config).items()}
 
 
 def _build_quarantine_path(manifest_path: Path, transform: TransformPlace | None) -> Path:
@@ -148,41 +153,45 @@ def _build_quarantine_path(manifest_path: Path, transform: TransformPlace | None
     return manifest_path.with_suffix(f"{version}{_VERDICTS_SUFFIX}")
 
 
-def _compute_config_ids(config: Config) -> dict[str, str]:
+def _compute_config_ids_by_stream(config: Config) -> dict[str, str]:
     """For each stream, a digest over what decides its manifest: its family's sources, labels and splits."""
-    return {name: _compute_family_id(config, family) for family in group_families(config) for name in family}
+    return {
+        name: _compute_family_config_id(config, family) for family in group_streams_by_family(config) for name in family
+    }
 
 
-def _compute_family_id(config: Config, family: Collection[str]) -> str:
+def _compute_family_config_id(config: Config, family: Collection[str]) -> str:
     streams = ((name, config.streams[name]) for name in sorted(family))
     parts = [
         (
             f"{name} {each.source!r}{_LISTING_VERSIONS.get(each.source.kind, '')} {each.labels!r} "
-            f"{each.split!r}{_format_weights(each)}"
+            f"{each.split!r}{_format_weights_for_id(each)}"
         )
         for name, each in streams
     ]
     return compute_identity("streamd config 1", *parts)
 
 
-def _format_weights(stream: StreamConfig) -> str:
+def _format_weights_for_id(stream: StreamConfig) -> str:
     """Nothing without any, as it was before there were weights: manifests of then are good."""
     return "" if stream.weights is None else f" {stream.weights!r}"
 
 
-def _scan_streams(streams: Iterable[StreamConfig], progress: ListingProgress) -> dict[str, ScannedSamples]:
+def _scan_stream_sources(streams: Iterable[StreamConfig], progress: ListingProgress) -> dict[str, ScannedSamples]:
     """Each stream's samples. Parts of one source come from one listing: half the work, and none sees a file change."""
     wholes: dict[str, ScannedSamples] = {}
-    return {stream.name: _scan_stream(stream, wholes, progress) for stream in streams}
+    return {stream.name: _scan_or_reuse_source(stream, wholes, progress) for stream in streams}
 
 
-def _scan_stream(stream: StreamConfig, wholes: dict[str, ScannedSamples], progress: ListingProgress) -> ScannedSamples:
+def _scan_or_reuse_source(
+    stream: StreamConfig, wholes: dict[str, ScannedSamples], progress: ListingProgress
+) -> ScannedSamples:
     """A stream's samples, out of `wholes` if another stream has listed them."""
     started_s = time.monotonic()
     request = stream.listing_request
     key = (
         f"{stream.source.copy_without_part()!r} {stream.labels!r} "
-        f"{find_group_column(request)!r}{_format_weights(stream)}"
+        f"{find_group_column(request)!r}{_format_weights_for_id(stream)}"
     )
     if key not in wholes:
         wholes[key] = scan_source(request, partial(progress, stream.name))
@@ -197,7 +206,7 @@ def _scan_stream(stream: StreamConfig, wholes: dict[str, ScannedSamples], progre
     return scanned
 
 
-def _find_transform(stream: StreamConfig, folder: Path) -> TransformPlace | None:
+def _locate_stream_transform(stream: StreamConfig, folder: Path) -> TransformPlace | None:
     """Where its transform is written, in the configuration's folder or installed. Raises ConfigError."""
     if stream.transform is None:
         return None
@@ -211,15 +220,15 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path) -> ServedStream
     listed = Manifest.open(path)
     if not listed.samples:
         raise ConfigError(f"streams.{stream.name}.source: no samples")
-    spec = _build_spec(stream, listed)
+    spec = _build_stream_spec(stream, listed)
     if spec.batches == 0:
         raise ConfigError(
             f"streams.{stream.name}: {spec.samples} samples do not fill one batch of {spec.batch_size}, and "
             "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         )
-    transform = _find_transform(stream, folder)
+    transform = _locate_stream_transform(stream, folder)
     quarantine = Quarantine(_build_quarantine_path(path, transform), lambda: listed.list_id)
-    quarantine.load_verdicts()
+    quarantine.load_bad_samples()
     packed = CompressedArray.from_manifest(listed.arrays, listed.store_column)
     cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
     return ServedStream(
@@ -235,10 +244,10 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path) -> ServedStream
     )
 
 
-def _build_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
+def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
     batch_size, remainder = stream.batch_size, stream.remainder
     whole, rest = divmod(listed.samples, batch_size)
-    chunk, buffer = _choose_chunks(stream.shuffle, listed)
+    chunk, buffer = _choose_chunk_and_buffer(stream.shuffle, listed)
     spec = StreamSpec(
         name=stream.name,
         samples=listed.samples,
@@ -261,7 +270,7 @@ def _build_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
     return replace(spec, order_id=_compute_order_id(spec, listed.content_id))
 
 
-def _choose_chunks(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
+def _choose_chunk_and_buffer(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
     """`chunk` and `buffer` as written, or as compressed chunks are read fastest; 0 for other kinds of shuffle."""
     if shuffle.kind != "chunk":
         return 0, 0

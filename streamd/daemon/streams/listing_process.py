@@ -19,15 +19,20 @@ import msgspec
 from streamd.config.load import ConfigInput, add_error_locations, load_config
 from streamd.config.schema import Config
 from streamd.core import log
-from streamd.daemon.streams.catalog import build_lock_paths, find_unlisted_streams, list_samples, make_state_folder
-from streamd.daemon.streams.manifest_locks import hold_exclusive_lock, wait_for_listing_turn
+from streamd.daemon.streams.catalog import (
+    build_lock_paths,
+    find_unlisted_streams,
+    make_state_folder,
+    write_sample_manifests,
+)
+from streamd.daemon.streams.manifest_locks import hold_exclusive_lock, hold_listing_turn
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc.parent_death import raise_oom_score
 
 _PROGRESS_S = 2.0  # between two lines about a long listing
 
 
-async def list_in_process(config: ConfigInput, state: Path, *, anew: bool = False) -> None:
+async def list_samples_in_process(config: ConfigInput, state: Path, *, anew: bool = False) -> None:
     """Lists the samples of `config` into manifests in `state`: of all streams, or of those that have none yet.
 
     Waits for other processes that list the same. Raises ConfigError, also while a daemon serves what would be replaced.
@@ -46,10 +51,10 @@ async def list_in_process(config: ConfigInput, state: Path, *, anew: bool = Fals
         await process.wait()
         raise
     if process.returncode:
-        raise ConfigError(said.decode() or _explain_exit(process.returncode))
+        raise ConfigError(said.decode() or _explain_process_exit(process.returncode))
 
 
-def _explain_exit(status: int) -> str:
+def _explain_process_exit(status: int) -> str:
     if status >= 0:
         return f"listing the samples failed with status {status}"
     return (
@@ -64,27 +69,27 @@ class _ProgressReporter:
     def __init__(self) -> None:
         self._said_s = time.monotonic()
 
-    def report_progress(self, stream: str, files: int) -> None:
+    def log_listing_progress(self, stream: str, files: int) -> None:
         now_s = time.monotonic()
         if now_s >= self._said_s + _PROGRESS_S:
             self._said_s = now_s
             log.notice("manifest.listing", "listing the samples", stream=stream, files=files)
 
 
-def _list_under_locks(config: Config, state: Path, *, anew: bool) -> None:
+def _list_samples_under_locks(config: Config, state: Path, *, anew: bool) -> None:
     """Lists what is to be listed, once it is this process's turn; nobody may serve the lists that it replaces."""
     make_state_folder(state)
     locks = build_lock_paths(config, state)
     with ExitStack() as held:
         for lock in sorted(set(locks.values())):
-            held.enter_context(wait_for_listing_turn(lock))
+            held.enter_context(hold_listing_turn(lock))
         names = (
             frozenset(config.streams) if anew else find_unlisted_streams(config, state)
         )  # others may have listed them meanwhile
         for lock in {locks[name] for name in names}:
             held.enter_context(hold_exclusive_lock(lock, [name for name in names if locks[name] == lock]))
         if names:
-            list_samples(config, state, _ProgressReporter().report_progress, names=names)
+            write_sample_manifests(config, state, _ProgressReporter().log_listing_progress, names=names)
 
 
 def main() -> None:
@@ -95,7 +100,7 @@ def main() -> None:
     try:
         config = load_config(msgspec.json.decode(sys.stdin.buffer.read()))
         with add_error_locations(config):
-            _list_under_locks(config, state, anew=sys.argv[3] == "all")
+            _list_samples_under_locks(config, state, anew=sys.argv[3] == "all")
     except StreamdError as error:
         sys.stdout.write(str(error))
         sys.exit(error.exit_status)

@@ -23,7 +23,7 @@ _TURN_SUFFIX: Final = ".turn"
 _PROC_FOLDER: Final = Path("/proc")
 
 
-class ListLock:
+class ManifestLock:
     """A daemon's hold on lists that it serves. It ends when nothing refers to it any more."""
 
     def __init__(self, path: Path) -> None:
@@ -34,39 +34,40 @@ class ListLock:
 
     def acquire_shared(self) -> bool:
         """Whether nobody lists anew what is served, from now on; False while another process is about to."""
-        return self._descriptor is None or _try_lock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, self.path)
+        return self._descriptor is None or _try_file_lock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, self.path)
 
     def release_lock(self) -> None:
         """Lets others list anew, until it is shared again."""
         if self._descriptor is not None:
-            _try_lock(self._descriptor, fcntl.LOCK_UN, self.path)
+            _try_file_lock(self._descriptor, fcntl.LOCK_UN, self.path)
 
 
-class ListLocks:
+class ManifestLocks:
     """The locks of one daemon, one a path, each as long as one of its streams has it."""
 
     def __init__(self) -> None:
-        self._locks: weakref.WeakValueDictionary[Path, ListLock] = weakref.WeakValueDictionary()
+        self._locks: weakref.WeakValueDictionary[Path, ManifestLock] = weakref.WeakValueDictionary()
 
-    def locks_by_stream(self, paths: Mapping[str, Path]) -> dict[str, ListLock]:
+    def get_or_create_locks(self, paths: Mapping[str, Path]) -> dict[str, ManifestLock]:
         """The lock of each stream; `paths` by the same names. None of them is taken by this."""
         return {
-            name: self._locks.get(path) or self._locks.setdefault(path, ListLock(path)) for name, path in paths.items()
+            name: self._locks.get(path) or self._locks.setdefault(path, ManifestLock(path))
+            for name, path in paths.items()
         }
 
 
-def acquire_all_shared(locks: Iterable[ListLock]) -> bool:
+def acquire_shared_locks(locks: Iterable[ManifestLock]) -> bool:
     """Shares each of `locks` that is to be had. Whether all are."""
     shared = [lock.acquire_shared() for lock in locks]
     return all(shared)
 
 
 @contextlib.contextmanager
-def wait_for_listing_turn(path: Path) -> Iterator[None]:
+def hold_listing_turn(path: Path) -> Iterator[None]:
     """The turn to list what the lock at `path` is for; waits until other processes that list it are done."""
     turn = path.with_suffix(_TURN_SUFFIX)
-    with _hold_lock_file(turn) as descriptor:
-        if descriptor is not None and not _try_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, turn):
+    with _hold_open_lock_file(turn) as descriptor:
+        if descriptor is not None and not _try_file_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, turn):
             log.notice(
                 "manifest.waiting",
                 f"another streamd{_format_lock_holders(turn)} lists the same samples: waiting for it",
@@ -78,8 +79,8 @@ def wait_for_listing_turn(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def hold_exclusive_lock(path: Path, streams: Collection[str]) -> Iterator[None]:
     """Holds the lock at `path`, by whose turn this is, alone. Raises ConfigError while a daemon serves the lists."""
-    with _hold_lock_file(path) as descriptor:
-        if descriptor is not None and not _try_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
+    with _hold_open_lock_file(path) as descriptor:
+        if descriptor is not None and not _try_file_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
             raise ConfigError(
                 f"streams.{', '.join(sorted(streams))}: another streamd{_format_lock_holders(path)} serves these "
                 "samples from the "
@@ -91,7 +92,7 @@ def hold_exclusive_lock(path: Path, streams: Collection[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _hold_lock_file(path: Path) -> Iterator[int | None]:
+def _hold_open_lock_file(path: Path) -> Iterator[int | None]:
     descriptor = _open_lock_file(path)
     try:
         yield descriptor
@@ -105,21 +106,21 @@ def _open_lock_file(path: Path) -> int | None:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _LOCK_FILE_MODE)
     except OSError as error:
-        _warn_unlocked(path, error)
+        _warn_lock_unavailable(path, error)
         return None
 
 
-def _try_lock(descriptor: int, operation: int, path: Path) -> bool:
+def _try_file_lock(descriptor: int, operation: int, path: Path) -> bool:
     try:
         fcntl.flock(descriptor, operation)
     except BlockingIOError:
         return False
     except OSError as error:
-        _warn_unlocked(path, error)
+        _warn_lock_unavailable(path, error)
     return True
 
 
-def _warn_unlocked(path: Path, error: OSError) -> None:
+def _warn_lock_unavailable(path: Path, error: OSError) -> None:
     """Lists in a read-only folder, on a full disk or on a file system without locks can be served all the same."""
     log.warning(
         "manifest.unlocked",

@@ -24,7 +24,7 @@ from streamd.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class _VerdictLine:
+class _BadSampleLine:
     """A verdict as it is written; `list_id` is empty in those of versions that did not name it."""
 
     sample_id: int
@@ -32,7 +32,7 @@ class _VerdictLine:
     list_id: str = ""
 
 
-_verdict_decoder: Final = msgspec.json.Decoder(_VerdictLine)
+_verdict_decoder: Final = msgspec.json.Decoder(_BadSampleLine)
 
 
 class Quarantine:
@@ -50,27 +50,27 @@ class Quarantine:
     def path(self) -> Path:
         return self._path
 
-    def move_file(self, path: Path) -> None:
+    def copy_and_switch_file(self, path: Path) -> None:
         """Goes on in another file, which gets the verdicts that it lacks. Raises OSError."""
         there = Quarantine(path, self._get_list_id)
-        there.load_verdicts()
-        there.record_verdicts([BadSample(*each) for each in self.reasons.items()])
+        there.load_bad_samples()
+        there.append_new_bad_samples([BadSample(*each) for each in self.reasons.items()])
         self._path = path
 
-    def follow_list(self, get_list_id: Callable[[], str]) -> Quarantine:
+    def change_list_id_getter(self, get_list_id: Callable[[], str]) -> Quarantine:
         """Itself, named by another version of the same list from now on: the old one may be closed."""
         self._get_list_id = get_list_id
         return self
 
-    def load_verdicts(self) -> None:
+    def load_bad_samples(self) -> None:
         """Reads what earlier runs recorded. A last line cut short by a crash was never used, and is dropped."""
         if not self._path.exists():
             return
-        with _open_verdict_file(self._path, os.O_RDWR) as descriptor:
+        with _open_quarantine_file(self._path, os.O_RDWR) as descriptor:
             lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).split(b"\n")[:-1]
         foreign = 0
         for number, line in enumerate(lines, 1):
-            verdict = self._decode_line(number, line)
+            verdict = self._decode_bad_sample_line(number, line)
             if verdict.list_id in {"", self._get_list_id()}:
                 self.reasons.setdefault(verdict.sample_id, verdict.reason)
             else:
@@ -79,7 +79,7 @@ class Quarantine:
             said = format_count(foreign, "verdict")
             log.notice("sample.forgiven", f"{said} in {escape_unprintable(self._path.name)} left out: of another list")
 
-    def _decode_line(self, number: int, line: bytes) -> _VerdictLine:
+    def _decode_bad_sample_line(self, number: int, line: bytes) -> _BadSampleLine:
         try:
             return _verdict_decoder.decode(line)
         except msgspec.MsgspecError as error:
@@ -87,25 +87,25 @@ class Quarantine:
                 f"{self._path}:{number} is no verdict ({error}): repair the line or remove the file"
             ) from error
 
-    def record_verdicts(self, verdicts: Iterable[BadSample]) -> list[BadSample]:
+    def append_new_bad_samples(self, verdicts: Iterable[BadSample]) -> list[BadSample]:
         """Writes the verdicts that are new, durably, and returns them. Raises OSError: then none of them is known."""
         new = {each.sample_id: each for each in verdicts if each.sample_id not in self.reasons}
         if new:
-            lines = (_VerdictLine(each.sample_id, each.reason, self._get_list_id()) for each in new.values())
-            self._append_lines(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
+            lines = (_BadSampleLine(each.sample_id, each.reason, self._get_list_id()) for each in new.values())
+            self._append_lines_to_file(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
             self.reasons.update({each.sample_id: each.reason for each in new.values()})
         return list(new.values())
 
-    def _append_lines(self, lines: bytes) -> None:
+    def _append_lines_to_file(self, lines: bytes) -> None:
         first = not self._path.exists()
-        with _open_verdict_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
-            _write_durably(descriptor, lines)
+        with _open_quarantine_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
+            _append_lines_durably(descriptor, lines)
         if first:
             sync_folder(self._path.parent)
 
 
 @contextlib.contextmanager
-def _open_verdict_file(path: Path, flags: int) -> Iterator[int]:
+def _open_quarantine_file(path: Path, flags: int) -> Iterator[int]:
     """The file, without a line that an append left torn when it failed, and could not be undone.
 
     It is locked: half a line that another daemon is writing just now is none of these.
@@ -114,13 +114,13 @@ def _open_verdict_file(path: Path, flags: int) -> Iterator[int]:
     try:
         with contextlib.suppress(OSError):  # a file system without locks, which was said of the lists in this folder
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        _drop_torn_line(descriptor)
+        _truncate_torn_last_line(descriptor)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _write_durably(descriptor: int, lines: bytes) -> None:
+def _append_lines_durably(descriptor: int, lines: bytes) -> None:
     """Appends all lines durably, or none."""
     before = os.fstat(descriptor).st_size
     try:
@@ -134,7 +134,7 @@ def _write_durably(descriptor: int, lines: bytes) -> None:
         raise
 
 
-def _drop_torn_line(descriptor: int) -> None:
+def _truncate_torn_last_line(descriptor: int) -> None:
     size = os.fstat(descriptor).st_size
     kept = os.pread(descriptor, size, 0).rfind(b"\n") + 1
     if kept < size:

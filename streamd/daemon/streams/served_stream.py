@@ -19,7 +19,7 @@ from streamd.core.receipt import compute_expected_digest
 from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_ids_of_batches
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor, StreamShape, StreamSpec
-from streamd.daemon.streams.manifest_locks import ListLock
+from streamd.daemon.streams.manifest_locks import ManifestLock
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
 from streamd.dataset.manifest.manifest import Manifest
@@ -52,11 +52,11 @@ class ServedStream:
     shuffle_meter: ShuffleMeter
     cache: CachePlace | None = None
     transform: TransformPlace | None = None
-    list_lock: ListLock | None = None
-    verdicts_lock: ListLock | None = None
+    manifest_lock: ManifestLock | None = None
+    quarantine_lock: ManifestLock | None = None
 
     @property
-    def shape(self) -> StreamShape:
+    def stream_shape(self) -> StreamShape:
         return StreamShape(
             self.spec.name,
             self.spec.batches,
@@ -76,23 +76,25 @@ class ServedStream:
         mixing = self.shuffle_meter.measure_mixing()
         return None if mixing is None else mixing.advice
 
-    def plan_batch_ids(self, epoch: int, index: int) -> Ids:
+    def compute_planned_ids(self, epoch: int, index: int) -> Ids:
         return compute_batch_ids(self.order, epoch, index, self.spec.batch_rows(index))
 
-    def plan_several_ids(self, epoch: int, indices: range) -> tuple[Ids, Ids]:
+    def compute_planned_ids_of_batches(self, epoch: int, indices: range) -> tuple[Ids, Ids]:
         """The ids of several batches, one behind the other, and the rows of each."""
         rows = np.fromiter(map(self.spec.batch_rows, indices), dtype=np.int64, count=len(indices))
         return compute_ids_of_batches(self.order, epoch, np.array(indices, dtype=np.int64), rows), rows
 
-    def resolve_batch_ids(self, epoch: int, index: int) -> tuple[Ids, RowStatus]:
+    def resolve_delivered_ids(self, epoch: int, index: int) -> tuple[Ids, RowStatus]:
         """The samples that batch epoch:index delivers, by the verdicts known now."""
-        return replace_bad_sample_ids(self.plan_batch_ids(epoch, index), self.quarantine.reasons, self.spec.bad_policy)
+        return replace_bad_sample_ids(
+            self.compute_planned_ids(epoch, index), self.quarantine.reasons, self.spec.bad_policy
+        )
 
     def list_bad_rows(self, epoch: int, index: int, marks: RowStatus) -> tuple[BadRow, ...]:
         """What was substituted or masked in a batch, with names."""
         if not self.quarantine.reasons or not marks.any():
             return ()
-        planned = self.plan_batch_ids(epoch, index)
+        planned = self.compute_planned_ids(epoch, index)
         return tuple(
             BadRow(
                 row,
@@ -107,13 +109,13 @@ class ServedStream:
     def format_file_name(self, sample_id: int) -> str:
         return self.manifest.file_name(sample_id).decode(errors="backslashreplace")
 
-    def format_unread_reason(self, sample_id: int, reason: str) -> str:
+    def format_unreadable_reason(self, sample_id: int, reason: str) -> str:
         """Why the stream must stop over a sample that cannot be read; a reason with a key path is not the file's."""
         return (
             reason if reason.startswith("streams.") else f"{self.format_file_name(sample_id)} cannot be read: {reason}"
         )
 
-    def explain_too_many_bad(self) -> str | None:
+    def explain_too_many_bad_samples(self) -> str | None:
         """Why the stream must stop, if it must."""
         bad = len(self.quarantine.reasons)
         if self.spec.bad_policy == "fail" and bad:
@@ -133,7 +135,7 @@ class ServedStream:
         )
 
 
-async def measure_shuffles(streams: Iterable[ServedStream]) -> None:
+async def measure_shuffles_in_thread(streams: Iterable[ServedStream]) -> None:
     """Has shuffle scores worked out in a thread, so that the event loop finds them ready when it shows them."""
     for stream in streams:
         await asyncio.to_thread(stream.shuffle_meter.measure_mixing)
@@ -151,12 +153,12 @@ class ExpectedDigests:
         Whoever has read a whole epoch mostly reads another: its digest is worked out while it lasts, since for ten
         million samples that takes a second or two, and trainers wait for it between two epochs.
         """
-        digest = await asyncio.shield(self._start_computing(stream, cursor))
+        digest = await asyncio.shield(self._start_digest_in_thread(stream, cursor))
         if len(cursor.history) == 1 and not cursor.history[0].base:
-            self._start_computing(stream, replace(cursor, epoch=cursor.epoch + 1))
+            self._start_digest_in_thread(stream, replace(cursor, epoch=cursor.epoch + 1))
         return digest
 
-    def _start_computing(self, stream: ServedStream, cursor: Cursor) -> asyncio.Future[str]:
+    def _start_digest_in_thread(self, stream: ServedStream, cursor: Cursor) -> asyncio.Future[str]:
         account = (stream.spec.order_id, cursor)
         if account not in self._digests:
             self._digests[account] = asyncio.ensure_future(asyncio.to_thread(_compute_digest, stream, cursor))
@@ -170,7 +172,7 @@ def _compute_digest(stream: ServedStream, cursor: Cursor) -> str:
         stream.spec.order_id,
         cursor.epoch,
         cursor.history,
-        lambda indices: stream.plan_several_ids(cursor.epoch, indices),
+        lambda indices: stream.compute_planned_ids_of_batches(cursor.epoch, indices),
         batches_at_once=max(1, _ROWS_AT_ONCE // stream.spec.batch_size),
     )
 

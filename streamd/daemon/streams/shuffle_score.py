@@ -39,7 +39,7 @@ class MixingScore:
     advice: str | None = None
 
     @property
-    def is_poor(self) -> bool:
+    def is_poorly_mixed(self) -> bool:
         return self.score < POORLY_MIXED - _STANDARD_ERRORS * self.error
 
 
@@ -66,19 +66,21 @@ class ShuffleMeter:
     def measure_mixing(self) -> MixingScore | None:
         """See `score_shuffle`."""
         if not self._is_measured:
-            self._found = score_shuffle(self._spec, self._read_label_rows, is_packed=self._is_packed)
+            self._found = score_shuffle_mixing(self._spec, self._read_label_rows, is_packed=self._is_packed)
             self._is_measured = True
         return self._found
 
 
-def score_shuffle(spec: StreamSpec, read_label_rows: LabelRowsReader, *, is_packed: bool = False) -> MixingScore | None:
+def score_shuffle_mixing(
+    spec: StreamSpec, read_label_rows: LabelRowsReader, *, is_packed: bool = False
+) -> MixingScore | None:
     """How well a stream is mixed; None where nothing can be: without labels, of one alone, or one sample a batch.
 
     `is_packed` says that its samples lie in compressed chunks, which another order decompresses over and over.
     """
-    found = _score_worst_label(spec, read_label_rows)
+    found = _find_worst_label_score(spec, read_label_rows)
     is_in_buffers = spec.shuffle == "chunk" and spec.chunk * spec.buffer < spec.samples
-    if found is None or not is_in_buffers or not found.is_poor:
+    if found is None or not is_in_buffers or not found.is_poorly_mixed:
         return found
     remedy = (
         _format_pack_remedy(spec)
@@ -88,19 +90,19 @@ def score_shuffle(spec: StreamSpec, read_label_rows: LabelRowsReader, *, is_pack
     return replace(found, advice=_format_advice(spec, found, remedy))
 
 
-def score_stored_order(spec: StreamSpec, read_label_rows: LabelRowsReader) -> MixingScore | None:
+def score_stored_order_mixing(spec: StreamSpec, read_label_rows: LabelRowsReader) -> MixingScore | None:
     """The same for batches in stored order: how far equal labels lie together."""
-    return _score_worst_label(replace(spec, shuffle="none"), read_label_rows)
+    return _find_worst_label_score(replace(spec, shuffle="none"), read_label_rows)
 
 
-def _score_worst_label(spec: StreamSpec, read_label_rows: LabelRowsReader) -> MixingScore | None:
-    sample = _sample_batches(SampleOrder.from_spec(spec))
+def _find_worst_label_score(spec: StreamSpec, read_label_rows: LabelRowsReader) -> MixingScore | None:
+    sample = _choose_sampled_batches(SampleOrder.from_spec(spec))
     scored = [
         each
         for name, label in spec.labels.items()
         if label.type != "string"
-        for members, classes in _iterate_classes(label, read_label_rows(name, sample.ids))
-        if (each := _score_label(name, sample, members, classes)) is not None
+        for members, classes in _iterate_class_assignments(label, read_label_rows(name, sample.ids))
+        if (each := _score_label_mixing(name, sample, members, classes)) is not None
     ]
     return min(scored, key=lambda each: each.score, default=None)
 
@@ -109,7 +111,7 @@ def _find_sufficient_buffer(spec: StreamSpec, read_label_rows: LabelRowsReader) 
     """The least buffer, out of doublings, that mixes a stream of chunks well; None if that takes a full shuffle."""
     buffer = 2 * spec.buffer
     while buffer * spec.chunk < spec.samples:
-        found = _score_worst_label(replace(spec, buffer=buffer), read_label_rows)
+        found = _find_worst_label_score(replace(spec, buffer=buffer), read_label_rows)
         if found is None or found.score >= MIXED_ENOUGH:
             return buffer
         buffer *= 2
@@ -136,7 +138,7 @@ def _format_advice(spec: StreamSpec, found: MixingScore, remedy: str) -> str:
     )
 
 
-def _sample_batches(order: SampleOrder) -> _SampledBatches:
+def _choose_sampled_batches(order: SampleOrder) -> _SampledBatches:
     count = min(order.batches, MIXING_BATCHES, max(2, MIXING_ROWS // order.batch_size))
     indices = np.arange(count, dtype=np.int64) * order.batches // count
     ids = compute_ids_of_batches(order, 0, indices, np.full(count, order.batch_size, dtype=np.int64))
@@ -145,7 +147,7 @@ def _sample_batches(order: SampleOrder) -> _SampledBatches:
     return _SampledBatches(ids[there], batches, np.bincount(batches, minlength=count))
 
 
-def _iterate_classes(label: LabelSpec, values: npt.NDArray[Any]) -> Iterator[tuple[Ids, Ids]]:
+def _iterate_class_assignments(label: LabelSpec, values: npt.NDArray[Any]) -> Iterator[tuple[Ids, Ids]]:
     """Who is of which class, two arrays of the same length; once for each number of a vector, of the first ones."""
     if label.type == "tags":
         members, classes = np.nonzero(values)
@@ -153,17 +155,17 @@ def _iterate_classes(label: LabelSpec, values: npt.NDArray[Any]) -> Iterator[tup
         return
     everybody = np.arange(values.shape[0], dtype=np.int64)
     for column in values.reshape(values.shape[0], -1).T[:MIXING_COLUMNS]:
-        yield everybody, column if label.type == "category" else _assign_tenths(column)
+        yield everybody, column if label.type == "category" else _compute_tenths(column)
 
 
-def _assign_tenths(values: npt.NDArray[Any]) -> Ids:
+def _compute_tenths(values: npt.NDArray[Any]) -> Ids:
     """The tenth of all values that each is in; equal values are in the same."""
     ordered = np.sort(values)
     begins = np.unique(ordered[np.arange(1, _TENTHS) * ordered.size // _TENTHS])
     return np.searchsorted(begins, values, side="right").astype(np.int64, copy=False)
 
 
-def _score_label(label: str, sample: _SampledBatches, members: Ids, classes: Ids) -> MixingScore | None:
+def _score_label_mixing(label: str, sample: _SampledBatches, members: Ids, classes: Ids) -> MixingScore | None:
     """The score of one label, of which sample `members[i]` has class `classes[i]`; tags give a sample several."""
     samples = sample.ids.size
     sizes = np.bincount(classes)

@@ -103,7 +103,7 @@ class Here:
 
 def decoded(stream: ServedStream, source: StreamReader, index: int) -> DecodedBatch:
     """One batch, what cannot be decoded left out."""
-    ids, bad = stream.plan_batch_ids(0, index), list[BadRow]()
+    ids, bad = stream.compute_planned_ids(0, index), list[BadRow]()
     images = np.zeros((ids.size, *stream.spec.image_shape), np.uint8)
     good = np.ones(ids.size, np.bool_)
     for row, sample_id in enumerate(ids.tolist()):

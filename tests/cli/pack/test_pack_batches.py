@@ -41,7 +41,7 @@ async def all_of(batches: BatchDecoder, first: int) -> list[DecodedBatch]:
 
 
 def test_workers_decode_every_batch_in_its_turn_without_the_bad_rows(stream: ServedStream) -> None:
-    bad = int(stream.plan_batch_ids(0, 3)[1])
+    bad = int(stream.compute_planned_ids(0, 3)[1])
     spoil(stream, bad)
 
     async def run() -> list[DecodedBatch]:

@@ -18,7 +18,9 @@ def test_samples_are_packed_once_each_in_stored_order_or_in_one_global_order(tmp
     config = write_table(tmp_path / "data")
     config["streams"]["train"] |= {"shuffle": {"kind": "full", "seed": 3}, "drop_remainder": True, "batch_size": 4}
     with stream_of(config, tmp_path / "list") as stored, stream_of(config, tmp_path / "more", shuffled=True) as mixed:
-        orders = [np.concatenate([each.plan_batch_ids(0, index) for index in range(3)]) for each in (stored, mixed)]
+        orders = [
+            np.concatenate([each.compute_planned_ids(0, index) for index in range(3)]) for each in (stored, mixed)
+        ]
     assert orders[0].tolist() == [0, 1, 2, 3, 4]
     assert sorted(orders[1].tolist()) == [0, 1, 2, 3, 4] != orders[1].tolist()
 

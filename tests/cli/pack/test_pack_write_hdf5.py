@@ -25,7 +25,7 @@ def test_pytables_reads_images_and_labels(tmp_path: Path) -> None:
         writer = Hdf5Writer(subject_of(stream, tmp_path))
         sums = write_all(writer, stream)
         assert read_back(writer).tolist() == sums.tolist()
-        order = np.concatenate([stream.plan_batch_ids(0, index) for index in range(3)])
+        order = np.concatenate([stream.compute_planned_ids(0, index) for index in range(3)])
         with tables.open_file(tmp_path / "pack") as file:
             assert np.array_equal(file.root.images[:], pixels_of(stream)[order])
             assert np.array_equal(file.root.images[1:3], pixels_of(stream)[order[1:3]])

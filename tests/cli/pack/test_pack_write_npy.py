@@ -21,7 +21,7 @@ def test_numpy_reads_the_images_of_all_files_in_their_order(tmp_path: Path, shar
         writer = NpyWriter(subject_of(stream, tmp_path), shard_bytes)
         sums = write_all(writer, stream)
         parts = [np.load(path) for path in sorted((tmp_path / "pack").glob("*.npy"))]
-        order = np.concatenate([stream.plan_batch_ids(0, index) for index in range(3)])
+        order = np.concatenate([stream.compute_planned_ids(0, index) for index in range(3)])
         assert max(map(len, parts)) == max(1, min(5, shard_bytes // ROW))
         assert np.array_equal(np.concatenate(parts), pixels_of(stream)[order])
         assert read_back(writer).tolist() == sums.tolist()

@@ -56,7 +56,7 @@ def test_webdataset_reads_them(tmp_path: Path) -> None:
         writer = TarWriter(subject_of(stream, tmp_path), 1 << 30)
         write_all(writer, stream)
         writer.close()
-        order = np.concatenate([stream.plan_batch_ids(0, index) for index in range(3)])
+        order = np.concatenate([stream.compute_planned_ids(0, index) for index in range(3)])
         images = pixels_of(stream)[order]
     read = webdataset.WebDataset(str(tmp_path / "pack" / "000000.tar"), shardshuffle=False).decode("rgb8")
     samples: list[Any] = list(read.to_tuple("png", "cls", "json"))

@@ -20,7 +20,7 @@ def test_rows_are_the_samples_in_the_order_of_the_pack_less_the_bad_ones(
     monkeypatch.setattr(writer, "_BLOCK_BATCHES", together)
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list", shuffled=True) as stream:
         kept = np.concatenate(list(subject_of(stream, tmp_path).iterate_kept_ids(np.array(bad, dtype=np.int64))))
-        planned = [int(each) for index in range(3) for each in stream.plan_batch_ids(0, index)]
+        planned = [int(each) for index in range(3) for each in stream.compute_planned_ids(0, index)]
     assert kept.tolist() == [each for each in planned if each not in bad]
 
 

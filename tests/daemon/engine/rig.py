@@ -50,7 +50,7 @@ class Rig:
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         on_disk = Quarantine(self.stream.quarantine.path, lambda: self.stream.manifest.list_id)
-        on_disk.load_verdicts()
+        on_disk.load_bad_samples()
         for job in jobs:
             self.recorded.append(on_disk.reasons)
             self.outcomes.put_nowait((job, None))

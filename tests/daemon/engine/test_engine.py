@@ -51,7 +51,7 @@ def test_batches_come_out_whole(served: Serve) -> None:
             rig.produce(1, index, slot=index + 1)
         for _ in range(3):
             production, reason = await rig.outcome()
-            planned = stream.plan_batch_ids(1, production.key.index)
+            planned = stream.compute_planned_ids(1, production.key.index)
             assert reason is None
             assert production.delivered_ids.tolist() == planned.tolist()
             assert np.array_equal(rig.images(production.slot, planned.size), pixels(stream, planned))
@@ -120,8 +120,8 @@ def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_
         rig.produce(0, 0, slot=2)
         outcomes = [await rig.outcome() for _ in range(2)]
         found = {production.slot: production.delivered_ids.tolist() for production, _ in outcomes}
-        assert found == {1: old.plan_batch_ids(0, 0).tolist(), 2: list(range(8))}
-        assert np.array_equal(rig.images(2), pixels(new, new.plan_batch_ids(0, 0)))
+        assert found == {1: old.compute_planned_ids(0, 0).tolist(), 2: list(range(8))}
+        assert np.array_equal(rig.images(2), pixels(new, new.compute_planned_ids(0, 0)))
 
     play(old, scene)
     new.manifest.close()
@@ -146,7 +146,7 @@ def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serv
         assert reason is None
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         await rig.until(lambda: not holds(pid))
-        assert rig.engine.worker_deaths == 0
+        assert rig.engine.worker_death_count == 0
 
     play(stream, scene)
 
@@ -159,7 +159,7 @@ def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(serv
     async def scene(rig: Rig) -> None:
         await rig.engine.open_stream(new)
         os.kill(rig.engine.worker_pids[0], signal.SIGKILL)
-        await rig.until(lambda: rig.engine.worker_deaths and rig.engine.worker_pids)
+        await rig.until(lambda: rig.engine.worker_death_count and rig.engine.worker_pids)
         rig.produce()
         production, reason = await rig.outcome()
         assert (production.delivered_ids.tolist(), reason) == (list(range(8)), None)
@@ -190,7 +190,7 @@ def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: in
         assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered_ids))
         await rig.until(lambda: len(rig.engine.worker_pids) == workers)
         assert victim not in rig.engine.worker_pids
-        assert rig.engine.worker_deaths == 1
+        assert rig.engine.worker_death_count == 1
         assert stream.quarantine.reasons == {}
 
     play(stream, scene, workers)
@@ -220,7 +220,7 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
         async with running(stream) as rig:
             rig.produce()
             _, reason = await rig.outcome()
-            first = stream.format_file_name(int(stream.plan_batch_ids(0, 0)[0]))
+            first = stream.format_file_name(int(stream.compute_planned_ids(0, 0)[0]))
             assert reason is not None
             assert reason.startswith(f"4 workers died, the last killed by SIGKILL, at files beginning with {first}, ")
             assert stream.quarantine.reasons == {}
@@ -235,13 +235,13 @@ def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve)
         (victim,) = rig.engine.worker_pids
         os.kill(victim, signal.SIGSTOP)
         rig.produce()
-        (job,) = rig.engine._pool.find_jobs(0)
-        rig.engine._fail_job(job, "for a reason")
+        (job,) = rig.engine._pool.find_stream_jobs(0)
+        rig.engine._fail_batch(job, "for a reason")
         assert (await rig.outcome())[1] == "for a reason"
         rig.slots.drop_slot(1)
         os.kill(victim, signal.SIGKILL)
-        await rig.until(lambda: rig.engine.worker_deaths and rig.engine.worker_pids)
-        assert (len(rig.slots), rig.engine._pool.find_jobs(0), rig.engine._pool.workers[0].tasks) == (0, [], {})
+        await rig.until(lambda: rig.engine.worker_death_count and rig.engine.worker_pids)
+        assert (len(rig.slots), rig.engine._pool.find_stream_jobs(0), rig.engine._pool.workers[0].tasks) == (0, [], {})
 
     play(served(8), scene)
 
@@ -252,13 +252,13 @@ def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve)
 @pytest.mark.long
 def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> None:
     stream = served()
-    bad = int(stream.plan_batch_ids(0, 0)[3])
+    bad = int(stream.compute_planned_ids(0, 0)[3])
     spoil(stream, bad)
 
     async def scene(rig: Rig) -> None:
         rig.produce()
         production, reason = await rig.outcome()
-        planned = stream.plan_batch_ids(0, 0)
+        planned = stream.compute_planned_ids(0, 0)
         assert reason is None
         assert list(rig.recorded[0]) == [bad]
         assert "damaged JPEG" in rig.recorded[0][bad]
@@ -273,7 +273,7 @@ def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> No
 @pytest.mark.long
 def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
     stream = served(bad_samples={"policy": "mask"})
-    spoil(stream, int(stream.plan_batch_ids(0, 0)[3]))
+    spoil(stream, int(stream.compute_planned_ids(0, 0)[3]))
 
     async def scene(rig: Rig) -> None:
         rig.produce()
@@ -289,7 +289,7 @@ def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
 @pytest.mark.long
 def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
     stream = served(16)
-    for sample_id in stream.plan_batch_ids(0, 0).tolist():
+    for sample_id in stream.compute_planned_ids(0, 0).tolist():
         spoil(stream, sample_id)
 
     async def scene(rig: Rig) -> None:
@@ -305,7 +305,7 @@ def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
 
 def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
-    bad = int(stream.plan_batch_ids(0, 0)[3])
+    bad = int(stream.compute_planned_ids(0, 0)[3])
     spoil(stream, bad)
 
     async def scene(rig: Rig) -> None:
@@ -322,7 +322,7 @@ def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serv
 @pytest.mark.long
 def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
-    stream.quarantine.record_verdicts([BadSample(3, "bad since yesterday")])
+    stream.quarantine.append_new_bad_samples([BadSample(3, "bad since yesterday")])
 
     async def scene(rig: Rig) -> None:
         rig.produce()
@@ -358,13 +358,13 @@ def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: py
     monkeypatch.setattr(engine, "_READ_RETRY_S", 0.05)
 
     async def scene(rig: Rig) -> None:
-        with unreadable(file_of(stream, int(stream.plan_batch_ids(0, 0)[3]))):
+        with unreadable(file_of(stream, int(stream.compute_planned_ids(0, 0)[3]))):
             rig.produce()
             await rig.until(lambda: rig.stats.values_by_group().get("stream.train", {}).get("read_count", 0) >= 9)
         production, reason = await rig.outcome()
         assert reason is None
         assert not production.row_status.any()
-        assert np.array_equal(rig.images(), pixels(stream, stream.plan_batch_ids(0, 0)))
+        assert np.array_equal(rig.images(), pixels(stream, stream.compute_planned_ids(0, 0)))
         assert stream.quarantine.reasons == {}
 
     play(stream, scene)
@@ -376,7 +376,7 @@ def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
 ) -> None:
     stream = served()
     monkeypatch.setattr(engine, "_READ_RETRY_S", 0.001)
-    ill = int(stream.plan_batch_ids(0, 0)[3])
+    ill = int(stream.compute_planned_ids(0, 0)[3])
 
     async def scene(rig: Rig) -> None:
         with unreadable(file_of(stream, ill)):
@@ -403,9 +403,9 @@ def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None:
         for _ in range(3):
             await rig.outcome()
         assert sum(map(mapped, rig.engine.worker_pids)) >= 3
-        rig.engine.drop_slots((1, 3))
+        rig.engine.unmap_slots_in_workers((1, 3))
         await rig.until(lambda: all(mapped(pid) <= 1 for pid in rig.engine.worker_pids))
         assert sum(map(mapped, rig.engine.worker_pids)) >= 1
-        rig.engine.drop_slots((1, 3))
+        rig.engine.unmap_slots_in_workers((1, 3))
 
     play(served(24), scene, workers=2)

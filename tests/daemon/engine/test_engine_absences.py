@@ -15,7 +15,7 @@ from served_folders import serve
 
 from streamd.daemon import slow_lookup
 from streamd.daemon.engine import absences
-from streamd.daemon.engine.absences import MissingData, make_data_lookup, require_data
+from streamd.daemon.engine.absences import MissingData, build_absence_lookup, check_data_present
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import DataAwayError
 from streamd.limits import RETURN_MAX_S
@@ -44,7 +44,7 @@ class Heard:
 def play(scene: Callable[[Heard], Awaitable[None]]) -> None:
     async def run() -> None:
         heard = Heard()
-        running = asyncio.ensure_future(heard.absences.run())
+        running = asyncio.ensure_future(heard.absences.watch_for_returned_data())
         await asyncio.sleep(0)
         try:
             await asyncio.wait_for(scene(heard), ANSWER_S)
@@ -79,13 +79,13 @@ def test_a_stream_is_away_until_its_folder_is_back_and_both_are_said_once(
 def test_who_looks_before_the_start_finds_those_that_are_away(stream: ServedStream, tmp_path: Path) -> None:
     async def scene() -> None:
         heard = Heard()
-        await heard.absences.check_streams({3: stream})
+        await heard.absences.add_streams_without_data({3: stream})
         assert heard.absences.messages_by_stream == {}
         (tmp_path / "data").rename(tmp_path / "aside")
-        await heard.absences.check_streams({3: stream})
+        await heard.absences.add_streams_without_data({3: stream})
         assert 3 in heard.absences
         with pytest.raises(DataAwayError, match=r"^streams\.train\.source: '.*data' cannot be opened"):
-            await require_data(stream)
+            await check_data_present(stream)
 
     asyncio.run(scene())
 
@@ -104,11 +104,11 @@ def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_thread_at_a
     stream: ServedStream, hung: threading.Event
 ) -> None:
     async def scene(heard: Heard) -> None:
-        lookup, before = make_data_lookup(stream), threading.active_count()
+        lookup, before = build_absence_lookup(stream), threading.active_count()
         for _ in range(3):
-            assert await lookup.get_answer() == f"'{stream.manifest.root}' does not answer within 10 s"
+            assert await lookup.wait_for_answer() == f"'{stream.manifest.root}' does not answer within 10 s"
         assert threading.active_count() == before + 1
-        heard.absences.add_stream(7, stream, await lookup.get_answer())
+        heard.absences.add_stream(7, stream, await lookup.wait_for_answer())
         hung.set()
         assert await heard.came.get() == "train"
 
@@ -116,7 +116,7 @@ def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_thread_at_a
 
 
 def test_a_process_that_hangs_on_a_look_can_end(stream: ServedStream, hung: threading.Event) -> None:
-    asyncio.run(make_data_lookup(stream).get_answer())
+    asyncio.run(build_absence_lookup(stream).wait_for_answer())
     hung.set()  # its answer finds no loop any more
 
 
@@ -125,12 +125,12 @@ def test_a_stream_that_keeps_a_worker_waiting_is_asked_once_whether_it_is_there(
 ) -> None:
     async def scene(heard: Heard) -> None:
         (tmp_path / "data").rename(tmp_path / "aside")
-        heard.absences.start_check(8, stream)
-        heard.absences.start_check(8, stream)
+        heard.absences.start_data_check(8, stream)
+        heard.absences.start_data_check(8, stream)
         number, why = await heard.left.get()
         assert (number, "cannot be opened" in why) == (8, True)
         heard.absences.add_stream(8, stream, why)
-        heard.absences.start_check(8, stream)
+        heard.absences.start_data_check(8, stream)
         assert heard.left.empty()
 
     play(scene)

@@ -14,7 +14,7 @@ from rig import Rig, pixels, play
 from served_folders import serve
 
 from streamd.daemon.engine import absences
-from streamd.daemon.engine.absences import require_data
+from streamd.daemon.engine.absences import check_data_present
 from streamd.daemon.streams.served_stream import ServedStream
 
 QUICK_S = 0.001
@@ -49,7 +49,7 @@ def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_ar
         name, why, jobs = await rig.missing.get()
         assert (name, {each.slot for each in jobs}) == ("train", {1, 2})
         assert why.startswith("it waits for its data: ")
-        await rig.until(lambda: not rig.engine._pool.find_jobs(0))
+        await rig.until(lambda: not rig.engine._pool.find_stream_jobs(0))
         folder.rmdir()
         aside.rename(folder)
         assert await rig.returned.get() == "train"
@@ -57,7 +57,7 @@ def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_ar
         production, reason = await rig.outcome()
         assert reason is None
         assert not production.row_status.any()
-        assert np.array_equal(rig.images(3), pixels(stream, stream.plan_batch_ids(0, 0)))
+        assert np.array_equal(rig.images(3), pixels(stream, stream.compute_planned_ids(0, 0)))
         assert stream.quarantine.reasons == {}
         assert rig.missing.empty()
 
@@ -86,7 +86,7 @@ def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(stream
         empty(stream.manifest.root)
         rig.produce()
         await rig.missing.get()
-        await require_data(elsewhere)
+        await check_data_present(elsewhere)
         await rig.engine.open_stream(elsewhere)
         assert await rig.returned.get() == "train"
         rig.produce(slot=2)
@@ -104,9 +104,9 @@ def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_
         rig.wait_for_data()
         rig.produce()
         number = engine._streams.add_stream(replace(stream, max_bad_fraction=0.5))
-        engine._pool.send_to_newest(engine._streams.make_open_command(number))
-        engine._make_stream_current(number)
-        engine._pause_stream(0, "gone")
+        engine._pool.send_to_newest_workers(engine._streams.make_open_command(number))
+        engine._make_stream_version_current(number)
+        engine._pause_stream_without_data(0, "gone")
         (old,) = rig.missing.get_nowait()[2]
         assert (old.stream_number, rig.returned.get_nowait()) == (0, "train")
         rig.produce(slot=2)
@@ -145,14 +145,14 @@ def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_
         ills.hang_reads()
         rig.produce()
         (worker,) = engine._pool.workers
-        await rig.until(lambda: worker.progress.task in worker.tasks)
+        await rig.until(lambda: worker.row_progress.task in worker.tasks)
         if is_early:
             engine._missing_data.on_missing(0, "its mount hangs")
         else:  # it was somebody else's word, and this one is found later
-            engine._pause_stream(0, "its mount hangs")
-            engine.on_worker_waiting(worker, worker.progress)
+            engine._pause_stream_without_data(0, "its mount hangs")
+            engine.on_worker_waiting(worker, worker.row_progress)
         assert (await rig.missing.get())[0] == "train"
-        await rig.until(lambda: engine.worker_deaths == 1 and not engine._pool.find_jobs(0))
+        await rig.until(lambda: engine.worker_death_count == 1 and not engine._pool.find_stream_jobs(0))
         ills.let_reads_go()
         assert await rig.returned.get() == "train"
         rig.produce(slot=2)

@@ -41,15 +41,15 @@ def test_a_batch_is_cut_into_tasks_that_cover_it_once(job: BatchJob, stream: Ser
     assert [task.number for task in tasks] == [5, 6, 7]
     assert [task.rows.size for task in tasks] == [TASK_ROWS, TASK_ROWS, 6]
     assert np.concatenate([task.rows for task in tasks]).tolist() == list(range(ROWS))
-    assert np.concatenate([task.ids for task in tasks]).tolist() == stream.plan_batch_ids(1, 0).tolist()
+    assert np.concatenate([task.ids for task in tasks]).tolist() == stream.compute_planned_ids(1, 0).tolist()
     assert {(task.stream, task.slot, task.slot_bytes, task.batch_rows) for task in tasks} == {(3, 9, 4096, ROWS)}
 
 
 def test_a_batch_of_dear_rows_is_cut_into_small_tasks(job: BatchJob, stream: ServedStream) -> None:
-    job.row_cost.note_decoded_rows(2, 200_000_000)
+    job.row_cost.update_from_decoded_rows(2, 200_000_000)
     tasks = job.make_first_tasks(itertools.count())
     assert {task.rows.size for task in tasks} == {2}
-    assert np.concatenate([task.ids for task in tasks]).tolist() == stream.plan_batch_ids(1, 0).tolist()
+    assert np.concatenate([task.ids for task in tasks]).tolist() == stream.compute_planned_ids(1, 0).tolist()
 
 
 def test_the_first_batch_is_cut_by_the_sizes_of_its_files(job: BatchJob, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +62,8 @@ def test_nothing_is_renewed_while_nothing_is_known(job: BatchJob) -> None:
 
 
 def test_a_verdict_renews_the_rows_it_changes_and_no_other(job: BatchJob, stream: ServedStream) -> None:
-    planned = stream.plan_batch_ids(1, 0)
-    stream.quarantine.record_verdicts([BadSample(int(planned[row]), "bad") for row in (4, 40)])
+    planned = stream.compute_planned_ids(1, 0)
+    stream.quarantine.append_new_bad_samples([BadSample(int(planned[row]), "bad") for row in (4, 40)])
     (task,) = job.make_refill_tasks(itertools.count(50))
     assert (task.number, task.rows.tolist(), task.ids.tolist()) == (50, [4, 40], planned[[5, 41]].tolist())
     assert np.flatnonzero(job.row_status == SUBSTITUTED).tolist() == [4, 40]
@@ -71,10 +71,10 @@ def test_a_verdict_renews_the_rows_it_changes_and_no_other(job: BatchJob, stream
 
 
 def test_a_verdict_on_a_substitute_renews_every_row_it_stood_in_for(job: BatchJob, stream: ServedStream) -> None:
-    planned = stream.plan_batch_ids(1, 0)
-    stream.quarantine.record_verdicts([BadSample(int(planned[4]), "bad")])
+    planned = stream.compute_planned_ids(1, 0)
+    stream.quarantine.append_new_bad_samples([BadSample(int(planned[4]), "bad")])
     job.make_refill_tasks(itertools.count())
-    stream.quarantine.record_verdicts([BadSample(int(planned[5]), "bad")])
+    stream.quarantine.append_new_bad_samples([BadSample(int(planned[5]), "bad")])
     (task,) = job.make_refill_tasks(itertools.count())
     assert (task.rows.tolist(), task.ids.tolist()) == ([4, 5], planned[[6, 6]].tolist())
 
@@ -82,7 +82,7 @@ def test_a_verdict_on_a_substitute_renews_every_row_it_stood_in_for(job: BatchJo
 def test_a_verdict_on_a_sample_of_another_batch_renews_nothing(tmp_path: Path) -> None:
     stream = serve(write_images(tmp_path / "two", {"cat": 16}, size=(8, 8)), tmp_path / "state", batch_size=8)
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
-    stream.quarantine.record_verdicts([BadSample(int(stream.plan_batch_ids(0, 1)[0]), "bad")])
+    stream.quarantine.append_new_bad_samples([BadSample(int(stream.compute_planned_ids(0, 1)[0]), "bad")])
     assert job.make_refill_tasks(itertools.count()) == []
 
 
@@ -96,11 +96,11 @@ def test_what_failed_for_now_is_asked_for_again_and_what_failed_for_good_is_not(
 
 
 def test_a_suspect_is_parted_from_the_rows_of_all_others(job: BatchJob, stream: ServedStream) -> None:
-    planned = stream.plan_batch_ids(1, 0)
-    stream.quarantine.record_verdicts([BadSample(int(planned[4]), "bad")])  # row 5 stands in for row 4 now
+    planned = stream.compute_planned_ids(1, 0)
+    stream.quarantine.append_new_bad_samples([BadSample(int(planned[4]), "bad")])  # row 5 stands in for row 4 now
     fresh = BatchJob(job.key, stream, 3, 9, 4096)
     first, *_ = fresh.make_first_tasks(itertools.count())
-    alone, others = first.split_suspect(int(planned[5]), itertools.count(90))
+    alone, others = first.split_off_suspect(int(planned[5]), itertools.count(90))
     (rest,) = others
     assert (alone.rows.tolist(), alone.ids.tolist()) == ([4, 5], planned[[5, 5]].tolist())
     assert rest.rows.tolist() == [row for row in range(TASK_ROWS) if row not in {4, 5}]
@@ -111,8 +111,8 @@ def test_a_suspect_is_parted_from_the_rows_of_all_others(job: BatchJob, stream: 
 
 def test_a_suspect_that_is_alone_leaves_no_others(job: BatchJob) -> None:
     first, *_ = job.make_first_tasks(itertools.count())
-    alone, _ = first.split_suspect(int(first.ids[0]), itertools.count(90))
-    again, others = alone.split_suspect(int(first.ids[0]), itertools.count(92))
+    alone, _ = first.split_off_suspect(int(first.ids[0]), itertools.count(90))
+    again, others = alone.split_off_suspect(int(first.ids[0]), itertools.count(92))
     assert (again.rows.tolist(), others) == ([0], [])
 
 
@@ -120,16 +120,19 @@ def test_a_task_is_hopeless_after_so_many_deaths_over_such_a_time(job: BatchJob)
     task, *_ = job.make_first_tasks(itertools.count())
     pauses_s = []
     for death in range(TASK_ATTEMPTS):
-        assert not task.is_hopeless(100.0 + TASK_GIVE_UP_S)
-        task = task.after_death(100.0 + death)
-        pauses_s.append(task.pause_s)
+        assert not task.has_killed_too_many_workers(100.0 + TASK_GIVE_UP_S)
+        task = task.with_one_more_death(100.0 + death)
+        pauses_s.append(task.retry_delay_s)
     assert (task.deaths, task.first_death_s) == (TASK_ATTEMPTS, 100.0)
-    assert [task.is_hopeless(100.0 + after_s) for after_s in (TASK_GIVE_UP_S - 1, TASK_GIVE_UP_S)] == [False, True]
+    assert [task.has_killed_too_many_workers(100.0 + after_s) for after_s in (TASK_GIVE_UP_S - 1, TASK_GIVE_UP_S)] == [
+        False,
+        True,
+    ]
     assert (pauses_s[0], pauses_s[1], pauses_s[-1]) == (0, WORKER_RESPAWN_S, WORKER_RESPAWN_MAX_S)
     assert pauses_s == sorted(pauses_s)
 
 
 def test_a_suspect_has_the_deaths_of_the_task_that_it_was_a_part_of(job: BatchJob) -> None:
     first, *_ = job.make_first_tasks(itertools.count())
-    alone, (rest,) = first.after_death(5.0).split_suspect(int(first.ids[0]), itertools.count(90))
+    alone, (rest,) = first.with_one_more_death(5.0).split_off_suspect(int(first.ids[0]), itertools.count(90))
     assert [(each.deaths, each.queued_s) for each in (alone, rest)] == [(1, first.queued_s)] * 2

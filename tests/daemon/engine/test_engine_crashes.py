@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from streamd.daemon.engine.crashes import TransformFault, WorkerCondition, diagnose_exit, diagnose_silence
+from streamd.daemon.engine.crashes import TransformFault, WorkerCondition, diagnose_silent_worker, diagnose_worker_exit
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, RowProgress, TransformTrial, WorkerPhase
 from streamd.limits import STOPPED_S
 
@@ -40,7 +40,7 @@ TRYING = TransformTrial(2, "transform at augment.py:1", WorkerPhase.TRYING, 0)
 def test_a_death_while_decoding_blames_the_sample_or_not(
     code: int, killed_for: WorkerCondition | None, blame: str | None
 ) -> None:
-    assert diagnose_exit(code, DECODING, NONE, killed_for, 30.0).sample_fault == blame
+    assert diagnose_worker_exit(code, DECODING, NONE, killed_for, 30.0).sample_fault == blame
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_a_death_while_decoding_blames_the_sample_or_not(
     ],
 )
 def test_a_death_in_the_transform_blames_it(code: int, killed_for: WorkerCondition | None, blame: str | None) -> None:
-    assert diagnose_exit(code, TRANSFORMING, NONE, killed_for, 30.0).sample_fault == blame
+    assert diagnose_worker_exit(code, TRANSFORMING, NONE, killed_for, 30.0).sample_fault == blame
 
 
 @pytest.mark.parametrize("at", [READING, ELSEWHERE])
 @pytest.mark.parametrize("code", [-signal.SIGSEGV, OUT_OF_MEMORY_STATUS])
 def test_a_death_anywhere_else_blames_nobody(at: RowProgress, code: int) -> None:
-    assert diagnose_exit(code, at, NONE, None, 30.0).sample_fault is None
+    assert diagnose_worker_exit(code, at, NONE, None, 30.0).sample_fault is None
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_death_anywhere_else_blames_nobody(at: RowProgress, code: int) -> None
     ],
 )
 def test_how_a_worker_ended_is_told_in_words(code: int, killed_for: WorkerCondition | None, words: str) -> None:
-    assert diagnose_exit(code, ELSEWHERE, NONE, killed_for, 30.0).description == words
+    assert diagnose_worker_exit(code, ELSEWHERE, NONE, killed_for, 30.0).description == words
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_how_a_worker_ended_is_told_in_words(code: int, killed_for: WorkerCondit
 def test_only_a_stopped_worker_or_one_at_a_rows_pixels_or_a_transform_is_overdue(
     at: RowProgress | TransformTrial, silent_s: float, state: str, expected: WorkerCondition
 ) -> None:
-    assert diagnose_silence(at, silent_s, 30.0, state) is expected
+    assert diagnose_silent_worker(at, silent_s, 30.0, state) is expected
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_only_a_stopped_worker_or_one_at_a_rows_pixels_or_a_transform_is_overdue
 def test_the_end_of_a_worker_that_tries_a_transform_is_the_transforms(
     code: int, trial: TransformTrial, killed_for: WorkerCondition | None, reason: str
 ) -> None:
-    charge = diagnose_exit(code, ELSEWHERE, trial, killed_for, 30.0).transform_fault
+    charge = diagnose_worker_exit(code, ELSEWHERE, trial, killed_for, 30.0).transform_fault
     assert charge is not None
     assert charge.reason.startswith(reason)
     assert (charge.stream_number, charge.is_certain) == (2, killed_for is WorkerCondition.ENDLESS_TRIAL)
@@ -151,10 +151,10 @@ def test_the_end_of_a_worker_that_tries_a_transform_is_the_transforms(
 def test_what_comes_from_outside_or_from_a_row_is_not_the_transforms(
     code: int, at: RowProgress, trial: TransformTrial, killed_for: WorkerCondition | None
 ) -> None:
-    assert diagnose_exit(code, at, trial, killed_for, 30.0).transform_fault is None
+    assert diagnose_worker_exit(code, at, trial, killed_for, 30.0).transform_fault is None
 
 
 def test_a_row_that_waits_for_a_transform_that_is_tried_is_not_to_blame() -> None:
-    found = diagnose_exit(-signal.SIGKILL, TRANSFORMING, TRYING, WorkerCondition.ENDLESS_TRIAL, 30.0)
+    found = diagnose_worker_exit(-signal.SIGKILL, TRANSFORMING, TRYING, WorkerCondition.ENDLESS_TRIAL, 30.0)
     assert found.sample_fault is None
     assert isinstance(found.transform_fault, TransformFault)

@@ -45,7 +45,7 @@ def test_workers_of_two_versions_may_write_one_cache(cached: ServedStream, tmp_p
     places = [opening.cache for opening in register.make_open_commands()]
     assert places == [CachePlace(str(tmp_path / "cache"), 9, writable=True)] * 2
     register.close_stream("train")
-    register.retire_number(1)
+    register.retire_stream_version(1)
 
 
 def test_a_cache_that_another_daemon_writes_is_read_until_it_is_free(
@@ -61,7 +61,7 @@ def test_a_cache_that_another_daemon_writes_is_read_until_it_is_free(
     now = second.make_open_command(second.add_stream(cached)).cache
     assert now is not None
     assert now.writable
-    second.retire_number(1)
+    second.retire_stream_version(1)
 
 
 def test_what_several_workers_remark_is_logged_once(
@@ -70,8 +70,8 @@ def test_what_several_workers_remark_is_logged_once(
     monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
     register = OpenStreams([stream])
     for text in ("the disk is full", "the disk is full", "rows were damaged"):
-        register.log_remark(0, text)
-    register.log_remark(17, "of a stream that was closed")
+        register.log_worker_remark(0, text)
+    register.log_worker_remark(17, "of a stream that was closed")
     assert [record.getMessage() for record in caplog.records] == ["the disk is full", "rows were damaged"]
 
 
@@ -79,7 +79,7 @@ def test_a_number_that_is_not_in_use_yet_is_told_but_not_begun(stream: ServedStr
     register = OpenStreams([stream])
     assert register.add_stream(replace(stream)) == 1
     assert [each.number for each in register.make_open_commands()] == [0, 1]
-    assert register.begin_batch("train") == (0, stream)
+    assert register.add_batch_under_way("train") == (0, stream)
 
 
 def test_those_that_names_stand_for_are_known_by_number(stream: ServedStream) -> None:
@@ -87,52 +87,52 @@ def test_those_that_names_stand_for_are_known_by_number(stream: ServedStream) ->
     number = register.add_stream(stream)
     assert register.served_streams() == {0: stream}
     assert register.get_stream(number) is stream
-    register.make_current(number)
+    register.make_version_current(number)
     assert register.served_streams() == {number: stream}
 
 
 def test_a_new_version_closes_the_one_before(stream: ServedStream) -> None:
     register, version = OpenStreams([stream]), replace(stream)
-    assert register.make_current(register.add_stream(version)) == [CloseStream(0)]
-    number, found = register.begin_batch("train")
+    assert register.make_version_current(register.add_stream(version)) == [CloseStream(0)]
+    number, found = register.add_batch_under_way("train")
     assert number == 1
     assert found is version
 
 
 def test_a_stream_is_closed_after_its_last_batch(stream: ServedStream) -> None:
     register = OpenStreams([stream])
-    register.begin_batch("train")
-    register.begin_batch("train")
+    register.add_batch_under_way("train")
+    register.add_batch_under_way("train")
     assert register.close_stream("train") == []
     assert [each.number for each in register.make_open_commands()] == [0]
-    assert register.end_batch(0) == []
-    assert register.end_batch(0) == [CloseStream(0)]
+    assert register.remove_batch_under_way(0) == []
+    assert register.remove_batch_under_way(0) == [CloseStream(0)]
     assert register.make_open_commands() == []
     with pytest.raises(KeyError):
-        register.begin_batch("train")
+        register.add_batch_under_way("train")
 
 
 def test_batches_that_end_close_nothing_that_is_still_served(stream: ServedStream) -> None:
     register = OpenStreams([stream])
-    register.begin_batch("train")
-    assert register.end_batch(0) == []
+    register.add_batch_under_way("train")
+    assert register.remove_batch_under_way(0) == []
 
 
 def test_numbers_are_never_used_twice(stream: ServedStream) -> None:
     register = OpenStreams([stream])
     register.close_stream("train")
-    register.make_current(register.add_stream(stream))
-    assert register.begin_batch("train")[0] == 1
+    register.make_version_current(register.add_stream(stream))
+    assert register.add_batch_under_way("train")[0] == 1
 
 
 def test_a_worker_with_another_pipeline_is_an_error(stream: ServedStream) -> None:
     async def scene() -> None:
         register = OpenStreams([stream])
-        register.on_opened(0, PixelId("one"))
-        register.on_opened(0, PixelId("one"))
+        register.on_stream_opened(0, PixelId("one"))
+        register.on_stream_opened(0, PixelId("one"))
         assert await register.wait_for_pixel_id(0) == "one"
         with pytest.raises(OtherPixelsError, match=r"makes other pixels .* restart streamd"):
-            register.on_opened(0, PixelId("other"))
+            register.on_stream_opened(0, PixelId("other"))
 
     asyncio.run(scene())
 
@@ -140,9 +140,9 @@ def test_a_worker_with_another_pipeline_is_an_error(stream: ServedStream) -> Non
 def test_a_late_word_about_a_closed_stream_is_not_heard(stream: ServedStream) -> None:
     async def scene() -> None:
         register = OpenStreams([stream])
-        register.on_opened(0, PixelId("one"))
+        register.on_stream_opened(0, PixelId("one"))
         register.close_stream("train")
-        register.on_opened(0, PixelId("other"))
+        register.on_stream_opened(0, PixelId("other"))
 
     asyncio.run(scene())
 
@@ -150,11 +150,11 @@ def test_a_late_word_about_a_closed_stream_is_not_heard(stream: ServedStream) ->
 def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_opened(stream: ServedStream) -> None:
     async def ask() -> None:
         register = OpenStreams([stream])
-        register.on_open_failed(0, "the folder is gone")
+        register.on_stream_open_failed(0, "the folder is gone")
         with pytest.raises(ConfigError, match=r"streams\.train: cannot be opened: the folder is gone"):
             await register.wait_for_pixel_id(0)
-        register.on_opened(0, PixelId("late"))  # another worker came later, or luckier
-        register.on_open_failed(7, "nobody knows this one")
+        register.on_stream_opened(0, PixelId("late"))  # another worker came later, or luckier
+        register.on_stream_open_failed(7, "nobody knows this one")
 
     asyncio.run(ask())
 
@@ -162,8 +162,8 @@ def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_opened(st
 def test_a_later_worker_that_cannot_open_a_stream_changes_nothing_of_what_is_known(stream: ServedStream) -> None:
     async def ask() -> str:
         register = OpenStreams([stream])
-        register.on_opened(0, PixelId("pixels"))
-        register.on_open_failed(0, "the folder is gone")
+        register.on_stream_opened(0, PixelId("pixels"))
+        register.on_stream_open_failed(0, "the folder is gone")
         return await register.wait_for_pixel_id(0)
 
     assert asyncio.run(ask()) == "pixels"
@@ -175,11 +175,11 @@ def test_of_several_streams_the_first_refusal_is_raised_when_all_have_answered(s
         numbers = {"a": register.add_stream(stream), "b": register.add_stream(stream), "c": register.add_stream(stream)}
         asking = asyncio.ensure_future(register.wait_for_pixel_ids(numbers))
         await asyncio.sleep(0)
-        register.on_open_failed(numbers["b"], "the second")
-        register.on_open_failed(numbers["c"], "the third")
+        register.on_stream_open_failed(numbers["b"], "the second")
+        register.on_stream_open_failed(numbers["c"], "the third")
         await asyncio.sleep(0)
         assert not asking.done()
-        register.on_opened(numbers["a"], PixelId("one"))
+        register.on_stream_opened(numbers["a"], PixelId("one"))
         with pytest.raises(ConfigError, match="the second"):
             await asking
 
@@ -192,7 +192,7 @@ def test_transforms_are_those_of_the_streams_that_names_stand_for(stream: Served
     (opening,) = register.make_open_commands()
     number = register.add_stream(replace(stream, transform=second))
     assert (opening.transform, register.current_transforms()) == (first, {first})
-    register.make_current(number)
+    register.make_version_current(number)
     assert register.current_transforms() == {second}
 
 
@@ -219,7 +219,7 @@ def test_a_transform_that_ended_two_workers_is_given_up_and_no_worker_is_told_of
 def test_a_transform_that_never_returns_is_given_up_at_once(stream: ServedStream) -> None:
     async def scene() -> None:
         register = OpenStreams([stream])
-        register.on_opened(0, PixelId("pixels"))
+        register.on_stream_opened(0, PixelId("pixels"))
         assert register.count_transform_fault(TransformFault(0, "it takes too long", is_certain=True)) != ""
         assert await register.wait_for_pixel_id(0) == "pixels"
 

@@ -57,7 +57,7 @@ def test_what_a_cache_held_is_counted_where_there_is_one(stream: ServedStream, *
     stream = replace(stream, cache=CachePlace("", None) if cached else None)
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
     task = task_of(job, 5)
-    task.count_results(TaskDone(1, 10**9, 2 * 10**9, 0, gathered=3), stats)
+    task.add_times_to_stats(TaskDone(1, 10**9, 2 * 10**9, 0, gathered=3), stats)
     numbers = stats.values_by_group()["stream.train"]
     assert (numbers["read_count"], numbers["decode_count"]) == (5, 5)
     assert [numbers.get(f"cache_{each}") for each in ("hits", "misses")] == ([3, 2] if cached else [None, None])
@@ -80,6 +80,6 @@ AWAY = UnfilledRow(0, "gone", lasting=False, away=True)
 def test_rows_that_were_not_decoded_make_no_row_of_a_stream_cheap(stream: ServedStream, report: TaskDone) -> None:
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
     task = task_of(job, 32)
-    job.row_cost.note_decoded_rows(2, 200 * MS)
-    task.note_row_cost(report)
+    job.row_cost.update_from_decoded_rows(2, 200 * MS)
+    task.update_row_cost(report)
     assert job.row_cost.task_rows == 2

@@ -12,7 +12,7 @@ MS = 1_000_000
 
 def of(rows: int, took_ms: float) -> RowCost:
     cost = RowCost()
-    cost.note_decoded_rows(rows, int(took_ms * MS))
+    cost.update_from_decoded_rows(rows, int(took_ms * MS))
     return cost
 
 
@@ -35,25 +35,25 @@ def test_until_a_row_was_measured_its_files_size_counts() -> None:
     assert cost.task_rows == TASK_ROWS
     cost.estimate_from_bytes(24_000_000)
     assert (cost.task_rows, cost.is_known) == (1, False)
-    cost.note_decoded_rows(1, MS)
+    cost.update_from_decoded_rows(1, MS)
     assert (cost.task_rows, cost.is_known) == (TASK_ROWS, True)
 
 
 def test_one_dear_row_among_many_is_forgotten_soon() -> None:
     cost = of(32, 32)
-    cost.note_decoded_rows(1, 1000 * MS)
+    cost.update_from_decoded_rows(1, 1000 * MS)
     assert cost.task_rows < TASK_ROWS
     for _ in range(20):
-        cost.note_decoded_rows(cost.task_rows, cost.task_rows * MS)
+        cost.update_from_decoded_rows(cost.task_rows, cost.task_rows * MS)
     assert cost.task_rows == TASK_ROWS
 
 
 def test_rows_that_needed_no_decoding_count_until_one_was_decoded() -> None:
     cost = RowCost()
     cost.estimate_from_bytes(24_000_000)
-    cost.note_cached_rows(32, MS)
+    cost.update_from_cached_rows(32, MS)
     assert (cost.task_rows, cost.tasks_ahead) == (TASK_ROWS, MAX_TASKS_AHEAD)
-    cost.note_decoded_rows(1, 100 * MS)
+    cost.update_from_decoded_rows(1, 100 * MS)
     assert cost.task_rows == 2
-    cost.note_cached_rows(32, MS)
+    cost.update_from_cached_rows(32, MS)
     assert cost.task_rows == 2

@@ -70,7 +70,7 @@ def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled_by_an
         assert production.delivered_ids.tolist() == [0, 1, 2, 4, 4, 5, 6, 7]
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert rig.recorded == [{3: CRASHES}]
-        assert rig.engine.worker_deaths == 2
+        assert rig.engine.worker_death_count == 2
 
     play(stream, scene, workers)
 
@@ -83,7 +83,7 @@ def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
     rows = 2 * TASK_ROWS
     stream = served({3: harmful.SEGV}, rows, batch_size=rows)
     given: list[tuple[bool, list[int]]] = []
-    give_task = WorkerProcess.give_task
+    give_task = WorkerProcess.send_task
 
     def noted(worker: WorkerProcess, task: Task, *rest: Any) -> None:
         if task.ids.tolist() == [3]:
@@ -91,7 +91,7 @@ def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
         assert not worker.has_suspect
         give_task(worker, task, *rest)
 
-    monkeypatch.setattr(WorkerProcess, "give_task", noted)
+    monkeypatch.setattr(WorkerProcess, "send_task", noted)
 
     async def scene(rig: Rig) -> None:
         rig.produce()
@@ -112,7 +112,7 @@ def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, ills: B
         production, reason = await rig.outcome()
         assert (reason, production.delivered_ids.tolist()) == (None, list(range(8)))
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
-        assert (stream.quarantine.reasons, rig.engine.worker_deaths) == ({}, 1)
+        assert (stream.quarantine.reasons, rig.engine.worker_death_count) == ({}, 1)
 
     play(stream, scene)
 
@@ -126,7 +126,7 @@ def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(served
         rig.produce()
         _, reason = await rig.outcome()
         assert reason is None
-        assert (stream.quarantine.reasons, rig.engine.worker_deaths, ills.kills_left) == ({}, 3, 0)
+        assert (stream.quarantine.reasons, rig.engine.worker_death_count, ills.kills_left) == ({}, 3, 0)
 
     play(stream, scene)
 
@@ -142,7 +142,7 @@ def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
         rig.produce(0, 1, slot=2)
         reasons = [(await rig.outcome())[1] for _ in range(2)]
         assert all(reason and "policy is fail" in reason for reason in reasons)
-        await rig.until(lambda: not rig.engine._pool.find_jobs(0) and rig.engine.worker_pids)
+        await rig.until(lambda: not rig.engine._pool.find_stream_jobs(0) and rig.engine.worker_pids)
         assert not rig.engine._pool._generations[0].suspects
         rig.engine.close_stream("train")
         await rig.until(lambda: not rig.engine._streams.make_open_commands())
@@ -172,7 +172,7 @@ def test_a_worker_that_waits_for_a_file_is_told_of_then_replaced_and_no_sample_i
     async def scene(rig: Rig) -> None:
         ills.hang_reads()
         rig.produce()
-        await rig.until(lambda: rig.engine.worker_deaths)
+        await rig.until(lambda: rig.engine.worker_death_count)
         ills.let_reads_go()
         _, reason = await rig.outcome()
         assert (reason, stream.quarantine.reasons) == (None, {})
@@ -201,7 +201,7 @@ def test_a_verdict_that_cannot_be_written_stops_the_stream_and_is_not_used(
         assert "cannot be recorded: No space left on device; make room in the state directory" in reason
         assert stream.quarantine.reasons == {}
         on_disk = Quarantine(stream.quarantine.path, lambda: stream.manifest.list_id)
-        on_disk.load_verdicts()
+        on_disk.load_bad_samples()
         assert on_disk.reasons == {}
         rig.produce(0, 0, slot=2)
         production, reason = await rig.outcome()

@@ -78,7 +78,7 @@ def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(se
         )
         assert "; the sample: dog/" in reason
         assert stream.quarantine.reasons == {}
-        assert rig.engine.worker_deaths == 0
+        assert rig.engine.worker_death_count == 0
 
     play(stream, scene)
 
@@ -109,7 +109,7 @@ def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_
         assert len(rig.engine.worker_pids) == 1
         assert not rig.engine.needs_new_workers([new])
         assert await rig.engine.wait_for_pixel_ids() == pixel_ids
-        assert rig.engine.worker_deaths == 0
+        assert rig.engine.worker_death_count == 0
 
     play(old, scene)
 
@@ -136,7 +136,7 @@ def test_new_workers_that_open_nothing_in_time_are_sent_away(served: Serve, monk
         await asyncio.sleep(0)
         with pytest.raises(ConfigError, match="no new worker has opened train within"):
             await engine.open_streams_in_new_workers([served(INVERT + "  # edited")])
-        assert engine._streams.begin_batch("train") == (0, stream)
+        assert engine._streams.add_batch_under_way("train") == (0, stream)
         await running
 
     asyncio.run(scene())
@@ -157,7 +157,7 @@ def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_the_
             await asyncio.wait_for(rig.engine.open_streams_in_new_workers([endless]), ANSWER_S)
         rig.produce()
         assert (await rig.outcome())[1] is None
-        assert (rig.engine.worker_pids, rig.engine.worker_deaths) == (before, 0)
+        assert (rig.engine.worker_pids, rig.engine.worker_death_count) == (before, 0)
 
     play(good, scene, row_deadline_s=DEADLINE_S)
 

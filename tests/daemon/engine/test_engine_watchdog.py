@@ -53,7 +53,7 @@ def watched(
 
 def test_a_row_that_takes_too_long_is_found(track: ProgressPage) -> None:
     track.write_row_progress(1, 0, WorkerPhase.DECODING)
-    assert watched(track, lambda guard, _: guard.mark_busy()) == [WorkerCondition.SLOW_ROW]
+    assert watched(track, lambda guard, _: guard.mark_worker_busy()) == [WorkerCondition.SLOW_ROW]
 
 
 def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_at(track: ProgressPage) -> None:
@@ -61,7 +61,7 @@ def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_a
         found: asyncio.Queue[WorkerCondition] = asyncio.Queue()
         guard = Watchdog(os.getpid(), track.read_transform_trial, DEADLINE_S, found.put_nowait)
         track.write_transform_trial(0, "module 'augment'", WorkerPhase.IMPORTING)
-        guard.mark_busy()
+        guard.mark_worker_busy()
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         guard.close()
         return first
@@ -77,7 +77,7 @@ def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: Progres
             track.write_row_progress(1, 1, WorkerPhase.DECODING)
             began_ns.append(track.read_row_progress().began_ns)
 
-        guard.mark_busy()
+        guard.mark_worker_busy()
         asyncio.get_running_loop().call_later(DEADLINE_S / 2, next_row)
 
     assert watched(track, scene) == [WorkerCondition.SLOW_ROW]
@@ -90,11 +90,11 @@ def test_work_that_was_given_just_now_is_not_overdue(track: ProgressPage) -> Non
 
     def scene(guard: Watchdog, _: object) -> None:
         def work() -> None:
-            guard.mark_busy()
+            guard.mark_worker_busy()
             given_ns.append(time.monotonic_ns())
 
-        guard.mark_busy()
-        guard.mark_idle()
+        guard.mark_worker_busy()
+        guard.mark_worker_idle()
         asyncio.get_running_loop().call_later(1.5 * DEADLINE_S, work)
 
     assert watched(track, scene) == [WorkerCondition.SLOW_ROW]
@@ -107,8 +107,8 @@ def test_a_worker_without_work_is_left_alone(track: ProgressPage) -> None:
     async def run() -> bool:
         found: list[WorkerCondition] = []
         guard = Watchdog(os.getpid(), track.read_row_progress, DEADLINE_S, found.append)
-        guard.mark_busy()
-        guard.mark_idle()
+        guard.mark_worker_busy()
+        guard.mark_worker_idle()
         rung = asyncio.Event()
         asyncio.get_running_loop().call_later(2 * DEADLINE_S, rung.set)
         await rung.wait()
@@ -120,7 +120,7 @@ def test_a_worker_without_work_is_left_alone(track: ProgressPage) -> None:
 def test_a_stopped_process_is_found_whatever_it_was_doing(track: ProgressPage) -> None:
     process = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$"])
     os.waitpid(process.pid, os.WUNTRACED)
-    assert watched(track, lambda guard, _: guard.mark_busy(), process.pid)[0] is WorkerCondition.STOPPED
+    assert watched(track, lambda guard, _: guard.mark_worker_busy(), process.pid)[0] is WorkerCondition.STOPPED
     process.kill()
     process.wait()
 
@@ -128,7 +128,7 @@ def test_a_stopped_process_is_found_whatever_it_was_doing(track: ProgressPage) -
 def test_a_process_that_is_gone_is_no_error(track: ProgressPage) -> None:
     process = subprocess.Popen(["/bin/true"])
     process.wait()
-    assert watched(track, lambda guard, _: guard.mark_busy(), process.pid)[0] is WorkerCondition.WAITING
+    assert watched(track, lambda guard, _: guard.mark_worker_busy(), process.pid)[0] is WorkerCondition.WAITING
 
 
 def test_a_host_that_stood_still_is_given_another_deadline(
@@ -139,7 +139,7 @@ def test_a_host_that_stood_still_is_given_another_deadline(
     looks: list[float] = []
 
     def scene(guard: Watchdog, _: object) -> None:
-        guard.mark_busy()
+        guard.mark_worker_busy()
         thawed_s = time.monotonic() + 3 * DEADLINE_S
         while time.monotonic() < thawed_s:  # the loop stands still
             pass
@@ -158,7 +158,7 @@ def test_a_stopped_worker_is_found_long_before_a_rows_deadline(
     async def run(pid: int) -> WorkerCondition:
         found: asyncio.Queue[WorkerCondition] = asyncio.Queue()
         guard = Watchdog(pid, track.read_row_progress, 10 * LIMIT_S, found.put_nowait)
-        guard.mark_busy()
+        guard.mark_worker_busy()
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         guard.close()
         return first

@@ -17,7 +17,7 @@ def test_tasks_go_to_the_generation_that_began_their_batch(monkeypatch: pytest.M
         late = new_job(rig.pool)
         for job in (early, late):
             rig.pool.queue_tasks(job, [new_task(job)])
-        rig.pool.assign_tasks()
+        rig.pool.assign_queued_tasks()
         assert [[task.job for task in worker.given] for worker in rig.started] == [[early], [late]]
 
     play(monkeypatch, scene)
@@ -37,7 +37,7 @@ def test_an_earlier_generation_ends_with_its_last_batch_and_its_deaths_are_count
             rig.pool.remove_job(job)
             await turn()
             assert (first.is_running, second.is_running) == (is_running, True)
-        assert rig.pool.deaths == 2
+        assert rig.pool.death_count == 2
         assert rig.workers == [second]
 
     play(monkeypatch, scene)
@@ -62,12 +62,12 @@ def test_a_generation_that_is_discarded_changes_nothing(monkeypatch: pytest.Monk
         assert rig.workers == [first]
         rig.pool.discard_next_generation()
         await turn()
-        rig.pool.send_to_all(CloseStream(3))
+        rig.pool.send_to_all_workers(CloseStream(3))
         assert (first.commands, second.commands) == ([CloseStream(3)], [])
         assert (first.is_running, second.is_running) == (True, False)
         job = new_job(rig.pool)
         rig.pool.queue_tasks(job, [new_task(job)])
-        rig.pool.assign_tasks()
+        rig.pool.assign_queued_tasks()
         assert len(first.given) == 1
 
     play(monkeypatch, scene)
@@ -78,11 +78,11 @@ def test_all_generations_are_told_what_is_over_and_only_the_newest_what_begins(m
         new_job(rig.pool)
         rig.pool.start_next_generation()
         await turn()
-        rig.pool.send_to_all(CloseStream(2))
-        rig.pool.send_to_newest(CloseStream(9))
+        rig.pool.send_to_all_workers(CloseStream(2))
+        rig.pool.send_to_newest_workers(CloseStream(9))
         rig.pool.switch_to_next_generation()
-        rig.pool.send_to_all(CloseStream(3))
-        rig.pool.drop_slots((1, 2))
+        rig.pool.send_to_all_workers(CloseStream(3))
+        rig.pool.unmap_slots_in_workers((1, 2))
         common = [CloseStream(3), UnmapSlots((1, 2))]
         first, second = rig.started
         assert first.commands == [CloseStream(2), CloseStream(9), *common]

@@ -83,17 +83,17 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
         worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
         assert await said.get() == StreamReady(0, compute_pixel_id(stream.spec.image))
         for number in (1, 2):
-            worker.give_task(one_row(stream, number), slots)
+            worker.send_task(one_row(stream, number), slots)
         assert list(worker.tasks) == [1, 2]
         for number in (1, 2):
             report = await said.get()
             assert isinstance(report, TaskDone)
             assert report.number == number
-            assert worker.finish_task(number).number == number
+            assert worker.remove_finished_task(number).number == number
         assert (worker.tasks, worker.completed_tasks) == ({}, 2)
         assert mapped(worker.pid) == 1
-        assert worker.forget_slots((1, 5))
-        assert not worker.forget_slots((1, 5))
+        assert worker.forget_mapped_slots((1, 5))
+        assert not worker.forget_mapped_slots((1, 5))
         worker._link.shutdown(socket.SHUT_RDWR)
         assert (await worker.wait_for_exit()).description == "with exit status 0"
         worker.close()
@@ -133,7 +133,7 @@ def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: ServedSt
         os.kill(worker.pid, signal.SIGKILL)
         await worker.wait_for_exit()
         worker.send_command(UnmapSlots((1,)))
-        worker.give_task(one_row(stream, 7), slots)
+        worker.send_task(one_row(stream, 7), slots)
         assert list(worker.tasks) == [7]
         worker.close()
         slots.close()
@@ -148,7 +148,7 @@ def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream) ->
         worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
         await said.get()
         asyncio.get_running_loop().remove_reader(worker._link)
-        worker.give_task(one_row(stream, 7), slots)
+        worker.send_task(one_row(stream, 7), slots)
         await asyncio.to_thread(select.select, [worker._link], [], [])
         os.kill(worker.pid, signal.SIGKILL)
         await worker.wait_for_exit()
@@ -193,7 +193,7 @@ def test_where_a_worker_was_is_known_after_its_death(stream: ServedStream) -> No
         slots = SlotStore()
         worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
         await said.get()
-        worker.give_task(one_row(stream, 7), slots)
+        worker.send_task(one_row(stream, 7), slots)
         await said.get()
         os.kill(worker.pid, signal.SIGKILL)
         death = await worker.wait_for_exit()

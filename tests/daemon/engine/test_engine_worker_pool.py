@@ -31,7 +31,7 @@ def given(*workers: WorkerFake, tasks_ahead: int = MAX_TASKS_AHEAD, is_suspect: 
     pool = with_workers(*workers)
     job = new_job(pool, tasks_ahead=tasks_ahead)
     pool.requeue_task(new_task(job, is_suspect=is_suspect))
-    pool.assign_tasks()
+    pool.assign_queued_tasks()
     return [len(worker.given) for worker in workers]
 
 
@@ -62,9 +62,9 @@ def test_a_suspect_that_waits_holds_up_no_other_task() -> None:
     worker = WorkerFake(0)
     pool = with_workers(worker)
     job = new_job(pool)
-    pool.queue_suspect(new_task(job, 1, is_suspect=True))
+    pool.queue_suspect_task(new_task(job, 1, is_suspect=True))
     pool.queue_tasks(job, [new_task(job, 2), new_task(job, 3)])
-    pool.assign_tasks()
+    pool.assign_queued_tasks()
     assert [task.number for task in worker.given] == [2, 3]
 
 
@@ -74,7 +74,7 @@ def test_a_task_that_is_queued_again_is_the_next() -> None:
     job = new_job(pool)
     pool.queue_tasks(job, [new_task(job, 1), new_task(job, 2)])
     pool.requeue_task(new_task(job, 3))
-    pool.assign_tasks()
+    pool.assign_queued_tasks()
     assert [task.number for task in worker.given] == [3, 1, 2]
 
 
@@ -84,10 +84,10 @@ def test_a_batch_whose_tasks_are_removed_leaves_those_of_others() -> None:
     stays, goes = new_job(pool), new_job(pool)
     for job, number in ((goes, 1), (stays, 2), (goes, 3)):
         pool.queue_tasks(job, [new_task(job, number)])
-    pool.queue_suspect(new_task(goes, 4, is_suspect=True))
-    assert pool.remove_tasks(goes) == 3
+    pool.queue_suspect_task(new_task(goes, 4, is_suspect=True))
+    assert pool.remove_queued_tasks(goes) == 3
     worker.is_fresh = True
-    pool.assign_tasks()
+    pool.assign_queued_tasks()
     assert [task.number for task in worker.given] == [2]
 
 
@@ -109,13 +109,13 @@ def test_only_the_workers_that_wait_for_a_streams_files_are_replaced() -> None:
         worker.give_task(new_task(new_job(pool, stream), task), SlotStore())
         worker.progress = RowProgress(task, 0, phase, 0)
     done.progress = RowProgress(99, 0, WorkerPhase.READING, 0)
-    pool.replace_waiting_workers(7)
+    pool.kill_workers_waiting_for_files(7)
     assert [worker.was_stopped for worker in (waiting, decoding, other, done)] == [True, False, False, False]
 
 
 def test_slots_are_dropped_by_every_worker() -> None:
     worker = WorkerFake()
-    with_workers(worker).drop_slots((1, 2))
+    with_workers(worker).unmap_slots_in_workers((1, 2))
     assert worker.commands == [UnmapSlots((1, 2))]
 
 
@@ -126,11 +126,11 @@ def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkeypatch:
         (first,) = rig.started
         job = new_job(rig.pool)
         rig.pool.queue_tasks(job, [new_task(job)])
-        rig.pool.assign_tasks()
+        rig.pool.assign_queued_tasks()
         rig.has_started.clear()
         first.die()
         await turn()
-        assert (rig.died, rig.workers, rig.pool.deaths) == ([first], [], 1)
+        assert (rig.died, rig.workers, rig.pool.death_count) == ([first], [], 1)
         assert list(first.tasks) == [1]
         await asyncio.wait_for(rig.has_started.wait(), LIMIT_S)
         assert rig.workers == [rig.started[1]]
@@ -167,7 +167,7 @@ def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(monke
         os.kill(first.pid, signal.SIGKILL)
         second = await asyncio.wait_for(listener.started.get(), LIMIT_S)
         assert [(each is first, death.description) for each, death in listener.died] == [(True, "killed by SIGKILL")]
-        assert (pool.workers, pool.deaths) == ([second], 1)
+        assert (pool.workers, pool.death_count) == ([second], 1)
         assert stats.values_by_group()["engine"]["worker_deaths"] == 1
         running.cancel()
         with suppress(asyncio.CancelledError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.daemon.monitor.bad_samples import FAULT_KINDS, classify_fault
+from streamd.daemon.monitor.bad_samples import FAULT_KINDS, classify_fault_reason
 from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK
 from streamd.decode.resize import BadImageError
 from streamd.decode.sniff import detect_format
@@ -32,17 +32,17 @@ from streamd.decode.sniff import detect_format
     ],
 )
 def test_a_reason_is_of_one_kind(reason: str, kind: str) -> None:
-    assert classify_fault(reason) == kind
+    assert classify_fault_reason(reason) == kind
 
 
 @pytest.mark.parametrize(("data", "kind"), [(b"", "damaged"), (bytes(100), "damaged"), (b"%PDF-1.7", "unfit")])
 def test_what_content_says_of_a_stranger_is_told_apart(data: bytes, kind: str) -> None:
     with pytest.raises(BadImageError) as caught:
         detect_format(data)
-    assert classify_fault(str(caught.value)) == kind
+    assert classify_fault_reason(str(caught.value)) == kind
 
 
 def test_there_are_few_kinds_however_many_reasons() -> None:
-    assert {classify_fault(f"{word} {number}") for word in ("stale", "a damaged", "x") for number in range(99)} < set(
-        FAULT_KINDS
-    )
+    assert {
+        classify_fault_reason(f"{word} {number}") for word in ("stale", "a damaged", "x") for number in range(99)
+    } < set(FAULT_KINDS)

@@ -17,7 +17,7 @@ from served_folders import serve
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import compute_layout
-from streamd.daemon.monitor.batch_preview import BatchPreview, Preview, compute_preview_rows
+from streamd.daemon.monitor.batch_preview import BatchPreview, Preview, compute_preview_row_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import BatchReady
 from streamd.ipc.slots import SlotStore
@@ -83,7 +83,7 @@ def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: ServedStr
 )
 def test_of_large_images_fewer_are_copied(stream: ServedStream, rows: int, side: int, shown: int) -> None:
     image = replace(stream.spec.image, height=side, width=side)
-    assert compute_preview_rows(replace(stream.spec, image=image), rows) == shown
+    assert compute_preview_row_count(replace(stream.spec, image=image), rows) == shown
 
 
 def test_a_batch_that_cannot_be_copied_is_the_trouble_of_those_who_look(stream: ServedStream) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.daemon.monitor.http_access import is_own_host
+from streamd.daemon.monitor.http_access import is_own_host_header
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from streamd.daemon.monitor.http_access import is_own_host
      "node1", "node1:9191", "NODE1.", "gpu.example.org:9191"],
 )  # fmt: skip
 def test_addresses_and_our_own_names_are_answered_at_any_port(host: str | None) -> None:
-    assert is_own_host(host, ("node1", "gpu.example.org"))
+    assert is_own_host_header(host, ("node1", "gpu.example.org"))
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ def test_addresses_and_our_own_names_are_answered_at_any_port(host: str | None) 
      "[::1", "1:2:3", "localhost:evil", "127.0.0.1:80:80"],
 )  # fmt: skip
 def test_any_other_name_is_not(host: str) -> None:
-    assert not is_own_host(host, ("node1",))
+    assert not is_own_host_header(host, ("node1",))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from streamd.daemon.monitor.http_access import build_response, build_text_response
+from streamd.daemon.monitor.http_access import build_http_response, build_text_response
 
 
 def test_nothing_is_kept_or_taken_for_something_else() -> None:
-    for answer in (build_text_response(404, "no"), build_response(200, b"{}")):
+    for answer in (build_text_response(404, "no"), build_http_response(200, b"{}")):
         assert answer.headers["Cache-Control"] == "no-store"
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers["Referrer-Policy"] == "no-referrer"
@@ -19,5 +19,5 @@ def test_a_line_is_text_and_ends() -> None:
 
 
 def test_other_answers_are_json_unless_it_is_said() -> None:
-    assert build_response(200, b"{}").headers["Content-Type"] == "application/json"
-    assert build_response(200, b"", "image/jpeg").headers["Content-Type"] == "image/jpeg"
+    assert build_http_response(200, b"{}").headers["Content-Type"] == "application/json"
+    assert build_http_response(200, b"", "image/jpeg").headers["Content-Type"] == "image/jpeg"

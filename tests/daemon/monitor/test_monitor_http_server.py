@@ -138,7 +138,7 @@ def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out() -> None:
 def test_a_port_that_is_taken_is_a_mistake_that_says_what_to_do() -> None:
     async def twice() -> None:
         async with monitor() as first:
-            await Monitor(first.url.removeprefix("http://")).open()
+            await Monitor(first.url.removeprefix("http://")).start_listening()
 
     with pytest.raises(ConfigError, match=r"monitor: cannot listen at 127.*: Address already in use; choose another"):
         asyncio.run(twice())
@@ -150,13 +150,13 @@ def test_a_name_that_nobody_has_is_a_mistake_too(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(ConfigError, match="monitor: cannot listen at nobody:0: Name or service not known; choose"):
-        asyncio.run(Monitor("nobody:0").open())
+        asyncio.run(Monitor("nobody:0").start_listening())
 
 
 def test_a_star_is_every_address_which_is_told(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> list[str]:
         monitor = Monitor("*:0")
-        await monitor.open()
+        await monitor.start_listening()
         assert monitor._listening_server is not None
         hosts = [each.getsockname()[0] for each in monitor._listening_server.sockets]
         await monitor.close()

@@ -25,7 +25,7 @@ SAMPLES = ("/pictures/train", "/bad/train", "/thumbnails/train/3")
 @pytest.fixture
 def stream(tmp_path: Path) -> Iterator[ServedStream]:
     served = serve(write_images(tmp_path / "data", {"cat": 9}), tmp_path / "state")
-    served.quarantine.record_verdicts([BadSample(3, "a damaged JPEG: cut off")])
+    served.quarantine.append_new_bad_samples([BadSample(3, "a damaged JPEG: cut off")])
     yield served
     served.manifest.close()
 
@@ -102,7 +102,7 @@ def test_a_thumbnail_is_of_bad_samples_only_and_may_be_none(books: Books, monkey
         for _ in ids:
             yield b""
 
-    monkeypatch.setattr(sample_images, "_receive_thumbnails", nothing)
+    monkeypatch.setattr(sample_images, "_draw_in_subprocess", nothing)
     assert with_token(books, "/thumbnails/train/3").status == 204
     assert with_token(books, "/thumbnails/train/4").status == 404
     assert with_token(books, f"/thumbnails/train/{'9' * 18}").status == 404

@@ -16,7 +16,7 @@ from served_folders import serve
 from streamd.core.counters import ProcessStats
 from streamd.core.status import StreamStatus
 from streamd.daemon.monitor import live_feed as under_test
-from streamd.daemon.monitor.live_feed import LiveFeed, StreamFacts, describe_streams
+from streamd.daemon.monitor.live_feed import LiveFeed, StreamFacts, build_facts_by_stream
 from streamd.daemon.monitor.snapshot import SnapshotBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 
@@ -44,12 +44,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def watching(books: Books) -> LiveFeed:
     live = LiveFeed("token")
-    live.watch_daemon(books, SnapshotBuilder(books, ProcessStats()))
+    live.set_monitored_daemon(books, SnapshotBuilder(books, ProcessStats()))
     return live
 
 
 def told(live: LiveFeed, *, whole: bool = True) -> dict[str, Any]:
-    event = live.build_event(is_full=whole).decode()
+    event = live.encode_current_event(is_full=whole).decode()
     assert event.startswith("data: ")
     assert event.endswith("\n\n")
     assert event.count("\n") == 2
@@ -83,12 +83,12 @@ def test_a_look_of_long_ago_says_nothing_of_now(stream: ServedStream, clock: Clo
 
 def test_the_size_of_images_is_said_height_first_as_in_the_configuration(tmp_path: Path) -> None:
     wide = serve(write_images(tmp_path / "data", {"cat": 1}), tmp_path / "state", image={"size": [24, 32], "mode": "L"})
-    assert describe_streams({"train": wide})["train"].image == "24x32 L"
+    assert build_facts_by_stream({"train": wide})["train"].image == "24x32 L"
     wide.manifest.close()
 
 
 def test_a_stream_says_what_it_is_made_of(stream: ServedStream) -> None:
-    assert describe_streams({"train": stream}) == {"train": StreamFacts("files", "32x32 RGB", cached=False)}
+    assert build_facts_by_stream({"train": stream}) == {"train": StreamFacts("files", "32x32 RGB", cached=False)}
 
 
 REASON: Final = "cat/0001.jpg is bad"

@@ -24,7 +24,13 @@ from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor import sample_images as under_test
 from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
-from streamd.daemon.monitor.sample_images import BadRowView, BatchDrawer, BatchView, build_batch_view, encode_data_url
+from streamd.daemon.monitor.sample_images import (
+    BadRowView,
+    BatchDrawer,
+    BatchView,
+    build_batch_view,
+    encode_image_data_url,
+)
 from streamd.daemon.streams.served_stream import ServedStream
 
 
@@ -77,7 +83,7 @@ def test_each_row_has_its_picture_its_labels_and_its_file(glimpse: Preview) -> N
 def test_small_pictures_are_exact_and_large_ones_reduced(
     shape: tuple[int, int, int], kind: str, size: tuple[int, int]
 ) -> None:
-    picture = opened(encode_data_url(np.full(shape, 77, np.uint8)))
+    picture = opened(encode_image_data_url(np.full(shape, 77, np.uint8)))
     assert (picture.format, picture.size, picture.mode) == (kind, size, "RGB" if shape[2] == 3 else "L")
     assert np.allclose(np.asarray(picture), 77, atol=2)
 
@@ -108,7 +114,7 @@ def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Preview, monkeypatc
 
     async def look() -> tuple[bytes | None, bytes | None]:
         one = pictures(glimpse)
-        return await asyncio.gather(one.draw_next_batch("train"), one.draw_next_batch("train"))
+        return await asyncio.gather(one.draw_next_sent_batch("train"), one.draw_next_sent_batch("train"))
 
     monkeypatch.setattr(under_test, "build_batch_view", draw)
     first, second = asyncio.run(look())
@@ -120,20 +126,20 @@ def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Preview, monkeypatc
 def test_who_comes_a_moment_later_sees_what_the_last_one_saw(glimpse: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
     async def look() -> list[bytes | None]:
         one = pictures(glimpse)
-        seen = [await one.draw_next_batch("train")]
+        seen = [await one.draw_next_sent_batch("train")]
         one._batch_preview = cast(
             "BatchPreview", Passing(replace(glimpse, first_rows=replace(glimpse.first_rows, index=3)))
         )
-        seen.append(await one.draw_next_batch("train"))
+        seen.append(await one.draw_next_sent_batch("train"))
         monkeypatch.setattr(under_test, "_FRESH_S", 0.0)
-        return [*seen, await one.draw_next_batch("train")]
+        return [*seen, await one.draw_next_sent_batch("train")]
 
     assert [json.loads(each or b"")["index"] for each in asyncio.run(look())] == [2, 2, 3]
 
 
 def test_where_no_batch_leaves_the_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "SHOWN_S", 0.0)
-    assert asyncio.run(pictures(None).draw_next_batch("train")) is None
+    assert asyncio.run(pictures(None).draw_next_sent_batch("train")) is None
 
 
 def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear_of_it(
@@ -152,7 +158,7 @@ def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: told.append(context))
         one = pictures(glimpse)
-        asked = asyncio.ensure_future(one.draw_next_batch("train"))
+        asked = asyncio.ensure_future(one.draw_next_sent_batch("train"))
         await asyncio.to_thread(began.wait)
         page = one._drawings["train"].encoded_view
         asked.cancel()
@@ -172,7 +178,7 @@ def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear
 def test_what_has_been_drawn_is_not_kept_besides(glimpse: Preview) -> None:
     async def look() -> Preview | None:
         one = pictures(glimpse)
-        await one.draw_next_batch("train")
+        await one.draw_next_sent_batch("train")
         return one._drawings["train"].preview
 
     assert asyncio.run(look()) is None

@@ -45,13 +45,13 @@ class Drawing:
 @pytest.fixture
 def drawing(monkeypatch: pytest.MonkeyPatch) -> Drawing:
     drawing = Drawing()
-    monkeypatch.setattr(under_test, "_receive_thumbnails", drawing)
+    monkeypatch.setattr(under_test, "_draw_in_subprocess", drawing)
     return drawing
 
 
 def of(stream: ServedStream, thumbnails: ThumbnailCache, *ids: int) -> list[bytes]:
     async def ask() -> list[bytes]:
-        return await asyncio.gather(*(thumbnails.find_or_draw(stream, each) for each in ids))
+        return await asyncio.gather(*(thumbnails.get_or_draw_thumbnail(stream, each) for each in ids))
 
     return asyncio.run(ask())
 
@@ -82,7 +82,9 @@ def test_the_sample_that_crashes_the_process_has_none_and_the_others_do(stream: 
 def test_who_leaves_takes_nobodys_picture_along(stream: ServedStream, drawing: Drawing) -> None:
     async def leave() -> bytes:
         thumbnails = ThumbnailCache()
-        first, second, third = (asyncio.ensure_future(thumbnails.find_or_draw(stream, each)) for each in (0, 1, 2))
+        first, second, third = (
+            asyncio.ensure_future(thumbnails.get_or_draw_thumbnail(stream, each)) for each in (0, 1, 2)
+        )
         await first
         for _ in range(2):
             await drawing.began.acquire()
@@ -107,7 +109,7 @@ def test_what_a_list_has_become_is_not_drawn_for_what_it_was(stream: ServedStrea
     async def reload() -> list[bytes]:
         thumbnails = ThumbnailCache()
         asked = (stream, 0), (stream, 1), (changed, 1), (stream, 2)
-        return await asyncio.gather(*(thumbnails.find_or_draw(*each) for each in asked))
+        return await asyncio.gather(*(thumbnails.get_or_draw_thumbnail(*each) for each in asked))
 
     assert asyncio.run(reload()) == [b"0", b"1", b"1", b"2"]
     assert drawing.streams == [stream, changed, stream]
@@ -133,7 +135,7 @@ def test_a_process_that_hangs_costs_its_list_its_pictures_until_it_ends_and_no_o
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = Hanging()
-    monkeypatch.setattr(under_test, "_receive_thumbnails", hanging)
+    monkeypatch.setattr(under_test, "_draw_in_subprocess", hanging)
     changed = replace(stream, spec=replace(stream.spec, content_id="another"))
     thumbnails = ThumbnailCache()
     assert [of(stream, thumbnails, each) for each in (0, 1, 1)] == [[b"0"], [b""], [b""]]
@@ -152,4 +154,4 @@ def test_a_process_that_outlives_its_kill_is_told_of(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(under_test, "THUMBNAIL_S", 0.01)
     with pytest.raises(under_test._HangingProcessError, match="1"):
-        asyncio.run(under_test._wait_for_exit(Process()))  # type: ignore[arg-type]  # stands in for the process
+        asyncio.run(under_test._wait_for_process_exit(Process()))  # type: ignore[arg-type]  # stands in for the process

@@ -23,13 +23,13 @@ from streamd.daemon.streams.catalog import (
     _compute_order_id,
     find_state_directory,
     find_unlisted_streams,
-    group_families,
-    is_listed,
-    list_samples,
+    group_streams_by_family,
+    has_all_manifests,
     open_streams,
+    write_sample_manifests,
 )
-from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles
-from streamd.daemon.streams.shuffle_score import ShuffleMeter, score_shuffle
+from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
+from streamd.daemon.streams.shuffle_score import ShuffleMeter, score_shuffle_mixing
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.errors import ConfigError
 
@@ -77,7 +77,7 @@ def test_a_manifest_is_made_once_and_used_again(folder: Path, state: Path) -> No
 
 def test_a_rescan_lists_anew_and_forgives(folder: Path, state: Path) -> None:
     first = serve(folder, state)
-    first.quarantine.record_verdicts([BadSample(0, "bad")])
+    first.quarantine.append_new_bad_samples([BadSample(0, "bad")])
     assert serve(folder, state).quarantine.reasons == {0: "bad"}
     write_images(folder, {"emu": 2}, size=(8, 8))
     second = serve(folder, state, rescan=True)
@@ -92,8 +92,8 @@ def test_a_verdict_that_comes_from_the_old_list_after_a_rescan_condemns_no_file_
     first = serve(folder, state)
     write_images(folder, {"ant": 1}, size=(8, 8))
     second = serve(folder, state, rescan=True)
-    first.quarantine.record_verdicts([BadSample(0, "bad")])
-    second.quarantine.record_verdicts([BadSample(1, "bad, too")])
+    first.quarantine.append_new_bad_samples([BadSample(0, "bad")])
+    second.quarantine.append_new_bad_samples([BadSample(1, "bad, too")])
     assert serve(folder, state).quarantine.reasons == {1: "bad, too"}
 
 
@@ -149,7 +149,7 @@ def test_order_ids_are_what_they_always_were() -> None:
 
 def test_a_stream_tells_how_well_it_is_mixed(folder: Path, state: Path) -> None:
     sorted_by_class = serve(folder, state, shuffle={"kind": "chunk", "chunk": 1, "buffer": 1}, batch_size=2)
-    found = score_shuffle(sorted_by_class.spec, sorted_by_class.manifest.gather_label)
+    found = score_shuffle_mixing(sorted_by_class.spec, sorted_by_class.manifest.gather_label)
     assert found is not None
     assert (sorted_by_class.shuffle_score, sorted_by_class.mixing_advice) == (found.score, found.advice)
     kept = serve(folder, state, shuffle="none")
@@ -181,7 +181,7 @@ def test_scores_are_worked_out_in_a_thread_before_they_are_shown(folder: Path, s
         threads.append(threading.get_ident())
         return stream.manifest.gather_label(name, ids)
 
-    asyncio.run(measure_shuffles([replace(stream, shuffle_meter=ShuffleMeter(stream.spec, rows_of))]))
+    asyncio.run(measure_shuffles_in_thread([replace(stream, shuffle_meter=ShuffleMeter(stream.spec, rows_of))]))
     assert threads
     assert threading.get_ident() not in threads
 
@@ -215,7 +215,7 @@ def test_neither_the_root_nor_the_mtimes_are_in_the_order_id(folder: Path, state
 def test_streams_share_one_class_list(folder: Path, state: Path, tmp_path: Path) -> None:
     other = write_images(tmp_path / "other", {"bee": 3, "dog": 2}, size=(8, 8))
     config = load_config({"streams": {"train": stream_config(folder), "validation": stream_config(other)}})
-    list_samples(config, state, lambda *_: None)
+    write_sample_manifests(config, state, lambda *_: None)
     train, validation = open_streams(config, state)
     assert train.spec.labels["label"].classes == ("bee", "cat", "dog") == validation.spec.labels["label"].classes
     assert validation.manifest.label_column("label").tolist() == [0, 0, 0, 2, 2]
@@ -242,14 +242,14 @@ def folders(tmp_path: Path, **labels: object) -> dict[str, dict[str, Any]]:
 )
 def test_streams_that_share_classes_are_one_family(tmp_path: Path, labels: dict[str, Any], together: list[str]) -> None:
     config = load_config({"streams": folders(tmp_path, **labels)})
-    assert sorted("".join(sorted(family)) for family in group_families(config)) == together
+    assert sorted("".join(sorted(family)) for family in group_streams_by_family(config)) == together
 
 
 def test_streams_of_one_folder_or_table_are_one_family(folder: Path, tmp_path: Path) -> None:
     table = {"kind": "table", "path": str(tmp_path / "t.csv"), "image": "i", "root": str(folder)}
     sources = {"whole": table, "part": table | {"where": {"split": "test"}}, "other": table | {"path": "/u.csv"}}
     config = load_config({"streams": {name: stream_config(folder, source=source) for name, source in sources.items()}})
-    assert set(group_families(config)) == {frozenset({"whole", "part"}), frozenset({"other"})}
+    assert set(group_streams_by_family(config)) == {frozenset({"whole", "part"}), frozenset({"other"})}
 
 
 def test_another_family_s_change_leaves_a_list_alone_though_files_came(state: Path, tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_change_in_a_family_lists_all_of_it(state: Path, tmp_path: Path) -> No
 def test_verdicts_of_other_families_outlive_a_listing(state: Path, tmp_path: Path) -> None:
     streams = folders(tmp_path, a={"x": "category"}, b={"y": "category"})
     for stream in list_all(streams, state).values():
-        stream.quarantine.record_verdicts([BadSample(0, "bad")])
+        stream.quarantine.append_new_bad_samples([BadSample(0, "bad")])
     streams["b"] |= {"labels": {"z": "category"}}
     after = list_all(streams, state)
     assert [after[name].quarantine.reasons for name in "ab"] == [{0: "bad"}, {}]
@@ -287,14 +287,14 @@ def test_verdicts_of_other_families_outlive_a_listing(state: Path, tmp_path: Pat
 def test_going_back_to_an_earlier_configuration_finds_its_list(folder: Path, state: Path) -> None:
     first = serve(folder, state)
     serve(folder, state, labels={"kind": "category"})
-    assert is_listed(load_config({"streams": {"train": stream_config(folder)}}), state)
+    assert has_all_manifests(load_config({"streams": {"train": stream_config(folder)}}), state)
     assert serve(folder, state).manifest_path == first.manifest_path
 
 
 def list_all(streams: dict[str, Any], state: Path) -> dict[str, ServedStream]:
     """The streams, listed as far as they must be."""
     config = load_config({"streams": streams})
-    list_samples(config, state, lambda *_: None, names=find_unlisted_streams(config, state))
+    write_sample_manifests(config, state, lambda *_: None, names=find_unlisted_streams(config, state))
     return {stream.spec.name: stream for stream in open_streams(config, state)}
 
 
@@ -303,7 +303,7 @@ def opened(state: Path, train: dict[str, Any], validation: dict[str, Any]) -> li
     config = load_config(
         {"streams": {"train": train, "validation": {"like": "train", "shuffle": "none", **validation}}}
     )
-    list_samples(config, state, lambda *_: None)
+    write_sample_manifests(config, state, lambda *_: None)
     return open_streams(config, state)
 
 
@@ -415,7 +415,7 @@ def test_parts_of_one_source_are_taken_from_one_listing(folder: Path, state: Pat
     }
     listed: list[str] = []
     config = load_config({"streams": streams | {"other": stream_config(folder) | {"labels": {}}}})
-    list_samples(config, state, lambda stream, _: listed.append(stream))
+    write_sample_manifests(config, state, lambda stream, _: listed.append(stream))
     train_ids, validation_ids, other = open_streams(config, state)
     assert listed == ["train", "other"]
     assert train_ids.spec.samples + validation_ids.spec.samples == other.spec.samples == 11

@@ -11,7 +11,7 @@ from served_folders import serve
 
 from streamd.config.load import load_config
 from streamd.core.bad_samples import BadSample
-from streamd.daemon.streams.catalog import find_unlisted_streams, list_samples
+from streamd.daemon.streams.catalog import find_unlisted_streams, write_sample_manifests
 from streamd.errors import ConfigError
 
 
@@ -42,7 +42,7 @@ def test_a_transform_is_found_beside_the_configuration_and_follows_its_source(
 def test_a_transform_that_is_nowhere_is_told_before_anything_is_listed(folder: Path, state: Path) -> None:
     config = load_config({"streams": {"train": stream_config(folder, transform="nowhere_to_be_found:f")}})
     with pytest.raises(ConfigError, match=r"^streams\.train\.transform: there is no module 'nowhere_to_be_found'"):
-        list_samples(config, state, lambda *_: pytest.fail("it lists"))
+        write_sample_manifests(config, state, lambda *_: pytest.fail("it lists"))
     assert find_unlisted_streams(config, state) == {"train"}
 
 
@@ -51,8 +51,8 @@ def test_verdicts_are_on_one_version_of_a_transform_and_a_rescan_forgives_all(
 ) -> None:
     monkeypatch.chdir(program("augment", "").parent)
     plain, changed = serve(folder, state), serve(folder, state, transform="augment:f")
-    plain.quarantine.record_verdicts([BadSample(0, "bad")])
-    changed.quarantine.record_verdicts([BadSample(1, "transform raised")])
+    plain.quarantine.append_new_bad_samples([BadSample(0, "bad")])
+    changed.quarantine.append_new_bad_samples([BadSample(1, "transform raised")])
     assert serve(folder, state).quarantine.reasons == {0: "bad"}
     assert serve(folder, state, transform="augment:f").quarantine.reasons == {1: "transform raised"}
     assert serve(folder, state, transform="augment:g").quarantine.reasons == {}

@@ -14,9 +14,15 @@ from locked_files import until_waited_for
 
 from streamd.config.load import load_config
 from streamd.daemon.streams import listing_process
-from streamd.daemon.streams.catalog import build_lock_paths, is_listed, list_samples, make_state_folder, open_streams
-from streamd.daemon.streams.listing_process import list_in_process
-from streamd.daemon.streams.manifest_locks import ListLock, wait_for_listing_turn
+from streamd.daemon.streams.catalog import (
+    build_lock_paths,
+    has_all_manifests,
+    make_state_folder,
+    open_streams,
+    write_sample_manifests,
+)
+from streamd.daemon.streams.listing_process import list_samples_in_process
+from streamd.daemon.streams.manifest_locks import ManifestLock, hold_listing_turn
 from streamd.errors import ConfigError
 
 
@@ -29,11 +35,11 @@ def config_of(tmp_path: Path, folder: Path) -> Path:
 def test_what_was_listed_apart_can_be_opened_here(tmp_path: Path) -> None:
     config = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3, "dog": 4}))
     state = tmp_path / "state"
-    assert not is_listed(load_config(config), state)
+    assert not has_all_manifests(load_config(config), state)
 
-    asyncio.run(list_in_process(config, state))
+    asyncio.run(list_samples_in_process(config, state))
 
-    assert is_listed(load_config(config), state)
+    assert has_all_manifests(load_config(config), state)
     assert [stream.spec.samples for stream in open_streams(load_config(config), state)] == [7]
 
 
@@ -44,7 +50,7 @@ def test_what_is_known_is_listed_again_only_when_asked(tmp_path: Path) -> None:
     samples = []
     for more, anew in enumerate((False, False, True)):
         write_images(tmp_path / "data", {f"dog{more}": 1})
-        asyncio.run(list_in_process(config, state, anew=anew))
+        asyncio.run(list_samples_in_process(config, state, anew=anew))
         samples += [stream.spec.samples for stream in open_streams(load_config(config), state)]
 
     assert samples == [4, 4, 6]
@@ -55,14 +61,14 @@ def test_what_is_wrong_with_the_data_is_told_in_its_own_words(tmp_path: Path) ->
     config = config_of(tmp_path, tmp_path / "nothing")
 
     with pytest.raises(ConfigError, match=r"streams\.train.*nothing"):
-        asyncio.run(list_in_process(config, tmp_path / "state"))
+        asyncio.run(list_samples_in_process(config, tmp_path / "state"))
 
 
 def test_cancelling_ends_the_process_and_leaves_no_manifest(tmp_path: Path) -> None:
     config = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
 
     async def begin_and_stop() -> None:
-        task = asyncio.create_task(list_in_process(config, tmp_path / "state"))
+        task = asyncio.create_task(list_samples_in_process(config, tmp_path / "state"))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -70,7 +76,7 @@ def test_cancelling_ends_the_process_and_leaves_no_manifest(tmp_path: Path) -> N
 
     asyncio.run(begin_and_stop())
 
-    assert not is_listed(load_config(config), tmp_path / "state")
+    assert not has_all_manifests(load_config(config), tmp_path / "state")
 
 
 @pytest.mark.long
@@ -81,10 +87,10 @@ def test_what_another_process_lists_just_now_is_waited_for_and_not_listed_again(
     (lock,) = build_lock_paths(config, state).values()
 
     async def list_together() -> None:
-        with wait_for_listing_turn(lock):
-            waiting = asyncio.create_task(list_in_process(path, state))
+        with hold_listing_turn(lock):
+            waiting = asyncio.create_task(list_samples_in_process(path, state))
             await asyncio.to_thread(until_waited_for, lock.with_suffix(".turn"))
-            list_samples(config, state, lambda *_: None)
+            write_sample_manifests(config, state, lambda *_: None)
         made = (*state.glob("*.manifest"),)[0].stat().st_ino
         await waiting
         assert (*state.glob("*.manifest"),)[0].stat().st_ino == made
@@ -96,18 +102,20 @@ def test_what_another_process_lists_just_now_is_waited_for_and_not_listed_again(
 def test_what_a_daemon_serves_is_not_listed_anew_and_its_pid_is_told(tmp_path: Path) -> None:
     path = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
     state = tmp_path / "state"
-    asyncio.run(list_in_process(path, state))
-    serving = ListLock(build_lock_paths(load_config(path), state)["train"])
+    asyncio.run(list_samples_in_process(path, state))
+    serving = ManifestLock(build_lock_paths(load_config(path), state)["train"])
     assert serving.acquire_shared()
     with pytest.raises(
         ConfigError, match=rf"streams\.train: another streamd \(pid {os.getpid()}\) serves these samples"
     ):
-        asyncio.run(list_in_process(path, state, anew=True))
+        asyncio.run(list_samples_in_process(path, state, anew=True))
     serving.release_lock()
-    asyncio.run(list_in_process(path, state, anew=True))
+    asyncio.run(list_samples_in_process(path, state, anew=True))
     assert serving.acquire_shared()
 
 
 def test_an_end_without_words_is_told_by_its_status_or_its_signal() -> None:
-    assert listing_process._explain_exit(3) == "listing the samples failed with status 3"
-    assert listing_process._explain_exit(-signal.SIGSEGV).startswith("listing the samples was ended by SIGSEGV: ")
+    assert listing_process._explain_process_exit(3) == "listing the samples failed with status 3"
+    assert listing_process._explain_process_exit(-signal.SIGSEGV).startswith(
+        "listing the samples was ended by SIGSEGV: "
+    )

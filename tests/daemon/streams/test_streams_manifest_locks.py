@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from streamd.daemon.streams.manifest_locks import ListLock, ListLocks, acquire_all_shared, hold_exclusive_lock
+from streamd.daemon.streams.manifest_locks import ManifestLock, ManifestLocks, acquire_shared_locks, hold_exclusive_lock
 from streamd.errors import ConfigError
 
 
@@ -38,8 +38,8 @@ def is_free(path: Path) -> bool:
 
 
 def test_any_number_of_daemons_share_a_lock_until_the_last_one_lets_go(path: Path) -> None:
-    one, other = ListLock(path), ListLock(path)
-    assert acquire_all_shared([one, other])
+    one, other = ManifestLock(path), ManifestLock(path)
+    assert acquire_shared_locks([one, other])
     one.release_lock()
     assert not is_free(path)
     other.release_lock()
@@ -47,17 +47,17 @@ def test_any_number_of_daemons_share_a_lock_until_the_last_one_lets_go(path: Pat
 
 
 def test_nothing_is_shared_while_somebody_lists(path: Path) -> None:
-    lock = ListLock(path)
+    lock = ManifestLock(path)
     with hold_exclusive_lock(path, ["train"]):
         assert not lock.acquire_shared()
     assert lock.acquire_shared()
 
 
 def test_a_lock_ends_with_the_last_stream_that_has_it(tmp_path: Path) -> None:
-    locks, paths = ListLocks(), {"a": tmp_path / "1.lock", "b": tmp_path / "1.lock", "c": tmp_path / "2.lock"}
-    had = locks.locks_by_stream(paths)
-    assert had["a"] is had["b"] is locks.locks_by_stream(paths)["a"]
-    assert acquire_all_shared(had.values())
+    locks, paths = ManifestLocks(), {"a": tmp_path / "1.lock", "b": tmp_path / "1.lock", "c": tmp_path / "2.lock"}
+    had = locks.get_or_create_locks(paths)
+    assert had["a"] is had["b"] is locks.get_or_create_locks(paths)["a"]
+    assert acquire_shared_locks(had.values())
     del had["a"], had["c"]
     gc.collect()
     assert [is_free(paths[name]) for name in "ac"] == [False, True]
@@ -75,7 +75,7 @@ def test_a_folder_that_cannot_hold_locks_is_told_and_its_lists_are_served(
     tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
-    lock = ListLock(tmp_path / "file" / "1.lock")
+    lock = ManifestLock(tmp_path / "file" / "1.lock")
     assert "cannot be locked (Not a directory)" in log.text
     assert lock.acquire_shared()
     lock.release_lock()
@@ -90,7 +90,7 @@ def test_a_file_system_without_locks_is_told_and_its_lists_are_served(
     monkeypatch.setattr("fcntl.flock", refuse)
     with ExitStack() as held:
         held.enter_context(hold_exclusive_lock(path, ["train"]))
-        assert ListLock(path).acquire_shared()
+        assert ManifestLock(path).acquire_shared()
     assert "cannot be locked (No locks available)" in log.text
 
 

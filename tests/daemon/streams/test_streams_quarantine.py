@@ -25,31 +25,31 @@ def listed(path: Path, name: str = "a list") -> Quarantine:
 
 def loaded(path: Path, name: str = "a list") -> Quarantine:
     quarantine = listed(path, name)
-    quarantine.load_verdicts()
+    quarantine.load_bad_samples()
     return quarantine
 
 
 def test_what_one_run_recorded_the_next_one_reads(tmp_path: Path) -> None:
     path = tmp_path / "q"
-    assert listed(path).record_verdicts([FIVE, SEVEN]) == [FIVE, SEVEN]
+    assert listed(path).append_new_bad_samples([FIVE, SEVEN]) == [FIVE, SEVEN]
     assert loaded(path).reasons == {5: FIVE.reason, 7: SEVEN.reason}
 
 
 def test_a_stream_without_verdicts_has_no_file(tmp_path: Path) -> None:
     quarantine = loaded(tmp_path / "q")
     assert quarantine.reasons == {}
-    assert quarantine.record_verdicts([]) == []
+    assert quarantine.append_new_bad_samples([]) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_only_new_verdicts_are_written_and_the_first_reason_stays(tmp_path: Path) -> None:
     path = tmp_path / "q"
     quarantine = listed(path)
-    quarantine.record_verdicts([FIVE])
+    quarantine.append_new_bad_samples([FIVE])
     before = path.read_bytes()
-    assert quarantine.record_verdicts([BadSample(5, "another reason")]) == []
+    assert quarantine.append_new_bad_samples([BadSample(5, "another reason")]) == []
     assert path.read_bytes() == before
-    assert quarantine.record_verdicts([BadSample(5, "another reason"), SEVEN]) == [SEVEN]
+    assert quarantine.append_new_bad_samples([BadSample(5, "another reason"), SEVEN]) == [SEVEN]
     assert loaded(path).reasons == {5: FIVE.reason, 7: SEVEN.reason}
 
 
@@ -61,7 +61,7 @@ def test_verdicts_are_on_disk_before_they_are_used(tmp_path: Path, monkeypatch: 
         synced.append((os.fstat(descriptor).st_size, 5 in quarantine.reasons))
 
     monkeypatch.setattr(os, "fdatasync", sync)
-    quarantine.record_verdicts([FIVE])
+    quarantine.append_new_bad_samples([FIVE])
     assert synced == [((tmp_path / "q").stat().st_size, False)]
 
 
@@ -73,7 +73,7 @@ def test_a_disk_that_refuses_is_an_error_and_no_verdict(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(os, "fdatasync", full)
     with pytest.raises(OSError, match="No space"):
-        quarantine.record_verdicts([FIVE])
+        quarantine.append_new_bad_samples([FIVE])
     assert quarantine.reasons == {}
     monkeypatch.undo()
     assert loaded(tmp_path / "q").reasons == {}
@@ -85,7 +85,7 @@ def test_a_disk_that_fills_in_the_middle_of_a_line_leaves_no_part_of_it(
 ) -> None:
     path = tmp_path / "q"
     quarantine = listed(path)
-    quarantine.record_verdicts(first)
+    quarantine.append_new_bad_samples(first)
     write, room = os.write, [9, 0]
 
     def fill(descriptor: int, data: bytes) -> int:
@@ -96,27 +96,27 @@ def test_a_disk_that_fills_in_the_middle_of_a_line_leaves_no_part_of_it(
 
     monkeypatch.setattr(os, "write", fill)
     with pytest.raises(OSError, match="No space"):
-        quarantine.record_verdicts([SEVEN])
+        quarantine.append_new_bad_samples([SEVEN])
     monkeypatch.undo()
     assert loaded(path).reasons == quarantine.reasons == {each.sample_id: each.reason for each in first}
     assert path.read_bytes().count(b"\n") == len(first)
-    assert quarantine.record_verdicts([SEVEN]) == [SEVEN]
+    assert quarantine.append_new_bad_samples([SEVEN]) == [SEVEN]
     assert loaded(path).reasons == {each.sample_id: each.reason for each in [*first, SEVEN]}
 
 
 def test_a_write_in_two_parts_is_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:40]))
-    listed(tmp_path / "q").record_verdicts([FIVE])
+    listed(tmp_path / "q").append_new_bad_samples([FIVE])
     assert loaded(tmp_path / "q").reasons == {5: FIVE.reason}
 
 
 def test_half_a_line_that_could_not_be_undone_does_not_spoil_the_next(tmp_path: Path) -> None:
     path = tmp_path / "q"
     quarantine = listed(path)
-    quarantine.record_verdicts([FIVE])
+    quarantine.append_new_bad_samples([FIVE])
     path.write_bytes(path.read_bytes() + b'{"sample_id":7,"rea')
-    quarantine.record_verdicts([SEVEN])
+    quarantine.append_new_bad_samples([SEVEN])
     assert loaded(path).reasons == {5: FIVE.reason, 7: SEVEN.reason}
 
 
@@ -126,19 +126,19 @@ def test_the_folder_is_synced_when_the_list_is_made_and_not_again(
     synced: list[Path] = []
     monkeypatch.setattr("streamd.daemon.streams.quarantine.sync_folder", synced.append)
     quarantine = listed(tmp_path / "q")
-    quarantine.record_verdicts([FIVE])
-    quarantine.record_verdicts([SEVEN])
+    quarantine.append_new_bad_samples([FIVE])
+    quarantine.append_new_bad_samples([SEVEN])
     assert synced == [tmp_path]
 
 
 def test_a_torn_last_line_is_dropped_for_good(tmp_path: Path) -> None:
     path = tmp_path / "q"
-    listed(path).record_verdicts([FIVE, SEVEN])
+    listed(path).append_new_bad_samples([FIVE, SEVEN])
     whole = path.read_bytes()
     path.write_bytes(whole[:-4])
     quarantine = loaded(path)
     assert quarantine.reasons == {5: FIVE.reason}
-    quarantine.record_verdicts([SEVEN])
+    quarantine.append_new_bad_samples([SEVEN])
     assert path.read_bytes() == whole
 
 
@@ -147,36 +147,36 @@ def test_a_torn_last_line_is_dropped_for_good(tmp_path: Path) -> None:
 )
 def test_a_damaged_line_is_named_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "q"
-    listed(path).record_verdicts([FIVE])
+    listed(path).append_new_bad_samples([FIVE])
     path.write_bytes(path.read_bytes() + damage + b'{"sample_id":7,"reason":"x"}\n')
     with pytest.raises(ConfigError, match=r"q:2 is no verdict .*: repair the line or remove the file"):
         loaded(path)
 
 
 def test_the_list_is_for_its_user_alone(tmp_path: Path) -> None:
-    listed(tmp_path / "q").record_verdicts([FIVE])
+    listed(tmp_path / "q").append_new_bad_samples([FIVE])
     assert (tmp_path / "q").stat().st_mode & 0o077 == 0
 
 
 def test_a_list_that_moves_takes_its_verdicts_along_and_goes_on_there(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    listed(there).record_verdicts([SEVEN])
+    listed(there).append_new_bad_samples([SEVEN])
     quarantine = listed(here)
-    quarantine.record_verdicts([SEVEN, FIVE])
-    quarantine.move_file(there)
-    quarantine.record_verdicts([NINE])
+    quarantine.append_new_bad_samples([SEVEN, FIVE])
+    quarantine.copy_and_switch_file(there)
+    quarantine.append_new_bad_samples([NINE])
     assert quarantine.path == there
     assert loaded(there).reasons == {7: SEVEN.reason, 5: FIVE.reason, 9: NINE.reason}
     assert there.read_bytes().count(b"\n") == 3
     assert loaded(here).reasons == {7: SEVEN.reason, 5: FIVE.reason}
-    quarantine.move_file(there)
+    quarantine.copy_and_switch_file(there)
     assert there.read_bytes().count(b"\n") == 3
 
 
 def test_a_verdict_on_another_list_says_nothing_of_this_one(tmp_path: Path) -> None:
     path = tmp_path / "q"
-    listed(path, "the old list").record_verdicts([FIVE])
-    listed(path, "the new list").record_verdicts([SEVEN])
+    listed(path, "the old list").append_new_bad_samples([FIVE])
+    listed(path, "the new list").append_new_bad_samples([SEVEN])
     assert loaded(path, "the old list").reasons == {5: FIVE.reason}
     assert loaded(path, "the new list").reasons == {7: SEVEN.reason}
 
@@ -185,25 +185,25 @@ def test_verdicts_of_versions_that_named_no_list_belong_to_the_one_beside_them(t
     path = tmp_path / "q"
     path.write_bytes(b'{"sample_id":5,"reason":"truncated"}\n')
     quarantine = loaded(path)
-    quarantine.record_verdicts([FIVE, SEVEN])
+    quarantine.append_new_bad_samples([FIVE, SEVEN])
     assert loaded(path).reasons == {5: "truncated", 7: SEVEN.reason}
 
 
 def test_the_name_of_the_list_is_asked_for_by_verdicts_alone(tmp_path: Path) -> None:
     quarantine = Quarantine(tmp_path / "q", lambda: pytest.fail("a large list takes a while"))
-    quarantine.load_verdicts()
-    assert quarantine.record_verdicts([]) == []
+    quarantine.load_bad_samples()
+    assert quarantine.append_new_bad_samples([]) == []
 
 
 def test_half_a_line_that_another_daemon_is_writing_is_waited_for_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "q"
-    listed(path).record_verdicts([FIVE])
+    listed(path).append_new_bad_samples([FIVE])
     half, rest = path.read_bytes()[:20], path.read_bytes()[20:]
     path.write_bytes(b"")
     with path.open("ab", buffering=0) as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         other.write(half)
-        thread = threading.Thread(target=listed(path).record_verdicts, args=[[SEVEN]])
+        thread = threading.Thread(target=listed(path).append_new_bad_samples, args=[[SEVEN]])
         thread.start()
         until_waited_for(path)
         other.write(rest)

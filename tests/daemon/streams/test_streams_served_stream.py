@@ -32,27 +32,27 @@ def with_policy(stream: ServedStream, policy: str) -> ServedStream:
 
 
 def condemn(stream: ServedStream, *ids: int) -> None:
-    stream.quarantine.record_verdicts([BadSample(sample_id, f"reason {sample_id}") for sample_id in ids])
+    stream.quarantine.append_new_bad_samples([BadSample(sample_id, f"reason {sample_id}") for sample_id in ids])
 
 
 def test_an_epoch_holds_every_sample_once(stream: ServedStream) -> None:
-    batches = [stream.plan_batch_ids(2, index) for index in range(stream.spec.batches)]
+    batches = [stream.compute_planned_ids(2, index) for index in range(stream.spec.batches)]
     assert [batch.size for batch in batches] == [8, 8, 4]
     assert sorted(np.concatenate(batches).tolist()) == list(range(20))
 
 
 def test_without_verdicts_what_is_planned_is_delivered(stream: ServedStream) -> None:
-    delivered, marks = stream.resolve_batch_ids(0, 1)
-    assert np.array_equal(delivered, stream.plan_batch_ids(0, 1))
+    delivered, marks = stream.resolve_delivered_ids(0, 1)
+    assert np.array_equal(delivered, stream.compute_planned_ids(0, 1))
     assert not marks.any()
     assert stream.list_bad_rows(0, 1, marks) == ()
 
 
 def test_a_substitute_is_named_with_row_sample_file_and_reason(stream: ServedStream) -> None:
-    planned = stream.plan_batch_ids(0, 0)
+    planned = stream.compute_planned_ids(0, 0)
     bad = int(planned[3])
     condemn(stream, bad)
-    delivered, marks = stream.resolve_batch_ids(0, 0)
+    delivered, marks = stream.resolve_delivered_ids(0, 0)
     assert delivered[3] == planned[4]
     assert marks.tolist() == [0, 0, 0, SUBSTITUTED, 0, 0, 0, 0]
     (row,) = stream.list_bad_rows(0, 0, marks)
@@ -62,32 +62,34 @@ def test_a_substitute_is_named_with_row_sample_file_and_reason(stream: ServedStr
 
 def test_a_masked_row_is_called_masked(stream: ServedStream) -> None:
     masking = with_policy(stream, "mask")
-    bad = int(stream.plan_batch_ids(0, 0)[0])
+    bad = int(stream.compute_planned_ids(0, 0)[0])
     condemn(masking, bad)
-    delivered, marks = masking.resolve_batch_ids(0, 0)
+    delivered, marks = masking.resolve_delivered_ids(0, 0)
     assert (delivered[0], marks[0]) == (-1, MASKED)
     assert [row.action for row in masking.list_bad_rows(0, 0, marks)] == ["masked"]
 
 
 def test_ten_bad_samples_never_stop_a_stream_and_the_eleventh_may(stream: ServedStream) -> None:
     condemn(stream, *range(10))
-    assert stream.explain_too_many_bad() is None
+    assert stream.explain_too_many_bad_samples() is None
     condemn(stream, 10)
-    reason = stream.explain_too_many_bad()
+    reason = stream.explain_too_many_bad_samples()
     assert reason is not None
     assert "11 of 20 samples are bad, more than bad_samples.max_fraction 0.01 allows" in reason
     assert f"{stream.format_file_name(10)}: reason 10; mend or remove them" in reason
-    stream.quarantine.record_verdicts([BadSample(11, f"{TRANSFORM_RAISED} ValueError")])
-    assert "raised ValueError; mend the transform, which must not raise by chance" in str(stream.explain_too_many_bad())
+    stream.quarantine.append_new_bad_samples([BadSample(11, f"{TRANSFORM_RAISED} ValueError")])
+    assert "raised ValueError; mend the transform, which must not raise by chance" in str(
+        stream.explain_too_many_bad_samples()
+    )
 
 
 def test_a_sample_that_cannot_be_read_is_named_unless_its_whole_stream_is_out_of_reach(stream: ServedStream) -> None:
     assert (
-        stream.format_unread_reason(3, "Input/output error")
+        stream.format_unreadable_reason(3, "Input/output error")
         == f"{stream.format_file_name(3)} cannot be read: Input/output error"
     )
     assert (
-        stream.format_unread_reason(3, "streams.train.transform: it was edited")
+        stream.format_unreadable_reason(3, "streams.train.transform: it was edited")
         == "streams.train.transform: it was edited"
     )
 
@@ -95,16 +97,16 @@ def test_a_sample_that_cannot_be_read_is_named_unless_its_whole_stream_is_out_of
 def test_a_fraction_that_was_allowed_is_allowed(stream: ServedStream) -> None:
     lenient = replace(stream, max_bad_fraction=0.55)
     condemn(lenient, *range(11))
-    assert lenient.explain_too_many_bad() is None
+    assert lenient.explain_too_many_bad_samples() is None
     condemn(lenient, 11)
-    assert lenient.explain_too_many_bad() is not None
+    assert lenient.explain_too_many_bad_samples() is not None
 
 
 def test_one_bad_sample_is_too_many_under_fail(stream: ServedStream) -> None:
     failing = with_policy(stream, "fail")
-    assert failing.explain_too_many_bad() is None
+    assert failing.explain_too_many_bad_samples() is None
     condemn(failing, 4)
-    assert failing.explain_too_many_bad() == (
+    assert failing.explain_too_many_bad_samples() == (
         f"sample 4, {stream.format_file_name(4)}, is bad (reason 4), and bad_samples.policy is fail"
     )
 
@@ -120,6 +122,6 @@ def test_names_of_any_bytes_can_be_shown(tmp_path: Path) -> None:
 def test_the_window_is_told_batches_slot_and_tasks(stream: ServedStream, batch_size: int, tasks: int) -> None:
     assert TASK_ROWS == 32
     spec = replace(stream.spec, batch_size=batch_size, samples=100)
-    shape = replace(stream, spec=spec).shape
+    shape = replace(stream, spec=spec).stream_shape
     assert (shape.name, shape.batches, shape.slot_bytes) == ("train", spec.batches, compute_slot_bytes(spec))
     assert shape.tasks == tasks

@@ -48,13 +48,13 @@ def whole_epoch(epoch: int) -> Cursor:
 def tallied(stream: ServedStream, epoch: int) -> str:
     tally = EpochTally("train", stream.spec.order_id, Cursor(epoch))
     for index in range(3):
-        _, marks = stream.resolve_batch_ids(epoch, index)
-        tally.add_batch(index, stream.plan_batch_ids(epoch, index), marks, tally.cursor.after_step(0, 1))
+        _, marks = stream.resolve_delivered_ids(epoch, index)
+        tally.add_batch(index, stream.compute_planned_ids(epoch, index), marks, tally.cursor.after_step(0, 1))
     return tally.order_digest
 
 
 def test_the_daemons_word_is_what_a_trainer_tallies(stream: ServedStream) -> None:
-    stream.quarantine.record_verdicts([BadSample(3, "bad")])
+    stream.quarantine.append_new_bad_samples([BadSample(3, "bad")])
     assert asyncio.run(ExpectedDigests().compute_digest(stream, whole_epoch(1))) == tallied(stream, 1)
 
 
@@ -116,7 +116,7 @@ def test_a_new_verdict_changes_no_account(stream: ServedStream, computed: list[C
     async def ask() -> tuple[str, str]:
         book = ExpectedDigests()
         before = await book.compute_digest(stream, whole_epoch(0))
-        stream.quarantine.record_verdicts([BadSample(3, "bad")])
+        stream.quarantine.append_new_bad_samples([BadSample(3, "bad")])
         return before, await book.compute_digest(stream, whole_epoch(0))
 
     before, after = asyncio.run(ask())

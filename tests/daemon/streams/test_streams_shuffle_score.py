@@ -12,7 +12,7 @@ from sample_specs import some_spec
 
 from streamd.core.sampler import Ids
 from streamd.core.spec import LabelSpec, StreamSpec
-from streamd.daemon.streams.shuffle_score import MixingScore, score_shuffle, score_stored_order
+from streamd.daemon.streams.shuffle_score import MixingScore, score_shuffle_mixing, score_stored_order_mixing
 from streamd.limits import MIXING_BATCHES, MIXING_ROWS, POORLY_MIXED
 
 KIND: Final = LabelSpec("kind", "category", classes=tuple("abcdefghij"))
@@ -42,7 +42,7 @@ class Data:
         return some_spec(samples=samples, batch_size=batch_size, batches=batches, labels=self.labels, **changes)
 
     def mixing(self, **changes: Any) -> MixingScore:
-        found = score_shuffle(self.spec(**changes), self.rows)
+        found = score_shuffle_mixing(self.spec(**changes), self.rows)
         assert found is not None
         return found
 
@@ -55,7 +55,7 @@ def test_a_full_shuffle_scores_one_and_the_stored_order_of_classes_zero() -> Non
     data = Data(kind=(KIND, SORTED))
     assert data.mixing().score == pytest.approx(1, abs=0.01)
     assert data.mixing(shuffle="none").score == pytest.approx(0, abs=0.02)
-    assert score_stored_order(data.spec(), data.rows) == data.mixing(shuffle="none")
+    assert score_stored_order_mixing(data.spec(), data.rows) == data.mixing(shuffle="none")
 
 
 def test_the_stored_order_scores_one_where_it_is_mixed_already() -> None:
@@ -97,7 +97,7 @@ def test_the_worst_label_counts_and_strings_do_not() -> None:
     names = np.array([b"x"] * SAMPLES)
     data = Data(good=(KIND, MIXED), kind=(KIND, SORTED), name=(LabelSpec("name", "string"), names))
     found = data.mixing(shuffle="none")
-    assert (found.label, found.is_poor) == ("kind", True)
+    assert (found.label, found.is_poorly_mixed) == ("kind", True)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -105,7 +105,7 @@ def test_a_rare_class_that_is_mixed_is_not_taken_for_a_poor_mix(seed: int) -> No
     rare = np.random.default_rng(seed).permutation(SAMPLES) < SAMPLES // 500
     found = Data(kind=(KIND, rare.astype(np.int64))).mixing(seed=seed)
     assert found.score > 0.95
-    assert not found.is_poor
+    assert not found.is_poorly_mixed
 
 
 @pytest.mark.parametrize(
@@ -118,19 +118,19 @@ def test_a_rare_class_that_is_mixed_is_not_taken_for_a_poor_mix(seed: int) -> No
     ids=["one class", "one number", "no tag"],
 )
 def test_where_all_labels_are_the_same_there_is_nothing_to_mix(data: Data) -> None:
-    assert score_shuffle(data.spec(), data.rows) is None
+    assert score_shuffle_mixing(data.spec(), data.rows) is None
 
 
 def test_without_labels_or_with_one_sample_a_batch_there_is_nothing_to_mix() -> None:
     data = Data(kind=(KIND, SORTED))
-    assert score_shuffle(data.spec(batch_size=1), data.rows) is None
-    assert score_shuffle(replace(data.spec(), labels={}), data.rows) is None
+    assert score_shuffle_mixing(data.spec(batch_size=1), data.rows) is None
+    assert score_shuffle_mixing(replace(data.spec(), labels={}), data.rows) is None
 
 
 @pytest.mark.parametrize(("remainder", "batches", "samples"), [("keep", 2, 40), ("pad", 2, 40), ("drop", 1, 32)])
 def test_a_batch_that_is_not_full_counts_by_its_samples(remainder: str, batches: int, samples: int) -> None:
     data = Data(kind=(KIND, SORTED[:: SAMPLES // 40]))
-    score_shuffle(replace(data.spec(remainder=remainder), batches=batches), data.rows)
+    score_shuffle_mixing(replace(data.spec(remainder=remainder), batches=batches), data.rows)
     assert [np.unique(ids).size for ids in data.asked] == [samples]
 
 
@@ -166,7 +166,7 @@ def test_where_no_buffer_would_do_a_full_shuffle_is_what_is_left() -> None:
 
 def test_samples_in_compressed_chunks_are_mixed_once_and_by_no_order() -> None:
     data = Data(kind=(KIND, SORTED))
-    found = score_shuffle(data.spec(**chunks(640, 2)), data.rows, is_packed=True)
+    found = score_shuffle_mixing(data.spec(**chunks(640, 2)), data.rows, is_packed=True)
     assert found is not None
     assert found.advice is not None
     assert "is too little; mix the data once: streamd pack train DEST --shuffle; a larger buffer, or" in found.advice
@@ -180,8 +180,8 @@ def test_a_good_mix_a_kept_order_and_a_single_buffer_get_no_advice(order: dict[s
 
 
 def test_chance_in_a_handful_of_batches_is_no_poor_mix() -> None:
-    assert MixingScore("kind", 0.5, 0.1).is_poor
-    assert not MixingScore("kind", 0.5, 0.25).is_poor
+    assert MixingScore("kind", 0.5, 0.1).is_poorly_mixed
+    assert not MixingScore("kind", 0.5, 0.25).is_poorly_mixed
     few = Data(kind=(KIND, np.arange(12) % 2))
-    poor = [seed for seed in range(50) if few.mixing(batch_size=4, seed=seed).is_poor]
+    poor = [seed for seed in range(50) if few.mixing(batch_size=4, seed=seed).is_poorly_mixed]
     assert len(poor) < 3

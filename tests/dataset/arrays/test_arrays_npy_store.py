@@ -16,7 +16,7 @@ from served_folders import change_times
 
 from streamd.config.load import load_config
 from streamd.core.sampler import PAD_ID
-from streamd.daemon.streams.catalog import list_samples, open_streams
+from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.dataset.arrays.npy_store import NpyStore
 from streamd.errors import ConfigError
 
@@ -28,7 +28,7 @@ class Opened:
 
     def __init__(self, folder: Path, **source: Any) -> None:
         config = load_config({"streams": {"train": {"source": {"kind": "npy", "path": str(folder), **source}}}})
-        list_samples(config, folder / "state", lambda *_: None)
+        write_sample_manifests(config, folder / "state", lambda *_: None)
         (self.stream,) = open_streams(config, folder / "state")
         self.root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         assert self.stream.manifest.arrays is not None

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from streamd.config.load import load_config
-from streamd.daemon.streams.catalog import list_samples, open_streams
+from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.open_store import open_store
 
@@ -42,7 +42,7 @@ class Opened:
     def __init__(self, path: Path, stream: Mapping[str, Any] | None = None, **source: Any) -> None:
         of_source = {"kind": "hdf5", "path": str(path), "images": "/x", **source}
         config = load_config({"streams": {"train": {"source": of_source, **(stream or {})}}})
-        list_samples(config, path.parent / "state", lambda *_: None)
+        write_sample_manifests(config, path.parent / "state", lambda *_: None)
         (self.stream,) = open_streams(config, path.parent / "state")
         self.root = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         self.store = self.again()

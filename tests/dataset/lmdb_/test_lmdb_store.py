@@ -16,7 +16,7 @@ from served_folders import change_times
 
 from streamd.config.load import load_config
 from streamd.core.sampler import PAD_ID
-from streamd.daemon.streams.catalog import list_samples, open_streams
+from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.dataset.lmdb.store import LmdbStore
 from streamd.dataset.open_store import open_store
 from streamd.errors import ConfigError
@@ -30,7 +30,7 @@ class Opened:
     def __init__(self, path: Path, state: Path, shape: tuple[int, ...] = (30, 40, 3), **changes: Any) -> None:
         source = {"kind": "lmdb", "path": str(path), "images": "X", **changes.pop("source", {})}
         config = load_config({"streams": {"train": {"source": source, **changes}}})
-        list_samples(config, state, lambda *_: None)
+        write_sample_manifests(config, state, lambda *_: None)
         (self.stream,) = open_streams(config, state)
         self.root = os.open(self.stream.manifest.root, os.O_RDONLY | os.O_DIRECTORY)
         self.shape = shape
