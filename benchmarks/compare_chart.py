@@ -12,7 +12,7 @@ import growth_page
 from compare_results import DEFAULT_RESULTS, Comparison
 from PIL import Image, ImageDraw, ImageFont
 
-from streamd.cli.demo.judge import compute_ticks
+from streamd.cli.demo.judge import compute_axis_ticks
 
 Point = tuple[float, float]
 Colour = tuple[int, int, int]
@@ -85,7 +85,7 @@ def _scaled(point: Point) -> Point:
 def draw_bars(path: Path, title: str, bars: Mapping[str, Sequence[float | None]], groups: Sequence[str]) -> None:
     """Writes a PNG: for each name one bar a group, against the limit, which is 1 and drawn as a line."""
     height = _TOP + ROW_HEIGHT * len(bars) + _FOOT
-    marks = compute_ticks(0.0, max(1.0, *(value or 0.0 for values in bars.values() for value in values)))
+    marks = compute_axis_ticks(0.0, max(1.0, *(value or 0.0 for values in bars.values() for value in values)))
     sheet, left, unit = Sheet(height, title), _BAR_NAMES, (WIDTH - 70 - _BAR_NAMES) / marks[-1]
     foot = height - _FOOT + 8
     for mark in marks:
@@ -119,7 +119,7 @@ def _shade(colour: Colour, place: int) -> Colour:
 def draw_lines(path: Path, title: str, across: str, lines: Sequence[Line]) -> None:
     """Writes a PNG of curves, evenly spaced by the numbers across, the rates from 0 upwards, a name at each end."""
     marks = sorted({x for line in lines for x, _ in line.points})
-    up = compute_ticks(0.0, max(y for line in lines for _, y in line.points))
+    up = compute_axis_ticks(0.0, max(y for line in lines for _, y in line.points))
     sheet, right, foot = Sheet(LINES_HEIGHT, title), WIDTH - _NAMES, LINES_HEIGHT - _FOOT
 
     def place(point: Point) -> Point:

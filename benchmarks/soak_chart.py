@@ -10,7 +10,7 @@ from typing import Final
 from PIL import Image, ImageDraw, ImageFont
 from soak_rows import Row
 
-from streamd.cli.demo.judge import compute_ticks
+from streamd.cli.demo.judge import compute_axis_ticks
 
 MIB: Final = 1 << 20
 WIDTH: Final = 1500
@@ -92,7 +92,7 @@ class _Frame:
         width = WIDTH // COLUMNS
         left, top = number % COLUMNS * width, number // COLUMNS * PANEL_HEIGHT
         self.box = (left + _MARGIN[0], top + _MARGIN[1], left + width - _MARGIN[2], top + PANEL_HEIGHT - _MARGIN[3])
-        self.across, self.up = compute_ticks(0.0, max(minutes, 0.1)), compute_ticks(0.0, max([*values, 1.0]))
+        self.across, self.up = compute_axis_ticks(0.0, max(minutes, 0.1)), compute_axis_ticks(0.0, max([*values, 1.0]))
 
     def place(self, minute: float, value: float) -> tuple[float, float]:
         left, top, right, bottom = self.box

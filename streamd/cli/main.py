@@ -171,22 +171,22 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", h
       streamd completion fish | source              in ~/.config/fish/config.fish
     """
     for program in PROGRAMS:
-        typer.echo(read_script(shell, program), nl=False)
+        typer.echo(read_completion_script(shell, program), nl=False)
 
 
-def read_script(shell: str, program: str) -> str:
+def read_completion_script(shell: str, program: str) -> str:
     """What completes a program in a shell."""
-    return build_script_path(shell, program).read_text(encoding="utf-8")
+    return build_completion_script_path(shell, program).read_text(encoding="utf-8")
 
 
-def build_script_path(shell: str, program: str) -> Path:
+def build_completion_script_path(shell: str, program: str) -> Path:
     """Where a script lies, under a folder like those in which shells look for such scripts."""
     return SHARE_FOLDER / _SCRIPT_PATHS[shell].format(program)
 
 
 def streams(line: Annotated[str, typer.Argument(metavar="LINE", help="The command, as far as it is typed.")]) -> None:
     """Prints the names of the streams that a command may mean, one a line: what the scripts ask."""
-    words = _split_words(line)
+    words = _split_shell_words(line)
     config = _find_option_value("--config", words)
     names = (
         _read_configured_names(Path(config))
@@ -197,7 +197,7 @@ def streams(line: Annotated[str, typer.Argument(metavar="LINE", help="The comman
         typer.echo(name)
 
 
-def _split_words(line: str) -> list[str]:
+def _split_shell_words(line: str) -> list[str]:
     """As the shell would split it; a quotation need not have ended yet."""
     for end in ("", '"', "'"):
         try:

@@ -73,18 +73,18 @@ def install() -> None:
       sudo systemctl enable --now streamd.socket streamd.service
       sudo usermod --append --groups streamd NAME        who may train
     """
-    check_host()
-    install_on_host(_build_host(), find_command(), find_unseen_folders())
+    check_root_and_systemd()
+    install_on_host(_build_service_host(), find_streamd_command(), find_folders_hidden_from_services())
 
 
 @service.command()
 def remove() -> None:
     """Stops the services and takes away what was installed; configuration, state, caches and users stay."""
-    check_host()
-    remove_from_host(_build_host())
+    check_root_and_systemd()
+    remove_from_host(_build_service_host())
 
 
-def _build_host() -> ServiceHost:
+def _build_service_host() -> ServiceHost:
     return ServiceHost(typer.echo, run_host_command)
 
 
@@ -133,15 +133,15 @@ def run_host_command(command: tuple[str, ...]) -> None:
         raise HostError(f"{' '.join(command)} ended with status {done.returncode}: {done.stderr.strip()}")
 
 
-def check_host() -> None:
+def check_root_and_systemd() -> None:
     """Raises ConfigError for anybody but root, and where there is no systemd."""
     if os.geteuid() != 0:
-        raise ConfigError(f"run it as root:  sudo {find_command()} service ...")
+        raise ConfigError(f"run it as root:  sudo {find_streamd_command()} service ...")
     if not Path("/run/systemd/system").is_dir():
         raise ConfigError("this host does not run systemd")
 
 
-def find_command() -> Path:
+def find_streamd_command() -> Path:
     """The `streamd` of this environment, as systemd can start it. Raises ConfigError if there is none."""
     places = [Path(sysconfig.get_path("scripts", scheme)) for scheme in (sysconfig.get_default_scheme(), "posix_user")]
     for place in places:
@@ -150,7 +150,7 @@ def find_command() -> Path:
     raise ConfigError(f"there is no command streamd in {places[0]}: install it with  pip install 'streamd[serve]'")
 
 
-def find_unseen_folders() -> list[Path]:
+def find_folders_hidden_from_services() -> list[Path]:
     """What this environment needs and the services would not see, since it lies in a home or a temporary folder."""
     needed = {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]}
     return sorted(place for place in needed if f"{place}/".startswith(_UNSEEN_PREFIXES))
@@ -160,8 +160,8 @@ def install_on_host(host: ServiceHost, streamd: Path, unseen: list[Path]) -> Non
     """Makes `streamd` a service, or brings it up to date; `unseen` are folders it needs in spite of ProtectHome."""
     for place, text in read_files_to_install(streamd):
         host.write_file(place, text)
-    _expose_folders(host, unseen)
-    _order_after_mounts(host)  # before there is a first configuration, which names no data of anybody's
+    _write_bind_drop_ins(host, unseen)
+    _write_mount_orders(host)  # before there is a first configuration, which names no data of anybody's
     _write_first_config(host)
     host.run_command(("systemd-sysusers", str(_SYSTEMD_FILES["sysusers.conf"][0])))
     host.run_command(("systemd-tmpfiles", "--create", str(_SYSTEMD_FILES["tmpfiles.conf"][0])))
@@ -179,7 +179,7 @@ def remove_from_host(host: ServiceHost) -> None:
         if host.resolve_path(place).exists():
             host.resolve_path(place).unlink()
             host.print_line(f"removed {place}")
-    _expose_folders(host, [])
+    _write_bind_drop_ins(host, [])
     _remove_mount_orders(host)
     host.remove_empty_folder(_OPERATORS_FOLDER)
     host.run_command(("systemctl", "daemon-reload"))
@@ -201,7 +201,7 @@ def read_files_to_install(streamd: Path) -> Iterator[tuple[Path, str]]:
         yield _OPERATORS_FOLDER / path.name, path.read_text(encoding="utf-8")
 
 
-def _expose_folders(host: ServiceHost, unseen: list[Path]) -> None:
+def _write_bind_drop_ins(host: ServiceHost, unseen: list[Path]) -> None:
     """Has the services see these folders, and no longer those of an earlier environment."""
     for unit in _SERVICES:
         place = _UNITS_FOLDER / f"{unit}.d" / _HOMES_DROP_IN
@@ -213,7 +213,7 @@ def _expose_folders(host: ServiceHost, unseen: list[Path]) -> None:
             host.remove_empty_folder(place.parent)
 
 
-def _order_after_mounts(host: ServiceHost) -> None:
+def _write_mount_orders(host: ServiceHost) -> None:
     """Has each daemon start after the mounts that its data may lie on, and only wish for them.
 
     A mount that is required and fails would fail the daemon, which nothing starts again; so it waits by itself.
@@ -227,7 +227,7 @@ def _order_after_mounts(host: ServiceHost) -> None:
         try:
             mounts = _find_mount_units(config)
         except ConfigError as error:
-            waits = "as before" if host.resolve_path(_build_order_path(unit)).exists() else "for no mount"
+            waits = "as before" if host.resolve_path(_build_mount_order_path(unit)).exists() else "for no mount"
             host.print_line(f"{unit} waits {waits}, since {place} cannot be read: {error}; mend it, and install again")
             unread.add(unit)
             continue
@@ -236,10 +236,10 @@ def _order_after_mounts(host: ServiceHost) -> None:
             orders[unit] += "".join(f"{key}={mount}\n" for mount in mounts for key in ("Wants", "After"))
     _remove_mount_orders(host, unread)
     for unit, text in orders.items():
-        host.write_file(_build_order_path(unit), text)
+        host.write_file(_build_mount_order_path(unit), text)
 
 
-def _build_order_path(unit: str) -> Path:
+def _build_mount_order_path(unit: str) -> Path:
     return _UNITS_FOLDER / f"{unit}.d" / _MOUNTS_DROP_IN
 
 
@@ -308,16 +308,16 @@ def format_start_command(path: PurePath | str) -> str:
 def list_mount_units(paths: Iterable[PurePath]) -> list[str]:
     """The units of all mounts that these absolute paths may lie on, the outermost first; `/` is always there."""
     places = {part for path in paths for part in (path, *path.parents) if part.name}
-    names = [f"{escape_path(place)}.mount" for place in sorted(places)]
+    names = [f"{escape_unit_path(place)}.mount" for place in sorted(places)]
     return [name for name in names if len(name) <= _UNIT_NAME_BYTES]  # systemd has no unit for the others either
 
 
-def escape_path(path: PurePath) -> str:
+def escape_unit_path(path: PurePath) -> str:
     """As `systemd-escape --path` spells it."""
-    return "-".join(_escape_part(str(part), is_first=not number) for number, part in enumerate(path.parts[1:]))
+    return "-".join(_escape_path_part(str(part), is_first=not number) for number, part in enumerate(path.parts[1:]))
 
 
-def _escape_part(part: str, *, is_first: bool) -> str:
+def _escape_path_part(part: str, *, is_first: bool) -> str:
     data = part.encode(errors="surrogateescape")
     return "".join(
         chr(byte) if byte in _PLAIN_BYTES and not (is_first and not place and byte == ord(".")) else rf"\x{byte:02x}"

@@ -62,7 +62,7 @@ class Batch:
         return notebook.render_batch(self)
 
 
-def open_batch(
+def build_leased_batch(
     memory: memoryview,
     layout: SlotLayout,
     header: BatchReady,

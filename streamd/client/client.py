@@ -17,7 +17,7 @@ from streamd.client.batch import Batch
 from streamd.client.ranks import find_rank
 from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
-from streamd.client.sockets import make_socket
+from streamd.client.sockets import open_dealer_socket
 from streamd.client.stream import Stream
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
@@ -151,7 +151,7 @@ class Client:
         wish = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
         there = Cursor(epoch, begin=index)
         with self._register_stream(
-            Stream(self.endpoint, BatchSplit.for_size(spec, None), wish, there, self._patience_s)
+            Stream(self.endpoint, BatchSplit.from_batch_size(spec, None), wish, there, self._patience_s)
         ) as one:
             one.wait_until_open(self._timeout_s)
             return next(iter(one)).copy()
@@ -188,7 +188,7 @@ class Client:
         Raises ConfigError for arguments that cannot be, RefusedError (unknown stream, too little memory), TokenError,
         ConnectError.
         """
-        live, together = _parse_start(start, is_resuming=resume is not None)
+        live, together = _parse_start_option(start, is_resuming=resume is not None)
         place = _parse_rank(rank, world)
 
         def wish(spec: StreamSpec) -> Subscription:
@@ -214,7 +214,13 @@ class Client:
         asked = build_subscription(spec)
         token = None if resume is None else parse_token_for_rank(resume, spec, asked.world, batch_size)
         stream = self._register_stream(
-            Stream(self.endpoint, BatchSplit.for_size(spec, batch_size, asked.uneven), asked, token, self._patience_s)
+            Stream(
+                self.endpoint,
+                BatchSplit.from_batch_size(spec, batch_size, asked.uneven),
+                asked,
+                token,
+                self._patience_s,
+            )
         )
         try:
             stream.wait_until_open(self._timeout_s)
@@ -229,7 +235,7 @@ class Client:
         with self._streams_lock:
             self._streams.add(stream)
             if self._daemon_error is not None:
-                stream.fail_with(self._daemon_error)
+                stream.set_fatal_error(self._daemon_error)
         return stream
 
     def _fail_all_streams(self, error: StreamdError) -> None:
@@ -237,7 +243,7 @@ class Client:
         with self._streams_lock:
             self._daemon_error = error
             for stream in list(self._streams):
-                stream.fail_with(error)
+                stream.set_fatal_error(error)
 
     def close(self) -> None:
         """Closes every stream opened here. Nothing can be asked afterwards."""
@@ -269,14 +275,16 @@ class Client:
             raise self._daemon_error
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         try:
-            return self._wait_for_answer(context, encode_frame(EMPTY_HEADER, question), answer)
+            return self._send_until_answered(context, encode_frame(EMPTY_HEADER, question), answer)
         finally:
             context.destroy(linger=0)  # and every socket, also one that an interrupt left half made
 
-    def _wait_for_answer(self, context: zmq.Context[zmq.Socket[bytes]], frame: bytes, answer: type[Answer]) -> Answer:
+    def _send_until_answered(
+        self, context: zmq.Context[zmq.Socket[bytes]], frame: bytes, answer: type[Answer]
+    ) -> Answer:
         """Asks again every second: a question that meets the daemon's restart is lost."""
         deadline_s = time.monotonic() + self._timeout_s
-        with make_socket(context, self.endpoint) as socket:
+        with open_dealer_socket(context, self.endpoint) as socket:
             while self._daemon_error is None and (left_s := deadline_s - time.monotonic()) > 0:
                 socket.send(frame)
                 while socket.poll(int(min(left_s, ASK_AGAIN_S) * 1000) + 1):
@@ -292,7 +300,7 @@ class Client:
         )
 
 
-def _parse_start(start: Start, *, is_resuming: bool) -> tuple[bool, int]:
+def _parse_start_option(start: Start, *, is_resuming: bool) -> tuple[bool, int]:
     """Whether to join where others are, and how many to wait for. Raises ConfigError."""
     match start:
         case "begin":

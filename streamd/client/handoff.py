@@ -43,7 +43,7 @@ class Handoff:
 
     # --- the I/O thread
 
-    def start_connection(self) -> tuple[int, Cursor]:
+    def reset_for_new_connection(self) -> tuple[int, Cursor]:
         """Discards what the loop has not taken; the new connection's number, and the cursor it begins at."""
         with self._lock:
             self._received.clear()
@@ -56,20 +56,20 @@ class Handoff:
             self._connection += 1
             return self._connection, self._cursor
 
-    def confirm_session(self, credit: int, held_over: Sequence[EndedConnection] = ()) -> None:
+    def mark_session_open(self, credit: int, held_over: Sequence[EndedConnection] = ()) -> None:
         """The session stands; what is held of `held_over` ones counts within its credit."""
         with self._lock:
             self.credit, self.away_since_s, self._held_over = credit, None, held_over
             self._wake_all()
 
-    def end_connection(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
+    def discard_untaken_batches(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
         """Discards what the loop has not taken; what it holds of this connection, and what a child may see of it."""
         with self._lock:
             self._received.clear()
             self._is_ended = True
             return dict(self._held), self._forked.union(self._retired)
 
-    def list_outstanding(self) -> list[int]:
+    def list_outstanding_leases(self) -> list[int]:
         """All deliveries that the loop holds or may still take, or that a child of it sees."""
         with self._lock:
             return list({*self._held, *self._retired, *(each.number for each in self._received)})
@@ -80,7 +80,7 @@ class Handoff:
             self.credit = credit
             self._wake_all()
 
-    def mark_away(self) -> None:
+    def mark_daemon_away(self) -> None:
         with self._lock:
             if self.away_since_s is None:
                 self.away_since_s = time.monotonic()
@@ -144,10 +144,10 @@ class Handoff:
         Batches that came before an error are taken first: they are as good as any.
         """
         if wait_s and not self._received:
-            self._wait_until(lambda: self._received, wait_s)
+            self._wait_for_change(lambda: self._received, wait_s)
         with self._lock:
             if not self._received:
-                self._raise_error()
+                self._raise_stream_error()
                 return None
             received = self._received.popleft()
             self._cursor = after
@@ -157,26 +157,26 @@ class Handoff:
                 self._forked.add(received.number)
             return received
 
-    def find_receipt(self, epoch: int, wait_s: float) -> ReceiptDue | None:
+    def wait_for_receipt(self, epoch: int, wait_s: float) -> ReceiptDue | None:
         """The daemon's word on an epoch; None when it did not come in time. Raises the stream's error.
 
         It stays here until the loop has moved on: an interrupt that falls between costs nothing.
         """
-        self._wait_until(lambda: epoch in self._receipts, wait_s)
+        self._wait_for_change(lambda: epoch in self._receipts, wait_s)
         with self._lock:
             receipt = self._receipts.get(epoch)
             if receipt is None:
-                self._raise_error()
+                self._raise_stream_error()
             return receipt
 
     def wait_for_session(self, wait_s: float) -> bool:
         """Whether the session stands; raises the reason when it never will."""
         until_s = time.monotonic() + wait_s
         while self.away_since_s is not None and not self._error and (left_s := until_s - time.monotonic()) > 0:
-            self._wait_until(lambda: self.away_since_s is None, left_s)
+            self._wait_for_change(lambda: self.away_since_s is None, left_s)
         with self._lock:
             if self.away_since_s is not None:
-                self._raise_error()
+                self._raise_stream_error()
             return self.away_since_s is None
 
     @property
@@ -198,18 +198,18 @@ class Handoff:
             self._error = error
             self._wake_all()
 
-    def count_held_over(self) -> int:
+    def count_ended_connection_batches(self) -> int:
         """How many batches the loop holds of connections that have ended, within the credit of this one."""
         with self._lock:
             return sum(len(each.held_batches) for each in self._held_over)
 
-    def list_blocking_batches(self) -> list[tuple[int, int]]:
+    def list_credit_blocking_batches(self) -> list[tuple[int, int]]:
         """(epoch, index) of the batches that the loop took and still holds, when they are all its credit."""
         with self._lock:
             held = [*self._held.values(), *(place for each in self._held_over for place in each.held_batches)]
             return held if self.credit and len(held) >= self.credit else []
 
-    def _wait_until(self, is_there: Callable[[], object], wait_s: float) -> None:
+    def _wait_for_change(self, is_there: Callable[[], object], wait_s: float) -> None:
         """Also ends when the daemon goes away, is back or lends another number: the caller's patience counts anew."""
         before, until_s = (self.away_since_s, self.credit), time.monotonic() + wait_s
         while True:
@@ -237,6 +237,6 @@ class Handoff:
         for waiter in waiters:
             waiter.release()
 
-    def _raise_error(self) -> None:
+    def _raise_stream_error(self) -> None:
         if self._error is not None:
             raise self._error

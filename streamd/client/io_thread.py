@@ -20,7 +20,7 @@ from typing import Final
 import zmq
 
 from streamd.client.handoff import Handoff
-from streamd.client.leases import EndedConnection, LeaseReturns, find_held_over, observe_forks
+from streamd.client.leases import EndedConnection, LeaseReturns, list_ended_connections, observe_forks
 from streamd.client.session import (
     AcceptWelcome,
     ChangeCredit,
@@ -32,10 +32,10 @@ from streamd.client.session import (
     OpenSocket,
     ReceivedBatch,
     SendMessage,
-    compute_grant_size,
+    compute_leases_per_report,
 )
-from streamd.client.sockets import has_input, make_socket
-from streamd.client.waiting import print_line
+from streamd.client.sockets import has_socket_input, open_dealer_socket
+from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.ipc.fd_passing import Lifeline
 from streamd.ipc.frames import decode_daemon_frame, encode_frame, split_records
@@ -78,9 +78,9 @@ class IOThread:
     # --- from other threads
 
     def start(self) -> None:
-        self._start_lock = start_thread_apart(self._thread, self._on_start_error)
+        self._start_lock = start_thread_in_helper(self._thread, self._set_thread_start_error)
 
-    def _on_start_error(self, error: RuntimeError) -> None:
+    def _set_thread_start_error(self, error: RuntimeError) -> None:
         self._handoff.set_error(
             ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)")
         )
@@ -88,7 +88,7 @@ class IOThread:
     def stop(self) -> None:
         """Says goodbye and ends the thread."""
         self.request_stop()
-        join_thread_apart(self._thread, self._start_lock, _JOIN_TIMEOUT_S)
+        join_started_thread(self._thread, self._start_lock, _JOIN_TIMEOUT_S)
 
     def request_stop(self) -> None:
         """Says goodbye and ends the thread, in its own time. Also called by the garbage collector, in any thread."""
@@ -99,16 +99,16 @@ class IOThread:
         """The last view of a batch is gone. Called by finalisers, in any thread, even within the garbage collector."""
         self._returns.return_lease(received.connection, received.number)
 
-    def set_report_at_once(self, *, now: bool) -> None:
+    def set_immediate_lease_reports(self, *, now: bool) -> None:
         """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
-        self._returns.set_report_at_once(now=now)
+        self._returns.set_immediate_lease_reports(now=now)
 
-    def call_in_thread(self, call: Callable[[], Iterable[ClientAction]]) -> None:
+    def queue_session_call(self, call: Callable[[], Iterable[ClientAction]]) -> None:
         """Has the thread call the session."""
         self._calls.append(call)
         self._returns.wake_thread()
 
-    def add_wait_time(self, waited_ns: int) -> None:
+    def add_loop_wait_ns(self, waited_ns: int) -> None:
         """Books time that the loop waited."""
         self._waited_ns += waited_ns
 
@@ -147,8 +147,8 @@ class IOThread:
 
     def _send_goodbye(self) -> None:
         """Says goodbye and waits for the daemon to hang up: a lifeline that ends before that looks like death."""
-        self._process_returns()
-        held, forked = self._handoff.end_connection()
+        self._process_returned_leases()
+        held, forked = self._handoff.discard_untaken_batches()
         farewell = self._session.close_session((*held, *forked.difference(held)) if self._is_shared else ())
         self._perform_actions(farewell)
         if farewell and self._lifeline is not None:
@@ -156,29 +156,29 @@ class IOThread:
 
     def _handle_next_event(self) -> None:
         """Waits for the next thing to happen, and deals with it."""
-        ready = self._poll_descriptors()
+        ready = self._wait_for_ready_descriptors()
         if self._returns.wake_descriptor in ready:
             os.eventfd_read(self._returns.wake_descriptor)
         if self._socket is not None:
             self._receive_messages()
         if self._returns or self._calls:
-            self._process_returns()
+            self._process_returned_leases()
         if not self._end_descriptors.isdisjoint(ready):
-            self._check_connection()
+            self._drop_connection_if_ended()
         deadline_s = self._session.next_deadline_s()
         if deadline_s is not None and time.monotonic() >= deadline_s:
             self._perform_actions(self._session.handle_deadline(time.monotonic()))
             if self._session.state == "away":
-                self._lose_connection()
+                self._drop_connection()
 
-    def _check_connection(self) -> None:
+    def _drop_connection_if_ended(self) -> None:
         """Whether the connection has ended; called after what had still arrived was read."""
-        if (self._monitor is not None and has_input(self._monitor)) or (
+        if (self._monitor is not None and has_socket_input(self._monitor)) or (
             self._lifeline is not None and self._lifeline.has_ended()
         ):
-            self._lose_connection()
+            self._drop_connection()
 
-    def _poll_descriptors(self) -> list[int]:
+    def _wait_for_ready_descriptors(self) -> list[int]:
         """The descriptors that have something.
 
         Those of sockets are quiet until the socket was found empty, and tell of news once: each socket is looked at
@@ -187,9 +187,9 @@ class IOThread:
         poller = self._poller or self._open_poller()
         if self._unchecked_monitor is not None:
             monitor, self._unchecked_monitor = self._unchecked_monitor, None
-            if has_input(monitor):
+            if has_socket_input(monitor):
                 return [monitor.FD]
-        if self._has_sent and self._socket is not None and has_input(self._socket):
+        if self._has_sent and self._socket is not None and has_socket_input(self._socket):
             return []
         deadline_s = self._session.next_deadline_s()
         wait_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
@@ -213,9 +213,9 @@ class IOThread:
             self._poller.close()
             self._poller = None
 
-    def _process_returns(self) -> None:
+    def _process_returned_leases(self) -> None:
         """Hears what the loop and the finalisers had to say."""
-        numbers = self._returns.take_returned(self._connection)
+        numbers = self._returns.take_returned_leases(self._connection)
         taken, retired = self._handoff.release_leases(self._connection, numbers)
         waited_ns, self._waited_ns = self._waited_ns, 0
         if numbers and self._session.state == "over" and self._lifeline is not None:
@@ -223,21 +223,23 @@ class IOThread:
                 self._lifeline.report_retired_leases(retired)
                 self._lifeline.report_dropped_leases(set(numbers).difference(retired))
         elif numbers:
-            self._perform_actions(self._session.handle_released(numbers, taken, waited_ns, time.monotonic(), retired))
+            self._perform_actions(
+                self._session.handle_released_leases(numbers, taken, waited_ns, time.monotonic(), retired)
+            )
         while self._calls:
             self._perform_actions(self._calls.popleft()())
 
     def _receive_messages(self) -> None:
         socket = self._socket
         self._has_sent = False
-        while socket is not None and socket is self._socket and has_input(socket):
+        while socket is not None and socket is self._socket and has_socket_input(socket):
             head = socket.recv(zmq.DONTWAIT)
             inline = None
             if self._session.subscription.transport == "inline" and socket.getsockopt(zmq.RCVMORE):
                 inline = socket.recv(zmq.DONTWAIT, copy=False).buffer
             self._handle_frames(split_records(head), inline)
             if self._session.state == "away":  # it gave this connection up: a daemon that drains waits for the end
-                self._lose_connection()
+                self._drop_connection()
 
     def _handle_frames(self, frames: Iterable[bytes], inline: memoryview | None) -> None:
         """Takes the frames of one message; the batches among them reach the loop together."""
@@ -246,7 +248,7 @@ class IOThread:
             header, message = decode_daemon_frame(data)
             for do in self._session.handle_message(header, message, time.monotonic()):
                 if isinstance(do, ReceivedBatch):
-                    batches += self._add_memory(do, inline)
+                    batches += self._map_batch_memory(do, inline)
                     continue
                 if isinstance(do, FailStream):  # what came before it is the loop's, and is told to be
                     self._handoff.put_batches(batches)
@@ -271,18 +273,18 @@ class IOThread:
             case DropMappings(slots):
                 self._unmap_slots(slots)
             case ChangeCredit(credit):
-                self._returns.wake_threshold = compute_grant_size(credit)
+                self._returns.wake_threshold = compute_leases_per_report(credit)
                 self._handoff.set_credit(credit)
             case DeliverReceipt() | FailStream():
-                self._notify_loop(action)
+                self._notify_training_loop(action)
 
-    def _notify_loop(self, action: DeliverReceipt | FailStream) -> None:
+    def _notify_training_loop(self, action: DeliverReceipt | FailStream) -> None:
         match action:
             case DeliverReceipt(receipt):
                 self._handoff.put_receipt(receipt)
             case FailStream(error):
                 self._handoff.set_error(error)
-                self._report_held()
+                self._report_outstanding_leases()
                 self._close_poller()
 
     def _unmap_slots(self, slots: tuple[int, ...]) -> None:
@@ -293,10 +295,10 @@ class IOThread:
         self._close_connection(linger_ms=0)
         if self._context is None:
             return
-        self._connection, cursor = self._handoff.start_connection()
-        earlier = [each.session_key for each in find_held_over(self._session.subscription.stream)]
+        self._connection, cursor = self._handoff.reset_for_new_connection()
+        earlier = [each.session_key for each in list_ended_connections(self._session.subscription.stream)]
         self._session.held_sessions = tuple(earlier[:MAX_SESSIONS])  # of one daemon there are no more
-        self._socket = make_socket(self._context, self._endpoint)
+        self._socket = open_dealer_socket(self._context, self._endpoint)
         # libzmq would connect again by itself, as somebody that the daemon does not know: better to hear of it.
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._close_poller()
@@ -311,14 +313,14 @@ class IOThread:
             self._lifeline = Lifeline(welcome.descriptors, welcome.secret)
             self._close_poller()
         except ConnectError as error:
-            print_line(f"{error}")
-            self._lose_connection()
+            print_stderr_line(f"{error}")
+            self._drop_connection()
             return
-        self._returns.wake_threshold = compute_grant_size(welcome.credit)
+        self._returns.wake_threshold = compute_leases_per_report(welcome.credit)
         self._pixel_id = welcome.spec.pixel_id
-        self._handoff.confirm_session(welcome.credit, self._find_counted_sessions(welcome))
+        self._handoff.mark_session_open(welcome.credit, self._find_connections_within_credit(welcome))
 
-    def _add_memory(self, received: ReceivedBatch, inline: memoryview | None) -> list[ReceivedBatch]:
+    def _map_batch_memory(self, received: ReceivedBatch, inline: memoryview | None) -> list[ReceivedBatch]:
         """The batch with its memory; none, and the connection lost, where that cannot be had."""
         header = received.header
         try:
@@ -326,13 +328,13 @@ class IOThread:
         except ConnectError:
             memory = None
         except OSError as error:
-            print_line(f"memory cannot be shared here ({error.strerror}); pixels come by socket now")
+            print_stderr_line(f"memory cannot be shared here ({error.strerror}); pixels come by socket now")
             self._session.subscription = replace(self._session.subscription, transport="inline")
             memory = None
         if memory is None:
-            self._lose_connection()
+            self._drop_connection()
             return []
-        ready = received.with_memory(self._connection, memory, self._pixel_id)
+        ready = received.with_mapped_memory(self._connection, memory, self._pixel_id)
         self._returns.track_lease(ready)
         return [ready]
 
@@ -349,49 +351,51 @@ class IOThread:
 
     # --- what is held when a session ends
 
-    def _find_counted_sessions(self, welcome: Welcome) -> list[EndedConnection]:
+    def _find_connections_within_credit(self, welcome: Welcome) -> list[EndedConnection]:
         """What of earlier sessions counts within the credit."""
         counted = {(self._session_key[0], session) for session in welcome.earlier}
-        return [each for each in find_held_over(self._session.subscription.stream) if each.session_key in counted]
+        return [
+            each for each in list_ended_connections(self._session.subscription.stream) if each.session_key in counted
+        ]
 
-    def _report_held(self) -> None:
+    def _report_outstanding_leases(self) -> None:
         """The session is over, by the daemon's word: it is told what the loop may hold of it, as long as it does."""
         if self._lifeline is not None and self._is_shared:
             with suppress(OSError):  # the lifeline's end says as much
-                self._lifeline.report_held_leases(self._handoff.list_outstanding())
+                self._lifeline.report_held_leases(self._handoff.list_outstanding_leases())
 
-    def _end_lifeline(self, lifeline: Lifeline) -> None:
+    def _report_remaining_leases(self, lifeline: Lifeline) -> None:
         """The connection is over: its lifeline ends with the last view of its batches, which may be now."""
-        held, forked = self._handoff.end_connection()
+        held, forked = self._handoff.discard_untaken_batches()
         if not self._is_shared:
             held = {}
         elif held or forked:
             with suppress(OSError):  # the daemon is gone: nobody counts any more
                 lifeline.report_retired_leases(forked.difference(held))
                 lifeline.report_held_leases(held)
-        self._hold_over_lifeline(lifeline, held, forked)
+        self._keep_or_close_lifeline(lifeline, held, forked)
 
-    def _hold_over_lifeline(
+    def _keep_or_close_lifeline(
         self, lifeline: Lifeline, held: dict[int, tuple[int, int]], forked: Collection[int]
     ) -> None:
         if not held:
             lifeline.close()
             return
         stream = self._session.subscription.stream
-        self._returns.hold_over_connection(
+        self._returns.keep_ended_connection(
             self._connection, EndedConnection(lifeline, self._session_key, stream, held, forked)
         )
 
-    def _lose_connection(self) -> None:
+    def _drop_connection(self) -> None:
         self._close_connection(linger_ms=0)
         self._perform_actions(self._session.handle_lost(time.monotonic()))
-        self._handoff.mark_away()
+        self._handoff.mark_daemon_away()
 
     def _close_connection(self, *, linger_ms: int) -> None:
         self._mapped_slots.clear()
         self._close_poller()
         if self._lifeline is not None:
-            self._end_lifeline(self._lifeline)
+            self._report_remaining_leases(self._lifeline)
             self._lifeline = None
         if self._socket is not None and self._monitor is not None:
             self._socket.disable_monitor()
@@ -405,7 +409,7 @@ class IOThread:
 # --- starting a thread where an interrupt may fall
 
 
-def start_thread_apart(thread: threading.Thread, on_error: Callable[[RuntimeError], None]) -> threading.Lock:
+def start_thread_in_helper(thread: threading.Thread, on_error: Callable[[RuntimeError], None]) -> threading.Lock:
     """Has another thread start it, which no interrupt reaches, and does not wait for it.
 
     `on_error` gets why it could not. Thread.start itself waits, with Python's own locks: an interrupt (Ctrl-C) comes
@@ -415,14 +419,14 @@ def start_thread_apart(thread: threading.Thread, on_error: Callable[[RuntimeErro
     starting = threading.Lock()
     starting.acquire()
     try:
-        _thread.start_new_thread(_start_in_helper, (thread, on_error, starting))
+        _thread.start_new_thread(_run_thread_start, (thread, on_error, starting))
     except RuntimeError as error:  # no thread can be started at all
         starting.release()
         on_error(error)
     return starting
 
 
-def _start_in_helper(
+def _run_thread_start(
     thread: threading.Thread, on_error: Callable[[RuntimeError], None], starting: threading.Lock
 ) -> None:
     try:
@@ -433,7 +437,7 @@ def _start_in_helper(
         starting.release()
 
 
-def join_thread_apart(thread: threading.Thread, starting: threading.Lock | None, timeout_s: float) -> None:
+def join_started_thread(thread: threading.Thread, starting: threading.Lock | None, timeout_s: float) -> None:
     """Waits for the end of a thread that was started so; `starting` is None where an interrupt came before."""
     if starting is not None:
         with starting:

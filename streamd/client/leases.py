@@ -87,21 +87,21 @@ class EndedConnection:
         self._lifeline.close()
 
 
-def find_held_over(stream: str) -> list[EndedConnection]:
+def list_ended_connections(stream: str) -> list[EndedConnection]:
     """All of a stream's that this process has now."""
     known = list(HELD_OVER_CONNECTIONS)  # a copy: made without a pause, while finalisers take some out
     return sorted((each for each in known if each.stream == stream), key=lambda each: each.session_key)
 
 
-def check_held_over(stream: str) -> None:
+def check_ended_session_limit(stream: str) -> None:
     """Raises BatchesHeldError where this process holds batches of as many ended sessions as one trainer may have.
 
     Each counts as a session at the daemon, of which there are so many for all trainers together.
     """
-    if len(find_held_over(stream)) < MAX_HELD_OVER:
+    if len(list_ended_connections(stream)) < MAX_HELD_OVER:
         return
     gc.collect()
-    ended = find_held_over(stream)
+    ended = list_ended_connections(stream)
     if len(ended) >= MAX_HELD_OVER:
         places = [place for each in ended for place in each.held_batches]
         raise BatchesHeldError(places, len(places), ended=len(ended))
@@ -154,13 +154,13 @@ class LeaseReturns:
         elif self._reports_at_once or len(self._returned) >= self.wake_threshold:
             self.wake_thread()
 
-    def set_report_at_once(self, *, now: bool) -> None:
+    def set_immediate_lease_reports(self, *, now: bool) -> None:
         """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
         self._reports_at_once = now
         if now and self._returned:
             self.wake_thread()
 
-    def take_returned(self, connection: int) -> list[int]:
+    def take_returned_leases(self, connection: int) -> list[int]:
         """The leases of this connection that have ended; those of earlier ones are told by themselves."""
         numbers = []
         while self._returned:
@@ -169,13 +169,13 @@ class LeaseReturns:
                 numbers.append(number)
         return numbers
 
-    def hold_over_connection(self, connection: int, ended: EndedConnection) -> None:
+    def keep_ended_connection(self, connection: int, ended: EndedConnection) -> None:
         """A connection is over, of which the loop holds something."""
         ended.keep_alive = self
         self._ended_connections = {
             each: held for each, held in self._ended_connections.items() if held.held_batches
         } | {connection: ended}
-        for number in self.take_returned(connection):
+        for number in self.take_returned_leases(connection):
             ended.return_lease(number)
 
     def before_fork(self) -> None:
@@ -210,7 +210,7 @@ def observe_forks(observer: ForkObserver) -> None:
     _fork_observers.add(weakref.ref(observer, _fork_observers.discard))
 
 
-def _call_observers(call: Callable[[ForkObserver], None]) -> None:
+def _call_fork_observers(call: Callable[[ForkObserver], None]) -> None:
     for reference in list(_fork_observers):  # a copy: made without a pause, while others come and go
         one = reference()
         if one is not None:
@@ -219,7 +219,7 @@ def _call_observers(call: Callable[[ForkObserver], None]) -> None:
 
 if hasattr(os, "register_at_fork"):  # Windows, where the client works over TCP, has no fork
     os.register_at_fork(
-        before=partial(_call_observers, lambda one: one.before_fork()),
-        after_in_parent=partial(_call_observers, lambda one: one.after_fork_in_parent()),
-        after_in_child=partial(_call_observers, lambda one: one.after_fork_in_child()),
+        before=partial(_call_fork_observers, lambda one: one.before_fork()),
+        after_in_parent=partial(_call_fork_observers, lambda one: one.after_fork_in_parent()),
+        after_in_child=partial(_call_fork_observers, lambda one: one.after_fork_in_child()),
     )

@@ -44,7 +44,7 @@ def local(config: LocalConfig, *, timeout: float = CONNECT_TIMEOUT_S, patience: 
     Raises ConfigError for whatever is wrong with the configuration or the data.
     """
     given = dict(config) if isinstance(config, Mapping) else os.path.abspath(os.fsdecode(config))  # noqa: PTH100 - links stay as they are
-    errand = LocalDaemonRequest(given, _make_folder())
+    errand = LocalDaemonRequest(given, _make_socket_folder())
     try:
         helper = _LocalDaemon(errand)
     except BaseException:
@@ -58,7 +58,7 @@ def local(config: LocalConfig, *, timeout: float = CONNECT_TIMEOUT_S, patience: 
     return LocalClient(helper, errand, timeout, patience)
 
 
-def _make_folder() -> str:
+def _make_socket_folder() -> str:
     """A new folder for socket and manifests: where programs make theirs, unless the socket's path is too long there."""
     folder = tempfile.mkdtemp(prefix="streamd-")
     if endpoint.fits_socket_path_limit(endpoint_in_folder(folder)):
@@ -114,12 +114,12 @@ class _LocalDaemon:
             or f"the private daemon ended {_describe_exit(status)}{self._format_last_lines()}"
         )
 
-    def attach_client(self, client: LocalClient) -> None:
+    def set_client_to_notify(self, client: LocalClient) -> None:
         """From now on `client` is told of its end, which may have come."""
         with self._lock:
             self._client = weakref.ref(client)
             if self._end_error is not None:
-                client.lose_daemon(self._end_error)
+                client.fail_after_daemon_exit(self._end_error)
 
     def stop(self) -> None:
         """Ends it by the end of its input, and by force if it does not hear of it."""
@@ -154,7 +154,7 @@ class _LocalDaemon:
             os.close(death)
             words.close()
         shutil.rmtree(self._request.folder, ignore_errors=True)  # the daemon may have removed it already
-        self._report_end(self._process.wait())
+        self._report_daemon_exit(self._process.wait())
 
     def _forward_stderr(self, stderr: int) -> bool:
         """Passes on what lies in the pipe; False when there is nothing."""
@@ -169,7 +169,7 @@ class _LocalDaemon:
             os.write(_STDERR, data)
         return bool(data)
 
-    def _report_end(self, status: int) -> None:
+    def _report_daemon_exit(self, status: int) -> None:
         why = (
             f"the private daemon of this process, pid {self.pid}, ended "
             f"{_describe_exit(status)}{self._format_last_lines()}; call "
@@ -179,7 +179,7 @@ class _LocalDaemon:
             self._end_error = ConnectError(self._request.endpoint, why)
             client = self._client()
         if client is not None:
-            client.lose_daemon(self._end_error)
+            client.fail_after_daemon_exit(self._end_error)
 
     def _format_last_lines(self) -> str:
         said = b" | ".join(line.strip() for line in self._last_lines if line.strip()).decode(errors="replace")
@@ -198,10 +198,10 @@ class LocalClient(Client):
     ) -> None:
         super().__init__(request.endpoint, timeout_s, patience_s)
         self.pid = daemon.pid
-        self._stop_daemon = weakref.finalize(self, _stop_in_owner, os.getpid(), daemon)
-        daemon.attach_client(self)
+        self._stop_daemon = weakref.finalize(self, _stop_daemon_in_owner_process, os.getpid(), daemon)
+        daemon.set_client_to_notify(self)
 
-    def lose_daemon(self, error: ConnectError) -> None:
+    def fail_after_daemon_exit(self, error: ConnectError) -> None:
         """The daemon has ended: so does every wait for it, with `error`. Called in any thread."""
         self._fail_all_streams(error)
 
@@ -211,7 +211,7 @@ class LocalClient(Client):
         self._stop_daemon()
 
 
-def _stop_in_owner(owner: int, daemon: _LocalDaemon) -> None:
+def _stop_daemon_in_owner_process(owner: int, daemon: _LocalDaemon) -> None:
     """Only the process that started the daemon ends it: a forked child has a copy of the client, and no say."""
     if os.getpid() == owner:
         daemon.stop()

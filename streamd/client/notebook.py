@@ -39,15 +39,15 @@ def render_batch(batch: CaptionedBatch) -> str:
     """Up to 32 rows of a batch, fewer where large pictures would make too large a page; all text is escaped."""
     tiles, left_bytes = [], _MAX_BYTES
     for row, caption in enumerate(build_captions(batch, _SHOWN_ROWS)):
-        picture = _encode_picture(thin_image(batch.images[row]))
+        picture = _encode_picture(subsample_image(batch.images[row]))
         left_bytes -= len(picture)
         if left_bytes < 0:
             break
         tiles.append(_render_tile(picture, batch.images.shape[1:3], caption))
-    return _render_sheet(batch, tiles)
+    return _render_heading_and_tiles(batch, tiles)
 
 
-def render_page(batch: CaptionedBatch, files: Mapping[int, str]) -> str:
+def render_batch_page(batch: CaptionedBatch, files: Mapping[int, str]) -> str:
     """A file of its own with every row of a batch, all pixels of it; `files` are names by sample id."""
     shape = batch.images.shape[1:3]
     tiles = [
@@ -55,10 +55,10 @@ def render_page(batch: CaptionedBatch, files: Mapping[int, str]) -> str:
         for row, caption in enumerate(build_captions(batch, len(batch)))
     ]
     head = f'<head><meta charset="utf-8"><title>{_escape_text(format_batch_heading(batch))}</title></head>'
-    return f"<!doctype html><html>{head}<body>{_render_sheet(batch, tiles)}</body></html>\n"
+    return f"<!doctype html><html>{head}<body>{_render_heading_and_tiles(batch, tiles)}</body></html>\n"
 
 
-def _render_sheet(batch: CaptionedBatch, tiles: Sequence[str]) -> str:
+def _render_heading_and_tiles(batch: CaptionedBatch, tiles: Sequence[str]) -> str:
     more = len(batch) - len(tiles)
     return _render_div(
         "font:12px/1.4 system-ui,sans-serif",
@@ -98,7 +98,7 @@ def _render_tile(picture: str, shape: tuple[int, int], caption: Caption, file: s
     return _render_div(f"width:{_SHOWN_PX}px", image, *lines)
 
 
-def thin_image(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def subsample_image(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """(H, W, C) with every n-th row and column of it, so that neither has more than 160."""
     step = -(-max(image.shape[:2]) // _LARGE_PX)
     return image[::step, ::step]
@@ -112,8 +112,13 @@ def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
     filtered[:, 1:] = np.diff(rows, axis=0, prepend=np.zeros_like(rows[:1]))  # modulo 256, as the format wants it
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
     packed = zlib.compress(filtered.tobytes(), _COMPRESSION)
-    return _SIGNATURE + _encode_chunk(b"IHDR", header) + _encode_chunk(b"IDAT", packed) + _encode_chunk(b"IEND", b"")
+    return (
+        _SIGNATURE
+        + _encode_png_chunk(b"IHDR", header)
+        + _encode_png_chunk(b"IDAT", packed)
+        + _encode_png_chunk(b"IEND", b"")
+    )
 
 
-def _encode_chunk(kind: bytes, data: bytes) -> bytes:
+def _encode_png_chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -43,7 +43,7 @@ def find_rank(environ: Environment, world: int = 1) -> tuple[int, int]:
     world: what the caller expects; 1 leaves it to the environment. Raises ConfigError, with the variables, when two
     disagree, when one makes no sense, or when it is another world.
     """
-    said = list(_find_launchers(environ))
+    said = list(_find_launcher_ranks(environ))
     several = [each for each in said if each.world > 1] or said
     for other in several[1:]:
         if (other.rank, other.world) != (several[0].rank, several[0].world):
@@ -61,25 +61,25 @@ def find_rank(environ: Environment, world: int = 1) -> tuple[int, int]:
     return found.rank, found.world
 
 
-def _find_launchers(environ: Environment) -> Iterator[_LauncherRank]:
+def _find_launcher_ranks(environ: Environment) -> Iterator[_LauncherRank]:
     """Those that speak for this very process."""
     if "TORCHELASTIC_RUN_ID" in environ:  # torchrun, which others start once a node
-        return _read_pair(environ, _TORCH)
-    return _find_other_launchers(environ)
+        return _parse_rank_variables(environ, _TORCH)
+    return _find_ranks_without_torchrun(environ)
 
 
-def _find_other_launchers(environ: Environment) -> Iterator[_LauncherRank]:
-    by_mpi = [said for names in _MPI for said in _read_pair(environ, names)]
+def _find_ranks_without_torchrun(environ: Environment) -> Iterator[_LauncherRank]:
+    by_mpi = [said for names in _MPI for said in _parse_rank_variables(environ, names)]
     yield from by_mpi
-    yield from _read_pair(environ, _TORCH)
-    yield from _read_pair(environ, _HOROVOD)
-    yield from _read_tf_config(environ)
+    yield from _parse_rank_variables(environ, _TORCH)
+    yield from _parse_rank_variables(environ, _HOROVOD)
+    yield from _parse_tf_config(environ)
     # In a batch script, outside of a step, SLURM's numbers are the whole job's; mpirun starts its helpers as a step.
     if "SLURM_STEP_ID" in environ and not by_mpi:
-        yield from _read_pair(environ, _SLURM)
+        yield from _parse_rank_variables(environ, _SLURM)
 
 
-def _read_pair(environ: Environment, names: tuple[str, str]) -> Iterator[_LauncherRank]:
+def _parse_rank_variables(environ: Environment, names: tuple[str, str]) -> Iterator[_LauncherRank]:
     """What two variables say: the process's number, and that of all."""
     set_ = [name for name in names if name in environ]
     if not set_:
@@ -95,7 +95,7 @@ def _read_pair(environ: Environment, names: tuple[str, str]) -> Iterator[_Launch
     yield _check_rank(rank, world, spelled)
 
 
-def _read_tf_config(environ: Environment) -> Iterator[_LauncherRank]:
+def _parse_tf_config(environ: Environment) -> Iterator[_LauncherRank]:
     """What TF_CONFIG says: the place of a task among those that train."""
     if "TF_CONFIG" not in environ:
         return

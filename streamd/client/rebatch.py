@@ -36,7 +36,7 @@ class BatchSplit:
     uneven: UnevenPolicy = "drop"
 
     @staticmethod
-    def for_size(served_spec: StreamSpec, batch_size: int | None, uneven: UnevenPolicy = "drop") -> BatchSplit:
+    def from_batch_size(served_spec: StreamSpec, batch_size: int | None, uneven: UnevenPolicy = "drop") -> BatchSplit:
         """Raises ConfigError unless `batch_size` divides the stream's or is a multiple of it."""
         whole = served_spec.batch_size
         rows = whole if batch_size is None else batch_size
@@ -64,13 +64,13 @@ class BatchSplit:
         if self.group > 1:
             return taken // self.group if self.served_spec.remainder == "drop" else -(-taken // self.group)
         ends = [
-            self.parts - self.count_parts_at(segment.next_base_index, segment.world)
+            self.parts - self.count_parts_per_batch(segment.next_base_index, segment.world)
             for segment in segments
             if segment.steps
         ]
         return taken * self.parts - max(ends, default=0)
 
-    def count_parts_at(self, end: int, world: int) -> int:
+    def count_parts_per_batch(self, end: int, world: int) -> int:
         """The parts of each batch of a step that ends before the stream's batch `end`."""
         if end < self.served_spec.batches or (world > 1 and self.uneven == "pad"):
             return self.parts
@@ -98,7 +98,7 @@ def slice_batch(batch: Batch, start: int, stop: int, index: int) -> Batch:
         labels={name: values[rows] for name, values in batch.labels.items()},
         weights=batch.weights[rows],
         sample_ids=batch.sample_ids[rows],
-        bad=_shift_bad_rows((bad for bad in batch.bad if start <= bad.row < stop), -start),
+        bad=_renumber_bad_rows((bad for bad in batch.bad if start <= bad.row < stop), -start),
         index=index,
     )
 
@@ -118,17 +118,17 @@ class BatchGroup:
     @property
     def sample_count(self) -> int:
         """Rows that show a sample."""
-        return sum(_count_samples(batch.sample_ids) for batch in self._batches)
+        return sum(_count_real_samples(batch.sample_ids) for batch in self._batches)
 
     def add_batch(self, batch: Batch) -> None:
         """Copies a batch behind those that are here."""
         stop = self.rows + len(batch)
         self._images[self.rows : stop] = batch.images
-        bad = _shift_bad_rows(batch.bad, self.rows)
+        bad = _renumber_bad_rows(batch.bad, self.rows)
         self._batches.append(replace(batch, images=self._images[self.rows : stop], bad=bad))
         self.rows = stop
 
-    def first_index(self) -> int:
+    def first_batch_index(self) -> int:
         """The index of the stream's batch that it begins with."""
         return self._batches[0].index
 
@@ -181,10 +181,10 @@ class Rebatcher:
     ) -> Batch | None:
         """The trainer's next batch; None at the epoch's end."""
         if self._is_unsplit and not self.rows_taken:
-            return self._next_whole(fetch, count_batch)
+            return self._take_whole_batch(fetch, count_batch)
         if self._split.group > 1:
-            return self._next_group(partial(self._next_part, fetch, count_batch, make_token_within))
-        return self._next_part(fetch, count_batch, make_token_within)
+            return self._gather_batch_group(partial(self._take_batch_part, fetch, count_batch, make_token_within))
+        return self._take_batch_part(fetch, count_batch, make_token_within)
 
     @property
     def is_between_batches(self) -> bool:
@@ -192,12 +192,12 @@ class Rebatcher:
         return not self._group and not self.rows_taken
 
     @property
-    def gathered_batches(self) -> int:
+    def gathered_batch_count(self) -> int:
         """The stream's batches that are counted and not handed over yet."""
         return len(self._group) if self._group else 0
 
     @property
-    def uncounted_steps(self) -> int:
+    def steps_in_open_batch(self) -> int:
         """The trainer's steps within a batch that is not counted yet."""
         return self.rows_taken // self._split.rows
 
@@ -209,16 +209,16 @@ class Rebatcher:
         return (
             self.rows_taken
             if self._current_batch is None
-            else _count_samples(self._current_batch.sample_ids[: self.rows_taken])
+            else _count_real_samples(self._current_batch.sample_ids[: self.rows_taken])
         )
 
     def count_steps_left(self, base: int, steps: int) -> int:
         """The trainer's steps in what is left of an epoch: `steps` of the stream's own from its batch `base` on."""
         split, world = self._split, self._world
-        left = split.count_steps([Segment(base, steps, self._rank, world)], gathered=-self.gathered_batches)
+        left = split.count_steps([Segment(base, steps, self._rank, world)], gathered=-self.gathered_batch_count)
         if not self.rows_taken or split.group > 1 or not steps:
             return left
-        parts = split.count_parts_at(base + world, world)
+        parts = split.count_parts_per_batch(base + world, world)
         rows = (
             split.served_spec.batch_rows(base) if world == 1 else parts * split.rows
         )  # ranks fill theirs up to each other's
@@ -229,18 +229,18 @@ class Rebatcher:
         self._current_batch = self._group = None
 
     @staticmethod
-    def _next_whole(fetch: FetchBatch, count_batch: CountBatch) -> Batch | None:
+    def _take_whole_batch(fetch: FetchBatch, count_batch: CountBatch) -> Batch | None:
         """The stream's next batch as it is, which is what nearly all trainers take."""
         batch = fetch()
         if batch is not None:
             count_batch()
         return batch
 
-    def _next_part(
+    def _take_batch_part(
         self, fetch: FetchBatch, count_batch: CountBatch, make_token_within: MakeTokenWithin
     ) -> Batch | None:
         """A part of the stream's next batch, which is counted when its last part is handed over."""
-        batch = self._fetch_even(fetch) if self._current_batch is None else self._current_batch
+        batch = self._fetch_evened_batch(fetch) if self._current_batch is None else self._current_batch
         if batch is None:
             return None
         start = self.rows_taken
@@ -256,22 +256,22 @@ class Rebatcher:
             return batch
         return slice_batch(batch, start, stop, self._split.compute_part_index(batch, start))
 
-    def _fetch_even(self, fetch: FetchBatch) -> Batch | None:
+    def _fetch_evened_batch(self, fetch: FetchBatch) -> Batch | None:
         """The stream's next batch, with as many parts as every other rank's of the same step."""
         batch, split = fetch(), self._split
         self._cut_off_samples = 0
         if batch is None or not self._evens_ranks:
             return batch
-        parts = split.count_parts_at(batch.index - self._rank + self._world, self._world)
+        parts = split.count_parts_per_batch(batch.index - self._rank + self._world, self._world)
         if parts > -(-len(batch) // split.rows):
             return _pad_batch(batch, parts * split.rows)
         if parts * split.rows >= len(batch):
             return batch
         kept = slice_batch(batch, 0, parts * split.rows, batch.index)
-        self._cut_off_samples = _count_samples(batch.sample_ids[len(kept) :])
+        self._cut_off_samples = _count_real_samples(batch.sample_ids[len(kept) :])
         return kept
 
-    def _next_group(self, next_part: FetchBatch) -> Batch | None:
+    def _gather_batch_group(self, next_part: FetchBatch) -> Batch | None:
         """Several of the stream's batches as one; what does not fill a last one is dropped where the stream does so."""
         group = self._group = self._group or BatchGroup(self._split)
         while len(group) < self._split.group and (batch := next_part()) is not None:
@@ -283,7 +283,7 @@ class Rebatcher:
         if len(group) < self._split.group and self._split.served_spec.remainder == "drop":
             self.unused_samples += group.sample_count
             return None
-        return group.build_batch(self._split.compute_group_index(group.first_index(), self._rank, self._world))
+        return group.build_batch(self._split.compute_group_index(group.first_batch_index(), self._rank, self._world))
 
 
 def _pad_batch(batch: Batch, rows: int) -> Batch:
@@ -300,7 +300,7 @@ def _pad_batch(batch: Batch, rows: int) -> Batch:
     )
 
 
-def _count_samples(ids: npt.NDArray[np.int64]) -> int:
+def _count_real_samples(ids: npt.NDArray[np.int64]) -> int:
     return int(np.count_nonzero(ids >= 0))
 
 
@@ -312,5 +312,5 @@ def _concatenate_padded(pieces: Sequence[npt.NDArray[Any]], empty: int, filler: 
     return np.concatenate([*pieces, tail])
 
 
-def _shift_bad_rows(rows: Iterable[BadRow], by: int) -> tuple[BadRow, ...]:
+def _renumber_bad_rows(rows: Iterable[BadRow], by: int) -> tuple[BadRow, ...]:
     return tuple(replace(bad, row=bad.row + by) for bad in rows)

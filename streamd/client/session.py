@@ -101,7 +101,7 @@ class ReceivedBatch:
     memory: memoryview = field(default=_NO_MEMORY, repr=False, compare=False)
     pixel_id: str = ""
 
-    def with_memory(self, connection: int, memory: memoryview, pixel_id: str) -> ReceivedBatch:
+    def with_mapped_memory(self, connection: int, memory: memoryview, pixel_id: str) -> ReceivedBatch:
         """The same batch, ready to be taken."""
         return ReceivedBatch(self.number, self.header, connection, memory, pixel_id)
 
@@ -140,12 +140,12 @@ ClientAction = (
 ProtocolState = Literal["away", "asking", "active", "over"]
 
 
-def compute_grant_size(credit: int) -> int:
+def compute_leases_per_report(credit: int) -> int:
     """Released leases that are worth a message of their own."""
     return max(1, credit // _GRANTS_A_CREDIT)
 
 
-def _build_changed_error(spec: StreamSpec, others: list[str]) -> StreamChangedError:
+def _build_stream_changed_error(spec: StreamSpec, others: list[str]) -> StreamChangedError:
     """Batches of it would be misread; a daemon that finds the order another one has refused it before."""
     return StreamChangedError(
         f"stream {spec.name!r} changed in {', '.join(others)}; subscribe again: its order is the same, and tokens of "
@@ -198,7 +198,7 @@ class ClientSession:
         """What the next connection asks for: who has begun in company does not wait for it again."""
         return replace(self.subscription, together=0) if self._expected else self.subscription
 
-    def describe_awaited(self) -> str:
+    def describe_daemon_wait(self) -> str:
         """Whom or what the daemon waits for before it sends anything more; "" for nothing."""
         wish = self.subscription
         if self.state == "active" and self._paused:
@@ -228,7 +228,7 @@ class ClientSession:
             case "active":
                 return self._report_progress(now_s)
             case "over":
-                self._end_session()
+                self._mark_session_over()
         return []
 
     def handle_opened(self, cursor: Cursor, now_s: float) -> list[ClientAction]:
@@ -266,7 +266,7 @@ class ClientSession:
         self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
         return []
 
-    def handle_released(
+    def handle_released_leases(
         self, numbers: list[int], taken: int, waited_ns: int, now_s: float, retired: Sequence[int] = ()
     ) -> list[ClientAction]:
         """Leases of this connection ended; the loop has taken `taken` and waited `waited_ns` since last told.
@@ -279,7 +279,7 @@ class ClientSession:
         self._retired += retired
         self._released_total += len(numbers)
         self._taken, self._waited_ns = taken, self._waited_ns + waited_ns
-        if len(self._released) >= compute_grant_size(self._credit):
+        if len(self._released) >= compute_leases_per_report(self._credit):
             return self._report_progress(now_s)
         if self._due_s is None:
             self._due_s = now_s + PROGRESS_DELAY_S
@@ -296,7 +296,7 @@ class ClientSession:
         self._pinged_with, self._answer_due_s = (self._told_upto, self._released_total), now_s + ANSWER_TIMEOUT_S
         return [*said, SendMessage(self._header, Ping())]
 
-    def report_epoch(
+    def report_receipt_check(
         self, epoch: int, digest: str, *, ok: bool, timing: EpochTiming | None = None
     ) -> list[ClientAction]:
         """The loop has compared an epoch's receipt, and knows where its time went."""
@@ -305,7 +305,7 @@ class ClientSession:
     def close_session(self, kept: tuple[int, ...] = ()) -> list[ClientAction]:
         """The trainer is done; it goes on to hold the deliveries `kept`."""
         said: list[ClientAction] = [SendMessage(self._header, Goodbye(kept))] if self.state == "active" else []
-        self._end_session()
+        self._mark_session_over()
         return said
 
     def handle_message(self, header: FrameHeader, message: DaemonMessage, now_s: float) -> list[ClientAction]:
@@ -348,7 +348,7 @@ class ClientSession:
         if others := self.spec.differing_fields(spec) if self.spec else None:
             return [
                 SendMessage(FrameHeader(header.boot, header.session, 0), Goodbye()),
-                *self._fail_session(_build_changed_error(spec, others)),
+                *self._fail_session(_build_stream_changed_error(spec, others)),
             ]
         self.spec = spec
         self.state, self._due_s = "active", None
@@ -357,7 +357,7 @@ class ClientSession:
         self._header = FrameHeader(header.boot, header.session, 0)
         self._credit = welcome.credit
         if self.subscription.live and welcome.cursor is not None:
-            self._place_live_session(welcome.cursor)
+            self._set_live_session_cursor(welcome.cursor)
         wish = self.subscription
         self._keys = RankSteps(spec.batches, wish.rank, wish.world, wish.uneven, wish.epochs).iterate_batches(
             self._cursor
@@ -365,7 +365,7 @@ class ClientSession:
         self._told_upto = welcome.credit
         return [AcceptWelcome(welcome), SendMessage(self._header, Progress(welcome.credit, (), 0, 0))]
 
-    def _place_live_session(self, cursor: Cursor) -> None:
+    def _set_live_session_cursor(self, cursor: Cursor) -> None:
         """A live session has its place: from now on it is like any other."""
         epochs = None if self.subscription.epochs is None else cursor.epoch + self.subscription.epochs
         self.subscription = replace(self.subscription, live=False, epochs=epochs)
@@ -410,8 +410,8 @@ class ClientSession:
         return self.handle_lost(now_s)
 
     def _fail_session(self, error: StreamdError) -> list[ClientAction]:
-        self._end_session()
+        self._mark_session_over()
         return [FailStream(error)]
 
-    def _end_session(self) -> None:
+    def _mark_session_over(self) -> None:
         self.state, self._due_s, self._answer_due_s = "over", None, None

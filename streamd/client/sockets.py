@@ -7,7 +7,7 @@ from typing import Any
 import zmq
 
 
-def make_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+def open_dealer_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
     """A DEALER for one attempt. Credits bound its queue; ZMTP heartbeats would abort a busy trainer."""
     dealer = context.socket(zmq.DEALER)
     try:
@@ -22,7 +22,7 @@ def make_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.S
     return dealer
 
 
-def has_input(socket: zmq.Socket[bytes]) -> bool:
+def has_socket_input(socket: zmq.Socket[bytes]) -> bool:
     """Whether something can be received; asking makes the socket's descriptor tell of news again."""
     events: Any = socket.getsockopt(zmq.EVENTS)
     return bool(events & zmq.POLLIN)

@@ -12,10 +12,10 @@ from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
-from streamd.client.batch import Batch, open_batch, restore_planned_ids
+from streamd.client.batch import Batch, build_leased_batch, restore_planned_ids
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
-from streamd.client.leases import check_held_over
+from streamd.client.leases import check_ended_session_limit
 from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
 from streamd.client.waiting import WaitPolicy
@@ -61,7 +61,7 @@ class Stream:
         start: Token | Cursor | None,
         patience_s: float | None,
     ) -> None:
-        check_held_over(split.served_spec.name)
+        check_ended_session_limit(split.served_spec.name)
         self.spec = split.trainer_spec
         self.world = subscription.world
         self.receipts: list[Receipt] = []
@@ -85,7 +85,7 @@ class Stream:
         self._was_asked = True
         self._layout_by_rows: tuple[int, SlotLayout] | None = None
         self._count_fetched: Callable[[], None] = lambda: None  # counts the batch that was fetched last
-        self._start_at(start)
+        self._set_start_position(start)
         self._first_epoch = self.epoch
         self._open_session()
 
@@ -94,7 +94,7 @@ class Stream:
             self._served_spec.batches, subscription.rank, subscription.world, subscription.uneven, subscription.epochs
         )
 
-    def _start_at(self, start: Token | Cursor | None) -> None:
+    def _set_start_position(self, start: Token | Cursor | None) -> None:
         """Takes the place that a token names, or a cursor without a past, or the first."""
         token = start if isinstance(start, Token) else None
         cursor = start if isinstance(start, Cursor) else Cursor()
@@ -119,16 +119,16 @@ class Stream:
         self._finalizer.atexit = False  # the daemon sees the end of a process by itself
         self._io_thread.start()
         if self._fatal_error is not None:
-            self.fail_with(self._fatal_error)
+            self.set_fatal_error(self._fatal_error)
 
-    def _restart_at(self, place: Token | Cursor) -> None:
+    def _restart_session_at(self, place: Token | Cursor) -> None:
         """Ends the session and begins another one at `place`. Raises BatchesHeldError, and stays where it is."""
-        check_held_over(self._served_spec.name)
+        check_ended_session_limit(self._served_spec.name)
         self._is_interrupted = True
         self._finalizer.detach()
         self._io_thread.stop()
         self._subscription = self._session.next_subscription
-        self._start_at(place)
+        self._set_start_position(place)
         self._open_session(is_running=True)
         self._is_interrupted = False
 
@@ -141,14 +141,14 @@ class Stream:
         if self._subscription.live:
             self._subscription = self._session.subscription
             self._rank_steps = self._build_rank_steps(self._subscription)
-            self._start_at(self._handoff.cursor)
+            self._set_start_position(self._handoff.cursor)
             self._first_epoch = self.epoch
 
-    def fail_with(self, error: StreamdError) -> None:
+    def set_fatal_error(self, error: StreamdError) -> None:
         """Ends every wait, now and later, with `error`: its daemon will not come back. Called in any thread."""
         self._fatal_error = error  # first: whoever opens the next session in this moment will see it
         self._handoff.set_error(error)
-        self._io_thread.call_in_thread(self._session.close_session)
+        self._io_thread.queue_session_call(self._session.close_session)
 
     # --- for the trainer
 
@@ -163,8 +163,8 @@ class Stream:
         """Steps of the present epoch that are still to come; 0 behind its last one, until the next epoch begins."""
         return (
             0
-            if self._is_over()
-            else self._rebatcher.count_steps_left(self._tally.cursor.next_base_index, self._count_steps_left())
+            if self._is_past_last_epoch()
+            else self._rebatcher.count_steps_left(self._tally.cursor.next_base_index, self._count_epoch_steps_left())
         )
 
     @property
@@ -184,7 +184,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[Batch]:
         """All batches from here to the last epoch's end; nothing, at once, when that is behind."""
-        return iter(partial(self._next_batch, None), None)
+        return iter(partial(self._advance_to_next_batch, None), None)
 
     def epochs(self) -> Iterator[Iterator[Batch]]:
         """One iterator an epoch, the rest of the present one first.
@@ -193,9 +193,9 @@ class Stream:
         the end all the same, losing none. Raises StreamdError when an iterator is not asked for a single batch, since
         such a loop would never end.
         """
-        while self._has_more():
+        while self._has_epochs_left():
             self._was_asked = False
-            yield iter(partial(self._next_batch, self._tally.cursor.epoch), None)
+            yield iter(partial(self._advance_to_next_batch, self._tally.cursor.epoch), None)
             if not self._was_asked:
                 raise StreamdError(
                     f"nothing was taken of epoch {self.epoch} of stream {self.spec.name!r}: iterate over each of "
@@ -208,31 +208,31 @@ class Stream:
         The account goes on from there too: what was taken since that batch is not counted. Batches that are still held
         stay valid. Raises TokenError when it belongs to another stream or order; then the stream stays where it is.
         """
-        self._check_usable()
+        self._check_not_closed_or_forked()
         if after == "epoch":
-            self._restart_at(parse_token(token, self._served_spec).at_next_epoch())
+            self._restart_session_at(parse_token(token, self._served_spec).at_next_epoch())
         else:
-            self._restart_at(parse_token_for_rank(token, self._served_spec, self.world, self._split.rows))
+            self._restart_session_at(parse_token_for_rank(token, self._served_spec, self.world, self._split.rows))
 
     def rewind(self) -> None:
         """Goes to index 0 of the subscription's first epoch. An epoch left in its midst gets a receipt that says so."""
-        self._check_usable()
+        self._check_not_closed_or_forked()
         start = Cursor(self._first_epoch)
         is_elsewhere = self._tally.cursor != start or self._rebatcher.rows_taken > 0
         if self._is_interrupted or self._last_token is not self._start_token or is_elsewhere:
-            self._leave_epoch()
-            self._restart_at(start)
+            self._add_partial_receipt()
+            self._restart_session_at(start)
 
     def return_to(self, token: str) -> None:
         """Like `seek`, with a receipt as above."""
-        self._check_usable()
-        self._leave_epoch()
+        self._check_not_closed_or_forked()
+        self._add_partial_receipt()
         self.seek(token)
 
-    def _leave_epoch(self) -> None:
+    def _add_partial_receipt(self) -> None:
         self._finish_last_epoch()
         receipt = self._build_receipt(None)
-        if self._last_token is not self._start_token and receipt.steps and not self._is_over():
+        if self._last_token is not self._start_token and receipt.steps and not self._is_past_last_epoch():
             self.receipts += [receipt]  # and nothing is called between these two
             self._start_token = self._last_token
 
@@ -251,7 +251,7 @@ class Stream:
             self._io_thread.stop()
             self._handoff.close(self._build_closed_error())
         receipt = self._build_receipt(None)
-        if receipt.steps and not self._is_over():
+        if receipt.steps and not self._is_past_last_epoch():
             self.receipts.append(receipt)
         self._rebatcher.close()
 
@@ -273,13 +273,13 @@ class Stream:
 
     # --- an epoch
 
-    def _next_batch(self, epoch: int | None) -> Batch | None:
+    def _advance_to_next_batch(self, epoch: int | None) -> Batch | None:
         """The next batch, of `epoch` where it is given; None at its end. Called, not resumed: it keeps no batch."""
         self._was_asked = True
         if self._is_interrupted:
             self.seek(self._last_token())
-        while self._has_more() and (epoch is None or epoch == self._tally.cursor.epoch):
-            batch = self._take_batch()
+        while self._has_epochs_left() and (epoch is None or epoch == self._tally.cursor.epoch):
+            batch = self._take_trainer_batch()
             if batch is not None:
                 # Nothing is called between these, nor behind them.
                 self._last_token = batch.make_token
@@ -288,10 +288,12 @@ class Stream:
             self._finish_epoch()
         return None
 
-    def _take_batch(self) -> Batch | None:
+    def _take_trainer_batch(self) -> Batch | None:
         """The trainer's next batch; None at the epoch's end."""
         try:
-            return self._rebatcher.next_batch(self._fetch_batch, self._count_batch, self._make_token_within)
+            return self._rebatcher.next_batch(
+                self._fetch_served_batch, self._count_fetched_batch, self._build_partial_token_maker
+            )
         except ProtocolError:
             self._is_interrupted = True  # the batch was taken, and is none
             raise
@@ -301,35 +303,35 @@ class Stream:
             self._is_interrupted = (
                 True  # but at an epoch's end there was nothing to take, and to go anywhere loses its account
             )
-            self._is_interrupted = self._count_steps_left() > 0 or self._handed_cursor is not self._tally.cursor
+            self._is_interrupted = self._count_epoch_steps_left() > 0 or self._handed_cursor is not self._tally.cursor
             raise
 
-    def _has_more(self) -> bool:
-        self._check_usable()
-        return not self._is_over()
+    def _has_epochs_left(self) -> bool:
+        self._check_not_closed_or_forked()
+        return not self._is_past_last_epoch()
 
-    def _is_over(self) -> bool:
+    def _is_past_last_epoch(self) -> bool:
         return self._subscription.epochs is not None and self._tally.cursor.epoch >= self._subscription.epochs
 
-    def _count_steps_left(self) -> int:
+    def _count_epoch_steps_left(self) -> int:
         """Of the epoch, from here on."""
         wish = self._subscription
         return count_steps_left(self._tally.cursor.next_base_index, wish.world, self._served_spec.batches, wish.uneven)
 
-    def _fetch_batch(self) -> Batch | None:
+    def _fetch_served_batch(self) -> Batch | None:
         """Waits for the stream's next batch, which `_count_batch` counts; None at the epoch's end."""
-        if not self._count_steps_left():
+        if not self._count_epoch_steps_left():
             return None
         tally = self._tally
         after = tally.cursor.after_step(self._subscription.rank, self._subscription.world)
         received = self._wait_for_batch(after)
         tally.record_pixel_id(received.pixel_id)
         header = received.header
-        placed = self._layout_of_rows(header.rows)
+        placed = self._lookup_slot_layout(header.rows)
         ids = placed.sample_ids.build_array_in_memory(received.memory).copy()
         planned, marks = restore_planned_ids(ids, header.bad, self._served_spec.bad_policy)
         self._count_fetched = partial(tally.add_batch, header.index, planned, marks, after)
-        return open_batch(
+        return build_leased_batch(
             received.memory,
             placed,
             header,
@@ -340,15 +342,15 @@ class Stream:
             on_return=partial(self._io_thread.return_lease, received),
         )
 
-    def _count_batch(self) -> None:
+    def _count_fetched_batch(self) -> None:
         """Counts the batch that was fetched last."""
         self._count_fetched()
 
-    def _make_token_within(self, rows: int) -> Callable[[], str]:
+    def _build_partial_token_maker(self, rows: int) -> Callable[[], str]:
         """What makes the token behind so many rows of the batch that was fetched last."""
         return partial(encode_token, self._served_spec, self._tally.take_snapshot(), rows, self.world)
 
-    def _layout_of_rows(self, rows: int) -> SlotLayout:
+    def _lookup_slot_layout(self, rows: int) -> SlotLayout:
         """The same one as long as batches have as many rows."""
         if self._layout_by_rows is None or self._layout_by_rows[0] != rows:
             self._layout_by_rows = rows, compute_layout(self._served_spec, rows)
@@ -360,49 +362,49 @@ class Stream:
             self._clock.start_epoch(started_ns, self.wait_s)
         received = self._handoff.take_batch(after, 0)
         if received is None:
-            received = self._wait_long(after)
+            received = self._wait_for_late_batch(after)
         self._clock.ended_ns = ended_ns = time.monotonic_ns()
         waited_ns = ended_ns - started_ns
         self.wait_s += waited_ns / 1e9
-        self._io_thread.add_wait_time(waited_ns)
+        self._io_thread.add_loop_wait_ns(waited_ns)
         return received
 
-    def _wait_long(self, after: Cursor) -> ReceivedBatch:
+    def _wait_for_late_batch(self, after: Cursor) -> ReceivedBatch:
         session = self._session
         waiting = WaitPolicy(
             self._handoff,
             self._endpoint,
             self._patience_s,
             self._ping_daemon,
-            session.describe_awaited,
+            session.describe_daemon_wait,
             describe_refusal=lambda: session.refusal or "",
         )
-        self._io_thread.set_report_at_once(now=bool(self._handoff.list_blocking_batches()))
+        self._io_thread.set_immediate_lease_reports(now=bool(self._handoff.list_credit_blocking_batches()))
         try:
             if (received := self._handoff.take_batch(after, PROGRESS_DELAY_S)) is not None:
                 return received
             # The daemon may have shrunk the credit since: what was returned is told now, worth a message or not.
-            self._io_thread.set_report_at_once(now=True)
+            self._io_thread.set_immediate_lease_reports(now=True)
             while (received := self._handoff.take_batch(after, waiting.next_wait_s())) is None:
-                waiting.check()
+                waiting.check_wait_can_end()
         finally:
-            self._io_thread.set_report_at_once(now=False)
+            self._io_thread.set_immediate_lease_reports(now=False)
         return received
 
     def _ping_daemon(self) -> None:
-        self._io_thread.call_in_thread(lambda: self._session.ping_daemon(time.monotonic()))
+        self._io_thread.queue_session_call(lambda: self._session.ping_daemon(time.monotonic()))
 
     def _finish_epoch(self) -> None:
         """Waits for the daemon's word at an epoch's end, and compares."""
-        self._check_usable()
+        self._check_not_closed_or_forked()
         waiting = WaitPolicy(self._handoff, self._endpoint, self._patience_s, self._ping_daemon, for_batch=False)
         due: ReceiptDue | None = None
         self._is_finishing_epoch = True
         try:
             while due is None:
-                due = self._handoff.find_receipt(self._tally.cursor.epoch, waiting.next_wait_s())
+                due = self._handoff.wait_for_receipt(self._tally.cursor.epoch, waiting.next_wait_s())
                 if due is None:
-                    waiting.check()
+                    waiting.check_wait_can_end()
         finally:
             self._is_finishing_epoch = False
         self._check_receipt(due)
@@ -411,14 +413,16 @@ class Stream:
         """An epoch whose last batch was taken is complete, though nobody has asked for what comes after it."""
         at_end = (
             self._tally.steps_taken
-            and not self._is_over()
-            and not self._count_steps_left()
+            and not self._is_past_last_epoch()
+            and not self._count_epoch_steps_left()
             and self._rebatcher.is_between_batches
         )
         if not at_end or self._is_interrupted or self._is_finishing_epoch or self._pid != os.getpid():
             return
         with suppress(StreamdError):  # its receipt says so, or that there is none
-            due = self._handoff.find_receipt(self._tally.cursor.epoch, 0 if self._handoff.away_since_s else LAST_WORD_S)
+            due = self._handoff.wait_for_receipt(
+                self._tally.cursor.epoch, 0 if self._handoff.away_since_s else LAST_WORD_S
+            )
             if due is not None:
                 self._check_receipt(due)
 
@@ -435,8 +439,8 @@ class Stream:
         self._rebatcher.unused_samples = 0
         self._tally = following
         self._handoff.move_cursor(following.cursor)
-        self._io_thread.call_in_thread(
-            partial(self._session.report_epoch, epoch, receipt.digest, ok=receipt.ok, timing=timing)
+        self._io_thread.queue_session_call(
+            partial(self._session.report_receipt_check, epoch, receipt.digest, ok=receipt.ok, timing=timing)
         )
         if not receipt.ok:
             raise ReceiptError(
@@ -449,20 +453,20 @@ class Stream:
         rebatcher = self._rebatcher
         receipt = self._tally.build_receipt(
             expected_digest=due.digest if due else None,
-            steps_left=self._count_steps_left() if due else 0,
+            steps_left=self._count_epoch_steps_left() if due else 0,
             dropped=(due.dropped if due else 0) + rebatcher.unused_samples,
         )
-        steps = self._split.count_steps(self._tally.cursor.history, gathered=rebatcher.gathered_batches)
+        steps = self._split.count_steps(self._tally.cursor.history, gathered=rebatcher.gathered_batch_count)
         return replace(
             receipt,
-            steps=steps + rebatcher.uncounted_steps,
+            steps=steps + rebatcher.steps_in_open_batch,
             samples=receipt.samples + rebatcher.uncounted_samples - rebatcher.unused_samples,
         )
 
     def _build_closed_error(self) -> ClosedError:
         return ClosedError(self._endpoint, "this stream is closed; subscribe again")
 
-    def _check_usable(self) -> None:
+    def _check_not_closed_or_forked(self) -> None:
         if self._pid != os.getpid():
             raise ForkedClientError
         if self._closed:

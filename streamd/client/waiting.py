@@ -13,7 +13,7 @@ from streamd.errors import BatchesHeldError, ConnectError
 from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S, SILENCE_S
 
 
-def print_line(text: str) -> None:
+def print_stderr_line(text: str) -> None:
     """A line on stderr, for whoever reads it: a trainer goes on when its terminal is gone."""
     with suppress(OSError, ValueError, AttributeError):  # a broken pipe, a closed file, none at all
         sys.stderr.write(f"streamd: {text}\n")
@@ -52,7 +52,7 @@ class WaitPolicy:
 
     def next_wait_s(self) -> float:
         """Until the next thing that could be worth doing."""
-        if self._list_blocking_batches():
+        if self._list_credit_blocking_batches():
             return HELD_ERROR_S if self._has_collected else HELD_COLLECT_S
         away_since_s = self._handoff.away_since_s
         if away_since_s is None:
@@ -62,26 +62,26 @@ class WaitPolicy:
         left_s = max(away_since_s, self._since_s) + self._patience_s - time.monotonic()
         return max(0.001, min(AWAY_LINE_S, left_s))
 
-    def check(self) -> None:
+    def check_wait_can_end(self) -> None:
         """Raises BatchesHeldError when the caller itself is the reason, ConnectError when patience is over."""
-        held = self._list_blocking_batches()
+        held = self._list_credit_blocking_batches()
         if held and self._has_collected:
-            raise BatchesHeldError(held, self._handoff.count_held_over())
+            raise BatchesHeldError(held, self._handoff.count_ended_connection_batches())
         if held:
             gc.collect()
             self._has_collected = True
             return
-        self._check_daemon(time.monotonic())
+        self._check_daemon_patience(time.monotonic())
 
-    def _list_blocking_batches(self) -> list[tuple[int, int]]:
-        return self._handoff.list_blocking_batches() if self._for_batch else []
+    def _list_credit_blocking_batches(self) -> list[tuple[int, int]]:
+        return self._handoff.list_credit_blocking_batches() if self._for_batch else []
 
-    def _check_daemon(self, now_s: float) -> None:
+    def _check_daemon_patience(self, now_s: float) -> None:
         away_since_s = self._handoff.away_since_s
         if away_since_s is None:
             self._ping_daemon()
             if awaited := self._describe_awaited():
-                self._print_if_due(now_s, f"waiting until {awaited} are there; `streamd status` says more")
+                self._print_line_if_due(now_s, f"waiting until {awaited} are there; `streamd status` says more")
             return
         away_s = now_s - max(away_since_s, self._since_s)
         if self._patience_s is not None and away_s >= self._patience_s:
@@ -89,13 +89,13 @@ class WaitPolicy:
                 self._endpoint, f"the daemon has been away for {away_s:.0f} s, which is all the patience allowed"
             )
         if refusal := self._describe_refusal():
-            self._print_if_due(
+            self._print_line_if_due(
                 now_s, f"the daemon has put this stream off for {away_s:.0f} s: {refusal}; still waiting"
             )
         else:
-            self._print_if_due(now_s, f"no daemon at {self._endpoint} for {away_s:.0f} s; still waiting")
+            self._print_line_if_due(now_s, f"no daemon at {self._endpoint} for {away_s:.0f} s; still waiting")
 
-    def _print_if_due(self, now_s: float, text: str) -> None:
+    def _print_line_if_due(self, now_s: float, text: str) -> None:
         if now_s >= self._printed_s + AWAY_LINE_S:
             self._printed_s = now_s
-            print_line(text)
+            print_stderr_line(text)

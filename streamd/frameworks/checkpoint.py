@@ -86,7 +86,7 @@ class Checkpoints:
         except OSError:
             return False
 
-    def recreate_folder(self) -> bool:
+    def recreate_missing_folder(self) -> bool:
         """Makes the folder again where it was removed, and returns whether it was. Raises OSError."""
         removed = not self.directory.exists()
         if removed:
@@ -97,7 +97,7 @@ class Checkpoints:
         """Saves the state after `step` steps. Raises OSError; then the states there were are there still."""
         written = self.directory / _UNFINISHED
         try:
-            _make_empty(written)
+            _create_empty_folder(written)
             _write_state(written, content, arrays)
             target = self.directory / f"step-{step:07}"
             self._remove_state(target)  # there only if it was damaged
@@ -106,9 +106,9 @@ class Checkpoints:
         except OSError:
             shutil.rmtree(written, ignore_errors=True)  # what of it a full disk has taken
             raise
-        self._remove_old(step)
+        self._remove_old_states(step)
 
-    def load_newest(self) -> SavedState | None:
+    def load_newest_state(self) -> SavedState | None:
         """The newest state that is whole; None when there is none. Raises ConfigError when one cannot be read."""
         for _, folder in sorted(self._list_states(), reverse=True):
             try:
@@ -126,7 +126,7 @@ class Checkpoints:
         matches = [(_STATE_NAME.fullmatch(path.name), path) for path in self.directory.iterdir()]
         return [(int(match[1]), path) for match, path in matches if match]
 
-    def _remove_old(self, step: int) -> None:
+    def _remove_old_states(self, step: int) -> None:
         """Keeps the newest up to `step`. Those above it were passed over, or this run would have begun there."""
         known = sorted(self._list_states(), reverse=True)
         kept = [each for each in known if each[0] <= step][: self._keep]
@@ -142,7 +142,7 @@ class Checkpoints:
             shutil.rmtree(dropped, ignore_errors=True)
 
 
-def _make_empty(folder: Path) -> None:
+def _create_empty_folder(folder: Path) -> None:
     """Makes a folder with nothing in it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -153,17 +153,19 @@ def _write_state(folder: Path, content: dict[str, Any], arrays: Sequence[Array])
     with (folder / _ARRAYS).open("wb") as file:
         for array in arrays:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            records.append({"dtype": _dtype_name(array.dtype), "shape": array.shape, "digest": _compute_digest(data)})
+            records.append(
+                {"dtype": _format_dtype_name(array.dtype), "shape": array.shape, "digest": _compute_digest(data)}
+            )
             file.write(data)
-        _flush_file(file.fileno(), file.flush)
+        _flush_and_sync_file(file.fileno(), file.flush)
     body = {"content": content, "arrays": records}
     with (folder / _STATE).open("w", encoding="utf-8") as text:
         json.dump({"version": _VERSION, "digest": _compute_digest(json.dumps(body).encode()), "body": body}, text)
-        _flush_file(text.fileno(), text.flush)
+        _flush_and_sync_file(text.fileno(), text.flush)
     _sync_folder(folder)
 
 
-def _flush_file(descriptor: int, flush: Callable[[], None]) -> None:
+def _flush_and_sync_file(descriptor: int, flush: Callable[[], None]) -> None:
     flush()
     os.fsync(descriptor)
 
@@ -181,7 +183,7 @@ def _sync_folder(folder: Path) -> None:
 def _read_state(folder: Path) -> SavedState:
     """Raises _DamagedError, OSError."""
     try:
-        body = _read_body(folder)
+        body = _read_state_file(folder)
         memory = (folder / _ARRAYS).read_bytes()
     except FileNotFoundError as error:
         raise _DamagedError(f"{Path(error.filename).name} is missing") from error
@@ -197,7 +199,7 @@ def _read_state(folder: Path) -> SavedState:
     return SavedState(folder, body["content"], arrays)
 
 
-def _read_body(folder: Path) -> dict[str, Any]:
+def _read_state_file(folder: Path) -> dict[str, Any]:
     try:
         state = json.loads((folder / _STATE).read_bytes())
         version, digest, body = state["version"], state["digest"], state["body"]
@@ -215,7 +217,7 @@ def _read_body(folder: Path) -> dict[str, Any]:
     return whole
 
 
-def _dtype_name(dtype: np.dtype[Any]) -> str:
+def _format_dtype_name(dtype: np.dtype[Any]) -> str:
     """What np.dtype understands: a name where a library brought the type along, as it did bfloat16."""
     return dtype.name if dtype.kind == "V" else dtype.str
 
@@ -258,7 +260,7 @@ def _lock_folder(folder: Path, descriptor: int | None) -> int | None:
     """
     if sys.platform == "win32":
         return descriptor
-    if descriptor is not None and _is_open_as(descriptor, folder / _LOCK):
+    if descriptor is not None and _is_same_file(descriptor, folder / _LOCK):
         opened = descriptor
     else:
         opened = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -279,7 +281,7 @@ def _lock_folder(folder: Path, descriptor: int | None) -> int | None:
     return opened if is_locked else None
 
 
-def _is_open_as(descriptor: int, path: Path) -> bool:
+def _is_same_file(descriptor: int, path: Path) -> bool:
     """Whether the file that was opened is the one that the path names now."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())

@@ -40,19 +40,19 @@ def export(array: Array) -> Array | None:
     is copied too: what its owner writes later must not show. Use it in `from_dlpack(export(batch.images))`, and never
     write into what comes of it.
     """
-    if array.flags.writeable or not (array.flags.c_contiguous and array.size and _is_numbers(array.dtype)):
+    if array.flags.writeable or not (array.flags.c_contiguous and array.size and _is_dlpack_dtype(array.dtype)):
         return None
     shared = _WritableMemory(array)
     address: int = shared.__array_interface__["data"][0]
     return None if address % TENSOR_ALIGN_BYTES else np.asarray(shared)
 
 
-def copy_aligned(array: Array) -> Array | None:
+def copy_to_aligned_memory(array: Array) -> Array | None:
     """A copy that DLPack hands to anybody, at an address as `export` wants it; None for what is empty or no numbers.
 
     Beside a step that has filled the processor's caches, a framework's own way takes several times as long.
     """
-    if not (array.size and _is_numbers(array.dtype)):
+    if not (array.size and _is_dlpack_dtype(array.dtype)):
         return None
     room = np.empty(array.nbytes + TENSOR_ALIGN_BYTES, np.uint8)
     begin = -int(room.__array_interface__["data"][0]) % TENSOR_ALIGN_BYTES
@@ -61,5 +61,5 @@ def copy_aligned(array: Array) -> Array | None:
     return copy
 
 
-def _is_numbers(dtype: np.dtype[Any]) -> bool:
+def _is_dlpack_dtype(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in _DLPACK_KINDS and dtype.itemsize <= _MAX_NUMBER_BYTES and dtype.isnative

@@ -64,7 +64,7 @@ class ClassWeights:
     label: str
     table: npt.NDArray[np.float32]
 
-    def weights_of(self, batch: FeedBatch) -> npt.NDArray[np.float32]:
+    def lookup_weights(self, batch: FeedBatch) -> npt.NDArray[np.float32]:
         """float32 (B,)."""
         return self.table[batch.labels[self.label]]
 
@@ -103,10 +103,10 @@ class ModelFeed:
         if self.targets is None:
             return None
         if isinstance(self.targets, str):
-            return self._build_target(batch, self.targets)
-        return {name: self._build_target(batch, name) for name in self.targets}
+            return self._build_target_array(batch, self.targets)
+        return {name: self._build_target_array(batch, name) for name in self.targets}
 
-    def _build_target(self, batch: FeedBatch, name: str) -> Array:
+    def _build_target_array(self, batch: FeedBatch, name: str) -> Array:
         labels = batch.labels[name]
         if not self.one_hot or name not in self.one_hot:
             return labels
@@ -114,10 +114,10 @@ class ModelFeed:
         return expanded.astype(np.float32)
 
     def _build_weights(self, batch: FeedBatch) -> npt.NDArray[np.float32]:
-        return batch.weights if self.class_weights is None else batch.weights * self.class_weights.weights_of(batch)
+        return batch.weights if self.class_weights is None else batch.weights * self.class_weights.lookup_weights(batch)
 
 
-def choose_inputs(
+def build_model_feed(
     spec: StreamSpec,
     *,
     inputs: LabelNames = None,
@@ -134,7 +134,7 @@ def choose_inputs(
     chosen = _choose_targets(spec, beside, targets)
     names = (chosen,) if isinstance(chosen, str) else chosen or ()
     for name in (*beside, *names):
-        _refuse_text(spec, find_label(spec, name))
+        _check_label_not_text(spec, find_label(spec, name))
     categories = [spec.labels[name] for name in names if spec.labels[name].type == "category"]
     if one_hot and not categories:
         raise ConfigError(
@@ -158,7 +158,7 @@ def find_label(spec: StreamSpec, name: str) -> LabelSpec:
     return spec.labels[name]
 
 
-def _refuse_text(spec: StreamSpec, label: LabelSpec) -> None:
+def _check_label_not_text(spec: StreamSpec, label: LabelSpec) -> None:
     if label.type == "string":
         raise ConfigError(
             f"label {label.name!r} of stream {spec.name!r} is text, which no model takes; serve it as type category or "
@@ -199,11 +199,11 @@ def _compute_balanced_weights(label: LabelSpec) -> npt.NDArray[np.float32]:
 def _parse_class_weights(label: LabelSpec, weights: Mapping[int | str, float]) -> npt.NDArray[np.float32]:
     table = np.ones(len(label.classes), dtype=np.float32)
     for name, weight in weights.items():
-        table[_find_class(label, name)] = weight
+        table[_find_class_index(label, name)] = weight
     return table
 
 
-def _find_class(label: LabelSpec, name: int | str) -> int:
+def _find_class_index(label: LabelSpec, name: int | str) -> int:
     """The place of a class, named by its value; classes with names may also be given by number, as Keras does."""
     if name in label.classes:
         return label.classes.index(name)

@@ -28,13 +28,13 @@ class PixelScaling:
     even: bool = False
 
 
-def compute_scaling(spec: StreamSpec) -> PixelScaling:
+def compute_pixel_scaling(spec: StreamSpec) -> PixelScaling:
     """The numbers of a stream. Raises ConfigError for a name that this version does not know, or other channels."""
     channels = spec.image.channels
     if isinstance(spec.normalize, Mapping):
-        return _build_scaling(spec, spec.normalize["mean"], spec.normalize["std"])
+        return _build_channel_scaling(spec, spec.normalize["mean"], spec.normalize["std"])
     if spec.normalize == "imagenet":
-        return _build_scaling(spec, IMAGENET_MEAN, IMAGENET_STD)
+        return _build_channel_scaling(spec, IMAGENET_MEAN, IMAGENET_STD)
     if spec.normalize not in _EVEN_SCALINGS:
         near = suggest_name(spec.normalize, [*_EVEN_SCALINGS, "imagenet"])
         raise ConfigError(f"stream {spec.name!r}: no normalize {spec.normalize!r}{near}")
@@ -42,7 +42,7 @@ def compute_scaling(spec: StreamSpec) -> PixelScaling:
     return PixelScaling((mean,) * channels, (std,) * channels, even=True)
 
 
-def _build_scaling(spec: StreamSpec, mean: Sequence[float], std: Sequence[float]) -> PixelScaling:
+def _build_channel_scaling(spec: StreamSpec, mean: Sequence[float], std: Sequence[float]) -> PixelScaling:
     if not len(mean) == len(std) == spec.image.channels:
         raise ConfigError(
             f"stream {spec.name!r}: normalize has {len(mean)} means and {len(std)} deviations for "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamd.frameworks.dlpack import Array, copy_aligned, export
+from streamd.frameworks.dlpack import Array, copy_to_aligned_memory, export
 from streamd.frameworks.lazy_import import import_library
 
 
@@ -17,7 +17,7 @@ def tensor(array: Array) -> Any:
     tf = import_library("tensorflow", "train", "a batch as a TensorFlow tensor")
     shared = export(array)
     if shared is None:
-        shared = copy_aligned(array)
+        shared = copy_to_aligned_memory(array)
     if shared is None:
         return tf.constant(array)
     try:

@@ -13,8 +13,8 @@ import pytest
 from streamd.cli import service
 from streamd.cli.service import (
     ServiceHost,
-    check_host,
-    find_command,
+    check_root_and_systemd,
+    find_streamd_command,
     install_on_host,
     remove_from_host,
     run_host_command,
@@ -141,11 +141,11 @@ def test_what_is_not_there_is_neither_disabled_nor_removed(told: Told) -> None:
 )
 def test_what_lies_in_a_home_is_not_seen(prefix: str, unseen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", prefix)
-    assert (Path(prefix) in service.find_unseen_folders()) is unseen
+    assert (Path(prefix) in service.find_folders_hidden_from_services()) is unseen
 
 
 def test_the_command_is_that_of_this_environment() -> None:
-    assert find_command() == Path(sys.prefix) / "bin" / "streamd"
+    assert find_streamd_command() == Path(sys.prefix) / "bin" / "streamd"
 
 
 def test_an_environment_without_the_command_says_what_to_install(
@@ -153,13 +153,13 @@ def test_an_environment_without_the_command_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
     with pytest.raises(ConfigError, match=r"pip install 'streamd\[serve\]'"):
-        find_command()
+        find_streamd_command()
 
 
 def test_only_root_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ConfigError, match=r"run it as root:  sudo .*/bin/streamd service"):
-        check_host()
+        check_root_and_systemd()
 
 
 def test_a_command_that_fails_is_named_with_what_it_said() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.cli.service import escape_path, format_start_command, list_mount_units, quote_path
+from streamd.cli.service import escape_unit_path, format_start_command, list_mount_units, quote_path
 from streamd.errors import ConfigError
 
 
@@ -47,7 +47,7 @@ def test_a_path_that_no_unit_can_hold_is_refused_by_name(path: str) -> None:
     ],
 )
 def test_a_mount_has_the_name_that_systemd_gives_it(path: str, escaped: str) -> None:
-    assert escape_path(Path(path)) == escaped
+    assert escape_unit_path(Path(path)) == escaped
 
 
 def test_data_may_lie_on_each_mount_above_them_and_each_is_named_once() -> None:

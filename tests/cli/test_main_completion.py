@@ -10,7 +10,7 @@ import pytest
 from daemons import DaemonProcess, stream_config, write_images
 from typer.testing import CliRunner
 
-from streamd.cli.main import PROGRAMS, Shell, app, read_script
+from streamd.cli.main import PROGRAMS, Shell, app, read_completion_script
 from streamd.errors import ConnectError
 
 
@@ -24,7 +24,7 @@ def names(line: str) -> list[str]:
 @pytest.mark.parametrize("shell", Shell)
 def test_one_script_completes_both_programs(shell: Shell) -> None:
     done = CliRunner().invoke(app, ["completion", shell])
-    assert (done.exit_code, done.stdout) == (0, "".join(read_script(shell, program) for program in PROGRAMS))
+    assert (done.exit_code, done.stdout) == (0, "".join(read_completion_script(shell, program) for program in PROGRAMS))
 
 
 def test_another_shell_is_a_mistake_that_names_those_there_are() -> None:

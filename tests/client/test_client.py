@@ -145,7 +145,7 @@ def test_the_launchers_rank_takes_its_own_batches(endpoint: str, monkeypatch: py
 def test_prefetch_bounds_what_is_here_at_a_time(endpoint: str) -> None:
     with streamd.connect(endpoint) as client, client.subscribe("train", prefetch=3) as stream:
         held = list(islice(stream, 3))
-        assert stream._handoff.list_blocking_batches() == [(0, 0), (0, 1), (0, 2)]
+        assert stream._handoff.list_credit_blocking_batches() == [(0, 0), (0, 1), (0, 2)]
         assert stream._handoff.take_batch(stream._tally.cursor, 0.05) is None
         assert len(held) == 3
 

@@ -13,7 +13,7 @@ from sample_specs import some_spec
 
 import streamd
 from streamd.client import Batch, Client
-from streamd.client.batch import open_batch, restore_planned_ids
+from streamd.client.batch import build_leased_batch, restore_planned_ids
 from streamd.core.bad_samples import MASKED, SUBSTITUTED, BadRow
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import BadPolicy, LabelSpec
@@ -64,7 +64,7 @@ def test_text_is_decoded_and_belongs_to_the_caller() -> None:
     memory = memoryview(bytearray(place.size_bytes))
     place.labels["text"].build_array_in_memory(memory)[:] = ["zwölf".encode(), b"", b"abc"]
     header = BatchReady(epoch=0, index=0, rows=3, slot=0, slot_bytes=place.size_bytes, inline=False)
-    batch = open_batch(memory, place, header, spec, token=str, on_return=lambda: None)
+    batch = build_leased_batch(memory, place, header, spec, token=str, on_return=lambda: None)
     assert (batch.labels["text"].tolist(), batch.labels["text"].shape) == (["zwölf", "", "abc"], (3,))
     assert batch.labels["text"].dtype.kind == "U"
     batch.labels["text"][0] = "mine"
@@ -125,9 +125,9 @@ def test_the_last_view_ends_the_lease_and_the_credit_returns(client: Client) -> 
         batches = iter(stream)
         row = next(batches).images[0, :4, :4, 0].T[::2]
         images = next(batches).images
-        assert stream._handoff.list_blocking_batches() == [(0, 0), (0, 1)]
+        assert stream._handoff.list_credit_blocking_batches() == [(0, 0), (0, 1)]
         del row
-        wait_until(lambda: stream._handoff.list_blocking_batches() == [], "the first lease has ended")
+        wait_until(lambda: stream._handoff.list_credit_blocking_batches() == [], "the first lease has ended")
         assert next(batches).index == 2
         assert images.shape == (8, 32, 32, 3)
 

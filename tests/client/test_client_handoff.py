@@ -41,8 +41,8 @@ def meanwhile(what: Callable[[], object]) -> threading.Thread:
 
 def make_handoff() -> Handoff:
     handoff = Handoff(START)
-    assert handoff.start_connection() == (1, START)
-    handoff.confirm_session(credit=2)
+    assert handoff.reset_for_new_connection() == (1, START)
+    handoff.mark_session_open(credit=2)
     return handoff
 
 
@@ -76,7 +76,7 @@ def test_a_new_connection_begins_behind_what_the_loop_took_and_discards_the_rest
     handoff.put_batches([batch_of(1, 0)])
     handoff.put_batches([batch_of(1, 1)])
     handoff.take_batch(after(1), 0)
-    assert handoff.start_connection() == (2, after(1))
+    assert handoff.reset_for_new_connection() == (2, after(1))
     assert handoff.take_batch(after(2), 0) is None
 
 
@@ -85,18 +85,18 @@ def test_of_a_connection_that_is_over_nothing_more_is_taken_and_what_is_held_is_
     handoff.take_batch(after(1), 0)
     handoff.before_fork()
     handoff.after_fork_in_parent()
-    assert sorted(handoff.list_outstanding()) == [0, 1]
-    assert handoff.end_connection() == ({0: (0, 0)}, {0})
+    assert sorted(handoff.list_outstanding_leases()) == [0, 1]
+    assert handoff.discard_untaken_batches() == ({0: (0, 0)}, {0})
     handoff.put_batches([batch_of(1, 2)])
     assert handoff.take_batch(after(2), 0) is None
-    handoff.start_connection()
+    handoff.reset_for_new_connection()
     handoff.put_batches([batch_of(2, 0)])
     assert handoff.take_batch(after(2), 0) is not None
 
 
 def test_a_loop_that_took_nothing_does_not_move_the_cursor(handoff: Handoff) -> None:
     assert handoff.take_batch(after(1), 0) is None
-    assert handoff.start_connection()[1] == START
+    assert handoff.reset_for_new_connection()[1] == START
 
 
 def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
@@ -119,23 +119,23 @@ def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
 def test_held_batches_are_named_only_when_they_are_all_the_credit(handoff: Handoff) -> None:
     for number in range(2):
         handoff.put_batches([batch_of(1, number)])
-        assert handoff.list_blocking_batches() == []
+        assert handoff.list_credit_blocking_batches() == []
         handoff.take_batch(after(number + 1), 0)
-    assert handoff.list_blocking_batches() == [(0, 0), (0, 1)]
+    assert handoff.list_credit_blocking_batches() == [(0, 0), (0, 1)]
     assert handoff.release_leases(1, [0]) == (2, [])
-    assert handoff.list_blocking_batches() == []
+    assert handoff.list_credit_blocking_batches() == []
 
 
 def test_leases_of_an_earlier_connection_say_nothing_about_this_one(handoff: Handoff) -> None:
     handoff.put_batches([batch_of(1, 0)])
     handoff.take_batch(after(1), 0)
-    handoff.start_connection()
+    handoff.reset_for_new_connection()
     handoff.put_batches([batch_of(2, 0)])
     handoff.put_batches([batch_of(2, 1)])
     handoff.take_batch(after(2), 0)
     handoff.take_batch(after(3), 0)
     assert handoff.release_leases(1, [0]) == (2, [])
-    assert len(handoff.list_blocking_batches()) == 2
+    assert len(handoff.list_credit_blocking_batches()) == 2
 
 
 def test_batches_that_came_before_an_error_are_taken_first(handoff: Handoff) -> None:
@@ -150,23 +150,23 @@ def test_batches_that_came_before_an_error_are_taken_first(handoff: Handoff) -> 
 def test_a_receipt_is_found_by_its_epoch_until_the_loop_has_moved_on(handoff: Handoff) -> None:
     due = ReceiptDue(3, "00", 0)
     handoff.put_receipt(due)
-    assert handoff.find_receipt(2, 0) is None
-    assert handoff.find_receipt(3, 0) is due
-    assert handoff.find_receipt(3, 0) is due
+    assert handoff.wait_for_receipt(2, 0) is None
+    assert handoff.wait_for_receipt(3, 0) is due
+    assert handoff.wait_for_receipt(3, 0) is due
     handoff.move_cursor(Cursor(4))
-    assert handoff.find_receipt(3, 0) is None
+    assert handoff.wait_for_receipt(3, 0) is None
     handoff.move_cursor(Cursor(3))
     handoff.put_receipt(due)
     handoff.set_error(StreamStoppedError("gone"))
-    assert handoff.find_receipt(3, 0) is due
+    assert handoff.wait_for_receipt(3, 0) is due
     with pytest.raises(StreamStoppedError):
-        handoff.find_receipt(4, 0)
+        handoff.wait_for_receipt(4, 0)
 
 
 def test_a_welcome_ends_the_wait_for_it_and_a_refusal_raises() -> None:
     handoff = Handoff(START)
     assert handoff.wait_for_session(0) is False
-    thread = meanwhile(lambda: handoff.confirm_session(4))
+    thread = meanwhile(lambda: handoff.mark_session_open(4))
     assert handoff.wait_for_session(LONG_S) is True
     thread.join()
     refused = Handoff(START)
@@ -175,7 +175,7 @@ def test_a_welcome_ends_the_wait_for_it_and_a_refusal_raises() -> None:
         refused.wait_for_session(LONG_S)
 
 
-@pytest.mark.parametrize("wait", [Handoff.take_batch, Handoff.find_receipt])
+@pytest.mark.parametrize("wait", [Handoff.take_batch, Handoff.wait_for_receipt])
 def test_a_daemon_that_goes_away_ends_the_wait_so_that_patience_can_be_counted(
     handoff: Handoff, wait: Callable[..., object]
 ) -> None:
@@ -183,17 +183,17 @@ def test_a_daemon_that_goes_away_ends_the_wait_so_that_patience_can_be_counted(
     answers: list[object] = []
     thread = meanwhile(lambda: answers.append(wait(handoff, place, LONG_S)))
     wait_until(lambda: handoff._waiters, "the loop waits")
-    handoff.mark_away()
+    handoff.mark_daemon_away()
     thread.join(LONG_S / 2)
     assert answers == [None]
     since_s = handoff.away_since_s
-    handoff.mark_away()
+    handoff.mark_daemon_away()
     assert handoff.away_since_s == since_s
 
 
 def test_moving_the_cursor_moves_the_next_connection(handoff: Handoff) -> None:
     handoff.move_cursor(Cursor(5))
-    assert handoff.start_connection() == (2, Cursor(5))
+    assert handoff.reset_for_new_connection() == (2, Cursor(5))
 
 
 def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(handoff: Handoff) -> None:
@@ -203,7 +203,7 @@ def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(handof
         handoff.take_batch(after(1), 0)
     thread = meanwhile(lambda: handoff.close(RefusedError("closed again")))
     with pytest.raises(RefusedError):
-        handoff.find_receipt(0, LONG_S)
+        handoff.wait_for_receipt(0, LONG_S)
     thread.join()
 
 
@@ -224,20 +224,20 @@ def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(handoff: Handoff) 
     handoff.take_batch(after(1), 0)
     handoff.before_fork()
     handoff.after_fork_in_parent()
-    handoff.start_connection()
+    handoff.reset_for_new_connection()
     handoff.put_batches([batch_of(2, 0)])
     handoff.take_batch(after(1), 0)
     assert handoff.release_leases(2, [0]) == (1, [])
 
 
 def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(handoff: Handoff) -> None:
-    handoff.confirm_session(4)
+    handoff.mark_session_open(4)
     for number in range(2):
         handoff.put_batches([batch_of(1, number)])
         handoff.take_batch(after(number + 1), 0)
-    assert handoff.list_blocking_batches() == []
+    assert handoff.list_credit_blocking_batches() == []
     handoff.set_credit(2)
-    assert handoff.list_blocking_batches() == [(0, 0), (0, 1)]
+    assert handoff.list_credit_blocking_batches() == [(0, 0), (0, 1)]
 
 
 def test_what_the_loop_takes_while_a_fork_is_under_way_may_be_the_childs_too(handoff: Handoff) -> None:

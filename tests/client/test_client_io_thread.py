@@ -254,7 +254,7 @@ def test_releases_are_told_together(daemon: Daemon, trainer: list[Trainer]) -> N
     taken = [one.take() for _ in range(SPEC.batches)]
     for received in taken:
         one.io_thread.return_lease(received)
-    one.io_thread.set_report_at_once(now=True)
+    one.io_thread.set_immediate_lease_reports(now=True)
     told: list[int] = []
     while len(told) < len(taken):
         progress = daemon.hear()
@@ -272,7 +272,7 @@ def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
     received = one.take()
     one.io_thread.return_lease(received)
     assert not daemon.heard_in_time(100)
-    one.io_thread.set_report_at_once(now=True)
+    one.io_thread.set_immediate_lease_reports(now=True)
     assert daemon.hear() == Progress(CREDIT + 1, (0,), 1, 0)
 
 
@@ -282,7 +282,7 @@ def test_releases_of_an_earlier_connection_are_not_told_to_the_next(daemon: Daem
     received = one.take()
     daemon.hang_up()
     daemon.admit()
-    one.io_thread.set_report_at_once(now=True)
+    one.io_thread.set_immediate_lease_reports(now=True)
     one.io_thread.return_lease(received)
     assert not daemon.heard_in_time(100)
 
@@ -341,7 +341,7 @@ def test_a_daemon_that_never_answers_a_ping_is_left_and_patience_begins(
 ) -> None:
     one = begin(daemon, trainer)
     monkeypatch.setattr("streamd.client.session.ANSWER_TIMEOUT_S", 0.05)
-    one.io_thread.call_in_thread(lambda: one.session.ping_daemon(time.monotonic()))
+    one.io_thread.queue_session_call(lambda: one.session.ping_daemon(time.monotonic()))
     assert isinstance(daemon.hear(), Progress)
     assert isinstance(daemon.hear(), Ping)
     wait_until(lambda: one.handoff.away_since_s is not None, "the daemon counts as away")
@@ -356,7 +356,7 @@ def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Dae
     assert in_a_forked_child(lambda: None) == 0
     for received in [*before, one.take()]:
         one.io_thread.return_lease(received)
-    one.io_thread.set_report_at_once(now=True)
+    one.io_thread.set_immediate_lease_reports(now=True)
     told: list[int] = []
     retired: list[int] = []
     while len(told) < 3:

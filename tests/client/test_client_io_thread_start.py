@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from interrupting import Interrupter
 
-from streamd.client.io_thread import join_thread_apart, start_thread_apart
+from streamd.client.io_thread import join_started_thread, start_thread_in_helper
 
 BEFORE: Final = 3  # moments in which nothing was started yet
 
@@ -23,7 +23,7 @@ def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
         thread = threading.Thread(target=ran.put, args=("it ran",))
         interrupter = Interrupter(moment, ("/io_thread.py", "/threading.py"))
         try:
-            interrupter.call(partial(start_thread_apart, thread, lambda _: None))
+            interrupter.call(partial(start_thread_in_helper, thread, lambda _: None))
         except KeyboardInterrupt:
             if moment <= BEFORE:
                 continue
@@ -38,7 +38,7 @@ def test_a_thread_that_cannot_be_started_is_told_of() -> None:
     thread = threading.Thread(target=lambda: None)
     thread.start()
     thread.join()
-    start_thread_apart(thread, told.put)
+    start_thread_in_helper(thread, told.put)
     assert "threads can only be started once" in str(told.get(timeout=20))
 
 
@@ -48,7 +48,7 @@ def test_a_limit_on_threads_that_keeps_any_from_starting_is_told_of(monkeypatch:
 
     monkeypatch.setattr(_thread, "start_new_thread", refuse)
     told = list[RuntimeError]()
-    starting = start_thread_apart(threading.Thread(target=lambda: None), told.append)
+    starting = start_thread_in_helper(threading.Thread(target=lambda: None), told.append)
     assert [str(each) for each in told] == ["can't start new thread"]
     assert not starting.locked()
 
@@ -56,9 +56,9 @@ def test_a_limit_on_threads_that_keeps_any_from_starting_is_told_of(monkeypatch:
 def test_a_thread_is_waited_for_though_it_has_not_begun() -> None:
     ran = list[str]()
     thread = threading.Thread(target=lambda: ran.append("it ran"))
-    join_thread_apart(thread, start_thread_apart(thread, lambda error: pytest.fail(str(error))), 20)
+    join_started_thread(thread, start_thread_in_helper(thread, lambda error: pytest.fail(str(error))), 20)
     assert ran == ["it ran"]
 
 
 def test_a_thread_whose_start_was_interrupted_is_not_waited_for() -> None:
-    join_thread_apart(threading.Thread(), None, 20)
+    join_started_thread(threading.Thread(), None, 20)

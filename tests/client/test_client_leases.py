@@ -42,7 +42,7 @@ def test_a_lease_ends_once_whether_it_is_given_back_or_its_delivery_is_gone() ->
     returns.return_lease(1, 0)
     del one, two
     returns.return_lease(1, 1)
-    assert returns.take_returned(1) == [0, 1]
+    assert returns.take_returned_leases(1) == [0, 1]
     assert not returns
 
 
@@ -56,11 +56,11 @@ def test_the_bell_rings_when_as_many_have_ended_as_are_worth_it_or_at_once_in_a_
     assert not rings(returns)
     returns.return_lease(1, 1)
     assert rings(returns)
-    returns.take_returned(1)
+    returns.take_returned_leases(1)
     returns.return_lease(1, 2)
-    returns.set_report_at_once(now=True)
+    returns.set_immediate_lease_reports(now=True)
     assert rings(returns)
-    returns.take_returned(1)
+    returns.take_returned_leases(1)
     returns.return_lease(1, 3)
     assert rings(returns)
 
@@ -73,11 +73,11 @@ def test_what_ends_after_its_connection_is_told_by_itself() -> None:
     returns.return_lease(1, 0)
     line = Silent()
     held = {0: (0, 0), 1: (0, 1)}
-    returns.hold_over_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", held, (), set()))
+    returns.keep_ended_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", held, (), set()))
     assert line.said == 1
     del late
     assert line.said == 2
-    assert returns.take_returned(2) == []
+    assert returns.take_returned_leases(2) == []
 
 
 def test_what_is_held_of_an_ended_connection_is_heard_of_when_nothing_else_of_it_is_left() -> None:
@@ -85,7 +85,7 @@ def test_what_is_held_of_an_ended_connection_is_heard_of_when_nothing_else_of_it
     kept = batch_of(0)
     returns.track_lease(kept)
     line, known = Silent(), set[EndedConnection]()
-    returns.hold_over_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", {0: (0, 0)}, (), known))
+    returns.keep_ended_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", {0: (0, 0)}, (), known))
     del returns
     del kept
     assert (line.said, known) == (1, set())

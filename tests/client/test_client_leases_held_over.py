@@ -8,7 +8,7 @@ import pytest
 
 from streamd.client import leases as module
 from streamd.client.handoff import Handoff
-from streamd.client.leases import EndedConnection, check_held_over, find_held_over
+from streamd.client.leases import EndedConnection, check_ended_session_limit, list_ended_connections
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError
 from streamd.ipc.fd_passing import Lifeline
@@ -92,23 +92,23 @@ def test_a_word_that_does_not_get_through_is_said_by_the_end(ended: EndedConnect
 
 def test_only_what_is_held_of_the_stream_is_named(line: Line) -> None:
     one = EndedConnection(cast("Lifeline", line), (7, 1), "train", dict(HELD), ())
-    assert find_held_over("train") == [one]
-    assert find_held_over("other") == []
+    assert list_ended_connections("train") == [one]
+    assert list_ended_connections("other") == []
     for number in HELD:
         one.return_lease(number)
-    assert find_held_over("train") == []
+    assert list_ended_connections("train") == []
 
 
 def test_what_is_held_of_earlier_connections_counts_within_the_credit(ended: EndedConnection) -> None:
     handoff = Handoff(Cursor())
-    handoff.start_connection()
-    handoff.confirm_session(2, [ended])
-    assert handoff.list_blocking_batches() == [(0, 3), (0, 5)]
-    assert handoff.count_held_over() == 2
+    handoff.reset_for_new_connection()
+    handoff.mark_session_open(2, [ended])
+    assert handoff.list_credit_blocking_batches() == [(0, 3), (0, 5)]
+    assert handoff.count_ended_connection_batches() == 2
     ended.return_lease(3)
-    assert (handoff.list_blocking_batches(), handoff.count_held_over()) == ([], 1)
-    handoff.start_connection()
-    assert handoff.count_held_over() == 0
+    assert (handoff.list_credit_blocking_batches(), handoff.count_ended_connection_batches()) == ([], 1)
+    handoff.reset_for_new_connection()
+    assert handoff.count_ended_connection_batches() == 0
 
 
 def test_one_process_may_hold_batches_of_so_many_ended_sessions_of_a_stream(
@@ -116,11 +116,11 @@ def test_one_process_may_hold_batches_of_so_many_ended_sessions_of_a_stream(
 ) -> None:
     monkeypatch.setattr(module, "HELD_OVER_CONNECTIONS", known)
     for number in range(MAX_HELD_OVER):
-        check_held_over("train")
+        check_ended_session_limit("train")
         EndedConnection(cast("Lifeline", line), (7, number), "train", {0: (0, number)}, (), known)
-    check_held_over("validation")
+    check_ended_session_limit("validation")
     with pytest.raises(BatchesHeldError, match=f"of {MAX_HELD_OVER} subscriptions that have ended") as raised:
-        check_held_over("train")
+        check_ended_session_limit("train")
     assert raised.value.held == tuple((0, number) for number in range(MAX_HELD_OVER))
     next(iter(known)).return_lease(0)
-    check_held_over("train")
+    check_ended_session_limit("train")

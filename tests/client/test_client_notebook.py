@@ -15,7 +15,7 @@ from PIL import Image
 from sample_batches import flat, noise, some_batch
 
 from streamd.client import notebook
-from streamd.client.notebook import encode_png, thin_image
+from streamd.client.notebook import encode_png, subsample_image
 from streamd.core.bad_samples import BadRow
 from streamd.core.spec import LabelSpec
 
@@ -64,7 +64,7 @@ def test_a_png_holds_the_very_pixels(shape: tuple[int, int, int]) -> None:
 
 def test_a_thinned_image_becomes_a_png_though_it_is_no_contiguous_memory() -> None:
     image = noise(1, 400, 100)[0]
-    assert np.array_equal(pixels(encode_png(thin_image(image))), image[::3, ::3])
+    assert np.array_equal(pixels(encode_png(subsample_image(image))), image[::3, ::3])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_thinned_image_becomes_a_png_though_it_is_no_contiguous_memory() -> No
     [((160, 160), (160, 160)), ((161, 40), (81, 20)), ((224, 224), (112, 112)), ((1, 4000), (1, 160))],
 )
 def test_no_side_has_more_than_160_pixels(shape: tuple[int, int], thin: tuple[int, int]) -> None:
-    assert thin_image(flat(1, *shape)[0]).shape == (*thin, 3)
+    assert subsample_image(flat(1, *shape)[0]).shape == (*thin, 3)
 
 
 def test_a_batch_is_shown_with_its_pictures_labels_and_ids() -> None:
@@ -142,7 +142,7 @@ def test_a_page_keeps_no_view_of_the_images_so_that_their_lease_ends() -> None:
 
 def test_a_page_of_its_own_has_every_pixel_of_every_row_and_the_names_of_files() -> None:
     batch = some_batch(noise(40, 170, 8))
-    page = notebook.render_page(batch, {100: "cat/<0>.png", 139: "dog.png"})
+    page = notebook.render_batch_page(batch, {100: "cat/<0>.png", 139: "dog.png"})
     assert np.array_equal(np.stack(pictures(page)), batch.images)
     assert page.startswith("<!doctype html>")
     lines = re.sub("<[^>]*>", "\n", page).split("\n")

@@ -76,7 +76,7 @@ def all_of(rebatcher: Rebatcher, source: Source) -> Iterator[Batch]:
 
 def batches_of_size(spec: StreamSpec, size: int, *, rows_taken: int = 0) -> tuple[list[Batch], Source, Rebatcher]:
     source = source_of(spec)
-    rebatcher = Rebatcher(BatchSplit.for_size(spec, size), 0, 1, rows_taken)
+    rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, size), 0, 1, rows_taken)
     return list(all_of(rebatcher, source)), source, rebatcher
 
 
@@ -92,7 +92,7 @@ def test_every_sample_comes_once_in_order_in_batches_of_the_size_asked_for(sampl
     assert ids_of(batches) == list(range(samples))
     assert all(len(batch) <= size for batch in batches)
     assert source.booked == list(range(spec.batches))
-    assert len(batches) == BatchSplit.for_size(spec, size).trainer_spec.batches
+    assert len(batches) == BatchSplit.from_batch_size(spec, size).trainer_spec.batches
     assert [batch.index for batch in batches] == list(range(len(batches)))
     for batch in batches:
         assert batch.images[:, 0, 0, 0].tolist() == [each % 256 for each in batch.sample_ids.tolist()]
@@ -104,7 +104,7 @@ def test_every_sample_comes_once_in_order_in_batches_of_the_size_asked_for(sampl
 def test_parts_are_views_and_groups_are_copies() -> None:
     spec = spec_of(24)
     whole = batch_of(spec, 0)
-    rebatcher = Rebatcher(BatchSplit.for_size(spec, 4), 0, 1, 0)
+    rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, 4), 0, 1, 0)
     part = Source([whole]).next_of(rebatcher)
     assert part is not None
     assert np.shares_memory(part.images, whole.images)
@@ -115,7 +115,7 @@ def test_parts_are_views_and_groups_are_copies() -> None:
 
 def test_a_batch_is_booked_with_its_last_part_and_the_tokens_before_lie_within_it() -> None:
     spec, source = spec_of(24), source_of(spec_of(24))
-    rebatcher = Rebatcher(BatchSplit.for_size(spec, 4), 0, 1, 0)
+    rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, 4), 0, 1, 0)
     seen = [(batch.token, list(source.booked)) for batch in all_of(rebatcher, source)]
     assert seen[:4] == [
         ("4 rows behind []", []),
@@ -156,7 +156,7 @@ def test_what_was_gathered_before_an_error_is_not_lost() -> None:
                 raise ConnectionError
             return super().fetch()
 
-    rebatcher, source = Rebatcher(BatchSplit.for_size(spec, 24), 0, 1, 0), Failing(source_of(spec)._batches)
+    rebatcher, source = Rebatcher(BatchSplit.from_batch_size(spec, 24), 0, 1, 0), Failing(source_of(spec)._batches)
     with pytest.raises(ConnectionError):
         source.next_of(rebatcher)
     assert ids_of(list(all_of(rebatcher, source))) == list(range(48))
@@ -165,18 +165,18 @@ def test_what_was_gathered_before_an_error_is_not_lost() -> None:
 @pytest.mark.parametrize("size", [5, 7, 13, 18, 0, -12])
 def test_a_size_that_does_not_fit_is_refused_with_sizes_that_do(size: int) -> None:
     with pytest.raises(ConfigError, match=r"batches of 12.* use a divisor or a multiple of 12, such as ") as refusal:
-        BatchSplit.for_size(spec_of(40), size)
+        BatchSplit.from_batch_size(spec_of(40), size)
     named = [int(number) for number in str(refusal.value).rpartition("such as ")[2].split(", ")]
     assert all(12 % number == 0 or number % 12 == 0 for number in named)
 
 
 def test_where_one_ranks_last_batch_is_short_every_rank_counts_as_many_steps() -> None:
-    halves = BatchSplit.for_size(spec_of(40), 6)  # batches of 12, 12, 12 and 4: the last is one part, not two
+    halves = BatchSplit.from_batch_size(spec_of(40), 6)  # batches of 12, 12, 12 and 4: the last is one part, not two
     assert [halves.count_steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [3, 3]
     assert halves.count_steps([Segment(0, 1, 1, 2)]) == 2
     assert halves.count_steps([Segment(0, 1, 0, 1), Segment(1, 3, 0, 1)]) == 7
     assert halves.count_steps([Segment(0, 1, 2, 3)]) == 2
-    filled = BatchSplit.for_size(spec_of(40), 6, "pad")
+    filled = BatchSplit.from_batch_size(spec_of(40), 6, "pad")
     assert [filled.count_steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [4, 4]
 
 
@@ -186,16 +186,16 @@ def of_rank(rank: int, split: BatchSplit) -> tuple[list[Batch], Rebatcher]:
 
 
 def test_parts_that_another_rank_lacks_are_dropped_and_counted() -> None:
-    first, rebatcher = of_rank(0, BatchSplit.for_size(spec_of(40), 4))
+    first, rebatcher = of_rank(0, BatchSplit.from_batch_size(spec_of(40), 4))
     assert ids_of(first) == [*range(12), *range(24, 28)]
     assert rebatcher.unused_samples == 8
-    second, rebatcher = of_rank(1, BatchSplit.for_size(spec_of(40), 4))
+    second, rebatcher = of_rank(1, BatchSplit.from_batch_size(spec_of(40), 4))
     assert ids_of(second) == [*range(12, 24), *range(36, 40)]
     assert rebatcher.unused_samples == 0
 
 
 def test_parts_that_a_rank_lacks_are_given_without_weight_where_the_subscription_pads() -> None:
-    batches, rebatcher = of_rank(1, BatchSplit.for_size(spec_of(40), 4, "pad"))
+    batches, rebatcher = of_rank(1, BatchSplit.from_batch_size(spec_of(40), 4, "pad"))
     assert ids_of(batches) == [*range(12, 24), *range(36, 40), *[-1] * 8]
     assert [float(batch.weights.sum()) for batch in batches] == [4, 4, 4, 4, 0, 0]
     assert all(batch.images.shape[0] == len(batch) == 4 and not batch.images.flags.writeable for batch in batches[3:])
@@ -209,17 +209,17 @@ def test_text_of_rows_without_a_sample_is_empty() -> None:
         batch = batch_of(spec, index)
         return replace(batch, labels={"name": batch.sample_ids.astype(str)})
 
-    group = Source(map(named, range(spec.batches))).next_of(Rebatcher(BatchSplit.for_size(spec, 36), 0, 1, 0))
+    group = Source(map(named, range(spec.batches))).next_of(Rebatcher(BatchSplit.from_batch_size(spec, 36), 0, 1, 0))
     assert group is not None
     assert group.labels["name"].tolist()[13:] == ["13", "14", *["-1"] * 9, *[""] * 12]
 
 
 def test_the_trainers_spec_differs_in_nothing_but_the_size() -> None:
     served = spec_of(40)
-    seen = BatchSplit.for_size(served, 6).trainer_spec
+    seen = BatchSplit.from_batch_size(served, 6).trainer_spec
     assert (seen.batch_size, seen.batches) == (6, 7)
     assert replace(seen, batch_size=served.batch_size, batches=served.batches) == served
-    assert BatchSplit.for_size(served, None).trainer_spec == served
+    assert BatchSplit.from_batch_size(served, None).trainer_spec == served
 
 
 @settings(derandomize=True, deadline=None)
@@ -235,7 +235,7 @@ def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
     spec = spec_of(samples, remainder)
     if not spec.batches or rows_taken >= spec.batch_rows(0):
         return
-    source, rebatcher = source_of(spec), Rebatcher(BatchSplit.for_size(spec, size), 0, 1, rows_taken)
+    source, rebatcher = source_of(spec), Rebatcher(BatchSplit.from_batch_size(spec, size), 0, 1, rows_taken)
     told = []
     while True:
         base = len(source.booked)
@@ -252,7 +252,7 @@ def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
 def test_all_ranks_have_as_many_steps_left(size: int, uneven: UnevenPolicy, steps: int) -> None:
     spec, world = spec_of(5 * B + 7), 2
     for rank in range(world):
-        rebatcher = Rebatcher(BatchSplit.for_size(spec, size, uneven), rank, world, 0)
+        rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, size, uneven), rank, world, 0)
         left = rebatcher.count_steps_left(0, 3)
         mine = Source([batch_of(spec, index) for index in range(rank, 6, world)])
         assert sum(1 for _ in all_of(rebatcher, mine)) == left == steps, rank

@@ -263,7 +263,7 @@ def test_a_receipt_is_passed_on_and_its_comparison_told() -> None:
 
     assert session.handle_message(HERE, ReceiptDue(0, "ab", 0), 1.0) == [DeliverReceipt(ReceiptDue(0, "ab", 0))]
     timing = EpochTiming(0, 43.0, 2.0, "none", BatchSupply())
-    assert session.report_epoch(0, "ab", ok=True, timing=timing) == [
+    assert session.report_receipt_check(0, "ab", ok=True, timing=timing) == [
         SendMessage(HERE, ReceiptSeen(0, "ab", True, timing))
     ]
 
@@ -303,21 +303,21 @@ def test_a_session_that_is_over_stays_over() -> None:
     session.close_session()
 
     assert session.handle_lost(1.0) == session.handle_deadline(1.0) == deliver(session, 0, 0, 0) == []
-    assert session.handle_released([0], 1, 0, 1.0) == []
+    assert session.handle_released_leases([0], 1, 0, 1.0) == []
     assert session.state == "over"
     assert session.next_deadline_s() is None
 
 
 def test_who_waits_for_company_says_for_whom_until_the_first_batch_and_never_waits_for_it_again() -> None:
     session = asking(replace(WISH, together=3))
-    assert session.describe_awaited() == ""
+    assert session.describe_daemon_wait() == ""
     session.handle_message(HERE, welcome(), 0.0)
-    assert session.describe_awaited() == "3 trainers of stream 'train'"
+    assert session.describe_daemon_wait() == "3 trainers of stream 'train'"
     session.handle_lost(1.0)
     assert said_wish(session.handle_opened(Cursor(), 2.0)).together == 3
     session.handle_message(HERE, welcome(), 2.0)
     deliver(session, 0, 0, 0)
-    assert session.describe_awaited() == ""
+    assert session.describe_daemon_wait() == ""
     session.handle_lost(3.0)
     for cursor in (Cursor().after_step(0, 1), Cursor().after_step(0, 1)):
         assert said_wish(session.handle_opened(cursor, 4.0)).together == 0

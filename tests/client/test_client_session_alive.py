@@ -19,7 +19,7 @@ def pinged(session: ClientSession, now_s: float = 20.0) -> ClientSession:
 def test_a_ping_follows_all_that_there_was_to_tell() -> None:
     session = active()
     deliver(session, 0, 0, 0)
-    session.handle_released([0], 1, 0, 1.0)
+    session.handle_released_leases([0], 1, 0, 1.0)
 
     said = session.ping_daemon(SILENCE_S)
 
@@ -62,14 +62,14 @@ def test_a_stream_that_waits_for_its_data_is_told_by_the_answer_until_another_on
     for paused, awaited in ((True, "the data of stream 'train'"), (False, "")):
         pinged(session)
         assert session.handle_message(HERE, Pong(1, 8, 0, 0, paused), 21.0) == []
-        assert session.describe_awaited() == awaited
+        assert session.describe_daemon_wait() == awaited
 
 
 def test_what_was_told_after_the_ping_is_no_disagreement() -> None:
     session = active()
     deliver(session, 0, 0, 0)
     pinged(session)
-    session.handle_released([0], 1, 0, 20.1)
+    session.handle_released_leases([0], 1, 0, 20.1)
 
     session.handle_message(HERE, Pong(1, 8, 0, 0), 21.0)
 
@@ -124,11 +124,11 @@ def test_what_a_forked_child_may_see_is_told_with_the_release() -> None:
     deliver(session, 0, 0, 0)
     deliver(session, 1, 0, 1)
 
-    (progress,) = told(session.handle_released([0, 1], 2, 0, 1.0, [1]))
+    (progress,) = told(session.handle_released_leases([0, 1], 2, 0, 1.0, [1]))
     assert (progress.released, progress.retired) == ((0, 1), (1,))
 
     deliver(session, 2, 0, 2)
-    (progress,) = told(session.handle_released([2], 3, 0, 2.0))
+    (progress,) = told(session.handle_released_leases([2], 3, 0, 2.0))
     assert progress.retired == ()
 
 
@@ -141,7 +141,7 @@ def test_another_credit_counts_from_now_on_and_what_was_granted_stays_granted() 
     assert shrunk[0] == ChangeCredit(2)
     assert told(shrunk)[0].upto == 8
 
-    (progress,) = told(session.handle_released([0], 3, 0, 3.0))
+    (progress,) = told(session.handle_released_leases([0], 3, 0, 3.0))
     assert (progress.upto, progress.released) == (8, (0,))
 
     grown = session.handle_message(HERE, CreditNow(9), 4.0)

@@ -73,23 +73,23 @@ def test_a_batch_beyond_the_last_epoch_is_not_delivered() -> None:
 def test_releases_are_told_together_when_half_of_the_credit_is_free() -> None:
     session = active(credit=4)
 
-    assert session.handle_released([0], 1, 10, 1.0) == []
-    assert told(session.handle_released([1], 2, 20, 1.0)) == [Progress(6, (0, 1), 2, 30)]
-    assert session.handle_released([2], 3, 5, 1.0) == []
-    assert told(session.handle_released([3], 4, 6, 1.0)) == [Progress(8, (2, 3), 4, 11)]
+    assert session.handle_released_leases([0], 1, 10, 1.0) == []
+    assert told(session.handle_released_leases([1], 2, 20, 1.0)) == [Progress(6, (0, 1), 2, 30)]
+    assert session.handle_released_leases([2], 3, 5, 1.0) == []
+    assert told(session.handle_released_leases([3], 4, 6, 1.0)) == [Progress(8, (2, 3), 4, 11)]
 
 
 def test_a_small_credit_is_told_at_every_release() -> None:
     session = active(credit=2)
 
-    assert told(session.handle_released([0], 1, 0, 1.0)) == [Progress(3, (0,), 1, 0)]
-    assert told(session.handle_released([1], 2, 0, 1.0)) == [Progress(4, (1,), 2, 0)]
+    assert told(session.handle_released_leases([0], 1, 0, 1.0)) == [Progress(3, (0,), 1, 0)]
+    assert told(session.handle_released_leases([1], 2, 0, 1.0)) == [Progress(4, (1,), 2, 0)]
 
 
 def test_a_release_without_company_is_told_after_a_short_wait_counted_from_the_first() -> None:
     session = active(credit=100)
-    session.handle_released([0], 1, 1, 1.0)
-    session.handle_released([1], 2, 1, 1.01)
+    session.handle_released_leases([0], 1, 1, 1.0)
+    session.handle_released_leases([1], 2, 1, 1.01)
 
     assert session.next_deadline_s() == 1.0 + PROGRESS_DELAY_S
     assert session.handle_deadline(1.0 + PROGRESS_DELAY_S) == [SendMessage(HERE, Progress(102, (0, 1), 2, 2))]
@@ -99,25 +99,25 @@ def test_a_release_without_company_is_told_after_a_short_wait_counted_from_the_f
 def test_credit_is_absolute_whatever_the_order_of_releases() -> None:
     session = active(credit=4)
     for number in (2, 0, 3, 1):
-        said = session.handle_released([number], 4, 0, 1.0)
+        said = session.handle_released_leases([number], 4, 0, 1.0)
 
     assert told(said)[0].upto == 8
 
 
 def test_progress_begins_anew_with_a_connection_but_time_waited_is_kept() -> None:
     session = active(credit=4)
-    session.handle_released([0], 1, 50, 1.0)
+    session.handle_released_leases([0], 1, 50, 1.0)
     session.handle_lost(1.0)
     session.handle_opened(Cursor(), 2.0)
     session.handle_message(HERE, welcome(4), 2.0)
 
-    assert told(session.handle_released([0, 1], 2, 5, 3.0)) == [Progress(6, (0, 1), 2, 55)]
+    assert told(session.handle_released_leases([0, 1], 2, 5, 3.0)) == [Progress(6, (0, 1), 2, 55)]
 
 
 def test_nothing_is_told_to_a_daemon_that_is_not_there() -> None:
     session = active()
     session.handle_lost(1.0)
 
-    assert session.handle_released([0, 1, 2], 3, 0, 1.0) == []
-    assert session.report_epoch(0, "digest", ok=True) == []
+    assert session.handle_released_leases([0, 1, 2], 3, 0, 1.0) == []
+    assert session.report_receipt_check(0, "digest", ok=True) == []
     assert session.close_session() == []

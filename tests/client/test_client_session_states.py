@@ -118,7 +118,7 @@ class Talk(RuleBasedStateMachine):
         number = self.held.pop(at % len(self.held))
         if self.session.state == "active":
             self.given[number] += 1
-        self.do(self.session.handle_released([number], self.taken, 0, self.now_s))
+        self.do(self.session.handle_released_leases([number], self.taken, 0, self.now_s))
 
     @rule(some=some, back=st.integers(0, CREDIT))
     @precondition(lambda self: self.speakers)

@@ -6,7 +6,7 @@ import tempfile
 
 import zmq
 
-from streamd.client.sockets import has_input, make_socket
+from streamd.client.sockets import has_socket_input, open_dealer_socket
 
 
 def test_a_socket_has_input_once_something_has_come_and_none_when_it_was_read() -> None:
@@ -15,14 +15,14 @@ def test_a_socket_has_input_once_something_has_come_and_none_when_it_was_read() 
         router, dealer = context.socket(zmq.ROUTER), None
         try:
             router.bind(f"ipc://{folder}/s")
-            dealer = make_socket(context, f"ipc://{folder}/s")
-            assert not has_input(dealer)
+            dealer = open_dealer_socket(context, f"ipc://{folder}/s")
+            assert not has_socket_input(dealer)
             dealer.send(b"hello")
             who, _ = router.recv_multipart()
             router.send_multipart([who, b"there"])
             assert dealer.poll(5000)
-            assert has_input(dealer)
+            assert has_socket_input(dealer)
             assert dealer.recv() == b"there"
-            assert not has_input(dealer)
+            assert not has_socket_input(dealer)
         finally:
             context.destroy(linger=0)

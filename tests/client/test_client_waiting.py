@@ -11,7 +11,7 @@ import pytest
 from streamd.client import waiting as module
 from streamd.client.handoff import Handoff
 from streamd.client.session import ReceivedBatch
-from streamd.client.waiting import WaitPolicy, print_line
+from streamd.client.waiting import WaitPolicy, print_stderr_line
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError, ConnectError
 from streamd.ipc.messages import BatchReady
@@ -38,8 +38,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def served_handoff(credit: int = 2) -> Handoff:
     handoff = Handoff(Cursor())
-    handoff.start_connection()
-    handoff.confirm_session(credit)
+    handoff.reset_for_new_connection()
+    handoff.mark_session_open(credit)
     return handoff
 
 
@@ -60,7 +60,7 @@ def test_a_daemon_that_is_there_but_slow_never_exhausts_patience_and_is_asked_fo
     waiting = WaitPolicy(served_handoff(), ENDPOINT, 2.0, lambda: asked.append(clock.now_s))
     clock.now_s += 1000
     assert waiting.next_wait_s() == SILENCE_S
-    waiting.check()
+    waiting.check_wait_can_end()
     assert asked == [1100.0]
 
 
@@ -68,34 +68,34 @@ def test_patience_counts_from_when_the_daemon_went_away(clock: Clock) -> None:
     handoff = served_handoff()
     waiting = WaitPolicy(handoff, ENDPOINT, 2.0, nobody_asks)
     clock.now_s += 10
-    handoff.mark_away()
+    handoff.mark_daemon_away()
     assert waiting.next_wait_s() == pytest.approx(2.0)
     clock.now_s += 1.5
-    waiting.check()
+    waiting.check_wait_can_end()
     assert waiting.next_wait_s() == pytest.approx(0.5)
     clock.now_s += 0.5
     with pytest.raises(ConnectError, match=f"at {ENDPOINT}: the daemon has been away for 2 s, which is all the pat"):
-        waiting.check()
+        waiting.check_wait_can_end()
 
 
 def test_what_the_daemon_was_away_before_the_wait_does_not_count(clock: Clock) -> None:
     handoff = served_handoff()
-    handoff.mark_away()
+    handoff.mark_daemon_away()
     clock.now_s += 50
     waiting = WaitPolicy(handoff, ENDPOINT, 2.0, nobody_asks)
     assert waiting.next_wait_s() == pytest.approx(2.0)
-    waiting.check()
+    waiting.check_wait_can_end()
 
 
 def test_without_patience_a_line_every_30_s_says_that_the_daemon_is_away(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handoff = served_handoff()
-    handoff.mark_away()
+    handoff.mark_daemon_away()
     waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks)
     for _ in range(7):
         clock.now_s += 10
-        waiting.check()
+        waiting.check_wait_can_end()
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"streamd: no daemon at {ENDPOINT} for {seconds} s; still waiting" for seconds in (30, 60)]
 
@@ -104,10 +104,10 @@ def test_a_daemon_that_puts_a_stream_off_is_not_said_to_be_away(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handoff = served_handoff()
-    handoff.mark_away()
+    handoff.mark_daemon_away()
     waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks, describe_refusal=lambda: "20 sessions are open")
     clock.now_s += 30
-    waiting.check()
+    waiting.check_wait_can_end()
     said = "streamd: the daemon has put this stream off for 30 s: 20 sessions are open; still waiting\n"
     assert capsys.readouterr().err == said
 
@@ -120,7 +120,7 @@ def test_a_wait_for_others_is_told_every_30_s_for_as_long_as_it_lasts_and_no_pat
     for seconds in range(10, 100, 10):
         awaited[0] = awaited[0] if seconds < 80 else ""
         clock.now_s += 10
-        waiting.check()
+        waiting.check_wait_can_end()
     line = "streamd: waiting until 3 trainers of stream 'train' are there; `streamd status` says more"
     assert capsys.readouterr().err.splitlines() == [line] * 2
 
@@ -134,11 +134,11 @@ def test_holding_everything_collects_garbage_first_and_then_names_the_batches(
     hold(handoff, 2)
     waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks)
     assert waiting.next_wait_s() == HELD_COLLECT_S
-    waiting.check()
+    waiting.check_wait_can_end()
     assert len(collections) == 1
     assert waiting.next_wait_s() == HELD_ERROR_S
     with pytest.raises(BatchesHeldError, match=r"2 batches are still held \(epoch:index 3:0, 3:1\)") as raised:
-        waiting.check()
+        waiting.check_wait_can_end()
     assert raised.value.held == ((3, 0), (3, 1))
 
 
@@ -149,7 +149,7 @@ def test_what_is_held_is_not_in_the_way_of_the_daemons_word_on_an_epoch(clock: C
     for _ in range(3):
         assert waiting.next_wait_s() == SILENCE_S
         clock.now_s += SILENCE_S
-        waiting.check()
+        waiting.check_wait_can_end()
     assert asked == [110.0, 120.0, 130.0]
 
 
@@ -157,10 +157,10 @@ def test_a_batch_given_back_in_time_ends_the_matter(clock: Clock) -> None:
     handoff = served_handoff()
     hold(handoff, 2)
     waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks)
-    waiting.check()
+    waiting.check_wait_can_end()
     handoff.release_leases(1, [1])
     clock.now_s += 10
-    waiting.check()
+    waiting.check_wait_can_end()
     assert waiting.next_wait_s() == SILENCE_S
 
 
@@ -176,4 +176,4 @@ def test_a_terminal_that_is_gone_ends_no_trainer(monkeypatch: pytest.MonkeyPatch
         assert stream is not None
         stream.close()
     monkeypatch.setattr(sys, "stderr", stream)
-    print_line("still waiting")
+    print_stderr_line("still waiting")

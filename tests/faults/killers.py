@@ -12,7 +12,7 @@ from daemons import DaemonProcess, wait_until
 from logged import LoggedTrainer
 
 import streamd
-from streamd.client.session import compute_grant_size
+from streamd.client.session import compute_leases_per_report
 
 
 def is_alive(pid: int) -> bool:
@@ -67,7 +67,7 @@ def wait_for_credit(trainer: LoggedTrainer) -> int:
     """
     credit = trainer.orders.prefetch
     assert credit is not None
-    return wait_for_outstanding(trainer, credit - compute_grant_size(credit) + 1)
+    return wait_for_outstanding(trainer, credit - compute_leases_per_report(credit) + 1)
 
 
 def number(endpoint: str, name: str, group: str = "daemon") -> float:

@@ -21,7 +21,7 @@ from scene import Scene, dice, scene, shimmed, times
 from strikes import counts_of, images_for
 
 import streamd
-from streamd.client.sockets import make_socket
+from streamd.client.sockets import open_dealer_socket
 from streamd.core.spec import Cursor
 from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.messages import BatchReady, ClientMessage, Goodbye, Progress, ReceiptSeen, Subscribe, Welcome
@@ -122,7 +122,7 @@ class Hostile:
 
     def __init__(self, endpoint: str) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket = make_socket(self._context, endpoint)
+        self._socket = open_dealer_socket(self._context, endpoint)
         self.said: list[bytes] = []
         self._records: list[bytes] = []
 

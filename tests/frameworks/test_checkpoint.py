@@ -40,7 +40,7 @@ def steps(checkpoints: Checkpoints) -> list[str]:
 
 
 def newest(checkpoints: Checkpoints) -> Any:
-    saved = checkpoints.load_newest()
+    saved = checkpoints.load_newest_state()
     return saved and saved.content["step"]
 
 
@@ -52,7 +52,7 @@ def save(checkpoints: Checkpoints, *numbers: int) -> None:
 def test_a_state_comes_back_as_it_was(checkpoints: Checkpoints) -> None:
     content = {"loss": [0.1, float("inf")], "name": "größe", "none": None}
     checkpoints.save_state(3, content, ARRAYS)
-    saved = checkpoints.load_newest()
+    saved = checkpoints.load_newest_state()
     assert saved is not None
     assert saved.content == content
     for array, original in zip(saved.arrays, ARRAYS, strict=True):
@@ -61,7 +61,7 @@ def test_a_state_comes_back_as_it_was(checkpoints: Checkpoints) -> None:
 
 
 def test_a_folder_without_a_state_has_none(checkpoints: Checkpoints, said: list[str]) -> None:
-    assert checkpoints.load_newest() is None
+    assert checkpoints.load_newest_state() is None
     assert said == []
 
 
@@ -162,10 +162,10 @@ def test_what_another_training_is_writing_stays_as_it_is(checkpoints: Checkpoint
 def test_a_folder_that_was_removed_is_made_again(checkpoints: Checkpoints) -> None:
     save(checkpoints, 4)
     assert checkpoints.has_states()
-    assert not checkpoints.recreate_folder()
+    assert not checkpoints.recreate_missing_folder()
     shutil.rmtree(checkpoints.directory.parent)
     assert not checkpoints.has_states()
-    assert checkpoints.recreate_folder()
+    assert checkpoints.recreate_missing_folder()
     save(checkpoints, 5)
     assert steps(checkpoints) == ["step-0000005"]
 
@@ -198,7 +198,7 @@ def test_a_state_that_cannot_be_read_is_an_error_and_no_fresh_start(
 
     monkeypatch.setattr(Path, "read_bytes", broken)
     with pytest.raises(ConfigError, match=r"step-0000004 cannot be read \(Input/output error\): see to that"):
-        checkpoints.load_newest()
+        checkpoints.load_newest_state()
 
 
 def test_a_state_of_a_later_version_is_refused(checkpoints: Checkpoints) -> None:
@@ -206,7 +206,7 @@ def test_a_state_of_a_later_version_is_refused(checkpoints: Checkpoints) -> None
     path = checkpoints.directory / "step-0000004" / "state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
     with pytest.raises(ConfigError, match="is of version 2, and this streamd reads version 1"):
-        checkpoints.load_newest()
+        checkpoints.load_newest_state()
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from lent_arrays import Lender, address
 
-from streamd.frameworks.dlpack import copy_aligned, export
+from streamd.frameworks.dlpack import copy_to_aligned_memory, export
 
 Images = np.ndarray[Any, Any]
 
@@ -127,7 +127,7 @@ def test_a_copy_is_exported_from_an_aligned_address_and_shows_nothing_written_la
 ) -> None:
     images = cut(Lender().lend().copy())
     before = images.copy()
-    taken = copy_aligned(images)
+    taken = copy_to_aligned_memory(images)
     assert taken is not None
     images[...] = 0
     assert address(taken) % 64 == 0
@@ -138,4 +138,4 @@ def test_a_copy_is_exported_from_an_aligned_address_and_shows_nothing_written_la
     "array", [np.zeros((0, 3), np.uint8), np.zeros(2, "S4"), np.zeros(2, ">i4"), np.zeros(2, bool)]
 )
 def test_what_is_empty_or_no_numbers_of_this_machine_is_not_copied_for_export(array: Images) -> None:
-    assert copy_aligned(array) is None
+    assert copy_to_aligned_memory(array) is None

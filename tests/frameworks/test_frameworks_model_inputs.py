@@ -8,7 +8,7 @@ from trainer_fakes import ANGLE, KIND, FakeBatch, FakeStream, make_spec
 
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, StreamdError
-from streamd.frameworks.model_inputs import choose_inputs
+from streamd.frameworks.model_inputs import build_model_feed
 
 CAPTION = LabelSpec("caption", "string", text_bytes=20)
 
@@ -20,68 +20,68 @@ def first_batch(spec: StreamSpec, weightless: frozenset[int] = frozenset()) -> F
 def test_the_only_label_is_the_target() -> None:
     spec = make_spec(ANGLE)
     batch = first_batch(spec)
-    x, y = choose_inputs(spec).build_arrays(batch)
+    x, y = build_model_feed(spec).build_arrays(batch)
     assert x is batch.images
     np.testing.assert_array_equal(y, batch.labels["angle"])
 
 
 def test_several_labels_are_a_dict_of_targets() -> None:
     spec = make_spec(ANGLE, KIND)
-    _, y = choose_inputs(spec).build_arrays(first_batch(spec))
+    _, y = build_model_feed(spec).build_arrays(first_batch(spec))
     assert list(y) == ["angle", "kind"]
 
 
 def test_a_stream_without_labels_gives_images_alone() -> None:
     spec = make_spec()
-    assert len(choose_inputs(spec).build_arrays(first_batch(spec))) == 1
+    assert len(build_model_feed(spec).build_arrays(first_batch(spec))) == 1
 
 
 def test_a_name_picks_an_array_and_a_list_of_names_a_dict() -> None:
     spec = make_spec(ANGLE, KIND)
     batch = first_batch(spec)
-    assert choose_inputs(spec, targets="kind").build_arrays(batch)[1] is batch.labels["kind"]
-    assert choose_inputs(spec, targets=["kind"]).build_arrays(batch)[1] == {"kind": batch.labels["kind"]}
-    assert len(choose_inputs(spec, targets=None).build_arrays(batch)) == 1
+    assert build_model_feed(spec, targets="kind").build_arrays(batch)[1] is batch.labels["kind"]
+    assert build_model_feed(spec, targets=["kind"]).build_arrays(batch)[1] == {"kind": batch.labels["kind"]}
+    assert len(build_model_feed(spec, targets=None).build_arrays(batch)) == 1
 
 
 def test_inputs_go_beside_the_images_and_are_no_targets() -> None:
     spec = make_spec(ANGLE, KIND)
     batch = first_batch(spec)
-    x, y = choose_inputs(spec, inputs="angle").build_arrays(batch)
+    x, y = build_model_feed(spec, inputs="angle").build_arrays(batch)
     assert x == {"images": batch.images, "angle": batch.labels["angle"]}
     assert y is batch.labels["kind"]
 
 
 def test_text_is_no_target_by_itself_and_refused_by_name() -> None:
     spec = make_spec(CAPTION, ANGLE)
-    assert choose_inputs(spec).targets == "angle"
-    assert choose_inputs(make_spec(CAPTION)).targets is None
-    assert choose_inputs(make_spec(CAPTION, ANGLE, KIND)).targets == ("angle", "kind")
+    assert build_model_feed(spec).targets == "angle"
+    assert build_model_feed(make_spec(CAPTION)).targets is None
+    assert build_model_feed(make_spec(CAPTION, ANGLE, KIND)).targets == ("angle", "kind")
     for choice in ({"targets": "caption"}, {"inputs": "caption"}, {"targets": ["angle", "caption"]}):
         with pytest.raises(ConfigError, match=r"label 'caption' of stream 'train' is text.*category or tags"):
-            choose_inputs(spec, **choice)
+            build_model_feed(spec, **choice)
 
 
 def test_tags_are_targets_as_they_come() -> None:
     spec = make_spec(LabelSpec("tags", "tags", width=2, classes=("a", "b"), counts=(1, 2)))
-    feed = choose_inputs(spec)
+    feed = build_model_feed(spec)
     assert (feed.targets, feed.one_hot) == ("tags", None)
     for choice in ({"one_hot": True}, {"class_weight": "balanced"}):
         with pytest.raises(ConfigError, match="tags: tags"):
-            choose_inputs(spec, **choice)
+            build_model_feed(spec, **choice)
 
 
 def test_an_unknown_name_is_answered_with_the_near_one() -> None:
     with pytest.raises(ConfigError, match=r"no label 'angel'; did you mean 'angle'\? \(it has angle: float\)"):
-        choose_inputs(make_spec(ANGLE), targets="angel")
+        build_model_feed(make_spec(ANGLE), targets="angel")
     with pytest.raises(ConfigError, match="no label 'speed'"):
-        choose_inputs(make_spec(ANGLE), inputs=["speed"])
+        build_model_feed(make_spec(ANGLE), inputs=["speed"])
 
 
 def test_one_hot_expands_categories_to_the_number_of_classes() -> None:
     spec = make_spec(KIND, ANGLE)
     batch = first_batch(spec)
-    _, y = choose_inputs(spec, one_hot=True).build_arrays(batch)
+    _, y = build_model_feed(spec, one_hot=True).build_arrays(batch)
     assert y["kind"].shape == (4, 3)
     assert y["kind"].dtype == np.float32
     np.testing.assert_array_equal(y["kind"].argmax(axis=1), batch.labels["kind"])
@@ -91,18 +91,18 @@ def test_one_hot_expands_categories_to_the_number_of_classes() -> None:
 
 def test_one_hot_without_a_category_is_refused() -> None:
     with pytest.raises(ConfigError, match="one_hot needs a target that is a category"):
-        choose_inputs(make_spec(ANGLE), one_hot=True)
+        build_model_feed(make_spec(ANGLE), one_hot=True)
 
 
 def test_balanced_weights_give_every_class_the_same_total() -> None:
-    feed = choose_inputs(make_spec(KIND), class_weight="balanced")
+    feed = build_model_feed(make_spec(KIND), class_weight="balanced")
     assert feed.class_weights is not None
     np.testing.assert_allclose(feed.class_weights.table * KIND.counts, 10 / 3, rtol=1e-6)
 
 
 def test_balanced_weights_are_one_on_average_whatever_classes_have_no_sample() -> None:
     counts = np.array([6, 0, 2, 0, 1])
-    feed = choose_inputs(
+    feed = build_model_feed(
         make_spec(LabelSpec("kind", "category", classes=tuple("abcde"), counts=tuple(counts.tolist()))),
         class_weight="balanced",
     )
@@ -115,45 +115,45 @@ def test_balanced_weights_are_one_on_average_whatever_classes_have_no_sample() -
 def test_class_weights_multiply_the_weights_by_name_or_number(name: int | str) -> None:
     spec = make_spec(KIND)
     batch = first_batch(spec, weightless=frozenset({2, 4}))
-    weights = choose_inputs(spec, class_weight={name: 5.0}).build_arrays(batch)[2]
+    weights = build_model_feed(spec, class_weight={name: 5.0}).build_arrays(batch)[2]
     np.testing.assert_array_equal(weights, batch.weights * np.where(batch.labels["kind"] == 2, 5, 1))
     assert weights.dtype == np.float32
 
 
 def test_classes_that_are_numbers_are_named_by_their_value_only() -> None:
     digits = LabelSpec("digit", "category", classes=(10, 20))
-    feed = choose_inputs(make_spec(digits), class_weight={20: 3.0})
+    feed = build_model_feed(make_spec(digits), class_weight={20: 3.0})
     assert feed.class_weights is not None
     np.testing.assert_array_equal(feed.class_weights.table, [1, 3])
     with pytest.raises(ConfigError, match="no class 1"):
-        choose_inputs(make_spec(digits), class_weight={1: 3.0})
+        build_model_feed(make_spec(digits), class_weight={1: 3.0})
 
 
 def test_an_unknown_class_is_answered_with_the_near_one() -> None:
     with pytest.raises(ConfigError, match="'kind' has no class 'dogs'; did you mean 'dog'"):
-        choose_inputs(make_spec(KIND), class_weight={"dogs": 2.0})
+        build_model_feed(make_spec(KIND), class_weight={"dogs": 2.0})
 
 
 def test_class_weights_need_one_category_and_counts() -> None:
     with pytest.raises(ConfigError, match="exactly one target that is a category"):
-        choose_inputs(make_spec(ANGLE), class_weight="balanced")
+        build_model_feed(make_spec(ANGLE), class_weight="balanced")
     with pytest.raises(ConfigError, match="needs the counts of 'kind'"):
-        choose_inputs(make_spec(LabelSpec("kind", "category", classes=("a", "b"))), class_weight="balanced")
+        build_model_feed(make_spec(LabelSpec("kind", "category", classes=("a", "b"))), class_weight="balanced")
 
 
 @pytest.mark.parametrize("changes", [{"bad_policy": "mask"}, {"remainder": "pad"}, {"weighted": True}])
 def test_weights_go_along_where_a_sample_can_weigh_another_thing_than_one(changes: dict[str, str]) -> None:
     spec = make_spec(ANGLE, **changes)
     batch = first_batch(spec)
-    assert choose_inputs(spec).build_arrays(batch)[2] is batch.weights
-    assert choose_inputs(make_spec(**changes)).build_arrays(batch)[1:] == (None, batch.weights)
+    assert build_model_feed(spec).build_arrays(batch)[2] is batch.weights
+    assert build_model_feed(make_spec(**changes)).build_arrays(batch)[1:] == (None, batch.weights)
 
 
 def test_the_weight_of_a_sample_and_that_of_its_class_are_multiplied() -> None:
     spec = make_spec(KIND, weighted=True)
     batch = first_batch(spec)
     batch.weights[:] = [0.5, 2, 0, 1]
-    weights = choose_inputs(spec, class_weight={"dog": 5.0}).build_arrays(batch)[2]
+    weights = build_model_feed(spec, class_weight={"dog": 5.0}).build_arrays(batch)[2]
     np.testing.assert_array_equal(weights, [0.5, 2, 0, 1] * np.where(batch.labels["kind"] == 2, 5, 1))
 
 
@@ -161,4 +161,4 @@ def test_an_unexpected_weight_is_an_error_that_says_what_to_do() -> None:
     spec = make_spec(ANGLE)
     batch = first_batch(spec, weightless=frozenset(range(10)))
     with pytest.raises(StreamdError, match=r"batch 0:0 has samples of weight 0.*policy: mask"):
-        choose_inputs(spec).build_arrays(batch)
+        build_model_feed(spec).build_arrays(batch)

@@ -8,7 +8,7 @@ import numpy as np
 from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
 
 from streamd.core.spec import LabelSpec
-from streamd.frameworks.model_inputs import build_blank_batch, choose_inputs
+from streamd.frameworks.model_inputs import build_blank_batch, build_model_feed
 
 
 def test_it_has_the_shapes_and_types_of_the_streams_own() -> None:
@@ -27,6 +27,8 @@ def test_a_vector_has_its_width_and_an_image_takes_no_memory() -> None:
 
 def test_a_feed_takes_it_as_any_other() -> None:
     spec = make_spec(KIND)
-    x, y, weights = choose_inputs(spec, one_hot=True, class_weight={"cat": 2.0}).build_arrays(build_blank_batch(spec))
+    x, y, weights = build_model_feed(spec, one_hot=True, class_weight={"cat": 2.0}).build_arrays(
+        build_blank_batch(spec)
+    )
     assert (x.shape, y.shape, weights.tolist()) == ((4, 8, 8, 3), (4, 3), [1, 1, 1, 1])
     assert np.count_nonzero(y[:, 0]) == 4

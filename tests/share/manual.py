@@ -13,7 +13,7 @@ from manual_of_config import config_page
 from roff import bold, italic, item, paragraphs, plain, title
 
 from streamd import __version__
-from streamd.cli.main import build_script_path
+from streamd.cli.main import build_completion_script_path
 
 DESCRIPTION: Final = """\
 A daemon, `streamd serve`, reads images, shuffles them, decodes them and serves batches; trainers are separate processes
@@ -142,7 +142,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     for program, root in programs().items():
         yield man(1, program), command_page(program, root)
         for shell, script in SCRIPTS.items():
-            yield build_script_path(shell, program), script(program, root)
+            yield build_completion_script_path(shell, program), script(program, root)
     yield man(5, "streamd-config"), config_page(__version__)
 
 

@@ -16,7 +16,7 @@ from commands import programs
 from completions import SCRIPTS
 from daemons import wait_until
 
-from streamd.cli.main import PROGRAMS, build_script_path
+from streamd.cli.main import PROGRAMS, build_completion_script_path
 
 TO_THE_BEGIN, TO_THE_END = "\x01", "\x05"
 Complete = Callable[[str], str]  # what a line may go on with
@@ -95,7 +95,7 @@ class AtATerminal:
 
 @contextmanager
 def bash(folder: Path) -> Iterator[Complete]:
-    scripts = "; ".join(f"source {build_script_path('bash', program)}" for program in PROGRAMS)
+    scripts = "; ".join(f"source {build_completion_script_path('bash', program)}" for program in PROGRAMS)
     with closing(AtATerminal(folder, ["bash", "--noprofile", "--norc", "-i"], scripts, "\x1b*")) as shell:
         yield shell.complete
 
@@ -106,14 +106,14 @@ def zsh(folder: Path) -> Iterator[Complete]:
         "autoload -U compinit; compinit -u -D; zle -C all complete-word _generic; bindkey '^Xa' all; PS1=;"
         "zstyle ':completion:all:*' completer _all_matches _complete; zstyle ':completion:all:*' insert true"
     )
-    scripts = "; ".join([setup, *(f"source {build_script_path('zsh', program)}" for program in PROGRAMS)])
+    scripts = "; ".join([setup, *(f"source {build_completion_script_path('zsh', program)}" for program in PROGRAMS)])
     with closing(AtATerminal(folder, ["zsh", "-f", "-i"], scripts, "\x18a")) as shell:
         yield shell.complete
 
 
 @contextmanager
 def fish(folder: Path) -> Iterator[Complete]:
-    scripts = "; ".join(f"source {build_script_path('fish', program)}" for program in PROGRAMS)
+    scripts = "; ".join(f"source {build_completion_script_path('fish', program)}" for program in PROGRAMS)
 
     def complete(line: str) -> str:
         command = ["fish", "--no-config", "--command", f"{scripts}; complete --do-complete '{line}'"]
@@ -137,7 +137,11 @@ def test_a_tab_offers_what_may_come(shell: Callable[[Path], AbstractContextManag
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_shell_can_read_its_script(shell: str, program: str) -> None:
     done = subprocess.run(
-        [shell, "-n", str(build_script_path(shell, program))], capture_output=True, text=True, check=False, timeout=30
+        [shell, "-n", str(build_completion_script_path(shell, program))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -146,7 +150,7 @@ def test_a_shell_can_read_its_script(shell: str, program: str) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_script_is_what_scripts_manual_would_write_and_knows_every_command(shell: str, program: str) -> None:
     root = programs()[program]
-    text = build_script_path(shell, program).read_text(encoding="utf-8")
+    text = build_completion_script_path(shell, program).read_text(encoding="utf-8")
     assert text == SCRIPTS[shell](program, root)
     words = {word for command in root.walk() for word in command.path}
     names = {name.lstrip("-") for command in root.walk() for option in command.options for name in option.names}

@@ -25,7 +25,7 @@ from streamd.client.session import (
     OpenSocket,
     ReceivedBatch,
     SendMessage,
-    compute_grant_size,
+    compute_leases_per_report,
 )
 from streamd.ipc.fd_passing import Lifeline as RealLifeline
 from streamd.ipc.frames import FrameHeader
@@ -109,7 +109,7 @@ class VirtualIOThread:
         """Says goodbye, and waits for the daemon to hang up: at most a second."""
         self._collect()
         self.closed = True
-        held, forked = self.handoff.end_connection()
+        held, forked = self.handoff.discard_untaken_batches()
         farewell = self.session.close_session((*held, *forked.difference(held)))
         self._do(farewell)
         if farewell and self.lifeline is not None:
@@ -205,7 +205,7 @@ class VirtualIOThread:
 
     def _part(self, lifeline: Lifeline) -> None:
         """As IOThread._part."""
-        held, forked = self.handoff.end_connection()
+        held, forked = self.handoff.discard_untaken_batches()
         if held or forked:
             self._network.drop(lifeline, (), forked.difference(held))
             self._network.keep(lifeline, held)
@@ -225,7 +225,7 @@ class VirtualIOThread:
     def _away(self) -> None:
         if self.handoff.away_since_s is None:
             self._story.note(self.seat, "the daemon is away")
-        self.handoff.mark_away()
+        self.handoff.mark_daemon_away()
 
     def _collect(self) -> None:
         numbers = []
@@ -237,7 +237,7 @@ class VirtualIOThread:
         if numbers and self.session.state == "over" and self.lifeline is not None:
             self._network.drop(self.lifeline, set(numbers).difference(retired), retired)
         elif numbers:
-            self._do(self.session.handle_released(numbers, taken, 0, self._agenda.now_s, retired))
+            self._do(self.session.handle_released_leases(numbers, taken, 0, self._agenda.now_s, retired))
         while self._orders:
             self._do(self._orders.popleft()())
 
@@ -256,7 +256,7 @@ class VirtualIOThread:
                 case DropMappings(slots):
                     self._unmap(slots)
                 case ChangeCredit(credit):
-                    self._worth_ringing = compute_grant_size(credit)
+                    self._worth_ringing = compute_leases_per_report(credit)
                     self.handoff.set_credit(credit)
                     self._on_news()
                 case DeliverReceipt() | FailStream():
@@ -268,7 +268,7 @@ class VirtualIOThread:
         else:
             self.handoff.set_error(do.error)
             if self.lifeline is not None:
-                self._network.keep(self.lifeline, self.handoff.list_outstanding())
+                self._network.keep(self.lifeline, self.handoff.list_outstanding_leases())
         self._on_news()
 
     def _unmap(self, slots: tuple[int, ...]) -> None:
@@ -277,7 +277,7 @@ class VirtualIOThread:
 
     def _connect(self) -> None:
         self.disconnect()
-        self._connection, cursor = self.handoff.start_connection()
+        self._connection, cursor = self.handoff.reset_for_new_connection()
         self.session.held_sessions = tuple(each.session_key for each in self._held_over)
         self.link = self._network.connect(self)
         self._story.counts["connections"] += 1
@@ -293,9 +293,11 @@ class VirtualIOThread:
             self.lose()
             return
         self._pixel_id = welcome.spec.pixel_id
-        self._worth_ringing = compute_grant_size(welcome.credit)
+        self._worth_ringing = compute_leases_per_report(welcome.credit)
         counted = {(self._whose[0], session) for session in welcome.earlier}
-        self.handoff.confirm_session(welcome.credit, [each for each in self._held_over if each.session_key in counted])
+        self.handoff.mark_session_open(
+            welcome.credit, [each for each in self._held_over if each.session_key in counted]
+        )
         self._on_news()
 
     def _offer(self, received: ReceivedBatch) -> None:
@@ -303,7 +305,7 @@ class VirtualIOThread:
         if slot is None:
             self.lose()
             return
-        self.handoff.put_batches([received.with_memory(self._connection, memoryview(slot), self._pixel_id)])
+        self.handoff.put_batches([received.with_mapped_memory(self._connection, memoryview(slot), self._pixel_id)])
         self._on_news()
 
     def _mapped(self, serial: int) -> Slot | None:

@@ -166,7 +166,7 @@ class Trainer:
             else:
                 self._wait()
         else:
-            due = self.handoff.find_receipt(tally.cursor.epoch, 0)
+            due = self.handoff.wait_for_receipt(tally.cursor.epoch, 0)
             if due is not None:
                 self._settle(due)
             else:
@@ -238,7 +238,7 @@ class Trainer:
             return
         self._waiting = True
         self._waits += 1
-        self.io_thread.hurry(now=bool(self.handoff.list_blocking_batches()))
+        self.io_thread.hurry(now=bool(self.handoff.list_credit_blocking_batches()))
         self.process.after(PROGRESS_DELAY_S, self._hurry, self._waits)
         self.process.after(SILENCE_S, self._ask, self._waits)
         if self.held:
@@ -273,7 +273,7 @@ class Trainer:
         self._story.note(self.seat.name, "has epoch {} accounted for", epoch)
         self.tally = self._new_tally(self.tally.cursor.at_next_epoch(), self.tally.pixel_id)
         self.handoff.move_cursor(self.tally.cursor)
-        self.io_thread.order(lambda: self.session.report_epoch(epoch, receipt.digest, ok=receipt.ok))
+        self.io_thread.order(lambda: self.session.report_receipt_check(epoch, receipt.digest, ok=receipt.ok))
         self.turn()
 
     def _judge_change(self, receipt: Receipt) -> None:

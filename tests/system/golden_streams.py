@@ -135,7 +135,7 @@ def of_batches(stream: Stream, met: Callable[[Iterable[Batch]], Iterable[Batch]]
 def _of_epoch(batches: Iterable[Batch]) -> str:
     summing = hashlib.blake2b(digest_size=16)
     for batch in batches:
-        trainer_process._add_to_digest(summing, batch)
+        trainer_process._add_batch_to_digest(summing, batch)
     return summing.hexdigest()
 
 

@@ -10,7 +10,7 @@ import pytest
 from daemons import stream_config, write_images
 
 import streamd
-from streamd.frameworks.model_inputs import choose_inputs
+from streamd.frameworks.model_inputs import build_model_feed
 
 COUNT = 21
 WEIGHTS = [number % 4 * 0.5 for number in range(COUNT)]
@@ -51,5 +51,5 @@ def test_each_row_weighs_what_the_sample_in_it_does(client: streamd.Client) -> N
             assert BROKEN not in batch.sample_ids
             assert batch.weights.tolist() == [WEIGHTS[each] if each >= 0 else 0 for each in batch.sample_ids.tolist()]
             assert batch.labels["kind"][there].tolist() == (batch.sample_ids[there] % 3).tolist()
-    weights = choose_inputs(spec, class_weight={"dog": 4.0}).build_arrays(batches[0])[2]
+    weights = build_model_feed(spec, class_weight={"dog": 4.0}).build_arrays(batches[0])[2]
     np.testing.assert_array_equal(weights, batches[0].weights * np.where(batches[0].labels["kind"] == 1, 4, 1))

@@ -44,7 +44,7 @@ def check(
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
     wish = run.CheckOptions(sample or (_QUICK_FILES if quick else None))
     try:
-        with _collect_notes() as notes, run.create_check_progress() as shown:
+        with _capture_source_notes() as notes, run.create_check_progress() as shown:
             findings = run.inspect_data(config, wish, shown)
     except ConfigError as error:  # what it looks for, so trouble like any other, and no misuse of the command
         if json:
@@ -59,7 +59,7 @@ def check(
 
 
 @contextmanager
-def _collect_notes() -> Iterator[list[str]]:
+def _capture_source_notes() -> Iterator[list[str]]:
     """Collects what the sources have to say about what they skip."""
     notes: list[str] = []
     handler = _NoteCollector(notes)

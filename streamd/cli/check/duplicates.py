@@ -42,11 +42,11 @@ def find_duplicate_groups(streams: Mapping[str, FileContents]) -> list[list[Stre
     same = (sizes[order[1:]] == sizes[order[:-1]]) & (digests[order[1:]] == digests[order[:-1]]).all(axis=1)
     return [
         [(names[owners[at]], int(ids[at])) for at in order[start:stop]]
-        for start, stop in _find_runs(same)
+        for start, stop in _find_equal_runs(same)
     ]  # fmt: skip
 
 
-def _find_runs(same: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+def _find_equal_runs(same: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     """Where runs of neighbours that are the same begin and end."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
     for start, stop in edges.reshape(-1, 2).tolist():

@@ -175,7 +175,7 @@ class CheckFindings:
         """What has to be mended: with any of it, the command fails."""
         return [
             *self.refused,
-            *(each for name, stream in self.streams.items() for each in _find_troubles(name, stream)),
+            *(each for name, stream in self.streams.items() for each in _find_stream_troubles(name, stream)),
             *_format_contradictions(each for each in self.contradictions if each.trouble),
         ]
 
@@ -184,13 +184,13 @@ class CheckFindings:
         """What should be known, and may be meant."""
         return [
             *self.notes,
-            *(each for name, stream in self.streams.items() for each in _find_warnings(name, stream)),
-            *self._find_crowding_warning(),
+            *(each for name, stream in self.streams.items() for each in _find_stream_warnings(name, stream)),
+            *self._find_joint_memory_warning(),
             *map(_format_leak, self.leaks),
             *_format_contradictions(each for each in self.contradictions if not each.trouble),
         ]
 
-    def _find_crowding_warning(self) -> Iterator[str]:
+    def _find_joint_memory_warning(self) -> Iterator[str]:
         alone = all(stream.memory.trainers.at_most for stream in self.streams.values())
         if alone and self.together is not None and self.together.refusal is not None:
             yield f"no trainer can read all streams at a time, though any one of them: {self.together.refusal}"
@@ -214,32 +214,35 @@ def format_copy_count(duplicates: Iterable[Sequence[str]]) -> str:
     )
 
 
-def count_relisted_samples(duplicates: Iterable[Sequence[str]]) -> int:
+def count_same_file_samples(duplicates: Iterable[Sequence[str]]) -> int:
     """How many samples are a file that another sample is too."""
     return sum(len(group) - len(list_distinct_files(group)) for group in duplicates)
 
 
-def _find_troubles(name: str, stream: StreamFinding) -> Iterator[str]:
+def _find_stream_troubles(name: str, stream: StreamFinding) -> Iterator[str]:
     if unread := [each for each in stream.unreadable if each.effect != "transform"]:
-        yield f"{name}: {format_count(len(unread), 'unreadable file')}{_format_first_file(unread)}"
+        yield f"{name}: {format_count(len(unread), 'unreadable file')}{_format_first_unreadable_file(unread)}"
     if raised := [each for each in stream.unreadable if each.effect == "transform"]:
         yield (
             f"{name}: the transform raises on {len(raised):,} of "
-            f"{format_count(stream.read, 'sample')}{_format_first_file(raised)}"
+            f"{format_count(stream.read, 'sample')}{_format_first_unreadable_file(raised)}"
         )
     if stream.weights is not None and not stream.weights.most:
         yield f"{name}: every sample has weight 0: nothing is learned from it; does `weights` name the right values?"
     if stream.bad_samples.stops is not None:
-        yield f"{name}: the daemon would stop this stream: {stream.bad_samples.stops}{_format_enough_fraction(stream)}"
+        yield (
+            f"{name}: the daemon would stop this stream: "
+            f"{stream.bad_samples.stops}{_format_sufficient_max_fraction(stream)}"
+        )
     if stream.memory.trainers.refusal is not None:
         yield stream.memory.trainers.refusal
 
 
-def _format_first_file(bad: Sequence[UnreadableFile]) -> str:
+def _format_first_unreadable_file(bad: Sequence[UnreadableFile]) -> str:
     return f"{'' if len(bad) == 1 else ', the first'}: {bad[0].file}: {bad[0].reason}"
 
 
-def _format_enough_fraction(stream: StreamFinding) -> str:
+def _format_sufficient_max_fraction(stream: StreamFinding) -> str:
     """The max_fraction with which the stream would go on, if any would do."""
     if stream.bad_samples.policy == "fail" or any(each.effect not in RECORDED_EFFECTS for each in stream.unreadable):
         return ""
@@ -249,9 +252,9 @@ def _format_enough_fraction(stream: StreamFinding) -> str:
     return f"; bad_samples: {{max_fraction: {enough:g}}} lets it go on"
 
 
-def _find_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
+def _find_stream_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
     yield from _find_cache_warning(name, stream.cache)
-    yield from _find_chunk_warning(name, stream)
+    yield from _find_decompression_warning(name, stream)
     if stream.poorly_mixed is not None:
         yield f"{name}: {stream.poorly_mixed}"
     for label, finding in stream.labels.items():
@@ -259,7 +262,7 @@ def _find_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
     copies = [group for group in map(list_distinct_files, stream.duplicates) if len(group) > 1]
     if copies:
         yield f"{name}: {format_copy_count(copies)}, such as {copies[0][0]} and {copies[0][1]}"
-    again = count_relisted_samples(stream.duplicates)
+    again = count_same_file_samples(stream.duplicates)
     if again:
         twice = next(group[0] for group in stream.duplicates if len(list_distinct_files(group)) < len(group))
         yield (
@@ -279,7 +282,7 @@ def _find_cache_warning(name: str, cache: CacheEstimate | None) -> Iterator[str]
         )
 
 
-def _find_chunk_warning(name: str, stream: StreamFinding) -> Iterator[str]:
+def _find_decompression_warning(name: str, stream: StreamFinding) -> Iterator[str]:
     chunks = stream.unpacking
     if chunks is not None and chunks.per_sample > _TOO_MANY_CHUNKS * chunks.fast_per_sample:
         yield (

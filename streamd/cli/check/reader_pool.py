@@ -52,7 +52,7 @@ class ReaderPool:
         self._crashes = 0
         self.notes: list[str] = []
 
-    async def read_all(self, count: int) -> None:
+    async def read_all_groups(self, count: int) -> None:
         """Returns when all groups are read. Raises StreamdError when no process can read at all."""
         try:
             async with asyncio.TaskGroup() as tenders:
@@ -92,12 +92,12 @@ class ReaderPool:
     def _build_crash_result(self, group: SampleGroup, death: WorkerExit) -> GroupResult:
         self._crashes += 1
         if self._crashes > _MAX_CRASHES:
-            raise StreamdError(f"more than {_MAX_CRASHES} files crash {_explain_crashes(death)}")
+            raise StreamdError(f"more than {_MAX_CRASHES} files crash {_explain_reader_crashes(death)}")
         fault = SampleFault(group.ids[0], death.sample_fault or f"ends who reads it, {death.description}", "crash")
         return GroupResult(group.stream, group.ids, faults=[fault])
 
 
-def _explain_crashes(death: WorkerExit) -> str:
+def _explain_reader_crashes(death: WorkerExit) -> str:
     """What so many ends are due to, and what to do."""
     if death.progress.phase is WorkerPhase.TRANSFORMING:
         return f"the transform, the last {death.description}: run it by itself to see why"
@@ -121,12 +121,12 @@ class _RestartingReader:
         running = self._process
         if running is None:
             running = await self._start_process()
-            answer = await running.exchange_line(msgspec.json.encode(self._streams) + b"\n")
+            answer = await running.send_and_receive_line(msgspec.json.encode(self._streams) + b"\n")
             if not answer:
                 raise self._build_start_error(await self.stop_process())
             if isinstance(refusal := msgspec.json.decode(answer), str):
                 raise ConfigError(refusal)
-        answer = await running.exchange_line(msgspec.json.encode(group) + b"\n")
+        answer = await running.send_and_receive_line(msgspec.json.encode(group) + b"\n")
         return _result_decoder.decode(answer) if answer.endswith(b"\n") else None
 
     async def _start_process(self) -> _ReaderProcess:
@@ -162,7 +162,7 @@ class _ReaderProcess:
         self._page = page
         self._deadline_s = deadline_s
         self._watches = [
-            Watchdog(process.pid, where, deadline_s, self._on_finding)
+            Watchdog(process.pid, where, deadline_s, self._kill_on_condition)
             for where in (page.read_row_progress, page.read_transform_trial)
         ]
         self._killed_for: WorkerCondition | None = None
@@ -179,7 +179,7 @@ class _ReaderProcess:
         finally:
             os.close(page)
 
-    async def exchange_line(self, line: bytes) -> bytes:
+    async def send_and_receive_line(self, line: bytes) -> bytes:
         """Says a line and hears one; an empty one when the process is dead."""
         assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         assert self._process.stdout is not None  # noqa: S101 - as above
@@ -206,7 +206,7 @@ class _ReaderProcess:
         self._page.close()
         return found
 
-    def _on_finding(self, finding: WorkerCondition) -> None:
+    def _kill_on_condition(self, finding: WorkerCondition) -> None:
         if finding is not WorkerCondition.WAITING:  # a slow disk is waited for
             self._killed_for = finding
             self._kill_process()

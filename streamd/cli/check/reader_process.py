@@ -48,7 +48,7 @@ _streams_decoder: Final = msgspec.json.Decoder(list[StreamToRead])
 _group_decoder: Final = msgspec.json.Decoder(SampleGroup)
 
 
-def try_transform(reader: StreamReader, sample_id: int, row: Row) -> SampleFault | None:
+def transform_sample_row(reader: StreamReader, sample_id: int, row: Row) -> SampleFault | None:
     """Transforms a sample as a worker does in the first epoch, in place; why none of it can be used, if so."""
     if reader.transform is None:
         return None
@@ -65,7 +65,7 @@ def try_transform(reader: StreamReader, sample_id: int, row: Row) -> SampleFault
     return None
 
 
-def read_group(reader: StreamReader, group: SampleGroup, page: ProgressPage) -> GroupResult:
+def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPage) -> GroupResult:
     """Reads and decodes the files of a group. Raises MemoryError, with the track at the file."""
     seen = GroupResult(group.stream, group.ids)
     page.write_row_progress(0, 0, WorkerPhase.READING)
@@ -82,10 +82,10 @@ def read_group(reader: StreamReader, group: SampleGroup, page: ProgressPage) -> 
             seen.faults.append(SampleFault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
         elif blob is not None:
             page.write_row_progress(0, place, WorkerPhase.DECODING)
-            if _decode_or_add_fault(seen, sample_id, blob, row, reader.spec.image, drawn[place]):
-                digest = _compute_digest(blob)
+            if _decode_image_or_add_fault(seen, sample_id, blob, row, reader.spec.image, drawn[place]):
+                digest = _compute_content_digest(blob)
                 page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-                if _transform_or_add_fault(seen, sample_id, row, reader):
+                if _transform_row_or_add_fault(seen, sample_id, row, reader):
                     seen.digests.append(digest)
                     _count_format_and_size(seen, blob, reader.spec.image)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
@@ -97,17 +97,20 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
     image = reader.spec.image
     images = np.empty((len(result.ids), *image.shape), dtype=np.uint8)
     started_s = time.monotonic()
-    chunks, unpack_s = _find_unpack_totals(store)
+    chunks, unpack_s = _lookup_decompression_totals(store)
     held = store.gather_rows(np.array(result.ids, dtype=np.int64), images)
     result.read_s = time.monotonic() - started_s
-    result.unpacked, result.unpack_s = _find_unpack_totals(store)[0] - chunks, _find_unpack_totals(store)[1] - unpack_s
+    result.unpacked, result.unpack_s = (
+        _lookup_decompression_totals(store)[0] - chunks,
+        _lookup_decompression_totals(store)[1] - unpack_s,
+    )
     for sample_id in compress(result.ids, ~held):
         fault = store.find_permanent_fault(sample_id)
         result.faults.append(SampleFault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
     for place in np.flatnonzero(held).tolist():
-        digest = _compute_digest(images[place].data)
+        digest = _compute_content_digest(images[place].data)
         page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-        if _transform_or_add_fault(result, result.ids[place], images[place], reader):
+        if _transform_row_or_add_fault(result, result.ids[place], images[place], reader):
             result.digests.append(digest)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     if result.digests:
@@ -116,16 +119,16 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
         result.formats[kind] = result.sizes[f"{image.width}x{image.height}"] = len(result.digests)
 
 
-def _find_unpack_totals(store: SampleStore) -> tuple[int, float]:
+def _lookup_decompression_totals(store: SampleStore) -> tuple[int, float]:
     """How many chunks a store has decompressed so far, and the seconds that it took."""
     return store.decompression_totals if isinstance(store, Hdf5Store) else (0, 0.0)
 
 
-def _compute_digest(data: bytes | memoryview) -> str:
+def _compute_content_digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _decode_or_add_fault(
+def _decode_image_or_add_fault(
     result: GroupResult, sample_id: int, blob: bytes, row: Row, image: ImageSpec, draw: CropDraw | None
 ) -> bool:
     """Whether a file becomes an image."""
@@ -139,10 +142,10 @@ def _decode_or_add_fault(
     return True
 
 
-def _transform_or_add_fault(result: GroupResult, sample_id: int, row: Row, reader: StreamReader) -> bool:
+def _transform_row_or_add_fault(result: GroupResult, sample_id: int, row: Row, reader: StreamReader) -> bool:
     """Whether the stream's transform can use a sample."""
     started_s = time.monotonic()
-    fault = try_transform(reader, sample_id, row)
+    fault = transform_sample_row(reader, sample_id, row)
     if fault is not None:
         result.faults.append(fault)
         return False
@@ -177,7 +180,7 @@ def _parse_image_header(blob: bytes) -> tuple[str, int, int] | None:
     return (name, width, height) if turned else (name, height, width)
 
 
-def answer_groups(page: ProgressPage, lines: BinaryIO, answers: BinaryIO) -> None:
+def answer_group_requests(page: ProgressPage, lines: BinaryIO, answers: BinaryIO) -> None:
     """Answers groups until the input ends."""
 
     def send_line(value: object) -> None:
@@ -194,7 +197,7 @@ def answer_groups(page: ProgressPage, lines: BinaryIO, answers: BinaryIO) -> Non
     for line in lines:
         group = _group_decoder.decode(line)
         try:
-            seen = read_group(sources[group.stream], group, page)
+            seen = read_sample_group(sources[group.stream], group, page)
         except MemoryError:
             exit_out_of_memory()
         send_line(seen)
@@ -207,7 +210,7 @@ def _open_stream_reader(number: int, stream: StreamToRead, page: ProgressPage) -
         raise ConfigError(format_open_failure(stream.spec.name, str(error))) from error
 
 
-def _replace_descriptor(descriptor: int, mode: str, instead: int) -> BinaryIO:
+def _redirect_standard_descriptor(descriptor: int, mode: str, instead: int) -> BinaryIO:
     """The file behind a standard descriptor, which a transform that prints or asks finds to be `instead`."""
     file = cast("BinaryIO", os.fdopen(os.dup(descriptor), mode))
     os.dup2(instead, descriptor)
@@ -219,10 +222,10 @@ def main() -> None:
     die_with_parent(os.getppid())  # a transform of the user's may never return
     apply_worker_limits()
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    answer_groups(
+    answer_group_requests(
         open_inherited_progress_page(sys.argv[1]),
-        _replace_descriptor(_STDIN, "rb", nothing),
-        _replace_descriptor(_STDOUT, "wb", _STDERR),
+        _redirect_standard_descriptor(_STDIN, "rb", nothing),
+        _redirect_standard_descriptor(_STDOUT, "wb", _STDERR),
     )
 
 

@@ -68,14 +68,14 @@ def format_report(findings: CheckFindings, options: ReportOptions) -> Iterator[R
             "the disk is not known, so a first epoch may take longer.",
             "dim",
         )
-    yield from _format_sentences("Trouble", findings.troubles, "bold red")
-    yield from _format_sentences("Worth knowing", findings.warnings, "yellow")
+    yield from _format_titled_sentences("Trouble", findings.troubles, "bold red")
+    yield from _format_titled_sentences("Worth knowing", findings.warnings, "yellow")
     if not findings.troubles:
         yield ReportLine("")
         yield ReportLine("Nothing speaks against serving this.", "bold green")
 
 
-def _format_sentences(title: str, sentences: Sequence[str], style: str) -> Iterator[ReportLine]:
+def _format_titled_sentences(title: str, sentences: Sequence[str], style: str) -> Iterator[ReportLine]:
     if sentences:
         yield ReportLine("")
         yield ReportLine(f"{title}:", style)
@@ -90,42 +90,42 @@ def _format_stream(name: str, stream: StreamFinding, options: ReportOptions) -> 
         "bold",
     )
     if stream.read < stream.samples:
-        yield _format_row(
+        yield _format_named_line(
             "read", f"{stream.read:,} of {stream.samples:,} files, evenly spread; what is said of files holds for these"
         )
     for label, finding in stream.labels.items():
         yield from _format_label_rows(label, finding, options)
     if stream.weights is not None:
-        yield _format_row("weights", _format_weights(stream.weights, stream.samples))
-    yield _format_row("shuffle", _format_shuffle(stream), "yellow" if stream.poorly_mixed else "")
+        yield _format_named_line("weights", _format_weights(stream.weights, stream.samples))
+    yield _format_named_line("shuffle", _format_shuffle(stream), "yellow" if stream.poorly_mixed else "")
     if stream.unpacking is not None:
-        yield _format_row("chunks", _format_chunks(stream.unpacking, stream))
-    yield _format_row("files", _format_images(stream.pictures))
-    yield from _format_copies(stream.duplicates, options)
+        yield _format_named_line("chunks", _format_chunks(stream.unpacking, stream))
+    yield _format_named_line("files", _format_images(stream.pictures))
+    yield from _format_duplicate_files(stream.duplicates, options)
     yield from _format_unreadable(stream.unreadable, stream.bad_samples, options)
-    yield _format_row("memory", _format_stream_memory(stream.memory))
+    yield _format_named_line("memory", _format_stream_memory(stream.memory))
     if stream.cache is not None:
-        yield _format_row("cache", _format_cache(stream.cache, stream.samples))
+        yield _format_named_line("cache", _format_cache(stream.cache, stream.samples))
     epoch = stream.epoch
-    yield _format_row(
+    yield _format_named_line(
         "epoch",
         f"takes about {format_duration(epoch.seconds)} with {format_count(epoch.processes, 'worker')}, "
         f"reading alone {format_duration(epoch.reading_s)}",
     )
 
 
-def _format_row(name: str, text: str, style: str = "") -> ReportLine:
+def _format_named_line(name: str, text: str, style: str = "") -> ReportLine:
     return ReportLine(f"  {name:<8} {text}", style)
 
 
 def _format_label_rows(name: str, finding: LabelFinding, options: ReportOptions) -> Iterator[ReportLine]:
     if finding.classes:
-        yield _format_row(name, f"{finding.type}, {format_count(len(finding.classes), 'class', 'classes')}")
+        yield _format_named_line(name, f"{finding.type}, {format_count(len(finding.classes), 'class', 'classes')}")
         yield from _format_class_bars(finding.classes, options)
     elif finding.least is None:
-        yield _format_row(name, finding.type)
+        yield _format_named_line(name, finding.type)
     else:
-        yield _format_row(
+        yield _format_named_line(
             name,
             f"{finding.type} from {finding.least:g} to {finding.most:g}, mean {finding.mean:.4g}, "
             f"standard deviation {finding.std:.4g}",
@@ -142,9 +142,9 @@ def _format_class_bars(classes: Mapping[str, int], options: ReportOptions) -> It
     wide, most = max(cell_len(name) for name, _ in shown), max(1, *classes.values())
     for place, (name, count) in enumerate(shown):
         if left_out and place == _END_CLASSES:
-            yield _format_row("", f"  ... {left_out} more (--all shows them) ...", "dim")
+            yield _format_named_line("", f"  ... {left_out} more (--all shows them) ...", "dim")
         bar = options.bar_character * max(-(-count * _BAR_CHARS // most), 0)
-        yield _format_row("", f"  {set_cell_size(name, wide)}  {bar:<{_BAR_CHARS}} {count:>8,}")
+        yield _format_named_line("", f"  {set_cell_size(name, wide)}  {bar:<{_BAR_CHARS}} {count:>8,}")
 
 
 def _format_shuffle(stream: StreamFinding) -> str:
@@ -178,13 +178,13 @@ def _format_images(pictures: ImageSummary) -> str:
     return f"{formats}; {sizes}{enlarged}"
 
 
-def _format_copies(duplicates: Sequence[Sequence[str]], options: ReportOptions) -> Iterator[ReportLine]:
+def _format_duplicate_files(duplicates: Sequence[Sequence[str]], options: ReportOptions) -> Iterator[ReportLine]:
     copies = [group for group in map(list_distinct_files, duplicates) if len(group) > 1]
     if copies:
         hint = "" if options.everything else " (--all names them)"
-        yield _format_row("copies", format_copy_count(copies) + hint)
+        yield _format_named_line("copies", format_copy_count(copies) + hint)
         for group in copies if options.everything else ():
-            yield _format_row("", "  " + " = ".join(group))
+            yield _format_named_line("", "  " + " = ".join(group))
 
 
 def _format_unreadable(
@@ -196,12 +196,12 @@ def _format_unreadable(
     raised = sum(each.effect == "transform" for each in files)
     told = [(len(files) - raised, format_count(len(files) - raised, "unreadable file"))]
     told.append((raised, f"{format_count(raised, 'sample')} that the transform raises on"))
-    yield _format_row("bad", " and ".join(text for count, text in told if count), "red")
-    yield from (_format_row("", f"  {each.file}: {each.reason}") for each in shown)
+    yield _format_named_line("bad", " and ".join(text for count, text in told if count), "red")
+    yield from (_format_named_line("", f"  {each.file}: {each.reason}") for each in shown)
     if len(shown) < len(files):
-        yield _format_row("", f"  ... {len(files) - len(shown)} more (--all or --json names them)", "dim")
+        yield _format_named_line("", f"  ... {len(files) - len(shown)} more (--all or --json names them)", "dim")
     end = "the daemon would stop the stream" if bad.stops else f"the stream goes on (max_fraction {bad.max_fraction:g})"
-    yield _format_row("", f"bad_samples: {_REMEDIES[bad.policy]}; {end}")
+    yield _format_named_line("", f"bad_samples: {_REMEDIES[bad.policy]}; {end}")
 
 
 def _format_total_memory(findings: CheckFindings) -> Iterator[ReportLine]:

@@ -16,8 +16,8 @@ from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.reader_messages import GroupResult, StreamToRead
 from streamd.cli.check.reader_pool import READER_COMMAND, ReaderPool
 from streamd.cli.check.summary import build_findings
-from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_groups
-from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress
+from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_sample_groups
+from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress_display
 from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
 from streamd.config.schema import Config, list_unserved_settings
@@ -53,7 +53,7 @@ def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> 
     """
     config = load_config(path)
     unserved = list_unserved_settings(config)
-    served = _without_unserved(config, unserved)
+    served = _drop_unserved_streams(config, unserved)
     refused = [escape_unprintable(locations.add_locations(sentence, config.key_locations)) for sentence in unserved]
     if not served.streams:
         return CheckFindings(config.memory, config.worker_count, {}, refused=refused)
@@ -66,14 +66,14 @@ def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> 
                 StreamTotals(stream, choose_sample_ids(stream.spec.samples, options.max_files)) for stream in streams
             ]
             with add_error_locations(config):
-                processes, notes = asyncio.run(_read_samples(tallies, served, options, progress))
+                processes, notes = asyncio.run(_read_all_samples(tallies, served, options, progress))
             return build_findings(tallies, served, processes, refused=refused, notes=notes)
         finally:
             for stream in streams:
                 stream.manifest.close()
 
 
-def _without_unserved(config: Config, unserved: Sequence[str]) -> Config:
+def _drop_unserved_streams(config: Config, unserved: Sequence[str]) -> Config:
     """The configuration less the streams that this version does not serve as they are written."""
     kept = {
         name: stream
@@ -83,22 +83,22 @@ def _without_unserved(config: Config, unserved: Sequence[str]) -> Config:
     return config.model_copy(update={"streams": kept})
 
 
-async def _read_samples(
+async def _read_all_samples(
     all_totals: Sequence[StreamTotals], config: Config, options: CheckOptions, progress: CheckProgress
 ) -> tuple[int, list[str]]:
     """Has everything read; how many processes did it, and what remained unclear."""
     progress.start_reading(sum(tally.ids.size for tally in all_totals))
 
-    def add_result(seen: GroupResult) -> None:
-        all_totals[seen.stream].add_result(seen)
+    def add_group_result(seen: GroupResult) -> None:
+        all_totals[seen.stream].add_group_result(seen)
         progress.advance_reading(len(seen.ids))
 
     streams = [tally.stream for tally in all_totals]
     told = [StreamToRead(stream.spec, str(stream.manifest_path), stream.transform) for stream in streams]
-    work = chain.from_iterable(split_into_groups(number, tally.ids) for number, tally in enumerate(all_totals))
-    readers = ReaderPool(told, work, add_result, options.reader_command)
+    work = chain.from_iterable(split_into_sample_groups(number, tally.ids) for number, tally in enumerate(all_totals))
+    readers = ReaderPool(told, work, add_group_result, options.reader_command)
     processes = min(config.worker_count, len(os.sched_getaffinity(0)))
-    await readers.read_all(processes)
+    await readers.read_all_groups(processes)
     return processes, readers.notes
 
 
@@ -132,11 +132,11 @@ class CheckLines(ListingLines):
     def advance_reading(self, files: int) -> None:
         """So many more have been."""
         self._done += files
-        if self._mark_if_due():
+        if self._claim_due_line():
             left_s = (self._clock() - self._began_s) / self._done * (self._files - self._done)
             self._write_line(f"read {self._done:,} of {self._files:,} files, about {format_duration(left_s)} to go")
 
 
 def create_check_progress() -> CheckBar | CheckLines:
     """What fits stderr."""
-    return create_progress(CheckBar, CheckLines)
+    return create_progress_display(CheckBar, CheckLines)

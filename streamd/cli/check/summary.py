@@ -53,7 +53,7 @@ def build_findings(
 ) -> CheckFindings:
     """Everything that was found in the streams of `config`, read by so many `processes`."""
     streams = {tally.stream.spec.name: tally.stream for tally in all_totals}
-    contents = {tally.stream.spec.name: tally.file_contents for tally in all_totals}
+    contents = {tally.stream.spec.name: tally.comparable_contents for tally in all_totals}
     groups = duplicates.find_duplicate_groups(contents)
     shared = duplicates.find_shared_files(groups)
     alike = duplicates.group_identical_streams(shared, {name: each.ids.size for name, each in contents.items()})
@@ -65,8 +65,8 @@ def build_findings(
         streams={
             tally.stream.spec.name: _build_stream_finding(tally, config, processes, groups) for tally in all_totals
         },
-        together=compute_trainer_capacity(shapes, _limits(config)) if len(shapes) > 1 else None,
-        leaks=[_build_leak(each, streams) for each in shared if told.isdisjoint((each.first, each.second))],
+        together=compute_trainer_capacity(shapes, _build_scheduler_limits(config)) if len(shapes) > 1 else None,
+        leaks=[_build_data_leak(each, streams) for each in shared if told.isdisjoint((each.first, each.second))],
         contradictions=list(_find_contradictions(groups, streams)),
         refused=refused,
         notes=[*notes, *_find_random_crop_warnings(streams), *map(_format_identical_streams, alike)],
@@ -114,7 +114,7 @@ def _build_stream_finding(
             [stream.format_file_name(sample_id) for sample_id in ids]
             for ids in duplicates.find_repeated_samples(groups, spec.name)
         ],
-        bad_samples=BadSampleOutcome(spec.bad_policy, stream.max_bad_fraction, _find_stop_reason(totals)),
+        bad_samples=BadSampleOutcome(spec.bad_policy, stream.max_bad_fraction, _explain_stream_stop(totals)),
         memory=_estimate_memory(stream, config),
         epoch=_estimate_epoch_time(totals, processes, chunks),
         cache=estimate_cache(stream),
@@ -154,7 +154,7 @@ def _list_unreadable(totals: StreamTotals) -> list[UnreadableFile]:
     ]
 
 
-def _find_stop_reason(totals: StreamTotals) -> str | None:
+def _explain_stream_stop(totals: StreamTotals) -> str | None:
     """Why the daemon would stop the stream over these files, in its own words where it has them."""
     stream = totals.stream
     known = stream.quarantine.reasons  # of this look alone, in memory
@@ -168,7 +168,7 @@ def _find_stop_reason(totals: StreamTotals) -> str | None:
 
 def _estimate_memory(stream: ServedStream, config: Config) -> MemoryEstimate:
     shape = stream.stream_shape
-    limits = _limits(config)
+    limits = _build_scheduler_limits(config)
     return MemoryEstimate(
         shape.slot_bytes,
         DEFAULT_CREDIT * shape.slot_bytes,
@@ -177,7 +177,7 @@ def _estimate_memory(stream: ServedStream, config: Config) -> MemoryEstimate:
     )
 
 
-def _limits(config: Config) -> SchedulerLimits:
+def _build_scheduler_limits(config: Config) -> SchedulerLimits:
     return SchedulerLimits(config.memory, config.worker_count)
 
 
@@ -189,7 +189,7 @@ def _estimate_epoch_time(totals: StreamTotals, processes: int, chunks: Unpacking
     return EpochTimeEstimate(processes, (read_s + totals.decode_s) * scale, read_s * scale)
 
 
-def _build_leak(shared: duplicates.SharedFiles, streams: StreamsByName) -> DataLeak:
+def _build_data_leak(shared: duplicates.SharedFiles, streams: StreamsByName) -> DataLeak:
     first, second = shared.example
     names = (streams[shared.first].format_file_name(first), streams[shared.second].format_file_name(second))
     return DataLeak(shared.first, shared.second, shared.files, names)
@@ -280,13 +280,13 @@ def _count_chunks_per_sample(array: CompressedArray, order: SampleOrder, rows: I
     """Chunks for each sample, decompressed by workers that take tasks in turn."""
     turns = cycle([ChunkCache(CHUNKS_KEPT_BYTES) for _ in range(workers)])
     unpacked = samples = 0
-    for task in _iterate_tasks(order):
+    for task in _iterate_task_ids(order):
         unpacked += _count_unpacked_chunks(array, rows[task] // array.chunk_rows, next(turns))
         samples += task.size
     return unpacked / samples
 
 
-def _iterate_tasks(order: SampleOrder) -> Iterator[Ids]:
+def _iterate_task_ids(order: SampleOrder) -> Iterator[Ids]:
     count = min(order.batches, max(1, UNPACKING_ROWS // order.batch_size))
     indices = np.arange(count, dtype=np.int64)
     ids = compute_ids_of_batches(order, 0, indices, np.full(count, order.batch_size, dtype=np.int64))

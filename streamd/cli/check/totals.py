@@ -21,7 +21,7 @@ def choose_sample_ids(samples: int, max_samples: int | None) -> Int64s:
     return np.arange(max_samples, dtype=np.int64) * samples // max_samples
 
 
-def split_into_groups(stream: int, ids: Int64s) -> Iterator[SampleGroup]:
+def split_into_sample_groups(stream: int, ids: Int64s) -> Iterator[SampleGroup]:
     """`ids` of a stream, in groups as large as a worker's tasks."""
     for start in range(0, ids.size, TASK_ROWS):
         yield SampleGroup(stream, ids[start : start + TASK_ROWS].tolist())
@@ -45,7 +45,7 @@ class StreamTotals:
         self._digests = np.zeros((ids.size, 2), dtype=np.uint64)
         self._good = np.zeros(ids.size, dtype=np.bool_)
 
-    def add_result(self, result: GroupResult) -> None:
+    def add_group_result(self, result: GroupResult) -> None:
         """One group more."""
         self.samples_read += len(result.ids)
         self.read_s += result.read_s
@@ -62,7 +62,7 @@ class StreamTotals:
         self._digests[good] = np.frombuffer(bytes.fromhex("".join(result.digests)), dtype=np.uint64).reshape(-1, 2)
 
     @property
-    def file_contents(self) -> FileContents:
+    def comparable_contents(self) -> FileContents:
         """What can be compared: all that was read and is an image."""
         ids = self.ids[self._good]
         return FileContents(ids, self.stream.manifest.lookup_sample_bytes(ids), self._digests[self._good])

@@ -29,7 +29,7 @@ def compute_trainer_capacity(shapes: Sequence[StreamShape], limits: SchedulerLim
     sessions: list[ScheduledSession] = []
     at_ease = 0
     while len(sessions) + len(shapes) <= MAX_SESSIONS:
-        denial = next((each for shape in shapes if (each := _admit_session(sessions, shape, limits))), None)
+        denial = next((each for shape in shapes if (each := _try_admit_session(sessions, shape, limits))), None)
         if denial is not None:
             trainers = len(sessions) // len(shapes)
             return TrainerCapacity(at_ease, trainers, None if trainers else denial.text)
@@ -38,7 +38,7 @@ def compute_trainer_capacity(shapes: Sequence[StreamShape], limits: SchedulerLim
     return TrainerCapacity(at_ease, len(sessions) // len(shapes))
 
 
-def _admit_session(
+def _try_admit_session(
     sessions: list[ScheduledSession], shape: StreamShape, limits: SchedulerLimits
 ) -> AdmissionDenial | None:
     """Lets one more session of `shape` in, or says why not."""

@@ -100,7 +100,7 @@ class PredictionScores:
 
 def compute_scores(truth: npt.ArrayLike, predicted: npt.ArrayLike) -> PredictionScores:
     """Scores of `predicted` against `truth`, which must be equally many finite numbers, else ConfigError is raised."""
-    wanted, given = _require_finite("truth", truth), _require_finite("predicted", predicted)
+    wanted, given = _check_all_finite("truth", truth), _check_all_finite("predicted", predicted)
     if wanted.size != given.size or wanted.size == 0:
         raise ConfigError(f"a prediction is needed for each truth: there are {given.size} for {wanted.size}")
     spread = float(np.sum((wanted - wanted.mean()) ** 2))
@@ -121,7 +121,7 @@ def format_scores(scores: PredictionScores) -> str:
     )
 
 
-def _require_finite(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def _check_all_finite(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     numbers = np.asarray(values, dtype=np.float64).ravel()
     strange = int(np.count_nonzero(~np.isfinite(numbers)))
     if strange:
@@ -142,19 +142,19 @@ def draw_scatter_chart(
     scores = compute_scores(truth, predicted)
     canvas = _ChartCanvas()
     canvas.draw_text((_PLOT[0], 44), title, 26, _INK, anchor="lm")
-    _draw_plot(canvas, _require_finite("truth", truth), _require_finite("predicted", predicted))
+    _draw_plot(canvas, _check_all_finite("truth", truth), _check_all_finite("predicted", predicted))
     _draw_caption(canvas, format_scores(scores))
     if examples:
         _draw_legend(canvas)
     for place, example in enumerate(examples[:EXAMPLES]):
-        _draw_example(canvas, place, example)
+        _draw_steering_example(canvas, place, example)
     try:
         canvas.reduce_to_size().save(path, format="PNG")
     except OSError as error:
         raise ConfigError(f"the chart cannot be written to {path}: {error}") from error
 
 
-def compute_ticks(low: float, high: float) -> list[float]:
+def compute_axis_ticks(low: float, high: float) -> list[float]:
     """Round numbers, two to eight, the first no more than `low` and the last no less than `high`."""
     span = max(high - low, 1e-3 * max(abs(low), abs(high)), 1e-6)  # narrower, and their labels would be the same
     power = 10.0 ** math.floor(math.log10(span / 4))
@@ -174,14 +174,14 @@ class _ChartCanvas:
         return self._image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
 
     def draw_line(self, points: Sequence[Point], colour: Colour, width: float) -> None:
-        self._pen.line(_scale_points(points), fill=colour, width=round(width * OVERSAMPLING), joint="curve")
+        self._pen.line(_scale_to_oversampled(points), fill=colour, width=round(width * OVERSAMPLING), joint="curve")
 
     def draw_polygon(self, points: Sequence[Point], colour: Colour) -> None:
-        self._pen.polygon(_scale_points(points), fill=colour)
+        self._pen.polygon(_scale_to_oversampled(points), fill=colour)
 
     def draw_dot(self, at: Point, radius: float, colour: Colour) -> None:
         x, y = at
-        self._pen.ellipse(_scale_points([(x - radius, y - radius), (x + radius, y + radius)]), fill=colour)
+        self._pen.ellipse(_scale_to_oversampled([(x - radius, y - radius), (x + radius, y + radius)]), fill=colour)
 
     def draw_text(
         self,
@@ -194,7 +194,7 @@ class _ChartCanvas:
     ) -> float:
         """Returns how wide the text is."""
         font = ImageFont.load_default(size=size * OVERSAMPLING)
-        self._pen.text(_scale_points([at])[0], text, font=font, fill=colour, anchor=anchor)
+        self._pen.text(_scale_to_oversampled([at])[0], text, font=font, fill=colour, anchor=anchor)
         return font.getlength(text) / OVERSAMPLING
 
     def draw_text_upwards(self, at: Point, text: str, size: float, colour: Colour) -> None:
@@ -204,25 +204,25 @@ class _ChartCanvas:
         mask = Image.new("L", (right + left, bottom + top))
         ImageDraw.Draw(mask).text((0, 0), text, font=font, fill=255)
         upright = mask.rotate(90, expand=True)
-        (x, y) = _scale_points([at])[0]
+        (x, y) = _scale_to_oversampled([at])[0]
         self._image.paste(colour, (round(x - upright.width / 2), round(y - upright.height / 2)), upright)
 
     def draw_picture(self, at: Point, pixels: Pixels, size: int) -> None:
         side = size * OVERSAMPLING
-        (x, y) = _scale_points([at])[0]
+        (x, y) = _scale_to_oversampled([at])[0]
         shown = Image.fromarray(pixels).convert("RGB").resize((side, side), Image.Resampling.BICUBIC)
         corners = Image.new("L", (side, side))
         ImageDraw.Draw(corners).rounded_rectangle((0, 0, side - 1, side - 1), radius=6 * OVERSAMPLING, fill=255)
         self._image.paste(shown, (round(x), round(y)), corners)
 
 
-def _scale_points(points: Sequence[Point]) -> list[Point]:
+def _scale_to_oversampled(points: Sequence[Point]) -> list[Point]:
     return [(x * OVERSAMPLING, y * OVERSAMPLING) for x, y in points]
 
 
 def _draw_plot(canvas: _ChartCanvas, truth: npt.NDArray[np.float64], predicted: npt.NDArray[np.float64]) -> None:
     left, top, right, bottom = _PLOT
-    marks = compute_ticks(float(min(truth.min(), predicted.min())), float(max(truth.max(), predicted.max())))
+    marks = compute_axis_ticks(float(min(truth.min(), predicted.min())), float(max(truth.max(), predicted.max())))
     low, span = marks[0], marks[-1] - marks[0]
 
     def compute_x(value: float) -> float:
@@ -260,21 +260,23 @@ def _draw_legend(canvas: _ChartCanvas) -> None:
         left += 34 + canvas.draw_text((left + 34, _LEGEND_Y), text, 15, _INK, anchor="lm") + 26
 
 
-def _draw_example(canvas: _ChartCanvas, place: int, example: Example) -> None:
+def _draw_steering_example(canvas: _ChartCanvas, place: int, example: Example) -> None:
     pixels, truth, predicted = example
     left = _STRIP_LEFT + place % 3 * _PICTURE_STEP[0]
     top = _STRIP_TOP + place // 3 * _PICTURE_STEP[1]
     canvas.draw_picture((left, top), pixels, _PICTURE)
     foot = (left + _PICTURE / 2, top + _PICTURE - 12)
-    _draw_arrow(canvas, foot, truth, _GREEN, width=8)
-    _draw_arrow(canvas, foot, predicted, _ORANGE, width=4)  # on top and thinner, so that two that agree both show
+    _draw_steering_arrow(canvas, foot, truth, _GREEN, width=8)
+    _draw_steering_arrow(
+        canvas, foot, predicted, _ORANGE, width=4
+    )  # on top and thinner, so that two that agree both show
     canvas.draw_text((left + 2, top + _PICTURE + 16), f"{truth:+.2f}", 15, _GREEN, anchor="lm")
     canvas.draw_text((left + _PICTURE - 2, top + _PICTURE + 16), f"{predicted:+.2f}", 15, _ORANGE, anchor="rm")
 
 
-def _draw_arrow(canvas: _ChartCanvas, foot: Point, angle: float, colour: Colour, *, width: float) -> None:
+def _draw_steering_arrow(canvas: _ChartCanvas, foot: Point, angle: float, colour: Colour, *, width: float) -> None:
     """An arc that leaves `foot` straight up and bends by up to 80 degrees."""
-    path = _compute_arc(foot, math.radians(80) * max(-1.0, min(1.0, angle)), length=84)
+    path = _compute_arc_points(foot, math.radians(80) * max(-1.0, min(1.0, angle)), length=84)
     (x0, y0), (x1, y1) = path[-2:]
     along = math.atan2(y1 - y0, x1 - x0)
     head = [
@@ -286,7 +288,7 @@ def _draw_arrow(canvas: _ChartCanvas, foot: Point, angle: float, colour: Colour,
     canvas.draw_polygon(head, colour)
 
 
-def _compute_arc(foot: Point, bend: float, length: float) -> list[Point]:
+def _compute_arc_points(foot: Point, bend: float, length: float) -> list[Point]:
     """Points of an arc of `length` pixels that turns by `bend` radians to the right on its way up."""
     steps = 24
     points = [foot]

@@ -139,14 +139,16 @@ def draw_road(rng: Rng) -> tuple[Pixels, float]:
     _paint_hills(rng, canvas, light, land, ground.horizon)
     surface = canvas[:, ground.top :]
     foot_of_hills = surface[:, 0].copy()
-    verge = 1 + 0.10 * _project_texture(rng, ground, 4, 0.5) + 0.13 * _project_texture(rng, ground, 32, 3.0)
+    verge = (
+        1 + 0.10 * _project_ground_texture(rng, ground, 4, 0.5) + 0.13 * _project_ground_texture(rng, ground, 32, 3.0)
+    )
     surface[:] = _build_rgb_array(land.verge) * rng.uniform(0.85, 1.1) * verge
     _paint_road(rng, surface, ground, land, half_width_m)
     _cast_shadows(rng, surface, ground, light.shadow)
-    _light_ground(surface, ground, light)
+    _apply_ground_lighting(surface, ground, light)
     surface[:, 0] += (foot_of_hills - surface[:, 0]) * (ground.horizon - ground.top)  # that row is partly above it
     _plant_trees(rng, canvas, ground, light, land, half_width_m)
-    return _apply_exposure(rng, canvas), bend.steering_angle
+    return _apply_camera_effects(rng, canvas), bend.steering_angle
 
 
 def _project_ground(bend: RoadBend, horizon: float) -> GroundView:
@@ -169,7 +171,7 @@ def _blend_colour(surface: Field, colour: Field, cover: Field) -> None:
 
 
 @lru_cache(maxsize=32)
-def _build_curve_matrix(points: int) -> Field:
+def _build_interpolation_matrix(points: int) -> Field:
     """A matrix (128, points) that draws a smooth curve through `points` equidistant values."""
     gap = np.clip(np.abs(np.linspace(0, points - 1, IMAGE_SIDE)[:, None] - np.arange(points)), 0, 1)
     weights: Field = (1 - gap * gap * (3 - 2 * gap)).astype(np.float32)
@@ -185,7 +187,9 @@ def _generate_clouds(rng: Rng) -> Field:
     field = np.zeros((IMAGE_SIDE, IMAGE_SIDE), dtype=np.float32)
     for rows, columns, weight in ((12, 4, 1.0), (24, 8, 0.5), (48, 20, 0.25)):
         field += (
-            _build_curve_matrix(rows) @ (weight * _generate_noise(rng, rows, columns)) @ _build_curve_matrix(columns).T
+            _build_interpolation_matrix(rows)
+            @ (weight * _generate_noise(rng, rows, columns))
+            @ _build_interpolation_matrix(columns).T
         )
     return field
 
@@ -205,7 +209,7 @@ def _generate_texture(blotch: int) -> Field:
     return total
 
 
-def _project_texture(rng: Rng, ground: GroundView, blotch: int, size_m: float) -> Field:
+def _project_ground_texture(rng: Rng, ground: GroundView, blotch: int, size_m: float) -> Field:
     """Noise as it lies on the ground, (G, 128), its blotches `size_m` wide, fading where a pixel holds several."""
     texels = blotch / size_m
     start = rng.integers(TEXTURE_SIZE, size=2, dtype=np.int32)
@@ -234,14 +238,14 @@ def _paint_hills(rng: Rng, canvas: Field, light: SceneLight, land: Landscape, ho
     layers = int(rng.integers(1, 4))
     for layer, height_px in enumerate(sorted(rng.uniform(1.5, 16, layers).tolist(), reverse=True), start=1):
         points = int(rng.integers(4, 9))
-        ridge = _build_curve_matrix(points) @ (0.55 + 0.45 * _generate_noise(rng, points)) + 0.12 * (
-            _build_curve_matrix(32) @ _generate_noise(rng, 32)
+        ridge = _build_interpolation_matrix(points) @ (0.55 + 0.45 * _generate_noise(rng, points)) + 0.12 * (
+            _build_interpolation_matrix(32) @ _generate_noise(rng, 32)
         )
         cover = np.clip(_ROWS - horizon + ridge * height_px + 0.5, 0, 1)
         _blend_colour(canvas, haze + (near - haze) * (0.25 + 0.5 * layer / layers), cover)
 
 
-def _compute_strip_cover(ground: GroundView, middle_m: float, half_m: float) -> Field:
+def _compute_strip_coverage(ground: GroundView, middle_m: float, half_m: float) -> Field:
     """How much of each pixel (G, 128) a strip along the road covers.
 
     A pixel is taken as wide as the strip's slant makes it, so that a line that runs nearly level stays smooth.
@@ -255,7 +259,7 @@ def _compute_strip_cover(ground: GroundView, middle_m: float, half_m: float) -> 
     return cover
 
 
-def _compute_dash_cover(ground: GroundView, dash_m: float, gap_m: float, start_m: float) -> Field:
+def _compute_dash_coverage(ground: GroundView, dash_m: float, gap_m: float, start_m: float) -> Field:
     """How much of each row's depth (G, 1) is dash, exactly: far rows see several and become even grey."""
 
     def compute_painted_m(depth_m: Field) -> Field:
@@ -270,42 +274,48 @@ def _compute_dash_cover(ground: GroundView, dash_m: float, gap_m: float, start_m
 
 
 def _paint_road(rng: Rng, surface: Field, ground: GroundView, land: Landscape, half_m: float) -> None:
-    gravel = _build_rgb_array(land.shoulder) * (1 + 0.12 * _project_texture(rng, ground, 4, 0.3))
-    _blend_colour(surface, gravel, _compute_strip_cover(ground, 0, half_m + rng.uniform(0.2, 1.0)))
+    gravel = _build_rgb_array(land.shoulder) * (1 + 0.12 * _project_ground_texture(rng, ground, 4, 0.3))
+    _blend_colour(surface, gravel, _compute_strip_coverage(ground, 0, half_m + rng.uniform(0.2, 1.0)))
 
     grey, warmth = rng.uniform(0.26, 0.52), rng.uniform(-0.02, 0.03)
-    shade = 1 + 0.05 * _project_texture(rng, ground, 4, 0.2) + 0.08 * _project_texture(rng, ground, 32, 2.0)
+    shade = (
+        1 + 0.05 * _project_ground_texture(rng, ground, 4, 0.2) + 0.08 * _project_ground_texture(rng, ground, 32, 2.0)
+    )
     for lane_m in (-half_m / 2, half_m / 2):
         shade -= rng.uniform(0, 0.12) * (
-            _compute_strip_cover(ground, lane_m, 0.95) - _compute_strip_cover(ground, lane_m, 0.5)
+            _compute_strip_coverage(ground, lane_m, 0.95) - _compute_strip_coverage(ground, lane_m, 0.5)
         )  # wheel tracks
     _blend_colour(
-        surface, _build_rgb_array((grey + warmth, grey, grey - warmth)) * shade, _compute_strip_cover(ground, 0, half_m)
+        surface,
+        _build_rgb_array((grey + warmth, grey, grey - warmth)) * shade,
+        _compute_strip_coverage(ground, 0, half_m),
     )
     _paint_lines(rng, surface, ground, half_m)
 
 
 def _paint_lines(rng: Rng, surface: Field, ground: GroundView, half_m: float) -> None:
-    wear = np.clip(rng.uniform(0.55, 1.0) + 0.25 * _project_texture(rng, ground, 4, 0.3), 0, 1)
+    wear = np.clip(rng.uniform(0.55, 1.0) + 0.25 * _project_ground_texture(rng, ground, 4, 0.3), 0, 1)
     half_line_m = rng.uniform(0.07, 0.13)
-    dashes = _compute_dash_cover(
+    dashes = _compute_dash_coverage(
         ground, dash_m=rng.uniform(2.5, 5), gap_m=rng.uniform(3, 7), start_m=rng.uniform(0, 10)
     )
     middle = _build_rgb_array(_YELLOW if rng.binomial(1, 0.4) else _WHITE)
     kind = rng.choice(["dashed", "solid", "double", "none"], p=[0.5, 0.2, 0.2, 0.1])
     if kind == "double":
         for side in (-2, 2):
-            _blend_colour(surface, middle, _compute_strip_cover(ground, side * half_line_m, half_line_m) * wear)
+            _blend_colour(surface, middle, _compute_strip_coverage(ground, side * half_line_m, half_line_m) * wear)
     elif kind != "none":
         _blend_colour(
-            surface, middle, _compute_strip_cover(ground, 0, half_line_m) * wear * (dashes if kind == "dashed" else 1)
+            surface,
+            middle,
+            _compute_strip_coverage(ground, 0, half_line_m) * wear * (dashes if kind == "dashed" else 1),
         )
     if rng.binomial(1, 0.75):
         for side in (-1, 1):
             _blend_colour(
                 surface,
                 _build_rgb_array(_WHITE),
-                _compute_strip_cover(ground, side * (half_m - 0.3), half_line_m) * wear,
+                _compute_strip_coverage(ground, side * (half_m - 0.3), half_line_m) * wear,
             )
 
 
@@ -314,7 +324,7 @@ def _cast_shadows(rng: Rng, surface: Field, ground: GroundView, strength: float)
     if strength == 0 or rng.binomial(1, 0.45):
         return
     shade = np.zeros_like(ground.across_m)
-    ragged = 0.7 * _project_texture(rng, ground, 32, 2.0)
+    ragged = 0.7 * _project_ground_texture(rng, ground, 32, 2.0)
     slant = rng.uniform(-0.7, 0.7)
     for _ in range(rng.integers(1, 5)):
         depth_m, half_m = rng.uniform(5, 35), rng.uniform(0.3, 1.8)
@@ -324,7 +334,7 @@ def _cast_shadows(rng: Rng, surface: Field, ground: GroundView, strength: float)
     surface *= 1 - strength * shade
 
 
-def _light_ground(surface: Field, ground: GroundView, light: SceneLight) -> None:
+def _apply_ground_lighting(surface: Field, ground: GroundView, light: SceneLight) -> None:
     lit = _build_rgb_array(light.tint)
     if light.headlights:
         aside = (_COLUMNS - IMAGE_SIDE / 2) * ground.pixel_m / (2 + ground.depth_m * 0.3)
@@ -365,7 +375,7 @@ def _plant_tree(canvas: Field, column: float, foot: float, height_px: float, col
     _blend_colour(patch, colour * sunny, np.clip(inside * half_px + 0.5, 0, 1))
 
 
-def _apply_exposure(rng: Rng, canvas: Field) -> Pixels:
+def _apply_camera_effects(rng: Rng, canvas: Field) -> Pixels:
     """Blur, brightness, contrast and noise; then bytes."""
     if rng.binomial(1, 0.35):
         weight = rng.uniform(0.1, 0.3)

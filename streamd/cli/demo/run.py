@@ -87,7 +87,7 @@ def run_demo(size: DemoSize, output: Path) -> None:
             receipts = _run_trainer(console, daemon, size.epochs, output)
             _print_receipt_table(console, receipts, daemon)
             console.rule("What it learned")
-            lines = _judge_in_process(daemon.endpoint, output)
+            lines = _run_judge_process(daemon.endpoint, output)
             for line in lines:
                 console.print(f"   {line}")
     console.print(f"\n   [bold]{output / 'predictions.png'}[/bold] shows predictions against truth.")
@@ -124,7 +124,7 @@ class _DemoDaemon:
         return self
 
     def __exit__(self, *_: object) -> None:
-        process = self._require_process()
+        process = self._require_started_process()
         process.terminate()
         try:
             process.wait(_STOP_TIMEOUT_S)
@@ -133,7 +133,7 @@ class _DemoDaemon:
         for reader in self._readers:
             reader.join()
 
-    def _require_process(self) -> subprocess.Popen[str]:
+    def _require_started_process(self) -> subprocess.Popen[str]:
         if self._process is None:
             raise StreamdError("the demo's daemon was not started")
         return self._process
@@ -143,11 +143,11 @@ class _DemoDaemon:
         self._console.print(f"   $ streamd serve --config {self._config.name}")
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self._environment)
         assert self._process.stderr is not None  # noqa: S101 - a pipe was asked for
-        reader = threading.Thread(target=self._read_log, args=(self._process.stderr,), name="demo-log")
+        reader = threading.Thread(target=self._forward_daemon_log, args=(self._process.stderr,), name="demo-log")
         reader.start()
         self._readers.append(reader)
 
-    def _read_log(self, log: IO[str]) -> None:
+    def _forward_daemon_log(self, log: IO[str]) -> None:
         for line in log:
             if "receipt.ok" not in line:  # one an epoch, told in the table; the progress bar needs the room
                 self._console.print(f"   {line.rstrip()}", style="dim", markup=False, soft_wrap=True)
@@ -160,8 +160,8 @@ class _DemoDaemon:
         watch.start()
         self._kill_due.wait()
         if trainer.poll() is None:
-            process = self._require_process()
-            held = self._format_leases()
+            process = self._require_started_process()
+            held = self._request_lease_summary()
             self._console.print(
                 f"\n   [bold red]$ kill -9 {process.pid}[/bold red]   (the daemon; the trainer reads on, {held})"
             )
@@ -175,7 +175,7 @@ class _DemoDaemon:
         trainer.wait()
         self._kill_due.set()
 
-    def _format_leases(self) -> str:
+    def _request_lease_summary(self) -> str:
         with connect(self.endpoint, timeout=_READY_TIMEOUT_S) as client:
             numbers = client.stats()["daemon"]
         return f"{numbers['sessions']:.0f} sessions, {numbers['slots']:.0f} batches in memory"
@@ -192,7 +192,7 @@ def _run_trainer(
     console.print(f"   $ streamd-train {' '.join(options)} --save {output / 'model.keras'}")
     command = [sys.executable, "-m", "streamd.cli.train.command", *options, *where]
     trainer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace")
-    with _errors_shown(trainer), _terminated_at_end(trainer):
+    with _copy_stderr_in_thread(trainer), _terminate_process_at_end(trainer):
         daemon.kill_during_training(trainer)
     if trainer.returncode:
         raise StreamdError(f"the trainer failed with exit status {trainer.returncode}; its message is above")
@@ -205,7 +205,7 @@ def _run_trainer(
 
 
 @contextlib.contextmanager
-def _terminated_at_end(process: subprocess.Popen[str]) -> Iterator[None]:
+def _terminate_process_at_end(process: subprocess.Popen[str]) -> Iterator[None]:
     try:
         yield
     finally:
@@ -215,10 +215,12 @@ def _terminated_at_end(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _errors_shown(process: subprocess.Popen[str]) -> Iterator[None]:
+def _copy_stderr_in_thread(process: subprocess.Popen[str]) -> Iterator[None]:
     """Shows what the process writes to stderr, without TensorFlow's notes at its start. It must end within."""
     assert process.stderr is not None  # noqa: S101 - a pipe was asked for
-    reader = threading.Thread(target=copy_errors, args=(process.stderr, sys.stderr), name="demo-errors", daemon=True)
+    reader = threading.Thread(
+        target=copy_stderr_lines, args=(process.stderr, sys.stderr), name="demo-errors", daemon=True
+    )
     reader.start()
     try:
         yield
@@ -226,7 +228,7 @@ def _errors_shown(process: subprocess.Popen[str]) -> Iterator[None]:
         reader.join()
 
 
-def copy_errors(source: IO[str], target: TextIO) -> None:
+def copy_stderr_lines(source: IO[str], target: TextIO) -> None:
     """Copies lines until the source ends, and leaves out the notes that TensorFlow writes at its start."""
     for line in source:
         if not _STARTUP_NOTE.match(line):
@@ -252,7 +254,7 @@ def _print_receipt_table(console: Console, receipts: dict[str, list[dict[str, ob
     console.print(f"   the daemon was killed {daemon.kills} time with -9: [bold green]lost 0, repeated 0[/bold green]")
 
 
-def _judge_in_process(endpoint: str, output: Path) -> list[str]:
+def _run_judge_process(endpoint: str, output: Path) -> list[str]:
     """Predicts the validation stream and draws the chart, in a process that may load TensorFlow; its lines."""
     command = [
         sys.executable,
@@ -263,7 +265,7 @@ def _judge_in_process(endpoint: str, output: Path) -> list[str]:
         str(output / "predictions.png"),
     ]
     judge = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
-    with _errors_shown(judge), _terminated_at_end(judge):
+    with _copy_stderr_in_thread(judge), _terminate_process_at_end(judge):
         assert judge.stdout is not None  # noqa: S101 - a pipe was asked for
         lines = judge.stdout.read().splitlines()
     if judge.returncode:

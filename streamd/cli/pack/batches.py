@@ -72,13 +72,13 @@ class BatchDecoder:
     async def wait_for_pixel_id(self) -> PixelId:
         """What the workers' pipeline makes of the stream, once the first of them is up."""
         asked = asyncio.ensure_future(self._engine.wait_for_pixel_ids())
-        await self._wait_unless_failed(asked)
+        await self._wait_for_future_or_failure(asked)
         return asked.result()[self._stream.spec.name]
 
-    def start_at_batch(self, index: int) -> None:
+    def request_batches_from(self, index: int) -> None:
         """Begins with this batch."""
         self._next_to_request = self._next_to_return = index
-        self._start_batches()
+        self._request_next_batches()
 
     async def wait_for_next_batch(self) -> DecodedBatch | None:
         """The next batch; None behind the last one. Raises PackError when the stream has to be given up."""
@@ -86,7 +86,7 @@ class BatchDecoder:
             return None
         while self._next_to_return not in self._filled_jobs:
             self._batch_filled.clear()
-            await self._wait_unless_failed(asyncio.ensure_future(self._batch_filled.wait()))
+            await self._wait_for_future_or_failure(asyncio.ensure_future(self._batch_filled.wait()))
         job = self._filled_jobs.pop(self._next_to_return)
         self._next_to_return += 1
         return self._build_decoded_batch(job)
@@ -94,7 +94,7 @@ class BatchDecoder:
     def release_batch(self, batch: DecodedBatch) -> None:
         """Its memory may be written again, and is next: the processor has it in its cache."""
         self._free_slots.append(batch.slot)
-        self._start_batches()
+        self._request_next_batches()
 
     def _build_decoded_batch(self, job: BatchJob) -> DecodedBatch:
         spec = self._stream.spec
@@ -111,7 +111,7 @@ class BatchDecoder:
             job.slot,
         )
 
-    def _start_batches(self) -> None:
+    def _request_next_batches(self) -> None:
         """Begins as many batches as there is room for; more than keep the workers busy would only leave the cache."""
         while self._free_slots and self._next_to_request < self._stream.spec.batches:
             if self._next_to_request - self._next_to_return - len(self._filled_jobs) >= self._budget.batches_at_once:
@@ -125,11 +125,11 @@ class BatchDecoder:
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         self._filled_jobs |= {job.key.index: job for job in jobs}
         self._batch_filled.set()
-        self._start_batches()
+        self._request_next_batches()
 
     def on_batch_failed(self, job: BatchJob, reason: str) -> None:
         del job
-        self._set_failure(PackError(f"{self._stream.spec.name}: {reason}"))
+        self._record_first_failure(PackError(f"{self._stream.spec.name}: {reason}"))
 
     def on_worker_lost(self) -> None:
         """Its tasks are done by others."""
@@ -144,26 +144,28 @@ class BatchDecoder:
         """A callback raised: what is known of the workers is not to be trusted any more."""
         error = context.get("exception")
         if isinstance(error, Exception):
-            self._set_failure(error)
+            self._record_first_failure(error)
         else:
             loop.default_exception_handler(context)
 
     def on_engine_ended(self, running: asyncio.Task[None]) -> None:
         """The engine has ended by itself, which it never does while all is well."""
         error = running.exception()
-        self._set_failure(error if isinstance(error, Exception) else PackError("the decode processes have ended"))
+        self._record_first_failure(
+            error if isinstance(error, Exception) else PackError("the decode processes have ended")
+        )
 
-    def _set_failure(self, error: BaseException) -> None:
+    def _record_first_failure(self, error: BaseException) -> None:
         if not self._failure.done():
             self._failure.set_exception(error)
 
-    def discard_failure(self) -> None:
+    def discard_unread_failure(self) -> None:
         """Nobody asks any more what went wrong."""
         self._failure.cancel()
         if not self._failure.cancelled():
             self._failure.exception()
 
-    async def _wait_unless_failed(self, future: asyncio.Future[Any]) -> None:
+    async def _wait_for_future_or_failure(self, future: asyncio.Future[Any]) -> None:
         """Waits for it. Raises what went wrong meanwhile."""
         try:
             await asyncio.wait({future, self._failure}, return_when=asyncio.FIRST_COMPLETED)
@@ -203,7 +205,7 @@ async def open_batch_decoder(stream: ServedStream, workers: int, memory_bytes: i
         running.remove_done_callback(work.on_engine_ended)
         running.cancel()
         await asyncio.wait({running})
-        work.discard_failure()
+        work.discard_unread_failure()
         slots.close()
 
 
@@ -211,12 +213,12 @@ async def open_batch_decoder(stream: ServedStream, workers: int, memory_bytes: i
 
 
 @contextmanager
-def open_listed_stream(config: Config, name: str, folder: Path, progress: ListingProgress) -> Iterator[ServedStream]:
+def list_and_open_stream(config: Config, name: str, folder: Path, progress: ListingProgress) -> Iterator[ServedStream]:
     """Lists the samples of stream `name`, as they are now, into `folder`, which is emptied. Raises ConfigError.
 
     Streams that share classes with it are listed, too: the classes shall have the numbers that trainers know.
     """
-    part = _select_family(config, name)
+    part = _select_family_config(config, name)
     shutil.rmtree(folder, ignore_errors=True)
     with add_error_locations(part):
         write_sample_manifests(part, folder, progress)
@@ -229,7 +231,7 @@ def open_listed_stream(config: Config, name: str, folder: Path, progress: Listin
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _select_family(config: Config, name: str) -> Config:
+def _select_family_config(config: Config, name: str) -> Config:
     """The configuration less the streams that have nothing to do with this one, and less what is done in serving."""
     if name not in config.streams:
         known = ", ".join(config.streams)
@@ -245,7 +247,7 @@ def _select_family(config: Config, name: str) -> Config:
     return part
 
 
-def with_pack_order(stream: ServedStream, *, shuffled: bool, batch_rows: int) -> ServedStream:
+def build_packing_stream(stream: ServedStream, *, shuffled: bool, batch_rows: int) -> ServedStream:
     """The stream as it is packed: every sample once, by id or in one global order; a bad one leaves its row empty."""
     spec = stream.spec
     packed = replace(
@@ -261,7 +263,7 @@ def with_pack_order(stream: ServedStream, *, shuffled: bool, batch_rows: int) ->
     return replace(stream, spec=packed, order=SampleOrder.from_spec(packed))
 
 
-def compute_batch_rows(stream: ServedStream, memory_bytes: int) -> int:
+def compute_pack_batch_rows(stream: ServedStream, memory_bytes: int) -> int:
     """How many samples are decoded and written together: whole tasks, where one fits."""
     rows = min(PACK_BATCH_BYTES, memory_bytes // _BATCHES_PER_MEMORY) // stream.spec.image.row_bytes
     return min(max(1, rows if rows < TASK_ROWS else rows // TASK_ROWS * TASK_ROWS), MAX_BATCH_ROWS)

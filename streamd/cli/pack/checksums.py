@@ -29,7 +29,7 @@ def compute_row_checksums(rows: npt.NDArray[np.uint8]) -> Words:
     """
     flat = rows.reshape(len(rows), prod(rows.shape[1:]))
     whole = flat.shape[1] // _WORD_BYTES * _WORD_BYTES
-    weights = _compute_weights(whole // _WORD_BYTES + _WORD_BYTES)
+    weights = _compute_word_weights(whole // _WORD_BYTES + _WORD_BYTES)
     words = np.ascontiguousarray(flat[:, :whole]).view("<u8")
     rest = flat[:, whole:].astype(np.uint64)
     sums: Words = np.einsum("ij,j->i", words, weights[: words.shape[1]])
@@ -38,7 +38,7 @@ def compute_row_checksums(rows: npt.NDArray[np.uint8]) -> Words:
 
 
 @lru_cache(maxsize=8)
-def _compute_weights(count: int) -> Words:
+def _compute_word_weights(count: int) -> Words:
     return mix64(np.arange(1, count + 1, dtype=np.uint64)) | np.uint64(1)
 
 
@@ -53,7 +53,7 @@ def _compute_blob_checksum(blob: bytes | memoryview) -> int:
     if count < _MIN_SUMMED_WORDS:
         return zlib.crc32(blob)
     words = np.frombuffer(blob, "<u8", count)
-    return int(np.einsum("i,i->", words, _compute_weights(count))) ^ zlib.crc32(blob[count * _WORD_BYTES :])
+    return int(np.einsum("i,i->", words, _compute_word_weights(count))) ^ zlib.crc32(blob[count * _WORD_BYTES :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class PackChecksum:
     rows: int = 0
     digest: int = 0
 
-    def with_rows(self, checksums: Words) -> PackChecksum:
+    def with_added_rows(self, checksums: Words) -> PackChecksum:
         """With more rows, of these checksums."""
         places = np.arange(self.rows, self.rows + checksums.size, dtype=np.uint64)
         mixed = mix64(checksums ^ mix64(places))

@@ -13,7 +13,7 @@ _SINGLE_FILE_FORMATS: Final = frozenset({"hdf5", "lmdb"})
 PACK_FORMATS: Final[tuple[PackFormat, ...]] = ("npy", "tar", "hdf5", "lmdb")
 
 
-def open_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) -> PackWriter:
+def open_pack_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) -> PackWriter:
     """The writer of a format. Raises MissingExtraError, and ConfigError for shards of a format that has none."""
     if shard_bytes is not None and name in _SINGLE_FILE_FORMATS:
         raise ConfigError(f"--shard is for npy and tar; a pack in {name} is one file: leave --shard out")

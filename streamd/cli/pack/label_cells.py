@@ -21,16 +21,16 @@ CellValues = npt.NDArray[Any]
 
 def choose_name_key(labels: Container[str]) -> str:
     """What the samples' own names are called beside these labels."""
-    return _make_unused_key(_NAME_KEY, labels)
+    return _choose_unused_key(_NAME_KEY, labels)
 
 
 def choose_weight_key(labels: Container[str]) -> str:
     """What the samples' weights are called beside these labels."""
-    return _make_unused_key(_WEIGHT_KEY, labels)
+    return _choose_unused_key(_WEIGHT_KEY, labels)
 
 
-def _make_unused_key(name: str, labels: Container[str]) -> str:
-    return name if name not in labels else _make_unused_key(f"{name}_", labels)
+def _choose_unused_key(name: str, labels: Container[str]) -> str:
+    return name if name not in labels else _choose_unused_key(f"{name}_", labels)
 
 
 def collect_sample_cells(manifest: Manifest, ids: Ids) -> dict[str, CellValues]:
@@ -41,13 +41,13 @@ def collect_sample_cells(manifest: Manifest, ids: Ids) -> dict[str, CellValues]:
     """
     names = [name.decode(errors="backslashreplace") for name in manifest.file_names(ids.tolist())]
     labels = {
-        name: _convert_label_rows(spec, manifest.gather_label(name, ids)) for name, spec in manifest.labels.items()
+        name: _convert_labels_to_cells(spec, manifest.gather_label(name, ids)) for name, spec in manifest.labels.items()
     }
     weights = {choose_weight_key(labels): manifest.gather_weights(ids)} if manifest.has_weights else {}
     return {choose_name_key(labels): np.array(names, dtype=np.str_), **labels, **weights}
 
 
-def _convert_label_rows(spec: LabelSpec, rows: CellValues) -> CellValues:
+def _convert_labels_to_cells(spec: LabelSpec, rows: CellValues) -> CellValues:
     if spec.type == "category":
         return build_class_array(spec)[rows]
     if spec.type == "string":
@@ -69,7 +69,7 @@ def compute_text_width(spec: LabelSpec) -> int:
     return max(spec.text_bytes, 1) if spec.type == "string" else 0
 
 
-def build_reading_settings(spec: StreamSpec, name_pattern: str = "") -> dict[str, object]:
+def build_label_reading_settings(spec: StreamSpec, name_pattern: str = "") -> dict[str, object]:
     """The keys of a configuration that read labels and weights back, so that classes keep their numbers.
 
     `place` is where a label is taken from, `{}` standing for its name; empty for its own name.
@@ -86,11 +86,11 @@ def build_label_settings(specs: Mapping[str, LabelSpec], name_pattern: str) -> d
 
 def _build_label_setting(spec: LabelSpec, label_name: str) -> object:
     keys: dict[str, object] = {"from": label_name} if label_name else {}
-    if spec.type == "tags" or (spec.type == "category" and not _is_numbering_recoverable(spec)):
+    if spec.type == "tags" or (spec.type == "category" and not _is_class_numbering_recoverable(spec)):
         keys["classes"] = list(spec.classes)
     return {"type": spec.type, **keys} if keys else spec.type
 
 
-def _is_numbering_recoverable(spec: LabelSpec) -> bool:
+def _is_class_numbering_recoverable(spec: LabelSpec) -> bool:
     """Whether the data alone give these classes these numbers."""
     return all(spec.counts) and order_classes(map(str, spec.classes)) == spec.classes

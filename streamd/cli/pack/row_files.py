@@ -33,7 +33,7 @@ class RowFiles:
     _descriptor: int = -1
     _file_number: int = -1
 
-    def resume_after(self, rows: int) -> None:
+    def truncate_after_rows(self, rows: int) -> None:
         """Goes on behind so many rows, and forgets what lies behind them."""
         self.row_count = rows
         number, within = divmod(rows, self.rows_per_file)
@@ -49,10 +49,10 @@ class RowFiles:
         while len(images):
             number, within = divmod(self.row_count, self.rows_per_file)
             part, images = images[: self.rows_per_file - within], images[self.rows_per_file - within :]
-            self._write_rows(number, np.ascontiguousarray(part), self.header_bytes + within * self.row_bytes)
+            self._write_rows_to_file(number, np.ascontiguousarray(part), self.header_bytes + within * self.row_bytes)
             self.row_count += len(part)
 
-    def _write_rows(self, number: int, part: Pixels, offset: int) -> None:
+    def _write_rows_to_file(self, number: int, part: Pixels, offset: int) -> None:
         """Writes to a file, and has the disk begin at once: else it would rest until the next sync, and we in it."""
         write_all_at(self._open_file(number), part, offset)
         os.posix_fadvise(self._descriptor, offset, part.nbytes, os.POSIX_FADV_DONTNEED)

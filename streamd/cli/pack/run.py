@@ -20,14 +20,14 @@ from rich.console import Console
 
 from streamd.cli.pack.batches import (
     BatchDecoder,
-    compute_batch_rows,
+    build_packing_stream,
+    compute_pack_batch_rows,
+    list_and_open_stream,
     open_batch_decoder,
-    open_listed_stream,
-    with_pack_order,
 )
 from streamd.cli.pack.checksums import PackChecksum
 from streamd.cli.pack.config_snippet import collect_kept_settings
-from streamd.cli.pack.formats import PackFormat, open_writer
+from streamd.cli.pack.formats import PackFormat, open_pack_writer
 from streamd.cli.pack.workdir import (
     JournaledPack,
     LeftOutSample,
@@ -36,10 +36,10 @@ from streamd.cli.pack.workdir import (
     check_free_space,
     measure_allocated_bytes,
     read_journal,
-    translate_full_disk,
+    translate_disk_full_error,
 )
-from streamd.cli.pack.writer import PackJob, build_mismatch_error
-from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress
+from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
+from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress_display
 from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
 from streamd.core.spec import PixelId, compute_identity
@@ -99,14 +99,14 @@ def pack_stream(config: Config, options: PackOptions, progress: PackProgress) ->
     _check_not_random(config, options)
     with PackWorkdir(options.destination) as work:
         if options.restart:
-            work.clear_folder()
+            work.clear_work_folder()
         begun = read_journal(work.journal_path) if work.product_path.exists() else None
         if begun is None:
-            work.clear_folder()
-        with open_listed_stream(config, options.stream, work.folder / "list", progress.update_listing) as stream:
-            rows = begun.batch_rows if begun else compute_batch_rows(stream, config.memory)
-            ordered = with_pack_order(stream, shuffled=options.shuffle, batch_rows=rows)
-            return _PackRun(config, options, work, ordered, progress).run_phases(begun)
+            work.clear_work_folder()
+        with list_and_open_stream(config, options.stream, work.folder / "list", progress.update_listing) as stream:
+            rows = begun.batch_rows if begun else compute_pack_batch_rows(stream, config.memory)
+            ordered = build_packing_stream(stream, shuffled=options.shuffle, batch_rows=rows)
+            return _PackRun(config, options, work, ordered, progress).pack_and_publish(begun)
 
 
 def _check_not_random(config: Config, options: PackOptions) -> None:
@@ -129,11 +129,11 @@ class _PackRun:
         self._config, self._options, self._workdir, self._stream = config, options, workdir, stream
         self._progress = progress
         subject = PackJob(stream, workdir.product_path, workdir.scratch_path)
-        self._writer = open_writer(options.format, subject, options.shard_bytes)
+        self._writer = open_pack_writer(options.format, subject, options.shard_bytes)
 
-    def run_phases(self, earlier_journal: PackJournal | None) -> PackResult:
+    def pack_and_publish(self, earlier_journal: PackJournal | None) -> PackResult:
         try:
-            with translate_full_disk(self._workdir, self._writer.estimate_bytes):
+            with translate_disk_full_error(self._workdir, self._writer.estimate_bytes):
                 account, seconds = asyncio.run(self._decode_and_write(earlier_journal))
                 if not account.checksum.rows:
                     raise PackError(f"{self._stream.spec.name}: all samples are bad, so there is nothing to pack")
@@ -144,8 +144,8 @@ class _PackRun:
         finally:
             self._writer.close()
         nbytes = measure_allocated_bytes(self._workdir.product_path)
-        self._workdir.publish_product()
-        return self._build_result(account, nbytes, seconds, verified_s)
+        self._workdir.move_product_to_destination()
+        return self._build_pack_result(account, nbytes, seconds, verified_s)
 
     # --- decode and write
 
@@ -169,7 +169,7 @@ class _PackRun:
         self, decoder: BatchDecoder, journaled_pack: JournaledPack, thread: ThreadPoolExecutor
     ) -> None:
         loop = asyncio.get_running_loop()
-        decoder.start_at_batch(journaled_pack.next_batch_index)
+        decoder.request_batches_from(journaled_pack.next_batch_index)
         while (batch := await decoder.wait_for_next_batch()) is not None:
             await loop.run_in_executor(thread, journaled_pack.write_batch, batch)
             decoder.release_batch(batch)
@@ -207,12 +207,12 @@ class _PackRun:
         self._progress.start_verifying(journaled_pack.checksum.rows)
         found = PackChecksum()
         for sums in self._writer.read_checksums(journaled_pack.left_out_ids):
-            found = found.with_rows(sums)
+            found = found.with_added_rows(sums)
             self._progress.advance_verifying(sums.size)
         if found != journaled_pack.checksum:
-            raise build_mismatch_error(self._options.destination)
+            raise build_read_mismatch_error(self._options.destination)
 
-    def _build_result(
+    def _build_pack_result(
         self, journaled_pack: JournaledPack, pack_bytes: int, seconds: float, verified_s: float
     ) -> PackResult:
         packed = journaled_pack.done_samples - journaled_pack.done_at_start
@@ -316,7 +316,7 @@ class PackLines(ListingLines):
     def _advance_phase(self, rows: int, phase_text: str) -> None:
         self._done_samples += rows
         self._rate.add_samples(rows)
-        if self._mark_if_due():
+        if self._claim_due_line():
             left = format_duration(self._rate.compute_seconds_left(self._total_samples - self._done_samples))
             self._write_line(
                 f"{phase_text} {self._done_samples:,} of {self._total_samples:,} samples, {self._rate}, about "
@@ -326,4 +326,4 @@ class PackLines(ListingLines):
 
 def create_pack_progress() -> PackBar | PackLines:
     """What fits stderr."""
-    return create_progress(PackBar, PackLines)
+    return create_progress_display(PackBar, PackLines)

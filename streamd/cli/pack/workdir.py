@@ -51,7 +51,7 @@ class PackWorkdir:
         self.destination = Path(os.path.abspath(destination))  # noqa: PTH100 - links stay as they are
         if not self.destination.name:
             raise ConfigError(
-                f"{_format_path(self.destination)} is there already; name a folder or file that is to be made"
+                f"{_format_printable_path(self.destination)} is there already; name a folder or file that is to be made"
             )
         self.folder = self.destination.with_name(f".{self.destination.name}.packing")
         self.journal_path, self.product_path = self.folder / _JOURNAL_NAME, self.folder / _PRODUCT_NAME
@@ -62,9 +62,13 @@ class PackWorkdir:
     def _check_destination(self) -> None:
         parent = self.destination.parent
         if not parent.is_dir():
-            raise ConfigError(f"{_format_path(parent)}: there is no such folder; make it, or name another place")
+            raise ConfigError(
+                f"{_format_printable_path(parent)}: there is no such folder; make it, or name another place"
+            )
         if os.path.lexists(self.destination):
-            raise ConfigError(f"{_format_path(self.destination)} is there already; remove it, or name another place")
+            raise ConfigError(
+                f"{_format_printable_path(self.destination)} is there already; remove it, or name another place"
+            )
 
     def __enter__(self) -> Self:
         try:
@@ -73,9 +77,13 @@ class PackWorkdir:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._descriptor)
-            raise PackError(f"another streamd pack is writing {_format_path(self.destination)}; wait for it") from error
+            raise PackError(
+                f"another streamd pack is writing {_format_printable_path(self.destination)}; wait for it"
+            ) from error
         except OSError as error:
-            raise PackError(f"cannot write in {_format_path(self.destination.parent)}: {error.strerror}") from error
+            raise PackError(
+                f"cannot write in {_format_printable_path(self.destination.parent)}: {error.strerror}"
+            ) from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -84,7 +92,7 @@ class PackWorkdir:
             shutil.rmtree(self.folder)
         os.close(self._descriptor)
 
-    def clear_folder(self) -> None:
+    def clear_work_folder(self) -> None:
         """Throws away what is there."""
         for entry in self.folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():
@@ -92,22 +100,22 @@ class PackWorkdir:
             else:
                 entry.unlink()
 
-    def publish_product(self) -> None:
+    def move_product_to_destination(self) -> None:
         """Puts the product into its place, in one step, and removes the rest. Raises PackError, OSError."""
-        sync_tree(self.product_path)
+        sync_tree_to_disk(self.product_path)
         self._check_destination()
         self.product_path.rename(self.destination)
         sync_folder(self.destination.parent)
         shutil.rmtree(self.folder)
 
 
-def sync_tree(path: Path) -> None:
+def sync_tree_to_disk(path: Path) -> None:
     """Returns when a file, or all in a folder and its names, are safe on the disk. Raises OSError."""
     if not path.is_dir():
         _sync_file(path)
         return
     for entry in path.iterdir():
-        sync_tree(entry)
+        sync_tree_to_disk(entry)
     sync_folder(path)
 
 
@@ -119,24 +127,24 @@ def _sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def _format_path(path: Path) -> str:
+def _format_printable_path(path: Path) -> str:
     return escape_unprintable(str(path))
 
 
 def check_free_space(workdir: PackWorkdir, needed_bytes: int) -> None:
     """Raises PackError, with the arithmetic, when a pack of so many bytes, less what is there of it, cannot fit."""
-    there, free = measure_allocated_bytes(workdir.product_path), _measure_free_bytes(workdir.folder)
+    there, free = measure_allocated_bytes(workdir.product_path), _measure_free_disk_bytes(workdir.folder)
     lacking = needed_bytes - there - free
     if lacking > 0:
         raise PackError(
-            f"{_format_destination(workdir)} takes about {format_bytes(needed_bytes)}, of which "
+            f"{_format_printable_destination(workdir)} takes about {format_bytes(needed_bytes)}, of which "
             f"{format_bytes(there)} are written, and "
             f"{format_bytes(free)} are free: make room for {format_bytes(lacking)} more, or name another disk"
         )
 
 
 @contextmanager
-def translate_full_disk(workdir: PackWorkdir, estimate_bytes: Callable[[], int]) -> Iterator[None]:
+def translate_disk_full_error(workdir: PackWorkdir, estimate_bytes: Callable[[], int]) -> Iterator[None]:
     """Makes a PackError of what the system says when there is no room."""
     try:
         yield
@@ -147,9 +155,10 @@ def translate_full_disk(workdir: PackWorkdir, estimate_bytes: Callable[[], int])
             raise
         left = max(0, estimate_bytes() - measure_allocated_bytes(workdir.product_path))
         raise PackError(
-            f"{_format_destination(workdir)}: {error.strerror or _NO_SPACE_TEXT}: about {format_bytes(left)} are "
+            f"{_format_printable_destination(workdir)}: {error.strerror or _NO_SPACE_TEXT}: about "
+            f"{format_bytes(left)} are "
             "still to be written, and "
-            f"{format_bytes(_measure_free_bytes(workdir.folder))} are free. Nothing is there yet: make room, and "
+            f"{format_bytes(_measure_free_disk_bytes(workdir.folder))} are free. Nothing is there yet: make room, and "
             "the same command "
             "goes on where it was"
         ) from error
@@ -163,13 +172,13 @@ def measure_allocated_bytes(path: Path) -> int:
     return sum(entry.lstat().st_blocks * _BLOCK_BYTES for entry in entries)
 
 
-def _measure_free_bytes(folder: Path) -> int:
+def _measure_free_disk_bytes(folder: Path) -> int:
     """What the file system has left for this user."""
     system = os.statvfs(folder)
     return system.f_bavail * system.f_frsize
 
 
-def _format_destination(workdir: PackWorkdir) -> str:
+def _format_printable_destination(workdir: PackWorkdir) -> str:
     return escape_unprintable(str(workdir.destination))
 
 
@@ -240,7 +249,7 @@ class JournaledPack:
         self.left_out: list[LeftOutSample] = list(journal.bad)
         self._unsynced_bytes = 0
         self._last_saved_s = time.monotonic()
-        writer.resume_after(journal.tally.rows, journal.place)
+        writer.resume_after_rows(journal.tally.rows, journal.place)
 
     @property
     def next_batch_index(self) -> int:
@@ -254,7 +263,7 @@ class JournaledPack:
     def write_batch(self, batch: DecodedBatch) -> None:
         """Writes a batch."""
         if batch.ids.size:
-            self.checksum = self.checksum.with_rows(self._writer.append_rows(batch.ids, batch.images))
+            self.checksum = self.checksum.with_added_rows(self._writer.append_rows(batch.ids, batch.images))
         self.left_out += [LeftOutSample(each.sample_id, each.file, each.reason) for each in batch.bad_rows]
         self.done_samples += batch.ids.size + len(batch.bad_rows)
         self._unsynced_bytes += batch.images.nbytes

@@ -25,12 +25,12 @@ from streamd.cli.pack.config_snippet import build_decoded_image_settings
 from streamd.cli.pack.label_cells import (
     CellValues,
     build_class_array,
-    build_reading_settings,
+    build_label_reading_settings,
     choose_name_key,
     collect_sample_cells,
 )
 from streamd.cli.pack.row_files import RowFiles, drop_from_page_cache, write_all_at
-from streamd.cli.pack.writer import PackJob, build_mismatch_error
+from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
 from streamd.errors import MissingExtraError, PackError
@@ -53,15 +53,15 @@ class Hdf5Writer:
 
     def __init__(self, job: PackJob) -> None:
         self._job = job
-        self._row_files = RowFiles(self._build_path, _GAP_BYTES, job.row_bytes, _UNBOUNDED_ROWS)
+        self._row_files = RowFiles(self._build_hdf5_path, _GAP_BYTES, job.row_bytes, _UNBOUNDED_ROWS)
 
-    def _build_path(self, number: int) -> Path:
+    def _build_hdf5_path(self, number: int) -> Path:
         """There is one file; no other number has one."""
         return self._job.product_path if number == 0 else self._job.product_path / str(number)
 
-    def resume_after(self, rows: int, position: Mapping[str, int]) -> None:
+    def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
         del position
-        self._row_files.resume_after(rows)
+        self._row_files.truncate_after_rows(rows)
 
     def append_rows(self, ids: Ids, images: Pixels) -> Words:
         del ids
@@ -76,16 +76,16 @@ class Hdf5Writer:
         self._row_files.close()
         self._job.scratch_path.unlink(missing_ok=True)
         self._write_scratch_file(bad_ids)
-        rows_end = _GAP_BYTES + self._chunk_rows * self._job.row_bytes
+        rows_end = _GAP_BYTES + self._rows_per_chunk * self._job.row_bytes
         with self._job.scratch_path.open("rb") as scratch, self._job.product_path.open("r+b") as product:
             end = os.fstat(scratch.fileno()).st_size
             product.truncate(end)
-            _copy_range(scratch.fileno(), product.fileno(), range(_GAP_BYTES))
-            _copy_range(scratch.fileno(), product.fileno(), range(rows_end, end))
+            _copy_byte_range(scratch.fileno(), product.fileno(), range(_GAP_BYTES))
+            _copy_byte_range(scratch.fileno(), product.fileno(), range(rows_end, end))
         self._job.scratch_path.unlink()
 
     @property
-    def _chunk_rows(self) -> int:
+    def _rows_per_chunk(self) -> int:
         """Of the piece that they are stored in: more than there are, where these are too few to be aligned."""
         return max(self._row_files.row_count, -(-_MIN_ALIGNED_BYTES // self._job.row_bytes))
 
@@ -96,10 +96,10 @@ class Hdf5Writer:
             self._create_images_dataset(file)
             for name, spec in self._job.stream.spec.labels.items():
                 if spec.classes:
-                    file[f"classes/{name}"] = _encode_texts(build_class_array(spec))
-            for name, shape, dtype in self._describe_columns(bad_ids):
+                    file[f"classes/{name}"] = _encode_text_values(build_class_array(spec))
+            for name, shape, dtype in self._find_column_shapes(bad_ids):
                 file.create_dataset(name, shape, dtype)
-            for rows, name, values in self._iterate_blocks(bad_ids):
+            for rows, name, values in self._iterate_column_blocks(bad_ids):
                 file[name][rows] = values
 
     def _create_images_dataset(self, file: h5py.File) -> None:
@@ -109,31 +109,31 @@ class Hdf5Writer:
         settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         settings.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         most: tuple[int, ...] = (rows, *shape)
-        if self._chunk_rows > rows:
-            settings.set_chunk((self._chunk_rows, *shape))
+        if self._rows_per_chunk > rows:
+            settings.set_chunk((self._rows_per_chunk, *shape))
             most = (h5py.h5s.UNLIMITED, *shape)
         space = h5py.h5s.create_simple((rows, *shape), most)
         images = h5py.h5d.create(file.id, _IMAGES_NAME.encode(), h5py.h5t.STD_U8LE, space, settings)
-        offset = images.get_offset() if self._chunk_rows == rows else images.get_chunk_info(0).byte_offset
+        offset = images.get_offset() if self._rows_per_chunk == rows else images.get_chunk_info(0).byte_offset
         if offset != _GAP_BYTES:
             raise PackError(f"this HDF5 library puts images at {offset}, not at {_GAP_BYTES}; use --format npy")
 
-    def _describe_columns(self, bad_ids: Ids) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
+    def _find_column_shapes(self, bad_ids: Ids) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
         """Name, shape and dtype of what stands beside the images; a text has the width of the longest."""
         found: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
-        for _, name, values in self._iterate_blocks(bad_ids):
+        for _, name, values in self._iterate_column_blocks(bad_ids):
             shape, dtype = (self._row_files.row_count, *values.shape[1:]), values.dtype
             found[name] = shape, max(dtype, found.get(name, (shape, dtype))[1], key=lambda each: each.itemsize)
         return [(name, *shape_and_dtype) for name, shape_and_dtype in found.items()]
 
-    def _iterate_blocks(self, bad_ids: Ids) -> Iterator[tuple[slice, str, CellValues]]:
+    def _iterate_column_blocks(self, bad_ids: Ids) -> Iterator[tuple[slice, str, CellValues]]:
         """What stands beside the images, some rows at a time: which, where it belongs, and its values."""
         manifest, first = self._job.stream.manifest, 0
         names = choose_name_key(manifest.labels)
         for ids in self._job.iterate_kept_ids(bad_ids):
             rows = slice(first, first + ids.size)
             for name, values in collect_sample_cells(manifest, ids).items():
-                yield rows, "names" if name == names else f"labels/{name}", _encode_texts(values)
+                yield rows, "names" if name == names else f"labels/{name}", _encode_text_values(values)
                 spec = manifest.labels.get(name)
                 if spec is not None and spec.type == "category" and values.dtype.kind == "U":
                     yield rows, f"numbers/{name}", manifest.gather_label(name, ids)
@@ -142,9 +142,9 @@ class Hdf5Writer:
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         drop_from_page_cache(self._job.product_path)
         with h5py.File(self._job.product_path) as file:
-            for rows, name, values in self._iterate_blocks(bad_ids):
+            for rows, name, values in self._iterate_column_blocks(bad_ids):
                 if not np.array_equal(file[name][rows], values):
-                    raise build_mismatch_error(self._job.product_path)
+                    raise build_read_mismatch_error(self._job.product_path)
         yield from map(compute_row_checksums, self._row_files.read_rows())
 
     def estimate_bytes(self) -> int:
@@ -155,7 +155,7 @@ class Hdf5Writer:
         source = {"kind": "hdf5", "path": str(pack_path), "images": f"/{_IMAGES_NAME}"}
         return {
             "source": source,
-            **build_reading_settings(spec, "/labels/{}"),
+            **build_label_reading_settings(spec, "/labels/{}"),
             "image": build_decoded_image_settings(spec.image),
         }
 
@@ -163,7 +163,7 @@ class Hdf5Writer:
         self._row_files.close()
 
 
-def _encode_texts(values: CellValues) -> CellValues:
+def _encode_text_values(values: CellValues) -> CellValues:
     """Texts in UTF-8, of a dtype that says so; numbers as they are."""
     if values.dtype.kind != "U":
         return values
@@ -171,7 +171,7 @@ def _encode_texts(values: CellValues) -> CellValues:
     return encoded.view(h5py.string_dtype("utf-8", max(encoded.dtype.itemsize, 1)))
 
 
-def _copy_range(source: int, target: int, offsets: range) -> None:
+def _copy_byte_range(source: int, target: int, offsets: range) -> None:
     """Copies the bytes at these places."""
     for offset in range(offsets.start, offsets.stop, MIB):
         write_all_at(target, os.pread(source, min(MIB, offsets.stop - offset), offset), offset)

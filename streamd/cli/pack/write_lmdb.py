@@ -20,13 +20,13 @@ from streamd.cli.pack.checksums import compute_blob_checksums
 from streamd.cli.pack.config_snippet import build_decoded_image_settings
 from streamd.cli.pack.label_cells import (
     CellValues,
-    build_reading_settings,
+    build_label_reading_settings,
     choose_weight_key,
     collect_sample_cells,
     compute_text_width,
 )
 from streamd.cli.pack.row_files import drop_from_page_cache
-from streamd.cli.pack.writer import PackJob, build_mismatch_error
+from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.lmdb.pyxis_layout import COUNT_KEY, DATA_DB, META_DB, build_sample_key, encode_sample
@@ -64,10 +64,10 @@ class LmdbWriter:
         self._environment: Any = None
 
     @property
-    def _data_path(self) -> Path:
+    def _data_file_path(self) -> Path:
         return self._job.product_path / "data.mdb"
 
-    def resume_after(self, rows: int, position: Mapping[str, int]) -> None:
+    def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
         del position
         self._job.product_path.mkdir(exist_ok=True)
         map_bytes = int(self.estimate_bytes() * _MAP_SIZE_FACTOR) + _SPARE_BYTES
@@ -81,27 +81,27 @@ class LmdbWriter:
 
     def append_rows(self, ids: Ids, images: Pixels) -> Words:
         values = collect_sample_cells(self._job.stream.manifest, ids)
-        labels = {name: self._build_entries(name, values[name]) for name in self._text_widths}
+        labels = {name: self._build_label_entries(name, values[name]) for name in self._text_widths}
         blobs = [
             encode_sample({PACK_IMAGE: image, **{name: entries[row] for name, entries in labels.items()}})
             for row, image in enumerate(images)
         ]
         self._pending_blobs += blobs
         if sum(map(len, self._pending_blobs)) >= _TRANSACTION_BYTES:
-            self._start_commit()
+            self._commit_in_background()
         return compute_blob_checksums(blobs)
 
-    def _build_entries(self, name: str, values: CellValues) -> CellValues:
+    def _build_label_entries(self, name: str, values: CellValues) -> CellValues:
         """A label's entry in each sample."""
         fixed = values.astype(f"<U{self._text_widths[name]}") if values.dtype.kind == "U" else values
         return fixed[:, None] if fixed.ndim == 1 else fixed
 
     def sync_to_disk(self) -> dict[str, int]:
-        self._start_commit()
+        self._commit_in_background()
         self._last_commit.result()
         return {}
 
-    def _start_commit(self) -> None:
+    def _commit_in_background(self) -> None:
         """Hands what is pending to the thread that waits for the disk, when it is done with what it had before."""
         self._last_commit.result()
         self._last_commit = self._commit_thread.submit(self._commit_blobs, self._pending_blobs, self._row_count)
@@ -121,11 +121,11 @@ class LmdbWriter:
     def _reserve_disk_space(self, blobs: Sequence[bytes]) -> None:
         """Has the disk refuse now what it has no room for: the library would call it an input/output error."""
         needed = sum(map(_estimate_pages, map(len, blobs))) * _PAGE_BYTES + _SPARE_BYTES
-        with self._data_path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, self._used_bytes + needed)
+        with self._data_file_path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, self._used_database_bytes + needed)
 
     @property
-    def _used_bytes(self) -> int:
+    def _used_database_bytes(self) -> int:
         last_page: int = self._environment.info()["last_pgno"]
         return (last_page + 1) * _PAGE_BYTES
 
@@ -133,14 +133,14 @@ class LmdbWriter:
         del bad_ids
         with _translate_lmdb_errors(), self._environment.begin(self._meta_db, write=True) as transaction:
             transaction.put(COUNT_KEY, b"%d" % self._row_count)
-        used_bytes = self._used_bytes
+        used_bytes = self._used_database_bytes
         self.close()
-        os.truncate(self._data_path, used_bytes)
-        self._data_path.with_name("lock.mdb").unlink(missing_ok=True)
+        os.truncate(self._data_file_path, used_bytes)
+        self._data_file_path.with_name("lock.mdb").unlink(missing_ok=True)
 
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         del bad_ids
-        drop_from_page_cache(self._data_path)
+        drop_from_page_cache(self._data_file_path)
         with lmdb.open(str(self._job.product_path), readonly=True, lock=False, max_dbs=2) as environment:
             data = environment.open_db(DATA_DB, create=False)
             with environment.begin(data, buffers=True) as transaction, transaction.cursor() as cursor:
@@ -150,7 +150,7 @@ class LmdbWriter:
         pairs, row = iter(cursor), 0
         while some := list(islice(pairs, _VALUES_PER_READ)):
             if any(key != build_sample_key(number) for number, (key, _) in enumerate(some, row)):
-                raise build_mismatch_error(self._data_path)
+                raise build_read_mismatch_error(self._data_file_path)
             row += len(some)
             yield compute_blob_checksums(blob for _, blob in some)
 
@@ -165,7 +165,11 @@ class LmdbWriter:
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
         spec = self._job.stream.spec
         source = {"kind": "lmdb", "path": str(pack_path), "images": PACK_IMAGE}
-        return {"source": source, **build_reading_settings(spec), "image": build_decoded_image_settings(spec.image)}
+        return {
+            "source": source,
+            **build_label_reading_settings(spec),
+            "image": build_decoded_image_settings(spec.image),
+        }
 
     def close(self) -> None:
         self._commit_thread.shutdown()

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from streamd.cli.pack.checksums import compute_row_checksums
 from streamd.cli.pack.config_snippet import build_decoded_image_settings
-from streamd.cli.pack.label_cells import CellValues, build_reading_settings, collect_sample_cells
+from streamd.cli.pack.label_cells import CellValues, build_label_reading_settings, collect_sample_cells
 from streamd.cli.pack.row_files import RowFiles, drop_from_page_cache
-from streamd.cli.pack.writer import PackJob, build_mismatch_error
+from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
 from streamd.core.permutation import Ids, Words
 from streamd.core.spec import LabelSpec
 from streamd.dataset.arrays.store import Pixels
@@ -33,15 +33,15 @@ class NpyWriter:
         self._job = job
         self._image_shape = job.stream.spec.image_shape
         most = max(1, shard_bytes // job.row_bytes)
-        self._row_files = RowFiles(self._build_path, _HEADER_BYTES, job.row_bytes, most)
+        self._row_files = RowFiles(self._build_images_path, _HEADER_BYTES, job.row_bytes, most)
 
-    def _build_path(self, number: int) -> Path:
+    def _build_images_path(self, number: int) -> Path:
         return self._job.product_path / f"images-{number:05}.npy"
 
-    def resume_after(self, rows: int, position: Mapping[str, int]) -> None:
+    def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
         del position
         self._job.product_path.mkdir(exist_ok=True)
-        self._row_files.resume_after(rows)
+        self._row_files.truncate_after_rows(rows)
 
     def append_rows(self, ids: Ids, images: Pixels) -> Words:
         del ids
@@ -55,28 +55,28 @@ class NpyWriter:
     def finish_pack(self, bad_ids: Ids) -> None:
         self._row_files.close()
         for number, count in enumerate(self._row_files.list_row_counts()):
-            with self._build_path(number).open("r+b") as file:
-                file.write(_encode_header((count, *self._image_shape)))
-        schema = self._build_table(np.empty(0, np.int64)).schema
+            with self._build_images_path(number).open("r+b") as file:
+                file.write(_encode_npy_header((count, *self._image_shape)))
+        schema = self._build_label_table(np.empty(0, np.int64)).schema
         with pq.ParquetWriter(self._job.product_path / _LABELS_NAME, schema) as writer:
-            for table in self._iterate_tables(bad_ids):
+            for table in self._iterate_label_tables(bad_ids):
                 writer.write_table(table, row_group_size=len(table))
 
-    def _iterate_tables(self, bad_ids: Ids) -> Iterator[pa.Table]:
-        return (self._build_table(ids) for ids in self._job.iterate_kept_ids(bad_ids) if ids.size)
+    def _iterate_label_tables(self, bad_ids: Ids) -> Iterator[pa.Table]:
+        return (self._build_label_table(ids) for ids in self._job.iterate_kept_ids(bad_ids) if ids.size)
 
-    def _build_table(self, ids: Ids) -> pa.Table:
+    def _build_label_table(self, ids: Ids) -> pa.Table:
         manifest = self._job.stream.manifest
         values = collect_sample_cells(manifest, ids)
-        return pa.table({name: _build_column(each, manifest.labels.get(name)) for name, each in values.items()})
+        return pa.table({name: _build_label_column(each, manifest.labels.get(name)) for name, each in values.items()})
 
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         path = self._job.product_path / _LABELS_NAME
         drop_from_page_cache(path)
         with pq.ParquetFile(path) as file:
-            for number, table in enumerate(self._iterate_tables(bad_ids)):
+            for number, table in enumerate(self._iterate_label_tables(bad_ids)):
                 if not file.read_row_group(number).equals(table):
-                    raise build_mismatch_error(path)
+                    raise build_read_mismatch_error(path)
         yield from map(compute_row_checksums, self._row_files.read_rows())
 
     def estimate_bytes(self) -> int:
@@ -85,13 +85,17 @@ class NpyWriter:
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
         source = {"kind": "npy", "path": str(pack_path), "table": str(pack_path / _LABELS_NAME)}
         spec = self._job.stream.spec
-        return {"source": source, **build_reading_settings(spec), "image": build_decoded_image_settings(spec.image)}
+        return {
+            "source": source,
+            **build_label_reading_settings(spec),
+            "image": build_decoded_image_settings(spec.image),
+        }
 
     def close(self) -> None:
         self._row_files.close()
 
 
-def _encode_header(shape: tuple[int, ...]) -> bytes:
+def _encode_npy_header(shape: tuple[int, ...]) -> bytes:
     """What NumPy puts before the rows: the same number of bytes for every count of them."""
     memory = io.BytesIO()
     np.lib.format.write_array_header_1_0(memory, {"descr": "|u1", "fortran_order": False, "shape": shape})
@@ -101,7 +105,7 @@ def _encode_header(shape: tuple[int, ...]) -> bytes:
     return header
 
 
-def _build_column(values: CellValues, spec: LabelSpec | None) -> pa.Array[Any]:
+def _build_label_column(values: CellValues, spec: LabelSpec | None) -> pa.Array[Any]:
     """A column of the table: numbers or texts; lists of numbers for a vector, of classes for tags."""
     if spec is not None and spec.type == "tags":
         rows, classes = np.nonzero(values)

@@ -22,7 +22,7 @@ import numpy as np
 
 from streamd.cli.pack.checksums import compute_blob_checksums
 from streamd.cli.pack.config_snippet import build_encoded_image_settings
-from streamd.cli.pack.label_cells import CellValues, build_reading_settings, collect_sample_cells
+from streamd.cli.pack.label_cells import CellValues, build_label_reading_settings, collect_sample_cells
 from streamd.cli.pack.row_files import drop_from_page_cache, write_all_at
 from streamd.cli.pack.writer import PackJob
 from streamd.core.permutation import Ids, Words
@@ -58,10 +58,10 @@ class TarWriter:
         self._shard_number = self._shard_offset = self._row_count = 0
         self._descriptor = -1
 
-    def _build_path(self, shard: int) -> Path:
+    def _build_shard_path(self, shard: int) -> Path:
         return self._job.product_path / f"{shard:06}.tar"
 
-    def resume_after(self, rows: int, position: Mapping[str, int]) -> None:
+    def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
         self._job.product_path.mkdir(exist_ok=True)
         self._row_count, self._shard_number, self._shard_offset = (
             rows,
@@ -69,19 +69,19 @@ class TarWriter:
             position.get("bytes", 0),
         )
         beyond = self._shard_number
-        while (path := self._build_path(beyond := beyond + 1)).exists():
+        while (path := self._build_shard_path(beyond := beyond + 1)).exists():
             path.unlink()
         self._open_shard()
         os.ftruncate(self._descriptor, self._shard_offset)
 
     def _open_shard(self) -> None:
         self._descriptor = os.open(
-            self._build_path(self._shard_number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE
+            self._build_shard_path(self._shard_number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE
         )
 
     def append_rows(self, ids: Ids, images: Pixels) -> Words:
         return compute_blob_checksums(
-            map(self._write_sample, self._iterate_images(ids, images), self._iterate_label_members(ids))
+            map(self._write_sample, self._iterate_encoded_images(ids, images), self._iterate_label_members(ids))
         )
 
     def _write_sample(self, blob: bytes, members: Mapping[str, bytes]) -> bytes:
@@ -98,19 +98,19 @@ class TarWriter:
         """The members of one sample as they lie in a shard."""
         key = b"%0*d" % (_KEY_DIGITS, self._row_count)
         parts = (
-            (_encode_header(b"%b.%b" % (key, suffix.encode()), len(data)), data) for suffix, data in members.items()
+            (_encode_tar_header(b"%b.%b" % (key, suffix.encode()), len(data)), data) for suffix, data in members.items()
         )
         return b"".join(header + data + bytes(-len(data) % _BLOCK_BYTES) for header, data in parts)
 
-    def _iterate_images(self, ids: Ids, images: Pixels) -> Iterator[bytes]:
+    def _iterate_encoded_images(self, ids: Ids, images: Pixels) -> Iterator[bytes]:
         """The encoded images."""
         return (
             self._png_threads.map(_encode_png, images)
             if self._reader.manifest.arrays
-            else map(self._read_file, ids.tolist())
+            else map(self._read_encoded_image, ids.tolist())
         )
 
-    def _read_file(self, sample_id: int) -> bytes:
+    def _read_encoded_image(self, sample_id: int) -> bytes:
         found = self._reader.read_sample(sample_id)
         if isinstance(found, UnfilledRow):
             name = self._job.stream.format_file_name(sample_id)
@@ -121,14 +121,15 @@ class TarWriter:
         """The small members of each sample, by suffix."""
         manifest = self._reader.manifest
         columns = {
-            name: self._to_json_values(name, values) for name, values in collect_sample_cells(manifest, ids).items()
+            name: self._convert_to_json_values(name, values)
+            for name, values in collect_sample_cells(manifest, ids).items()
         }
         numbers = None if self._class_label is None else manifest.gather_label(self._class_label, ids).tolist()
         for row in range(ids.size):
             known = {} if numbers is None else {"cls": b"%d" % numbers[row]}
             yield {**known, "json": msgspec.json.encode({name: column[row] for name, column in columns.items()})}
 
-    def _to_json_values(self, name: str, values: CellValues) -> Sequence[Any]:
+    def _convert_to_json_values(self, name: str, values: CellValues) -> Sequence[Any]:
         label = self._job.stream.spec.labels.get(name)
         if label is None or label.type != "tags":
             plain: list[Any] = values.tolist()
@@ -153,9 +154,9 @@ class TarWriter:
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         del bad_ids
         for shard in range(self._shard_number + 1):
-            drop_from_page_cache(self._build_path(shard))
-            with self._build_path(shard).open("rb") as file:
-                yield compute_blob_checksums(_read_samples(file))
+            drop_from_page_cache(self._build_shard_path(shard))
+            with self._build_shard_path(shard).open("rb") as file:
+                yield compute_blob_checksums(_iterate_shard_samples(file))
 
     def estimate_bytes(self) -> int:
         spec = self._job.stream.spec
@@ -167,7 +168,7 @@ class TarWriter:
         source = {"kind": "tar", "path": str(pack_path)}
         return {
             "source": source,
-            **build_reading_settings(spec, "json:{}"),
+            **build_label_reading_settings(spec, "json:{}"),
             "image": build_encoded_image_settings(spec.image),
         }
 
@@ -192,7 +193,7 @@ _HEADER_TEMPLATE: Final = _build_header_template()
 _HEADER_TEMPLATE_SUM: Final = sum(_HEADER_TEMPLATE) + 8 * ord(" ")  # the checksum counts as blanks
 
 
-def _encode_header(name: bytes, size: int) -> bytes:
+def _encode_tar_header(name: bytes, size: int) -> bytes:
     """What the library makes of it in ten times as long."""
     digits = b"%011o" % size
     header = bytearray(_HEADER_TEMPLATE)
@@ -211,7 +212,7 @@ def _encode_png(image: Pixels) -> bytes:
     return data.tobytes()
 
 
-def _read_samples(file: BinaryIO) -> Iterator[bytes]:
+def _iterate_shard_samples(file: BinaryIO) -> Iterator[bytes]:
     """The members of each sample, as they lie in a shard."""
     key, parts = b"", list[bytes]()
     while (header := file.read(_BLOCK_BYTES)).strip(b"\0"):

@@ -47,7 +47,7 @@ class PackWriter(Protocol):
     Everything raises OSError when the disk refuses.
     """
 
-    def resume_after(self, rows: int, position: Mapping[str, int]) -> None:
+    def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
         """Goes on behind the first `rows`, which are safe; `place` is what `sync_to_disk` said then. Comes first."""
 
     def append_rows(self, ids: Ids, images: Pixels) -> Words:
@@ -75,7 +75,7 @@ class PackWriter(Protocol):
         """Lets go of all files."""
 
 
-def build_mismatch_error(path: Path) -> PackError:
+def build_read_mismatch_error(path: Path) -> PackError:
     """What is said of a pack that is not read as it was written."""
     return PackError(
         f"{escape_unprintable(str(path))} is read from the disk otherwise than it was written: its disk, or this "

@@ -57,7 +57,7 @@ def probe(
         epochs=epochs,
         trainers=trainers,
         digest=digest,
-        write_line=_write_to_stderr,
+        write_line=_write_stderr_line,
         load=load,
         headroom=headroom,
     )
@@ -69,5 +69,5 @@ def probe(
     raise typer.Exit(0 if result.ok else 1)
 
 
-def _write_to_stderr(text: str) -> None:
+def _write_stderr_line(text: str) -> None:
     sys.stderr.write(f"{text}\n")

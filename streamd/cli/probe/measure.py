@@ -96,7 +96,7 @@ def probe_stream(
             f"draining {format_count(epochs, 'epoch')} of {stream} in {format_count(trainers, 'process', 'processes')}"
         )
         drained, after = _run_trainers(errand, trainers, client.stats)
-    decoded = _find_produced(after, stream) - _find_produced(before, stream)
+    decoded = _lookup_produced_count(after, stream) - _lookup_produced_count(before, stream)
     batches = max(sum(receipt.steps for receipt in each.receipts) for each in drained)
     free = [each.free_samples_per_s for each in drained if each.free_samples_per_s is not None]
     return ProbeResult(
@@ -120,11 +120,11 @@ def _run_trainers(
     processes = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) for _ in range(trainers)
     ]
-    _wait_for_lines(processes)
-    _signal_trainers(processes)
-    _wait_for_lines(processes)
+    _wait_for_trainer_lines(processes)
+    _write_start_lines(processes)
+    _wait_for_trainer_lines(processes)
     after = stats()
-    _signal_trainers(processes)
+    _write_start_lines(processes)
     outputs = [process.communicate()[0] for process in processes]
     failed = [process.returncode for process in processes if process.returncode]
     if failed:
@@ -133,21 +133,21 @@ def _run_trainers(
     return [_drain_decoder.decode(output) for output in outputs], after
 
 
-def _wait_for_lines(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _wait_for_trainer_lines(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Returns when each has said its line, or has ended."""
     for process in processes:
         if process.stdout is not None:
             process.stdout.readline()
 
 
-def _signal_trainers(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _write_start_lines(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         if process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):  # it has failed, and its status will tell
                 process.stdin.write(b"\n")
 
 
-def _find_produced(stats: _DaemonStats, stream: str) -> float:
+def _lookup_produced_count(stats: _DaemonStats, stream: str) -> float:
     return stats.get(f"stream.{stream}", {}).get("produced", 0.0)
 
 

@@ -62,7 +62,7 @@ class DrainResult:
         return self.samples / self.seconds if self.seconds else 0.0
 
 
-def touch_pages(batch: Batch) -> None:
+def touch_image_pages(batch: Batch) -> None:
     """What a trainer does that needs no time: it reads one byte of every page."""
     batch.images.reshape(-1)[::PAGE_BYTES].sum()
 
@@ -73,7 +73,7 @@ def drain_stream(
     epochs: int,
     *,
     digest: bool,
-    step: TrainerStep = touch_pages,
+    step: TrainerStep = touch_image_pages,
     on_ready: Callable[[], None] = lambda: None,
 ) -> DrainResult:
     """Drains `epochs` epochs in this process, doing `work` with each batch. `ready` is called before the first."""
@@ -91,14 +91,14 @@ def drain_stream(
                 else:
                     first_s, wait_before_s = last_s, batches.wait_s
                 if summing is not None:
-                    _add_to_digest(summing, batch)
+                    _add_batch_to_digest(summing, batch)
             if summing is not None:
                 digests.append(summing.hexdigest())
         waited_s, accounts = batches.wait_s - wait_before_s, (batches.receipts, digests, None, batches.timings)
         return DrainResult(samples, last_s - first_s, waited_s, *accounts)
 
 
-def _add_to_digest(summing: hashlib.blake2b, batch: Batch) -> None:
+def _add_batch_to_digest(summing: hashlib.blake2b, batch: Batch) -> None:
     summing.update(batch.index.to_bytes(8, "little") + batch.sample_ids.tobytes() + batch.weights.tobytes())
     for name in sorted(batch.labels):
         summing.update(name.encode() + batch.labels[name].tobytes())
@@ -124,18 +124,18 @@ class _StarterPipe:
         self._descriptor = os.dup(1)
         os.dup2(2, 1)
 
-    def send_bytes(self, text: bytes) -> None:
+    def write_to_starter(self, text: bytes) -> None:
         while text:
             text = text[os.write(self._descriptor, text) :]
 
-    def wait_for_others(self) -> None:
-        self.send_bytes(b"here\n")
+    def wait_for_other_trainers(self) -> None:
+        self.write_to_starter(b"here\n")
         sys.stdin.readline()
 
 
-def _build_step(load: str | None) -> TrainerStep:
+def _load_trainer_step(load: str | None) -> TrainerStep:
     if load is None:
-        return touch_pages
+        return touch_image_pages
     function = load_function(load, "a load", "mytrainer:step")
 
     def call_user_step(batch: Batch) -> Any:
@@ -149,13 +149,13 @@ def _build_step(load: str | None) -> TrainerStep:
     return call_user_step
 
 
-def _run_request(request: TrainerRequest, pipe: _StarterPipe) -> DrainResult:
-    work = _build_step(request.load)
-    ready = pipe.wait_for_others
+def _run_trainer_request(request: TrainerRequest, pipe: _StarterPipe) -> DrainResult:
+    work = _load_trainer_step(request.load)
+    ready = pipe.wait_for_other_trainers
     drained = drain_stream(
         request.stream, request.endpoint, request.epochs, digest=request.digest, step=work, on_ready=ready
     )
-    pipe.wait_for_others()
+    pipe.wait_for_other_trainers()
     return replay_held_batches(request, drained, work) if request.headroom else drained
 
 
@@ -164,11 +164,11 @@ def main() -> None:
     die_with_parent(os.getppid())
     voice = _StarterPipe()
     try:
-        drained = _run_request(_request_decoder.decode(sys.argv[1]), voice)
+        drained = _run_trainer_request(_request_decoder.decode(sys.argv[1]), voice)
     except StreamdError as error:
         sys.stderr.write(f"streamd probe: {error}\n")
         raise SystemExit(error.exit_status) from None
-    voice.send_bytes(msgspec.json.encode(drained))
+    voice.write_to_starter(msgspec.json.encode(drained))
 
 
 if __name__ == "__main__":

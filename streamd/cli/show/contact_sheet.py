@@ -141,7 +141,7 @@ def compute_shown_size(height: int, wide: int) -> tuple[int, int]:
 def draw_sheet(batch: Batch, files: Mapping[int, str], rows: int) -> Image.Image:
     """The first `rows` rows of a batch as one RGB picture; `files` are names by sample id."""
     told = build_captions(batch, rows)
-    head = [format_batch_heading(batch), *_format_remarks(batch, told)]
+    head = [format_batch_heading(batch), *_format_heading_remarks(batch, told)]
     top = _MARGIN + round((_TITLE_SIZE + (len(head) - 1) * _TEXT_SIZE) * _LINE_SPACING) + _GAP // 2
     label_lines = max(len(caption.labels) for caption in told)
     grid = SheetGrid.arrange_cells(
@@ -157,7 +157,7 @@ def draw_sheet(batch: Batch, files: Mapping[int, str], rows: int) -> Image.Image
     return sheet
 
 
-def _format_remarks(batch: Batch, told: list[Caption]) -> list[str]:
+def _format_heading_remarks(batch: Batch, told: list[Caption]) -> list[str]:
     """What the heading has to say besides, one line at most."""
     marks = [caption.mark for caption in told]
     remarks = [f"{marks.count(mark)} {_MARK_WORDS.get(mark, mark)}" for mark in _MARK_COLOURS if mark in marks]
@@ -182,7 +182,7 @@ def _draw_picture(
     how = Image.Resampling.NEAREST if wide >= picture.width else Image.Resampling.LANCZOS
     shown = picture.resize((wide, high), how)
     if not caption.weight:
-        _hatch_picture(shown)
+        _grey_out_picture(shown)
     box = (at[0], at[1], at[0] + wide - 1, at[1] + high - 1)
     pen = ImageDraw.Draw(sheet)
     if caption.mark:
@@ -191,14 +191,14 @@ def _draw_picture(
         pen.rectangle(_grow_box(box, 1), outline=_EDGE)
     sheet.paste(shown, at)
     if caption.mark:
-        _draw_flag(sheet, at, caption.mark)
+        _draw_status_flag(sheet, at, caption.mark)
 
 
 def _grow_box(box: tuple[int, int, int, int], by: int) -> tuple[int, int, int, int]:
     return box[0] - by, box[1] - by, box[2] + by, box[3] + by
 
 
-def _hatch_picture(picture: Image.Image) -> None:
+def _grey_out_picture(picture: Image.Image) -> None:
     """Greys a picture out: a trainer does not count it."""
     picture.paste(Image.blend(picture, Image.new("RGB", picture.size, _PAPER), 0.55))
     pen = ImageDraw.Draw(picture)
@@ -206,7 +206,7 @@ def _hatch_picture(picture: Image.Image) -> None:
         pen.line([(start, picture.height), (start + picture.height, 0)], fill=_EDGE)
 
 
-def _draw_flag(sheet: Image.Image, at: tuple[int, int], text: str) -> None:
+def _draw_status_flag(sheet: Image.Image, at: tuple[int, int], text: str) -> None:
     high = round(_SMALL_PRINT_SIZE * _LINE_SPACING) + 2
     box = (at[0], at[1], at[0] + round(measure_width(text, _SMALL_PRINT_SIZE)) + 10, at[1] + high)
     ImageDraw.Draw(sheet).rectangle(box, fill=_MARK_COLOURS[text])
@@ -250,7 +250,7 @@ def _is_in_font(character: str) -> bool:
     return character.isprintable() and (glyph.size, bytes(glyph)) != (lacking.size, bytes(lacking))
 
 
-def _spell_character(character: str) -> Iterator[tuple[str, str]]:
+def _spell_with_font_letters(character: str) -> Iterator[tuple[str, str]]:
     """A character as letters that the font has, each with its marks."""
     if _is_in_font(character):
         yield character, ""
@@ -264,28 +264,30 @@ def _spell_character(character: str) -> Iterator[tuple[str, str]]:
 
 
 @lru_cache(maxsize=4096)
-def _split_letters(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple(pair for character in unicodedata.normalize("NFC", text) for pair in _spell_character(character))
+def _split_into_letters_and_marks(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        pair for character in unicodedata.normalize("NFC", text) for pair in _spell_with_font_letters(character)
+    )
 
 
 def measure_width(text: str, size: int) -> float:
     """How wide `text` is, in pixels."""
-    return _load_font(size).getlength("".join(letter for letter, _ in _split_letters(text)))
+    return _load_font(size).getlength("".join(letter for letter, _ in _split_into_letters_and_marks(text)))
 
 
 def shorten_text(text: str, size: int, max_width: float, *, middle: bool = False) -> str:
     """`text` in at most `max_width` pixels, with `…` for what is left out: the end, or the middle."""
     if measure_width(text, size) <= max_width:
         return text
-    wide = partial(_measure_cut_width, text, size, middle=middle)
-    return _cut_text(text, max(0, bisect_right(range(len(text)), max_width, key=wide) - 1), middle=middle)
+    wide = partial(_measure_ellipsized_width, text, size, middle=middle)
+    return _ellipsize_text(text, max(0, bisect_right(range(len(text)), max_width, key=wide) - 1), middle=middle)
 
 
-def _measure_cut_width(text: str, size: int, kept: int, *, middle: bool) -> float:
-    return measure_width(_cut_text(text, kept, middle=middle), size)
+def _measure_ellipsized_width(text: str, size: int, kept: int, *, middle: bool) -> float:
+    return measure_width(_ellipsize_text(text, kept, middle=middle), size)
 
 
-def _cut_text(text: str, kept: int, *, middle: bool) -> str:
+def _ellipsize_text(text: str, kept: int, *, middle: bool) -> str:
     """`kept` characters of it; of a file's name the end tells most, so that gets the larger half."""
     head = kept // 2 if middle else kept
     return f"{text[:head]}…{text[len(text) - (kept - head) :]}"
@@ -293,7 +295,7 @@ def _cut_text(text: str, kept: int, *, middle: bool) -> str:
 
 def draw_text(image: Image.Image, at: tuple[float, float], text: str, size: int, colour: Colour) -> None:
     """Writes `text` onto an RGB image, its upper left corner at `at`."""
-    letters, font = _split_letters(text), _load_font(size)
+    letters, font = _split_into_letters_and_marks(text), _load_font(size)
     plain = "".join(letter for letter, _ in letters)
     pen = ImageDraw.Draw(image)
     pen.text(at, plain, font=font, fill=colour)

@@ -96,10 +96,10 @@ def top(
     console = Console(highlight=False)
     with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
         seen = watch_activity(
-            lambda: StatusSnapshot(client.status(), client.stats()), create_interval_wait(seconds), time.monotonic
+            lambda: StatusSnapshot(client.status(), client.stats()), create_interval_waiter(seconds), time.monotonic
         )
         if sys.stdout.isatty():
-            show_live(seen, console)
+            show_live_frames(seen, console)
         else:
             print_one_frame(seen, console)
 
@@ -117,16 +117,16 @@ def _parse_interval(text: str) -> float:
     return seconds
 
 
-def show_live(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
+def show_live_frames(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
     """Draws one over the other until Ctrl-C, which is how it is meant to end."""
     from rich.live import Live  # noqa: PLC0415 - only when it is needed, not for --help
 
-    from streamd.cli.status.table import build_top_frame, fit_to_window  # noqa: PLC0415 - as above
+    from streamd.cli.status.table import build_top_frame, crop_to_window  # noqa: PLC0415 - as above
 
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             for each in activities:
-                live.update(fit_to_window(build_top_frame(each), console), refresh=True)
+                live.update(crop_to_window(build_top_frame(each), console), refresh=True)
     except KeyboardInterrupt:
         return
 
@@ -140,7 +140,7 @@ def print_one_frame(activities: Iterator[DaemonActivity | UnreachableDaemon], co
     console.print(build_top_frame(last))
 
 
-def create_interval_wait(
+def create_interval_waiter(
     every_s: float, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
 ) -> Callable[[], None]:
     """Waits for the next deadline, each `every_s` after the one before; those that were missed are left out."""

@@ -50,8 +50,8 @@ STATE_COLOURS: Final[dict[SessionState, str]] = {
 def build_status_table(status: DaemonStatus) -> RenderableType:
     """Everything, from what is wrong, and the daemon, down to what could be better."""
     parts: list[RenderableType] = [
-        *format_troubles(status),
-        *format_daemon(status),
+        *format_trouble_lines(status),
+        *format_daemon_summary(status),
         Text(),
         _build_streams_table(status.streams),
         Text(),
@@ -62,13 +62,13 @@ def build_status_table(status: DaemonStatus) -> RenderableType:
     return Group(*parts)
 
 
-def format_troubles(status: DaemonStatus) -> Iterator[Text]:
+def format_trouble_lines(status: DaemonStatus) -> Iterator[Text]:
     """What is wrong and what to do, a line each."""
     for trouble in status.all_troubles:
         yield Text(f"trouble: {escape_unprintable(trouble)}", style="bold red", overflow="fold")
 
 
-def format_daemon(status: DaemonStatus) -> Iterator[Text]:
+def format_daemon_summary(status: DaemonStatus) -> Iterator[Text]:
     """Which daemon it is; its workers and its memory."""
     yield Text.assemble((f"streamd {status.version}", "bold"), f" at {status.endpoint}", overflow="fold")
     share = status.memory_used_bytes / status.memory_bytes if status.memory_bytes else 0.0
@@ -83,7 +83,7 @@ def format_daemon(status: DaemonStatus) -> Iterator[Text]:
         yield Text(f"{format_bytes(status.held_over_bytes)} of it held by trainers of subscriptions that have ended")
 
 
-def build_table(*headings: str) -> Table:
+def build_plain_table(*headings: str) -> Table:
     """Columns of text; of numbers, which are never broken, where the heading begins with `>`."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for heading in headings:
@@ -96,7 +96,7 @@ def build_table(*headings: str) -> Table:
 
 
 def _build_streams_table(streams: tuple[StreamStatus, ...]) -> Table:
-    table = build_table(
+    table = build_plain_table(
         "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">sent\nsample/s",
         ">decodes\na batch", ">\nbad", "\nreceipts",
     )  # fmt: skip
@@ -132,7 +132,7 @@ def format_receipts(stream: StreamStatus) -> Text:
 
 
 def _build_trainers_table(sessions: tuple[SessionStatus, ...]) -> Table:
-    table = build_table("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
+    table = build_plain_table("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
     for each in sort_sessions(sessions):
         epoch, step = find_reached_epoch_and_step(each)
         table.add_row(
@@ -210,12 +210,12 @@ def build_top_frame(activity: DaemonActivity | UnreachableDaemon) -> RenderableT
     parts: list[RenderableType] = (
         list(_format_unreachable(activity))
         if isinstance(activity, UnreachableDaemon)
-        else list(format_troubles(now.status))
+        else list(format_trouble_lines(now.status))
     )
     parts += [
-        *format_daemon(now.status),
+        *format_daemon_summary(now.status),
         Text(),
-        *_build_data_path(now),
+        *_build_data_path_diagram(now),
         Text(),
         _build_stream_paces_table(now.streams),
         Text(),
@@ -228,7 +228,7 @@ def _format_unreachable(daemon: UnreachableDaemon) -> Iterator[Text]:
     yield Text(f"away for {format_time_span(daemon.seconds)}: no answer; shown is what was seen last", style="bold red")
 
 
-def fit_to_window(frame: RenderableType, console: Console) -> RenderableType:
+def crop_to_window(frame: RenderableType, console: Console) -> RenderableType:
     """As much of a frame as the window has lines for, and in the last of them how much there is below."""
     lines = console.render_lines(frame, pad=False)
     if len(lines) <= console.height:
@@ -241,7 +241,7 @@ def fit_to_window(frame: RenderableType, console: Console) -> RenderableType:
 # --- the way of the data
 
 
-def _build_data_path(now: DaemonActivity) -> Iterator[RenderableType]:
+def _build_data_path_diagram(now: DaemonActivity) -> Iterator[RenderableType]:
     """Its stages from left to right with the arrows between, the one where it waits marked, and a sentence."""
     waits_at, words = None, "looking where batches wait"
     if now.flow is not None:
@@ -281,7 +281,7 @@ def _build_stage_cells(now: DaemonActivity, flow: DataFlow | None) -> list[tuple
 
 
 def _build_stream_paces_table(streams: tuple[StreamPace, ...]) -> Table:
-    table = build_table(
+    table = build_plain_table(
         "\nstream", ">decoded\nbatch/s", ">sent\nsample/s", ">decodes\na batch", ">\nbad", ">shuffle\nscore",
         "\nreceipts",
     )  # fmt: skip
@@ -310,7 +310,7 @@ def _format_shuffle_score(score: float | None) -> Text:
 
 
 def _build_trainer_paces_table(trainers: tuple[TrainerPace, ...]) -> Table:
-    table = build_table(
+    table = build_plain_table(
         "\ntrainer",
         "\nrank",
         ">\nepoch",

@@ -55,10 +55,10 @@ class ListingLines:
 
     def update_listing(self, stream: str, files: int) -> None:
         """So many files of a stream have been listed."""
-        if self._mark_if_due():
+        if self._claim_due_line():
             self._write_line(f"listing {stream}: {files:,} files so far")
 
-    def _mark_if_due(self) -> bool:
+    def _claim_due_line(self) -> bool:
         """Whether it is time for a line."""
         now_s = self._clock()
         if now_s < self._last_line_s + _LINE_INTERVAL_S:
@@ -71,11 +71,11 @@ BarOf = TypeVar("BarOf", bound=ListingBar)
 LinesOf = TypeVar("LinesOf", bound=ListingLines)
 
 
-def create_progress(bar: type[BarOf], lines: type[LinesOf]) -> BarOf | LinesOf:
+def create_progress_display(bar: type[BarOf], lines: type[LinesOf]) -> BarOf | LinesOf:
     """What fits stderr."""
     console = Console(stderr=True)
-    return bar(console) if console.is_terminal else lines(_write_to_stderr)
+    return bar(console) if console.is_terminal else lines(_write_stderr_line)
 
 
-def _write_to_stderr(text: str) -> None:
+def _write_stderr_line(text: str) -> None:
     sys.stderr.write(f"{text}\n")

@@ -32,19 +32,19 @@ def run_guarded(program: str, app: typer.Typer) -> None:
         with _interrupt_on_sigterm():
             app(prog_name=program)
     except StreamdError as error:
-        exit_with_error(program, str(error) + _format_lost_folder(error.__cause__), error.exit_status)
+        exit_with_error(program, str(error) + _format_removed_folder_hint(error.__cause__), error.exit_status)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "streamd":
             raise
         missing = MissingExtraError(error.name, _EXTRAS[program], program)
         exit_with_error(program, str(missing), missing.exit_status)
     except OSError as error:  # a full disk, a folder without permission: the message has the file and the reason
-        exit_with_error(program, str(error) + _format_lost_folder(error), status=1)
+        exit_with_error(program, str(error) + _format_removed_folder_hint(error), status=1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
 
-def _format_lost_folder(error: BaseException | None) -> str:
+def _format_removed_folder_hint(error: BaseException | None) -> str:
     """A line more for what is not found because the working directory was removed: the system names it nowhere."""
     if isinstance(error, FileNotFoundError):
         try:

@@ -101,10 +101,10 @@ def _compute_strides(side: int) -> list[tuple[int, int]]:
 def load_builder(name: str) -> BuildModel:
     """The function that `module:function` names, the current directory being importable. Raises ConfigError."""
     function = load_function(name, "a model", "mymodel:build")
-    return lambda spec: _call_builder(name, function, spec)
+    return lambda spec: _build_checked_model(name, function, spec)
 
 
-def _call_builder(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -> Any:
+def _build_checked_model(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -> Any:
     try:
         model = function(spec)
     except StreamdError:

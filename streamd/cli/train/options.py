@@ -69,7 +69,7 @@ def check_folder_exists(path: Path) -> None:
 def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
     """The label to learn: the one named, or the only one. Raises ConfigError."""
     if name is not None:
-        return _require_learnable(find_label(spec, name))
+        return _require_learnable_label(find_label(spec, name))
     learnable = [label for label in spec.labels.values() if label.type != "string"]
     if not learnable:
         what = "labels but text" if spec.labels else "labels"
@@ -80,7 +80,7 @@ def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
     return learnable[0]
 
 
-def _require_learnable(label: LabelSpec) -> LabelSpec:
+def _require_learnable_label(label: LabelSpec) -> LabelSpec:
     if label.type == "string":
         raise ConfigError(f"label {label.name!r} is text, which cannot be learned: serve it as type category or tags")
     return label

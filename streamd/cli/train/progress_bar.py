@@ -45,10 +45,12 @@ class WaitBar(keras.callbacks.ProgbarLogger):  # type: ignore[misc]  # Keras has
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         waited_s, elapsed_s = self._stream.wait_s - self._waited_before_s, time.monotonic() - self._began_s
         self._wait = WaitFraction(waited_s / elapsed_s if elapsed_s > 0 else 0)
-        super().on_train_batch_end(batch, self._with_wait(logs))
+        super().on_train_batch_end(batch, self._add_wait_to_logs(logs))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        super().on_epoch_end(epoch, self._with_wait(logs))  # what was so when the last step was done: not validation's
+        super().on_epoch_end(
+            epoch, self._add_wait_to_logs(logs)
+        )  # what was so when the last step was done: not validation's
 
-    def _with_wait(self, logs: Any) -> dict[str, Any]:
+    def _add_wait_to_logs(self, logs: Any) -> dict[str, Any]:
         return {**(logs or {}), "wait": self._wait}

@@ -75,7 +75,7 @@ def train_model(client: TrainingClient, options: TrainingOptions, print_line: Ca
     ends the training; the model is not saved, and its receipt is the last. Raises ConfigError for what does not fit
     together, LossError, once the account is told, for a loss that is no number; then nothing is saved either.
     """
-    check_streams(client, options)
+    check_training_streams(client, options)
     learner = prepare_model(
         client.spec(options.stream), options, print_line
     )  # takes seconds, in which a subscription would hold memory
@@ -89,7 +89,7 @@ def train_model(client: TrainingClient, options: TrainingOptions, print_line: Ca
             stack.enter_context(client.subscribe(options.validation, epochs=None)) if options.validation else None
         )
         try:
-            results = _fit_and_save(learner, client, stream, held_out, options)
+            results = _fit_and_save_model(learner, client, stream, held_out, options)
         except (ReceiptError, LossError) as error:
             failure = error
     receipts = [*stream.receipts, *(held_out.receipts if held_out else [])]
@@ -112,7 +112,7 @@ def train_model(client: TrainingClient, options: TrainingOptions, print_line: Ca
     return receipts
 
 
-def check_streams(client: TrainingClient, options: TrainingOptions) -> None:
+def check_training_streams(client: TrainingClient, options: TrainingOptions) -> None:
     """Raises ConfigError or RefusedError for what can be told without Keras, which takes long to load."""
     spec = client.spec(options.stream)
     label = choose_label(spec, options.label)
@@ -131,11 +131,11 @@ def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callab
     if options.seed is not None:
         keras.utils.set_random_seed(options.seed)
     model = build(spec)
-    _compile_unless_done(model, label, options)
+    _compile_unless_compiled(model, label, options)
     return PreparedModel(model, label, [make(spec) for make in make_callbacks])
 
 
-def _compile_unless_done(model: Any, label: LabelSpec, options: TrainingOptions) -> None:
+def _compile_unless_compiled(model: Any, label: LabelSpec, options: TrainingOptions) -> None:
     asked = {"--optimizer": options.optimizer, "--learning-rate": options.learning_rate}
     given = [option for option, value in asked.items() if value is not None]
     if not model.compiled:
@@ -147,7 +147,7 @@ def _compile_unless_done(model: Any, label: LabelSpec, options: TrainingOptions)
         )
 
 
-def _fit_and_save(
+def _fit_and_save_model(
     prepared: PreparedModel,
     client: TrainingClient,
     stream: AccountedStream,
@@ -179,7 +179,11 @@ def _fit_model(
     callbacks = _build_callbacks(prepared, client, stream, data, options)
     try:
         done = prepared.model.fit(
-            data, validation_data=validation, epochs=options.epochs, callbacks=callbacks, verbose=_choose_verbosity()
+            data,
+            validation_data=validation,
+            epochs=options.epochs,
+            callbacks=callbacks,
+            verbose=_choose_keras_verbosity(),
         )
     except (ValueError, TypeError) as error:  # what Keras raises for shapes and types that do not fit
         if options.model is None:
@@ -193,7 +197,7 @@ def _fit_model(
     return dict(done.history)
 
 
-def _choose_verbosity() -> int:
+def _choose_keras_verbosity() -> int:
     """Keras's word for a progress bar; where there is no terminal, as in a journal, for a line an epoch."""
     return 1 if sys.stdout.isatty() else 2
 
@@ -222,10 +226,10 @@ def load_callback(name: str) -> MakeCallback:
     That is a class of callbacks, which is made without arguments, or a function of the StreamSpec that returns one.
     """
     found = load_function(name, "a callback", "mycallbacks:patience")
-    return lambda spec: _build_callback(name, found, spec)
+    return lambda spec: _create_checked_callback(name, found, spec)
 
 
-def _build_callback(name: str, found: Callable[..., Any], spec: StreamSpec) -> Any:
+def _create_checked_callback(name: str, found: Callable[..., Any], spec: StreamSpec) -> Any:
     kind = load_keras().callbacks.Callback
     is_class = isinstance(found, type) and issubclass(found, kind)
     try:
@@ -242,7 +246,7 @@ def _build_callback(name: str, found: Callable[..., Any], spec: StreamSpec) -> A
 # --- what is said and drawn at the end
 
 
-def group_curves(history: TrainingHistory) -> dict[str, dict[str, Sequence[float]]]:
+def group_curves_by_metric(history: TrainingHistory) -> dict[str, dict[str, Sequence[float]]]:
     """What is drawn together: by metric, the loss first, the curve of `training`, of `validation`, or of both."""
     together: dict[str, dict[str, Sequence[float]]] = {"loss": {}}
     for name, values in history.items():
@@ -258,7 +262,7 @@ def load_matplotlib_figure() -> Any:
 
 def draw_curves(history: TrainingHistory, path: Path) -> None:
     """Writes the curves as a PNG, epochs counted from 1. Raises MissingExtraError, OSError."""
-    shown = group_curves(history)
+    shown = group_curves_by_metric(history)
     columns = min(_COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
     size = (columns * _PANEL_INCHES[0], rows * _PANEL_INCHES[1])
@@ -309,12 +313,12 @@ def format_results(history: Mapping[str, Sequence[float]]) -> str:
 
     `history` has a number an epoch for the loss and each metric.
     """
-    ends = [f"{name} {values[-1]:.4g}{_format_lowest(name, values)}" for name, values in history.items()]
+    ends = [f"{name} {values[-1]:.4g}{_format_lowest_loss(name, values)}" for name, values in history.items()]
     epochs = max(map(len, history.values()), default=0)
     return f"after {epochs} epoch{'' if epochs == 1 else 's'}: {', '.join(ends)}"
 
 
-def _format_lowest(name: str, values: Sequence[float]) -> str:
+def _format_lowest_loss(name: str, values: Sequence[float]) -> str:
     """Where the loss of the validation was lower than at the end: from there on a model learns its samples by heart."""
     lowest = min(values)
     if name != "val_loss" or lowest == values[-1]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from streamd.client.batch import Batch, open_batch
+from streamd.client.batch import Batch, build_leased_batch
 from streamd.core import log
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import compute_layout
@@ -88,7 +88,7 @@ class BatchPreview:
         ids = np.empty(ready.rows, np.int64)
         self._slots.copy_slot_bytes(ready.slot, ids.data.cast("B"), lies.sample_ids.offset)
         told = msgspec.structs.replace(ready, rows=rows, bad=tuple(each for each in ready.bad if each.row < rows))
-        batch = open_batch(memory, first, told, spec, token=str, on_return=lambda: None)
+        batch = build_leased_batch(memory, first, told, spec, token=str, on_return=lambda: None)
         return Preview(stream, batch, ready.rows, int(np.count_nonzero(ids != PAD_ID)))
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import ClassWeight, FeedStream, LabelNames, choose_inputs
-from streamd.frameworks.normalize import compute_scaling
+from streamd.frameworks.model_inputs import ClassWeight, FeedStream, LabelNames, build_model_feed
+from streamd.frameworks.normalize import compute_pixel_scaling
 
 if TYPE_CHECKING:
     from streamd.frameworks.keras.adapter import StreamAdapter
@@ -84,7 +84,7 @@ def fit_data(
     load_keras()
     if steps is not None and steps < 1:
         raise ConfigError(f"steps must be at least 1, not {steps}")
-    feed = choose_inputs(stream.spec, inputs=inputs, targets=targets, one_hot=one_hot, class_weight=class_weight)
+    feed = build_model_feed(stream.spec, inputs=inputs, targets=targets, one_hot=one_hot, class_weight=class_weight)
     return _load_adapter_type()(stream, feed, steps)
 
 
@@ -104,7 +104,7 @@ def normalization(spec: StreamSpec) -> Any:
 
     `none` only converts to float. Being part of the model, it is saved with it and cannot be forgotten later.
     """
-    layers, numbers = load_keras().layers, compute_scaling(spec)
+    layers, numbers = load_keras().layers, compute_pixel_scaling(spec)
     if numbers.even:
         mean, std = numbers.mean[0], numbers.std[0]
         return layers.Rescaling(1 / std, offset=0.0 - mean / std)

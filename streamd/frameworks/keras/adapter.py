@@ -28,12 +28,12 @@ from streamd.errors import ConfigError
 from streamd.frameworks.keras.backends import Convert, build_converter, check_distribution, looks_ahead
 from streamd.frameworks.keras.finished_steps import FinishedSteps
 from streamd.frameworks.keras.frames import (
-    find_asking_iterator,
-    find_asking_strategy,
-    find_running_methods,
-    is_building,
+    find_calling_epoch_iterator,
+    find_calling_strategy,
+    find_running_keras_methods,
+    is_building_model,
 )
-from streamd.frameworks.keras.reader import find_reader
+from streamd.frameworks.keras.reader import find_or_create_reader
 from streamd.frameworks.keras.resume_plan import StepGeometry
 from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, build_blank_batch
 
@@ -57,10 +57,10 @@ class _EpochRest(NamedTuple):
 
 def _convert_arrays(arrays: tuple[Any, ...], convert: Convert) -> tuple[Any, ...]:
     """What the backend takes, in the same structure."""
-    return tuple(_convert_part(part, convert) for part in arrays)
+    return tuple(_convert_array_or_dict(part, convert) for part in arrays)
 
 
-def _convert_part(part: Any, convert: Convert) -> Any:
+def _convert_array_or_dict(part: Any, convert: Convert) -> Any:
     if isinstance(part, Mapping):
         return {name: convert(array) for name, array in part.items()}
     return None if part is None else convert(part)
@@ -88,15 +88,15 @@ class _FitSteps:
         return self
 
     def __next__(self) -> tuple[Any, ...]:
-        if self._batches is None and is_building():
-            return _convert_arrays(self._adapter.build_example(), self._adapter.convert)
+        if self._batches is None and is_building_model():
+            return _convert_arrays(self._adapter.build_example_arrays(), self._adapter.convert)
         data = self._fetch_step() if self._fetched is None else self._fetched
         self._fetched = None
         return data
 
     def _fetch_step(self) -> tuple[Any, ...]:
         if self._batches is None:
-            self._batches, self._steps_left = self._adapter.begin_epoch(find_running_methods(), self._asking)
+            self._batches, self._steps_left = self._adapter.begin_epoch(find_running_keras_methods(), self._asking)
         batch = next(self._batches, None) if self._steps_left else None
         if batch is None:
             self._adapter.end_epoch(self._steps_given)
@@ -105,7 +105,7 @@ class _FitSteps:
         self._steps_given += 1
         if self._adapter.on_batch is not None:
             self._adapter.on_batch(batch)
-        self._adapter.hand_over_batch(_TakenBatch(batch.make_token, batch.sample_ids.tobytes()))
+        self._adapter.record_taken_batch(_TakenBatch(batch.make_token, batch.sample_ids.tobytes()))
         return _convert_arrays(self._adapter.feed.build_arrays(batch), self._convert)
 
 
@@ -143,7 +143,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.finished_steps: FinishedSteps | None = None  # who wants to know which batches the model has finished
         self.on_batch: Callable[[FeedBatch], None] | None = None  # who wants to see each batch on its way to the model
         self.convert = build_converter(keras.backend.backend())
-        self.reader = find_reader(stream)
+        self.reader = find_or_create_reader(stream)
         self._stream = stream
         self._steps = steps
         self._epoch_rest: _EpochRest | None = None  # the next epoch of `fit`, where it is what another run left of one
@@ -167,7 +167,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._batch_ahead = self._epoch_rest = None
         return self._stream.steps_left
 
-    def set_epoch_rest(self, steps: int, is_wanted: Callable[[], bool]) -> None:
+    def set_interrupted_epoch_steps(self, steps: int, is_wanted: Callable[[], bool]) -> None:
         """Makes the next epoch of `fit` one of so many steps, however many others have; if it `is_wanted` then."""
         self._epoch_rest = _EpochRest(steps, is_wanted)
 
@@ -181,7 +181,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     def spec(self) -> StreamSpec:
         return self._stream.spec
 
-    def build_example(self) -> tuple[Any, ...]:
+    def build_example_arrays(self) -> tuple[Any, ...]:
         """The arrays of a batch, of the right shapes and types, and without content."""
         return self.feed.build_arrays(build_blank_batch(self._stream.spec))
 
@@ -194,7 +194,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         return np.frombuffer(bytes(self._id_bytes), np.int64)
 
     @property
-    def geometry(self) -> StepGeometry:
+    def step_geometry(self) -> StepGeometry:
         """How `fit` takes the stream."""
         whole = self.num_batches == len(self._stream)
         return StepGeometry(self._stream.spec.batch_size, self._stream.world, self.num_batches, whole)
@@ -204,7 +204,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         Raises ConfigError when another of them reads the stream.
         """
-        method = self.reader.begin_call(running, asking)
+        method = self.reader.register_keras_call(running, asking)
         if self._batch_ahead is not None and self._make_given_token is not None and self._method == "fit":
             self.reader.seek(self._make_given_token())  # an epoch was left, and what Keras had ahead is gone
         self._batch_ahead = None
@@ -217,7 +217,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         rest = self._epoch_rest.steps if self._epoch_rest is not None and self._epoch_rest.is_wanted() else None
         self._epoch_rest = None
         self.is_own_epoch = rest is None and self.num_batches == len(self._stream)
-        batches = self.reader.continue_fit(whole=self.is_own_epoch)
+        batches = self.reader.continue_fit_batches(whole=self.is_own_epoch)
         if self._looks_ahead:
             self._make_given_token = partial(str, self._stream.token)
         if self.is_own_epoch:
@@ -226,22 +226,22 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.epoch_steps = self.num_batches if rest is None else rest
         return batches, self.epoch_steps
 
-    def hand_over_batch(self, taken: _TakenBatch) -> None:
+    def record_taken_batch(self, taken: _TakenBatch) -> None:
         """A batch goes to Keras. Where it looks ahead, the step gets the one before."""
         if self._looks_ahead:
             self._batch_ahead, before = taken, self._batch_ahead
         else:
             before = taken
         if before is not None:
-            self._give_to_step(before)
+            self._record_step_batch(before)
 
-    def _give_to_step(self, taken: _TakenBatch) -> None:
+    def _record_step_batch(self, taken: _TakenBatch) -> None:
         self._id_bytes += taken.sample_ids
         if self._method != "fit":
             return
         self._make_given_token = taken.make_token
         if self.finished_steps is not None:
-            self.finished_steps.add_fetched(taken.make_token)
+            self.finished_steps.add_fetched_batch(taken.make_token)
 
     def end_epoch(self, given: int) -> None:
         """Keras has asked for more than the `given` batches that there were.
@@ -250,7 +250,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         says so between here and `on_epoch_end`.
         """
         if self._batch_ahead is not None:
-            self._give_to_step(self._batch_ahead)
+            self._record_step_batch(self._batch_ahead)
             self._batch_ahead = None
         if given < self.num_batches:
             self._silenced_warnings.enter_context(warnings.catch_warnings())
@@ -262,7 +262,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         if self._method != "fit":
             self._method = "fit"
             self._batch_ahead = None
-            self.reader.end_call()
+            self.reader.end_evaluation()
 
     @property
     def num_batches(self) -> int:
@@ -283,25 +283,25 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         left = spec.samples % spec.batch_size
         return left if left and spec.remainder == "keep" else None
 
-    def _find_row_counts(self) -> set[int]:
+    def _find_batch_row_counts(self) -> set[int]:
         """How many rows batches have that are sure to come; a rank's last one may be dropped."""
         spec = self._stream.spec
         return {spec.batch_rows(0), spec.batch_rows(spec.batches - 1 if len(self._stream) == spec.batches else 0)}
 
     def get_jax_iterator(self) -> _FitEpochs:
         """Raises ConfigError where devices cannot share the batches."""
-        check_distribution(self._find_row_counts())
-        return _FitEpochs(self, self.convert, find_asking_iterator())
+        check_distribution(self._find_batch_row_counts())
+        return _FitEpochs(self, self.convert, find_calling_epoch_iterator())
 
     get_torch_dataloader = get_jax_iterator
 
     def get_tf_dataset(self) -> Iterable[Any]:
         """For the replicas of a strategy where the model has one. Raises ConfigError as above."""
-        from streamd.frameworks.keras.replicas import SharedDataset, build_parts  # noqa: PLC0415 - imports TensorFlow
+        from streamd.frameworks.keras.replicas import SharedDataset, build_replica_parts  # noqa: PLC0415 - imports TensorFlow
 
-        parts = build_parts(find_asking_strategy())
+        parts = build_replica_parts(find_calling_strategy())
         if parts is None:
-            check_distribution(self._find_row_counts())
-            return _FitEpochs(self, self.convert, find_asking_iterator())
-        parts.check_row_counts(self._find_row_counts())
-        return SharedDataset(_FitEpochs(self, parts, find_asking_iterator()))
+            check_distribution(self._find_batch_row_counts())
+            return _FitEpochs(self, self.convert, find_calling_epoch_iterator())
+        parts.check_row_counts(self._find_batch_row_counts())
+        return SharedDataset(_FitEpochs(self, parts, find_calling_epoch_iterator()))

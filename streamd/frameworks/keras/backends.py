@@ -16,7 +16,7 @@ from streamd.errors import ConfigError
 from streamd.frameworks import tensorflow, torch
 from streamd.frameworks.dlpack import Array
 from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.torch.data_loader import build_mover
+from streamd.frameworks.torch.data_loader import build_device_mover
 
 Convert = Callable[[Array], Any]
 
@@ -37,12 +37,12 @@ class LeaseSparingConverter:
 
     def __call__(self, array: Array) -> Any:
         """`array` as the framework takes it. One that may be written is its owner's, and is copied."""
-        if array.flags.writeable or self._is_lent():
+        if array.flags.writeable or self._is_batch_still_held():
             return self._copy(array)
         self._lent = weakref.ref(array if array.base is None else array.base)  # which every view of it keeps
         return self._lend(array)
 
-    def _is_lent(self) -> bool:
+    def _is_batch_still_held(self) -> bool:
         if self._lent() is not None:
             self._collect()
         return self._lent() is not None
@@ -57,7 +57,7 @@ def build_converter(backend: str) -> Convert:
     if backend == "tensorflow":
         return tensorflow.tensor
     if backend == "jax":
-        return LeaseSparingConverter(lambda array: array, np.copy, _find_jax_collector())
+        return LeaseSparingConverter(lambda array: array, np.copy, _find_jax_garbage_collector())
     if backend == "torch":
         return _build_torch_converter()
     raise ConfigError(
@@ -66,15 +66,15 @@ def build_converter(backend: str) -> Convert:
     )
 
 
-def _find_jax_collector() -> Callable[[], object]:
+def _find_jax_garbage_collector() -> Callable[[], object]:
     """JAX's own hook, which costs nothing; where this version has none, Python's collector calls it."""
     try:
         return import_module("jaxlib._jax").collect_garbage  # type: ignore[no-any-return]  # JAX has no types here
     except (ImportError, AttributeError):
-        return _collect_young
+        return _collect_youngest_garbage
 
 
-def _collect_young() -> None:
+def _collect_youngest_garbage() -> None:
     """What a step has left behind. The rest would take milliseconds."""
     gc.collect(0)
 
@@ -86,8 +86,10 @@ def _build_torch_converter() -> Convert:
     library = import_library("torch", "torch", "Keras on torch")
     device = library.device(get_device())
     if device.type == "cpu":
-        return LeaseSparingConverter(torch.tensor, lambda array: library.from_numpy(array.copy()), _collect_young)
-    move = build_mover(library, device)
+        return LeaseSparingConverter(
+            torch.tensor, lambda array: library.from_numpy(array.copy()), _collect_youngest_garbage
+        )
+    move = build_device_mover(library, device)
     return lambda array: move(torch.tensor(array))
 
 

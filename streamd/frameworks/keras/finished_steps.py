@@ -19,7 +19,7 @@ class FinishedSteps:
         self._place: Callable[[], str] | None = None
 
     @property
-    def token(self) -> str | None:
+    def last_finished_token(self) -> str | None:
         """Of the last batch that was finished; None before the first."""
         return None if self._place is None else self._place()
 
@@ -28,11 +28,11 @@ class FinishedSteps:
         self._fetched.clear()
         self._steps = 0
 
-    def add_fetched(self, make_token: Callable[[], str]) -> None:
+    def add_fetched_batch(self, make_token: Callable[[], str]) -> None:
         """The next batch is on its way to the model. A token is made only when it is wanted."""
         self._fetched.append(make_token)
 
-    def finish_steps(self, steps: int) -> int:
+    def mark_steps_finished(self, steps: int) -> int:
         """Takes word that `steps` of the epoch are done, and returns how many are."""
         while self._steps < steps and self._fetched:
             self._place = self._fetched.popleft()

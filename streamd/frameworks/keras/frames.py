@@ -32,22 +32,22 @@ _BUILDING_FUNCTIONS: Final = {
 # --- who asks for a batch
 
 
-def is_building() -> bool:
+def is_building_model() -> bool:
     """Whether Keras asks for a batch only to build a model of its shapes, before the first step.
 
     Such a batch would be missing from the epoch. Nothing but the function that asks tells it from a step's.
     """
-    return _find_asking_function(sys._getframe(2)) in _BUILDING_FUNCTIONS[keras.backend.backend()]  # noqa: SLF001 - inspect's own is far slower
+    return _find_batch_requester_name(sys._getframe(2)) in _BUILDING_FUNCTIONS[keras.backend.backend()]  # noqa: SLF001 - inspect's own is far slower
 
 
-def _find_asking_function(frame: FrameType | None) -> str:
+def _find_batch_requester_name(frame: FrameType | None) -> str:
     """The name of the function that wants a batch, seen from `frame`."""
     while frame is not None and frame.f_code.co_name in _PASSING_FUNCTIONS:
         frame = frame.f_back
     return frame.f_code.co_name if frame is not None else ""
 
 
-def find_running_methods() -> list[FrameType]:
+def find_running_keras_methods() -> list[FrameType]:
     """The frames of Keras's fit, evaluate and predict that this thread is in, the innermost first.
 
     Keras tells its adapter neither which of them asks nor when it is over.
@@ -61,13 +61,13 @@ def find_running_methods() -> list[FrameType]:
     return frames
 
 
-def find_asking_iterator() -> weakref.ref[EpochIterator] | None:
+def find_calling_epoch_iterator() -> weakref.ref[EpochIterator] | None:
     """Keras's own iterator, whose method asks the adapter's that calls this; None in a loop of one's own."""
     asking = sys._getframe(2).f_locals.get("self")  # noqa: SLF001 - as above
     return weakref.ref(asking) if isinstance(asking, EpochIterator) else None
 
 
-def find_asking_strategy() -> Any:
+def find_calling_strategy() -> Any:
     """The tf.distribute strategy whose model is to be fed; None where there is no such thing.
 
     Keras tells it to none but its own iterator, which asks for the dataset.
@@ -95,28 +95,28 @@ class FirstEpoch(int):
         return self != 0 and self._is_running()
 
 
-def find_callbacks() -> Any:
+def find_fit_callbacks() -> Any:
     """The list of callbacks that is calling one of them: Keras gives them no other way to know of each other."""
-    for frame in _iterate_stack(sys._getframe()):  # noqa: SLF001 - inspect's own is this, with a check for other Pythons
+    for frame in _iterate_stack_frames(sys._getframe()):  # noqa: SLF001 - inspect's own is this, with a check for other Pythons
         caller = frame.f_locals.get("self")
         if isinstance(caller, keras.callbacks.CallbackList):
             return caller
     raise ConfigError("ResumeCallback is called by none of Keras's: give it to  fit(callbacks=[...])")
 
 
-def is_fitting(callback: weakref.ref[Any]) -> bool:
+def is_callback_in_running_fit(callback: weakref.ref[Any]) -> bool:
     """Whether a `fit` with this callback is running, in whichever thread; one that ended with an error is not."""
     this = callback()
     frames = sys._current_frames().values()  # noqa: SLF001 - there is no other way to see the stacks of threads
-    return this is not None and any(this in callbacks for frame in frames for callbacks, _ in _find_fits(frame))
+    return this is not None and any(this in callbacks for frame in frames for callbacks, _ in _iterate_fit_calls(frame))
 
 
-def set_epoch_steps(steps: int) -> None:
+def set_keras_epoch_steps(steps: int) -> None:
     """Lets the next epoch of the `fit` that is calling have so many steps; its bar shows them too.
 
     `fit` looks at them as each epoch begins, and takes them from its data before the first one only.
     """
-    for callbacks, epochs in _find_fits(sys._getframe()):  # noqa: SLF001 - as above
+    for callbacks, epochs in _iterate_fit_calls(sys._getframe()):  # noqa: SLF001 - as above
         epochs._num_batches = steps  # noqa: SLF001 - Keras's own, which nothing public sets
         if epochs.steps_per_epoch:
             epochs.steps_per_epoch = steps
@@ -126,15 +126,15 @@ def set_epoch_steps(steps: int) -> None:
         return
 
 
-def _iterate_stack(frame: FrameType | None) -> Iterator[FrameType]:
+def _iterate_stack_frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
-def _find_fits(frame: FrameType) -> Iterator[tuple[list[Any], Any]]:
+def _iterate_fit_calls(frame: FrameType) -> Iterator[tuple[list[Any], Any]]:
     """The callbacks of each `fit` that led to a frame, and what counts its epochs' steps; the innermost first."""
-    for each in _iterate_stack(frame):
+    for each in _iterate_stack_frames(frame):
         if each.f_code.co_name == "fit":
             callbacks, epochs = (each.f_locals.get(name) for name in ("callbacks", "epoch_iterator"))
             if isinstance(callbacks, keras.callbacks.CallbackList) and epochs is not None:

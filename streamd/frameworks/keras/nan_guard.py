@@ -52,25 +52,25 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._pending_steps = PendingSteps()
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
-        self._data.on_batch = self._note_batch
+        self._data.on_batch = self._add_pending_step
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         self._pending_steps.begin_epoch()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        steps = self._pending_steps.finish_steps(batch + 1)
+        steps = self._pending_steps.take_finished_steps(batch + 1)
         loss = (logs or {}).get("loss")
         if loss is not None and not math.isfinite(loss):
-            self._end_training(loss, steps)
+            self._draw_suspects_and_raise(loss, steps)
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         self._data.on_batch = None
 
-    def _note_batch(self, batch: model_inputs.FeedBatch) -> None:
+    def _add_pending_step(self, batch: model_inputs.FeedBatch) -> None:
         labels = {name: batch.labels[name] for name in _list_model_labels(self._data.feed)}
         self._pending_steps.add_step(StepRecord(batch.epoch, batch.index, batch.sample_ids, labels))
 
-    def _end_training(self, loss: float, steps: Sequence[StepRecord]) -> NoReturn:
+    def _draw_suspects_and_raise(self, loss: float, steps: Sequence[StepRecord]) -> NoReturn:
         self._data.on_batch = None
         stream, shown = self._data.spec.name, find_suspects(steps)[:_MAX_DRAWN]
         files: dict[int, str] = {}
@@ -88,12 +88,13 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         batch = self._client.batch(stream, step.epoch, step.index)
         if not np.array_equal(batch.sample_ids, step.sample_ids):
             raise StreamdError(
-                f"batch {step.place_text} of {stream!r} holds other samples than the trainer's, which takes batches of "
+                f"batch {step.batch_position_text} of {stream!r} holds other samples than the trainer's, which "
+                "takes batches of "
                 f"another size; these were {', '.join(map(str, step.sample_ids.tolist()))}"
             )
         self._directory.mkdir(parents=True, exist_ok=True)
         page = self._directory / f"nan-{stream}-{step.epoch}-{step.index}.html"
-        page.write_text(notebook.render_page(batch, files), encoding="utf-8")
+        page.write_text(notebook.render_batch_page(batch, files), encoding="utf-8")
         return page
 
 

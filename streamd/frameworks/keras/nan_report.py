@@ -28,10 +28,10 @@ class StepRecord:
     labels: Mapping[str, npt.NDArray[Any]]
 
     @property
-    def place_text(self) -> str:
+    def batch_position_text(self) -> str:
         return f"{self.epoch}:{self.index}"
 
-    def find_not_finite(self) -> dict[str, list[int]]:
+    def find_non_finite_labels(self) -> dict[str, list[int]]:
         """The samples of which a label is NaN or infinite, by that label."""
         odd = {name: ~np.isfinite(values.reshape(len(values), -1)).all(axis=1) for name, values in self.labels.items()}
         return {name: self.sample_ids[rows].tolist() for name, rows in odd.items() if rows.any()}
@@ -53,7 +53,7 @@ class PendingSteps:
         """One more batch goes to the model."""
         self._steps.append(step)
 
-    def finish_steps(self, steps: int) -> list[StepRecord]:
+    def take_finished_steps(self, steps: int) -> list[StepRecord]:
         """Takes word that `steps` of the epoch are done, and returns those that are new; it may say too many."""
         new = [self._steps.popleft() for _ in range(min(steps - self._done, len(self._steps)))]
         self._done += len(new)
@@ -62,27 +62,28 @@ class PendingSteps:
 
 def find_suspects(steps: Sequence[StepRecord]) -> list[StepRecord]:
     """The steps with a label that is no finite number; all of them where there is none."""
-    return [step for step in steps if step.find_not_finite()] or list(steps)
+    return [step for step in steps if step.find_non_finite_labels()] or list(steps)
 
 
 def describe_loss(loss: float, stream: str, steps: Sequence[StepRecord], files: Mapping[int, str]) -> str:
     """What happened and why, two lines. `files` are names by sample id, of those that are known."""
-    return f"the loss is {loss} after {_describe_steps(stream, steps)}\n{_describe_cause(steps, files)}"
+    return f"the loss is {loss} after {_describe_steps(stream, steps)}\n{_describe_loss_cause(steps, files)}"
 
 
 def _describe_steps(stream: str, steps: Sequence[StepRecord]) -> str:
     if len(steps) == 1:
-        return f"batch {steps[0].place_text} of {stream!r}"
+        return f"batch {steps[0].batch_position_text} of {stream!r}"
     return (
-        f"batches {steps[0].place_text} to {steps[-1].place_text} of {stream!r}, which were executed together "
+        f"batches {steps[0].batch_position_text} to {steps[-1].batch_position_text} of {stream!r}, which were "
+        "executed together "
         "(steps_per_execution): the loss does not tell them apart"
     )
 
 
-def _describe_cause(steps: Sequence[StepRecord], files: Mapping[int, str]) -> str:
+def _describe_loss_cause(steps: Sequence[StepRecord], files: Mapping[int, str]) -> str:
     found: dict[str, list[int]] = {}
     for step in steps:
-        for name, ids in step.find_not_finite().items():
+        for name, ids in step.find_non_finite_labels().items():
             found.setdefault(name, []).extend(ids)
     if not found:
         return (

@@ -30,7 +30,7 @@ class _KerasCall(NamedTuple):
     frame: int
     iterator: weakref.ref[Any]
 
-    def is_running_elsewhere(self) -> bool:
+    def is_running_in_other_thread(self) -> bool:
         """Whether another thread has the frame on its stack still, as it has not that of a call that failed."""
         frame = None
         if self.thread != get_ident():
@@ -91,7 +91,7 @@ class KerasReader:
         self.stream.seek(token, after=after)
         self._forget_fit_place()
 
-    def begin_call(self, running: list[FrameType], iterator: weakref.ref[Any] | None) -> str:
+    def register_keras_call(self, running: list[FrameType], iterator: weakref.ref[Any] | None) -> str:
         """The method that begins to read, or begins an epoch: the innermost of `running`; "fit" for a loop of yours.
 
         Raises ConfigError when that would take the stream away from another call.
@@ -103,56 +103,56 @@ class KerasReader:
         call = _KerasCall(asking.f_code.co_name, get_ident(), id(asking), iterator)
         outer_frames = {id(frame) for frame in outer}
         for each in self._calls:
-            is_running = each.frame in outer_frames or each.is_running_elsewhere()
+            is_running = each.frame in outer_frames or each.is_running_in_other_thread()
             if is_running and (each.method, call.method) != ("fit", "fit"):
-                self._refuse_call(call.method, each.method)
+                self._raise_stream_in_use(call.method, each.method)
         if call not in self._calls:
             self._calls.append(call)
             if call.method == "fit" and getattr(asking.f_locals.get("val_x"), "reader", None) is self:
-                self._refuse_call("validation", "fit")  # now, and not after an epoch
+                self._raise_stream_in_use("validation", "fit")  # now, and not after an epoch
         return call.method
 
-    def _refuse_call(self, what: str, other: str) -> NoReturn:
+    def _raise_stream_in_use(self, what: str, other: str) -> NoReturn:
         name = self.stream.spec.name
         raise ConfigError(
             f"{what} would take stream {name!r} away from the {other} that reads it, and begin at another batch: give "
             f"{what} a subscription of its own, as in  fit_data(client.subscribe({name!r}))"
         )
 
-    def continue_fit(self, *, whole: bool) -> Iterator[FeedBatch]:
+    def continue_fit_batches(self, *, whole: bool) -> Iterator[FeedBatch]:
         """For `fit`: the rest of the stream's present epoch; all batches if not `whole`."""
-        self._return_to_fit()
-        return next(self._iterate_epochs()) if whole else self._fit_batches
+        self._return_to_fit_place()
+        return next(self._iterate_stream_epochs()) if whole else self._fit_batches
 
     def restart_stream(self) -> Iterator[FeedBatch]:
         """For `evaluate` and `predict`: the subscription's first epoch."""
-        self._check_for_moves()
+        self._forget_place_if_moved()
         if self._fit_place is None:
             self._fit_place = self.stream.token
         self._make_parked_token = None
         self.stream.rewind()
         self._is_untouched = self._fit_place == self.stream.token
-        present = next(self._iterate_epochs())
+        present = next(self._iterate_stream_epochs())
         self._make_parked_token = present.make_token  # from now on: an interrupted call has no end
         return present
 
-    def end_call(self) -> None:
+    def end_evaluation(self) -> None:
         """`evaluate` or `predict` is over: what is likely to be read next can be made meanwhile."""
         if self._is_untouched:
             self.stream.rewind()
             self._make_parked_token = partial(str, self.stream.token)
         else:
-            self._return_to_fit()
+            self._return_to_fit_place()
 
-    def _return_to_fit(self) -> None:
-        self._check_for_moves()
+    def _return_to_fit_place(self) -> None:
+        self._forget_place_if_moved()
         if self._fit_place is not None:
             is_within_epoch = 0 < self.stream.steps_left < len(self.stream)  # whose account is not that of `fit`
             if is_within_epoch or self._fit_place != self.stream.token:
                 self.stream.return_to(self._fit_place)
             self._forget_fit_place()
 
-    def _check_for_moves(self) -> None:
+    def _forget_place_if_moved(self) -> None:
         """Whoever has moved the stream since the last call, by `seek` or a loop, wants `fit` to go on from there."""
         if self._make_parked_token is not None and self._make_parked_token() != self.stream.token:
             self._forget_fit_place()
@@ -163,9 +163,9 @@ class KerasReader:
         self._fit_batches = self._iterate_batches()
 
     def _iterate_batches(self) -> Iterator[FeedBatch]:
-        return chain.from_iterable(self._iterate_epochs())
+        return chain.from_iterable(self._iterate_stream_epochs())
 
-    def _iterate_epochs(self) -> Iterator[_PresentEpoch]:
+    def _iterate_stream_epochs(self) -> Iterator[_PresentEpoch]:
         """The epochs of the stream. Raises ConfigError when the subscription has no more."""
         for batches in self.stream.epochs():
             yield _PresentEpoch(batches, self.stream)
@@ -178,7 +178,7 @@ class KerasReader:
 _readers: Final[weakref.WeakValueDictionary[int, KerasReader]] = weakref.WeakValueDictionary()
 
 
-def find_reader(stream: FeedStream) -> KerasReader:
+def find_or_create_reader(stream: FeedStream) -> KerasReader:
     """The same one for each stream. It keeps its stream, so no other has that identity while it lives."""
     reader = _readers.get(id(stream))
     if reader is None:

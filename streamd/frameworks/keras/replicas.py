@@ -37,7 +37,7 @@ class ReplicaParts:
         """A value for each replica: a tensor over its rows, or a copy of them as `tensor` says. Raises ConfigError."""
         self.check_row_counts({len(array)})
         return self.strategy.experimental_distribute_values_from_function(
-            lambda replica: self._take_part(array, replica)
+            lambda replica: self._slice_replica_part(array, replica)
         )
 
     def check_row_counts(self, row_counts: Iterable[int]) -> None:
@@ -49,7 +49,7 @@ class ReplicaParts:
                     "drop_remainder: true  or with a larger batch_size"
                 )
 
-    def _take_part(self, array: Array, replica: Any) -> Any:
+    def _slice_replica_part(self, array: Array, replica: Any) -> Any:
         parts, number = len(self), replica.replica_id_in_sync_group
         return tensor(array[len(array) * number // parts : len(array) * (number + 1) // parts])
 
@@ -67,6 +67,6 @@ class SharedDataset(tf.distribute.DistributedDataset):  # type: ignore[misc]  # 
         return iter(self._epochs)
 
 
-def build_parts(strategy: Any) -> ReplicaParts | None:
+def build_replica_parts(strategy: Any) -> ReplicaParts | None:
     """How a strategy shares each batch; None where it is TensorFlow's default, or one that shares none in this way."""
     return ReplicaParts(strategy) if isinstance(strategy, _SYNCHRONOUS_STRATEGIES) else None

@@ -16,27 +16,32 @@ from typing import Any, Literal
 
 import keras
 
-from streamd.client.waiting import print_line
+from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConfigError
 from streamd.frameworks.checkpoint import Checkpoints, SavedState, claim_folder
 from streamd.frameworks.keras.adapter import StreamAdapter
 from streamd.frameworks.keras.finished_steps import FinishedSteps
-from streamd.frameworks.keras.frames import FirstEpoch, find_callbacks, is_fitting, set_epoch_steps
+from streamd.frameworks.keras.frames import (
+    FirstEpoch,
+    find_fit_callbacks,
+    is_callback_in_running_fit,
+    set_keras_epoch_steps,
+)
 from streamd.frameworks.keras.resume_plan import (
     InterruptedEpoch,
     StepGeometry,
-    count_rest_steps,
-    describe_change,
-    describe_rates,
+    count_remaining_steps,
+    describe_learning_rate_change,
+    describe_step_change,
 )
 from streamd.frameworks.keras.training_state import (
     OtherCallbacks,
-    build_variables,
+    collect_generator_states,
+    create_model_variables,
     describe_learning_rate,
-    restore_generators,
+    pack_variables,
+    restore_generator_states,
     restore_variables,
-    take_generators,
-    take_variables,
 )
 from streamd.frameworks.plain_data import Array, DataPacker, unpack_value
 
@@ -102,9 +107,9 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             raise ConfigError(f"keep must be at least 1, not {keep}")
         self._data = data
         self._every = every
-        self._checkpoints = Checkpoints(Path(directory), keep, print_line)
+        self._checkpoints = Checkpoints(Path(directory), keep, print_stderr_line)
         self._finished_steps = data.finished_steps = FinishedSteps()
-        self._other_callbacks = OtherCallbacks([], print_line)
+        self._other_callbacks = OtherCallbacks([], print_stderr_line)
         self._resumed_state: tuple[SavedState, TrainingPlace] | None = None  # from within an epoch
         self._epoch = 0
         self._begun_steps = 0  # steps of the epoch that an earlier process has finished
@@ -112,7 +117,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._total_steps = 0  # steps of all epochs
         self._saved_steps = 0  # of those, when it was saved last
         self._is_longer = False  # the epoch that was interrupted, than others: Keras was told so
-        self._is_at_work = partial(is_fitting, weakref.ref(self))
+        self._is_at_work = partial(is_callback_in_running_fit, weakref.ref(self))
         self._rate: float | str | None = None  # the learning rate that the run was begun with
         self._was_stopped = False  # a callback has ended the training within an epoch
 
@@ -120,7 +125,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
-        callbacks = find_callbacks()
+        callbacks = find_fit_callbacks()
         # A new list: Keras is going through the old one.
         callbacks.callbacks = [each for each in callbacks.callbacks if each is not self] + [self]
         callbacks._async_train = False  # noqa: SLF001 - Keras would save in a thread while it trains, given no list
@@ -136,14 +141,14 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         except OSError as error:
             raise ConfigError(f"nothing can be saved in {self._checkpoints.directory} ({error.strerror})") from error
         self._other_callbacks = OtherCallbacks(
-            [each for each in find_callbacks().callbacks if each is not self], print_line
+            [each for each in find_fit_callbacks().callbacks if each is not self], print_stderr_line
         )
         self._resumed_state, self._was_stopped, self._is_longer = None, False, False
         self._total_steps = self._saved_steps = self._done_steps = self._begun_steps = 0
         self._rate = describe_learning_rate(self.model.optimizer)
-        saved = self._checkpoints.load_newest()
+        saved = self._checkpoints.load_newest_state()
         if saved:
-            self._resume_from(saved, TrainingPlace(**saved.content["place"]))
+            self._resume_from_state(saved, TrainingPlace(**saved.content["place"]))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         self.model._initial_epoch = None  # noqa: SLF001 - as Keras's own BackupAndRestore sets it; another fit begins anew
@@ -159,7 +164,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._resumed_state = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        done = self._begun_steps + self._finished_steps.finish_steps(batch + 1)
+        done = self._begun_steps + self._finished_steps.mark_steps_finished(batch + 1)
         self._total_steps += done - self._done_steps
         self._done_steps = done
         if done >= self._count_epoch_steps():
@@ -173,7 +178,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         if self._is_longer:
-            set_epoch_steps(self._data.num_batches)
+            set_keras_epoch_steps(self._data.num_batches)
             self._is_longer = False
         over = bool(self.model.stop_training)
         last = over or epoch + 1 >= self.params["epochs"]
@@ -188,8 +193,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def _claim_folder(self) -> None:
         """Makes the folder anew where it was removed, and claims it: it may be another one than was claimed before."""
         folder = self._checkpoints.directory
-        if self._checkpoints.recreate_folder():
-            print_line(
+        if self._checkpoints.recreate_missing_folder():
+            print_stderr_line(
                 f"{folder} was removed, and with it what was saved there: it is made again, for the states to come"
             )
         claim_folder(folder, self._is_at_work)
@@ -203,19 +208,19 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         return self._every != "epoch" and self._total_steps // self._every > self._saved_steps // self._every
 
     def _save_state(self, epoch: int, step: int, *, over: bool = False) -> None:
-        token = self._finished_steps.token
+        token = self._finished_steps.last_finished_token
         if token is None:
             return  # no step was finished since the state that there is
         packer = DataPacker(keras.ops)
         content = {
             "place": asdict(TrainingPlace(epoch, step, self._total_steps, token, over=over)),
             "interrupted": asdict(
-                InterruptedEpoch(self._data.geometry, self._count_epoch_steps(), step, self._data.is_own_epoch)
+                InterruptedEpoch(self._data.step_geometry, self._count_epoch_steps(), step, self._data.is_own_epoch)
             ),
             "rate": self._rate,
-            "variables": take_variables(self.model, packer),
-            "callbacks": self._other_callbacks.take_states(packer),
-            "generators": packer.pack_value(take_generators()),
+            "variables": pack_variables(self.model, packer),
+            "callbacks": self._other_callbacks.pack_callback_states(packer),
+            "generators": packer.pack_value(collect_generator_states()),
         }
         self._write_state(content, packer.arrays)
         self._saved_steps = self._total_steps
@@ -229,7 +234,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         except (OSError, ConfigError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             kept = "the last one that was saved is" if self._checkpoints.has_states() else "no earlier one is"
-            print_line(
+            print_stderr_line(
                 f"the state after step {self._total_steps} could not be saved in {folder} ({why}); the training "
                 "goes on, and "
                 f"{kept} still there"
@@ -237,13 +242,13 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     # --- going on
 
-    def _resume_from(self, saved: SavedState, place: TrainingPlace) -> None:
-        build_variables(self.model, self._data.build_example())
+    def _resume_from_state(self, saved: SavedState, place: TrainingPlace) -> None:
+        create_model_variables(self.model, self._data.build_example_arrays())
         self._restore_state(saved)
-        changed = self._keep_rate(saved.content)
+        changed = self._keep_saved_learning_rate(saved.content)
         epochs = self.params["epochs"]
         goes_on = not place.over and place.epoch < epochs
-        place, resized = self._seek_stream(saved.content, place)
+        place, resized = self._seek_stream_to_place(saved.content, place)
         self._total_steps = self._saved_steps = place.total
         begin = FirstEpoch(epochs if place.over else place.epoch, self._is_at_work)
         self.model._initial_epoch = begin  # noqa: SLF001 - as in on_epoch_begin
@@ -251,50 +256,50 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._resumed_state = saved, place
         for line in (_describe_place(place, epochs), resized if goes_on else None, changed if goes_on else None):
             if line:
-                print_line(f"{saved.folder}: {line}")
+                print_stderr_line(f"{saved.folder}: {line}")
 
-    def _seek_stream(self, content: dict[str, Any], place: TrainingPlace) -> tuple[TrainingPlace, str | None]:
+    def _seek_stream_to_place(self, content: dict[str, Any], place: TrainingPlace) -> tuple[TrainingPlace, str | None]:
         """Takes the stream to the place, and returns it, with what there is to say of steps that are others now.
 
         Where nothing is left of its epoch that makes a step, it is the next one's begin.
         """
-        then, now = _parse_interrupted(content), self._data.geometry
+        then, now = _parse_interrupted(content), self._data.step_geometry
         ended = not place.step and then is not None and then.own
         left = self._data.seek(place.token, after="epoch" if ended else "step")
         rest = None
         if place.step:
-            rest = self._plan_rest(then, place.step, left)
+            rest = self._plan_interrupted_epoch(then, place.step, left)
             if not rest:
                 if not left:
                     self._data.end_epoch_early()
                 place = replace(place, epoch=place.epoch + 1, step=0)
-        return place, describe_change(then.geometry, now, rest, left) if then else None
+        return place, describe_step_change(then.geometry, now, rest, left) if then else None
 
-    def _plan_rest(self, then: InterruptedEpoch | None, done: int, left: int) -> int:
+    def _plan_interrupted_epoch(self, then: InterruptedEpoch | None, done: int, left: int) -> int:
         """The steps of the epoch that was interrupted, of which the stream has `left` for its own one."""
-        now = self._data.geometry
+        now = self._data.step_geometry
         if then is None:  # saved by a version that knew of steps of one size only
             then = InterruptedEpoch(now, now.steps, min(done, now.steps), own=now.whole)
-        rest = count_rest_steps(then, now, left)
+        rest = count_remaining_steps(then, now, left)
         if rest and not (then.own and now.whole):
-            self._data.set_epoch_rest(rest, self._is_at_work)
+            self._data.set_interrupted_epoch_steps(rest, self._is_at_work)
         if rest > now.steps:
-            set_epoch_steps(rest)
+            set_keras_epoch_steps(rest)
             self._is_longer = True
         return rest
 
-    def _keep_rate(self, content: dict[str, Any]) -> str | None:
+    def _keep_saved_learning_rate(self, content: dict[str, Any]) -> str | None:
         """Keeps the learning rate that the run was begun with, and returns what there is to say of another one."""
         if "rate" not in content:
             return None
         given, self._rate = self._rate, content["rate"]
         kept = describe_learning_rate(self.model.optimizer)
-        return describe_rates(self._rate, kept if isinstance(kept, float) else None, given)
+        return describe_learning_rate_change(self._rate, kept if isinstance(kept, float) else None, given)
 
     def _restore_state(self, saved: SavedState) -> None:
         restore_variables(self.model, saved.content["variables"], saved.arrays, str(saved.folder))
-        self._other_callbacks.restore_states(saved.content["callbacks"], saved.arrays)
-        restore_generators(unpack_value(saved.content["generators"], saved.arrays, keras.ops))
+        self._other_callbacks.restore_callback_states(saved.content["callbacks"], saved.arrays)
+        restore_generator_states(unpack_value(saved.content["generators"], saved.arrays, keras.ops))
 
 
 def _parse_interrupted(content: dict[str, Any]) -> InterruptedEpoch | None:

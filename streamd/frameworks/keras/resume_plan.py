@@ -42,7 +42,7 @@ class InterruptedEpoch:
     own: bool
 
 
-def count_rest_steps(epoch: InterruptedEpoch, now: StepGeometry, left: int) -> int:
+def count_remaining_steps(epoch: InterruptedEpoch, now: StepGeometry, left: int) -> int:
     """The steps that the rest of an epoch takes now. `left`: how many the rest of the stream's present epoch takes."""
     if epoch.own:
         return left
@@ -50,7 +50,7 @@ def count_rest_steps(epoch: InterruptedEpoch, now: StepGeometry, left: int) -> i
     return -(-samples // now.step_samples)
 
 
-def describe_change(then: StepGeometry, now: StepGeometry, rest: int | None, left: int) -> str | None:
+def describe_step_change(then: StepGeometry, now: StepGeometry, rest: int | None, left: int) -> str | None:
     """What to say where steps or epochs are others than they were; None where they are not.
 
     `rest`: steps that are left of an epoch which was interrupted; None where none was. `left`: those of the stream's.
@@ -75,7 +75,7 @@ def _format_steps(count: int) -> str:
     return f"{count} step" if count == 1 else f"{count} steps"
 
 
-def describe_rates(begun: LearningRate, kept: float | None, given: LearningRate) -> str | None:
+def describe_learning_rate_change(begun: LearningRate, kept: float | None, given: LearningRate) -> str | None:
     """What to say where a program gives another learning rate than the run was begun with; None where it does not.
 
     `kept` is the number that the state holds, where there is one.
@@ -85,14 +85,15 @@ def describe_rates(begun: LearningRate, kept: float | None, given: LearningRate)
     if kept is None:
         return (
             "the learning rate's schedule is another one than was saved: that of this program counts, "
-            f"{_format_rate(given)}"
+            f"{_format_learning_rate(given)}"
         )
     return (
-        f"the learning rate is {kept:.6g}, as it was saved; the {_format_rate(given)} of this program does not "
+        f"the learning rate is {kept:.6g}, as it was saved; the {_format_learning_rate(given)} of this program "
+        "does not "
         "count: set "
         "model.optimizer.learning_rate in a callback, or name another folder to begin anew with it"
     )
 
 
-def _format_rate(rate: LearningRate) -> str:
+def _format_learning_rate(rate: LearningRate) -> str:
     return f"{rate:.6g}" if isinstance(rate, float) else str(rate)

@@ -38,12 +38,12 @@ class _SavedVariable(NamedTuple):
     number: int
 
 
-def build_variables(model: Any, example: tuple[Any, ...]) -> None:
+def create_model_variables(model: Any, example: tuple[Any, ...]) -> None:
     """Makes all variables of a compiled model that Keras would make in its first step, on a batch like `example`."""
     model._symbolic_build(data_batch=example)  # noqa: SLF001 - what Keras does itself on other backends than TensorFlow
 
 
-def take_variables(model: Any, packer: DataPacker) -> dict[str, Any]:
+def pack_variables(model: Any, packer: DataPacker) -> dict[str, Any]:
     """The values of all variables: weights, states of random seeds, the optimizer's and the metrics'.
 
     On torch, the states of its own generators too, one a device: a Dropout that was given no seed draws from them.
@@ -59,7 +59,7 @@ def restore_variables(model: Any, state: dict[str, Any], arrays: Sequence[Array]
     `where` names the state. Variables are matched by their order: names differ from one process to the next.
     """
     if _name_optimizer(model.optimizer) != state["kind"]:
-        raise _build_misfit_error(
+        raise _build_state_mismatch_error(
             where, "optimizer", f"it is of {state['kind']}, not of {_name_optimizer(model.optimizer)}"
         )
     saved = {part: [_SavedVariable(*each) for each in state[part]] for part in _PARTS}
@@ -113,18 +113,20 @@ def _describe_variable(variable: Any, packer: DataPacker) -> _SavedVariable:
 
 def _check_variables(variables: list[Any], saved: list[_SavedVariable], part: str, where: str) -> None:
     if len(variables) != len(saved):
-        raise _build_misfit_error(where, part, f"it has {len(saved)} variables where there are {len(variables)} now")
+        raise _build_state_mismatch_error(
+            where, part, f"it has {len(saved)} variables where there are {len(variables)} now"
+        )
     for variable, record in zip(variables, saved, strict=True):
         shape, dtype = list(variable.shape), keras.backend.standardize_dtype(variable.dtype)
         if (shape, dtype) != (record.shape, record.dtype):
-            raise _build_misfit_error(
+            raise _build_state_mismatch_error(
                 where,
                 part,
                 f"{record.path} is {record.dtype} {record.shape} where {variable.path} is {dtype} {shape} now",
             )
 
 
-def _build_misfit_error(where: str, part: str, facts: str) -> ConfigError:
+def _build_state_mismatch_error(where: str, part: str, facts: str) -> ConfigError:
     return ConfigError(f"{where} holds {_PARTS[part]}, or name another folder to begin anew: {facts}")
 
 
@@ -140,34 +142,36 @@ class OtherCallbacks:
 
     def __init__(self, callbacks: Sequence[Any], warn: Callable[[str], None]) -> None:
         self._callbacks = [each for each in callbacks if not isinstance(each, keras.callbacks.ProgbarLogger)]
-        self._initial_values = [_take_snapshots(each) for each in self._callbacks]
+        self._initial_values = [_snapshot_attributes(each) for each in self._callbacks]
         self._warn = warn
         self._warned: set[str] = set()
 
-    def take_states(self, packer: DataPacker) -> list[list[Any]]:
+    def pack_callback_states(self, packer: DataPacker) -> list[list[Any]]:
         """For each callback its kind and what has changed in it, by attribute."""
         both = zip(self._callbacks, self._initial_values, strict=True)
-        return [[_name_callback(each), self._pack_changes(each, begun, packer)] for each, begun in both]
+        return [[_name_callback(each), self._pack_changed_attributes(each, begun, packer)] for each, begun in both]
 
-    def restore_states(self, saved: Sequence[Sequence[Any]], arrays: Sequence[Array]) -> None:
+    def restore_callback_states(self, saved: Sequence[Sequence[Any]], arrays: Sequence[Array]) -> None:
         """Gives each callback the state of its like: the first of a kind to the first, and so on."""
-        states = {(kind, number): state for kind, number, state in _number_by_kind(saved)}
-        for kind, number, callback in _number_by_kind([(_name_callback(each), each) for each in self._callbacks]):
+        states = {(kind, number): state for kind, number, state in _number_within_kind(saved)}
+        for kind, number, callback in _number_within_kind([(_name_callback(each), each) for each in self._callbacks]):
             for name, packed in states.get((kind, number), {}).items():
                 setattr(callback, name, unpack_value(packed, arrays, keras.ops))
 
-    def _pack_changes(self, callback: Any, begun: dict[str, ValueSnapshot], packer: DataPacker) -> dict[str, Any]:
+    def _pack_changed_attributes(
+        self, callback: Any, begun: dict[str, ValueSnapshot], packer: DataPacker
+    ) -> dict[str, Any]:
         changes: dict[str, Any] = {}
-        for name, look in _take_snapshots(callback).items():
+        for name, look in _snapshot_attributes(callback).items():
             if name in begun and begun[name].is_same_value(look):
                 continue
             try:
                 changes[name] = packer.pack_value(vars(callback)[name])
             except UnkeptError as error:
-                self._warn_unkept(callback, name, str(error))
+                self._warn_unkept_attribute(callback, name, str(error))
         return changes
 
-    def _warn_unkept(self, callback: Any, name: str, kind: str) -> None:
+    def _warn_unkept_attribute(self, callback: Any, name: str, kind: str) -> None:
         what = f"{type(callback).__name__}.{name}"
         if what not in self._warned and not type(callback).__module__.startswith("keras."):
             self._warned.add(what)
@@ -176,7 +180,7 @@ class OtherCallbacks:
             )
 
 
-def _take_snapshots(callback: Any) -> dict[str, ValueSnapshot]:
+def _snapshot_attributes(callback: Any) -> dict[str, ValueSnapshot]:
     return {
         name: ValueSnapshot.from_value(value, keras.ops)
         for name, value in vars(callback).items()
@@ -188,7 +192,7 @@ def _name_callback(callback: Any) -> str:
     return f"{type(callback).__module__}.{type(callback).__qualname__}"
 
 
-def _number_by_kind(kinds: Sequence[Sequence[Any]]) -> list[tuple[str, int, Any]]:
+def _number_within_kind(kinds: Sequence[Sequence[Any]]) -> list[tuple[str, int, Any]]:
     """(kind, how many of the kind came before, what belongs to it)."""
     seen: Counter[str] = Counter()
     numbered = []
@@ -201,7 +205,7 @@ def _number_by_kind(kinds: Sequence[Sequence[Any]]) -> list[tuple[str, int, Any]
 # --- random generators
 
 
-def take_generators() -> dict[str, Any]:
+def collect_generator_states() -> dict[str, Any]:
     """Of Python, NumPy and, where it is loaded, torch on the CPU: plain data."""
     states: dict[str, Any] = {
         "python": random.getstate(),
@@ -212,7 +216,7 @@ def take_generators() -> dict[str, Any]:
     return states
 
 
-def restore_generators(states: dict[str, Any]) -> None:
+def restore_generator_states(states: dict[str, Any]) -> None:
     """Goes on where the generators were when `take_generators` was called."""
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])  # noqa: NPY002 - as above

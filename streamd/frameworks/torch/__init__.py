@@ -16,9 +16,9 @@ from typing import Any
 from streamd.core.spec import StreamSpec
 from streamd.frameworks.dlpack import Array, export
 from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import FeedStream, LabelNames, choose_inputs
-from streamd.frameworks.normalize import compute_scaling
-from streamd.frameworks.torch.data_loader import Loader, build_mover
+from streamd.frameworks.model_inputs import FeedStream, LabelNames, build_model_feed
+from streamd.frameworks.normalize import compute_pixel_scaling
+from streamd.frameworks.torch.data_loader import Loader, build_device_mover
 
 
 def loader(
@@ -53,8 +53,8 @@ def loader(
     Raises ConfigError for what the stream or this machine lacks, MissingExtraError.
     """
     torch = import_library("torch", "torch", "a stream for torch")
-    feed = choose_inputs(stream.spec, inputs=inputs, targets=targets)
-    return Loader(stream, feed, tensor, build_mover(torch, device), channels_first)
+    feed = build_model_feed(stream.spec, inputs=inputs, targets=targets)
+    return Loader(stream, feed, tensor, build_device_mover(torch, device), channels_first)
 
 
 def normalization(spec: StreamSpec) -> Any:
@@ -66,7 +66,7 @@ def normalization(spec: StreamSpec) -> Any:
     import_library("torch", "torch", "normalization for torch")
     from streamd.frameworks.torch.layer import Normalization  # noqa: PLC0415 - imports torch
 
-    return Normalization(compute_scaling(spec))
+    return Normalization(compute_pixel_scaling(spec))
 
 
 def tensor(array: Array) -> Any:

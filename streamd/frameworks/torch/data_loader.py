@@ -42,25 +42,28 @@ class Loader:
     def epochs(self) -> Iterator[Iterator[Any]]:
         """One iterator an epoch, to the last one of the subscription."""
         # `map` keeps nothing of a step that it has given; a generator would hold its batch until the next is wanted.
-        return (map(self._build_step, batches) for batches in self.stream.epochs())
+        return (map(self._build_step_inputs, batches) for batches in self.stream.epochs())
 
-    def _build_step(self, batch: FeedBatch) -> Any:
+    def _build_step_inputs(self, batch: FeedBatch) -> Any:
         """(images, labels, ...) as the feed has them; images alone where there is nothing else."""
         x, *others = self.feed.build_arrays(batch)
         if isinstance(x, Mapping):
-            inputs = {name: self._build_images(x[name]) if name == IMAGES else self._move_part(x[name]) for name in x}
+            inputs = {
+                name: self._build_image_tensor(x[name]) if name == IMAGES else self._move_arrays_to_device(x[name])
+                for name in x
+            }
         else:
-            inputs = self._build_images(x)
-        return (inputs, *map(self._move_part, others)) if others else inputs
+            inputs = self._build_image_tensor(x)
+        return (inputs, *map(self._move_arrays_to_device, others)) if others else inputs
 
-    def _build_images(self, array: Any) -> Tensor:
+    def _build_image_tensor(self, array: Any) -> Tensor:
         """(B, C, H, W), its channels lying together in memory, or (B, H, W, C)."""
-        images = self._move_part(array)
+        images = self._move_arrays_to_device(array)
         return images.permute(0, 3, 1, 2) if self.channels_first else images
 
-    def _move_part(self, part: Any) -> Any:
+    def _move_arrays_to_device(self, part: Any) -> Any:
         if isinstance(part, Mapping):
-            return {name: self._move_part(array) for name, array in part.items()}
+            return {name: self._move_arrays_to_device(array) for name, array in part.items()}
         return None if part is None else self.move(self.tensor(part))
 
     def __getitem__(self, place: object) -> NoReturn:
@@ -97,7 +100,7 @@ class SideStreamCopier:
         return there
 
 
-def build_mover(torch: Any, device: Any) -> Move:
+def build_device_mover(torch: Any, device: Any) -> Move:
     """How a tensor gets to `device`: None is the CPU. Raises ConfigError for one that is not there."""
     place = _find_device(torch, "cpu" if device is None else device)
     if place.type == "cpu":

@@ -35,7 +35,7 @@ def read(
     heard: list[GroupResult] = []
     stream = serve(tmp_path / "data", tmp_path / "state")
     reading = ReaderPool([told(stream)], groups, heard.append, command, deadline_s)
-    asyncio.run(reading.read_all(count))
+    asyncio.run(reading.read_all_groups(count))
     return heard, reading.notes
 
 
@@ -132,7 +132,7 @@ def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write)
     )
     why = "takes more than 2 s on a built-in image: is there a loop without an end"
     with pytest.raises(ConfigError, match=rf"^streams\.train\.transform: transform at augment\.py:2 {why}"):
-        asyncio.run(reading.read_all(1))
+        asyncio.run(reading.read_all_groups(1))
     stream.manifest.close()
 
 
@@ -148,7 +148,7 @@ def test_cancelling_ends_the_processes_in_the_middle_of_their_work(tmp_path: Pat
             running.cancel()
 
         running = asyncio.create_task(
-            ReaderPool([told(stream)], [SampleGroup(0, [0]), SampleGroup(0, [1])], hear).read_all(1)
+            ReaderPool([told(stream)], [SampleGroup(0, [0]), SampleGroup(0, [1])], hear).read_all_groups(1)
         )
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -14,7 +14,7 @@ from messy import animals, picture, spoil
 from served_folders import file_of, serve
 
 from streamd.cli.check.reader_messages import GroupResult, SampleGroup
-from streamd.cli.check.reader_process import read_group
+from streamd.cli.check.reader_process import read_sample_group
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
 from streamd.ipc.slots import create_memfd
 from streamd.worker.stream_reader import StreamReader
@@ -31,7 +31,7 @@ def seen_in(folder: Path, state: Path, **changes: Any) -> GroupResult:
     source = StreamReader.open(stream.spec, stream.manifest_path)
     page = create_memfd("track", PROGRESS_PAGE_BYTES)
     try:
-        return read_group(source, SampleGroup(0, list(range(stream.spec.samples))), ProgressPage(page))
+        return read_sample_group(source, SampleGroup(0, list(range(stream.spec.samples))), ProgressPage(page))
     finally:
         os.close(page)
         source.close()

@@ -9,7 +9,7 @@ import pytest
 from programs import Write
 
 from streamd.cli.check.reader_messages import FaultEffect
-from streamd.cli.check.reader_process import try_transform
+from streamd.cli.check.reader_process import transform_sample_row
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import find_transform_source
 from streamd.ipc.worker_messages import OpenStream
@@ -42,7 +42,7 @@ def transformed(stream: ServedStream, program: Write) -> Iterator[StreamReader]:
 def test_an_objection_says_what_a_worker_would_do_about_it(
     transformed: StreamReader, colour: int, effect: FaultEffect, reason: str
 ) -> None:
-    fault = try_transform(transformed, 3, np.full((32, 32, 3), colour, np.uint8))
+    fault = transform_sample_row(transformed, 3, np.full((32, 32, 3), colour, np.uint8))
     assert fault is not None
     assert (fault.sample_id, fault.effect, fault.reason) == (3, effect, reason)
 
@@ -50,5 +50,5 @@ def test_an_objection_says_what_a_worker_would_do_about_it(
 def test_nothing_is_said_against_other_samples_nor_without_a_transform(
     transformed: StreamReader, source: StreamReader
 ) -> None:
-    assert try_transform(transformed, 3, np.full((32, 32, 3), 3, np.uint8)) is None
-    assert try_transform(source, 3, np.full((32, 32, 3), 1, np.uint8)) is None
+    assert transform_sample_row(transformed, 3, np.full((32, 32, 3), 3, np.uint8)) is None
+    assert transform_sample_row(source, 3, np.full((32, 32, 3), 1, np.uint8)) is None

@@ -24,7 +24,7 @@ def summary(tmp_path: Path, seen: GroupResult, *, processes: int = 1, **changes:
     """The findings of the images in `data`, or of eight new ones, of which `seen` was read."""
     folder = tmp_path / "data" if (tmp_path / "data").exists() else animals(tmp_path)
     tally = StreamTotals(serve(folder, tmp_path / "state", **changes), np.array(seen.ids))
-    tally.add_result(seen)
+    tally.add_group_result(seen)
     config = load_config(config_of(tmp_path, {"train": stream_config(folder, **changes)}))
     return build_findings([tally], config, processes, refused=[], notes=["a note"])
 

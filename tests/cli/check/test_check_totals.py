@@ -10,7 +10,7 @@ from messy import animals
 from served_folders import serve
 
 from streamd.cli.check.reader_messages import GroupResult, SampleFault
-from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_groups
+from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_sample_groups
 from streamd.limits import TASK_ROWS
 
 
@@ -32,7 +32,7 @@ def test_a_choice_is_spread_evenly_over_all_samples() -> None:
 
 def test_groups_hold_every_id_once_in_tasks_like_a_workers() -> None:
     ids = choose_sample_ids(10 * TASK_ROWS, 2 * TASK_ROWS + 1)
-    parts = list(split_into_groups(3, ids))
+    parts = list(split_into_sample_groups(3, ids))
     assert [len(part.ids) for part in parts] == [TASK_ROWS, TASK_ROWS, 1]
     assert {part.stream for part in parts} == {3}
     assert [sample_id for part in parts for sample_id in part.ids] == ids.tolist()
@@ -48,11 +48,11 @@ def test_sums_and_contents_do_not_depend_on_the_order_of_answers(tmp_path: Path)
     for answers in (seen, seen[::-1]):
         tally = StreamTotals(stream, np.array([0, 2, 4, 6]))
         for answer in answers:
-            tally.add_result(answer)
+            tally.add_group_result(answer)
         assert (tally.samples_read, tally.read_s, tally.decode_s, tally.enlarged) == (4, 1.5, 2.25, 1)
         assert (tally.formats, tally.sizes) == ({"JPEG": 2, "PNG": 1}, {"1x2": 3})
         assert [fault.sample_id for fault in tally.faults] == [0]
-        contents = tally.file_contents
+        contents = tally.comparable_contents
         assert contents.ids.tolist() == [2, 4, 6]
         assert contents.sizes.tolist() == stream.manifest.sizes[[2, 4, 6]].tolist()
         assert contents.digests.tobytes() == b"\1" * 16 + b"\2" * 16 + b"\3" * 16

@@ -76,7 +76,7 @@ def test_a_diverged_model_is_named_as_such() -> None:
 
 @given(st.floats(-1e6, 1e6), st.floats(0, 1e6))
 def test_ticks_are_few_rising_distinct_numbers_around_the_range(low: float, span: float) -> None:
-    marks = judge.compute_ticks(low, low + span)
+    marks = judge.compute_axis_ticks(low, low + span)
     slack = 1e-6 * (marks[-1] - marks[0])
     assert 2 <= len(marks) <= 8
     assert marks == sorted(marks)
@@ -86,7 +86,7 @@ def test_ticks_are_few_rising_distinct_numbers_around_the_range(low: float, span
 
 
 def test_ticks_of_steering_angles_are_halves() -> None:
-    assert judge.compute_ticks(-0.83, 0.91) == [-1.0, -0.5, 0.0, 0.5, 1.0]
+    assert judge.compute_axis_ticks(-0.83, 0.91) == [-1.0, -0.5, 0.0, 0.5, 1.0]
 
 
 def test_dots_lie_on_the_diagonal_when_predictions_are_right(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_the_steering_never_leaves_its_range() -> None:
 def test_a_strip_covers_its_width_in_metres_around_the_centre_line(curvature: float) -> None:
     bend = road.RoadBend(offset_m=0.3, heading=0.02, curvature=curvature)
     ground = road._project_ground(bend, horizon=50.3)
-    cover = road._compute_strip_cover(ground, 0.0, 1.0)
+    cover = road._compute_strip_coverage(ground, 0.0, 1.0)
     for row in (20, 30, 40):
         metres = float(ground.pixel_m[row, 0])
         columns = np.arange(128) + 0.5
@@ -73,13 +73,13 @@ def test_a_strip_covers_its_width_in_metres_around_the_centre_line(curvature: fl
 
 def test_a_line_thinner_than_a_pixel_keeps_its_share_of_paint() -> None:
     ground = road._project_ground(STRAIGHT, horizon=50.0)
-    painted_m = (road._compute_strip_cover(ground, 0.0, 0.01) * ground.pixel_m).sum(axis=1)
+    painted_m = (road._compute_strip_coverage(ground, 0.0, 0.01) * ground.pixel_m).sum(axis=1)
     np.testing.assert_allclose(painted_m[5:], 0.02, rtol=0.02)
 
 
 def test_dashes_are_painted_or_not_when_near_and_an_even_grey_when_far() -> None:
     ground = road._project_ground(STRAIGHT, horizon=50.0)
-    share = road._compute_dash_cover(ground, dash_m=0.5, gap_m=1.5, start_m=0.0)[:, 0]
+    share = road._compute_dash_coverage(ground, dash_m=0.5, gap_m=1.5, start_m=0.0)[:, 0]
     assert share.min() >= -1e-5
     assert share.max() <= 1 + 1e-5
     assert share[0] == pytest.approx(0.25, abs=0.05)

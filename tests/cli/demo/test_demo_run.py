@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from streamd.cli.demo.run import copy_errors
+from streamd.cli.demo.run import copy_stderr_lines
 
 NOTES = """\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
@@ -25,11 +25,11 @@ streamd-train: the daemon does not answer
 
 def test_the_notes_of_a_start_are_left_out_and_every_other_line_is_shown() -> None:
     shown = io.StringIO()
-    copy_errors(io.StringIO(NOTES + ERRORS + NOTES), shown)
+    copy_stderr_lines(io.StringIO(NOTES + ERRORS + NOTES), shown)
     assert shown.getvalue() == ERRORS
 
 
 def test_a_line_that_quotes_a_note_is_shown() -> None:
     shown, line = io.StringIO(), f"ValueError: {NOTES.splitlines()[1]}\n"
-    copy_errors(io.StringIO(line), shown)
+    copy_stderr_lines(io.StringIO(line), shown)
     assert shown.getvalue() == line

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from streamd.cli.pack.batches import DecodedBatch, open_listed_stream, with_pack_order
+from streamd.cli.pack.batches import DecodedBatch, build_packing_stream, list_and_open_stream
 from streamd.cli.pack.writer import PackJob, PackWriter
 from streamd.config.load import load_config
 from streamd.core.bad_samples import BadRow
@@ -59,8 +59,8 @@ def write_table(folder: Path, *, channels: int = 3) -> dict[str, Any]:
 @contextmanager
 def stream_of(config: dict[str, Any], folder: Path, *, shuffled: bool = False, rows: int = 2) -> Iterator[ServedStream]:
     """The stream `train` of a configuration, as it is packed."""
-    with open_listed_stream(load_config(config), "train", folder, lambda *_: None) as stream:
-        yield with_pack_order(stream, shuffled=shuffled, batch_rows=rows)
+    with list_and_open_stream(load_config(config), "train", folder, lambda *_: None) as stream:
+        yield build_packing_stream(stream, shuffled=shuffled, batch_rows=rows)
 
 
 def subject_of(stream: ServedStream, folder: Path) -> PackJob:
@@ -126,7 +126,7 @@ def _fill(source: StreamReader, sample_id: int, row: npt.NDArray[np.uint8]) -> N
 
 def write_all(writer: PackWriter, stream: ServedStream, *, bad: Ids | None = None) -> npt.NDArray[np.uint64]:
     """Writes all samples but the bad ones, finishes, and returns the checksums that the writer gave."""
-    writer.resume_after(0, {})
+    writer.resume_after_rows(0, {})
     left_out = np.empty(0, np.int64) if bad is None else bad
     source = StreamReader.open(stream.spec, stream.manifest_path)
     try:

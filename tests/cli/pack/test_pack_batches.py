@@ -12,7 +12,7 @@ from daemons import write_images
 from packing import decoded
 from served_folders import serve, spoil
 
-from streamd.cli.pack.batches import BatchDecoder, DecodeBudget, DecodedBatch, open_batch_decoder, with_pack_order
+from streamd.cli.pack.batches import BatchDecoder, DecodeBudget, DecodedBatch, build_packing_stream, open_batch_decoder
 from streamd.core.spec import BatchKey, PixelId
 from streamd.daemon.engine import engine as local
 from streamd.daemon.engine.batch_job import BatchJob
@@ -26,13 +26,13 @@ from streamd.worker.stream_reader import StreamReader
 @pytest.fixture
 def stream(tmp_path: Path) -> Iterator[ServedStream]:
     served = serve(write_images(tmp_path / "data", {"cat": 12, "dog": 11}), tmp_path / "state")
-    yield with_pack_order(served, shuffled=True, batch_rows=4)
+    yield build_packing_stream(served, shuffled=True, batch_rows=4)
     served.manifest.close()
 
 
 async def all_of(batches: BatchDecoder, first: int) -> list[DecodedBatch]:
     """All batches, their images copied."""
-    batches.start_at_batch(first)
+    batches.request_batches_from(first)
     found = []
     while (batch := await batches.wait_for_next_batch()) is not None:
         found.append(DecodedBatch(batch.index, batch.ids.copy(), batch.images.copy(), batch.bad_rows, batch.slot))
@@ -90,14 +90,14 @@ def with_engine(stream: ServedStream, room: DecodeBudget, test: Callable[[BatchD
             if asyncio.iscoroutine(outcome):
                 await outcome
         finally:
-            batches.discard_failure()
+            batches.discard_unread_failure()
 
     asyncio.run(run())
 
 
 def test_no_more_is_begun_than_the_workers_need_and_no_more_than_there_is_room_for(stream: ServedStream) -> None:
     def test(batches: BatchDecoder, engine: Engine) -> None:
-        batches.start_at_batch(0)
+        batches.request_batches_from(0)
         assert [index for index, _ in engine.begun] == [0, 1]
         assert engine.listener is not None
         for index, slot in ((1, 1), (0, 0), (2, 2)):
@@ -111,7 +111,7 @@ def test_no_more_is_begun_than_the_workers_need_and_no_more_than_there_is_room_f
 @pytest.mark.parametrize("cause", ["a stream given up", "a callback that raised", "an engine that ended"])
 def test_what_goes_wrong_ends_the_wait_for_the_next_batch(stream: ServedStream, cause: str) -> None:
     async def test(batches: BatchDecoder, engine: Engine) -> None:
-        batches.start_at_batch(0)
+        batches.request_batches_from(0)
         assert engine.listener is not None
         loop = asyncio.get_running_loop()
         match cause:

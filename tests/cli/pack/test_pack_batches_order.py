@@ -9,7 +9,7 @@ import pytest
 from daemons import stream_config, write_images
 from packing import stream_of, write_table
 
-from streamd.cli.pack.batches import compute_batch_rows, open_listed_stream, with_pack_order
+from streamd.cli.pack.batches import build_packing_stream, compute_pack_batch_rows, list_and_open_stream
 from streamd.config.load import load_config
 from streamd.errors import ConfigError
 
@@ -29,7 +29,7 @@ def test_classes_are_those_that_other_streams_share(tmp_path: Path) -> None:
     write_images(tmp_path / "a", {"cat": 1, "dog": 1})
     write_images(tmp_path / "b", {"bird": 1, "dog": 1})
     streams = {"train": stream_config(tmp_path / "a"), "validation": stream_config(tmp_path / "b")}
-    with open_listed_stream(load_config({"streams": streams}), "train", tmp_path / "list", lambda *_: None) as stream:
+    with list_and_open_stream(load_config({"streams": streams}), "train", tmp_path / "list", lambda *_: None) as stream:
         assert stream.spec.labels["label"].classes == ("bird", "cat", "dog")
         assert stream.spec.samples == 2
     assert not (tmp_path / "list").exists()
@@ -46,7 +46,7 @@ def test_an_unknown_stream_names_the_near_one(tmp_path: Path) -> None:
     config = load_config(write_table(tmp_path / "data"))
     with (
         pytest.raises(ConfigError, match=r"no stream 'trian'; did you mean 'train'\?"),
-        open_listed_stream(config, "trian", tmp_path / "list", lambda *_: None),
+        list_and_open_stream(config, "trian", tmp_path / "list", lambda *_: None),
     ):
         pass
 
@@ -67,5 +67,5 @@ def test_batches_are_whole_tasks_of_some_megabytes(tmp_path: Path, side: int, me
     config = write_table(tmp_path / "data")
     config["streams"]["train"]["image"] = {"size": [side, side]}
     with stream_of(config, tmp_path / "list") as stream:
-        assert compute_batch_rows(stream, memory_bytes) == rows
-        assert with_pack_order(stream, shuffled=False, batch_rows=rows).spec.batch_size == rows
+        assert compute_pack_batch_rows(stream, memory_bytes) == rows
+        assert build_packing_stream(stream, shuffled=False, batch_rows=rows).spec.batch_size == rows

@@ -42,10 +42,12 @@ def test_a_blob_of_any_length_has_a_checksum_that_sees_its_first_and_last_byte(n
 
 def test_a_tally_is_the_same_however_the_rows_are_cut() -> None:
     sums = compute_row_checksums(rows(9, 24))
-    assert PackChecksum().with_rows(sums) == PackChecksum().with_rows(sums[:4]).with_rows(sums[4:4]).with_rows(sums[4:])
+    assert PackChecksum().with_added_rows(sums) == PackChecksum().with_added_rows(sums[:4]).with_added_rows(
+        sums[4:4]
+    ).with_added_rows(sums[4:])
 
 
 def test_a_tally_sees_rows_that_trade_places_or_are_missing() -> None:
     sums = compute_row_checksums(rows(9, 24))
-    assert PackChecksum().with_rows(sums[::-1]) != PackChecksum().with_rows(sums)
-    assert PackChecksum().with_rows(sums[:-1]) != PackChecksum().with_rows(sums)
+    assert PackChecksum().with_added_rows(sums[::-1]) != PackChecksum().with_added_rows(sums)
+    assert PackChecksum().with_added_rows(sums[:-1]) != PackChecksum().with_added_rows(sums)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from packing import stream_of, subject_of, write_table
 
-from streamd.cli.pack.formats import PACK_FORMATS, PackFormat, open_writer
+from streamd.cli.pack.formats import PACK_FORMATS, PackFormat, open_pack_writer
 from streamd.errors import ConfigError, MissingExtraError
 
 
 @pytest.mark.parametrize("name", PACK_FORMATS)
 def test_every_format_says_how_its_pack_is_served(tmp_path: Path, name: PackFormat) -> None:
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        writer = open_writer(name, subject_of(stream, tmp_path), None)
+        writer = open_pack_writer(name, subject_of(stream, tmp_path), None)
         serving = writer.build_serving_settings(Path("/packs/here"))
         assert serving["source"]["kind"] == name  # type: ignore[index]  # a mapping of keys
         assert set(serving) == {"source", "labels", "image"}
@@ -33,7 +33,7 @@ def test_a_missing_library_is_named_with_its_extra(
         stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream,
         pytest.raises(MissingExtraError, match=rf"needs {library}, .* pip install 'streamd\[{name}\]'"),
     ):
-        open_writer(name, subject_of(stream, tmp_path), None)
+        open_pack_writer(name, subject_of(stream, tmp_path), None)
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_shards_that_cannot_be_are_refused(tmp_path: Path, name: PackFormat, sha
         stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream,
         pytest.raises(ConfigError, match=told),
     ):
-        open_writer(name, subject_of(stream, tmp_path), shard_bytes)
+        open_pack_writer(name, subject_of(stream, tmp_path), shard_bytes)

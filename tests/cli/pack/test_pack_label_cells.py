@@ -9,8 +9,8 @@ import pytest
 from packing import LABELS, ROWS, stream_of, write_table
 
 from streamd.cli.pack.label_cells import (
+    build_label_reading_settings,
     build_label_settings,
-    build_reading_settings,
     collect_sample_cells,
     compute_text_width,
 )
@@ -48,8 +48,8 @@ def test_labels_that_are_called_name_or_weight_are_the_users(tmp_path: Path) -> 
             "weight_": [5],
             "weight__": [6.0],
         }
-        assert build_reading_settings(stream.spec)["weights"] == "weight__"
-        assert build_reading_settings(stream.spec, "json:{}")["weights"] == "json:weight__"
+        assert build_label_reading_settings(stream.spec)["weights"] == "weight__"
+        assert build_label_reading_settings(stream.spec, "json:{}")["weights"] == "json:weight__"
 
 
 @pytest.mark.parametrize(

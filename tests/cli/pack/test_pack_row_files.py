@@ -37,7 +37,7 @@ def test_who_goes_on_leaves_no_trace_of_what_was_not_safe(tmp_path: Path, most: 
     first.append_rows(255 - ROWS[safe:])
     first.close()
     second = files(tmp_path, most)
-    second.resume_after(safe)
+    second.truncate_after_rows(safe)
     second.append_rows(ROWS[safe:5])
     second.close()
     assert np.concatenate(list(second.read_rows())).tobytes() == ROWS[:5].tobytes()

@@ -44,7 +44,7 @@ class Killed(BaseException):
 def decodes_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """In batches of two, saved after each."""
     monkeypatch.setattr(run, "open_batch_decoder", decoding_here)
-    monkeypatch.setattr(run, "compute_batch_rows", lambda *_: 2)
+    monkeypatch.setattr(run, "compute_pack_batch_rows", lambda *_: 2)
     monkeypatch.setattr(workdir, "PACK_SYNC_BYTES", 1)
 
 

@@ -16,7 +16,7 @@ def test_the_product_is_put_in_place_whole_and_the_rest_removed(tmp_path: Path) 
         (work.product_path / "part").write_text("x")
         work.journal_path.write_text("{}")
         assert not (tmp_path / "out").exists()
-        work.publish_product()
+        work.move_product_to_destination()
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/part"]
 
 
@@ -36,7 +36,7 @@ def test_what_came_there_meanwhile_is_not_replaced_either(tmp_path: Path) -> Non
         work.product_path.write_text("ours")
         (tmp_path / "out").write_text("theirs")
         with pytest.raises(ConfigError, match="is there already"):
-            work.publish_product()
+            work.move_product_to_destination()
     assert (tmp_path / "out").read_text() == "theirs"
 
 
@@ -66,5 +66,5 @@ def test_what_the_next_run_goes_on_with_stays_until_it_is_cleared(tmp_path: Path
         work.journal_path.write_text("{}")
     with PackWorkdir(tmp_path / "out") as work:
         assert work.product_path.is_dir()
-        work.clear_folder()
+        work.clear_work_folder()
         assert list(work.folder.iterdir()) == []

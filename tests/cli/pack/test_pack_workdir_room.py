@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.cli.pack.workdir import PackWorkdir, check_free_space, measure_allocated_bytes, translate_full_disk
+from streamd.cli.pack.workdir import PackWorkdir, check_free_space, measure_allocated_bytes, translate_disk_full_error
 from streamd.errors import PackError
 
 
@@ -32,7 +32,7 @@ def test_a_full_disk_is_told_with_what_is_still_to_be_written(tmp_path: Path) ->
     with (
         PackWorkdir(tmp_path / "out") as work,
         pytest.raises(PackError) as told,
-        translate_full_disk(work, lambda: 1 << 20),
+        translate_disk_full_error(work, lambda: 1 << 20),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert "No space left on device: about 1 MiB are still to be written" in str(told.value)
@@ -43,6 +43,6 @@ def test_other_refusals_of_the_disk_are_what_they_are(tmp_path: Path) -> None:
     with (
         PackWorkdir(tmp_path / "out") as work,
         pytest.raises(OSError, match="Input/output"),
-        translate_full_disk(work, lambda: 0),
+        translate_disk_full_error(work, lambda: 0),
     ):
         raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -13,7 +13,7 @@ from daemons import write_images
 from packing import pixels_of, read_back, stream_of, subject_of, write_all, write_table
 from served_folders import serve
 
-from streamd.cli.pack.batches import with_pack_order
+from streamd.cli.pack.batches import build_packing_stream
 from streamd.cli.pack.write_hdf5 import Hdf5Writer
 from streamd.errors import PackError
 
@@ -49,7 +49,7 @@ def test_h5py_reads_what_is_left_when_some_are_bad(tmp_path: Path) -> None:
 
 def test_images_of_more_than_a_few_kilobytes_are_one_piece_that_can_be_mapped(tmp_path: Path) -> None:
     served = serve(write_images(tmp_path / "data", {"a": 9}), tmp_path)
-    stream = with_pack_order(served, shuffled=False, batch_rows=4)
+    stream = build_packing_stream(served, shuffled=False, batch_rows=4)
     writer = Hdf5Writer(subject_of(stream, tmp_path))
     sums = write_all(writer, stream)
     assert read_back(writer).tolist() == sums.tolist()
@@ -72,7 +72,7 @@ def test_who_is_killed_while_finishing_finishes_again(tmp_path: Path, cut_bytes:
             file.write(bytes(cut_bytes))  # the copy came no further
         shutil.copy(tmp_path / "data" / "table.csv", tmp_path / "scratch")  # what it was making
         again = Hdf5Writer(subject_of(stream, tmp_path))
-        again.resume_after(5, {})
+        again.resume_after_rows(5, {})
         again.finish_pack(NOBODY)
         assert read_back(again).tolist() == sums.tolist()
         assert (tmp_path / "pack").read_bytes() == whole

@@ -73,7 +73,7 @@ def test_every_sample_has_its_image_and_its_labels(tmp_path: Path) -> None:
 def test_what_was_written_behind_the_journals_last_word_is_written_again(tmp_path: Path) -> None:
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
         first = LmdbWriter(subject_of(stream, tmp_path))
-        first.resume_after(0, {})
+        first.resume_after_rows(0, {})
         images = pixels_of(stream)
         first.append_rows(np.arange(5), 255 - images)
         first.sync_to_disk()
@@ -90,7 +90,7 @@ def test_a_map_that_is_too_small_grows(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(packing_lmdb, "_MAP_SIZE_FACTOR", 0.0)
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
         writer = LmdbWriter(subject_of(stream, tmp_path))
-        writer.resume_after(0, {})
+        writer.resume_after_rows(0, {})
         images = np.random.default_rng(0).integers(0, 256, (400, *stream.spec.image_shape), dtype=np.uint8)
         sums = writer.append_rows(np.zeros(400, np.int64), images)
         writer.sync_to_disk()
@@ -105,7 +105,7 @@ def test_a_full_disk_is_the_systems_own_error(tmp_path: Path, monkeypatch: pytes
 
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
         writer = LmdbWriter(subject_of(stream, tmp_path))
-        writer.resume_after(0, {})
+        writer.resume_after_rows(0, {})
         writer.append_rows(np.arange(5), pixels_of(stream))
         monkeypatch.setattr(os, "posix_fallocate", refuse)
         with pytest.raises(OSError, match="No space left"):

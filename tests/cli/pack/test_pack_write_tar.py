@@ -14,7 +14,7 @@ import webdataset
 from packing import pixels_of, read_back, stream_of, subject_of, write_all, write_table
 from PIL import Image
 
-from streamd.cli.pack.batches import with_pack_order
+from streamd.cli.pack.batches import build_packing_stream
 from streamd.cli.pack.write_tar import TarWriter
 from streamd.errors import PackError
 
@@ -92,13 +92,13 @@ def test_who_goes_on_cuts_off_what_was_not_safe(tmp_path: Path) -> None:
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
         images = pixels_of(stream)
         first = TarWriter(subject_of(stream, tmp_path), 4000)
-        first.resume_after(0, {})
+        first.resume_after_rows(0, {})
         first.append_rows(np.arange(2), images[:2])
         place = first.sync_to_disk()
         first.append_rows(np.arange(2, 5), images[2:])
         first.close()
         second = TarWriter(subject_of(stream, tmp_path), 4000)
-        second.resume_after(2, place)
+        second.resume_after_rows(2, place)
         second.append_rows(np.array([4]), images[4:])
         second.sync_to_disk()
         second.finish_pack(NOBODY)
@@ -123,8 +123,8 @@ def test_a_file_that_changes_while_it_is_packed_ends_the_run(tmp_path: Path) -> 
         images = pixels_of(stream)
         (tmp_path / "data" / "b.png").write_bytes(b"other")
         writer = TarWriter(subject_of(stream, tmp_path), 1 << 30)
-        writer.resume_after(0, {})
+        writer.resume_after_rows(0, {})
         with pytest.raises(PackError, match=r"b\.png was decoded and cannot be read again: stale"):
             writer.append_rows(np.arange(5), images)
         writer.close()
-    assert with_pack_order(stream, shuffled=False, batch_rows=9).spec.batches == 1
+    assert build_packing_stream(stream, shuffled=False, batch_rows=9).spec.batches == 1

@@ -9,7 +9,7 @@ import pytest
 from packing import stream_of, subject_of, write_table
 
 from streamd.cli.pack import writer
-from streamd.cli.pack.writer import build_mismatch_error
+from streamd.cli.pack.writer import build_read_mismatch_error
 
 
 @pytest.mark.parametrize("together", [1, 2, 64])
@@ -25,5 +25,7 @@ def test_rows_are_the_samples_in_the_order_of_the_pack_less_the_bad_ones(
 
 
 def test_what_is_read_otherwise_says_where_and_what_to_do() -> None:
-    assert str(build_mismatch_error(Path("/packs/\x1b"))).startswith("/packs/\\x1b is read from the disk otherwise")
-    assert "--restart" in str(build_mismatch_error(Path("x")))
+    assert str(build_read_mismatch_error(Path("/packs/\x1b"))).startswith(
+        "/packs/\\x1b is read from the disk otherwise"
+    )
+    assert "--restart" in str(build_read_mismatch_error(Path("x")))

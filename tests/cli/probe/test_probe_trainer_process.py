@@ -56,7 +56,7 @@ def test_held_batches_are_replayed_at_least_once_each_and_only_the_rate_is_added
 def test_a_stream_of_one_batch_is_too_short_for_a_rate(endpoint: str) -> None:
     with pytest.raises(StreamdError, match="stream 'train' has one batch, too little for a rate: add  --epochs 2"):
         trainer_process.replay_held_batches(
-            TrainerRequest("train", endpoint, 1), replace(DRAINED, seconds=0.0), trainer_process.touch_pages
+            TrainerRequest("train", endpoint, 1), replace(DRAINED, seconds=0.0), trainer_process.touch_image_pages
         )
 
 
@@ -76,9 +76,9 @@ def test_a_function_of_the_users_that_fails_is_named_with_its_place(endpoint: st
     said = r"ownsteps:fails failed: AttributeError: .*nothing.*ownsteps\.py, line 2"
     with pytest.raises(ConfigError, match=said):
         trainer_process.drain_stream(
-            "train", endpoint, 1, digest=False, step=trainer_process._build_step("ownsteps:fails")
+            "train", endpoint, 1, digest=False, step=trainer_process._load_trainer_step("ownsteps:fails")
         )
     with pytest.raises(RefusedError, match=r"^no$"):
         trainer_process.drain_stream(
-            "train", endpoint, 1, digest=False, step=trainer_process._build_step("ownsteps:refused")
+            "train", endpoint, 1, digest=False, step=trainer_process._load_trainer_step("ownsteps:refused")
         )

@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from streamd.cli.main import app
-from streamd.cli.status.command import create_interval_wait, show_live
+from streamd.cli.status.command import create_interval_waiter, show_live_frames
 from streamd.core.activity import DaemonActivity, StatusSnapshot, compute_activity
 from streamd.core.status import DaemonStatus, StreamStatus
 
@@ -74,7 +74,7 @@ def test_on_a_terminal_it_draws_until_ctrl_c_and_gives_the_screen_back() -> None
             yield compute_activity(None, StatusSnapshot(replace(STATUS, uptime_s=uptime_s), {}))
         raise KeyboardInterrupt
 
-    show_live(seen(), Console(file=out, force_terminal=True, width=80, height=24, color_system="standard"))
+    show_live_frames(seen(), Console(file=out, force_terminal=True, width=80, height=24, color_system="standard"))
     drawn = out.getvalue()
     assert drawn.index("up 1 s") < drawn.index("up 2 s")
     assert drawn.index("\x1b[?1049h") < drawn.index("\x1b[?1049l")  # into the other screen and back
@@ -83,7 +83,7 @@ def test_on_a_terminal_it_draws_until_ctrl_c_and_gives_the_screen_back() -> None
 def test_each_deadline_follows_the_one_before_and_missed_ones_are_left_out() -> None:
     times = iter([0.0, 0.25, 1.5, 7.0, 7.25])  # when it begins, and when it is asked to wait
     slept: list[float] = []
-    wait = create_interval_wait(1.0, lambda: next(times), slept.append)
+    wait = create_interval_waiter(1.0, lambda: next(times), slept.append)
     for _ in range(4):
         wait()
     assert slept == [0.75, 0.5, 0.0, 0.75]

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from rich.console import Console, RenderableType
 
-from streamd.cli.status.table import build_top_frame, fit_to_window
+from streamd.cli.status.table import build_top_frame, crop_to_window
 from streamd.core.activity import Bottleneck, DaemonActivity, DataFlow, StreamPace, TrainerPace, UnreachableDaemon
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
@@ -103,7 +103,7 @@ def test_what_is_wrong_comes_first_and_a_daemon_that_is_away_before_everything()
 @pytest.mark.parametrize(("height", "last"), [(40, "x"), (20, "12 lines more, in a taller window")])
 def test_a_frame_that_is_too_long_for_the_window_ends_with_how_much_is_below(height: int, last: str) -> None:
     console = Console(file=io.StringIO(), width=80, height=height)
-    frame = fit_to_window(build_top_frame(replace(NOW, trainers=NOW.trainers * 17)), console)
+    frame = crop_to_window(build_top_frame(replace(NOW, trainers=NOW.trainers * 17)), console)
     lines = [line.rstrip() for line in shown_by(console, frame)]
     assert len(lines) == min(height, 31)
     assert lines[-1].startswith(last)

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress
+from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress_display
 
 
 class Terminal(StringIO):
@@ -35,10 +35,10 @@ def test_a_bar_names_the_stream_that_is_listed_and_is_gone_at_the_end() -> None:
 def test_a_terminal_gets_the_bar_and_a_log_gets_lines_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert isinstance(create_progress(ListingBar, ListingLines), ListingBar)
+    assert isinstance(create_progress_display(ListingBar, ListingLines), ListingBar)
     log = StringIO()
     monkeypatch.setattr(sys, "stderr", log)
-    shown = create_progress(ListingBar, ListingLines)
+    shown = create_progress_display(ListingBar, ListingLines)
     assert isinstance(shown, ListingLines)
     shown._write_line("so far")
     assert log.getvalue() == "so far\n"

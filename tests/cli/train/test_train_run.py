@@ -197,7 +197,7 @@ def test_where_the_time_went_is_told(job: TrainingOptions, monkeypatch: pytest.M
         return ["after 1 epoch: loss 1"]
 
     monkeypatch.setattr(run, "prepare_model", lambda *_: None)
-    monkeypatch.setattr(run, "_fit_and_save", fit)
+    monkeypatch.setattr(run, "_fit_and_save_model", fit)
     train_model(FakeClient([TRAIN]), job, said.append)
     assert said[:2] == ["after 1 epoch: loss 1", timing.summary_text]
     assert "if data were free: 41 s; with data: 43 s" in timing.summary_text

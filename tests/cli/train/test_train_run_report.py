@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from streamd.cli.train import run
-from streamd.cli.train.run import draw_curves, group_curves
+from streamd.cli.train.run import draw_curves, group_curves_by_metric
 
 HISTORY = {"mae": [3.0, 2.0], "loss": [1.0, 0.5], "val_loss": [1.5, 1.0], "val_mae": [2.5, 2.0], "val_only": [1.0, 2.0]}
 
 
 def test_a_metric_is_drawn_with_its_validation_and_the_loss_comes_first() -> None:
-    assert list(group_curves(HISTORY)) == ["loss", "mae", "only"]
-    assert group_curves(HISTORY)["loss"] == {"training": [1.0, 0.5], "validation": [1.5, 1.0]}
-    assert group_curves(HISTORY)["only"] == {"validation": [1.0, 2.0]}
+    assert list(group_curves_by_metric(HISTORY)) == ["loss", "mae", "only"]
+    assert group_curves_by_metric(HISTORY)["loss"] == {"training": [1.0, 0.5], "validation": [1.5, 1.0]}
+    assert group_curves_by_metric(HISTORY)["only"] == {"validation": [1.0, 2.0]}
 
 
 def test_a_history_without_a_loss_has_no_panel_for_it() -> None:
-    assert group_curves({"mae": [1.0]}) == {"mae": {"training": [1.0]}}
+    assert group_curves_by_metric({"mae": [1.0]}) == {"mae": {"training": [1.0]}}
 
 
 @pytest.mark.train

@@ -61,8 +61,8 @@ def test_a_batch_that_was_taken_ahead_is_not_finished() -> None:
     data = fit_data(stream)
     data.finished_steps = FinishedSteps()
     recorder.model.fit(data, verbose=0, callbacks=[stop_after(1, recorder.model)])
-    data.finished_steps.finish_steps(sys.maxsize)
-    assert data.finished_steps.token == "0:1"  # noqa: S105 - a place in a stream
+    data.finished_steps.mark_steps_finished(sys.maxsize)
+    assert data.finished_steps.last_finished_token == "0:1"  # noqa: S105 - a place in a stream
     assert stream.taken == steps(0, 3)
 
 

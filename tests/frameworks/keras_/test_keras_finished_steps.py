@@ -10,40 +10,40 @@ from streamd.frameworks.keras.finished_steps import FinishedSteps
 def fetching(*tokens: str) -> FinishedSteps:
     finished = FinishedSteps()
     for token in tokens:
-        finished.add_fetched(partial(str, token))
+        finished.add_fetched_batch(partial(str, token))
     return finished
 
 
 def place(finished: FinishedSteps) -> str | None:
-    return finished.token
+    return finished.last_finished_token
 
 
 def test_what_was_fetched_ahead_is_not_finished() -> None:
     finished = fetching("a", "b", "c", "d")
     assert place(finished) is None
-    assert finished.finish_steps(2) == 2
+    assert finished.mark_steps_finished(2) == 2
     assert place(finished) == "b"
 
 
 def test_an_execution_of_more_steps_than_an_epoch_has_left_finishes_those_there_were() -> None:
     finished = fetching("a", "b", "c")
-    assert finished.finish_steps(2) == 2
-    assert finished.finish_steps(4) == 3
+    assert finished.mark_steps_finished(2) == 2
+    assert finished.mark_steps_finished(4) == 3
     assert place(finished) == "c"
 
 
 def test_the_same_word_twice_finishes_nothing() -> None:
     finished = fetching("a", "b")
-    assert finished.finish_steps(1) == finished.finish_steps(1) == 1
+    assert finished.mark_steps_finished(1) == finished.mark_steps_finished(1) == 1
     assert place(finished) == "a"
 
 
 def test_an_epoch_counts_from_its_own_begin_and_the_place_stays_until_its_first_step() -> None:
     finished = fetching("a", "left")
-    finished.finish_steps(1)
+    finished.mark_steps_finished(1)
     finished.begin_epoch()
-    assert finished.finish_steps(1) == 0
+    assert finished.mark_steps_finished(1) == 0
     assert place(finished) == "a"
-    finished.add_fetched(partial(str, "b"))
-    assert finished.finish_steps(1) == 1
+    finished.add_fetched_batch(partial(str, "b"))
+    assert finished.mark_steps_finished(1) == 1
     assert place(finished) == "b"

@@ -29,47 +29,49 @@ def callback(**turns: Any) -> Any:
 
 
 def test_a_fit_runs_until_it_returns_or_fails() -> None:
-    from streamd.frameworks.keras.frames import is_fitting  # noqa: PLC0415 - imports Keras, which takes long
+    from streamd.frameworks.keras.frames import is_callback_in_running_fit  # noqa: PLC0415 - imports Keras, which takes long
 
     seen: list[bool] = []
     mine, other = callback(), callback()
-    fit(mine, callback(on_epoch_end=lambda *_: seen.append(is_fitting(weakref.ref(mine)))))
-    fit(callback(on_epoch_end=lambda *_: seen.append(is_fitting(weakref.ref(other)))))
+    fit(mine, callback(on_epoch_end=lambda *_: seen.append(is_callback_in_running_fit(weakref.ref(mine)))))
+    fit(callback(on_epoch_end=lambda *_: seen.append(is_callback_in_running_fit(weakref.ref(other)))))
     assert seen == [True, False]
-    assert not is_fitting(weakref.ref(mine))
+    assert not is_callback_in_running_fit(weakref.ref(mine))
     with pytest.raises(ZeroDivisionError) as failed:
         fit(mine, callback(on_epoch_end=lambda *_: 1 / 0))
     assert failed.traceback
-    assert not is_fitting(weakref.ref(mine))
+    assert not is_callback_in_running_fit(weakref.ref(mine))
 
 
 def test_a_callback_that_nobody_has_any_more_is_in_no_fit() -> None:
-    from streamd.frameworks.keras.frames import is_fitting  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.frames import is_callback_in_running_fit  # noqa: PLC0415 - as above
 
     gone = callback()
     reference = weakref.ref(gone)
     del gone
     gc.collect()
-    assert not is_fitting(reference)
+    assert not is_callback_in_running_fit(reference)
 
 
 @pytest.mark.parametrize("how", [{}, {"steps_per_epoch": 12}])
 def test_the_next_epoch_has_as_many_steps_as_are_set_and_so_has_its_bar(how: dict[str, int]) -> None:
-    from streamd.frameworks.keras.frames import set_epoch_steps  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.frames import set_keras_epoch_steps  # noqa: PLC0415 - as above
 
     bar, seen = load_keras().callbacks.ProgbarLogger(), list[tuple[int, int]]()
     lengths = iter([3, 12])
 
     def end(*_: Any) -> None:
         seen.append((bar.seen, bar.target))
-        set_epoch_steps(next(lengths, 12))
+        set_keras_epoch_steps(next(lengths, 12))
 
-    fit(bar, callback(on_train_begin=lambda *_: set_epoch_steps(next(lengths)), on_epoch_end=end), epochs=3, **how)
+    fit(
+        bar, callback(on_train_begin=lambda *_: set_keras_epoch_steps(next(lengths)), on_epoch_end=end), epochs=3, **how
+    )
     assert seen == [(3, 3), (12, 12), (12, 12)]
 
 
 def test_what_no_list_of_callbacks_calls_is_told_where_it_belongs() -> None:
-    from streamd.frameworks.keras.frames import find_callbacks  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.frames import find_fit_callbacks  # noqa: PLC0415 - as above
 
     with pytest.raises(ConfigError, match=r"called by none of Keras's: give it to  fit\(callbacks"):
-        find_callbacks()
+        find_fit_callbacks()

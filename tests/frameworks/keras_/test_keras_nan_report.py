@@ -19,8 +19,8 @@ SPOILED = step(4, [1, 5], angle=[np.nan, 1.0], box=[[1.0, 2.0], [np.inf, 0.0]])
 
 
 def test_the_samples_are_those_of_which_any_number_is_not_finite() -> None:
-    assert SOUND.find_not_finite() == {}
-    assert SPOILED.find_not_finite() == {"angle": [1], "box": [5]}
+    assert SOUND.find_non_finite_labels() == {}
+    assert SPOILED.find_non_finite_labels() == {"angle": [1], "box": [5]}
 
 
 def test_steps_with_such_labels_are_suspected_and_all_where_there_are_none() -> None:
@@ -32,20 +32,20 @@ def test_finished_are_the_first_that_were_taken_and_never_more_than_were() -> No
     taken, steps = PendingSteps(), [step(index, [index]) for index in range(5)]
     for each in steps:
         taken.add_step(each)
-    assert taken.finish_steps(1) == steps[:1]
-    assert taken.finish_steps(1) == []
-    assert taken.finish_steps(3) == steps[1:3]
-    assert taken.finish_steps(9) == steps[3:]
+    assert taken.take_finished_steps(1) == steps[:1]
+    assert taken.take_finished_steps(1) == []
+    assert taken.take_finished_steps(3) == steps[1:3]
+    assert taken.take_finished_steps(9) == steps[3:]
 
 
 def test_what_an_epoch_took_and_did_not_finish_is_no_part_of_the_next() -> None:
     taken, after = PendingSteps(), step(0, [9])
     taken.add_step(SOUND)
-    taken.finish_steps(1)
+    taken.take_finished_steps(1)
     taken.add_step(SPOILED)
     taken.begin_epoch()
     taken.add_step(after)
-    assert taken.finish_steps(1) == [after]
+    assert taken.take_finished_steps(1) == [after]
 
 
 def test_a_spoiled_label_is_told_with_its_samples_and_files() -> None:
@@ -70,4 +70,4 @@ def test_sound_labels_leave_the_weights() -> None:
 @pytest.mark.parametrize("spoiled", [SOUND, SPOILED])
 def test_of_steps_that_were_executed_together_the_range_is_told(spoiled: StepRecord) -> None:
     told = describe_loss(float("nan"), "train", [SOUND, spoiled], {})
-    assert f"after batches 0:3 to {spoiled.place_text} of 'train', which were executed together" in told
+    assert f"after batches 0:3 to {spoiled.batch_position_text} of 'train', which were executed together" in told

@@ -12,7 +12,7 @@ import pytest
 from trainer_fakes import ANGLE, FakeStream, make_spec
 
 from streamd.errors import ConfigError
-from streamd.frameworks.keras.reader import KerasReader, find_reader
+from streamd.frameworks.keras.reader import KerasReader, find_or_create_reader
 from streamd.frameworks.model_inputs import FeedBatch
 
 LIMIT_S = 30.0
@@ -30,13 +30,13 @@ def evaluate(reader: KerasReader, steps: int | None = None) -> list[tuple[int, i
     """What a call of `evaluate` takes."""
     batches: Iterator[FeedBatch] = reader.restart_stream()
     taken = take(batches, steps)
-    reader.end_call()
+    reader.end_evaluation()
     return taken
 
 
 def test_each_evaluation_begins_at_the_first_batch_and_has_an_account() -> None:
     stream = make_stream()
-    reader = find_reader(stream)
+    reader = find_or_create_reader(stream)
     assert evaluate(reader, 2) == [(0, 0), (0, 1)]
     assert evaluate(reader) == [(0, 0), (0, 1), (0, 2)]
     assert evaluate(reader, 1) == [(0, 0)]
@@ -44,26 +44,26 @@ def test_each_evaluation_begins_at_the_first_batch_and_has_an_account() -> None:
 
 
 def test_fit_goes_on_where_it_was_before_an_evaluation() -> None:
-    reader = find_reader(make_stream())
-    assert take(reader.continue_fit(whole=True), 2) == [(0, 0), (0, 1)]
+    reader = find_or_create_reader(make_stream())
+    assert take(reader.continue_fit_batches(whole=True), 2) == [(0, 0), (0, 1)]
     assert evaluate(reader, 1) == [(0, 0)]
-    assert take(reader.continue_fit(whole=True)) == [(0, 2)]
+    assert take(reader.continue_fit_batches(whole=True)) == [(0, 2)]
     assert evaluate(reader) == [(0, 0), (0, 1), (0, 2)]
-    assert take(reader.continue_fit(whole=False), 4) == [(1, 0), (1, 1), (1, 2), (2, 0)]
+    assert take(reader.continue_fit_batches(whole=False), 4) == [(1, 0), (1, 1), (1, 2), (2, 0)]
 
 
 def test_an_evaluation_that_ends_where_fit_goes_on_has_an_account_of_its_own() -> None:
     stream = make_stream()
-    reader = find_reader(stream)
-    take(reader.continue_fit(whole=True), 2)
+    reader = find_or_create_reader(stream)
+    take(reader.continue_fit_batches(whole=True), 2)
     assert evaluate(reader, 2) == [(0, 0), (0, 1)]
-    assert take(reader.continue_fit(whole=True)) == [(0, 2)]
+    assert take(reader.continue_fit_batches(whole=True)) == [(0, 2)]
     assert [(each.steps, each.complete) for each in stream.receipts] == [(2, False), (2, False), (3, True)]
 
 
 def test_a_loop_of_ones_own_goes_on_where_it_was_before_an_evaluation() -> None:
     stream = make_stream()
-    reader = find_reader(stream)
+    reader = find_or_create_reader(stream)
     loop = stream.epochs()
     assert take(next(loop), 2) == [(0, 0), (0, 1)]
     for _ in range(2):
@@ -76,10 +76,10 @@ def test_a_loop_of_ones_own_goes_on_where_it_was_before_an_evaluation() -> None:
 def test_a_stream_waits_where_it_will_be_read_next() -> None:
     """What its trainer will want is made while nobody reads."""
     stream = make_stream()
-    reader = find_reader(stream)
+    reader = find_or_create_reader(stream)
     evaluate(reader, 2)
     assert (stream.epoch, stream.index) == (0, 0)
-    take(reader.continue_fit(whole=True), 1)
+    take(reader.continue_fit_batches(whole=True), 1)
     evaluate(reader, 2)
     assert (stream.epoch, stream.index) == (0, 1)
     assert stream.rewinds == 2
@@ -87,33 +87,33 @@ def test_a_stream_waits_where_it_will_be_read_next() -> None:
 
 def test_who_seeks_after_an_evaluation_has_fit_go_on_from_there() -> None:
     stream = make_stream()
-    reader = find_reader(stream)
+    reader = find_or_create_reader(stream)
     evaluate(reader)
     stream.seek("4:0")
-    assert take(reader.continue_fit(whole=True)) == [(4, 1), (4, 2)]
+    assert take(reader.continue_fit_batches(whole=True)) == [(4, 1), (4, 2)]
     evaluate(reader)
     stream.seek("6:1")
     evaluate(reader)
-    assert take(reader.continue_fit(whole=True)) == [(6, 2)]
+    assert take(reader.continue_fit_batches(whole=True)) == [(6, 2)]
 
 
 @pytest.mark.parametrize("taken", [0, 2, 3])
 def test_who_seeks_after_an_evaluation_that_was_interrupted_has_fit_go_on_from_there(taken: int) -> None:
     """Of such a one, no method of Keras's comes to its end."""
     stream = make_stream()
-    reader = find_reader(stream)
-    take(reader.continue_fit(whole=True), 1)
+    reader = find_or_create_reader(stream)
+    take(reader.continue_fit_batches(whole=True), 1)
     take(reader.restart_stream(), taken)
     stream.seek("4:0")
-    assert take(reader.continue_fit(whole=True)) == [(4, 1), (4, 2)]
+    assert take(reader.continue_fit_batches(whole=True)) == [(4, 1), (4, 2)]
 
 
 @pytest.mark.parametrize("taken", [0, 2, 3])
 def test_fit_goes_on_where_it_was_after_an_evaluation_that_was_interrupted(taken: int) -> None:
-    reader = find_reader(make_stream())
-    take(reader.continue_fit(whole=True), 1)
+    reader = find_or_create_reader(make_stream())
+    take(reader.continue_fit_batches(whole=True), 1)
     take(reader.restart_stream(), taken)
-    assert take(reader.continue_fit(whole=True)) == [(0, 1), (0, 2)]
+    assert take(reader.continue_fit_batches(whole=True)) == [(0, 1), (0, 2)]
 
 
 class Asking:
@@ -122,11 +122,11 @@ class Asking:
 
 def begin(reader: KerasReader, asking: Asking) -> str:
     """What a method of Keras's does, in whose frame this is called."""
-    return reader.begin_call([sys._getframe(1)], weakref.ref(asking))
+    return reader.register_keras_call([sys._getframe(1)], weakref.ref(asking))
 
 
 def test_what_a_call_of_another_thread_reads_is_not_taken_away_from_it_while_that_runs() -> None:
-    reader, asking, other = find_reader(make_stream()), Asking(), Asking()
+    reader, asking, other = find_or_create_reader(make_stream()), Asking(), Asking()
     begun, over = Event(), Event()
 
     def fit() -> None:
@@ -151,6 +151,6 @@ def test_what_a_call_of_another_thread_reads_is_not_taken_away_from_it_while_tha
 
 def test_all_that_is_made_of_a_stream_shares_its_reader() -> None:
     stream = make_stream()
-    reader = find_reader(stream)
-    assert find_reader(stream) is reader
-    assert find_reader(make_stream()) is not reader
+    reader = find_or_create_reader(stream)
+    assert find_or_create_reader(stream) is reader
+    assert find_or_create_reader(make_stream()) is not reader

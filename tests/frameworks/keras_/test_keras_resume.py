@@ -120,7 +120,7 @@ def test_a_state_of_a_version_that_knew_of_steps_of_one_size_is_gone_on_with(
 ) -> None:
     train_until_killed(tmp_path, 15, steps=4, epochs=7, every=5)
     kept = Checkpoints(tmp_path, 1, print)
-    saved = kept.load_newest()
+    saved = kept.load_newest_state()
     assert saved is not None
     kept.save_state(
         15, {name: what for name, what in saved.content.items() if name not in {"interrupted", "rate"}}, saved.arrays

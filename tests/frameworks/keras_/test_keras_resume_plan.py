@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from streamd.frameworks.keras.resume_plan import (
     InterruptedEpoch,
     StepGeometry,
-    count_rest_steps,
-    describe_change,
-    describe_rates,
+    count_remaining_steps,
+    describe_learning_rate_change,
+    describe_step_change,
 )
 
 ONE = StepGeometry(rows=8, world=1, steps=4, whole=False)
@@ -36,7 +36,7 @@ WHOLE = StepGeometry(rows=8, world=1, steps=13, whole=True)
 def test_the_samples_left_of_an_epoch_take_as_many_steps_as_hold_them(
     then: StepGeometry, now: StepGeometry, rest: int
 ) -> None:
-    assert count_rest_steps(InterruptedEpoch(then, length=then.steps, done=1, own=then.whole), now, left=7) == rest
+    assert count_remaining_steps(InterruptedEpoch(then, length=then.steps, done=1, own=then.whole), now, left=7) == rest
 
 
 @settings(derandomize=True, deadline=None)
@@ -46,7 +46,7 @@ def test_no_sample_is_left_behind_and_no_step_is_empty(
 ) -> None:
     done = data.draw(st.integers(0, steps - 1))
     then, now = StepGeometry(rows, world, steps, whole=False), StepGeometry(more_rows, more_world, steps, whole=False)
-    rest = count_rest_steps(InterruptedEpoch(then, steps, done, own=False), now, left=0)
+    rest = count_remaining_steps(InterruptedEpoch(then, steps, done, own=False), now, left=0)
     samples = (steps - done) * rows * world
     assert (rest - 1) * now.step_samples < samples <= rest * now.step_samples
 
@@ -94,7 +94,7 @@ def test_no_sample_is_left_behind_and_no_step_is_empty(
 def test_what_is_another_size_now_is_said_with_both_values(
     then: StepGeometry, now: StepGeometry, rest: int | None, said: str | None
 ) -> None:
-    assert describe_change(then, now, rest, left=rest or 0) == said
+    assert describe_step_change(then, now, rest, left=rest or 0) == said
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_is_another_size_now_is_said_with_both_values(
 def test_it_is_said_where_epochs_that_are_whole_now_begin_with_a_shorter_one(
     rest: int | None, left: int, first: str
 ) -> None:
-    said = describe_change(ONE, WHOLE, rest, left)
+    said = describe_step_change(ONE, WHOLE, rest, left)
     assert str(said).partition(";")[0] == f"an epoch had 4 steps, and has the 13 of this program from here on{first}"
 
 
@@ -130,5 +130,5 @@ def test_it_is_said_where_epochs_that_are_whole_now_begin_with_a_shorter_one(
 def test_it_is_said_which_of_two_learning_rates_counts(
     begun: float | str | None, kept: float | None, given: float | str | None, said: str | None
 ) -> None:
-    line = describe_rates(begun, kept, given)
+    line = describe_learning_rate_change(begun, kept, given)
     assert line is None if said is None else said in str(line)

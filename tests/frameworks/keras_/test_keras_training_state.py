@@ -36,16 +36,16 @@ def all_values(model: Any) -> list[Any]:
 
 
 def taken(model: Any) -> tuple[dict[str, Any], list[Any]]:
-    from streamd.frameworks.keras.training_state import take_variables  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras.training_state import pack_variables  # noqa: PLC0415 - imports Keras
 
     packer = DataPacker(load_keras().ops)
-    return take_variables(model, packer), packer.arrays
+    return pack_variables(model, packer), packer.arrays
 
 
 def put_back(model: Any, state: dict[str, Any], arrays: list[Any]) -> None:
-    from streamd.frameworks.keras.training_state import build_variables, restore_variables  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.training_state import create_model_variables, restore_variables  # noqa: PLC0415 - as above
 
-    build_variables(model, EXAMPLE)
+    create_model_variables(model, EXAMPLE)
     restore_variables(model, state, arrays, "run/step-0000004")
 
 

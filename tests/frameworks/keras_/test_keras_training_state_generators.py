@@ -18,15 +18,15 @@ pytestmark = pytest.mark.train
 
 def take() -> dict[str, Any]:
     load_keras()
-    from streamd.frameworks.keras.training_state import take_generators  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras.training_state import collect_generator_states  # noqa: PLC0415 - imports Keras
 
-    return take_generators()
+    return collect_generator_states()
 
 
 def restore(states: dict[str, Any]) -> None:
-    from streamd.frameworks.keras.training_state import restore_generators  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.training_state import restore_generator_states  # noqa: PLC0415 - as above
 
-    restore_generators(states)
+    restore_generator_states(states)
 
 
 def draw() -> list[float]:
