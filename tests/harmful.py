@@ -63,7 +63,7 @@ _DAEMON: Final = """
     if os.path.exists(HERE + "/fatal verdict"):
         import signal
         import streamd.daemon.streams.quarantine as quarantine
-        record_verdicts = quarantine.Quarantine.record_verdicts
+        record_verdicts = quarantine.Quarantine.append_new_bad_samples
 
         def fatal(self, verdicts):
             new = record_verdicts(self, verdicts)
@@ -72,7 +72,7 @@ _DAEMON: Final = """
                 os.kill(os.getpid(), signal.SIGKILL)
             return new
 
-        quarantine.Quarantine.record_verdicts = fatal
+        quarantine.Quarantine.append_new_bad_samples = fatal
 """
 
 

@@ -143,7 +143,7 @@ class LeaseReturns:
         """A lease ended, which counts once. Called by finalisers, in any thread, even within the garbage collector.
 
         Rings only for as many as are worth telling: with fewer returned there is credit left at the daemon, and the
-        next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `set_report_at_once`.
+        next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `set_immediate_lease_reports`.
         """
         if self._open_leases.pop((connection, number), None) is None:
             return

@@ -162,8 +162,8 @@ MakeTokenWithin = Callable[
 class Rebatcher:
     """Makes the trainer's batches of the stream's. What was begun when a loop is left is gone on with by the next.
 
-    A batch counts when all of it was handed over. Until then an account has to add `uncounted_steps`,
-    `uncounted_samples` and `gathered_batches` to what was counted.
+    A batch counts when all of it was handed over. Until then an account has to add `steps_in_open_batch`,
+    `uncounted_samples` and `gathered_batch_count` to what was counted.
     """
 
     def __init__(self, split: BatchSplit, rank: int, world: int, rows_taken: int) -> None:

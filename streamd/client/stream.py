@@ -319,7 +319,7 @@ class Stream:
         return count_steps_left(self._tally.cursor.next_base_index, wish.world, self._served_spec.batches, wish.uneven)
 
     def _fetch_served_batch(self) -> Batch | None:
-        """Waits for the stream's next batch, which `_count_batch` counts; None at the epoch's end."""
+        """Waits for the stream's next batch, which `_count_fetched_batch` counts; None at the epoch's end."""
         if not self._count_epoch_steps_left():
             return None
         tally = self._tally

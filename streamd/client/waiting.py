@@ -20,8 +20,9 @@ def print_stderr_line(text: str) -> None:
 
 
 class WaitPolicy:
-    """One wait. `next_wait_s` is how long to sleep, `check` decides what to do when the sleep brought nothing.
+    """One wait.
 
+    `next_wait_s` is how long to sleep, `check_wait_can_end` decides what to do when the sleep brought nothing.
     `ping_daemon` asks a daemon that is there whether it still knows of this session: one that was stopped, or lost a
     frame, is thereby found out. `awaited` says whom or what it waits for, "" for nothing: that is told, and no
     patience counts. `describe_refusal` says why a daemon that is there does not let it in yet, "" where that is not

@@ -38,10 +38,8 @@ def build_whole_number_parser(low: int, high: int) -> Callable[[object], int]:
     def parse_value(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ValueError(
-                (
-                    f"found {format_yaml_value(value)}; use a whole number from {low} to "
-                    f"{high}{suggest_whole_number(value)}"
-                )
+                f"found {format_yaml_value(value)}; use a whole number from {low} to "
+                f"{high}{suggest_whole_number(value)}"
             )
         return value
 

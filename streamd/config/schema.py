@@ -93,7 +93,7 @@ class StreamConfig(ConfigModel):
     has one, which is called label unless another name is given here. {} takes the images without any.
     """
     weights: Annotated[
-        WeightsConfig | None, BeforeValidator(read_weights, json_schema_input_type=Text | WeightsConfig | None)
+        WeightsConfig | None, BeforeValidator(parse_weights_setting, json_schema_input_type=Text | WeightsConfig | None)
     ] = None
     """What each sample weighs: the column of a number, 0 or more, or a file.npy of them. Without it every sample weighs
     1. Models take them as sample weights.
@@ -102,10 +102,10 @@ class StreamConfig(ConfigModel):
     """What every image becomes; size: [height, width] is needed for files."""
     batch_size: BatchSize = 32
     """Images in a batch."""
-    drop_remainder: Annotated[bool | Literal["pad"], BeforeValidator(read_remainder)] = False
+    drop_remainder: Annotated[bool | Literal["pad"], BeforeValidator(parse_remainder_setting)] = False
     """The short last batch of an epoch: false keeps it, true drops it, pad fills it with rows of weight 0."""
     shuffle: Annotated[
-        ShuffleConfig, BeforeValidator(build_short_reader("kind"), json_schema_input_type=Shuffle | ShuffleConfig)
+        ShuffleConfig, BeforeValidator(build_short_form_parser("kind"), json_schema_input_type=Shuffle | ShuffleConfig)
     ] = ShuffleConfig()
     """The order of an epoch: full, none, chunk, or {kind: full, seed: 0}. The same seed gives the same order
     everywhere. Without a kind: chunk for hdf5, lmdb and tar, which are read fastest so, full for the others.
@@ -114,15 +114,15 @@ class StreamConfig(ConfigModel):
     """What the model does to pixels, which travel as 0-255: none, unit (0-1), minus_one_one (-1 to 1), imagenet, or
     {mean: [r, g, b], std: [r, g, b]} in 0-255.
     """
-    transform: Annotated[Transform | None, BeforeValidator(read_transform)] = None
+    transform: Annotated[Transform | None, BeforeValidator(parse_transform_setting)] = None
     """module:function, beside this file or installed: f(image, labels, rng) -> (image, labels), called in the daemon
     for every sample, once for all its trainers. It must not raise by chance: once is enough for a sample.
     """
     bad_samples: BadSamplesConfig = BadSamplesConfig()
     """What becomes of samples that cannot be decoded."""
-    pace: Annotated[PaceConfig, BeforeValidator(read_pace, json_schema_input_type=Literal["free"] | PaceConfig)] = (
-        PaceConfig()
-    )
+    pace: Annotated[
+        PaceConfig, BeforeValidator(parse_pace_setting, json_schema_input_type=Literal["free"] | PaceConfig)
+    ] = PaceConfig()
     """free, or {lockstep: 10s}: leaders wait so long an epoch for the others, so that each batch is decoded once."""
     cache: CacheConfig | None = None
     """Keeps decoded samples on disk, so that they are decoded once: {path: cache/train, max: 20GiB}."""
@@ -247,7 +247,7 @@ class Config(ConfigModel):
     workers: Workers = "auto"
     """Decode processes; auto is one for each processor core."""
     engine: Annotated[
-        EngineConfig, BeforeValidator(build_short_reader("kind"), json_schema_input_type=EngineKind | EngineConfig)
+        EngineConfig, BeforeValidator(build_short_form_parser("kind"), json_schema_input_type=EngineKind | EngineConfig)
     ] = EngineConfig()
     """Where decoding happens: local, or {kind: ray, address: auto}."""
     monitor: HostPort | None = None

@@ -63,13 +63,13 @@ class LabelConfig(ConfigModel):
 
     type: LabelType
     """category and int become int64, float float32, string text, tags one 0 or 1 for each class."""
-    source: Annotated[Text | Columns | None, BeforeValidator(read_from), AfterValidator(resolve_npy_path)] = Field(
-        default=None, alias="from"
+    source: Annotated[Text | Columns | None, BeforeValidator(parse_from_setting), AfterValidator(resolve_npy_path)] = (
+        Field(default=None, alias="from")
     )
     """The column that holds it, several for a vector or for a 0 or 1 a class, or an array: file.npy, or /array of an
     HDF5 file; without it the column of the label's own name.
     """
-    classes: Annotated[Classes | None, BeforeValidator(read_classes)] = None
+    classes: Annotated[Classes | None, BeforeValidator(parse_class_list)] = None
     """Fixes the classes and their numbers: the first is 0. Without it the data decide."""
 
     @property
@@ -109,7 +109,7 @@ class WeightsConfig(ConfigModel):
 class ImageConfig(ConfigModel):
     """What every image becomes. `size` is (height, width) in pixels, `stored` for arrays as they are, or not given."""
 
-    size: Annotated[Size | Literal["stored"] | None, BeforeValidator(read_size)] = None
+    size: Annotated[Size | Literal["stored"] | None, BeforeValidator(parse_image_size)] = None
     """[height, width] in pixels; stored for arrays as they are."""
     mode: Literal["RGB", "L"] = "RGB"
     """RGB, or L for greyscale: 3 channels or 1."""

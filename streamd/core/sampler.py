@@ -32,8 +32,8 @@ __all__ = [
     "Ids",
     "SampleOrder",
     "compute_batch_ids",
-    "compute_ids_of_batches",
     "compute_batch_index_ranges",
+    "compute_ids_of_batches",
 ]
 
 PAD_ID: Final = -1  # the sample id of a row that holds no sample

@@ -15,7 +15,7 @@ from streamd.errors import ConfigError, MissingExtraError
 
 
 def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> ScannedSamples:
-    """Lists the samples of all parts of a source; `select_part` keeps those of the stream that asks.
+    """Lists the samples of all parts of a source; `select_part_samples` keeps those of the stream that asks.
 
     `progress` is told now and then how many files have been seen so far. Raises ConfigError for whatever is wrong with
     the data, with what to do about it.

@@ -16,7 +16,7 @@ class Silent:
 
     said = 0
 
-    def report_dropped(self, numbers: tuple[int, ...]) -> None:
+    def report_dropped_leases(self, numbers: tuple[int, ...]) -> None:
         self.said += len(numbers)
 
     def close(self) -> None:

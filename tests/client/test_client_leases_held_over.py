@@ -25,10 +25,10 @@ class Line:
         self.is_closed = False
         self.is_broken = False
 
-    def report_dropped(self, numbers: tuple[int, ...]) -> None:
+    def report_dropped_leases(self, numbers: tuple[int, ...]) -> None:
         self._send_report("dropped", numbers)
 
-    def report_retired(self, numbers: tuple[int, ...]) -> None:
+    def report_retired_leases(self, numbers: tuple[int, ...]) -> None:
         self._send_report("retired", numbers)
 
     def _send_report(self, word: str, numbers: tuple[int, ...]) -> None:

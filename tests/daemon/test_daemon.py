@@ -199,7 +199,7 @@ def test_a_daemon_whose_work_is_stuck_says_so_and_is_not_well(
     config: dict[str, object], said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stuck:
-        is_producing, progress_count = True, 0
+        is_producing, finished_work_count = True, 0
 
     daemon = Daemon(config, manager=ServiceManager(str(said.path)))
     monkeypatch.setattr(streamd.daemon.daemon, "ProgressWatch", partial(ProgressWatch, stalled_s=0.0))

@@ -48,7 +48,7 @@ class Daemon:
         self.streams = {stream.spec.name: stream for stream in served}
         return config
 
-    def change_stream(self, name: str, stream: ServedStream | None, why: str) -> None:
+    def replace_stream_ending_sessions(self, name: str, stream: ServedStream | None, why: str) -> None:
         self.told.append(f"change {name}: {why}" if stream else f"remove {name}")
         if stream:
             assert stream.spec.pixel_id == "pixels"
@@ -56,7 +56,7 @@ class Daemon:
         else:
             del self.streams[name]
 
-    def renew_stream(self, stream: ServedStream) -> None:
+    def replace_stream_keeping_sessions(self, stream: ServedStream) -> None:
         self.told.append(f"renew {stream.spec.name}")
         self.streams[stream.spec.name] = stream
 

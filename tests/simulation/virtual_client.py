@@ -41,10 +41,10 @@ class End:
     def __init__(self, network: Network, lifeline: Lifeline) -> None:
         self._network, self._lifeline = network, lifeline
 
-    def report_dropped(self, numbers: Collection[int]) -> None:
+    def report_dropped_leases(self, numbers: Collection[int]) -> None:
         self._network.drop(self._lifeline, numbers)
 
-    def report_retired(self, numbers: Collection[int]) -> None:
+    def report_retired_leases(self, numbers: Collection[int]) -> None:
         self._network.drop(self._lifeline, (), numbers)
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ def build_label_reading_settings(spec: StreamSpec, name_pattern: str = "") -> di
 
 
 def build_label_settings(specs: Mapping[str, LabelSpec], name_pattern: str) -> dict[str, object]:
-    """See `build_reading_settings`."""
+    """See `build_label_reading_settings`."""
     return {name: _build_label_setting(spec, name_pattern.format(name)) for name, spec in specs.items()}
 
 

@@ -54,7 +54,7 @@ class PackWriter(Protocol):
         """Writes more rows; a checksum of each, (n,) uint64."""
 
     def sync_to_disk(self) -> dict[str, int]:
-        """Returns when all rows are safe on the disk, with what `resume_after` has to know."""
+        """Returns when all rows are safe on the disk, with what `resume_after_rows` has to know."""
 
     def finish_pack(self, bad_ids: Ids) -> None:
         """All rows are written, and those of `bad_ids` were left out: adds what belongs to them.

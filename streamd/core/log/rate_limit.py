@@ -48,7 +48,7 @@ class RateLimiter:
         self._spans: dict[str, _EventSpan] = {}  # events' names are few, and none comes from outside
 
     def decide_if_event_is_logged(self, event: str, now_s: float) -> RateDecision:
-        """Decides on one event; what `take_ended` has for the same time comes first."""
+        """Decides on one event; what `take_ended_suppressed_counts` has for the same time comes first."""
         span = self._spans.setdefault(event, _EventSpan(now_s))
         if span.allowed < self._max_events:
             span.allowed += 1

@@ -161,7 +161,7 @@ HttpHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Monitor:
-    """Answers at `address`, host:port, from `open` on; it is told what to `watch_daemon` when that is there."""
+    """Answers at `address`, host:port, from `open` on; it is told what to `set_monitored_daemon` when that is there."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")

@@ -38,8 +38,8 @@ _ROWS_AT_ONCE: Final = 16384  # worked out at a time: few calls of NumPy, and al
 class ServedStream:
     """`max_bad_fraction` of the samples may be bad before the stream stops; `cache` is where decoded ones are kept.
 
-    `shuffle_meter` tells how well its batches mix the labels. As long as `list_lock` is there, nobody lists the
-    samples anew in the place of `manifest_path`; and with `verdicts_lock`, where its verdicts go if that is another
+    `shuffle_meter` tells how well its batches mix the labels. As long as `manifest_lock` is there, nobody lists the
+    samples anew in the place of `manifest_path`; and with `quarantine_lock`, where its verdicts go if that is another
     place: a reload moves them beside the list that the configuration has then.
     """
 

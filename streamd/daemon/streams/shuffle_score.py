@@ -55,7 +55,8 @@ class _SampledBatches:
 class ShuffleMeter:
     """How well one stream is mixed, worked out when somebody first asks for it, and remembered.
 
-    That may take a tenth of a second, so a daemon asks in a thread before it shows the stream: see `measure_shuffles`.
+    That may take a tenth of a second, so a daemon asks in a thread before it shows the stream: see
+    `measure_shuffles_in_thread`.
     """
 
     def __init__(self, spec: StreamSpec, read_label_rows: LabelRowsReader, *, is_packed: bool = False) -> None:
@@ -64,7 +65,7 @@ class ShuffleMeter:
         self._is_measured = False
 
     def measure_mixing(self) -> MixingScore | None:
-        """See `score_shuffle`."""
+        """See `score_shuffle_mixing`."""
         if not self._is_measured:
             self._found = score_shuffle_mixing(self._spec, self._read_label_rows, is_packed=self._is_packed)
             self._is_measured = True

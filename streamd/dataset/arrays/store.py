@@ -19,8 +19,8 @@ Pixels = npt.NDArray[np.uint8]
 class SampleStore(Protocol):
     """Decoded samples by their id, as one worker sees them. PAD_ID is never held.
 
-    `find_held` may come from another thread. A mapping whose file is cut off ends the worker by SIGBUS, which is held
-    against the host and no sample.
+    `find_gatherable` may come from another thread. A mapping whose file is cut off ends the worker by SIGBUS, which
+    is held against the host and no sample.
     """
 
     def find_gatherable(self, ids: Ids) -> Mask:

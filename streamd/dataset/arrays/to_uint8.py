@@ -53,7 +53,7 @@ class PixelConverter:
         return self._raw[: len(images)]
 
     def convert_rows(self, raw: RawRows, images: Pixels, ids: Ids, held: Mask) -> Mask:
-        """Converts what was read into `prepare_buffer` of these images; which are good, (n,), of those that were
+        """Converts what was read into `prepare_read_buffer` of these images; which are good, (n,), of those that were
         `held`.
         """
         if not self.is_needed:

@@ -121,10 +121,8 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
         raise _external_data_error(full, path, key)
     if not isinstance(item, import_h5py().Dataset) or item.shape is None:
         raise ConfigError(
-            (
-                f"{key}: {_format_missing_array(item)} {full!r} in {format_path(path)}; "
-                f"{_format_arrays(file, full, images)}"
-            )
+            f"{key}: {_format_missing_array(item)} {full!r} in {format_path(path)}; "
+            f"{_format_arrays(file, full, images)}"
         )
     if not _has_numpy_dtype(item):
         raise ConfigError(

@@ -217,7 +217,7 @@ def collect_generator_states() -> dict[str, Any]:
 
 
 def restore_generator_states(states: dict[str, Any]) -> None:
-    """Goes on where the generators were when `take_generators` was called."""
+    """Goes on where the generators were when `collect_generator_states` was called."""
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])  # noqa: NPY002 - as above
     torch = sys.modules.get("torch")

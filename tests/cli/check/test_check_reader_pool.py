@@ -95,8 +95,8 @@ def test_a_file_that_takes_for_ever_or_all_memory_is_told_with_the_reason(
 def test_a_group_that_kills_only_as_a_whole_is_noted(tmp_path: Path) -> None:
     animals(tmp_path)
     code = (
-        "import sys\nfrom streamd.cli.check import reader_process as reading\nread_group = reading.read_group\n"
-        "reading.read_group = lambda *what: sys.exit(3) if len(what[1].ids) > 1 else read_group(*what)\n"
+        "import sys\nfrom streamd.cli.check import reader_process as reading\nread_group = reading.read_sample_group\n"
+        "reading.read_sample_group = lambda *what: sys.exit(3) if len(what[1].ids) > 1 else read_group(*what)\n"
         "reading.main()"
     )
     heard, notes = read(tmp_path, [SampleGroup(0, [0, 1, 2])], command=(sys.executable, "-P", "-c", code))

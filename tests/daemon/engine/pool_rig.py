@@ -32,7 +32,7 @@ class WorkerFake:
         self.has_suspect = alone
         self.completed_tasks = 0
         self.commands: list[WorkerCommand] = []
-        self.progress = NOWHERE
+        self.row_progress = NOWHERE
         self.is_running = True
         self.was_stopped = False
         self._death: asyncio.Future[WorkerExit] | None = None
@@ -42,22 +42,22 @@ class WorkerFake:
         """What it was given, without what it had before."""
         return [task for number, task in self.tasks.items() if number > 0]
 
-    def give_task(self, task: Task, _slots: SlotStore) -> None:
+    def send_task(self, task: Task, _slots: SlotStore) -> None:
         self.tasks[task.number] = task
         self.is_fresh, self.has_suspect = False, task.is_suspect
 
     def send_command(self, command: WorkerCommand) -> None:
         self.commands.append(command)
 
-    def forget_slots(self, slots: tuple[int, ...]) -> bool:
+    def forget_mapped_slots(self, slots: tuple[int, ...]) -> bool:
         return bool(slots)
 
-    def stop_waiting(self) -> None:
+    def kill_waiting_process(self) -> None:
         self.was_stopped = True
 
     def die(self) -> None:
         assert self._death is not None
-        self._death.set_result(WorkerExit("killed by SIGKILL", self.progress))
+        self._death.set_result(WorkerExit("killed by SIGKILL", self.row_progress))
 
     async def wait_for_exit(self) -> WorkerExit:
         self._death = asyncio.get_running_loop().create_future()

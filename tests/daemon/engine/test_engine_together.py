@@ -26,11 +26,11 @@ class Idler:
     def __init__(self) -> None:
         self.tasks: dict[int, Task] = {}
 
-    def give_task(self, task: Task, _slots: SlotStore) -> None:
+    def send_task(self, task: Task, _slots: SlotStore) -> None:
         assert not task.is_suspect
         self.tasks[task.number] = task
 
-    def finish_task(self, number: int) -> Task:
+    def remove_finished_task(self, number: int) -> Task:
         return self.tasks.pop(number)
 
 

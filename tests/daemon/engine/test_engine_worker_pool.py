@@ -106,9 +106,9 @@ def test_only_the_workers_that_wait_for_a_streams_files_are_replaced() -> None:
         ((waiting, 7, WorkerPhase.READING), (decoding, 7, WorkerPhase.DECODING), (other, 8, WorkerPhase.READING)),
         start=1,
     ):
-        worker.give_task(new_task(new_job(pool, stream), task), SlotStore())
-        worker.progress = RowProgress(task, 0, phase, 0)
-    done.progress = RowProgress(99, 0, WorkerPhase.READING, 0)
+        worker.send_task(new_task(new_job(pool, stream), task), SlotStore())
+        worker.row_progress = RowProgress(task, 0, phase, 0)
+    done.row_progress = RowProgress(99, 0, WorkerPhase.READING, 0)
     pool.kill_workers_waiting_for_files(7)
     assert [worker.was_stopped for worker in (waiting, decoding, other, done)] == [True, False, False, False]
 

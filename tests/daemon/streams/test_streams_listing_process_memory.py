@@ -20,7 +20,7 @@ LABEL_BYTES: Final = 1024
 MEASURE: Final = """
 import json, re, sys
 from pathlib import Path
-from streamd.daemon.streams.catalog import list_samples
+from streamd.daemon.streams.catalog import write_sample_manifests
 from streamd.config.load import load_config
 
 def peak_bytes():
@@ -29,7 +29,7 @@ def peak_bytes():
 for number, config in enumerate(map(json.loads, sys.stdin)):
     Path("/proc/self/clear_refs").write_text("5")
     before = peak_bytes()
-    list_samples(load_config(config), Path(sys.argv[1], str(number)), lambda *_: None)
+    write_sample_manifests(load_config(config), Path(sys.argv[1], str(number)), lambda *_: None)
     print(peak_bytes() - before, flush=True)
 """
 
