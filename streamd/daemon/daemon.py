@@ -177,9 +177,8 @@ class Daemon:
         reloader = Reloader(config, partial(self._load_config_and_streams, engine), dispatcher, engine, self._allowance)
         self._reloads = group.create_task(self._reload_on_request(reloader, dispatcher), name="reloads")
         log_served_streams(streams, config)
-        warn_of_newer_label_files(
-            config, (each for each in streams if each.spec.name not in engine.streams_without_data)
-        )
+        away = engine.streams_without_data
+        warn_of_newer_label_files(config, (each for each in streams if each.spec.name not in away))
         self._announce_ready(group, dispatcher, time.monotonic() - began_s)
         return dispatcher
 
@@ -296,9 +295,8 @@ class Daemon:
     async def _load_config_and_streams(self, engine: LocalEngine) -> tuple[Config, list[ServedStream]]:
         config = self._load_config()
         streams = await self._list_and_open_streams(config, list_again=False)
-        warn_of_newer_label_files(
-            config, (each for each in streams if each.spec.name not in engine.streams_without_data)
-        )
+        away = engine.streams_without_data
+        warn_of_newer_label_files(config, (each for each in streams if each.spec.name not in away))
         return config, streams
 
     async def _reload_on_request(self, reloader: Reloader, dispatcher: Dispatcher) -> None:

@@ -111,9 +111,8 @@ class Dispatcher:
         self._expected_digests = ExpectedDigests()
         self._unreachable_sessions: list[int] = []
         preview = self.batch_preview = BatchPreview(slots)
-        self._batch_sender = BatchSender(
-            router, slots, stats, status_builder, preview, self._boot, self._on_session_unreachable
-        )
+        on_unreachable = self._on_session_unreachable
+        self._batch_sender = BatchSender(router, slots, stats, status_builder, preview, self._boot, on_unreachable)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
         self._is_draining = False

@@ -75,7 +75,7 @@ class ShardReader:
     def __init__(self, manifest: Manifest, shards: ShardFiles, root: int) -> None:
         """Raises ConfigError when a shard is not the one that was listed, DataAwayError when it is not there."""
         # As in `FileNames`: memory views cost a tenth of what array scalars do.
-        self._shard, self._offsets = manifest.store_column("shard").data, manifest.store_column("offset").data
+        self._shard, self._offsets = manifest.find_extra_column("shard").data, manifest.find_extra_column("offset").data
         self._sizes = manifest.sizes
         self._files = list(zip(shards.names, shards.sizes, shards.mtimes_ns, strict=True))
         for file in self._files:
@@ -87,9 +87,9 @@ class ShardReader:
         OSError.
         """
         check_file_size(size)
-        return self.read_first_bytes(sample_id, size)
+        return self.read_stored_bytes(sample_id, size)
 
-    def read_first_bytes(self, sample_id: int, size: int) -> bytes:
+    def read_stored_bytes(self, sample_id: int, size: int) -> bytes:
         """The first `size` bytes from where an image begins. Raises as `read_image`, but for what is too large."""
         number = self._shard[sample_id]
         try:

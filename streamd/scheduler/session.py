@@ -191,10 +191,7 @@ def append_segment(history: tuple[Segment, ...], segment: Segment) -> tuple[Segm
     if not segment.steps:
         return history
     last = history[-1] if history else None
-    if last is not None and (last.rank, last.world, last.next_base_index) == (
-        segment.rank,
-        segment.world,
-        segment.base,
-    ):
+    rank, world, base = segment.rank, segment.world, segment.base
+    if last is not None and (last.rank, last.world, last.next_base_index) == (rank, world, base):
         return (*history[:-1], Segment(last.base, last.steps + segment.steps, last.rank, last.world))
     return (*history, segment)

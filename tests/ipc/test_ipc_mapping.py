@@ -168,9 +168,10 @@ def test_a_cycle_returns_its_lease_when_it_is_collected() -> None:
 
 def test_a_program_that_ends_with_lent_memory_ends_quietly() -> None:
     code = (
-        "import sys, numpy; from streamd.core.slot_layout import SlotTensor; from streamd.ipc.mapping import "
-        "lease_array\n"
-        "lent = lambda: lease_array(memoryview(bytes(64)), SlotTensor('images', 'uint8', (8, 8), 0), lambda: None)\n"
+        "import sys, numpy; from streamd.core.slot_layout import SlotTensor\n"
+        "from streamd.ipc.mapping import build_leased_array\n"
+        "tensor = SlotTensor('images', 'uint8', (8, 8), 0)\n"
+        "lent = lambda: build_leased_array(memoryview(bytes(64)), tensor, lambda: None)\n"
         "kept, sys.kept, numpy.kept, knot = lent(), lent(), lent(), [lent()]\n"
         "knot.append(knot)\n"
     )

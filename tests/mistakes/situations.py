@@ -133,7 +133,7 @@ def run_here(
     for name, value in environment(mistake, place, endpoint).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.argv", [program, *arguments])
-    monkeypatch.setattr("streamd.daemon.daemon.list_in_process", _list_here)
+    monkeypatch.setattr("streamd.daemon.daemon.list_samples_in_process", _list_here)
     monkeypatch.setitem(sys.modules, "keras", ModuleType("keras"))  # nobody here gets so far as to need it
     with forgotten(place), pytest.raises(SystemExit) as ended:
         _main(program)()

@@ -180,11 +180,8 @@ FAULTS: Final = (
     Fault(
         "parts of a history that different ranks walked are told as one",
         "scheduler/session.py",
-        (
-            "if last is not None and (last.rank, last.world, last.next_base_index) == (segment.rank, "
-            "segment.world, segment.base):"
-        ),
-        "if last is not None and last.next_base_index == segment.base:",
+        "if last is not None and (last.rank, last.world, last.next_base_index) == (rank, world, base):",
+        "if last is not None and last.next_base_index == base:",
     ),
     Fault(
         "the history before this session is forgotten",

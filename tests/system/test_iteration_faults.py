@@ -234,7 +234,7 @@ def test_an_interrupt_between_taking_and_booking_loses_nothing(
         batches = iter(stream)
         taken = rows_of(islice(batches, 4))
         with monkeypatch.context() as patch:
-            patch.setattr("streamd.client.stream.open_batch", interrupted)
+            patch.setattr("streamd.client.stream.build_leased_batch", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 next(batches)
         assert taken + rows_of(batches) == rows[:SAMPLES]

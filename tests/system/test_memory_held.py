@@ -63,10 +63,10 @@ def lose_connection(stream: streamd.Stream) -> None:
     """As after a frame that did not come: the client gives the connection up, and begins another one."""
 
     def lose() -> tuple[ClientAction, ...]:
-        stream._io_thread._lose_connection()
+        stream._io_thread._drop_connection()
         return ()
 
-    stream._io_thread.call_in_thread(lose)
+    stream._io_thread.queue_session_call(lose)
 
 
 def descriptors() -> int:

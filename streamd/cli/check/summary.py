@@ -255,7 +255,7 @@ def _measure_free_bytes(folder: Path) -> int:
 
 def estimate_unpacking(stream: ServedStream, workers: int) -> UnpackingEstimate | None:
     """What is counted over the first batches of a stream; None where it costs the same in any order."""
-    packed = CompressedArray.from_manifest(stream.manifest.arrays, stream.manifest.store_column)
+    packed = CompressedArray.from_manifest(stream.manifest.arrays, stream.manifest.find_extra_column)
     if packed is None:
         return None
     order, rows = stream.order, stream.manifest.lookup_rows(np.arange(stream.spec.samples, dtype=np.int64))

@@ -229,7 +229,7 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path) -> ServedStream
     transform = _locate_stream_transform(stream, folder)
     quarantine = Quarantine(_build_quarantine_path(path, transform), lambda: listed.list_id)
     quarantine.load_bad_samples()
-    packed = CompressedArray.from_manifest(listed.arrays, listed.store_column)
+    packed = CompressedArray.from_manifest(listed.arrays, listed.find_extra_column)
     cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
     return ServedStream(
         spec,
@@ -274,7 +274,7 @@ def _choose_chunk_and_buffer(shuffle: ShuffleConfig, listed: Manifest) -> tuple[
     """`chunk` and `buffer` as written, or as compressed chunks are read fastest; 0 for other kinds of shuffle."""
     if shuffle.kind != "chunk":
         return 0, 0
-    packed, written = CompressedArray.from_manifest(listed.arrays, listed.store_column), shuffle.model_fields_set
+    packed, written = CompressedArray.from_manifest(listed.arrays, listed.find_extra_column), shuffle.model_fields_set
     if packed is None:
         return shuffle.chunk, shuffle.buffer
     chunk = shuffle.chunk if "chunk" in written else packed.compute_shuffle_chunk_samples(listed.samples)

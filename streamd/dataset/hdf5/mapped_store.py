@@ -35,7 +35,7 @@ class ChunkStore:
         self._manifest = manifest
         self._converter = PixelConverter(arrays)
         self._grid = build_chunk_grid(manifest, arrays, self._converter)
-        self._offsets = manifest.store_column(CHUNK_OFFSETS).reshape(-1, len(self._grid.row_pieces))
+        self._offsets = manifest.find_extra_column(CHUNK_OFFSETS).reshape(-1, len(self._grid.row_pieces))
         self._part_bytes = prod(self._grid.chunk_shape[1:]) * self._converter.dtype.itemsize  # of a row, in one chunk
         self._files = ListedFiles(manifest, root)
         self._descriptor = self._files.open_file(0)
@@ -102,7 +102,7 @@ class ChunkStore:
 
 def build_chunk_grid(manifest: Manifest, arrays: ArrayFiles, converter: PixelConverter) -> ChunkGrid:
     """How the listed array is cut; one of grey images may have no dimension of channels."""
-    chunk = tuple(manifest.store_column(CHUNK_SHAPE).tolist())
+    chunk = tuple(manifest.find_extra_column(CHUNK_SHAPE).tolist())
     shape = (arrays.starts[-1], *converter.shape)
     grey = len(chunk) < len(shape)
     return ChunkGrid(shape, (*chunk, 1) if grey else chunk)

@@ -30,7 +30,7 @@ class LmdbStore:
     def __init__(self, manifest: Manifest, arrays: ArrayFiles, root: int) -> None:
         """Raises ConfigError when the file is not the one that was listed, OSError when it cannot be mapped."""
         self._manifest = manifest
-        self._commit = int(manifest.store_column(COMMIT_COLUMN)[0])
+        self._commit = int(manifest.find_extra_column(COMMIT_COLUMN)[0])
         self._converter = PixelConverter(arrays)
         self._files = ListedFiles(manifest, root)
         self._descriptor = self._files.open_file(0)
@@ -82,7 +82,7 @@ class LmdbStore:
 
     def _find_offsets(self, ids: Ids) -> list[int]:
         """Where images begin in the file, in bytes."""
-        offsets: list[int] = self._manifest.store_column(OFFSETS_COLUMN)[self._manifest.lookup_rows(ids)].tolist()
+        offsets: list[int] = self._manifest.find_extra_column(OFFSETS_COLUMN)[self._manifest.lookup_rows(ids)].tolist()
         return offsets
 
     def close(self) -> None:

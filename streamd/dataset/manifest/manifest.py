@@ -271,7 +271,7 @@ class Manifest:
         """The mtime of the file of each sample, or of its shard, in ns, (len(ids),)."""
         if self.shards is None:
             return self._mapped_column("mtimes_ns")[ids]
-        return self._shard_mtimes_ns[self.store_column("shard")[ids]]
+        return self._shard_mtimes_ns[self.find_extra_column("shard")[ids]]
 
     def lookup_sample_bytes(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The bytes of each sample: its file, or its row, (len(ids),)."""
@@ -292,7 +292,7 @@ class Manifest:
             else self._widen_label_values(name, values)
         )
 
-    def store_column(self, name: str) -> ColumnArray:
+    def find_extra_column(self, name: str) -> ColumnArray:
         """A column that the stream's store needs, whole numbers of any type. KeyError for an unknown one."""
         return self._mapped_column(f"extra.{name}")
 

@@ -56,7 +56,7 @@ def _list_sample_files(manifest: Manifest, ids: Ids) -> Iterable[NameAndSize]:
     """The file that each sample is, or lies in."""
     if manifest.shards is not None:
         names, sizes = manifest.shards.names, manifest.shards.sizes
-        return [(names[shard], sizes[shard]) for shard in manifest.store_column("shard")[ids].tolist()]
+        return [(names[shard], sizes[shard]) for shard in manifest.find_extra_column("shard")[ids].tolist()]
     if manifest.arrays is not None:
         files = [manifest.arrays.locate_row(row)[0] for row in manifest.lookup_rows(ids).tolist()]
         return [(manifest.array_file_names()[file], int(manifest.sizes[file])) for file in files]

@@ -88,7 +88,7 @@ class Here:
     async def wait_for_pixel_id(self) -> PixelId:
         return self._source.pixel_id
 
-    def start_at_batch(self, index: int) -> None:
+    def request_batches_from(self, index: int) -> None:
         self._index = index
 
     async def wait_for_next_batch(self) -> DecodedBatch | None:

@@ -102,12 +102,12 @@ def test_a_shuffled_pack_has_every_sample_once_in_another_order(
 
 
 STAGES: dict[str, tuple[Any, str]] = {
-    "listing": (batches, "list_samples"),
+    "listing": (batches, "write_sample_manifests"),
     "writing": (workdir.JournaledPack, "write_batch"),
     "syncing": (workdir.JournaledPack, "save_progress"),
     "writing the journal": (workdir, "write_journal"),
     "reading back": (run._PackRun, "_verify_pack"),
-    "putting in place": (PackWorkdir, "publish_product"),
+    "putting in place": (PackWorkdir, "move_product_to_destination"),
 }
 
 

@@ -23,7 +23,7 @@ class Memory:
     def __init__(self) -> None:
         self.rows = self.safe = 0
 
-    def resume_after(self, rows: int, _place: Mapping[str, int]) -> None:
+    def resume_after_rows(self, rows: int, _place: Mapping[str, int]) -> None:
         self.rows = self.safe = rows
 
     def append_rows(self, _ids: Ids, images: Pixels) -> Words:

@@ -372,7 +372,7 @@ def test_samples_in_shards_are_as_old_as_their_shards_and_cost_no_column_of_time
     assert manifest.mtimes_ns.tolist() == [10**18, 10**18 + 7, 10**18 + 7]
     assert manifest.lookup_mtimes_ns(np.array([2, 0])).tolist() == [10**18 + 7, 10**18]
     assert manifest.lookup_mtimes_ns(np.array(0)).item() == 10**18
-    assert manifest.store_column("offset").tolist() == [512, 512, 1 << 33]
+    assert manifest.find_extra_column("offset").tolist() == [512, 512, 1 << 33]
     assert manifest.lookup_sample_bytes(np.array([1])).tolist() == [101]
     moved = replace(listed, shards=replace(shards, mtimes_ns=(1, 2)), extra={})
     assert compute_content_id(moved) == manifest.content_id
