@@ -162,7 +162,7 @@ def watch_activity(
     Raises ConnectError when no daemon answers at first; one that goes away later is waited for.
     """
     now = take_snapshot()
-    seen, seen_s = compute_activity(None, now), clock()
+    seen, seen_s = compare_snapshots(None, now), clock()
     yield seen
     while True:
         wait()
@@ -172,11 +172,11 @@ def watch_activity(
         except ConnectError:
             yield UnreachableDaemon(seen, clock() - seen_s)
             continue
-        seen, seen_s = compute_activity(before, now), clock()
+        seen, seen_s = compare_snapshots(before, now), clock()
         yield seen
 
 
-def compute_activity(before: StatusSnapshot | None, now: StatusSnapshot) -> DaemonActivity:
+def compare_snapshots(before: StatusSnapshot | None, now: StatusSnapshot) -> DaemonActivity:
     """What happened between two looks; the earlier one counts for nothing where it was at another run of the daemon."""
     seconds = now.status.uptime_s - before.status.uptime_s if before is not None else 0.0
     if before is None or before.status.pid != now.status.pid or seconds <= 0:

@@ -16,7 +16,7 @@ import msgspec
 
 from streamd.errors import MissingExtraError, StreamdError
 from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest
-from streamd.ipc.standard_files import open_standard_files
+from streamd.ipc.standard_files import fill_closed_standard_descriptors
 
 _request_decoder: Final = msgspec.json.Decoder(LocalDaemonRequest)
 
@@ -62,7 +62,7 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
 
 def main() -> None:
     """The process."""
-    open_standard_files()
+    fill_closed_standard_descriptors()
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the end of the input is for the loop
         errand = _request_decoder.decode(lines.readline())
     try:

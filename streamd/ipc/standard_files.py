@@ -13,7 +13,7 @@ from typing import Final
 _NAMES: Final = ("stdin", "stdout", "stderr")  # by their descriptors
 
 
-def open_standard_files() -> None:
+def fill_closed_standard_descriptors() -> None:
     """Opens those of the three that are closed. Every entry point does so before it opens anything else."""
     for descriptor, name in enumerate(_NAMES):
         if _is_descriptor_closed(descriptor):

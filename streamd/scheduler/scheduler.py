@@ -65,7 +65,7 @@ class Scheduler:
         self._idle_since_s: float | None = None
         self._slot_retry_s: float | None = None  # whether the host has room for more slots by then
         self._is_draining = False
-        self._starved_since_s: float | None = None
+        self._slots_short_since_s: float | None = None
         self._slot_wait_s = 0.0
 
     # --- what others may see
@@ -301,7 +301,7 @@ class Scheduler:
             if lost_s:
                 for session in fair_share.waiting_sessions(near, key):
                     session.catch_up_cost_s += lost_s
-        self._update_starvation(starved, now_s)
+        self._track_slot_shortage(starved, now_s)
 
     def _filter_startable_batches(self, groups: SessionsByBatch, full: set[BatchKey]) -> SessionsByBatch:
         return {
@@ -353,10 +353,10 @@ class Scheduler:
 
     # --- rest
 
-    def _update_starvation(self, starved: bool, now_s: float) -> None:
-        if self._starved_since_s is not None:
-            self._slot_wait_s += now_s - self._starved_since_s
-        self._starved_since_s, self._workload.is_memory_scarce = now_s if starved else None, starved
+    def _track_slot_shortage(self, starved: bool, now_s: float) -> None:
+        if self._slots_short_since_s is not None:
+            self._slot_wait_s += now_s - self._slots_short_since_s
+        self._slots_short_since_s, self._workload.is_memory_scarce = now_s if starved else None, starved
 
     def _update_idleness(self, now_s: float) -> None:
         if self._sessions or not any(self._pool.free_slots.values()):

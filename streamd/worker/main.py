@@ -30,7 +30,7 @@ from streamd.ipc.frames import bundle_records, split_records
 from streamd.ipc.mapping import map_writable
 from streamd.ipc.parent_death import raise_oom_score
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, ProgressPage, WorkerPhase
-from streamd.ipc.standard_files import open_standard_files
+from streamd.ipc.standard_files import fill_closed_standard_descriptors
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     MAX_RECORD_BYTES,
@@ -320,7 +320,7 @@ def open_inherited_progress_page(descriptor: str) -> ProgressPage:
 
 def main() -> None:
     """Runs a worker on the socket and the page whose descriptors are the first arguments."""
-    open_standard_files()
+    fill_closed_standard_descriptors()
     apply_worker_limits()
     os.dup2(_STDERR, _STDOUT)  # a transform may print; a command's standard output is for what it was asked
     track = open_inherited_progress_page(sys.argv[2])

@@ -14,7 +14,7 @@ from streamd.core.activity import (
     DaemonActivity,
     StatusSnapshot,
     UnreachableDaemon,
-    compute_activity,
+    compare_snapshots,
     find_bottleneck,
     watch_activity,
 )
@@ -43,12 +43,12 @@ BEFORE: Final = later(0.0)
 
 
 def test_rates_are_what_was_counted_between_the_looks() -> None:
-    (stream,) = compute_activity(BEFORE, later(2.0, produced=10, sent_samples=160)).streams
+    (stream,) = compare_snapshots(BEFORE, later(2.0, produced=10, sent_samples=160)).streams
     assert (stream.decoded_per_s, stream.samples_per_s) == (5.0, 80.0)
 
 
 def test_reading_and_decoding_are_parts_of_all_workers_time() -> None:
-    flow = compute_activity(BEFORE, later(2.0, read_s=1, decode_s=6, client_wait_s=3, sent_samples=8)).flow
+    flow = compare_snapshots(BEFORE, later(2.0, read_s=1, decode_s=6, client_wait_s=3, sent_samples=8)).flow
     assert flow is not None
     assert (flow.reading, flow.decoding, flow.slots, flow.waiting) == (0.125, 0.75, 12, 1.5)
 
@@ -57,30 +57,30 @@ def test_samples_that_turned_bad_between_the_looks_are_told_and_never_fewer_than
     now = later(2.0)
     for bad, new in ((5, 2), (0, 0)):
         status = replace(now.status, streams=(replace(TRAIN, bad=bad),))
-        assert compute_activity(BEFORE, replace(now, status=status)).streams[0].new_bad == new
+        assert compare_snapshots(BEFORE, replace(now, status=status)).streams[0].new_bad == new
 
 
 def test_a_trainers_rate_is_the_way_it_went_across_the_end_of_an_epoch() -> None:
     gone_on = replace(FIRST, epoch=4, step=5)  # 90 steps on
     now = replace(later(2.0).status, sessions=(gone_on, SECOND))
-    first, second = compute_activity(BEFORE, StatusSnapshot(now, NUMBERS)).trainers
+    first, second = compare_snapshots(BEFORE, StatusSnapshot(now, NUMBERS)).trainers
     assert (first.samples_per_s, second.samples_per_s) == (90 * 8 / 2.0, 0.0)
 
 
 def test_a_trainer_that_has_just_come_has_the_rate_that_the_daemon_tells() -> None:
     now = replace(later().status, sessions=(replace(FIRST, session=9),))
-    assert compute_activity(BEFORE, StatusSnapshot(now, NUMBERS)).trainers[0].samples_per_s == 100.0
+    assert compare_snapshots(BEFORE, StatusSnapshot(now, NUMBERS)).trainers[0].samples_per_s == 100.0
 
 
 def test_a_trainer_is_behind_by_steps_and_its_epoch_ends_at_its_rate() -> None:
-    first, second = compute_activity(None, BEFORE).trainers
+    first, second = compare_snapshots(None, BEFORE).trainers
     assert (first.lag, second.lag) == (0, 10)
     assert first.left_s == (125 - 40) * 8 / 100.0
 
 
 def test_who_gets_nothing_or_has_finished_has_no_time_left_to_tell() -> None:
     still, done = replace(FIRST, samples_per_s=0.0), replace(SECOND, doing="finished")
-    trainers = compute_activity(None, StatusSnapshot(replace(STATUS, sessions=(still, done)), NUMBERS)).trainers
+    trainers = compare_snapshots(None, StatusSnapshot(replace(STATUS, sessions=(still, done)), NUMBERS)).trainers
     assert [each.left_s for each in trainers] == [None, None]
     assert trainers[1].lag is None
 
@@ -91,13 +91,13 @@ def test_who_gets_nothing_or_has_finished_has_no_time_left_to_tell() -> None:
 def test_without_an_earlier_look_at_the_same_run_rates_are_those_of_the_last_half_minute(
     before: StatusSnapshot | None,
 ) -> None:
-    seen = compute_activity(before, later(2.0))
+    seen = compare_snapshots(before, later(2.0))
     assert (seen.flow, seen.streams[0].samples_per_s, seen.trainers[0].samples_per_s) == (None, 80.0, 100.0)
 
 
 def test_while_nothing_comes_those_count_as_waiting_who_want_something() -> None:
     now = replace(later().status, sessions=(FIRST, replace(SECOND, doing="waiting")))
-    flow = compute_activity(BEFORE, StatusSnapshot(now, NUMBERS)).flow
+    flow = compare_snapshots(BEFORE, StatusSnapshot(now, NUMBERS)).flow
     assert flow is not None
     assert (flow.waiting, flow.bottleneck) == (1.0, "pending")
 
@@ -142,7 +142,7 @@ def test_a_daemon_that_goes_away_is_shown_as_it_was_and_comes_back_with_counts_o
     first, *gone, back = islice(seen, 4)
     assert isinstance(first, DaemonActivity)
     assert gone == [UnreachableDaemon(first, 3.0), UnreachableDaemon(first, 4.0)]
-    assert back == compute_activity(None, again)
+    assert back == compare_snapshots(None, again)
     assert len(waits) == 3
 
 

@@ -98,7 +98,7 @@ class SheetGrid:
     top: int
 
     @staticmethod
-    def arrange_cells(
+    def compute_grid_layout(
         cells: int, image_size: tuple[int, int], label_lines: int, note_lines: int, top: int
     ) -> SheetGrid:
         """As wide as a screen; wider where it would be higher than wide. The last row is as full as can be."""
@@ -144,7 +144,7 @@ def draw_sheet(batch: Batch, files: Mapping[int, str], rows: int) -> Image.Image
     head = [format_batch_heading(batch), *_format_heading_remarks(batch, told)]
     top = _MARGIN + round((_TITLE_SIZE + (len(head) - 1) * _TEXT_SIZE) * _LINE_SPACING) + _GAP // 2
     label_lines = max(len(caption.labels) for caption in told)
-    grid = SheetGrid.arrange_cells(
+    grid = SheetGrid.compute_grid_layout(
         len(told), batch.images.shape[1:3], label_lines, _NOTE_LINES if batch.bad else 0, top
     )
     across, high = grid.sheet_size

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from streamd.core.text import escape_unprintable
 from streamd.errors import MissingExtraError, StreamdError
-from streamd.ipc.standard_files import open_standard_files
+from streamd.ipc.standard_files import fill_closed_standard_descriptors
 
 if TYPE_CHECKING:
     import typer
@@ -25,7 +25,7 @@ _EXTRAS: Final = {"streamd": "serve", "streamd-train": "train"}  # what installs
 
 def run_guarded(program: str, app: typer.Typer) -> None:
     """Runs a command; exits 2 for a mistake in what was asked, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
-    open_standard_files()
+    fill_closed_standard_descriptors()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that its encoding lacks is escaped, and no failure
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

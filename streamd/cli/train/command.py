@@ -162,7 +162,7 @@ def compute_exit_status(receipts: list[Receipt]) -> int:
     return 0 if all(receipt.ok for receipt in receipts) else 1
 
 
-def set_keras_environment() -> None:
+def set_keras_variable_defaults() -> None:
     """Set before Keras is imported, which a module of the user's may be the first to do; unless the user did."""
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only: its notes bury the progress bar
@@ -170,7 +170,7 @@ def set_keras_environment() -> None:
 
 
 def main() -> None:
-    set_keras_environment()
+    set_keras_variable_defaults()
     run_guarded(PROGRAM, app)
 
 

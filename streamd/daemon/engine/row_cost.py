@@ -28,7 +28,7 @@ class RowCost:
     def estimate_from_bytes(self, row_bytes: float) -> None:
         """A row's file has so many bytes; for as long as nothing is known."""
         self._row_ns = row_bytes * _NS_A_BYTE
-        self._update_task_limits()
+        self._update_rows_per_task()
 
     def update_from_decoded_rows(self, rows: int, took_ns: int) -> None:
         """So many rows took so long to decode."""
@@ -43,9 +43,9 @@ class RowCost:
     def _smooth_row_time(self, row_ns: float, *, afresh: bool) -> None:
         self._row_ns = row_ns if afresh else self._row_ns + _SMOOTHING * (row_ns - self._row_ns)
         self.is_known = True
-        self._update_task_limits()
+        self._update_rows_per_task()
 
-    def _update_task_limits(self) -> None:
+    def _update_rows_per_task(self) -> None:
         whole = self._row_ns * TASK_ROWS <= _TASK_NS
         self.task_rows = TASK_ROWS if whole else max(1, int(_TASK_NS / self._row_ns))
         self.tasks_ahead = MAX_TASKS_AHEAD if whole else TASKS_AHEAD_PER_WORKER

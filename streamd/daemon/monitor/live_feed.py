@@ -21,7 +21,7 @@ from streamd.core.activity import (
     StreamPace,
     TrainerPace,
     assign_cohort_numbers,
-    compute_activity,
+    compare_snapshots,
 )
 from streamd.core.captions import format_image_shape
 from streamd.core.epoch_timing import EpochBottleneck
@@ -259,7 +259,7 @@ class LiveFeed:
         before = self._last_snapshot if now_s < self._last_snapshot_s + _MAX_SNAPSHOT_AGE_S else None
         figures = snapshot_builder.take_snapshot()
         self._last_snapshot, self._last_snapshot_s = figures, now_s
-        now, made = compute_activity(before, figures), build_facts_by_stream(daemon.streams)
+        now, made = compare_snapshots(before, figures), build_facts_by_stream(daemon.streams)
         whole = _encode_event(build_dashboard_view(now, figures, made, self._host))
         if not any(each.status.stopped or each.status.failed for each in now.streams):  # as nearly always
             return _EncodedEvents(whole, whole)

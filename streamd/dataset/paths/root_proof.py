@@ -104,7 +104,7 @@ def check_files_present(root: int, expected: ExpectedFiles) -> None:
     Files of a store may have changed, for all that: whoever opens them will say so.
     """
     if expected.required_files:
-        missing = next((name for name in expected.required_files if not _is_present(root, name)), None)
+        missing = next((name for name in expected.required_files if not _exists_below_root(root, name)), None)
         if missing is not None:
             raise DataAwayError(f"{format_path(missing)} is not in {format_path(expected.root)}")
     elif not is_root_proven(root, expected.chosen_files):
@@ -115,7 +115,7 @@ def check_files_present(root: int, expected: ExpectedFiles) -> None:
         )
 
 
-def _is_present(root: int, name: bytes) -> bool:
+def _exists_below_root(root: int, name: bytes) -> bool:
     try:
         os.stat(name, dir_fd=root)
     except OSError:

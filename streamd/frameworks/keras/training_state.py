@@ -149,12 +149,16 @@ class OtherCallbacks:
     def pack_callback_states(self, packer: DataPacker) -> list[list[Any]]:
         """For each callback its kind and what has changed in it, by attribute."""
         both = zip(self._callbacks, self._initial_values, strict=True)
-        return [[_name_callback(each), self._pack_changed_attributes(each, begun, packer)] for each, begun in both]
+        return [
+            [_build_callback_kind(each), self._pack_changed_attributes(each, begun, packer)] for each, begun in both
+        ]
 
     def restore_callback_states(self, saved: Sequence[Sequence[Any]], arrays: Sequence[Array]) -> None:
         """Gives each callback the state of its like: the first of a kind to the first, and so on."""
         states = {(kind, number): state for kind, number, state in _number_within_kind(saved)}
-        for kind, number, callback in _number_within_kind([(_name_callback(each), each) for each in self._callbacks]):
+        for kind, number, callback in _number_within_kind(
+            [(_build_callback_kind(each), each) for each in self._callbacks]
+        ):
             for name, packed in states.get((kind, number), {}).items():
                 setattr(callback, name, unpack_value(packed, arrays, keras.ops))
 
@@ -188,7 +192,7 @@ def _snapshot_attributes(callback: Any) -> dict[str, ValueSnapshot]:
     }
 
 
-def _name_callback(callback: Any) -> str:
+def _build_callback_kind(callback: Any) -> str:
     return f"{type(callback).__module__}.{type(callback).__qualname__}"
 
 

@@ -56,7 +56,7 @@ def test_small_images_grow_by_whole_factors_and_large_ones_shrink(
 @pytest.mark.parametrize("cells", [1, 2, 7, 32, 100, 256, 1024])
 @pytest.mark.parametrize("shape", [(32, 32), (128, 128), (66, 200), (600, 100)])
 def test_cells_neither_overlap_nor_leave_the_sheet(cells: int, shape: tuple[int, int]) -> None:
-    grid = SheetGrid.arrange_cells(cells, shape, label_lines=2, note_lines=2, top=TOP)
+    grid = SheetGrid.compute_grid_layout(cells, shape, label_lines=2, note_lines=2, top=TOP)
     across, down = grid.sheet_size
     boxes = sorted({grid.locate_cell(cell) for cell in range(cells)})
     assert len(boxes) == cells
@@ -70,7 +70,7 @@ def test_cells_neither_overlap_nor_leave_the_sheet(cells: int, shape: tuple[int,
 
 @pytest.mark.parametrize(("cells", "columns"), [(1, 1), (8, 8), (9, 5), (32, 8), (1024, 32)])
 def test_a_sheet_is_as_wide_as_a_screen_and_wider_only_for_many(cells: int, columns: int) -> None:
-    assert SheetGrid.arrange_cells(cells, (128, 128), label_lines=1, note_lines=0, top=TOP).columns == columns
+    assert SheetGrid.compute_grid_layout(cells, (128, 128), label_lines=1, note_lines=0, top=TOP).columns == columns
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -135,7 +135,7 @@ def test_names_of_any_length_and_script_stay_within_their_cell() -> None:
     batch = some_batch(flat(2), [(label, [0, 1])], bad=[BadRow(1, 5, "x" * 4000, "y" * 200, "substituted")])
     files = {100: "a/" + "é" * 3000, 101: "b"}
     sheet = drawn(batch, files=files)
-    grid = SheetGrid.arrange_cells(2, (6, 8), label_lines=1, note_lines=2, top=TOP)
+    grid = SheetGrid.compute_grid_layout(2, (6, 8), label_lines=1, note_lines=2, top=TOP)
     start = grid.locate_cell(1)[0] - 10
     assert (sheet[TOP:, start : start + 6] == 255).all()
     assert (sheet[:, -16:] == 255).all()

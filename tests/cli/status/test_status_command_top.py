@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from streamd.cli.main import app
 from streamd.cli.status.command import create_interval_waiter, show_live_frames
-from streamd.core.activity import DaemonActivity, StatusSnapshot, compute_activity
+from streamd.core.activity import DaemonActivity, StatusSnapshot, compare_snapshots
 from streamd.core.status import DaemonStatus, StreamStatus
 
 STATUS = DaemonStatus(
@@ -71,7 +71,7 @@ def test_on_a_terminal_it_draws_until_ctrl_c_and_gives_the_screen_back() -> None
 
     def seen() -> Iterator[DaemonActivity]:
         for uptime_s in (1.0, 2.0):
-            yield compute_activity(None, StatusSnapshot(replace(STATUS, uptime_s=uptime_s), {}))
+            yield compare_snapshots(None, StatusSnapshot(replace(STATUS, uptime_s=uptime_s), {}))
         raise KeyboardInterrupt
 
     show_live_frames(seen(), Console(file=out, force_terminal=True, width=80, height=24, color_system="standard"))

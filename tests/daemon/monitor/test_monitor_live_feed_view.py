@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from made_figures import SESSION, STATUS, STREAM, TIMING, figures
 
-from streamd.core.activity import BOTTLENECK_WORDS, compute_activity
+from streamd.core.activity import BOTTLENECK_WORDS, compare_snapshots
 from streamd.core.status import SessionState
 from streamd.daemon.monitor.live_feed import DashboardView, StreamFacts, build_dashboard_view
 from streamd.daemon.monitor.snapshot import MonitorSnapshot
@@ -17,7 +17,7 @@ MAKES = {"train": StreamFacts("files", "128x96 RGB", cached=False)}
 
 
 def seen(now: MonitorSnapshot, before: MonitorSnapshot | None = None) -> DashboardView:
-    return build_dashboard_view(compute_activity(before, now), now, MAKES, "gpu1")
+    return build_dashboard_view(compare_snapshots(before, now), now, MAKES, "gpu1")
 
 
 def later(then: MonitorSnapshot, seconds: float) -> MonitorSnapshot:

@@ -12,8 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 import streamd
-from streamd.cli.main import app
-from streamd.cli.show.command import parse_batch_position
+from streamd.cli.main import app, parse_batch_position
 from streamd.cli.show.contact_sheet import draw_sheet
 from streamd.errors import ConfigError, RefusedError
 
