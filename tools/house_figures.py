@@ -9,6 +9,7 @@ was laid out by processes, after it, and now. The last one is held to the target
 from __future__ import annotations
 
 import argparse
+import ast
 import io
 import os
 import subprocess
@@ -22,24 +23,31 @@ from pathlib import Path
 from typing import Final
 
 from import_graph import ImportGraph, read_graph
-from measure_code import Measurement
+from measure_code import Measurement, Module
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "house.md"
 WORKING_TREE: Final = "."
 MOVE_SUBJECT: Final = "Lay the package out by the process that runs each part"
 
-# Every class that stands for one batch on its way from plan to trainer, under each name that it has had; leading
-# underscores are left out. A revision has as many of them as it defines. Add new names here, and leave the old ones:
-# earlier revisions are counted by them.
+# Every class that stands for one batch on its way from plan to trainer: the last name of its module, and its own name
+# without leading underscores, in every form that both have had. A record stands for a batch when it holds the batch's
+# key, or what is in it; events hold it or only name a slot, which is looked up. A class and the one that it extends,
+# such as the engine's Task and the wire's FillRows, are one. Add new names here, and leave the old ones.
 BATCH_RECORDS: Final = frozenset(
     {
-        *("Produce", "BatchProduced", "SendBatch", "Entry"),  # the scheduler's
-        *("Job", "Production", "Task", "Filling", "BatchJob", "TaskRunner"),  # made by engine and worker
-        *("Lying", "Parcel", "OutgoingBatch", "BatchReady", "Header"),  # sent
-        *("Offer", "Delivery", "Fetched", "ReceivedBatch", "Batch"),  # received
+        *(("schedule", "Wish"), ("fair_share", "Wish"), ("actions", "Produce"), ("actions", "ProduceBatch")),
+        *(("pool", "Entry"), ("slot_pool", "Entry"), ("slot_pool", "SlotEntry"), ("workload", "Job")),
+        *(("in_flight", "Job"), ("production", "Job"), ("production", "Production"), ("batch_job", "Job")),
+        *(("batch_job", "Production"), ("batch_job", "BatchJob"), ("batch_job", "Task"), ("tasks", "Task")),
+        *(("worker_messages", "Task"), ("deliveries", "Lying"), ("deliveries", "Parcel"), ("batch_sender", "Lying")),
+        *(("batch_sender", "Parcel"), ("batch_sender", "OutgoingBatch"), ("messages", "BatchReady")),
+        *(("session", "Offer"), ("inbox", "Delivery"), ("handoff", "Delivery"), ("recut", "Fetched")),
+        *(("recut", "Loose"), ("rebatch", "Fetched"), ("rebatch", "Loose"), ("session", "ReceivedBatch")),
+        *(("handoff", "ReceivedBatch"), ("batch", "Batch")),
     }
 )
+BATCH_EVENTS: Final = frozenset({("events", "BatchProduced"), ("events", "ProductionFailed"), ("actions", "SendBatch")})
 
 TRAINER_LIBRARIES: Final = {"msgspec", "numpy", "zmq"}
 _OF_THEIR_OWN: Final = {"cython_runtime", "typing_extensions"}  # modules that pyzmq brings
@@ -67,7 +75,23 @@ class Revision:
 
     @property
     def batch_records(self) -> int:
-        return len(BATCH_RECORDS & {each.name.lstrip("_") for each in self.code.classes})
+        return sum(_is_batch_record(module.name, node) for module, node in _list_class_nodes(self.code))
+
+
+def _list_class_nodes(code: Measurement) -> Iterator[tuple[Module, ast.ClassDef]]:
+    for module in code.modules.values():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef):
+                yield module, node
+
+
+def _is_batch_record(module: str, node: ast.ClassDef) -> bool:
+    """Whether a class stands for one batch; see BATCH_RECORDS."""
+    names = module.rpartition(".")[2], node.name.lstrip("_")
+    fields = {
+        each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    return names in BATCH_RECORDS or (names in BATCH_EVENTS and "key" in fields)
 
 
 @dataclass(frozen=True, slots=True)

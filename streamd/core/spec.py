@@ -245,7 +245,7 @@ class IdentityDigest:
 
 @dataclass(frozen=True, slots=True)
 class StreamShape:
-    """What the window must know of a stream; `tasks` are the worker tasks of one batch."""
+    """What the scheduler must know of a stream; `tasks` are the worker tasks of one batch."""
 
     name: str
     batches: int

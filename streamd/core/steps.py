@@ -1,4 +1,6 @@
-"""The way of one rank through its stream, step by step, epoch by epoch: the same arithmetic for window and client."""
+"""The way of one rank through its stream, step by step, epoch by epoch: the same arithmetic for scheduler and
+client.
+"""
 
 from __future__ import annotations
 

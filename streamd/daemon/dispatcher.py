@@ -1,4 +1,4 @@
-"""The daemon's middle: messages become window events, window actions become messages, tasks and memory."""
+"""The daemon's middle: messages become scheduler events, scheduler actions become messages, tasks and memory."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The daemon's book of who is connected: routing identity, session, and how each wants its pixels.
 
-What speaks against a subscription before the window is asked: names, numbers, tokens.
+What speaks against a subscription before the scheduler is asked: names, numbers, tokens.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class SessionManager:
         earlier_sessions: tuple[int, ...] = (),
         ended_count: int = 0,
     ) -> Subscribed | None:
-        """What the window is asked about a subscription; None when it cannot be, which the client is told.
+        """What the scheduler is asked about a subscription; None when it cannot be, which the client is told.
 
         `earlier`: sessions of this client that are over while it holds something of them; `ended`: all such sessions.
         """
@@ -210,7 +210,7 @@ class SessionManager:
         )
 
     def apply_session_action(self, action: AdmitSession | SetCredit | RefuseSession | StopStream, now_s: float) -> None:
-        """The window has decided who is let in and with what, who is not, and who must go."""
+        """The scheduler has decided who is let in and with what, who is not, and who must go."""
         match action:
             case AdmitSession():
                 self._send_welcome(action, now_s)

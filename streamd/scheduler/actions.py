@@ -1,4 +1,4 @@
-"""What the window wants done, in this order. What comes with every batch is made in C: `msgspec.Struct`."""
+"""What the scheduler wants done, in this order. What comes with every batch is made in C: `msgspec.Struct`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can happen to the window. What comes with every batch is made in C: `msgspec.Struct`."""
+"""What can happen to the scheduler. What comes with every batch is made in C: `msgspec.Struct`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A second set of books, kept only from what goes into the window and what comes out, so that it can disagree.
+"""A second set of books, kept only from what goes into the scheduler and what comes out, so that it can disagree.
 
-It knows nothing of how the window decides and shares no arithmetic with it: it counts. A rule that does not hold ends
-the daemon, since the next one makes all state anew, and a trainer would sooner wait than see a wrong batch.
+It knows nothing of how the scheduler decides and shares no arithmetic with it: it counts. A rule that does not hold
+ends the daemon, since the next one makes all state anew, and a trainer would sooner wait than see a wrong batch.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _count_history_steps_by_rank(cursor: Cursor) -> Counter[tuple[int, int]]:
 
 
 class InvariantChecker:
-    """Every rule of the window, checked with each event and each action in time that does not grow with anything."""
+    """Every rule of the scheduler, checked with each event and each action in time that does not grow with anything."""
 
     def __init__(self, shapes: Iterable[StreamShape], memory_bytes: int) -> None:
         self._batches_by_stream = {shape.name: shape.batches for shape in shapes}

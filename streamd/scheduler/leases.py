@@ -33,7 +33,7 @@ def send_ready_batches(session: ScheduledSession, pool: SlotPool, actions: list[
 
 
 class LeaseManager:
-    """Works on the window's own `sessions`, `pool` and `workload`; `ended` are the sessions of which something is
+    """Works on the scheduler's own `sessions`, `pool` and `workload`; `ended` are the sessions of which something is
     held.
     """
 

@@ -16,7 +16,7 @@ def revision(tmp_path: Path) -> Revision:
     folder = tmp_path / "streamd"
     folder.mkdir()
     (folder / "__init__.py").write_text("import numpy\nconnect = local = numpy\n")
-    (folder / "engine.py").write_text("class _Parcel: ...\n\ndef place(): ...\n\ndef send_batch(): ...\n")
+    (folder / "deliveries.py").write_text("class _Parcel: ...\n\ndef place(): ...\n\ndef send_batch(): ...\n")
     code, graph = Measurement(folder), read_graph(folder)
     return Revision("now", "abc1234, 2026-01-02", code, graph, 0, 2, frozenset({"numpy"}))
 
@@ -29,6 +29,13 @@ def test_a_page_has_a_column_a_revision_and_says_which_targets_are_reached(revis
     assert "| at most 25 % of the function names have one word | 50.0% | not reached |" in page
     assert "| at most 4 modules are in the package's root | 2 | reached |" in page
     assert "| `import streamd` brings pyzmq, NumPy and msgspec alone | numpy | reached |" in page
+
+
+@pytest.mark.parametrize(("field", "count"), [("key: object", 1), ("slot: int", 0)])
+def test_an_event_stands_for_a_batch_where_it_holds_the_key_of_one(tmp_path: Path, field: str, count: int) -> None:
+    (tmp_path / "events.py").write_text(f"class BatchProduced:\n    {field}\n\nclass Parcel: ...\n")
+    revision = Revision("now", "", Measurement(tmp_path), read_graph(tmp_path), 0, 1, frozenset())
+    assert revision.batch_records == count
 
 
 def test_a_target_is_reached_up_to_its_limit(revision: Revision) -> None:

@@ -1,4 +1,4 @@
-"""How many trainers `memory_bytes` has room for, by the window's own arithmetic: one after another subscribes."""
+"""How many trainers `memory_bytes` has room for, by the scheduler's own arithmetic: one after another subscribes."""
 
 from __future__ import annotations
 
