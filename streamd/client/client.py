@@ -148,10 +148,10 @@ class Client:
                 f"stream {stream!r} has no batch {epoch}:{index}: epochs count from 0, batches from 0 to "
                 f"{spec.batches - 1}"
             )
-        wish = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
+        subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
         there = Cursor(epoch, begin=index)
         with self._register_stream(
-            Stream(self.endpoint, BatchSplit.from_batch_size(spec, None), wish, there, self._patience_s)
+            Stream(self.endpoint, BatchSplit.from_batch_size(spec, None), subscription, there, self._patience_s)
         ) as one:
             one.wait_until_open(self._timeout_s)
             return next(iter(one)).copy()
@@ -191,16 +191,16 @@ class Client:
         live, together = _parse_start_option(start, is_resuming=resume is not None)
         place = _parse_rank(rank, world)
 
-        def wish(spec: StreamSpec) -> Subscription:
+        def build(spec: StreamSpec) -> Subscription:
             asked = _build_subscription(spec, epochs, *place, uneven, prefetch, transport)
             return replace(asked, live=live, together=together)
 
         try:
-            return self._open_stream(stream, wish, resume, batch_size)
-        except TokenError:
+            return self._open_stream(stream, build, resume, batch_size)
+        except TokenError:  # it changed between being told of and subscribed to
             if resume is not None:
                 raise
-        return self._open_stream(stream, wish, resume, batch_size)  # it changed between being told of and subscribed to
+        return self._open_stream(stream, build, resume, batch_size)
 
     def _open_stream(
         self,

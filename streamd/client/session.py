@@ -200,12 +200,12 @@ class ClientSession:
 
     def describe_daemon_wait(self) -> str:
         """Whom or what the daemon waits for before it sends anything more; "" for nothing."""
-        wish = self.subscription
+        subscription = self.subscription
         if self.state == "active" and self._paused:
-            return f"the data of stream {wish.stream!r}"
-        if self.state != "active" or self._expected or not wish.together:
+            return f"the data of stream {subscription.stream!r}"
+        if self.state != "active" or self._expected or not subscription.together:
             return ""
-        return f"{wish.together} trainers of stream {wish.stream!r}"
+        return f"{subscription.together} trainers of stream {subscription.stream!r}"
 
     # --- from the shell
 
@@ -233,24 +233,24 @@ class ClientSession:
 
     def handle_opened(self, cursor: Cursor, now_s: float) -> list[ClientAction]:
         """A new socket is there; `cursor` lies behind the last batch that the loop took."""
-        wish = self.subscription = self.next_subscription
+        subscription = self.subscription = self.next_subscription
         self.state, self._due_s, self._cursor = "asking", now_s + ANSWER_TIMEOUT_S, cursor
         self._header, self._expected = EMPTY_HEADER, 0
         self._released, self._retired, self._released_total = [], [], 0
         self._told_upto, self._taken, self._receipts = 0, 0, 0
         subscribe = Subscribe(
-            wish.stream,
-            wish.rank,
-            wish.world,
-            wish.epochs,
+            subscription.stream,
+            subscription.rank,
+            subscription.world,
+            subscription.epochs,
             cursor,
-            wish.uneven,
-            wish.credit,
-            wish.transport,
+            subscription.uneven,
+            subscription.credit,
+            subscription.transport,
             self.spec.order_id if self.spec else None,
             self.resuming,
-            wish.live,
-            wish.together,
+            subscription.live,
+            subscription.together,
             self.spec.order_facts if self.spec else None,
             self.held_sessions,
         )
@@ -358,10 +358,10 @@ class ClientSession:
         self._credit = welcome.credit
         if self.subscription.live and welcome.cursor is not None:
             self._set_live_session_cursor(welcome.cursor)
-        wish = self.subscription
-        self._keys = RankSteps(spec.batches, wish.rank, wish.world, wish.uneven, wish.epochs).iterate_batches(
-            self._cursor
-        )
+        subscription = self.subscription
+        self._keys = RankSteps(
+            spec.batches, subscription.rank, subscription.world, subscription.uneven, subscription.epochs
+        ).iterate_batches(self._cursor)
         self._told_upto = welcome.credit
         return [AcceptWelcome(welcome), SendMessage(self._header, Progress(welcome.credit, (), 0, 0))]
 

@@ -315,8 +315,10 @@ class Stream:
 
     def _count_epoch_steps_left(self) -> int:
         """Of the epoch, from here on."""
-        wish = self._subscription
-        return count_steps_left(self._tally.cursor.next_base_index, wish.world, self._served_spec.batches, wish.uneven)
+        subscription = self._subscription
+        return count_steps_left(
+            self._tally.cursor.next_base_index, subscription.world, self._served_spec.batches, subscription.uneven
+        )
 
     def _fetch_served_batch(self) -> Batch | None:
         """Waits for the stream's next batch, which `_count_fetched_batch` counts; None at the epoch's end."""

@@ -42,10 +42,10 @@ def check(
         from streamd.cli.check import run  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
-    wish = run.CheckOptions(sample or (_QUICK_FILES if quick else None))
+    options = run.CheckOptions(sample or (_QUICK_FILES if quick else None))
     try:
         with _capture_source_notes() as notes, run.create_check_progress() as shown:
-            findings = run.inspect_data(config, wish, shown)
+            findings = run.inspect_data(config, options, shown)
     except ConfigError as error:  # what it looks for, so trouble like any other, and no misuse of the command
         if json:
             typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))

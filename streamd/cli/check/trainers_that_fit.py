@@ -42,11 +42,11 @@ def _try_admit_session(
     sessions: list[ScheduledSession], shape: StreamShape, limits: SchedulerLimits
 ) -> AdmissionDenial | None:
     """Lets one more session of `shape` in, or says why not."""
-    wish = Subscribed(len(sessions), shape.name, 0, 1, "drop", None, Cursor(), DEFAULT_CREDIT, resuming=False)
-    verdict = admit_session(wish, shape, sessions, limits)
+    subscribed = Subscribed(len(sessions), shape.name, 0, 1, "drop", None, Cursor(), DEFAULT_CREDIT, resuming=False)
+    verdict = admit_session(subscribed, shape, sessions, limits)
     if isinstance(verdict, AdmissionDenial):
         return verdict
     for number, credit in verdict.shrunk_credits.items():
         sessions[number].credit = credit
-    sessions.append(ScheduledSession.from_subscription(wish, shape, verdict.credit))
+    sessions.append(ScheduledSession.from_subscription(subscribed, shape, verdict.credit))
     return None

@@ -60,10 +60,12 @@ def pack(
         from streamd.config.load import load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd pack") from error
-    wish = run.PackOptions(stream, destination, parse_format(format_), shuffle, restart, parse_shard_size(shard_bytes))
+    options = run.PackOptions(
+        stream, destination, parse_format(format_), shuffle, restart, parse_shard_size(shard_bytes)
+    )
     with run.create_pack_progress() as shown, _redirect_warnings(shown.print_note):
         try:
-            packed = run.pack_stream(load_config(config), wish, shown)
+            packed = run.pack_stream(load_config(config), options, shown)
         except KeyboardInterrupt:
             shown.print_note("stopped; nothing is there yet. The same command goes on where it was")
             raise
