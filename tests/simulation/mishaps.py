@@ -177,6 +177,8 @@ class Mishaps:
         victim = self._victim()
         if victim is None or len(simulation.lost) >= simulation.scenario.may_stop:
             return False
+        if victim.may_hold_earlier_batches:  # for which the scenario leaves the others no room
+            return False
         victim.process.stop()
         simulation.lost.add(victim.seat.name)
         return True

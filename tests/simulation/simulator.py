@@ -21,10 +21,11 @@ from virtual_time import Agenda
 from virtual_trainer import Saved, Seat, Trainer
 
 from streamd.errors import StreamdError
+from streamd.limits import PAIR_S
 
 _SOON_S: Final = 5.0  # from the last fault's end until all are done, beside their work, however small the memory
 _LATE_S: Final = 90.0  # the same where frames are lost, since silence is noticed after a while, perhaps several times
-_AFTERWARDS_S: Final = 5.0  # until everything of those who left must be gone
+_AFTERWARDS_S: Final = PAIR_S + 1.0  # until everything of those who left must be gone, a session without a lifeline too
 _LOOK_EVERY: Final = 256  # happenings
 _MOST_LOOKS: Final = 400  # time that stands still while things happen is a hang too
 

@@ -322,11 +322,20 @@ class Trainer:
         for io_thread in (*self._left, self.io_thread):
             io_thread.die()
 
+    @property
+    def may_hold_earlier_batches(self) -> bool:
+        """Whether it may hold batches of an earlier session, beside those that its credit counts."""
+        return bool(self._left or self._held_over)
+
     def fork(self) -> None:
-        """A child has every view that is held now, for as long as it likes."""
-        self.handoff.before_fork()
-        self.handoff.after_fork_in_parent()
-        self.io_thread.shared = True
+        """A child has every view that is held now, for as long as it likes.
+
+        Each I/O thread hears of it, also one that is still saying goodbye for a stream that has sought elsewhere.
+        """
+        for io_thread in (*self._left, self.io_thread):
+            io_thread.handoff.before_fork()
+            io_thread.handoff.after_fork_in_parent()
+            io_thread.shared = True
         for held in self.held:
             held.slot.watchers += 1
             held.slot.forked = True
