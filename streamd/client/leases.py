@@ -22,9 +22,8 @@ from streamd.limits import MAX_HELD_OVER
 
 BatchPlace = tuple[int, int]  # epoch, index
 
-HELD_OVER_CONNECTIONS: Final[set[EndedConnection]] = (
-    set()
-)  # of this process, from a session's end to that of its last view
+# Those of this process, from a session's end to that of its last view.
+HELD_OVER_CONNECTIONS: Final[set[EndedConnection]] = set()
 
 
 class EndedConnection:
@@ -66,11 +65,10 @@ class EndedConnection:
             return
         if not self._is_copy:
             with suppress(OSError):
-                (
-                    self._lifeline.report_retired_leases
-                    if number in self._forked
-                    else self._lifeline.report_dropped_leases
-                )((number,))
+                if number in self._forked:
+                    self._lifeline.report_retired_leases((number,))
+                else:
+                    self._lifeline.report_dropped_leases((number,))
         if not self._held:
             self._known.discard(self)
             self._lifeline.close()
@@ -118,9 +116,8 @@ class LeaseReturns:
         weakref.finalize(self, os.close, self.wake_descriptor).atexit = False
         self._open_leases: dict[tuple[int, int], weakref.ref[ReceivedBatch]] = {}  # by connection and number
         self._returned: deque[tuple[int, int]] = deque()  # (connection, number), appended by finalisers
-        self._ended_connections: dict[
-            int, EndedConnection
-        ] = {}  # by connection: those of which the loop holds something
+        # By connection: those of which the loop holds something.
+        self._ended_connections: dict[int, EndedConnection] = {}
         self._reports_at_once = False
 
     def __bool__(self) -> bool:

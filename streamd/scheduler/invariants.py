@@ -89,9 +89,8 @@ class _SessionRecord:
     upto: int = 0
     next_number: int = 0
     leases: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
-    earlier_records: tuple[
-        _SessionRecord, ...
-    ] = ()  # of the same trainer, and ended: what is leased there counts within the credit
+    # Of the same trainer, and ended: what is leased there counts within the credit.
+    earlier_records: tuple[_SessionRecord, ...] = ()
     successor: int | None = None  # of one that has ended: the session in whose credit it counts
 
     @staticmethod
