@@ -92,7 +92,7 @@ def test_a_batch_that_the_daemon_makes_of_other_samples_is_not_shown_as_the_trai
 
 
 def test_a_training_that_is_sound_ends_and_leaves_the_data_to_others(tmp_path: Path) -> None:
-    assert fit(model(), FakeClient([SPEC]), tmp_path, epochs=2).watch is None
+    assert fit(model(), FakeClient([SPEC]), tmp_path, epochs=2).on_batch is None
     assert list(tmp_path.iterdir()) == []
 
 

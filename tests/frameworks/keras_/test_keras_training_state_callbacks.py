@@ -33,8 +33,8 @@ def kept(callbacks: list[Any], said: list[str]) -> Any:
 def moved(from_: Any, to: Any) -> list[Any]:
     """Takes a state and puts it back elsewhere, through JSON."""
     packer = DataPacker(load_keras().ops)
-    state = json.loads(json.dumps(from_.take(packer)))
-    to.put_back(state, packer.arrays)
+    state = json.loads(json.dumps(from_.pack_callback_states(packer)))
+    to.restore_callback_states(state, packer.arrays)
     return list(state)
 
 
@@ -54,7 +54,7 @@ def test_what_cannot_be_kept_is_told_of_once_by_name() -> None:
     old = kept([own], said)
     own.seen, own.socket = 1, object()
     for _ in range(2):
-        old.take(DataPacker(load_keras().ops))
+        old.pack_callback_states(DataPacker(load_keras().ops))
     assert said == [
         "Own.socket is of type object and cannot be kept: after a restart this callback begins anew with it"
     ]
@@ -85,5 +85,5 @@ def test_keras_own_business_is_not_told_of() -> None:
     log = load_keras().callbacks.CSVLogger("unused.csv")
     old = kept([log, load_keras().callbacks.ProgbarLogger()], said)
     log.writer = object()
-    assert old.take(DataPacker(load_keras().ops)) == [["keras.src.callbacks.csv_logger.CSVLogger", {}]]
+    assert old.pack_callback_states(DataPacker(load_keras().ops)) == [["keras.src.callbacks.csv_logger.CSVLogger", {}]]
     assert said == []
