@@ -119,6 +119,6 @@ def test_man_and_shells_find_what_is_theirs_beside_the_commands(of_a_trainer: En
 
 def test_the_service_command_finds_its_own_environment(of_a_daemon: Environment) -> None:
     found = of_a_daemon.run(
-        "python", "-c", "from streamd.cli import service as hosting; print(hosting.find_command())"
+        "python", "-c", "from streamd.cli import service as hosting; print(hosting.find_streamd_command())"
     ).stdout.strip()
     assert found == str(of_a_daemon.folder / "bin" / "streamd")
