@@ -119,6 +119,7 @@ def test_samples_of_archives_have_the_bytes_that_were_packed_and_the_classes_of_
     ]
 
 
+@pytest.mark.long
 def test_a_damaged_image_costs_itself_alone_and_says_why(copy: Path, tmp_path: Path) -> None:
     config, archives, folder = packed(tmp_path)
     path = archives / "dog.zip"
@@ -134,6 +135,7 @@ def test_a_damaged_image_costs_itself_alone_and_says_why(copy: Path, tmp_path: P
     assert samples[3][2] == base64.b64encode((folder / "dog" / "0000.jpg").read_bytes()).decode()
 
 
+@pytest.mark.long
 def test_the_commands_know_the_new_kind(copy: Path, tmp_path: Path) -> None:
     config, archives, _ = packed(tmp_path)
     done = run(copy, "-c", CHECK, "check", "--config", str(config))

@@ -105,6 +105,7 @@ def test_trainers_of_a_search_that_start_one_after_another_share_each_decode(
     assert float(told[-1]) <= 1.25
 
 
+@pytest.mark.long
 def test_two_ranks_share_the_data_set_less_the_tail_that_the_receipt_names(
     example: Import,
     taken: dict[int, list[int]],

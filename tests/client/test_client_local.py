@@ -186,6 +186,7 @@ def test_a_signal_to_reload_finds_nothing_to_read_again_and_changes_nothing(
         assert client.streams() == before
 
 
+@pytest.mark.long
 def test_a_forked_child_that_ends_does_not_end_the_daemon(lasting: LocalClient) -> None:
     child = os.fork()
     if not child:

@@ -200,6 +200,7 @@ def test_anything_after_a_message_is_refused(message: ClientMessage | DaemonMess
 SMALL: Final = [message for message in EXAMPLES if len(encode_message(message)) < 150]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("message", SMALL, ids=named)
 def test_every_flipped_byte_gives_an_error_or_a_message(message: ClientMessage | DaemonMessage) -> None:
     data = bytearray(encode_frame(HEADER, message))

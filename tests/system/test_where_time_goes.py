@@ -70,6 +70,7 @@ def epoch_of(client: Client, name: str, **wish: Any) -> EpochTiming:
     return timing
 
 
+@pytest.mark.long
 def test_a_slow_disk_is_found_to_be_the_limit(client: Client) -> None:
     assert epoch_of(client, "far").verdict == "disk"
 

@@ -31,6 +31,7 @@ LATE = "def f(image, labels, rng):\n    return image[: 32 - 8 * labels['label']]
 WRONG = "def f(image, labels, rng):\n    return image.T, labels"
 
 
+@pytest.mark.long
 def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_with_its_line(
     hand: Hand, stream: ServedStream, program: Write
 ) -> None:
