@@ -128,9 +128,8 @@ class Handoff:
     def after_fork_in_parent(self) -> None:
         """In the parent: what the loop takes from now on no child has."""
         with self._lock:
-            self._forks_begun = max(
-                0, self._forks_begun - 1
-            )  # one that began before there was this handoff is none of its own
+            # One that began before there was this handoff is none of its own.
+            self._forks_begun = max(0, self._forks_begun - 1)
 
     def after_fork_in_child(self) -> None:
         """In the child, which has one thread: what nobody there can take keeps no memory."""

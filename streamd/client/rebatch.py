@@ -48,8 +48,7 @@ class BatchSplit:
         nearest = ", ".join(map(str, sorted(sorted(near, key=lambda size: abs(size - rows))[:4])))
         raise ConfigError(
             f"batch_size={rows}: stream {served_spec.name!r} has batches of {whole}, which are cut into equal "
-            "parts or put "
-            f"together: use a divisor or a multiple of {whole}, such as {nearest}"
+            f"parts or put together: use a divisor or a multiple of {whole}, such as {nearest}"
         )
 
     @property
@@ -154,9 +153,8 @@ class BatchGroup:
 
 FetchBatch = Callable[[], Batch | None]  # waits for the stream's next batch; None at the epoch's end
 CountBatch = Callable[[], None]  # counts the batch that was fetched last
-MakeTokenWithin = Callable[
-    [int], Callable[[], str]
-]  # makes the token behind so many of its rows, when that is asked for
+# Makes the token behind so many of its rows, when that is asked for.
+MakeTokenWithin = Callable[[int], Callable[[], str]]
 
 
 class Rebatcher:
@@ -219,9 +217,8 @@ class Rebatcher:
         if not self.rows_taken or split.group > 1 or not steps:
             return left
         parts = split.count_parts_per_batch(base + world, world)
-        rows = (
-            split.served_spec.batch_rows(base) if world == 1 else parts * split.rows
-        )  # ranks fill theirs up to each other's
+        # Ranks fill theirs up to each other's.
+        rows = split.served_spec.batch_rows(base) if world == 1 else parts * split.rows
         return left - parts - (self.rows_taken - rows) // split.rows
 
     def close(self) -> None:

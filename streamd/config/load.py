@@ -150,9 +150,8 @@ def _construct_scalar_text(_constructor: SafeConstructor, node: ScalarNode) -> s
     return str(node.value)
 
 
-_PlainConstructor.add_constructor(
-    "tag:yaml.org,2002:timestamp", _construct_scalar_text
-)  # JSON knows no dates, nor do we
+# JSON knows no dates, nor do we.
+_PlainConstructor.add_constructor("tag:yaml.org,2002:timestamp", _construct_scalar_text)
 
 
 def parse_yaml(text: str, name: str) -> YamlDocument:

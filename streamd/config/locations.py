@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-KeyPath = tuple[
-    str | int, ...
-]  # the way to a value: ("streams", "train", "image", "size"); numbers are places in lists
+# The way to a value: ("streams", "train", "image", "size"); numbers are places in lists.
+KeyPath = tuple[str | int, ...]
 
 _MAX_PROBLEMS: Final = 10  # problems in one message: more are never read at once
 

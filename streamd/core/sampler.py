@@ -82,9 +82,8 @@ def compute_batch_ids(order: SampleOrder, epoch: int, index: int, rows: int) -> 
     start = index * order.batch_size
     block, offset = divmod(start, _BLOCK_ROWS)
     if offset + rows <= _BLOCK_ROWS and start + rows <= order.samples and index < order.batches:
-        return _compute_block_of_sample_ids(order, epoch, block)[
-            offset : offset + rows
-        ]  # nearly all are: a view, and no work
+        # Nearly all are: a view, and no work.
+        return _compute_block_of_sample_ids(order, epoch, block)[offset : offset + rows]
     ids = np.full(rows, PAD_ID, dtype=np.int64)
     stop = min(start + rows, order.samples) if index < order.batches else start
     row = start

@@ -141,8 +141,7 @@ def _find_daemon_troubles(daemon: DaemonStatus) -> Iterator[str]:
     if daemon.deaths_lately >= MANY_DEATHS:
         yield (
             f"{format_count(daemon.deaths_lately, 'worker')} died within half a minute; the daemon's log says of "
-            "what: look "
-            "for worker.died"
+            "what: look for worker.died"
         )
     if daemon.reload_failed:
         yield "the last reload failed, see the log; mend the configuration, then reload it again"

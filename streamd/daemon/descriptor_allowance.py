@@ -88,6 +88,5 @@ def compute_descriptor_allowance(limit: int, *, workers: int, streams: int, is_m
     return DescriptorAllowance(limit, own, sessions, min(MAX_SLOTS, for_slots - for_reloads), streams)
 
 
-AMPLE_ALLOWANCE: Final = compute_descriptor_allowance(
-    1 << 16, workers=1, streams=1, is_monitored=False
-)  # where nobody counts
+# Where nobody counts.
+AMPLE_ALLOWANCE: Final = compute_descriptor_allowance(1 << 16, workers=1, streams=1, is_monitored=False)

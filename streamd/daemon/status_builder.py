@@ -115,15 +115,13 @@ class StatusBuilder:
     began_s: float
     epoch_tracker: EpochTracker = field(default_factory=EpochTracker)
     _sessions: dict[int, _SessionActivity] = field(default_factory=dict)
-    _ended_batches: dict[StreamPart, SlidingCount] = field(
-        default_factory=dict
-    )  # batches of sessions that ended, where none took over
+    # Batches of sessions that ended, where none took over.
+    _ended_batches: dict[StreamPart, SlidingCount] = field(default_factory=dict)
     _batches_by_stream: dict[str, SlidingCount] = field(init=False)
     _busy_seconds: SlidingCount = field(init=False)
     _worker_deaths: SlidingCount = field(init=False)
-    _failed_streams: dict[str, str] = field(
-        default_factory=dict
-    )  # why a stream's trainers were ended, until one comes again
+    # Why a stream's trainers were ended, until one comes again.
+    _failed_streams: dict[str, str] = field(default_factory=dict)
     _paused_streams: dict[str, str] = field(default_factory=dict)  # why a stream's trainers wait for its data
     _reload_failed: bool = False
 

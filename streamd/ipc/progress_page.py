@@ -93,6 +93,5 @@ class ProgressPage:
 
 
 def _decode_phase(number: int) -> WorkerPhase:
-    return (
-        WorkerPhase(number) if number < len(WorkerPhase) else WorkerPhase.IDLE
-    )  # a dying worker may have scribbled on it
+    # A dying worker may have scribbled on it.
+    return WorkerPhase(number) if number < len(WorkerPhase) else WorkerPhase.IDLE

@@ -23,13 +23,11 @@ _ROW: Final = np.dtype("<u2")
 _ID: Final = np.dtype("<i8")
 
 _STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED, _REMARK = 1, 2, 3, 4, 5, 6, 7, 9
-_TASK_HEAD: Final = struct.Struct(
-    "<BxHIQQQIxxxxQ"
-)  # kind, rows of the task, stream, number, slot, slot bytes, rows of the batch, epoch
+# Kind, rows of the task, stream, number, slot, slot bytes, rows of the batch, epoch.
+_TASK_HEAD: Final = struct.Struct("<BxHIQQQIxxxxQ")
 _CLOSE_RECORD: Final = struct.Struct("<BxxxI")  # kind, stream
-_DONE_HEAD: Final = struct.Struct(
-    "<B?HHxxQQQQQ"
-)  # kind, unfit, bad and gathered rows, number, read, decode, idle, waited nanoseconds
+# Kind, unfit, bad and gathered rows, number, read, decode, idle, waited nanoseconds.
+_DONE_HEAD: Final = struct.Struct("<B?HHxxQQQQQ")
 MAX_RECORD_BYTES: Final = 64 * 1024
 MAX_GROUP_RECORDS: Final = 16  # records of a datagram
 TRANSFORM_RAISED: Final = "transform raised"  # how the reason of a bad sample begins whose file is not to blame

@@ -216,6 +216,5 @@ def _format_memory_arithmetic(
         f"stream {shape.name!r} does not fit into memory: one batch takes {batch:.1f} MiB; {MIN_CREDIT} for the "
         f"trainer and those in production come to {needed_bytes / MIB:.1f} MiB{others}; memory is "
         f"{limits.memory_bytes / MIB:.1f} MiB: {drop}set memory to at least {-(-needed_bytes // MIB)}MiB, or make "
-        "batch_size "
-        "or image.size smaller"
+        "batch_size or image.size smaller"
     )

@@ -49,9 +49,8 @@ class SlotPool:
     evicted_keys: list[BatchKey] = field(default_factory=list)  # batches that gave way, for the sessions to hear of
     configured_slots: int = MAX_SLOTS  # of slots at a time
     most_slots: int = MAX_SLOTS  # ... and now: fewer where the host has refused one
-    _cached_batches: dict[str, list[tuple[int, int]]] = field(
-        default_factory=dict
-    )  # stream -> (epoch, index), in order
+    # Stream -> (epoch, index), in order.
+    _cached_batches: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     _cached_bytes: int = 0
     _next_slot: int = 1
     _slot_count: int = 0
@@ -127,9 +126,8 @@ class SlotPool:
         del self.by_slot[entry.slot]
         self.used_bytes -= entry.slot_bytes
         self._slot_count -= 1
-        self.most_slots = (
-            self._slot_count or self.configured_slots
-        )  # with none at all, whoever comes next must find out anew
+        # With none at all, whoever comes next must find out anew.
+        self.most_slots = self._slot_count or self.configured_slots
         return self._slot_count > 0
 
     def entries_of_stream(self, stream: str) -> Iterator[SlotEntry]:

@@ -75,9 +75,8 @@ class StreamTransform:
         Raises FailedTransformError and UnfitTransformError, which leave anything there; MemoryError.
         """
         given = {name: _decode_label(spec, labels[name][place]) for name, spec in self.labels.items()}
-        image, made = self._call_function(
-            row.copy(), given, rng
-        )  # a copy: what it keeps must not be a trainer's batch later
+        # A copy: what it keeps must not be a trainer's batch later.
+        image, made = self._call_function(row.copy(), given, rng)
         if image.shape != row.shape or image.dtype != np.uint8:
             raise self._build_unfit_result_error(
                 f"an image of {_describe_array(image)} comes back; uint8 {row.shape} is wanted"

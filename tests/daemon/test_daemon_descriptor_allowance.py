@@ -62,8 +62,7 @@ def test_the_refusal_has_the_arithmetic_and_what_to_do() -> None:
     assert allowed.format_session_refusal() == (
         f"{allowed.sessions} sessions are open, which is the most with 256 descriptors: the daemon and its workers "
         f"take {allowed.own_descriptors}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session 4, and "
-        f"{allowed.slots} are for "
-        "batches; allow it more open files (ulimit -n, LimitNOFILE= of its unit)"
+        f"{allowed.slots} are for batches; allow it more open files (ulimit -n, LimitNOFILE= of its unit)"
     )
 
 

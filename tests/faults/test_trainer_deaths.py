@@ -138,9 +138,8 @@ def test_the_memory_of_killed_trainers_comes_back_though_their_children_live_on(
             each.abandon()
     first = burdens[0]
     assert [each.threads for each in burdens] == [first.threads] * rounds
-    half_a_leak = (
-        compute_slot_bytes(stage.truth.spec) * HOLD * rounds // 2
-    )  # if what a round held had not been given back
+    # If what a round held had not been given back.
+    half_a_leak = compute_slot_bytes(stage.truth.spec) * HOLD * rounds // 2
     assert burdens[-1].memory_used_bytes < first.memory_used_bytes + half_a_leak
     wait_until(lambda: burden(stage).other_descriptors <= first.other_descriptors, "the children's connections end")
     saw = f"{rounds * len(doomed)} kills, {len(children)} children; sessions ended within {max(ends_s):.2f} s"

@@ -58,9 +58,8 @@ def arrange(mistake: Mistake, place: Path, endpoint: str | None) -> object:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.encode() if isinstance(content, str) else content)
     if mistake.without:
-        hide = (
-            place / "without" / "sitecustomize.py"
-        )  # which every interpreter imports first, the daemon's children too
+        # Which every interpreter imports first, the daemon's children too.
+        hide = place / "without" / "sitecustomize.py"
         hide.parent.mkdir()
         hide.write_text(_HIDE.format(mistake.without))
     return mistake.prepare(place) if mistake.prepare else None

@@ -267,8 +267,7 @@ def _find_stream_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
         twice = next(group[0] for group in stream.duplicates if len(list_distinct_files(group)) < len(group))
         yield (
             f"{name}: {format_count(again, 'sample')} of a file that is in the list already, by a link or a "
-            "second line, "
-            f"such as {twice}"
+            f"second line, such as {twice}"
         )
 
 

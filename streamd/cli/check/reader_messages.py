@@ -10,9 +10,8 @@ from streamd.ipc.worker_messages import TransformPlace
 
 # What a worker does about it: a bad sample, one that a transform makes bad, another try, its own end, or its stream's.
 FaultEffect = Literal["verdict", "transform", "retry", "crash", "stop"]
-RECORDED_EFFECTS: Final[frozenset[FaultEffect]] = frozenset(
-    {"verdict", "transform"}
-)  # what goes on record, and is stepped over
+# What goes on record, and is stepped over.
+RECORDED_EFFECTS: Final[frozenset[FaultEffect]] = frozenset({"verdict", "transform"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,7 @@ class ReaderPool:
         if not any(fault.effect == "crash" for each in singles for fault in each.faults):
             self.notes.append(
                 f"a reading process ended, {death.description}, over {len(group.ids)} files of which each can be "
-                "read by "
-                "itself: is memory short?"
+                "read by itself: is memory short?"
             )
         return singles
 

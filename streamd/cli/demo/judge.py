@@ -267,9 +267,8 @@ def _draw_steering_example(canvas: _ChartCanvas, place: int, example: Example) -
     canvas.draw_picture((left, top), pixels, _PICTURE)
     foot = (left + _PICTURE / 2, top + _PICTURE - 12)
     _draw_steering_arrow(canvas, foot, truth, _GREEN, width=8)
-    _draw_steering_arrow(
-        canvas, foot, predicted, _ORANGE, width=4
-    )  # on top and thinner, so that two that agree both show
+    # On top and thinner, so that two that agree both show.
+    _draw_steering_arrow(canvas, foot, predicted, _ORANGE, width=4)
     canvas.draw_text((left + 2, top + _PICTURE + 16), f"{truth:+.2f}", 15, _GREEN, anchor="lm")
     canvas.draw_text((left + _PICTURE - 2, top + _PICTURE + 16), f"{predicted:+.2f}", 15, _ORANGE, anchor="rm")
 

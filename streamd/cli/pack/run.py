@@ -190,8 +190,7 @@ class _PackRun:
                 f"{escape_unprintable(str(self._options.destination))}: a pack was begun of other data, or with "
                 "other settings "
                 f"({earlier_journal.done:,} of {format_count(earlier_journal.samples, 'sample')} are in it): add "
-                "--restart to throw it away, or "
-                "name another place"
+                "--restart to throw it away, or name another place"
             )
         fresh = PackJournal(identity=pack_identity, samples=spec.samples, batch_rows=spec.batch_size)
         account = JournaledPack(earlier_journal or fresh, self._workdir.journal_path, self._writer)

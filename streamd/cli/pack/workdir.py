@@ -156,11 +156,9 @@ def translate_disk_full_error(workdir: PackWorkdir, estimate_bytes: Callable[[],
         left = max(0, estimate_bytes() - measure_allocated_bytes(workdir.product_path))
         raise PackError(
             f"{_format_printable_destination(workdir)}: {error.strerror or _NO_SPACE_TEXT}: about "
-            f"{format_bytes(left)} are "
-            "still to be written, and "
+            f"{format_bytes(left)} are still to be written, and "
             f"{format_bytes(_measure_free_disk_bytes(workdir.folder))} are free. Nothing is there yet: make room, and "
-            "the same command "
-            "goes on where it was"
+            "the same command goes on where it was"
         ) from error
 
 

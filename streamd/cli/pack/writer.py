@@ -79,6 +79,5 @@ def build_read_mismatch_error(path: Path) -> PackError:
     """What is said of a pack that is not read as it was written."""
     return PackError(
         f"{escape_unprintable(str(path))} is read from the disk otherwise than it was written: its disk, or this "
-        "machine's "
-        "memory, fails. Nothing was put in place; see to the disk, then pack again with --restart"
+        "machine's memory, fails. Nothing was put in place; see to the disk, then pack again with --restart"
     )

@@ -26,9 +26,8 @@ _LOSSES_AND_METRICS: Final = {
     "float": ("mse", "mae"),
     "int": ("mse", "mae"),
 }
-_WRAPPING_OPTIMIZERS: Final = frozenset(
-    {"Optimizer", "LossScaleOptimizer", "MultiOptimizer"}
-)  # these are made of others
+# These are made of others.
+_WRAPPING_OPTIMIZERS: Final = frozenset({"Optimizer", "LossScaleOptimizer", "MultiOptimizer"})
 
 
 def choose_builder(label: LabelSpec, model: str | None) -> BuildModel:

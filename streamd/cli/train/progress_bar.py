@@ -48,9 +48,8 @@ class WaitBar(keras.callbacks.ProgbarLogger):  # type: ignore[misc]  # Keras has
         super().on_train_batch_end(batch, self._add_wait_to_logs(logs))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        super().on_epoch_end(
-            epoch, self._add_wait_to_logs(logs)
-        )  # what was so when the last step was done: not validation's
+        # What was so when the last step was done: not validation's.
+        super().on_epoch_end(epoch, self._add_wait_to_logs(logs))
 
     def _add_wait_to_logs(self, logs: Any) -> dict[str, Any]:
         return {**(logs or {}), "wait": self._wait}

@@ -76,9 +76,8 @@ def train_model(client: TrainingClient, options: TrainingOptions, print_line: Ca
     together, LossError, once the account is told, for a loss that is no number; then nothing is saved either.
     """
     check_training_streams(client, options)
-    learner = prepare_model(
-        client.spec(options.stream), options, print_line
-    )  # takes seconds, in which a subscription would hold memory
+    # Takes seconds, in which a subscription would hold memory.
+    learner = prepare_model(client.spec(options.stream), options, print_line)
     failure: ReceiptError | LossError | None = None
     results: list[str] = []
     with ExitStack() as stack:
@@ -106,8 +105,7 @@ def train_model(client: TrainingClient, options: TrainingOptions, print_line: Ca
     if not failure:
         print_line(
             f"saved {options.save}, its curves {options.curves_path.name}, and "
-            f"{spec_file.spec_file_path(options.save).name} for "
-            "streamd.load_image"
+            f"{spec_file.spec_file_path(options.save).name} for streamd.load_image"
         )
     return receipts
 

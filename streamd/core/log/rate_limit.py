@@ -111,9 +111,8 @@ class RateLimitHandler(logging.Handler):
     def _log_ended_suppressed_counts(self, span_end_s: float) -> None:
         self.acquire()  # as whoever calls `emit` has done
         try:
-            self._log_suppressed_counts(
-                self._limiter.take_ended_suppressed_counts(max(self._clock(), span_end_s))
-            )  # a timer may ring a moment early
+            # A timer may ring a moment early.
+            self._log_suppressed_counts(self._limiter.take_ended_suppressed_counts(max(self._clock(), span_end_s)))
         finally:
             self.release()
 

@@ -20,9 +20,8 @@ _TRIAL_PHASES: Final = {
     WorkerPhase.IMPORTING: ("to import", "when it is imported"),
     WorkerPhase.TRYING: ("on a built-in image", "on a built-in image"),
 }
-_CRASH_SIGNALS: Final = frozenset(
-    {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE}
-)  # SIGBUS is a file cut off, or memory
+# SIGBUS is a file cut off, or memory.
+_CRASH_SIGNALS: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE})
 
 
 class WorkerCondition(Enum):

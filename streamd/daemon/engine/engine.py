@@ -171,9 +171,8 @@ class LocalEngine:
         earlier = self._streams.current_numbers_by_name().get(name)
         if earlier is not None and earlier in self._missing_data:
             self._missing_data.remove_stream(earlier)
-            asyncio.get_running_loop().call_soon(
-                self._report_data_returned, name
-            )  # after the caller has replaced the old version
+            # After the caller has replaced the old version.
+            asyncio.get_running_loop().call_soon(self._report_data_returned, name)
         self._pool.send_to_all_workers(*self._streams.make_version_current(number))
 
     # --- the path of a batch
@@ -443,8 +442,7 @@ def record_bad_samples(stream: ServedStream, bad_samples: Sequence[BadSample], s
         file = stream.format_file_name(bad_samples[0].sample_id)
         return (
             f"the verdict on {file} ({bad_samples[0].reason}) cannot be recorded: {error.strerror or error}; make "
-            "room in "
-            "the state directory, then restart streamd"
+            "room in the state directory, then restart streamd"
         )
     for verdict in new:
         stats.add_count(f"stream.{stream.spec.name}", "bad_samples")

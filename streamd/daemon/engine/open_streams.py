@@ -139,9 +139,8 @@ class OpenStreams:
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
-        return {
-            name: await self.wait_for_pixel_id(number) for name, number in numbers.items()
-        }  # all there: it waits for none
+        # All there: it waits for none.
+        return {name: await self.wait_for_pixel_id(number) for name, number in numbers.items()}
 
     def current_transforms(self) -> set[TransformPlace]:
         """The transforms of the streams that names stand for."""

@@ -268,15 +268,13 @@ def _build_memory_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     yield build_gauge_metric("memory_limit_bytes", "What batches may take: `memory` of the configuration.", [],
                 [([], status.memory_bytes)])  # fmt: skip
     yield build_gauge_metric("memory_used_bytes", "What slots take, those included that are empty and kept for "
-"the next "
-"batch. It "
+"the next batch. It "
                 "reaches the limit where trainers are slow, and that is no trouble.", [],
                 [([], status.memory_used_bytes)])  # fmt: skip
     yield build_gauge_metric("slots", "Pieces of shared memory, each with room for one batch.", [],
                 [([], snapshot.counter_value("daemon", "slots"))])  # fmt: skip
     yield build_counter_metric("slot_wait_seconds", "Time in which a trainer wanted a batch and no slot was "
-"free. Where "
-"it grows "
+"free. Where it grows "
                   "fast, give the daemon more `memory`.", [],
                   [([], snapshot.counter_value("daemon", "slot_wait_s"))])  # fmt: skip
 
@@ -296,8 +294,7 @@ def _build_worker_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     yield build_counter_metric("tasks", "Parts of batches that were given to workers, up to 32 samples each.", [],
                   [([], snapshot.counter_value("engine", "queue_count"))])  # fmt: skip
     yield build_counter_metric("task_wait_seconds", ("Time, of all tasks together, between being made and being "
-"given to "
-"a worker."),
+"given to a worker."),
                   [], [([], snapshot.counter_value("engine", "queue_s"))])  # fmt: skip
     yield build_gauge_metric("productions", "Batches that are being read and decoded.", [],
                 [([], snapshot.counter_value("daemon", "producing"))])  # fmt: skip

@@ -37,9 +37,8 @@ ListingProgress = Callable[[str, int], None]
 
 _STATE_REMEDY: Final = "set STATE_DIRECTORY to a folder of yours"
 _VERDICTS_SUFFIX: Final = ".bad.jsonl"
-_LISTING_VERSIONS: Final = {
-    "hdf5": " 2"
-}  # older lists name places of numbers that lie there in other bits than NumPy's
+# Older lists name places of numbers that lie there in other bits than NumPy's.
+_LISTING_VERSIONS: Final = {"hdf5": " 2"}
 _OWN_LABEL: Final = "label"  # what the classes of a folder or a list are called where no other name is given
 
 
@@ -93,9 +92,8 @@ def write_sample_manifests(
     make_state_folder(state)
     streams = [stream for name, stream in config.streams.items() if names is None or name in names]
     for stream in streams:
-        _locate_stream_transform(
-            stream, config.base_folder
-        )  # what is missing is told before the listing, which may take long
+        # What is missing is told before the listing, which may take long.
+        _locate_stream_transform(stream, config.base_folder)
     paths, identities = _build_manifest_paths(config, state), _compute_config_ids_by_stream(config)
     for name, scanned in share_classes(_scan_stream_sources(streams, progress)).items():
         for verdicts in paths[name].parent.glob(f"{glob.escape(paths[name].stem)}*{_VERDICTS_SUFFIX}"):
@@ -297,8 +295,7 @@ def _build_image_spec(stream: StreamConfig, listed: Manifest) -> ImageSpec:
     if wanted.channels != channels:
         raise ConfigError(
             f"{key}.mode: {wanted.mode} has {format_count(wanted.channels, 'channel')}, and the images of the "
-            "arrays have "
-            f"{channels}; write mode: {'L' if channels == 1 else 'RGB'}"
+            f"arrays have {channels}; write mode: {'L' if channels == 1 else 'RGB'}"
         )
     return ImageSpec(height, width, channels)
 

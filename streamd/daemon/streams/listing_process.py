@@ -83,9 +83,8 @@ def _list_samples_under_locks(config: Config, state: Path, *, anew: bool) -> Non
     with ExitStack() as held:
         for lock in sorted(set(locks.values())):
             held.enter_context(hold_listing_turn(lock))
-        names = (
-            frozenset(config.streams) if anew else find_unlisted_streams(config, state)
-        )  # others may have listed them meanwhile
+        # Others may have listed them meanwhile.
+        names = frozenset(config.streams) if anew else find_unlisted_streams(config, state)
         for lock in {locks[name] for name in names}:
             held.enter_context(hold_exclusive_lock(lock, [name for name in names if locks[name] == lock]))
         if names:

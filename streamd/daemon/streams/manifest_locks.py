@@ -85,8 +85,7 @@ def hold_exclusive_lock(path: Path, streams: Collection[str]) -> Iterator[None]:
                 f"streams.{', '.join(sorted(streams))}: another streamd{_format_lock_holders(path)} serves these "
                 "samples from the "
                 f"lists in {escape_unprintable(str(path.parent))}, and would lose them: stop it before they are "
-                "listed anew, or "
-                "set STATE_DIRECTORY to another folder for this one"
+                "listed anew, or set STATE_DIRECTORY to another folder for this one"
             )
         yield
 
@@ -125,8 +124,7 @@ def _warn_lock_unavailable(path: Path, error: OSError) -> None:
     log.warning(
         "manifest.unlocked",
         f"the lists in {escape_unprintable(str(path.parent))} cannot be locked ({error.strerror}): make sure that "
-        "nobody lists "
-        "their samples anew while they are served",
+        "nobody lists their samples anew while they are served",
     )
 
 

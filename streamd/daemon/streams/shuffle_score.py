@@ -21,9 +21,8 @@ from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_count
 from streamd.limits import MIXED_ENOUGH, MIXING_BATCHES, MIXING_COLUMNS, MIXING_ROWS, POORLY_MIXED
 
-LabelRowsReader = Callable[
-    [str, Ids], npt.NDArray[Any]
-]  # a label and samples -> what batches carry of it, (B,) or (B, k)
+# A label and samples -> what batches carry of it, (B,) or (B, k).
+LabelRowsReader = Callable[[str, Ids], npt.NDArray[Any]]
 
 _TENTHS: Final = 10
 _STANDARD_ERRORS: Final = 2  # so many standard errors below what is asked is no chance any more

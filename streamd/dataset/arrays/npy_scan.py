@@ -66,8 +66,7 @@ def _build_array_files(files: MatchedFiles, bounds: PixelRange | None, key: str)
         raise ConfigError(
             f"{key}: {format_path(files.names[other])} holds images of {_format_image_layout(*kinds[other])}, and "
             f"{format_path(files.names[0])} of {_format_image_layout(*kinds[0])}; images of a stream are alike: "
-            "name only files that "
-            "belong together, such as images-*.npy"
+            "name only files that belong together, such as images-*.npy"
         )
     if bounds and (said := format_range_warning(_read_images_to_inspect(headers[0], files.file_path(0)), bounds)):
         _log.warning("%s: %s: %s", key, format_path(files.names[0]), said)
@@ -140,8 +139,7 @@ def _read_table_columns(
     if path is None and requests:
         raise ConfigError(
             f"{requests[0].key}: there is no table that has {requests[0].column!r}; add table: FILE to the "
-            "source, or take the "
-            f"label from an array, from: FILE{patterns.NPY_SUFFIX}"
+            f"source, or take the label from an array, from: FILE{patterns.NPY_SUFFIX}"
         )
     if path is None:
         return {}

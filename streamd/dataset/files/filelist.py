@@ -202,8 +202,7 @@ def _split_label_values(rows: SourceRows, rests: ChunkedTexts, count: int, what:
         row = int(np.argmax(lengths != count))
         raise ConfigError(
             f"{what}: {rows.format_location(row)} has {lengths[row]} values behind its path, and {count} labels "
-            "are wanted, one "
-            "value each; correct it, or keep one label for all that is behind the path"
+            "are wanted, one value each; correct it, or keep one label for all that is behind the path"
         )
     flat: list[Any] = [pc.list_flatten(part) for part in lists.chunks]
     return [

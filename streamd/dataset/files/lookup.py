@@ -51,8 +51,7 @@ def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -
         if name is None:
             raise ConfigError(
                 f"{key}: {rows.format_location(row)} names {format_path(files[row])}, which is no file in "
-                f"{format_path(root)}; "
-                "correct it, or set root to a folder that holds all the files"
+                f"{format_path(root)}; correct it, or set root to a folder that holds all the files"
             )
         files[row] = name
     return files
@@ -79,8 +78,7 @@ def stat_listed_files(
         if len(missing) < len(files):
             raise ConfigError(
                 f"{key}: {len(missing)} of {len(files)} files of {rows.path.name} are not in {format_path(root)}: "
-                f"{names}, "
-                f"the first at {rows.format_location(missing[0])}; add them or leave their rows out"
+                f"{names}, the first at {rows.format_location(missing[0])}; add them or leave their rows out"
             )
         raise ConfigError(
             f"{key}: none of the {len(files)} files of {rows.path.name} is in {format_path(root)}: {names}; "

@@ -114,8 +114,7 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
     except (RuntimeError, OSError) as error:
         raise ConfigError(
             f"{key}: {full!r} cannot be followed in {format_path(path)}: {error}; name an array that is no link, "
-            "or mend the "
-            "link: one that leads to itself has no end"
+            "or mend the link: one that leads to itself has no end"
         ) from error
     if leads_elsewhere:
         raise _external_data_error(full, path, key)
@@ -127,8 +126,7 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
     if not _has_numpy_dtype(item):
         raise ConfigError(
             f"{key}: {full} of {format_path(path)} holds values of a type that NumPy does not have; write it anew "
-            "as numbers "
-            "that it has, such as uint8 or float32"
+            "as numbers that it has, such as uint8 or float32"
         )
     if item.file.filename != file.filename or item.is_virtual or item.external:
         raise _external_data_error(full, path, key)
@@ -172,8 +170,7 @@ def _format_missing_array(item: Any) -> str:
 def _external_data_error(full: str, path: Path, key: str) -> ConfigError:
     return ConfigError(
         f"{key}: {full} of {format_path(path)} only points at data in another place, which may change unseen; "
-        "name the file "
-        "that holds them, or copy all into one: h5repack IN OUT"
+        "name the file that holds them, or copy all into one: h5repack IN OUT"
     )
 
 

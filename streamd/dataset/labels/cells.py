@@ -169,8 +169,7 @@ def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) 
     row = _find_first_failing(texts)
     raise ConfigError(
         f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds "
-        f"{texts[row].as_py()[:_SHOWN_CHARS]!r}, which is "
-        "no number; correct it, or use type category"
+        f"{texts[row].as_py()[:_SHOWN_CHARS]!r}, which is no number; correct it, or use type category"
     )
 
 

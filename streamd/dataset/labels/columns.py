@@ -208,8 +208,7 @@ def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *,
     more = f" (and {len(uneven) - 1} more like it)" if len(uneven) > 1 else ""
     return ConfigError(
         f"{table.key}: {table.format_location((first.number or 0) - 2)} has {first.actual_columns} cells{more} "
-        "where the "
-        f"first has {first.expected_columns}: {first.text[:80]!r}; {remedy}"
+        f"where the first has {first.expected_columns}: {first.text[:80]!r}; {remedy}"
     )
 
 

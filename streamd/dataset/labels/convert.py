@@ -206,8 +206,7 @@ def compute_vector_width(columns: Sequence[Column]) -> int:
     if not lengths[0] or lengths[odd] != lengths[0]:
         raise ConfigError(
             f"{column.key}: {column.rows.format_location(odd)}: {column.display_name} holds {lengths[odd]} "
-            "numbers where the first row "
-            f"holds {lengths[0]}; a vector has as many in every row, and at least one"
+            f"numbers where the first row holds {lengths[0]}; a vector has as many in every row, and at least one"
         )
     return int(lengths[0])
 
@@ -337,8 +336,7 @@ def _check_marks(marks: Marks, part: Column) -> None:
         row = int(np.argmax(other))
         raise ConfigError(
             f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}; several "
-            "numbers a "
-            "row make a class where "
+            "numbers a row make a class where "
             "they are 0 and 1: use type: float for a vector or for soft labels, or correct it"
         )
 

@@ -92,8 +92,7 @@ def lookup_class_numbers(
         unknown = int(np.argmax(positions < 0))
         raise ConfigError(
             f"{key}: {texts[unknown]!r}{format_code_location(unknown)} is not among the configured classes "
-            f"{format_classes(classes)}"
-            f"{suggest_name(texts[unknown], numbers)}; add it to classes or correct it there"
+            f"{format_classes(classes)}{suggest_name(texts[unknown], numbers)}; add it to classes or correct it there"
         )
     return positions
 

@@ -46,9 +46,8 @@ def read_label_files(stream: str, labels: Mapping[str, LabelSource], images: int
 
 def _read_label_file(path: Path, key: str, images: int) -> Column:
     header = patterns.read_npy_header(path, f"{key}.from")
-    check_label_array(
-        header.shape, header.dtype, format_path(path), f"{key}.from", images
-    )  # an empty one cannot be mapped
+    # An empty one cannot be mapped.
+    check_label_array(header.shape, header.dtype, format_path(path), f"{key}.from", images)
     return build_array_column(np.load(path, mmap_mode="r"), path, path.name, key, images)
 
 

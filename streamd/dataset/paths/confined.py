@@ -54,8 +54,7 @@ def translate_read_errors(path: bytes | str | Path, key: str) -> Iterator[None]:
     except PermissionError as error:
         raise ConfigError(
             f"{key}: user {_lookup_user_name()} may not read {format_path(error.filename or path)}; give that user "
-            "the right to, "
-            "or run streamd as one that has it"
+            "the right to, or run streamd as one that has it"
         ) from error
     except OSError as error:
         raise ConfigError(

@@ -22,9 +22,8 @@ from streamd.dataset.paths.confined import format_path
 from streamd.errors import DataAwayError
 from streamd.limits import PROOF_SAMPLES
 
-ABSENT_ERRNOS: Final = frozenset(
-    {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
-)  # what says that a file of a store is not there
+# What says that a file of a store is not there.
+ABSENT_ERRNOS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 
 NameAndSize = tuple[bytes, int]  # a name, relative to the root, and a size in bytes
 
@@ -110,8 +109,7 @@ def check_files_present(root: int, expected: ExpectedFiles) -> None:
     elif not is_root_proven(root, expected.chosen_files):
         raise DataAwayError(
             f"{format_path(expected.root)} is empty, or not the folder that was listed: of "
-            f"{len(expected.chosen_files)} files drawn "
-            "from the list, fewer than half are there with their listed sizes"
+            f"{len(expected.chosen_files)} files drawn from the list, fewer than half are there with their listed sizes"
         )
 
 

@@ -23,9 +23,8 @@ _MOST_DIGITS: Final = 20  # of a number: more than any file has bytes
 
 _FILES: Final = frozenset((b"0", b"\0", b"7"))
 _LINKS: Final = frozenset((b"1", b"2"))
-_KINDS_WITHOUT_BYTES: Final = frozenset(
-    (b"1", b"2", b"3", b"4", b"5", b"6")
-)  # links, devices, folders: no bytes, whatever they say
+# Links, devices, folders: no bytes, whatever they say.
+_KINDS_WITHOUT_BYTES: Final = frozenset((b"1", b"2", b"3", b"4", b"5", b"6"))
 _SPARSE: Final = b"S"
 _PAX: Final = b"x"
 _LONG_NAME: Final = b"L"

@@ -80,8 +80,7 @@ def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
         f"{key}: {format_path(shard.name)} has no files "
         f"{' or '.join(f'.{suffix.decode()}' for suffix in suffixes)} beside "
         f"its images, nor one folder a class; it has {shard.suffix_summary}: write from: txt for the text of "
-        "such files, "
-        "from: json:angle for a field of what is JSON in them, or labels: {} to do without"
+        "such files, from: json:angle for a field of what is JSON in them, or labels: {} to do without"
     )
 
 
@@ -153,8 +152,7 @@ def _find_class_folder(shard: Shard, name: bytes, key: str) -> str:
     if not folder or b"/" in folder:
         raise ConfigError(
             f"{key}: {_format_member_path(shard, name)} does not lie in one folder, which would be its class, as "
-            "the first images "
-            "do; pack it so, or write from: and what stands beside the images"
+            "the first images do; pack it so, or write from: and what stands beside the images"
         )
     return _decode_text(folder, shard, name, key)
 

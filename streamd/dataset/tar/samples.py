@@ -119,8 +119,7 @@ def _check_no_links(shard: Shard, key: str) -> None:
     if links:
         raise ConfigError(
             f"{key}: {format_path(shard.name)} holds links in the place of images: {format_first_names(links)}; "
-            "pack it anew with "
-            "tar --dereference --hard-dereference"
+            "pack it anew with tar --dereference --hard-dereference"
         )
 
 

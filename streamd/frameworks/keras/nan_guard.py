@@ -89,8 +89,7 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         if not np.array_equal(batch.sample_ids, step.sample_ids):
             raise StreamdError(
                 f"batch {step.batch_position_text} of {stream!r} holds other samples than the trainer's, which "
-                "takes batches of "
-                f"another size; these were {', '.join(map(str, step.sample_ids.tolist()))}"
+                f"takes batches of another size; these were {', '.join(map(str, step.sample_ids.tolist()))}"
             )
         self._directory.mkdir(parents=True, exist_ok=True)
         page = self._directory / f"nan-{stream}-{step.epoch}-{step.index}.html"

@@ -75,8 +75,7 @@ def _describe_steps(stream: str, steps: Sequence[StepRecord]) -> str:
         return f"batch {steps[0].batch_position_text} of {stream!r}"
     return (
         f"batches {steps[0].batch_position_text} to {steps[-1].batch_position_text} of {stream!r}, which were "
-        "executed together "
-        "(steps_per_execution): the loss does not tell them apart"
+        "executed together (steps_per_execution): the loss does not tell them apart"
     )
 
 

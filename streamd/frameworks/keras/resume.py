@@ -236,8 +236,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             kept = "the last one that was saved is" if self._checkpoints.has_states() else "no earlier one is"
             print_stderr_line(
                 f"the state after step {self._total_steps} could not be saved in {folder} ({why}); the training "
-                "goes on, and "
-                f"{kept} still there"
+                f"goes on, and {kept} still there"
             )
 
     # --- going on

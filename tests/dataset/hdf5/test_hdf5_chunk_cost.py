@@ -26,9 +26,8 @@ def listed(store: str, *chunk: int, dtype: str = "|u1") -> CompressedArray | Non
 
 def test_chunks_are_counted_as_they_are_when_decompressed() -> None:
     assert listed(LIBRARY_STORE, 7, 4, 5, 3) == CompressedArray(90, 7, 7 * 60)
-    assert listed(LIBRARY_STORE, 7, 2, 5, 3, dtype="<f4") == CompressedArray(
-        90, 7, 7 * 60 * 4
-    )  # what lies beside it is read as well
+    # What lies beside it is read as well.
+    assert listed(LIBRARY_STORE, 7, 2, 5, 3, dtype="<f4") == CompressedArray(90, 7, 7 * 60 * 4)
 
 
 def test_in_what_is_not_compressed_or_each_row_by_itself_every_order_costs_the_same() -> None:
