@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -55,7 +55,7 @@ STREAM: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A daemon that answers. `home` is its alone, and holds its socket, its state and its log."""
+    """A daemon's process, and where it serves or will serve."""
 
     pid: int
     endpoint: str
@@ -98,17 +98,32 @@ def daemon(data: Path) -> Iterator[Daemon]:
 @contextmanager
 def daemon_of(stream: Mapping[str, Any], workers: int | str = "auto") -> Iterator[Daemon]:
     """Serves `stream` as `train` from a fresh daemon with so many workers, stopped at the end."""
+    with start_daemon([STREAMD], os.environ, stream, workers) as serving:
+        with streamd.connect(serving.endpoint, timeout=READY_S):  # answers when the daemon is ready
+            pass
+        yield serving
+
+
+@contextmanager
+def start_daemon(
+    streamd_command: Sequence[str | Path],
+    environment: Mapping[str, str],
+    stream: Mapping[str, Any],
+    workers: int | str = "auto",
+) -> Iterator[Daemon]:
+    """Starts a daemon of `streamd_command` in a folder of its own; does not wait until it serves; stops it at the end.
+
+    Prints the daemon's log when the block fails.
+    """
     with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:
         home = Path(folder)
-        endpoint = f"ipc://{home}/streamd.sock"
-        config = home / "config.yaml"
+        endpoint, config = f"ipc://{home}/streamd.sock", home / "config.yaml"
         config.write_text(configuration(endpoint, stream, workers))
-        environment = {**os.environ, "STATE_DIRECTORY": folder, "RUNTIME_DIRECTORY": folder}
+        own_folders = {"STATE_DIRECTORY": folder, "RUNTIME_DIRECTORY": folder}
+        command = [*streamd_command, "serve", "--config", config]
         with (home / "log").open("wb") as log:
-            serving = subprocess.Popen([STREAMD, "serve", "--config", config], stderr=log, env=environment)
+            serving = subprocess.Popen(command, stderr=log, env={**environment, **own_folders}, cwd=home)
         try:
-            with streamd.connect(endpoint, timeout=READY_S):  # answers when the daemon is ready
-                pass
             yield Daemon(serving.pid, endpoint)
         except BaseException:
             print((home / "log").read_text(), file=sys.stderr)

@@ -19,9 +19,7 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +37,6 @@ MOST_RATIO: Final = 1.03
 FEWEST_ROUNDS: Final = 5  # with fewer, an interval is as narrow as chance has it
 RESAMPLES: Final = 10_000
 SEED: Final = 7
-STOP_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,22 +118,8 @@ class Serving:
 @contextmanager
 def serve_checkout(checkout: Checkout, data: Path) -> Iterator[Serving]:
     """A daemon of the checkout that serves the data as `train`, stopped at the end."""
-    with tempfile.TemporaryDirectory(prefix="streamd-two-") as folder:
-        home = Path(folder)
-        endpoint, config = f"ipc://{home}/streamd.sock", home / "config.yaml"
-        config.write_text(run.configuration(endpoint, run.folder_stream(data)))
-        environment = {**checkout.environment, "STATE_DIRECTORY": folder, "RUNTIME_DIRECTORY": folder}
-        command = checkout.command("serve", "--config", str(config))
-        with (home / "log").open("wb") as log:
-            serving = subprocess.Popen(command, stderr=log, env=environment, cwd=home)
-        try:
-            yield Serving(checkout, endpoint, serving.pid)
-        except BaseException:
-            print((home / "log").read_text(), file=sys.stderr)
-            raise
-        finally:
-            serving.terminate()
-            serving.wait(STOP_S)
+    with run.start_daemon(checkout.command(), checkout.environment, run.folder_stream(data)) as daemon:
+        yield Serving(checkout, daemon.endpoint, daemon.pid)
 
 
 def measure_round(number: int, old: Checkout, new: Checkout, data: Path, epochs: int) -> Round:

@@ -44,7 +44,7 @@ class StageHistogram(StageTimes):
 
 
 class ProcessStats:
-    """One process's numbers: `stages` are timed, `counters` counted; both by (group, name)."""
+    """One process's numbers: stages are timed, events counted, both by (group, name)."""
 
     def __init__(self) -> None:
         self._stages: defaultdict[tuple[str, str], StageTimes] = defaultdict(StageTimes)

@@ -78,7 +78,7 @@ class BatchSender:
         self._on_unreachable = on_unreachable
         self._batches: dict[int, OutgoingBatch] = {}  # by slot
         self._queue: list[tuple[Connection, _NumberedBatch]] = []
-        self._has_new = False  # something is queued that `flush_or_wait` has not seen
+        self._has_new = False  # something is queued that `send_queued_or_delay` has not seen
         self._timer: asyncio.TimerHandle | None = None
 
     def add_filled_batch(self, job: BatchJob) -> None:

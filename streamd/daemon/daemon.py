@@ -177,8 +177,7 @@ class Daemon:
         reloader = Reloader(config, partial(self._load_config_and_streams, engine), dispatcher, engine, self._allowance)
         self._reloads = group.create_task(self._reload_on_request(reloader, dispatcher), name="reloads")
         log_served_streams(streams, config)
-        away = engine.streams_without_data
-        warn_of_newer_label_files(config, (each for each in streams if each.spec.name not in away))
+        _warn_of_newer_labels(config, streams, engine)
         self._announce_ready(group, dispatcher, time.monotonic() - began_s)
         return dispatcher
 
@@ -264,7 +263,7 @@ class Daemon:
             return config
 
     async def _list_and_open_streams(self, config: Config, *, list_again: bool) -> list[ServedStream]:
-        """The streams of the configuration; their samples are listed unless they are known, and it is not `anew`."""
+        """Opens the configuration's streams; lists their samples first where no list is there, or with `list_again`."""
         with add_error_locations(config):
             make_state_folder(self._state)
         locks = self._locks.get_or_create_locks(build_lock_paths(config, self._state))
@@ -295,8 +294,7 @@ class Daemon:
     async def _load_config_and_streams(self, engine: LocalEngine) -> tuple[Config, list[ServedStream]]:
         config = self._load_config()
         streams = await self._list_and_open_streams(config, list_again=False)
-        away = engine.streams_without_data
-        warn_of_newer_label_files(config, (each for each in streams if each.spec.name not in away))
+        _warn_of_newer_labels(config, streams, engine)
         return config, streams
 
     async def _reload_on_request(self, reloader: Reloader, dispatcher: Dispatcher) -> None:
@@ -386,6 +384,12 @@ def _raise_descriptor_limit() -> int:
 
 def _raise_daemon_stopped() -> NoReturn:
     raise _DaemonStopped
+
+
+def _warn_of_newer_labels(config: Config, streams: Iterable[ServedStream], engine: LocalEngine) -> None:
+    """Warns of label files newer than their list, of those streams whose data are there to be looked at."""
+    away = engine.streams_without_data
+    warn_of_newer_label_files(config, (each for each in streams if each.spec.name not in away))
 
 
 def _build_streams_with_pixel_ids(

@@ -45,7 +45,7 @@ def find_group_column(stream: ListingRequest) -> str | None:
     split = _find_active_split(stream)
     if split is None or split.by is None:
         return None
-    if not _has_columns(stream.source):
+    if not _has_table(stream.source):
         raise ConfigError(f"streams.{stream.name}.split.by: {_format_no_column(stream.source.kind, split.by)}")
     return split.by
 
@@ -61,7 +61,7 @@ def _format_no_column(kind: str, by: str) -> str:
     return f"a {kind} has no column {by!r}; leave `by` out to split by file name, or use kind table"
 
 
-def _has_columns(source: DataSource) -> bool:
+def _has_table(source: DataSource) -> bool:
     return isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None)
 
 

@@ -17,8 +17,8 @@ __all__ = ["BadImageError", "decode_image"]
 def decode_image(data: bytes, row: Row, image: ImageSpec, draw: CropDraw | None = None) -> None:
     """Decodes one image file into `row`, (height, width, channels) uint8, C-contiguous.
 
-    `draw` is what is drawn for the sample where `image` is cropped at random (`crop.draws`). Without it the middle is
-    shown, as by `resize: crop`: what a trained model is to be asked about.
+    `draw` is what `compute_random_crop_draws` drew for the sample where `image` is cropped at random. Without it the
+    middle is shown, as by `resize: crop`: what a trained model is to be asked about.
 
     Raises BadImageError when the bytes are at fault, ConfigError when this Pillow was built without the format. What a
     failed decode leaves in the row is undefined.

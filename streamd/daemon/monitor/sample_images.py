@@ -95,10 +95,10 @@ class BatchDrawer:
         if drawing is None or time.monotonic() >= drawing.started_s + _FRESH_S:
             try:
                 async with asyncio.timeout(SHOWN_S):
-                    glimpse = await self._batch_preview.wait_for_preview(stream)
+                    preview = await self._batch_preview.wait_for_preview(stream)
             except TimeoutError:
                 return None
-            drawing = self._get_or_start_drawing(stream, glimpse)
+            drawing = self._get_or_start_drawing(stream, preview)
         return await asyncio.shield(drawing.encoded_view)
 
     def _get_or_start_drawing(self, stream: str, preview: Preview) -> _BatchDrawing:
@@ -230,7 +230,7 @@ class ThumbnailCache:
 
 
 async def _draw_in_subprocess(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
-    """A picture a sample, as long as the process that draws them lives. Raises _HangsError."""
+    """A picture a sample, as long as the process that draws them lives. Raises _HangingProcessError."""
     process = await asyncio.create_subprocess_exec(
         *_COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         env={**os.environ, **WORKER_ENVIRONMENT},

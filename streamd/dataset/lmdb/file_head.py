@@ -21,7 +21,7 @@ _VERSION: Final = 1
 _PAGE_BYTES: Final = frozenset(1 << power for power in range(9, 17))
 OFFSETS_COLUMN: Final = "offsets"  # a column of the manifest: where in such a file each image begins, in bytes
 COMMIT_COLUMN: Final = "commit"  # the same: the number of the last write before it was listed, alone
-HEAD_BYTES: Final = max(_PAGE_BYTES) + _META.size  # what `read_head` needs of a file, or all of a shorter one
+HEAD_BYTES: Final = max(_PAGE_BYTES) + _META.size  # what `parse_lmdb_head` needs of a file, or all of a shorter one
 
 
 _PAGE: Final = struct.Struct("<10x HH 2x")
