@@ -24,7 +24,7 @@ ROOT = HERE.parents[1]
 pytestmark = [pytest.mark.train, pytest.mark.timeout(240)]  # it may have to install torch
 
 
-def stream_of(source: dict[str, object], **image: object) -> dict[str, object]:
+def stream_of(source: Mapping[str, object], **image: object) -> dict[str, object]:
     return {"source": source, "image": {"size": [SIDE, SIDE], **image}, "batch_size": 10, "shuffle": "none"}
 
 

@@ -62,13 +62,18 @@ def loader(
     """
     torch = import_library("torch", "torch", "a stream for torch")
     feed = build_model_feed(stream.spec, inputs=inputs, targets=targets)
-    if stream.spec.weighted and not weights:
-        raise ConfigError(
-            f"samples of stream {stream.spec.name!r} have weights of their own, and (images, labels) would ignore "
-            "them: take  for images, labels, weights in loader(stream, weights=True)  and multiply each sample's loss "
-            "by its weight, or remove `weights` from the stream's configuration"
-        )
+    if not weights:
+        _check_samples_unweighted(stream.spec)
     return Loader(stream, feed, tensor, build_device_mover(torch, device), channels_first, weights)
+
+
+def _check_samples_unweighted(spec: StreamSpec) -> None:
+    if spec.weighted:
+        raise ConfigError(
+            f"samples of stream {spec.name!r} have weights of their own, and (images, labels) would ignore them: take  "
+            "for images, labels, weights in loader(stream, weights=True)  and multiply each sample's loss by its "
+            "weight, or remove `weights` from the stream's configuration"
+        )
 
 
 def normalization(spec: StreamSpec) -> Any:

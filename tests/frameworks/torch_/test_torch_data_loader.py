@@ -183,6 +183,17 @@ def test_the_lease_ends_when_another_device_has_its_step(device: str) -> None:
 
 
 @pytest.mark.usefixtures("_two_gpus")
+def test_a_gpu_gets_the_rows_that_are_left() -> None:
+    first = FakeStream(make_spec(KIND)).ids(0, 0).tolist()
+    stream = FakeStream(make_spec(KIND, bad_policy="mask"), weightless=frozenset(first[2:3]))
+    images, labels = next(iter(loader(stream, "cuda")))
+    kept = [*first[:2], *first[3:]]
+    assert (samples(images), labels.tolist()) == (kept, [sample % 3 for sample in kept])
+    assert DIARY.count("pin") == 2
+    assert stream.leases == 0
+
+
+@pytest.mark.usefixtures("_two_gpus")
 @pytest.mark.parametrize("device", ["cpu", None])
 def test_the_cpu_copies_nothing(device: str | None) -> None:
     next(iter(loader(FakeStream(make_spec(KIND)), device)))

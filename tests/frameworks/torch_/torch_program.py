@@ -97,8 +97,17 @@ def check_training(endpoint: str) -> None:
     assert all(later < earlier for earlier, later in pairwise(losses)), losses
 
 
+def check_validation(endpoint: str) -> None:
+    """The loop of a training over a stream with an image that cannot be read, which its daemon masks."""
+    with streamd.connect(endpoint) as client, client.subscribe("validation", epochs=1) as stream:
+        dark = [int((labels == 1).sum()) for images, labels in loader(stream) if len(images) == len(labels)]
+        assert dark == [0, 1, 7, 6]
+    assert [(each.samples, each.bad, each.ok) for each in stream.receipts] == [(29, 1, True)]
+
+
 if __name__ == "__main__":
     check_memory()
     check_shape()
     check_refusals()
     check_training(sys.argv[1])
+    check_validation(sys.argv[1])
