@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pytest
 from compare_environments import python_of
-from daemons import DaemonProcess
+from daemons import DaemonProcess, write_images
 from photograph_folder import LARGER, SIDE, SMALLER, UNEVEN, write_photographs
 
 import streamd
@@ -89,6 +89,26 @@ def test_a_list_of_file_paths_keeps_the_split_that_keras_made(
     with streamd.connect(daemon.endpoint) as client:
         assert [str(folder / name) for name in client.names("train", range(48))] == train.file_paths
         assert list(client.spec("train").labels["label"].classes) == train.class_names
+
+
+def test_classes_keep_the_order_that_keras_has_for_folders_named_by_numbers(
+    tmp_path: Path, start_daemon: Callable[..., DaemonProcess]
+) -> None:
+    import keras  # noqa: PLC0415 - as above
+
+    folder = write_images(tmp_path / "images", {"2": 1, "10": 1, "0": 1, "1": 1})
+    theirs = keras.utils.image_dataset_from_directory(
+        folder, image_size=(SIDE, SIDE), batch_size=4, shuffle=False, verbose=False
+    )
+    ((_, codes),) = theirs
+    source = {"kind": "folder", "path": str(folder)}
+    numbers, texts = stream_of(source), stream_of(source)
+    texts["labels"] = {"text": {"type": "category", "classes": theirs.class_names}}
+    daemon = start_daemon({"streams": {"numbers": numbers, "texts": texts}})
+    with streamd.connect(daemon.endpoint) as client:
+        assert client.spec("numbers").labels["label"].classes == (0, 1, 2, 10)
+        assert client.batch("numbers", 0, 0).labels["label"].tolist() == [0, 1, 3, 2]
+        assert client.batch("texts", 0, 0).labels["text"].tolist() == codes.numpy().tolist() == [0, 1, 2, 3]
 
 
 def test_torchvision_lists_the_same_and_shows_the_same_where_decoding_is_exact(
