@@ -51,7 +51,9 @@ SCHEMES: Final = (
     Scheme("pool"),
     Scheme("pyxis"),
     Scheme("image_data_generator", scale=255),
+    Scheme("image_dataset_from_directory"),
     Scheme("torch_dataloader", kind="torch"),
+    Scheme("torch_imagefolder", kind="torch"),
 )
 
 
@@ -81,7 +83,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """All that one run of migration.py found."""
+    """All that one run of migration.py found. A scheme that no run has measured yet has no pair."""
 
     machine: Machine
     images: int
@@ -106,13 +108,13 @@ def render(found: Migration) -> str:
         f"{rounds} rounds in turn. With streamd a second trainer decodes nothing again; elsewhere it begins anew.",
         "",
         *_overview(found),
-        *(line for scheme in SCHEMES for line in _section(scheme, found.pairs[scheme.name])),
+        *(line for scheme in SCHEMES for line in _section(scheme, found.pairs.get(scheme.name))),
     ]
     return "\n".join(lines)
 
 
 def _overview(found: Migration) -> list[str]:
-    rows = [_row(scheme, found.pairs[scheme.name]) for scheme in SCHEMES]
+    rows = [_row(scheme, found.pairs[scheme.name]) for scheme in SCHEMES if scheme.name in found.pairs]
     return ["| samples a second | theirs | streamd | times |", "|---|--:|--:|--:|", *rows, ""]
 
 
@@ -140,14 +142,18 @@ def _anchor(title: str) -> str:
     return kept.replace(" ", "-")
 
 
-def _section(scheme: Scheme, pair: Pair) -> list[str]:
-    before, after = scheme.text("notes.md").split(_PART)
-    _, _, told = before.partition("\n")
-    measured = (
+def _describe_measurement(pair: Pair) -> str:
+    return (
         f"**Measured**: {pair.median(_rate, ours=False):,.0f} samples a second, the first step after "
         f"{pair.median(_first, ours=False):.1f} s; with streamd {pair.median(_rate, ours=True):,.0f}, after "
         f"{pair.median(_first, ours=True):.1f} s. That is {pair.times:.1f} times the rate."
     )
+
+
+def _section(scheme: Scheme, pair: Pair | None) -> list[str]:
+    before, after = scheme.text("notes.md").split(_PART)
+    _, _, told = before.partition("\n")
+    measured = [] if pair is None else [_describe_measurement(pair), ""]
     return [
         f"## {_title(scheme)}", "", told.strip(), "",
         "```python", scheme.text("theirs.py"), "```", "",
@@ -155,7 +161,7 @@ def _section(scheme: Scheme, pair: Pair) -> list[str]:
         "```yaml", scheme.text("config.yaml"), "```", "",
         "and the trainer:", "",
         "```python", scheme.text("ours.py"), "```", "",
-        measured, "", after.strip(), "",
+        *measured, after.strip(), "",
     ]  # fmt: skip
 
 

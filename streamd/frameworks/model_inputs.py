@@ -84,22 +84,25 @@ class ModelFeed:
 
     def build_arrays(self, batch: FeedBatch) -> tuple[Any, ...]:
         """The arrays of a batch. Raises StreamdError when weights turn up that the structure has no place for."""
-        x = (
-            {IMAGES: batch.images, **{name: batch.labels[name] for name in self.inputs}}
-            if self.inputs
-            else batch.images
-        )
+        x = self.build_inputs(batch)
         if self.weighted:
-            return x, self._build_targets(batch), self._build_weights(batch)
+            return x, self.build_targets(batch), self._build_weights(batch)
         if not (batch.weights == 1).all():
             raise StreamdError(
                 f"batch {batch.epoch}:{batch.index} has samples of weight 0 (no image of it could be read, or it pads "
                 "an uneven epoch), but this stream was not expected to have any: set  bad_samples: {policy: mask}  "
                 'for it, and subscribe with uneven="drop"'
             )
-        return (x,) if self.targets is None else (x, self._build_targets(batch))
+        return (x,) if self.targets is None else (x, self.build_targets(batch))
 
-    def _build_targets(self, batch: FeedBatch) -> Array | dict[str, Array] | None:
+    def build_inputs(self, batch: FeedBatch) -> Array | dict[str, Array]:
+        """The images, or a dict of "images" and the labels that go beside them."""
+        if not self.inputs:
+            return batch.images
+        return {IMAGES: batch.images, **{name: batch.labels[name] for name in self.inputs}}
+
+    def build_targets(self, batch: FeedBatch) -> Array | dict[str, Array] | None:
+        """The only label, a dict of several, or None where there are no targets."""
         if self.targets is None:
             return None
         if isinstance(self.targets, str):

@@ -49,4 +49,5 @@ def test_a_snippet_and_streamd_beside_it_see_the_same(
         assert outcome.images == EPOCHS * truth.images
         assert outcome.labels == pytest.approx(EPOCHS * truth.labels, abs=1e-3)
         assert len(outcome.ends_s) == EPOCHS
-    assert ours.levels == pytest.approx(scheme.scale * theirs.levels, rel=0.03)
+    # Normalized pixels have a mean near 0, so the bound is also 0.03 of a standard deviation for each image.
+    assert ours.levels == pytest.approx(scheme.scale * theirs.levels, rel=0.03, abs=0.03 * ours.images)

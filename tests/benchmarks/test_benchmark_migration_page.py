@@ -35,3 +35,10 @@ def test_a_section_shows_both_snippets_and_what_was_measured() -> None:
         "| [A generator in the training script](#a-generator-in-the-training-script) | 2,000 | 6,000 | **4.0** |"
         in page
     )
+
+
+def test_a_scheme_that_was_not_measured_shows_no_figures() -> None:
+    page = migration_page.render(Migration(FOUND.machine, 400, {"generator": FOUND.pairs["generator"]}))
+    assert page.count("**Measured**") == 1
+    assert page.count("](#") == 1
+    assert page.count("\n## ") == len(SCHEMES)

@@ -6,18 +6,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import numpy as np
+import numpy.typing as npt
+
 from streamd.errors import ConfigError, NoDatasetError
 from streamd.frameworks.model_inputs import IMAGES, FeedBatch, FeedStream, ModelFeed
 
 Tensor = Any  # torch is not installed where types are checked
 Move = Callable[[Tensor], Tensor]
+KeptRows = npt.NDArray[np.bool_] | None  # None: every row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loader:
     """A stream in the place of a DataLoader: each `iter` is one more epoch, or the rest of one that was left early.
 
-    `len` is the steps of a whole epoch. Each batch is taken from the stream when the loop asks for it, and none before.
+    `len` is the steps of a whole epoch; a loop has fewer where a batch has no row left. Each batch is taken from the
+    stream when the loop asks for it, and none before. `weighted` says that every row is given, with its weight.
     """
 
     stream: FeedStream
@@ -25,6 +30,7 @@ class Loader:
     tensor: Callable[[Any], Tensor]  # over the memory of an array, or a copy of it
     move: Move  # to the device
     channels_first: bool
+    weighted: bool = False
 
     def __len__(self) -> int:
         return len(self.stream)
@@ -41,30 +47,37 @@ class Loader:
 
     def epochs(self) -> Iterator[Iterator[Any]]:
         """One iterator an epoch, to the last one of the subscription."""
-        # `map` keeps nothing of a step that it has given; a generator would hold its batch until the next is wanted.
-        return (map(self._build_step_inputs, batches) for batches in self.stream.epochs())
+        # `map` and `filter` keep nothing of a step that they have given; a generator would hold its batch until the
+        # next is wanted.
+        return (filter(None, map(self._build_step, batches)) for batches in self.stream.epochs())
 
-    def _build_step_inputs(self, batch: FeedBatch) -> Any:
-        """(images, labels, ...) as the feed has them; images alone where there is nothing else."""
-        x, *others = self.feed.build_arrays(batch)
+    def _build_step(self, batch: FeedBatch) -> tuple[Any, ...] | None:
+        """(images, labels), with the weights as a third where they are asked for; None where no row has any weight."""
+        kept = None if self.weighted else _find_kept_rows(batch.weights)
+        if kept is not None and not kept.any():
+            return None
+        x, labels = self.feed.build_inputs(batch), self.feed.build_targets(batch)
         if isinstance(x, Mapping):
-            inputs = {
-                name: self._build_image_tensor(x[name]) if name == IMAGES else self._move_arrays_to_device(x[name])
-                for name in x
+            inputs: Any = {
+                name: self._build_image_tensor(array, kept) if name == IMAGES else self._build_tensors(array, kept)
+                for name, array in x.items()
             }
         else:
-            inputs = self._build_image_tensor(x)
-        return (inputs, *map(self._move_arrays_to_device, others)) if others else inputs
+            inputs = self._build_image_tensor(x, kept)
+        step = inputs, self._build_tensors({} if labels is None else labels, kept)
+        return (*step, self._build_tensors(batch.weights, kept)) if self.weighted else step
 
-    def _build_image_tensor(self, array: Any) -> Tensor:
+    def _build_image_tensor(self, array: Any, kept: KeptRows) -> Tensor:
         """(B, C, H, W), its channels lying together in memory, or (B, H, W, C)."""
-        images = self._move_arrays_to_device(array)
+        images = self._build_tensors(array, kept)
         return images.permute(0, 3, 1, 2) if self.channels_first else images
 
-    def _move_arrays_to_device(self, part: Any) -> Any:
+    def _build_tensors(self, part: Any, kept: KeptRows) -> Any:
+        """The rows `kept` of an array, or of each of several, on the device."""
         if isinstance(part, Mapping):
-            return {name: self._move_arrays_to_device(array) for name, array in part.items()}
-        return None if part is None else self.move(self.tensor(part))
+            return {name: self._build_tensors(array, kept) for name, array in part.items()}
+        tensor = self.tensor(part)
+        return self.move(tensor if kept is None else tensor[self.tensor(kept)])
 
     def __getitem__(self, place: object) -> NoReturn:
         """What DataLoader asks a data set for."""
@@ -73,6 +86,12 @@ class Loader:
     def __reduce__(self) -> NoReturn:
         """What DataLoader's workers would be sent."""
         raise NoDatasetError
+
+
+def _find_kept_rows(weights: npt.NDArray[np.float32]) -> KeptRows:
+    """The rows that count."""
+    kept: npt.NDArray[np.bool_] = weights != 0
+    return None if kept.all() else kept
 
 
 @dataclass(frozen=True, slots=True)

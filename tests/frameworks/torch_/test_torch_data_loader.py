@@ -101,15 +101,55 @@ def test_several_labels_come_by_name_and_some_may_go_in_beside_the_images() -> N
 
 
 @pytest.mark.parametrize("labels", [(), (CAPTION,)], ids=["none", "text"])
-def test_images_come_alone_where_there_is_nothing_to_learn(labels: tuple[LabelSpec, ...]) -> None:
-    images = next(iter(loader(FakeStream(make_spec(*labels)))))
-    assert images.shape == (4, 3, 8, 8)
+def test_labels_are_an_empty_dict_where_there_is_nothing_to_learn(labels: tuple[LabelSpec, ...]) -> None:
+    images, targets = next(iter(loader(FakeStream(make_spec(*labels)))))
+    assert (images.shape, targets) == ((4, 3, 8, 8), {})
+    assert next(iter(loader(FakeStream(make_spec(ANGLE, KIND)), targets=None)))[1] == {}
 
 
-def test_weights_come_along_where_samples_can_be_masked() -> None:
-    stream = FakeStream(make_spec(ANGLE, bad_policy="mask"), weightless=frozenset({3}))
-    for images, _, weights in loader(stream):
+@pytest.mark.parametrize("policy", ["mask", "substitute"])
+def test_rows_of_weight_0_are_left_out_and_count_as_delivered(policy: str) -> None:
+    stream = FakeStream(make_spec(KIND, bad_policy=policy), weightless=frozenset({3, 5}))
+    data = loader(stream)
+    steps = [(samples(images), labels.tolist()) for images, labels in data]
+    wanted = [[sample for sample in stream.ids(0, index).tolist() if sample not in {3, 5}] for index in range(3)]
+    assert steps == [(ids, [sample % 3 for sample in ids]) for ids in wanted]
+    assert [(receipt.samples, receipt.ok) for receipt in stream.receipts] == [(10, True)]
+    assert stream.leases == 0
+
+
+def test_a_shorter_batch_keeps_its_layout_and_ends_its_lease() -> None:
+    stream = FakeStream(make_spec(ANGLE, KIND), weightless=frozenset({int(FakeStream(make_spec()).ids(0, 0)[1])}))
+    given, kinds = next(iter(loader(stream, inputs="angle")))
+    assert (given["images"].shape, given["angle"].shape, kinds.shape) == ((3, 3, 8, 8), (3,), (3,))
+    assert given["images"].strides[1] == 1
+    assert stream.leases == 0  # what is left is a copy
+
+
+def test_a_batch_of_which_no_row_is_left_is_not_given() -> None:
+    stream = FakeStream(make_spec(KIND), total_epochs=1)
+    for gone in (0, 2):
+        stream.weightless |= frozenset(stream.ids(0, gone).tolist())
+    data = loader(stream)
+    steps = [samples(images) for images, _ in data]
+    assert steps == [stream.ids(0, 1).tolist()]
+    assert len(data) == 3
+    assert stream.index == 0  # it lies behind the last batch
+    assert [(receipt.samples, receipt.complete) for receipt in stream.receipts] == [(10, True)]
+
+
+@pytest.mark.parametrize("changes", [{}, {"weighted": True}, {"bad_policy": "mask"}], ids=str)
+def test_weights_are_a_third_on_request_and_leave_no_row_out(changes: dict[str, Any]) -> None:
+    stream = FakeStream(make_spec(ANGLE, **changes), weightless=frozenset({3}))
+    for images, labels, weights in loader(stream, weights=True):
+        assert len(images) == len(labels) == len(weights)
+        assert weights.dtype.name == "float32"
         assert (weights == 0).tolist() == [sample == 3 for sample in samples(images)]
+
+
+def test_weights_of_samples_are_not_ignored() -> None:
+    with pytest.raises(ConfigError, match=r"'train' have weights of their own.*loader\(stream, weights=True\)"):
+        loader(FakeStream(make_spec(KIND, weighted=True)))
 
 
 def test_text_is_refused_with_what_to_do() -> None:
@@ -121,7 +161,7 @@ def test_text_is_refused_with_what_to_do() -> None:
 @pytest.mark.parametrize(("device", "number"), [("cuda:1", 1), ("cuda", 0)])
 def test_a_gpu_copies_aside_and_its_work_waits_for_the_copy(device: str, number: int) -> None:
     stream = FakeStream(make_spec())
-    images = next(iter(loader(stream, device)))
+    images, _ = next(iter(loader(stream, device)))
     wanted = [
         "pin",
         f"to cuda:{number} on side of {number}, not waited for",
@@ -140,6 +180,17 @@ def test_the_lease_ends_when_another_device_has_its_step(device: str) -> None:
     images, _ = next(steps)
     assert stream.leases == 0
     assert samples(images) == stream.ids(0, 0).tolist()
+
+
+@pytest.mark.usefixtures("_two_gpus")
+def test_a_gpu_gets_the_rows_that_are_left() -> None:
+    first = FakeStream(make_spec(KIND)).ids(0, 0).tolist()
+    stream = FakeStream(make_spec(KIND, bad_policy="mask"), weightless=frozenset(first[2:3]))
+    images, labels = next(iter(loader(stream, "cuda")))
+    kept = [*first[:2], *first[3:]]
+    assert (samples(images), labels.tolist()) == (kept, [sample % 3 for sample in kept])
+    assert DIARY.count("pin") == 2
+    assert stream.leases == 0
 
 
 @pytest.mark.usefixtures("_two_gpus")

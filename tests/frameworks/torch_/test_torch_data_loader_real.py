@@ -31,7 +31,14 @@ def write_levels(folder: Path) -> Path:
 
 def test_a_network_in_torch_learns_from_a_stream(tmp_path: Path, start_daemon: Callable[..., DaemonProcess]) -> None:
     folder = write_levels(tmp_path / "data")
-    daemon = start_daemon({"streams": {"train": stream_config(folder, normalize="minus_one_one")}})
+    held_back = write_levels(tmp_path / "validation")
+    (held_back / "dark" / "07.png").write_bytes(bytes(100))
+    limits = {"bad_samples": {"max_fraction": 0.5}}
+    streams = {
+        "train": stream_config(folder, normalize="minus_one_one"),
+        "validation": stream_config(held_back, shuffle="none", **limits),
+    }
+    daemon = start_daemon({"streams": streams})
     python = python_of("keras_torch")
     done = subprocess.run(
         [python, HERE / "torch_program.py", daemon.endpoint],

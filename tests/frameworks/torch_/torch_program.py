@@ -37,6 +37,21 @@ def check_memory() -> None:
     assert (given["images"].shape, given["angle"].dtype, kind.shape) == ((4, 8, 8, 3), torch.float32, (4,))
 
 
+def check_shape() -> None:
+    """(images, labels) without the rows of weight 0; on request with all rows and their weights."""
+    spec = make_spec(ANGLE, KIND, bad_policy="mask")
+    stream = FakeStream(spec, weightless=frozenset(FakeStream(spec).ids(0, 0)[1:3].tolist()))
+    images, labels = next(iter(loader(stream)))
+    assert stream.leases == 0, "what is left of a batch is a copy"
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert images[:, 0, 0, 0].tolist() == stream.ids(0, 0)[[0, 3]].tolist()
+    assert [(name, len(label)) for name, label in labels.items()] == [("angle", 2), ("kind", 2)]
+    _, kinds, weights = next(iter(loader(FakeStream(spec, weightless=stream.weightless), targets="kind", weights=True)))
+    assert (weights.dtype, weights.tolist()) == (torch.float32, [1, 0, 0, 1])
+    assert (kinds.dtype, kinds.shape) == (torch.int64, (4,))
+    assert next(iter(loader(FakeStream(make_spec()))))[1] == {}
+
+
 def reason(call: Callable[[], object]) -> str:
     """Why it is refused."""
     try:
@@ -82,7 +97,17 @@ def check_training(endpoint: str) -> None:
     assert all(later < earlier for earlier, later in pairwise(losses)), losses
 
 
+def check_validation(endpoint: str) -> None:
+    """The loop of a training over a stream with an image that cannot be read, which its daemon masks."""
+    with streamd.connect(endpoint) as client, client.subscribe("validation", epochs=1) as stream:
+        dark = [int((labels == 1).sum()) for images, labels in loader(stream) if len(images) == len(labels)]
+        assert dark == [0, 1, 7, 6]
+    assert [(each.samples, each.bad, each.ok) for each in stream.receipts] == [(29, 1, True)]
+
+
 if __name__ == "__main__":
     check_memory()
+    check_shape()
     check_refusals()
     check_training(sys.argv[1])
+    check_validation(sys.argv[1])
