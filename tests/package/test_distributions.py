@@ -91,8 +91,8 @@ def test_what_it_needs_is_what_the_project_says(built: Built) -> None:
 def test_the_licence_and_both_commands_come_along(built: Built) -> None:
     files = contents(built.wheel)
     assert metadata(built)["License-Expression"] == "MIT"
-    assert files["streamd-0.1.0.dist-info/licenses/LICENSE"] == (built.source / "LICENSE").read_bytes()
-    assert set(files["streamd-0.1.0.dist-info/entry_points.txt"].decode().split("\n")) >= {
+    assert files["streamd_loader-0.1.0.dist-info/licenses/LICENSE"] == (built.source / "LICENSE").read_bytes()
+    assert set(files["streamd_loader-0.1.0.dist-info/entry_points.txt"].decode().split("\n")) >= {
         "streamd = streamd.cli.main:main", "streamd-train = streamd.cli.train.command:main"
     }  # fmt: skip
 
@@ -112,5 +112,5 @@ def test_the_description_names_commands_and_extras_that_there_are(built: Built) 
     named = set(re.findall(r"\bstreamd ([a-z]+) --|\$\(streamd ([a-z]+)|\)\" ([a-z]+) install", text))
     assert {"".join(each) for each in named} <= known
     assert len(named) > 2
-    extras = {extra for each in re.findall(r"streamd\[([a-z,]+)\]", text) for extra in each.split(",")}
+    extras = {extra for each in re.findall(r"streamd-loader\[([a-z,]+)\]", text) for extra in each.split(",")}
     assert extras <= set(metadata(built).get_all("Provides-Extra", []))

@@ -146,7 +146,7 @@ def test_a_missing_library_names_the_extra() -> None:
     done = run_python(f"import sys; sys.modules['rich'] = None; {MAIN}", "--config", "x")
     assert done.returncode == 2
     assert "streamd check needs rich" in done.stderr
-    assert "pip install 'streamd[serve]'" in done.stderr
+    assert "pip install 'streamd-loader[serve]'" in done.stderr
 
 
 @pytest.mark.long
