@@ -93,8 +93,8 @@ def _load_adapter_type() -> type[StreamAdapter]:
         from streamd.frameworks.keras.adapter import StreamAdapter  # noqa: PLC0415 - imports Keras
     except ImportError as error:
         raise ConfigError(
-            f"this version of Keras keeps its data adapters elsewhere ({error}): run  {format_install_command('train')}  "
-            "for one that streamd is tested with"
+            f"this version of Keras keeps its data adapters elsewhere ({error}): run  "
+            f"{format_install_command('train')}  for one that streamd is tested with"
         ) from error
     return StreamAdapter
 

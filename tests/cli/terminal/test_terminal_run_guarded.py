@@ -116,7 +116,8 @@ def test_a_library_that_is_not_here_names_the_extra_of_the_command(
         run_guarded("streamd-train", ending_with(ModuleNotFoundError("no zmq", name="zmq.backend")))
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        "streamd-train: streamd-train needs zmq.backend, which is not installed: run  pip install 'streamd-loader[train]'\n"
+        "streamd-train: streamd-train needs zmq.backend, which is not installed: run  pip install "
+        "'streamd-loader[train]'\n"
     )
 
 
