@@ -110,6 +110,15 @@ OF_RUNNING: Final = (
         do="Run the pip command.",
     ),
     Mistake(
+        "asked for the dashboard without the library for it",
+        without="aiohttp",
+        config="monitor: 127.0.0.1:0\n" + GOOD,
+        command="streamd check --config config.yaml",
+        status=1,
+        says="streamd: monitor needs aiohttp, which is not installed: run  pip install 'streamd-loader[serve]'",
+        do="Run the pip command.",
+    ),
+    Mistake(
         "probes without the library for it",
         without="zmq",
         command="streamd probe train",
@@ -122,7 +131,8 @@ OF_RUNNING: Final = (
         command=TRAIN,
         running=True,
         says=(
-            "streamd-train: training with Keras needs keras, which is not installed: run  pip install 'streamd-loader[train]'"
+            "streamd-train: training with Keras needs keras, which is not installed: run  pip install "
+            "'streamd-loader[train]'"
         ),
         do="Run the pip command.",
     ),

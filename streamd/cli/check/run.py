@@ -15,6 +15,7 @@ from typing import Protocol
 from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.reader_messages import GroupResult, StreamToRead
 from streamd.cli.check.reader_pool import READER_COMMAND, ReaderPool
+from streamd.cli.check.start_obstacles import find_start_obstacles
 from streamd.cli.check.summary import build_findings
 from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_sample_groups
 from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress_display
@@ -54,9 +55,13 @@ def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> 
     config = load_config(path)
     unserved = list_unserved_settings(config)
     served = _drop_unserved_streams(config, unserved)
-    refused = [escape_unprintable(locations.add_locations(sentence, config.key_locations)) for sentence in unserved]
+    obstacles = find_start_obstacles(config)
+    refused = [
+        escape_unprintable(locations.add_locations(sentence, config.key_locations))
+        for sentence in (*unserved, *obstacles.troubles)
+    ]
     if not served.streams:
-        return CheckFindings(config.memory, config.worker_count, {}, refused=refused)
+        return CheckFindings(config.memory, config.worker_count, {}, refused=refused, notes=obstacles.notes)
     with tempfile.TemporaryDirectory(prefix="streamd-check-") as folder:
         with add_error_locations(config):
             write_sample_manifests(served, Path(folder), progress.update_listing)
@@ -67,7 +72,7 @@ def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> 
             ]
             with add_error_locations(config):
                 processes, notes = asyncio.run(_read_all_samples(tallies, served, options, progress))
-            return build_findings(tallies, served, processes, refused=refused, notes=notes)
+            return build_findings(tallies, served, processes, refused=refused, notes=[*obstacles.notes, *notes])
         finally:
             for stream in streams:
                 stream.manifest.close()

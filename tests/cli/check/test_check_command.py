@@ -149,6 +149,15 @@ def test_a_missing_library_names_the_extra() -> None:
     assert "pip install 'streamd-loader[serve]'" in done.stderr
 
 
+@pytest.mark.parametrize(("library", "needs"), [("aiofiles", "streamd serve"), ("aiohttp", "monitor")])
+def test_a_library_that_serve_would_miss_is_trouble(config: Path, library: str, needs: str) -> None:
+    config.write_text(json.dumps({**json.loads(config.read_text()), "monitor": "127.0.0.1:0"}))
+    done = run_python(f"import sys; sys.modules['{library}'] = None; {MAIN}", "--config", str(config), "--json")
+    said = f"{needs} needs {library}, which is not installed: run  pip install 'streamd-loader[serve]'"
+    assert (done.returncode, done.stderr) == (1, f"streamd: {said}\n")
+    assert json.loads(done.stdout) == {"ok": False, "troubles": [said], "warnings": []}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_without_a_word_and_without_leaving_anything(
