@@ -29,10 +29,14 @@ _PASSING_ERRORS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EADDRINUSE}
 
 @dataclass(frozen=True, slots=True)
 class StartObstacles:
-    """`troubles` lie in the configuration, `notes` in who starts it where, and when: a service has its own places."""
+    """`troubles` lie in the configuration, `refused_here` in who starts it where, and when: a service has other places.
+
+    `daemon_note` names the daemon that serves at the endpoint, if one does.
+    """
 
     troubles: list[str]
-    notes: list[str]
+    refused_here: list[str]
+    daemon_note: str | None = None
 
 
 def find_start_obstacles(config: Config) -> StartObstacles:
@@ -46,10 +50,10 @@ def find_start_obstacles(config: Config) -> StartObstacles:
         of_config += _find_refusal(lambda: _check_monitor_address(config.monitor))
     troubles = [error for error in of_config if not _may_pass_elsewhere(error)]
     of_environment += [error for error in of_config if _may_pass_elsewhere(error)]
-    notes = [f"streamd serve, started by this user here and now, would refuse: {error}" for error in of_environment]
     return StartObstacles(
         [escape_unprintable(str(error)) for error in troubles],
-        [escape_unprintable(note) for note in (*filter(None, [daemon_note]), *notes)],
+        [escape_unprintable(str(error)) for error in of_environment],
+        daemon_note,
     )
 
 
@@ -73,7 +77,7 @@ def _find_daemon_note(path: Path) -> str | None:
     pids = sorted(find_lock_holders(build_endpoint_lock_path(path)))
     if not pids:
         return None
-    return (
+    return escape_unprintable(
         f"a daemon (pid {pids[0]}) serves at {path}: kill -HUP {pids[0]} has it read its configuration again; "
         "another daemon needs another `listen:`"
     )

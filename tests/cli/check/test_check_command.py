@@ -26,7 +26,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def config(tmp_path: Path, folder: Path) -> Path:
     path = tmp_path / "config.yaml"
-    path.write_text(json.dumps({"workers": 1, "streams": {"train": stream_config(folder)}}))
+    listen = f"ipc://{tmp_path}/s"
+    path.write_text(json.dumps({"listen": listen, "workers": 1, "streams": {"train": stream_config(folder)}}))
     return path
 
 

@@ -57,7 +57,10 @@ def test_an_endpoint_that_cannot_be_is_the_trouble_that_serve_tells(tmp_path: Pa
     for address in (f"ipc://{tmp_path}", f"ipc://{tmp_path}/file/below/s"):
         found = find_start_obstacles(configure(tmp_path, listen=[address]))
 
-        assert (found.troubles, found.notes) == ([refusal_of_router(address).replace("/file/below;", "/file;")], [])
+        assert (found.troubles, found.refused_here) == (
+            [refusal_of_router(address).replace("/file/below;", "/file;")],
+            [],
+        )
 
 
 def test_an_address_that_this_host_has_not_is_trouble_and_one_that_is_taken_is_not(
@@ -67,8 +70,11 @@ def test_an_address_that_this_host_has_not_is_trouble_and_one_that_is_taken_is_n
     taken = find_start_obstacles(configure(tmp_path, monitor=f"127.0.0.1:{used_port}"))
 
     assert ["monitor: cannot listen at 192.0.2.1:9191" in each for each in absent.troubles] == [True]
-    assert (absent.notes, taken.troubles) == ([], [])
-    assert [f"monitor: cannot listen at 127.0.0.1:{used_port}: Address already in use" in each for each in taken.notes]
+    assert (absent.refused_here, taken.troubles) == ([], [])
+    assert [
+        f"monitor: cannot listen at 127.0.0.1:{used_port}: Address already in use" in each
+        for each in taken.refused_here
+    ]
 
 
 def test_places_that_the_environment_names_are_worth_knowing_and_no_trouble(
@@ -81,7 +87,7 @@ def test_places_that_the_environment_names_are_worth_knowing_and_no_trouble(
 
     assert found.troubles == []
     expected = (f"cannot keep state in {tmp_path}/state", "64 descriptors are too few", "cannot listen at")
-    assert [part in note for part, note in zip(expected, found.notes, strict=True)] == [True] * 3
+    assert [part in note for part, note in zip(expected, found.refused_here, strict=True)] == [True] * 3
 
 
 def test_a_folder_that_this_user_may_not_write_is_no_trouble_for_others(
@@ -91,7 +97,7 @@ def test_a_folder_that_this_user_may_not_write_is_no_trouble_for_others(
     found = find_start_obstacles(configure(tmp_path, listen=[f"ipc://{tmp_path}/s"]))
 
     assert found.troubles == []
-    assert "Permission denied" in found.notes[-1]
+    assert "Permission denied" in found.refused_here[-1]
 
 
 def test_of_a_daemon_that_serves_already_the_process_is_named_and_its_address_left_alone(
@@ -104,9 +110,8 @@ def test_of_a_daemon_that_serves_already_the_process_is_named_and_its_address_le
     router.close()
 
     assert found.troubles == []
-    assert [
-        note.startswith(f"a daemon (pid {os.getpid()}) serves at {tmp_path}/s: kill -HUP") for note in found.notes
-    ] == [True]
+    assert found.refused_here == []
+    assert str(found.daemon_note).startswith(f"a daemon (pid {os.getpid()}) serves at {tmp_path}/s: kill -HUP")
 
 
 def test_check_reports_them_beside_the_data(tmp_path: Path) -> None:
