@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 from packages import Built
+from setuptools import find_namespace_packages
 
 from streamd.cli.main import app
 
@@ -54,6 +55,13 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(built: Built) -> N
         "streamd/daemon/monitor/page/index.html",
         "streamd/share/systemd/streamd.service",
     } <= names
+
+
+def test_what_the_demo_leaves_in_a_clone_is_no_part_of_the_package(tmp_path: Path, built: Built) -> None:
+    settings = tomllib.loads((built.source / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
+    for folder in ("streamd/core", "streamd-demo/run"):
+        (tmp_path / folder).mkdir(parents=True)
+    assert find_namespace_packages(str(tmp_path), include=settings["include"]) == ["streamd", "streamd.core"]
 
 
 def test_the_source_distribution_has_every_file_of_the_repository(built: Built) -> None:
