@@ -47,6 +47,12 @@ make_venv() {
     "$python" -m venv --clear .venv
 }
 
+remove_former_distribution() { # streamd-loader was called streamd: two distributions would own the same commands
+    compgen -G ".venv/lib/python*/site-packages/streamd-[0-9]*.dist-info" >/dev/null || return 0
+    say "removing streamd as it was installed under its former name"
+    .venv/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes streamd
+}
+
 set_up() { # name of a lock in requirements/
     local lock="requirements/$1.txt" stamp=".venv/streamd-$1.lock" digest
     make_venv
@@ -55,6 +61,7 @@ set_up() { # name of a lock in requirements/
     [[ "$(cat "$stamp" 2>/dev/null)" == "$digest" ]] && return
     say "installing $lock into .venv (a few minutes and 2.5 GB the first time)"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"
+    remove_former_distribution
     say "installing streamd itself, editable"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
     echo "$digest" >"$stamp"

@@ -28,6 +28,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
+
+DISTRIBUTION: Final = "streamd-loader"  # on the index `streamd` is another project
 
 
 class StreamdError(Exception):
@@ -47,7 +50,7 @@ class MissingExtraError(ConfigError):
 
     def __init__(self, library: str, extra: str, purpose: str) -> None:
         self.library, self.extra = library, extra
-        super().__init__(f"{purpose} needs {library}, which is not installed: run  pip install 'streamd[{extra}]'")
+        super().__init__(f"{purpose} needs {library}, which is not installed: run  {format_install_command(extra)}")
 
 
 class DataAwayError(ConfigError):
@@ -176,6 +179,11 @@ class OtherVersionError(ProtocolError):
             f"protocol version {theirs} where {ours} is spoken: install the same streamd for daemon and trainer, and "
             "start both anew"
         )
+
+
+def format_install_command(extra: str) -> str:
+    """The command that installs streamd with an extra. Run where streamd came from a clone, it adds to that."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def suggest_name(wanted: str, known: Iterable[str]) -> str:

@@ -116,7 +116,7 @@ def environment_of(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Ca
 
     def make(extras: str) -> Environment:
         if extras not in made:
-            requirement = f"streamd{extras} @ {built.wheel.as_uri()}"
+            requirement = f"streamd-loader{extras} @ {built.wheel.as_uri()}"
             made[extras] = Environment(tmp_path_factory.mktemp("environment"), requirement)
         return made[extras]
 
@@ -125,20 +125,20 @@ def environment_of(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Ca
 
 @pytest.fixture
 def of_a_trainer(environment_of: Callable[[str], Environment]) -> Environment:
-    """`pip install streamd`."""
+    """`pip install streamd-loader`."""
     return environment_of("")
 
 
 @pytest.fixture
 def of_a_daemon(environment_of: Callable[[str], Environment]) -> Environment:
-    """`pip install 'streamd[serve,monitor]'`."""
-    return environment_of("[serve,monitor]")
+    """`pip install 'streamd-loader[serve]'`."""
+    return environment_of("[serve]")
 
 
 @pytest.fixture
 def of_training(built: Built, tmp_path: Path) -> Environment:
     """The wheel beside the libraries of this environment: TensorFlow is too large to be installed for a test."""
-    environment = Environment(tmp_path, f"streamd @ {built.wheel.as_uri()}")
+    environment = Environment(tmp_path, f"streamd-loader @ {built.wheel.as_uri()}")
     environment.see(Path(sysconfig.get_path("purelib")))
     return environment
 

@@ -47,7 +47,7 @@ def test_narrower_errors_are_caught_as_their_wider_ones() -> None:
 
 def test_a_missing_library_names_the_command_that_installs_it() -> None:
     error = MissingExtraError("h5py", "hdf5", "reading HDF5")
-    assert str(error) == "reading HDF5 needs h5py, which is not installed: run  pip install 'streamd[hdf5]'"
+    assert str(error) == "reading HDF5 needs h5py, which is not installed: run  pip install 'streamd-loader[hdf5]'"
     assert (error.library, error.extra) == ("h5py", "hdf5")
 
 

@@ -43,7 +43,11 @@ class Machine:
 
     def need(self, what: str) -> subprocess.CompletedProcess[str]:
         """`need_chromium` or `need_prometheus`."""
-        command = ["bash", "-c", f'set -euo pipefail; . "{SETUP}"; need_{what}']
+        return self.call(f"need_{what}")
+
+    def call(self, function: str) -> subprocess.CompletedProcess[str]:
+        """A function of the script."""
+        command = ["bash", "-c", f'set -euo pipefail; . "{SETUP}"; {function}']
         environment = {"PATH": str(self._bin), "TMPDIR": str(self.place), "LOG": str(self.place / "log")}
         return subprocess.run(command, cwd=self.place, env=environment, capture_output=True, text=True, check=False)
 
@@ -102,3 +106,16 @@ def test_prometheus_is_unpacked_and_never_installed(machine: Machine) -> None:
     assert {each.name for each in machine.programs.iterdir()} == {"prometheus", "promtool"}
     assert set(machine.asked) == {"download", "update"}
     assert list(machine.place.glob("tmp.*")) == []
+
+
+@pytest.mark.parametrize(("installed", "uninstalled"), [("streamd-0.1.0", ["streamd"]), ("streamd_loader-0.1.0", [])])
+def test_an_environment_keeps_no_second_installation_under_the_former_name(
+    machine: Machine, installed: str, uninstalled: list[str]
+) -> None:
+    (machine.place / f".venv/lib/python3.11/site-packages/{installed}.dist-info").mkdir(parents=True)
+    (machine.place / "log").touch()
+    machine.add("../.venv/bin/python", '[[ "$1 $2 $3" == "-m pip uninstall" ]] && echo "${@: -1}" >>"$LOG"')
+    done = machine.call("remove_former_distribution")
+
+    assert done.returncode == 0, done.stderr
+    assert machine.asked == uninstalled

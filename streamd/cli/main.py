@@ -118,11 +118,10 @@ def _run_daemon(
     try:
         from streamd.core import log  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
         from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - as above
+        from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
-    for library in ("PIL", "aiofiles", "cv2", "simplejpeg"):  # the workers', which would die of it one after the other
-        if importlib.util.find_spec(library) is None:
-            raise MissingExtraError(library, "serve", "streamd serve")
+    check_worker_libraries("streamd serve")
     log.configure_logging(level=level, as_json=as_json)
 
     async def run_until_stopped() -> None:

@@ -21,7 +21,7 @@ from typing import Final
 import typer
 
 from streamd.core.text import is_encodable
-from streamd.errors import ConfigError, HostError
+from streamd.errors import ConfigError, HostError, format_install_command
 
 HELP: Final = "Makes streamd a service of this host, under systemd, or takes it away again. Run it as root."
 
@@ -147,7 +147,7 @@ def find_streamd_command() -> Path:
     for place in places:
         if os.access(place / "streamd", os.X_OK):
             return place / "streamd"
-    raise ConfigError(f"there is no command streamd in {places[0]}: install it with  pip install 'streamd[serve]'")
+    raise ConfigError(f"there is no command streamd in {places[0]}: install it with  {format_install_command('serve')}")
 
 
 def find_folders_hidden_from_services() -> list[Path]:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -30,6 +29,7 @@ from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.reload import Reloader, keep_daemon_settings, log_reload_refusal, log_served_streams
 from streamd.daemon.router import SOCKET_MODE, Router
 from streamd.daemon.socket_activation import HandedSockets
+from streamd.daemon.start_libraries import import_monitor
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.catalog import (
     build_lock_paths,
@@ -43,7 +43,7 @@ from streamd.daemon.streams.listing_process import list_samples_in_process
 from streamd.daemon.streams.manifest_locks import ManifestLock, ManifestLocks, acquire_shared_locks
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
 from streamd.daemon.systemd import ProgressWatch, ServiceManager, format_status_headline
-from streamd.errors import ConfigError, MissingExtraError, StreamdError
+from streamd.errors import ConfigError, StreamdError
 from streamd.ipc import endpoint
 from streamd.ipc.messages import MonitorAt
 from streamd.ipc.slots import SlotStore
@@ -52,7 +52,7 @@ from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from streamd.daemon.monitor.http_server import Monitor  # an extra
+    from streamd.daemon.monitor.http_server import Monitor  # imports a large library
 
 _STDERR_DESCRIPTOR: Final = 2
 
@@ -202,16 +202,13 @@ class Daemon:
     async def _open_monitor(self, group: asyncio.TaskGroup) -> Monitor | None:
         """Answers over HTTP from now on, if the configuration says so.
 
-        So early, for whoever lists long is healthy, and not ready. An extra is read for it, and a large one: in a
-        thread, while the workers come up.
+        So early, for whoever lists long is healthy, and not ready. A large library is read for it: in a thread, while
+        the workers come up.
         """
         if self._config.monitor is None:
             return None
-        try:
-            web = await asyncio.to_thread(import_module, "streamd.daemon.monitor.http_server")
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(error.name or "a library", "monitor", "monitor") from error
-        monitor: Monitor = web.Monitor(self._config.monitor)
+        server = await asyncio.to_thread(import_monitor)
+        monitor = server(self._config.monitor)
         with add_error_locations(self._config):
             await monitor.start_listening()
         group.create_task(monitor.run(), name="monitor")

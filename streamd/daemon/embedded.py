@@ -23,7 +23,9 @@ _request_decoder: Final = msgspec.json.Decoder(LocalDaemonRequest)
 
 async def _serve_until_stdin_closes(request: LocalDaemonRequest, on_ready: Callable[[], None]) -> None:
     from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - where its libraries are missing, that is said in our words
+    from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
 
+    check_worker_libraries("streamd.local")
     daemon = Daemon(
         request.config, state=Path(request.folder) / "state", rescan=True, address=request.endpoint, on_ready=on_ready
     )

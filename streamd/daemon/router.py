@@ -348,17 +348,31 @@ def _receive_frame(router: zmq.Socket[bytes]) -> tuple[bytes, bytes]:
     return identity, b""
 
 
+def build_endpoint_lock_path(path: Path) -> Path:
+    """The file beside a socket that its daemon has locked."""
+    return Path(f"{path}.lock")
+
+
+def build_folder_endpoint_error(path: Path) -> ConfigError:
+    """The refusal of a socket's path that is a folder's."""
+    return ConfigError(f"cannot listen at {path}: it is a folder; name a file in it, such as {path}/streamd.sock")
+
+
+def build_unusable_endpoint_error(path: Path, error: OSError) -> ConfigError:
+    """The refusal of a socket's path where nothing can be written."""
+    return ConfigError(f"cannot listen at {path}: {error.strerror}: {error.filename}; choose another with `listen:`")
+
+
 def _open_endpoint_lock(path: Path) -> int:
     """An exclusive lock beside the socket, held until the process ends. Raises ConfigError."""
     if path.is_dir():
-        raise ConfigError(f"cannot listen at {path}: it is a folder; name a file in it, such as {path}/streamd.sock")
+        raise build_folder_endpoint_error(path)
     try:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        lock = build_endpoint_lock_path(path)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise ConfigError(
-            f"cannot listen at {path}: {error.strerror}: {error.filename}; choose another with `listen:`"
-        ) from error
+        raise build_unusable_endpoint_error(path, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -152,7 +152,7 @@ def test_an_environment_without_the_command_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
-    with pytest.raises(ConfigError, match=r"pip install 'streamd\[serve\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'streamd-loader\[serve\]'"):
         find_streamd_command()
 
 

@@ -47,4 +47,7 @@ def test_without_its_command_line_library_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['typer'] = None; import streamd.cli.main"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "streamd: streamd needs typer, which is not installed: run  pip install 'streamd[serve]'\n"
+    assert (
+        done.stderr
+        == "streamd: streamd needs typer, which is not installed: run  pip install 'streamd-loader[serve]'\n"
+    )

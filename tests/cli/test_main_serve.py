@@ -38,7 +38,7 @@ def test_a_missing_library_names_the_extra() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "streamd: streamd serve needs ruamel.yaml, which is not installed: run  pip install 'streamd[serve]'\n"
+        "streamd: streamd serve needs ruamel.yaml, which is not installed: run  pip install 'streamd-loader[serve]'\n"
     )
 
 

@@ -51,4 +51,6 @@ def test_without_the_daemons_libraries_it_names_the_extra(tmp_path: Path) -> Non
         COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env={"PYTHONPATH": path}
     )
     assert said.returncode == 2
-    assert b"streamd.local needs pydantic, which is not installed: run  pip install 'streamd[serve]'" in said.stdout
+    assert (
+        b"streamd.local needs pydantic, which is not installed: run  pip install 'streamd-loader[serve]'" in said.stdout
+    )

@@ -47,7 +47,7 @@ def test_a_table_or_a_list_without_pyarrow_names_the_extra(
         monkeypatch.delitem(sys.modules, f"streamd.dataset.labels.{name}", raising=False)
         monkeypatch.delattr(f"streamd.dataset.labels.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[serve\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'streamd-loader\[serve\]'"):
         scan_source(Stream(source), lambda _: None)
 
 
@@ -56,7 +56,7 @@ def test_an_lmdb_file_without_its_library_names_the_extra(tmp_path: Path, monkey
         monkeypatch.delitem(sys.modules, f"streamd.dataset.lmdb.{name}", raising=False)
         monkeypatch.delattr(f"streamd.dataset.lmdb.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "lmdb", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[lmdb\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'streamd-loader\[lmdb\]'"):
         scan_source(Stream(Lmdb(tmp_path)), lambda _: None)
 
 

@@ -86,7 +86,7 @@ def test_without_the_decoders_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     for name in [name for name in sys.modules if name.split(".")[:2] == ["streamd", "decode"]]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "simplejpeg", None)
-    with pytest.raises(MissingExtraError, match=r"load_image needs simplejpeg.*pip install 'streamd\[serve\]'"):
+    with pytest.raises(MissingExtraError, match=r"load_image needs simplejpeg.*pip install 'streamd-loader\[serve\]'"):
         streamd.load_image(b"", SPEC)
 
 

@@ -43,5 +43,5 @@ def test_devices_get_the_rows_as_a_sharding_says(monkeypatch: pytest.MonkeyPatch
 
 def test_a_missing_jax_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(MissingExtraError, match=r"needs jax.*pip install 'streamd\[jax\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs jax.*pip install 'streamd-loader\[jax\]'"):
         array(np.zeros(1))

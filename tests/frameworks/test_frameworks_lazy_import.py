@@ -18,5 +18,5 @@ def test_a_library_that_is_there_is_given() -> None:
 def test_what_a_library_lacks_itself_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "half_installed.py").write_text("import not_installed_at_all")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(MissingExtraError, match=r"^drawing needs not_installed_at_all, .*'streamd\[serve\]'$"):
+    with pytest.raises(MissingExtraError, match=r"^drawing needs not_installed_at_all, .*'streamd-loader\[serve\]'$"):
         import_library("half_installed", "serve", "drawing")

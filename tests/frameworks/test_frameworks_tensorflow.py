@@ -135,7 +135,7 @@ def test_a_program_ends_well_while_a_tensor_holds_a_lease() -> None:
 
 def test_a_missing_tensorflow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(MissingExtraError, match=r"needs tensorflow.*pip install 'streamd\[train\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs tensorflow.*pip install 'streamd-loader\[train\]'"):
         tensor(np.zeros(1))
 
 

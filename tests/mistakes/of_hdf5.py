@@ -44,6 +44,16 @@ def linked_in_a_circle(place: Path) -> None:
 
 OF_HDF5: Final = (
     Mistake(
+        "checks an HDF5 file without the library for it",
+        without="h5py",
+        config=HDF5,
+        prepare=written(),
+        command="streamd check --config config.yaml",
+        status=1,
+        says="streamd: kind hdf5 needs h5py, which is not installed: run  pip install 'streamd-loader[hdf5]'",
+        do="Run the pip command.",
+    ),
+    Mistake(
         "named an array that an HDF5 file does not have",
         config=HDF5.replace("/training_samples", "/train_samples"),
         prepare=written(),

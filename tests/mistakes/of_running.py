@@ -82,13 +82,13 @@ OF_RUNNING: Final = (
     Mistake(
         "installed streamd without the daemon's libraries",
         without="pydantic",
-        says="streamd: streamd needs pydantic, which is not installed: run  pip install 'streamd[serve]'",
+        says="streamd: streamd needs pydantic, which is not installed: run  pip install 'streamd-loader[serve]'",
         do="Run the pip command.",
     ),
     Mistake(
         "installed streamd without its commands",
         without="typer",
-        says="streamd: streamd needs typer, which is not installed: run  pip install 'streamd[serve]'",
+        says="streamd: streamd needs typer, which is not installed: run  pip install 'streamd-loader[serve]'",
         do="Run the pip command.",
     ),
     Mistake(
@@ -97,21 +97,32 @@ OF_RUNNING: Final = (
         config=TABLE,
         says=(
             "streamd: the table of stream 'train' needs pyarrow, which is not installed: run  pip install "
-            "'streamd[serve]'"
+            "'streamd-loader[serve]'"
         ),
         do="Run the pip command.",
     ),
     Mistake(
         "decodes without the library for it",
         without="simplejpeg",
-        says=("streamd: streamd serve needs simplejpeg, which is not installed: run  pip install 'streamd[serve]'"),
+        says=(
+            "streamd: streamd serve needs simplejpeg, which is not installed: run  pip install 'streamd-loader[serve]'"
+        ),
+        do="Run the pip command.",
+    ),
+    Mistake(
+        "asked for the dashboard without the library for it",
+        without="aiohttp",
+        config="monitor: 127.0.0.1:0\n" + GOOD,
+        command="streamd check --config config.yaml",
+        status=1,
+        says="streamd: monitor needs aiohttp, which is not installed: run  pip install 'streamd-loader[serve]'",
         do="Run the pip command.",
     ),
     Mistake(
         "probes without the library for it",
         without="zmq",
         command="streamd probe train",
-        says="streamd: streamd needs zmq, which is not installed: run  pip install 'streamd[serve]'",
+        says="streamd: streamd needs zmq, which is not installed: run  pip install 'streamd-loader[serve]'",
         do="Run the pip command.",
     ),
     Mistake(
@@ -120,7 +131,8 @@ OF_RUNNING: Final = (
         command=TRAIN,
         running=True,
         says=(
-            "streamd-train: training with Keras needs keras, which is not installed: run  pip install 'streamd[train]'"
+            "streamd-train: training with Keras needs keras, which is not installed: run  pip install "
+            "'streamd-loader[train]'"
         ),
         do="Run the pip command.",
     ),

@@ -24,7 +24,7 @@ STATUSES: Final[dict[str, tuple[str, str, str]]] = {
     "streamd check": (
         "nothing has to be mended",
         "something has to be, also in the configuration",
-        "a library is missing",
+        "a library that it needs itself is missing",
     ),
     "streamd status": (
         "nothing is wrong",

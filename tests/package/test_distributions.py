@@ -8,6 +8,7 @@ import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,13 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(built: Built) -> N
     } <= names
 
 
+def test_what_the_demo_leaves_in_a_clone_is_no_part_of_the_package(built: Built) -> None:
+    settings = tomllib.loads((built.source / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
+    folders = ["streamd", "streamd.core", "streamd-demo", "streamd-demo.run"]
+    taken = [name for name in folders if any(fnmatchcase(name, each) for each in settings["include"])]
+    assert taken == ["streamd", "streamd.core"]
+
+
 def test_the_source_distribution_has_every_file_of_the_repository(built: Built) -> None:
     with tarfile.open(built.sdist) as opened:
         names = {member.name.partition("/")[2] for member in opened if member.isfile()}
@@ -91,8 +99,8 @@ def test_what_it_needs_is_what_the_project_says(built: Built) -> None:
 def test_the_licence_and_both_commands_come_along(built: Built) -> None:
     files = contents(built.wheel)
     assert metadata(built)["License-Expression"] == "MIT"
-    assert files["streamd-0.1.0.dist-info/licenses/LICENSE"] == (built.source / "LICENSE").read_bytes()
-    assert set(files["streamd-0.1.0.dist-info/entry_points.txt"].decode().split("\n")) >= {
+    assert files["streamd_loader-0.1.0.dist-info/licenses/LICENSE"] == (built.source / "LICENSE").read_bytes()
+    assert set(files["streamd_loader-0.1.0.dist-info/entry_points.txt"].decode().split("\n")) >= {
         "streamd = streamd.cli.main:main", "streamd-train = streamd.cli.train.command:main"
     }  # fmt: skip
 
@@ -112,5 +120,5 @@ def test_the_description_names_commands_and_extras_that_there_are(built: Built) 
     named = set(re.findall(r"\bstreamd ([a-z]+) --|\$\(streamd ([a-z]+)|\)\" ([a-z]+) install", text))
     assert {"".join(each) for each in named} <= known
     assert len(named) > 2
-    extras = {extra for each in re.findall(r"streamd\[([a-z,]+)\]", text) for extra in each.split(",")}
+    extras = {extra for each in re.findall(r"streamd-loader\[([a-z,]+)\]", text) for extra in each.split(",")}
     assert extras <= set(metadata(built).get_all("Provides-Extra", []))

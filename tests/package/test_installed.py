@@ -29,7 +29,7 @@ hosting.install_on_host(hosting.ServiceHost(print, print, pathlib.Path(sys.argv[
 
 
 def test_a_trainer_carries_three_libraries(of_a_trainer: Environment) -> None:
-    assert of_a_trainer.packages == {"streamd", "pyzmq", "numpy", "msgspec"}
+    assert of_a_trainer.packages == {"streamd-loader", "pyzmq", "numpy", "msgspec"}
 
 
 @pytest.mark.parametrize(("command", "extra"), [("streamd", "serve"), ("streamd-train", "train")])
@@ -38,7 +38,7 @@ def test_a_command_without_its_libraries_says_what_to_type(of_a_trainer: Environ
     assert done.returncode == 2
     assert (
         done.stderr
-        == f"{command}: {command} needs typer, which is not installed: run  pip install 'streamd[{extra}]'\n"
+        == f"{command}: {command} needs typer, which is not installed: run  pip install 'streamd-loader[{extra}]'\n"
     )
 
 

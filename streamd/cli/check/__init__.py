@@ -6,4 +6,5 @@ reader_messages   what is said between them (pure)       findings    what was fo
 totals            what they tell of a stream, added up   summary     from totals to findings, and what is estimated
 duplicates        files with the same content (pure)     labels      classes, counts and ranges of labels (pure)
 trainers_that_fit     trainers that `memory` has room for    report      findings as lines for people (pure)
+start_obstacles   what else `serve` would refuse
 """

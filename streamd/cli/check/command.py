@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import msgspec
 import typer
@@ -38,6 +38,12 @@ def check(
     Example:
       streamd check --config config.yaml --quick
     """
+    from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - not for --help
+
+    try:
+        check_worker_libraries("streamd serve")
+    except ConfigError as error:
+        _exit_with_trouble(error, as_json=json)
     try:
         from streamd.cli.check import run  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
@@ -46,16 +52,21 @@ def check(
     try:
         with _capture_source_notes() as notes, run.create_check_progress() as shown:
             findings = run.inspect_data(config, options, shown)
-    except ConfigError as error:  # what it looks for, so trouble like any other, and no misuse of the command
-        if json:
-            typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))
-        exit_with_error("streamd", str(error), status=1)
+    except ConfigError as error:
+        _exit_with_trouble(error, as_json=json)
     findings = replace(findings, notes=[*notes, *findings.notes])
     if json:
         typer.echo(findings.to_json())
     else:
         _print_report(findings, everything=everything)
     raise typer.Exit(1 if findings.troubles else 0)
+
+
+def _exit_with_trouble(error: ConfigError, *, as_json: bool) -> NoReturn:
+    """Ends with 1: what `serve` would refuse is what is looked for, so trouble like any other, and no misuse."""
+    if as_json:
+        typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))
+    exit_with_error("streamd", str(error), status=1)
 
 
 @contextmanager

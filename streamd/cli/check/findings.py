@@ -159,7 +159,10 @@ class LabelContradiction:
 
 @dataclass(frozen=True, slots=True)
 class CheckFindings:
-    """Everything. Sentences say which keys are `refused`, as not served by this version, and what is of `notes`."""
+    """Everything. Sentences say what of the configuration is `refused`, and what is of `notes`.
+
+    `refused_here` is why a daemon would not start here and now, for which nothing in the configuration has to change.
+    """
 
     memory_bytes: int
     workers: int
@@ -168,6 +171,7 @@ class CheckFindings:
     leaks: list[DataLeak] = field(default_factory=list)
     contradictions: list[LabelContradiction] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    refused_here: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -183,6 +187,7 @@ class CheckFindings:
     def warnings(self) -> list[str]:
         """What should be known, and may be meant."""
         return [
+            *(f"streamd serve, started by this user here and now, would refuse: {each}" for each in self.refused_here),
             *self.notes,
             *(each for name, stream in self.streams.items() for each in _find_stream_warnings(name, stream)),
             *self._find_joint_memory_warning(),

@@ -101,8 +101,8 @@ def _explain_reader_crashes(death: WorkerExit) -> str:
     if death.progress.phase is WorkerPhase.TRANSFORMING:
         return f"the transform, the last {death.description}: run it by itself to see why"
     return (
-        f"the decoder, the last {death.description}: that is the installation's fault rather than the files'; install "
-        "streamd[serve] anew"
+        f"the decoder, the last {death.description}: that is the installation's fault rather than the files'; run  "
+        "pip install --force-reinstall simplejpeg pillow opencv-python-headless"
     )
 
 

@@ -72,7 +72,8 @@ def format_report(findings: CheckFindings, options: ReportOptions) -> Iterator[R
     yield from _format_titled_sentences("Worth knowing", findings.warnings, "yellow")
     if not findings.troubles:
         yield ReportLine("")
-        yield ReportLine("Nothing speaks against serving this.", "bold green")
+        what = "Nothing in the configuration or the data" if findings.refused_here else "Nothing"
+        yield ReportLine(f"{what} speaks against serving this.", "bold green")
 
 
 def _format_titled_sentences(title: str, sentences: Sequence[str], style: str) -> Iterator[ReportLine]:

@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +15,7 @@ from typing import Protocol
 from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.reader_messages import GroupResult, StreamToRead
 from streamd.cli.check.reader_pool import READER_COMMAND, ReaderPool
+from streamd.cli.check.start_obstacles import find_start_obstacles
 from streamd.cli.check.summary import build_findings
 from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_sample_groups
 from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress_display
@@ -54,20 +55,31 @@ def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> 
     config = load_config(path)
     unserved = list_unserved_settings(config)
     served = _drop_unserved_streams(config, unserved)
-    refused = [escape_unprintable(locations.add_locations(sentence, config.key_locations)) for sentence in unserved]
-    if not served.streams:
-        return CheckFindings(config.memory, config.worker_count, {}, refused=refused)
+    obstacles = find_start_obstacles(config)
+    refused = [
+        escape_unprintable(locations.add_locations(sentence, config.key_locations))
+        for sentence in (*unserved, *obstacles.troubles)
+    ]
+    found = _read_streams(served, options, progress)
+    notes = found.notes if obstacles.daemon_note is None else [obstacles.daemon_note, *found.notes]
+    return replace(found, refused=refused, refused_here=obstacles.refused_here, notes=notes)
+
+
+def _read_streams(config: Config, options: CheckOptions, progress: CheckProgress) -> CheckFindings:
+    """Lists, reads and decodes the data of streams that are served as they are written."""
+    if not config.streams:
+        return CheckFindings(config.memory, config.worker_count, {})
     with tempfile.TemporaryDirectory(prefix="streamd-check-") as folder:
         with add_error_locations(config):
-            write_sample_manifests(served, Path(folder), progress.update_listing)
-            streams = open_streams(served, Path(folder))
+            write_sample_manifests(config, Path(folder), progress.update_listing)
+            streams = open_streams(config, Path(folder))
         try:
             tallies = [
                 StreamTotals(stream, choose_sample_ids(stream.spec.samples, options.max_files)) for stream in streams
             ]
             with add_error_locations(config):
-                processes, notes = asyncio.run(_read_all_samples(tallies, served, options, progress))
-            return build_findings(tallies, served, processes, refused=refused, notes=notes)
+                processes, notes = asyncio.run(_read_all_samples(tallies, config, options, progress))
+            return build_findings(tallies, config, processes, notes=notes)
         finally:
             for stream in streams:
                 stream.manifest.close()

@@ -49,7 +49,7 @@ DuplicateGroups = Sequence[Sequence[duplicates.StreamSample]]
 
 
 def build_findings(
-    all_totals: Sequence[StreamTotals], config: Config, processes: int, *, refused: list[str], notes: list[str]
+    all_totals: Sequence[StreamTotals], config: Config, processes: int, *, notes: list[str]
 ) -> CheckFindings:
     """Everything that was found in the streams of `config`, read by so many `processes`."""
     streams = {tally.stream.spec.name: tally.stream for tally in all_totals}
@@ -68,7 +68,6 @@ def build_findings(
         together=compute_trainer_capacity(shapes, _build_scheduler_limits(config)) if len(shapes) > 1 else None,
         leaks=[_build_data_leak(each, streams) for each in shared if told.isdisjoint((each.first, each.second))],
         contradictions=list(_find_contradictions(groups, streams)),
-        refused=refused,
         notes=[*notes, *_find_random_crop_warnings(streams), *map(_format_identical_streams, alike)],
     )
 

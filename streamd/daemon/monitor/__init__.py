@@ -1,4 +1,4 @@
-"""What an operator's tools ask the daemon over HTTP, in its one event loop; needs the extra `monitor`.
+"""What an operator's tools ask the daemon over HTTP, in its one event loop.
 
     http_server  /metrics, /healthz, /readyz          http_access  whose requests are answered, and how
     snapshot     what is known at a moment            bad_samples  kinds of bad samples, and their list (pure)

@@ -61,7 +61,12 @@ def make_state_folder(state: Path) -> None:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot keep state in {state}: {error.strerror}; {_STATE_REMEDY}") from error
+        raise build_unusable_state_error(state, error) from error
+
+
+def build_unusable_state_error(state: Path, error: OSError) -> ConfigError:
+    """The refusal of a state folder where nothing can be written."""
+    return ConfigError(f"cannot keep state in {state}: {error.strerror}; {_STATE_REMEDY}")
 
 
 def has_all_manifests(config: Config, state: Path) -> bool:

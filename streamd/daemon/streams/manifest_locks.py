@@ -130,11 +130,12 @@ def _warn_lock_unavailable(path: Path, error: OSError) -> None:
 
 def _format_lock_holders(path: Path) -> str:
     """The processes that hold the lock, by number, as far as this user may see them."""
-    pids = sorted(_find_lock_holders(path) - {os.getpid()})
+    pids = sorted(find_lock_holders(path) - {os.getpid()})
     return f" (pid {', '.join(map(str, pids))})" if pids else ""
 
 
-def _find_lock_holders(path: Path) -> set[int]:
+def find_lock_holders(path: Path) -> set[int]:
+    """The processes that hold a lock on a file, as far as this user may see them; the lock itself is not touched."""
     file = os.path.realpath(path)
     found = set()
     for folder in _PROC_FOLDER.glob("[0-9]*/fd"):

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from streamd.core.spec import StreamSpec
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, format_install_command
 from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.model_inputs import ClassWeight, FeedStream, LabelNames, build_model_feed
 from streamd.frameworks.normalize import compute_pixel_scaling
@@ -93,8 +93,8 @@ def _load_adapter_type() -> type[StreamAdapter]:
         from streamd.frameworks.keras.adapter import StreamAdapter  # noqa: PLC0415 - imports Keras
     except ImportError as error:
         raise ConfigError(
-            f"this version of Keras keeps its data adapters elsewhere ({error}): run  pip install 'streamd[train]'  "
-            "for one that streamd is tested with"
+            f"this version of Keras keeps its data adapters elsewhere ({error}): run  "
+            f"{format_install_command('train')}  for one that streamd is tested with"
         ) from error
     return StreamAdapter
 

@@ -26,7 +26,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def config(tmp_path: Path, folder: Path) -> Path:
     path = tmp_path / "config.yaml"
-    path.write_text(json.dumps({"workers": 1, "streams": {"train": stream_config(folder)}}))
+    listen = f"ipc://{tmp_path}/s"
+    path.write_text(json.dumps({"listen": listen, "workers": 1, "streams": {"train": stream_config(folder)}}))
     return path
 
 
@@ -146,7 +147,16 @@ def test_a_missing_library_names_the_extra() -> None:
     done = run_python(f"import sys; sys.modules['rich'] = None; {MAIN}", "--config", "x")
     assert done.returncode == 2
     assert "streamd check needs rich" in done.stderr
-    assert "pip install 'streamd[serve]'" in done.stderr
+    assert "pip install 'streamd-loader[serve]'" in done.stderr
+
+
+@pytest.mark.parametrize(("library", "needs"), [("aiofiles", "streamd serve"), ("aiohttp", "monitor")])
+def test_a_library_that_serve_would_miss_is_trouble(config: Path, library: str, needs: str) -> None:
+    config.write_text(json.dumps({**json.loads(config.read_text()), "monitor": "127.0.0.1:0"}))
+    done = run_python(f"import sys; sys.modules['{library}'] = None; {MAIN}", "--config", str(config), "--json")
+    said = f"{needs} needs {library}, which is not installed: run  pip install 'streamd-loader[serve]'"
+    assert (done.returncode, done.stderr) == (1, f"streamd: {said}\n")
+    assert json.loads(done.stdout) == {"ok": False, "troubles": [said], "warnings": []}
 
 
 @pytest.mark.long

@@ -56,6 +56,12 @@ def test_a_sound_stream_is_told_in_a_few_lines() -> None:
     assert text(findings()).endswith("Nothing speaks against serving this.")
 
 
+def test_what_a_daemon_would_refuse_only_here_is_worth_knowing() -> None:
+    said = text(replace(findings(), refused_here=["cannot keep state in /s"]))
+    assert "would refuse: cannot keep state in /s\n" in said
+    assert said.endswith("Nothing in the configuration or the data speaks against serving this.")
+
+
 def test_of_many_classes_the_largest_and_the_smallest_are_shown() -> None:
     classes = {f"c{number:02}": number for number in range(40)}
     train = stream(labels={"label": LabelFinding("category", classes, 39.0)})

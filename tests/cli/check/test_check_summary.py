@@ -26,7 +26,7 @@ def summary(tmp_path: Path, seen: GroupResult, *, processes: int = 1, **changes:
     tally = StreamTotals(serve(folder, tmp_path / "state", **changes), np.array(seen.ids))
     tally.add_group_result(seen)
     config = load_config(config_of(tmp_path, {"train": stream_config(folder, **changes)}))
-    return build_findings([tally], config, processes, refused=[], notes=["a note"])
+    return build_findings([tally], config, processes, notes=["a note"])
 
 
 def good(ids: list[int]) -> GroupResult:

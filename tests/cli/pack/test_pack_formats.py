@@ -31,7 +31,7 @@ def test_a_missing_library_is_named_with_its_extra(
     monkeypatch.delitem(sys.modules, f"streamd.cli.pack.write_{name}", raising=False)
     with (
         stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream,
-        pytest.raises(MissingExtraError, match=rf"needs {library}, .* pip install 'streamd\[{name}\]'"),
+        pytest.raises(MissingExtraError, match=rf"needs {library}, .* pip install 'streamd-loader\[{name}\]'"),
     ):
         open_pack_writer(name, subject_of(stream, tmp_path), None)
 

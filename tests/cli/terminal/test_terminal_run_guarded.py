@@ -116,7 +116,8 @@ def test_a_library_that_is_not_here_names_the_extra_of_the_command(
         run_guarded("streamd-train", ending_with(ModuleNotFoundError("no zmq", name="zmq.backend")))
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        "streamd-train: streamd-train needs zmq.backend, which is not installed: run  pip install 'streamd[train]'\n"
+        "streamd-train: streamd-train needs zmq.backend, which is not installed: run  pip install "
+        "'streamd-loader[train]'\n"
     )
 
 
@@ -136,4 +137,4 @@ def test_a_missing_command_line_library_names_the_extra(capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as ended:
         exit_without_typer("streamd-train", "train")
     assert ended.value.code == 2
-    assert "pip install 'streamd[train]'" in capsys.readouterr().err
+    assert "pip install 'streamd-loader[train]'" in capsys.readouterr().err

@@ -194,7 +194,7 @@ def test_without_its_libraries_the_extra_is_named(monkeypatch: pytest.MonkeyPatc
     daemon = Daemon(config, state=tmp_path)
     monkeypatch.delitem(sys.modules, "streamd.daemon.monitor.http_server")
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(MissingExtraError, match=r"monitor needs aiohttp, .*streamd\[monitor\]"):
+    with pytest.raises(MissingExtraError, match=r"monitor needs aiohttp, .*streamd-loader\[serve\]"):
         asyncio.run(daemon._open_monitor(asyncio.TaskGroup()))
     daemon._router.close()
 

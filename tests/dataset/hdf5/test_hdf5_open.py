@@ -90,7 +90,7 @@ def test_a_file_that_its_writer_left_open_is_told_how_to_repair(tmp_path: Path) 
 
 def test_without_the_library_the_extra_is_named(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[hdf5\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'streamd-loader\[hdf5\]'"):
         open_hdf5_file(descriptor)
 
 

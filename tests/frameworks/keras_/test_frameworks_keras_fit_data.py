@@ -231,7 +231,7 @@ def test_steps_below_one_are_refused() -> None:
 
 def test_a_missing_keras_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keras", None)
-    with pytest.raises(MissingExtraError, match=r"needs keras.*pip install 'streamd\[train\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs keras.*pip install 'streamd-loader\[train\]'"):
         load_keras()
 
 

@@ -49,5 +49,5 @@ def test_labels_are_copied() -> None:
 
 def test_a_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r"needs torch.*pip install 'streamd\[torch\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs torch.*pip install 'streamd-loader\[torch\]'"):
         tensor(np.zeros(1))

@@ -227,5 +227,7 @@ def test_what_a_data_loader_asks_for_is_refused_with_the_reason() -> None:
 
 def test_a_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r"a stream for torch needs torch.*pip install 'streamd\[torch\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"a stream for torch needs torch.*pip install 'streamd-loader\[torch\]'"
+    ):
         loader(FakeStream(make_spec(KIND)))

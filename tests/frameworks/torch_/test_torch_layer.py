@@ -73,5 +73,7 @@ def test_what_the_stream_does_not_say_rightly_is_refused() -> None:
 
 def test_a_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r"normalization for torch needs torch.*pip install 'streamd\[torch\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"normalization for torch needs torch.*pip install 'streamd-loader\[torch\]'"
+    ):
         normalization(make_spec())

@@ -1,0 +1,130 @@
+"""What `streamd check` says of the place where a daemon would start."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import stream_config, write_images
+
+from streamd.cli.check import run
+from streamd.cli.check.start_obstacles import StartObstacles, find_start_obstacles
+from streamd.config.load import load_config
+from streamd.config.schema import Config
+from streamd.daemon.router import Router
+from streamd.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+
+
+@pytest.fixture
+def used_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def configure(folder: Path, **settings: object) -> Config:
+    return load_config({"workers": 1, "streams": {"train": stream_config(folder)}, **settings})
+
+
+def refusal_of_router(address: str) -> str:
+    router = Router(address)
+    with pytest.raises(ConfigError) as caught:
+        router.lock_endpoint()
+    router.close()
+    return str(caught.value)
+
+
+def test_where_a_daemon_would_start_there_is_nothing_to_say_and_nothing_is_made(tmp_path: Path) -> None:
+    config = configure(tmp_path, monitor="127.0.0.1:0", listen=[f"ipc://{tmp_path}/new/s"])
+
+    assert find_start_obstacles(config) == StartObstacles([], [])
+    assert find_start_obstacles(configure(tmp_path)) == StartObstacles([], [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_endpoint_that_cannot_be_is_the_trouble_that_serve_tells(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for address in (f"ipc://{tmp_path}", f"ipc://{tmp_path}/file/below/s"):
+        found = find_start_obstacles(configure(tmp_path, listen=[address]))
+
+        assert (found.troubles, found.refused_here) == (
+            [refusal_of_router(address).replace("/file/below;", "/file;")],
+            [],
+        )
+
+
+def test_an_address_that_this_host_has_not_is_trouble_and_one_that_is_taken_is_not(
+    tmp_path: Path, used_port: int
+) -> None:
+    absent = find_start_obstacles(configure(tmp_path, monitor="192.0.2.1:9191"))
+    taken = find_start_obstacles(configure(tmp_path, monitor=f"127.0.0.1:{used_port}"))
+
+    assert ["monitor: cannot listen at 192.0.2.1:9191" in each for each in absent.troubles] == [True]
+    assert (absent.refused_here, taken.troubles) == ([], [])
+    assert [
+        f"monitor: cannot listen at 127.0.0.1:{used_port}: Address already in use" in each
+        for each in taken.refused_here
+    ]
+
+
+def test_places_that_the_environment_names_are_worth_knowing_and_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").touch()
+    (tmp_path / "state").touch()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    found = find_start_obstacles(configure(tmp_path))
+
+    assert found.troubles == []
+    expected = (f"cannot keep state in {tmp_path}/state", "64 descriptors are too few", "cannot listen at")
+    assert [part in note for part, note in zip(expected, found.refused_here, strict=True)] == [True] * 3
+
+
+def test_a_folder_that_this_user_may_not_write_is_no_trouble_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    found = find_start_obstacles(configure(tmp_path, listen=[f"ipc://{tmp_path}/s"]))
+
+    assert found.troubles == []
+    assert "Permission denied" in found.refused_here[-1]
+
+
+def test_of_a_daemon_that_serves_already_the_process_is_named_and_its_address_left_alone(
+    tmp_path: Path, used_port: int
+) -> None:
+    address = f"ipc://{tmp_path}/s"
+    router = Router(address)
+    router.lock_endpoint()
+    found = find_start_obstacles(configure(tmp_path, listen=[address], monitor=f"127.0.0.1:{used_port}"))
+    router.close()
+
+    assert found.troubles == []
+    assert found.refused_here == []
+    assert str(found.daemon_note).startswith(f"a daemon (pid {os.getpid()}) serves at {tmp_path}/s: kill -HUP")
+
+
+def test_check_reports_them_beside_the_data(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 2})
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        f"listen: ipc://{tmp_path}\nmonitor: 192.0.2.1:9191\nworkers: 1\n"
+        f"streams: {{train: {{source: {{kind: folder, path: {folder}}}, image: {{size: [8, 8]}}, batch_size: 2}}}}\n"
+    )
+    found = run.inspect_data(path, run.CheckOptions(), run.create_check_progress())
+
+    assert found.streams["train"].read == 2
+    assert [each.partition("; ")[0] for each in found.troubles] == [
+        f"cannot listen at {tmp_path}: it is a folder",
+        f"{path}:2: monitor: cannot listen at 192.0.2.1:9191: Cannot assign requested address",
+    ]
