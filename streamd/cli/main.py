@@ -102,16 +102,17 @@ def serve(
     from streamd.daemon.socket_activation import has_waiting_connection, take_handed_sockets  # noqa: PLC0415 - only for the daemon, not for --help
     from streamd.daemon.systemd import ServiceManager  # noqa: PLC0415 - as above
 
+    level = logging.DEBUG if verbose else logging.INFO
     manager, handed = ServiceManager.from_environment(os.environ), take_handed_sockets(os.environ)
     with ExitStack() as stack:
         doors = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
         try:
             _run_daemon(
-                _choose_config_source(path, config, parse_size_option(size)),
+                _choose_config_source(path, config, parse_size_option(size), level=level, as_json=log_json),
                 manager,
                 handed,
                 rescan=rescan,
-                level=logging.DEBUG if verbose else logging.INFO,
+                level=level,
                 as_json=log_json,
             )
         except ConfigError as error:
@@ -122,7 +123,9 @@ def serve(
             raise typer.Exit(error.exit_status) from error
 
 
-def _choose_config_source(path: Path | None, config: Path | None, size: tuple[int, int] | None) -> ConfigInput:
+def _choose_config_source(
+    path: Path | None, config: Path | None, size: tuple[int, int] | None, *, level: int, as_json: bool
+) -> ConfigInput:
     """The file of the configuration, or the configuration made from the data at `path`. Raises ConfigError."""
     if path is None:
         if size is not None:
@@ -135,12 +138,10 @@ def _choose_config_source(path: Path | None, config: Path | None, size: tuple[in
             f"PATH {str(path)!r} is served without a configuration, and --config names one; give one of the two"
         )
     try:
-        from streamd.cli.check.run import create_check_progress  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
-        from streamd.daemon.starter.starter_config import build_unwritten_config  # noqa: PLC0415 - as above
+        from streamd.daemon.starter.process import build_config_in_process  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
-    with create_check_progress() as shown:
-        return build_unwritten_config(path, size, shown)
+    return build_config_in_process(path, size, level=level, as_json=as_json)
 
 
 def _run_daemon(

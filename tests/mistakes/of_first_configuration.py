@@ -46,8 +46,8 @@ OF_FIRST_CONFIGURATION: Final = (
         do="Copy the lines for HDF5 from the README.",
     ),
     Mistake(
-        "served a folder with images and tars",
-        command="streamd serve data",
+        "made a configuration of a folder with images and tars",
+        command="streamd init data -o new.yaml",
         prepare=add_tar,
         says=(
             f"streamd: PATH: '…/data' holds both 1 tar, such as '0.tar', and the images of 'cat'; {_SERVED}: put them "
@@ -56,15 +56,15 @@ OF_FIRST_CONFIGURATION: Final = (
         do="Name one of the two.",
     ),
     Mistake(
-        "served one picture",
-        command="streamd serve data/cat/0000.jpg",
+        "made a configuration of one picture",
+        command="streamd init data/cat/0000.jpg -o new.yaml",
         says=f"streamd: PATH: '…/0000.jpg' is one picture; {_SERVED}: name its folder, '…/cat'",
         do="Name the folder.",
     ),
     Mistake(
         "made a configuration of a table that names no images",
         command="streamd init numbers.csv -o new.yaml",
-        files={"numbers.csv": "a,b\n1,2\n3,4\n"},
+        files={"numbers.csv": "a,b\n1571,2\n3893,4\n"},
         says=(
             f"streamd: PATH: no column of '…/numbers.csv' names images (it has: a, b); {_SERVED}: write the path of "
             "each image into a column, suffix and all, relative to the table's folder or its parent"

@@ -7,6 +7,7 @@
     data_survey      what a survey found (pure)
     starter_config   the survey as a configuration, listed and sized
     picture_sizes    whether all pictures are of one size
+    process          all of it in a process that ends, for a daemon
 
 The survey looks at names and cells; the listing of the samples, by the functions that serve uses, finds what is wrong.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from streamd.core.text import format_count
+from streamd.core.text import format_count, is_encodable
 from streamd.daemon.starter.data_survey import (
     PART_NAMES,
     PATH_KEY,
@@ -78,6 +78,8 @@ def survey_data(path: Path) -> DataSurvey:
     Of tables all cells are read, of tars the first; no image is opened.
     """
     whole = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
+    if not is_encodable(str(whole)):
+        raise ConfigError(f"{PATH_KEY}: {format_path(whole)} is no name in UTF-8; rename it, or name a link to it")
     with translate_read_errors(whole, PATH_KEY):
         whole.stat()
         if whole.is_dir():

@@ -178,7 +178,7 @@ def _suggest_suffix(path: Path, texts: Mapping[str, Texts]) -> str:
         names = _spread_names(column)
         for suffix in IMAGE_SUFFIXES:
             root, found = _find_root(path, [each + suffix for each in names])
-            if found:
+            if found and found == len(names):
                 return f"with {suffix.decode()} behind it, column {name!r} names files in {format_path(root)}: add it"
     return ""
 

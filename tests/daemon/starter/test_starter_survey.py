@@ -112,6 +112,11 @@ def test_what_is_none_of_ours_is_refused_by_name(tmp_path: Path, names: list[str
         survey_data(tmp_path / path)
 
 
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\\xff' is no name in UTF-8; rename it"):
+        survey_data(tmp_path / "a\udcff")
+
+
 def test_images_are_found_at_any_depth_and_links_that_lead_back_end(tmp_path: Path) -> None:
     write_images(tmp_path / "a" / "b", {"c": 1})
     (tmp_path / "d").mkdir()
