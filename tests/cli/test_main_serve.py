@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,10 @@ def test_a_size_belongs_to_data() -> None:
         raise done.exception or AssertionError
 
 
+def has_started_or_ended(log: Path, daemon: subprocess.Popen[bytes]) -> bool:
+    return b"daemon.ready" in log.read_bytes() or daemon.poll() is not None
+
+
 @pytest.mark.long
 def test_data_are_served_by_their_path_and_listed_once(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "pets", {"cat": 12, "dog": 9})
@@ -85,7 +90,7 @@ def test_data_are_served_by_their_path_and_listed_once(tmp_path: Path) -> None:
             [sys.executable, "-m", "streamd.cli.main", "serve", folder.name, "--size", "20x30"],
             cwd=tmp_path, env=environment, stderr=said,
         ) as daemon:  # fmt: skip
-            wait_until(lambda log=log: b"daemon.ready" in log.read_bytes() or daemon.poll() is not None, "it serves")  # type: ignore[misc] - the default is for the loop
+            wait_until(partial(has_started_or_ended, log, daemon), "it serves")
             with streamd.connect(f"ipc://{tmp_path}/run/streamd/streamd.sock") as client:
                 specs = client.streams()
             daemon.terminate()

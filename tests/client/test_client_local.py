@@ -133,7 +133,7 @@ def test_a_size_that_is_none_or_beside_a_mapping_is_refused(
 @pytest.mark.long
 def test_a_folder_is_served_as_init_would_configure_it(config: dict[str, object], tmp_path: Path) -> None:
     assert config
-    with streamd.local(tmp_path / "data", size=(20, np.int64(30))) as client:
+    with streamd.local(tmp_path / "data", size=(20, 30)) as client:
         specs = client.streams()
     assert {name: spec.image_shape for name, spec in specs.items()} == {
         "train": (20, 30, 3),

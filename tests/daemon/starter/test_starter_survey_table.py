@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from streamd.errors import ConfigError
 FILES = [f"{number:03}.jpg" for number in range(8)]
 
 
-def write_table(folder: Path, columns: dict[str, list[object]], *, images: str = ".") -> Path:
+def write_table(folder: Path, columns: Mapping[str, Sequence[object]], *, images: str = ".") -> Path:
     """A CSV, and its images as empty files."""
     (folder / images).mkdir(parents=True, exist_ok=True)
     for name in FILES:
@@ -27,7 +28,7 @@ def write_table(folder: Path, columns: dict[str, list[object]], *, images: str =
     return path
 
 
-def survey(folder: Path, columns: dict[str, list[object]], *, images: str = ".") -> DataSurvey:
+def survey(folder: Path, columns: Mapping[str, Sequence[object]], *, images: str = ".") -> DataSurvey:
     return survey_table(write_table(folder, columns, images=images))
 
 
@@ -61,7 +62,7 @@ def test_names_with_their_folder_begin_at_the_parent(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     for name in FILES:
         (tmp_path / "pictures" / name).touch()
-    columns: dict[str, list[object]] = {"file": [f"pictures/{name}" for name in FILES], "angle": [0.5, 1] * 4}
+    columns: Mapping[str, Sequence[object]] = {"file": [f"pictures/{name}" for name in FILES], "angle": [0.5, 1] * 4}
     found = survey_table(write_table(tmp_path / "tables", columns))
     assert found.sources["train"]["root"] == str(tmp_path)
 
@@ -88,7 +89,7 @@ def test_files_that_are_not_near_are_named_in_a_note(tmp_path: Path) -> None:
 
 
 def test_names_without_suffixes_are_refused_with_the_suffix_that_is_missing(tmp_path: Path) -> None:
-    columns: dict[str, list[object]] = {"id": [name[:-4] for name in FILES], "breed": ["a", "b"] * 4}
+    columns: Mapping[str, Sequence[object]] = {"id": [name[:-4] for name in FILES], "breed": ["a", "b"] * 4}
     with pytest.raises(
         ConfigError, match=r"names images \(it has: id, breed\).*with .jpg behind it, column 'id' names"
     ):
