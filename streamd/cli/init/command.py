@@ -111,7 +111,7 @@ def iterate_summary_lines(starter: StarterConfig, output: Path) -> Iterator[str]
     yield f"images of {height}x{width}, height x width{why}"
     for name, left in starter.survey.left_out.items():
         yield escape_unprintable(f"column {name} is left out: {left}")
-    for note in starter.survey.notes:
+    for note in starter.notes:
         yield escape_unprintable(note)
     if output == _STANDARD_OUTPUT:
         return

@@ -35,6 +35,7 @@ def format_starter_config(starter: StarterConfig, command: str, format_path: For
         f"# Made by  {escape_unprintable(command)}",
         "# Change what you like: `streamd check` says whether it is right, `streamd serve` serves it, `streamd schema`",
         "# explains every key. Relative paths are relative to this file.",
+        *(f"# {escape_unprintable(note)}" for note in starter.notes),
         "streams:",
     ]
     for name, keys in streams.items():

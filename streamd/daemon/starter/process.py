@@ -1,11 +1,13 @@
-"""Makes a configuration in a process that ends: `python -m streamd.daemon.starter.process PATH SIZE LEVEL [json]`.
+"""Makes a configuration in a process that ends: `python -m streamd.daemon.starter.process PATH SIZE LEVEL PID [json]`.
 
 Tables, and lists of all samples, take libraries and memory that a daemon does not need afterwards. SIZE is
-HEIGHTxWIDTH, or - for none. The configuration comes as JSON on standard output, or else what is wrong with the data.
+HEIGHTxWIDTH, or - for none; PID is the command's, and the process ends with it. The configuration comes as JSON on
+standard output, or else what is wrong with the data.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from streamd.core import log
 from streamd.daemon.starter.data_survey import Settings
 from streamd.daemon.starter.starter_config import ImageSize, LoggedProgress, build_unwritten_config
 from streamd.errors import ConfigError, StreamdError
+from streamd.ipc import parent_death
 
 _NO_SIZE: Final = "-"
 
@@ -31,7 +34,7 @@ def build_config_in_process(path: Path, size: ImageSize | None, *, level: int, a
     done = subprocess.run(
         [
             sys.executable, "-P", "-m", "streamd.daemon.starter.process", str(path), spelled, str(level),
-            *(["json"] if as_json else []),
+            str(os.getpid()), *(["json"] if as_json else []),
         ],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
     )  # fmt: skip
@@ -53,7 +56,9 @@ def _explain_process_exit(status: int) -> str:
 def main() -> None:
     """Makes it, and says on standard output what it is, or what is wrong with the data."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the terminal's Ctrl-C is for the command, which says what there is
-    path, spelled, level, *form = sys.argv[1:]
+    path, spelled, level, parent, *form = sys.argv[1:]
+    parent_death.die_with_parent(int(parent))
+    parent_death.raise_oom_score()
     log.configure_logging(level=max(int(level), log.NOTICE), as_json="json" in form)
     height, _, width = spelled.partition("x")
     size = None if spelled == _NO_SIZE else (int(height), int(width))

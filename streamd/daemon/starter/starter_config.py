@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from streamd.config.load import add_error_locations, load_config
 from streamd.config.parsers import MAX_SIDE
+from streamd.config.units import format_bytes
 from streamd.core import log
 from streamd.core.text import format_count
 from streamd.daemon.starter.data_survey import PATH_KEY, TRAIN, DataSurvey, Settings
@@ -20,10 +21,13 @@ from streamd.dataset.paths.confined import translate_read_errors
 from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import SplitRule
 from streamd.dataset.stream_samples import find_validation_samples, share_classes
+from streamd.limits import GIB
 
 DEFAULT_SIDE: Final = 224  # pixels: what most trained networks take
 BATCH_SIZE: Final = 32
 VALIDATION_FRACTION: Final = 0.2
+_CHANNELS: Final = 3
+_LARGE_BATCH_BYTES: Final = GIB // 8  # few trainers fit then
 _TRIED_SEEDS: Final = 1000  # of a hundred, one parts two samples
 _PROGRESS_S: Final = 2.0  # between two lines about a long listing
 
@@ -76,12 +80,30 @@ class LoggedProgress:
 
 @dataclass(frozen=True, slots=True)
 class StarterConfig:
-    """A configuration that was made: the `survey` it comes from, `samples` by stream, and the size, with its reason."""
+    """A configuration that was made: the `survey` it comes from, `samples` by stream, and the size, with its reason.
+
+    `is_grey` says that all pictures were looked at, and that none has colours.
+    """
 
     survey: DataSurvey
     samples: Mapping[str, ScannedSamples]
     size: ImageSize
     why_size: str
+    is_grey: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else the user should know, for people."""
+        notes = [*self.survey.notes]
+        if self.is_grey:
+            notes.append("all pictures are grey: mode: L beside size serves one channel instead of three")
+        batch_bytes = self.size[0] * self.size[1] * _CHANNELS * BATCH_SIZE
+        if batch_bytes > _LARGE_BATCH_BYTES:
+            sizes = f"takes {format_bytes(batch_bytes)}, and memory is {format_bytes(GIB)}"
+            notes.append(
+                f"a batch of {BATCH_SIZE} such images {sizes}: give --size, or set memory: 8GiB in config.yaml"
+            )
+        return tuple(notes)
 
     def build_settings(self, format_path: FormatPath = str) -> Settings:
         """What stands in the configuration's file, or would; `format_path` spells its paths."""
@@ -135,8 +157,10 @@ def _list_samples(streams: Mapping[str, Settings], progress: StarterProgress) ->
         return share_classes(scan_stream_sources(config.streams.values(), progress.update_listing))
 
 
-def _choose_size(path: Path, samples: Mapping[str, ScannedSamples], progress: StarterProgress) -> tuple[ImageSize, str]:
-    """The pictures' own size where all have one, and the reason, for people."""
+def _choose_size(
+    path: Path, samples: Mapping[str, ScannedSamples], progress: StarterProgress
+) -> tuple[ImageSize, str, bool]:
+    """The pictures' own size where all have one, the reason, for people, and whether all are grey."""
     from streamd.daemon.starter.picture_sizes import find_common_size  # noqa: PLC0415 - Pillow only when it is needed
 
     progress.start_reading(sum(each.samples for each in samples.values()))
@@ -152,11 +176,10 @@ def _choose_size(path: Path, samples: Mapping[str, ScannedSamples], progress: St
     default = (DEFAULT_SIDE, DEFAULT_SIDE)
     if found.size is None:
         readable = found.seen > found.unreadable
-        return default, "the pictures are of different sizes" if readable else "no picture could be read"
+        return default, "the pictures are of different sizes" if readable else "no picture could be read", False
     if max(found.size) > MAX_SIDE:
-        return default, f"the pictures' own size, {found.size[1]}x{found.size[0]}, is above {MAX_SIDE}"
-    grey = ", all of them grey: mode: L serves one channel" if found.is_grey else ""
-    return found.size, f"the size of all {format_count(found.seen - found.unreadable, 'picture')}{grey}"
+        return default, f"the pictures' own size, {found.size[1]}x{found.size[0]}, is above {MAX_SIDE}", False
+    return found.size, f"the size of all {format_count(found.seen - found.unreadable, 'picture')}", found.is_grey
 
 
 def build_stream_settings(survey: DataSurvey, size: ImageSize, format_path: FormatPath) -> dict[str, Settings]:

@@ -33,6 +33,17 @@ def test_images_of_one_size_keep_it_and_others_get_224(tmp_path: Path) -> None:
     assert (found.size, found.why_size) == ((224, 224), "the pictures are of different sizes")
 
 
+def test_grey_pictures_and_large_batches_are_noted(tmp_path: Path) -> None:
+    for number in range(5):
+        Image.new("L", (1300, 1200)).save(tmp_path / f"{number}.png")
+    large = "takes 142.8 MiB, and memory is 1 GiB"
+    assert make_starter_config(tmp_path, None, NO_PROGRESS).notes == (
+        "all pictures are grey: mode: L beside size serves one channel instead of three",
+        f"a batch of 32 such images {large}: give --size, or set memory: 8GiB in config.yaml",
+    )
+    assert make_starter_config(tmp_path, (8, 8), NO_PROGRESS).notes == ()
+
+
 def test_a_size_that_is_given_needs_no_listing(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     for number in range(100):

@@ -39,12 +39,14 @@ def test_the_processs_output_is_the_configuration_or_what_is_wrong(
 ) -> None:
     write_images(tmp_path, {"cat": 6, "dog": 6})
     monkeypatch.setattr("streamd.core.log.configure_logging", lambda **_: None)
+    monkeypatch.setattr("streamd.ipc.parent_death.die_with_parent", lambda parent: parent)
+    monkeypatch.setattr("streamd.ipc.parent_death.raise_oom_score", lambda: None)
     before = signal.getsignal(signal.SIGINT)
     try:
-        monkeypatch.setattr("sys.argv", ["process", str(tmp_path), "8x9", "20"])
+        monkeypatch.setattr("sys.argv", ["process", str(tmp_path), "8x9", "20", "1"])
         process.main()
         assert '"image":{"size":[8,9]}' in capfd.readouterr().out
-        monkeypatch.setattr("sys.argv", ["process", str(tmp_path / "none"), "-", "20"])
+        monkeypatch.setattr("sys.argv", ["process", str(tmp_path / "none"), "-", "20", "1"])
         with pytest.raises(SystemExit) as ended:
             process.main()
     finally:
