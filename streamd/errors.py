@@ -14,6 +14,7 @@
     ├── ReceiptError          an epoch's account does not add up
     ├── LossError             the loss of a training is no finite number any more
     ├── HostError             a command of the host's, such as systemctl, has failed
+    ├── OutputExistsError     a file that a command would write is there already, or would lie in the data
     ├── PackError             a pack was not finished; what is written of it is kept for the next run
     ├── ForkedClientError     a client was used after fork
     ├── OtherPixelsError      workers make different pixels of the same file: the daemon ends
@@ -138,6 +139,10 @@ class LossError(StreamdError):
 
 class PackError(StreamdError):
     """A pack could not be finished. Nothing is at its place."""
+
+
+class OutputExistsError(StreamdError):
+    """A file that a command would write must not be written there."""
 
 
 class HostError(StreamdError):

@@ -86,7 +86,7 @@ IMPURE_CORE: Final = frozenset({"core.counters", "core.import_function", "core.l
 ENTRY_POINTS: Final = re.compile(
     r"cli/(main|serve|service)\.py|cli/\w+/\w*command\.py|cli/terminal/run_guarded\.py|"
     r"cli/demo/judge\.py|cli/probe/trainer_process\.py|core/log/\w+\.py|daemon/embedded\.py|"
-    r"daemon/streams/listing_process\.py|worker/main\.py"
+    r"daemon/streams/listing_process\.py|daemon/starter/process\.py|worker/main\.py"
 )
 ENTRY_POINT_CALLS: Final = {
     "logging.basicConfig",

@@ -20,6 +20,7 @@ from streamd.errors import ConfigError, MissingExtraError
 from streamd.limits import LOOK_TIMEOUT_S
 
 if TYPE_CHECKING:
+    from streamd.config.load import ConfigInput
     from streamd.daemon.socket_activation import HandedSockets
     from streamd.daemon.systemd import ServiceManager
 
@@ -31,10 +32,12 @@ except ModuleNotFoundError:
     exit_without_typer(PROGRAM, "serve")
 
 from streamd.cli.check.command import check  # noqa: E402 - after the check for typer, which says what to install
+from streamd.cli.init.command import init  # noqa: E402 - as above
 from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.probe.command import probe  # noqa: E402 - as above
 from streamd.cli.service import SHARE_FOLDER, service  # noqa: E402 - as above
 from streamd.cli.status.command import status, top  # noqa: E402 - as above
+from streamd.cli.terminal.config_option import DEFAULT_CONFIG, SIZE_HELP, parse_size_option  # noqa: E402 - as above
 
 DEFAULT_ROWS: Final = 256
 MAX_ROWS: Final = 1024  # a sheet of some 7,000 by 7,000 pixels: more than most viewers open gladly
@@ -65,12 +68,18 @@ def schema() -> None:
 
 
 def serve(
-    config: Annotated[Path, typer.Option(metavar="FILE", help="The configuration, config.yaml.")],
+    path: Annotated[
+        Path | None, typer.Argument(metavar="PATH", help="Data to serve without a configuration: as for init.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The configuration; default config.yaml.", show_default=False)
+    ] = None,
+    size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help=f"With PATH. {SIZE_HELP}")] = None,
     rescan: Annotated[bool, typer.Option("--rescan", help="List the samples anew, though they are known.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")] = False,
 ) -> None:
-    """Serves the streams of a configuration until SIGTERM or Ctrl-C.
+    """Serves the streams of a configuration until SIGTERM or Ctrl-C; or PATH, as the configuration of init would.
 
     Logs go to stderr, one event a line, as text or as JSON (--log-json); under systemd, to its journal with all fields.
 
@@ -79,11 +88,13 @@ def serve(
 
     SIGHUP has it read the configuration again. Streams that are as before go on; trainers of those that changed get
     StreamChangedError, which says what to do. A mistake is logged and changes nothing. The settings beside `streams`
-    need a restart.
+    need a restart. Served by PATH, a daemon has no file to read again: it keeps the streams that it began with, and
+    --rescan lists new files at the next start.
 
     \b
     Examples:
-      streamd serve --config config.yaml
+      streamd serve                              config.yaml of this folder
+      streamd serve /data/pets --size 128        a folder of images, a table, or tars
       kill -HUP PID      after a change of the file; streamd status tells the pid
     """
     # NumPy would start a thread a core for products of matrices, which neither the daemon nor a worker makes.
@@ -91,16 +102,17 @@ def serve(
     from streamd.daemon.socket_activation import has_waiting_connection, take_handed_sockets  # noqa: PLC0415 - only for the daemon, not for --help
     from streamd.daemon.systemd import ServiceManager  # noqa: PLC0415 - as above
 
+    level = logging.DEBUG if verbose else logging.INFO
     manager, handed = ServiceManager.from_environment(os.environ), take_handed_sockets(os.environ)
     with ExitStack() as stack:
         doors = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
         try:
             _run_daemon(
-                config,
+                _choose_config_source(path, config, parse_size_option(size), level=level, as_json=log_json),
                 manager,
                 handed,
                 rescan=rescan,
-                level=logging.DEBUG if verbose else logging.INFO,
+                level=level,
                 as_json=log_json,
             )
         except ConfigError as error:
@@ -111,8 +123,29 @@ def serve(
             raise typer.Exit(error.exit_status) from error
 
 
+def _choose_config_source(
+    path: Path | None, config: Path | None, size: tuple[int, int] | None, *, level: int, as_json: bool
+) -> ConfigInput:
+    """The file of the configuration, or the configuration made from the data at `path`. Raises ConfigError."""
+    if path is None:
+        if size is not None:
+            raise ConfigError(
+                "--size: belongs to PATH, and a configuration is served; write image: {size: [HEIGHT, WIDTH]} in it"
+            )
+        return config or DEFAULT_CONFIG
+    if config is not None:
+        raise typer.BadParameter(
+            f"PATH {str(path)!r} is served without a configuration, and --config names one; give one of the two"
+        )
+    try:
+        from streamd.daemon.starter.process import build_config_in_process  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
+    return build_config_in_process(path, size, level=level, as_json=as_json)
+
+
 def _run_daemon(
-    config: Path, manager: ServiceManager, handed: HandedSockets, *, rescan: bool, level: int, as_json: bool
+    config: ConfigInput, manager: ServiceManager, handed: HandedSockets, *, rescan: bool, level: int, as_json: bool
 ) -> None:
     """Runs the daemon until it ends. Raises ConfigError, also where a library is missing."""
     try:
@@ -296,6 +329,7 @@ app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
     help="Load once, train many: serves shuffled, decoded image batches to any number of trainers on this host.",
 )  # fmt: skip
+app.command()(init)
 app.command()(serve)
 app.command()(check)
 app.command()(status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import select
 import shutil
@@ -12,7 +13,7 @@ import tempfile
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -30,11 +31,22 @@ _STDERR: Final = 2
 _KEPT_LINES: Final = 5  # of what it said, which the error about its end repeats
 _READ_BYTES: Final = 4096  # read at a time, and kept of a line
 
+ImageSize = int | Sequence[int]  # of squares, or (height, width)
 LocalConfig = str | os.PathLike[str] | Mapping[str, object]
 
 
-def local(config: LocalConfig, *, timeout: float = CONNECT_TIMEOUT_S, patience: float | None = None) -> LocalClient:
-    """A client of a private daemon that serves `config`: the path of a config.yaml, or a mapping like one.
+def local(
+    config: LocalConfig,
+    *,
+    size: ImageSize | None = None,
+    timeout: float = CONNECT_TIMEOUT_S,
+    patience: float | None = None,
+) -> LocalClient:
+    """A client of a private daemon that serves `config`: the path of a config.yaml, a mapping like one, or data.
+
+    Data are a folder of images, a table (.csv, .tsv, .parquet), or a folder or file of tars: they are served as by the
+    configuration that `streamd init` would write. `size` is that of their images, N or (height, width); without it the
+    pictures' own if all are equal, else 224.
 
     The samples are listed each time, so it sees the files as they are; `listen` and `monitor` of the configuration do
     not count. Relative paths are relative to the file, those of a mapping to the current folder. Closing the client
@@ -44,7 +56,8 @@ def local(config: LocalConfig, *, timeout: float = CONNECT_TIMEOUT_S, patience: 
     Raises ConfigError for whatever is wrong with the configuration or the data.
     """
     given = dict(config) if isinstance(config, Mapping) else os.path.abspath(os.fsdecode(config))  # noqa: PTH100 - links stay as they are
-    errand = LocalDaemonRequest(given, _make_socket_folder())
+    wanted = _parse_size(size, config)
+    errand = LocalDaemonRequest(given, _make_socket_folder(), wanted)
     try:
         helper = _LocalDaemon(errand)
     except BaseException:
@@ -56,6 +69,23 @@ def local(config: LocalConfig, *, timeout: float = CONNECT_TIMEOUT_S, patience: 
         helper.stop()
         raise
     return LocalClient(helper, errand, timeout, patience)
+
+
+def _parse_size(size: ImageSize | None, config: LocalConfig) -> tuple[int, int] | None:
+    """(height, width). Raises ConfigError for what is no size, and for one beside a mapping."""
+    if size is None:
+        return None
+    if isinstance(config, Mapping):
+        raise ConfigError(
+            f"size={size!r} is for a path of data, and a mapping is given; write image: {{size: [height, width]}} in it"
+        )
+    try:
+        sides = [operator.index(side) for side in (size if isinstance(size, Sequence) else (size, size))]
+    except TypeError:
+        sides = []
+    if len(sides) != 2 or min(sides) < 1:  # noqa: PLR2004 - height and width
+        raise ConfigError(f"size={size!r}: give a number of pixels, or (height, width), such as 128 or (66, 200)")
+    return sides[0], sides[1]
 
 
 def _make_socket_folder() -> str:

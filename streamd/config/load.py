@@ -95,7 +95,8 @@ def _read_config_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        raise ConfigError(f"{path}: there is no such file; name your configuration, or write one there") from error
+        remedy = "name your configuration (--config FILE), or have one written from your images: streamd init PATH"
+        raise ConfigError(f"{path}: there is no such file; {remedy}") from error
     except IsADirectoryError as error:
         raise ConfigError(f"{path}: is a folder; name the file in it, such as {path / 'config.yaml'}") from error
     except UnicodeDecodeError as error:

@@ -312,7 +312,10 @@ class Daemon:
         if self._has_terminal and not os.isatty(_STDERR_DESCRIPTOR):
             self.request_stop()
         elif isinstance(self._config_source, Mapping):
-            log.notice("reload.nothing", "the configuration came from a program: there is no file to read again")
+            log.notice(
+                "reload.nothing",
+                "the configuration is in no file to read again; a restart with --rescan lists new files",
+            )
         else:
             self._reload_requested.set()
 

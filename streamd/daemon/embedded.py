@@ -10,24 +10,29 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from streamd.errors import MissingExtraError, StreamdError
+from streamd.errors import ConfigError, MissingExtraError, StreamdError
 from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest
 from streamd.ipc.standard_files import fill_closed_standard_descriptors
+
+if TYPE_CHECKING:
+    from streamd.config.load import ConfigInput
 
 _request_decoder: Final = msgspec.json.Decoder(LocalDaemonRequest)
 
 
-async def _serve_until_stdin_closes(request: LocalDaemonRequest, on_ready: Callable[[], None]) -> None:
+async def _serve_until_stdin_closes(
+    config_source: ConfigInput, request: LocalDaemonRequest, on_ready: Callable[[], None]
+) -> None:
     from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - where its libraries are missing, that is said in our words
     from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
 
     check_worker_libraries("streamd.local")
     daemon = Daemon(
-        request.config, state=Path(request.folder) / "state", rescan=True, address=request.endpoint, on_ready=on_ready
+        config_source, state=Path(request.folder) / "state", rescan=True, address=request.endpoint, on_ready=on_ready
     )
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), daemon.request_stop)  # nothing is ever written there again: readable is ended
@@ -35,6 +40,23 @@ async def _serve_until_stdin_closes(request: LocalDaemonRequest, on_ready: Calla
         await daemon.run()
     finally:
         loop.remove_reader(sys.stdin.fileno())
+
+
+def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
+    """The configuration asked for, or one made from the data that are named instead. Raises ConfigError."""
+    from streamd.daemon.starter.starter_config import LoggedProgress, build_unwritten_config  # noqa: PLC0415 - as above
+    from streamd.daemon.starter.survey import names_configuration, names_data  # noqa: PLC0415 - as above
+
+    if isinstance(request.config, dict):
+        return request.config
+    path = Path(request.config)
+    if request.size is not None and names_configuration(path):
+        raise ConfigError(
+            f"size is for a path of data, and {path} is a configuration; write image: {{size: [height, width]}} in it"
+        )
+    if request.size is None and not names_data(path):
+        return path
+    return build_unwritten_config(path, request.size, LoggedProgress())
 
 
 def _run_daemon(request: LocalDaemonRequest) -> int:
@@ -51,7 +73,7 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
         from streamd.core import log  # noqa: PLC0415 - as above
 
         log.configure_logging(level=log.NOTICE)
-        asyncio.run(_serve_until_stdin_closes(request, write_ready_line))
+        asyncio.run(_serve_until_stdin_closes(choose_config_source(request), request, write_ready_line))
     except ModuleNotFoundError as error:
         failure: StreamdError = MissingExtraError(error.name or "a library", "serve", "streamd.local")
     except StreamdError as error:

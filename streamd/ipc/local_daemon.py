@@ -14,10 +14,15 @@ READY_LINE: Final = b"ready\n"  # what the daemon says when it serves; anything 
 
 
 class LocalDaemonRequest(msgspec.Struct):
-    """What the daemon's process is told: the configuration, as a path or as it is, and a folder of its own."""
+    """What the daemon's process is to serve, and a folder of its own.
+
+    `config` is a configuration, as a path or as it is, or the path of data that one is made from; `size` is for data
+    alone: (height, width) of their images.
+    """
 
     config: str | dict[str, object]
     folder: str
+    size: tuple[int, int] | None = None
 
     @property
     def endpoint(self) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from daemons import LIMIT_S, wait_until, write_images
 from typer.testing import CliRunner
 
+import streamd
 from streamd.cli.main import app
 from streamd.errors import ConfigError
 
@@ -42,10 +46,58 @@ def test_a_missing_library_names_the_extra() -> None:
     )
 
 
-def test_the_configuration_has_to_be_named() -> None:
-    done = CliRunner().invoke(app, ["serve"])
+@pytest.mark.parametrize("command", [["serve"], ["check"], ["pack", "train", "packed", "--format", "npy"]])
+def test_the_configuration_of_this_folder_is_taken_where_none_is_named(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code
+    assert "config.yaml: there is no such file; name your configuration (--config FILE), or have one written" in (
+        f"{done.output}{done.exception}"
+    )
+
+
+def test_data_and_a_configuration_are_not_served_at_once(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["serve", str(tmp_path), "--config", "config.yaml"])
     assert done.exit_code == 2
-    assert "--config" in done.stderr
+    assert "is served without a configuration, and --config names one" in done.stderr
+
+
+def test_a_size_belongs_to_data() -> None:
+    done = CliRunner().invoke(app, ["serve", "--config", "config.yaml", "--size", "128"])
+    with pytest.raises(ConfigError, match="--size: belongs to PATH, and a configuration is served"):
+        raise done.exception or AssertionError
+
+
+def has_started_or_ended(log: Path, daemon: subprocess.Popen[bytes]) -> bool:
+    return b"daemon.ready" in log.read_bytes() or daemon.poll() is not None
+
+
+@pytest.mark.long
+def test_data_are_served_by_their_path_and_listed_once(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "pets", {"cat": 12, "dog": 9})
+    (tmp_path / "run").mkdir()
+    environment = {
+        **os.environ,
+        "STATE_DIRECTORY": str(tmp_path / "state"),
+        "XDG_RUNTIME_DIR": str(tmp_path / "run"),
+        "STREAMD_ENDPOINT": "",
+    }
+    for listed in ("manifest.made", "manifest.reused"):
+        log = tmp_path / listed
+        with log.open("wb") as said, subprocess.Popen(
+            [sys.executable, "-m", "streamd.cli.main", "serve", folder.name, "--size", "20x30"],
+            cwd=tmp_path, env=environment, stderr=said,
+        ) as daemon:  # fmt: skip
+            wait_until(partial(has_started_or_ended, log, daemon), "it serves")
+            with streamd.connect(f"ipc://{tmp_path}/run/streamd/streamd.sock") as client:
+                specs = client.streams()
+            daemon.terminate()
+            assert daemon.wait(LIMIT_S) == 0
+        assert [spec.image_shape for spec in specs.values()] == [(20, 30, 3)] * 2
+        assert sum(spec.samples for spec in specs.values()) == 21
+        assert listed in log.read_text()
 
 
 def test_a_configuration_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:

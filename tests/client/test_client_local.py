@@ -115,6 +115,34 @@ def test_mistakes_are_told_here_and_leave_nothing_behind(
 
 
 @pytest.mark.parametrize(
+    ("given", "size", "says"),
+    [
+        ({"streams": {}}, 128, "size=128 is for a path of data, and a mapping is given"),
+        ("pets", "128", "size='128': give a number of pixels, or .height, width."),
+        ("pets", (1, 2, 3), "such as 128 or"),
+        ("pets", 0, "such as 128 or"),
+    ],
+)
+def test_a_size_that_is_none_or_beside_a_mapping_is_refused(
+    given: str | dict[str, object], size: int, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        streamd.local(given, size=size)
+
+
+@pytest.mark.long
+def test_a_folder_is_served_as_init_would_configure_it(config: dict[str, object], tmp_path: Path) -> None:
+    assert config
+    with streamd.local(tmp_path / "data", size=(20, 30)) as client:
+        specs = client.streams()
+    assert {name: spec.image_shape for name, spec in specs.items()} == {
+        "train": (20, 30, 3),
+        "validation": (20, 30, 3),
+    }
+    assert sum(spec.samples for spec in specs.values()) == 32
+
+
+@pytest.mark.parametrize(
     ("value", "says"),
     [(object(), "is of type object; write"), (np.arange(2), "is of type ndarray; write"), ("a\udcff", "surrogates")],
 )

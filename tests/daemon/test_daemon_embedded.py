@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from daemons import LIMIT_S, stream_config, write_images
 
+from streamd.daemon.embedded import choose_config_source
+from streamd.errors import ConfigError
 from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest
 
 COMMAND = [sys.executable, "-m", "streamd.daemon.embedded"]
@@ -54,3 +56,25 @@ def test_without_the_daemons_libraries_it_names_the_extra(tmp_path: Path) -> Non
     assert (
         b"streamd.local needs pydantic, which is not installed: run  pip install 'streamd-loader[serve]'" in said.stdout
     )
+
+
+def test_data_are_told_from_configurations_and_take_a_size(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 6, "dog": 6})
+    made = choose_config_source(LocalDaemonRequest(str(folder), "", (8, 9)))
+    assert isinstance(made, dict)
+    assert made["streams"]["train"]["image"] == {"size": [8, 9]}
+    assert choose_config_source(LocalDaemonRequest("streams.conf", "")) == Path("streams.conf")
+    assert choose_config_source(LocalDaemonRequest({"streams": {}}, "")) == {"streams": {}}
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "says"),
+    [
+        ("config.yaml", (8, 8), "size is for a path of data, and config.yaml is a configuration"),
+        ("x.h5", None, "there is no '.*x.h5'"),
+        ("nothing", (8, 8), "there is no '.*nothing'"),
+    ],
+)
+def test_what_is_neither_is_refused(path: str, size: tuple[int, int] | None, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        choose_config_source(LocalDaemonRequest(path, "", size))

@@ -18,7 +18,11 @@ def test_an_errand_is_one_line_in_which_paths_and_numbers_of_numpy_are_plain() -
     ).encode_line()
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert json.loads(line) == {"config": {"workers": 1, "streams": {"train": {"source": "/data"}}}, "folder": "/a"}
+    assert json.loads(line) == {
+        "config": {"workers": 1, "streams": {"train": {"source": "/data"}}},
+        "folder": "/a",
+        "size": None,
+    }
 
 
 def test_what_no_configuration_can_hold_is_refused() -> None:

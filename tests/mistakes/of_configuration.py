@@ -10,8 +10,11 @@ OF_CONFIGURATION: Final = (
     Mistake(
         "named a configuration that is not there",
         command="streamd serve --config confg.yaml",
-        says="streamd: confg.yaml: there is no such file; name your configuration, or write one there",
-        do="Name the file that is there.",
+        says=(
+            "streamd: confg.yaml: there is no such file; name your configuration (--config FILE), or have one written "
+            "from your images: streamd init PATH"
+        ),
+        do="Name the file that is there, or have one written.",
     ),
     Mistake(
         "named the folder that the configuration is in",

@@ -10,6 +10,7 @@ from mistake import SERVE, Mistake
 from of_arrays import OF_ARRAYS
 from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
+from of_first_configuration import OF_FIRST_CONFIGURATION
 from of_hdf5 import OF_HDF5
 from of_lmdb import OF_LMDB
 from of_running import OF_RUNNING
@@ -32,6 +33,7 @@ name it in the first line, as [config.yaml](../config.yaml) does.
 <!-- Written by scripts/mistakes from the tests in tests/mistakes, which make every mistake on this page. -->
 """
 _CHAPTERS: Final = (
+    ("Before there is a config.yaml", OF_FIRST_CONFIGURATION),
     ("In config.yaml", OF_CONFIGURATION),
     ("In folders, tables and labels", OF_DATA),
     ("In arrays", OF_ARRAYS),

@@ -13,6 +13,11 @@ from streamd.cli.terminal.run_guarded import INTERRUPTED, TERMINATED
 
 # command: what 0 says, what 1 says, what 2 says beyond a mistake in the command itself
 STATUSES: Final[dict[str, tuple[str, str, str]]] = {
+    "streamd init": (
+        "the configuration is written, or printed",
+        "the file is there already, would lie in the data, or cannot be written",
+        "the data are none that a configuration is made from, or serve would refuse them",
+    ),
     "streamd serve": (
         "asked to end by SIGTERM or Ctrl-C, and drained",
         "failed by itself: a rule that does not hold, a fault of its own; systemd starts it anew",

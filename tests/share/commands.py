@@ -18,7 +18,7 @@ SHARE: Final = Path(__file__).resolve().parents[2] / "streamd" / "share"
 
 FILE, FOLDER, STREAMS, ANYTHING = "<file>", "<folder>", "<streams>", ""
 # What goes where a command wants a value, by what its help calls it; `a|b` and `[a|b]` are words to choose from.
-_WANTED: Final = {"FILE": FILE, "DEST": FILE, "FOLDER": FOLDER, "DIR": FOLDER, "STREAM": STREAMS}
+_WANTED: Final = {"FILE": FILE, "DEST": FILE, "PATH": FILE, "FOLDER": FOLDER, "DIR": FOLDER, "STREAM": STREAMS}
 _OF_STREAMS: Final = {"--stream", "--validation"}
 
 

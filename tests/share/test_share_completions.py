@@ -27,7 +27,7 @@ CONFIG = "streams: {cats: {}, dogs: {}, 'no name; rm -rf': {}}"
 LINES = {
     "streamd s": "serve show status service schema",
     "streamd service ": "install remove",
-    "streamd serve --": "--config --rescan --verbose --log-json --help",
+    "streamd serve --": "--config --size --rescan --verbose --log-json --help",
     "streamd pack --format ": "npy tar hdf5 lmdb",
     "streamd pack --format=h": "hdf5",
     "streamd completion ": "bash zsh fish",

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import msgspec
 import typer
 
+from streamd.cli.terminal.config_option import DEFAULT_CONFIG, ConfigOption
 from streamd.cli.terminal.run_guarded import exit_with_error
 from streamd.errors import ConfigError, MissingExtraError
 
@@ -22,7 +22,7 @@ _QUICK_FILES: Final = 500
 
 
 def check(
-    config: Annotated[Path, typer.Option(metavar="FILE", help="The configuration, config.yaml.")],
+    config: ConfigOption = DEFAULT_CONFIG,
     quick: Annotated[bool, typer.Option("--quick", help=f"Read {_QUICK_FILES} files of each stream.")] = False,
     sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="Read N files of each stream.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Name every class, copy and unreadable file.")] = False,
@@ -36,7 +36,7 @@ def check(
 
     \b
     Example:
-      streamd check --config config.yaml --quick
+      streamd check --quick
     """
     from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - not for --help
 

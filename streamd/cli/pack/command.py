@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
+from streamd.cli.terminal.config_option import DEFAULT_CONFIG, ConfigOption
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ _MAX_BAD_SHOWN: Final = 10  # samples that are named; --json names all
 def pack(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream of the configuration to pack.")],
     destination: Annotated[Path, typer.Argument(metavar="DEST", help="Where it goes; nothing may be there yet.")],
-    config: Annotated[Path, typer.Option(metavar="FILE", help="The configuration, config.yaml.")],
     format_: Annotated[str, typer.Option("--format", metavar=_FORMAT_METAVAR, help="What to write.")],
+    config: ConfigOption = DEFAULT_CONFIG,
     shuffle: Annotated[
         bool, typer.Option("--shuffle", help="In one global order, mixed by the stream's seed; else in stored order.")
     ] = False,
@@ -52,8 +53,8 @@ def pack(
 
     \b
     Examples:
-      streamd pack --config config.yaml train packed/train --format npy
-      streamd pack --config config.yaml train train.h5 --format hdf5 --shuffle
+      streamd pack train packed/train --format npy
+      streamd pack train train.h5 --format hdf5 --shuffle
     """
     try:
         from streamd.cli.pack import run  # noqa: PLC0415 - as above

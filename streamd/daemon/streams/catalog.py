@@ -100,7 +100,7 @@ def write_sample_manifests(
         # What is missing is told before the listing, which may take long.
         _locate_stream_transform(stream, config.base_folder)
     paths, identities = _build_manifest_paths(config, state), _compute_config_ids_by_stream(config)
-    for name, scanned in share_classes(_scan_stream_sources(streams, progress)).items():
+    for name, scanned in share_classes(scan_stream_sources(streams, progress)).items():
         for verdicts in paths[name].parent.glob(f"{glob.escape(paths[name].stem)}*{_VERDICTS_SUFFIX}"):
             verdicts.unlink(missing_ok=True)
         manifest.write_manifest(paths[name], scanned, config_id=identities[name])
@@ -180,7 +180,7 @@ def _format_weights_for_id(stream: StreamConfig) -> str:
     return "" if stream.weights is None else f" {stream.weights!r}"
 
 
-def _scan_stream_sources(streams: Iterable[StreamConfig], progress: ListingProgress) -> dict[str, ScannedSamples]:
+def scan_stream_sources(streams: Iterable[StreamConfig], progress: ListingProgress) -> dict[str, ScannedSamples]:
     """Each stream's samples. Parts of one source come from one listing: half the work, and none sees a file change."""
     wholes: dict[str, ScannedSamples] = {}
     return {stream.name: _scan_or_reuse_source(stream, wholes, progress) for stream in streams}

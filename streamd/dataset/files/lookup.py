@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,13 +88,20 @@ def stat_listed_files(
 
 
 def _suggest_root(folder: Path, root: Path, files: Sequence[bytes]) -> str:
-    """Where the files may be, the nearest first: the root, the table's folder, its parent, or a sub-folder of these."""
-    around = (root, folder, folder.parent)
-    for place in (*around, *(inner for outer in around for inner in _list_subfolders(outer))):
+    """Which of the likely roots has some of the files, the nearest first; as advice."""
+    for place in iterate_likely_roots(folder, root):
         for suffix in (b"", *IMAGE_SUFFIXES):
-            if any(_is_file(place, name + suffix) for name in files):
+            if any(is_file_beneath(place, name + suffix) for name in files):
                 return _format_root_advice(place, suffix)
     return "set root to the folder that the names begin at"
+
+
+def iterate_likely_roots(folder: Path, root: Path) -> Iterator[Path]:
+    """Where files that a table in `folder` names may be: the root, the folder, its parent, or a sub-folder of these."""
+    around = dict.fromkeys((root, folder, folder.parent))
+    yield from around
+    for outer in around:
+        yield from _list_subfolders(outer)
 
 
 def _format_root_advice(place: Path, suffix: bytes) -> str:
@@ -106,7 +113,8 @@ def _format_root_advice(place: Path, suffix: bytes) -> str:
     return f"some are in {format_path(place)}: set root to it"
 
 
-def _is_file(folder: Path, name: bytes) -> bool:
+def is_file_beneath(folder: Path, name: bytes) -> bool:
+    """Whether a name, relative to a folder, is a file's; an absolute name counts by itself."""
     return os.path.isfile(folder / os.fsdecode(name))  # noqa: PTH113 - pathlib raises where a name is too long
 
 

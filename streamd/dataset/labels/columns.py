@@ -37,7 +37,7 @@ _ROWS_PER_READ: Final = 1 << 14  # of Parquet
 Mask = npt.NDArray[np.bool_]
 
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_BOOLEAN_WORDS: Final = {True: ("true", "t", "yes", "y", "1", "1.0"), False: ("false", "f", "no", "n", "0", "0.0")}
+BOOLEAN_WORDS: Final = {True: ("true", "t", "yes", "y", "1", "1.0"), False: ("false", "f", "no", "n", "0", "0.0")}
 _EXACT_BELOW: Final = 1 << 53  # from here on float64 takes neighbours for one whole number
 _SHOWN_VALUES: Final = 20  # of a column in a message
 
@@ -263,7 +263,7 @@ def find_matching_cells(texts: Texts, value: Scalar) -> Mask:
     """Which cells say `value`, (n,)."""
     match value:
         case bool():
-            return _convert_to_mask(pc.is_in(pc.utf8_lower(texts), pa.array(_BOOLEAN_WORDS[value], texts.type)))
+            return _convert_to_mask(pc.is_in(pc.utf8_lower(texts), pa.array(BOOLEAN_WORDS[value], texts.type)))
         case str():
             return _convert_to_mask(pc.equal(texts, pa.scalar(value.strip(), texts.type)))
         case _:

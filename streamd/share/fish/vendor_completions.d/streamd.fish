@@ -9,11 +9,11 @@ function _streamd_at --argument-names wanted at --description 'whether that comm
             continue
         end
         switch $word
-            case --config --endpoint --epochs --every --format --load --output --rows --sample --shard --trainers -o
+            case --config --endpoint --epochs --every --format --load --output --rows --sample --shard --size --trainers -o
                 set before $word
             case '-*'
             case '*'
-                if contains -- "$command $word" ' serve' ' check' ' status' ' top' ' show' ' probe' ' pack' ' schema' ' completion' ' demo' ' service' ' service install' ' service remove'
+                if contains -- "$command $word" ' init' ' serve' ' check' ' status' ' top' ' show' ' probe' ' pack' ' schema' ' completion' ' demo' ' service' ' service install' ' service remove'
                     set command "$command $word"
                     set place 0
                 else
@@ -31,7 +31,8 @@ function _streamd_streams
 end
 
 complete --command streamd --no-files
-complete --command streamd --condition "_streamd_at '' 0" --arguments serve --description 'Serves the streams of a configuration until SIGTERM or Ctrl-C'
+complete --command streamd --condition "_streamd_at '' 0" --arguments init --description 'Writes a first config.yaml for the data at PATH: a folder of images, a .csv, .tsv or .parquet table, or tars'
+complete --command streamd --condition "_streamd_at '' 0" --arguments serve --description 'Serves the streams of a configuration until SIGTERM or Ctrl-C; or PATH, as the configuration of init would'
 complete --command streamd --condition "_streamd_at '' 0" --arguments check --description 'Looks at the configuration and reads and decodes every file, as the daemon would'
 complete --command streamd --condition "_streamd_at '' 0" --arguments status --description 'Shows who reads what, how fast, and what could be better'
 complete --command streamd --condition "_streamd_at '' 0" --arguments top --description 'Shows the way of the data as it goes, where it waits, and who gets how much; Ctrl-C ends it'
@@ -44,12 +45,19 @@ complete --command streamd --condition "_streamd_at '' 0" --arguments demo --des
 complete --command streamd --condition "_streamd_at '' 0" --arguments service --description 'Makes streamd a service of this host, under systemd, or takes it away again'
 complete --command streamd --condition "_streamd_at ''" --long-option version --description 'Print the version and exit'
 complete --command streamd --condition "_streamd_at ''" --long-option help --description 'Show this message and exit'
-complete --command streamd --condition "_streamd_at ' serve'" --long-option config --require-parameter --force-files --description 'The configuration, config.yaml'
+complete --command streamd --condition "_streamd_at ' init' 0" --force-files
+complete --command streamd --condition "_streamd_at ' init'" --long-option size --exclusive --description 'The size of the images, N or HEIGHTxWIDTH; without it the pictures\' own if all are equal, else 224'
+complete --command streamd --condition "_streamd_at ' init'" --short-option o --long-option output --require-parameter --force-files --description 'The configuration to write; - prints it'
+complete --command streamd --condition "_streamd_at ' init'" --long-option force --description 'Replace the file if it is there'
+complete --command streamd --condition "_streamd_at ' init'" --long-option help --description 'Show this message and exit'
+complete --command streamd --condition "_streamd_at ' serve' 0" --force-files
+complete --command streamd --condition "_streamd_at ' serve'" --long-option config --require-parameter --force-files --description 'The configuration; default config.yaml'
+complete --command streamd --condition "_streamd_at ' serve'" --long-option size --exclusive --description 'With PATH. The size of the images, N or HEIGHTxWIDTH; without it the pictures\' own if all are equal, else 224'
 complete --command streamd --condition "_streamd_at ' serve'" --long-option rescan --description 'List the samples anew, though they are known'
 complete --command streamd --condition "_streamd_at ' serve'" --long-option verbose --description 'Log more'
 complete --command streamd --condition "_streamd_at ' serve'" --long-option log-json --description 'Log one JSON object a line'
 complete --command streamd --condition "_streamd_at ' serve'" --long-option help --description 'Show this message and exit'
-complete --command streamd --condition "_streamd_at ' check'" --long-option config --require-parameter --force-files --description 'The configuration, config.yaml'
+complete --command streamd --condition "_streamd_at ' check'" --long-option config --require-parameter --force-files --description 'The configuration'
 complete --command streamd --condition "_streamd_at ' check'" --long-option quick --description 'Read 500 files of each stream'
 complete --command streamd --condition "_streamd_at ' check'" --long-option sample --exclusive --description 'Read N files of each stream'
 complete --command streamd --condition "_streamd_at ' check'" --long-option all --description 'Name every class, copy and unreadable file'
@@ -78,8 +86,8 @@ complete --command streamd --condition "_streamd_at ' probe'" --long-option json
 complete --command streamd --condition "_streamd_at ' probe'" --long-option help --description 'Show this message and exit'
 complete --command streamd --condition "_streamd_at ' pack' 0" --arguments '(_streamd_streams)'
 complete --command streamd --condition "_streamd_at ' pack' 1" --force-files
-complete --command streamd --condition "_streamd_at ' pack'" --long-option config --require-parameter --force-files --description 'The configuration, config.yaml'
 complete --command streamd --condition "_streamd_at ' pack'" --long-option format --exclusive --arguments 'npy tar hdf5 lmdb' --description 'What to write'
+complete --command streamd --condition "_streamd_at ' pack'" --long-option config --require-parameter --force-files --description 'The configuration'
 complete --command streamd --condition "_streamd_at ' pack'" --long-option shuffle --description 'In one global order, mixed by the stream\'s seed; else in stored order'
 complete --command streamd --condition "_streamd_at ' pack'" --long-option shard --exclusive --description 'How large a file may become; default 4GiB, tar 1GiB'
 complete --command streamd --condition "_streamd_at ' pack'" --long-option restart --description 'Throw away what an earlier run has begun'

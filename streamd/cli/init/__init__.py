@@ -1,0 +1,1 @@
+"""`streamd init`: the first config.yaml, made from what lies at a path."""

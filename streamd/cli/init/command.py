@@ -1,0 +1,135 @@
+"""`streamd init`: writes a first config.yaml for the data at a path."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from streamd.cli.terminal.config_option import DEFAULT_CONFIG, SIZE_HELP, parse_size_option
+from streamd.errors import MissingExtraError, OutputExistsError
+
+if TYPE_CHECKING:
+    from streamd.daemon.starter.starter_config import StarterConfig
+
+_STANDARD_OUTPUT: Final = Path("-")
+_SHOWN_CLASSES: Final = 10  # with their counts
+
+
+def init(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder of images, a table, or tars.")],
+    size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help=SIZE_HELP)] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The configuration to write; - prints it.")
+    ] = DEFAULT_CONFIG,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Writes a first config.yaml for the data at PATH: a folder of images, a .csv, .tsv or .parquet table, or tars.
+
+    It looks for the sub-folders train and validation (val, valid), and for test; where there is none to validate on, a
+    fifth is held back. A sub-folder is a class. In a table it finds the column of file names, and what the others are
+    as labels. Every sample is listed as `streamd serve` would. Nothing is written to PATH.
+
+    \b
+    Examples:
+      streamd init /data/pets --size 128
+      streamd init /data/drive/all.csv --size 66x200 -o drive.yaml
+    """
+    try:
+        from streamd.cli.check.run import create_check_progress  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from streamd.cli.init.config_text import format_starter_config  # noqa: PLC0415 - as above
+        from streamd.daemon.starter.starter_config import make_starter_config  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "a library", "serve", "streamd init") from error
+    wanted = parse_size_option(size)
+    check_output_place(output, path, force=force)
+    with create_check_progress() as shown:
+        starter = make_starter_config(path, wanted, shown)
+    command = shlex.join(["streamd", "init", str(path), *(["--size", size] if size else [])])
+    text = format_starter_config(starter, command, lambda each: spell_path(each, path, output))
+    if output == _STANDARD_OUTPUT:
+        typer.echo(text, nl=False)
+    else:
+        write_config(output, text, force=force)
+    for line in iterate_summary_lines(starter, output):
+        typer.echo(line, err=output == _STANDARD_OUTPUT)
+
+
+def check_output_place(output: Path, data: Path, *, force: bool) -> None:
+    """Raises OutputExistsError where a file is there already, or would lie in the data."""
+    if output == _STANDARD_OUTPUT:
+        return
+    folder, inside = os.path.realpath(output.absolute().parent), os.path.realpath(data)
+    if folder == inside or folder.startswith(f"{inside.rstrip('/')}/"):
+        raise OutputExistsError(
+            f"{output}: would lie in the data, which init leaves as they are; start it in another folder, or name a "
+            "file elsewhere with -o"
+        )
+    if output.exists() and not force:
+        raise OutputExistsError(_format_exists(output))
+
+
+def _format_exists(output: Path) -> str:
+    return f"{output}: is there already; --force replaces it, -o FILE names another file, -o - prints"
+
+
+def write_config(output: Path, text: str, *, force: bool) -> None:
+    """Writes the file. Raises OutputExistsError where one has come there meanwhile, OSError."""
+    try:
+        with output.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise OutputExistsError(_format_exists(output)) from error
+
+
+def spell_path(path: Path, given: Path, output: Path) -> str:
+    """A path of the data as the file says it: absolute if it was `given` so, else relative to the file's folder.
+
+    Where links would have the relative path lead elsewhere, it is absolute.
+    """
+    folder = Path.cwd() if output == _STANDARD_OUTPUT else output.absolute().parent
+    relative = os.path.relpath(path, folder)
+    is_same = os.path.realpath(folder / relative) == os.path.realpath(path)
+    return str(path) if given.expanduser().is_absolute() or not is_same else relative
+
+
+def iterate_summary_lines(starter: StarterConfig, output: Path) -> Iterator[str]:
+    """What was found and what to run next, for people."""
+    from streamd.core.text import escape_unprintable, format_count  # noqa: PLC0415 - not for --help
+
+    samples = ", ".join(f"{name} {each.samples:,}" for name, each in starter.samples.items())
+    total = sum(each.samples for each in starter.samples.values())
+    height, width = starter.size
+    why = f" ({starter.why_size})" if starter.why_size else ""
+    yield f"{format_count(total, 'sample')}: {samples}"
+    for name in starter.samples["train"].specs:
+        yield escape_unprintable(f"label {name}: {_describe_label(starter, name)}")
+    yield f"images of {height}x{width}, height x width{why}"
+    for name, left in starter.survey.left_out.items():
+        yield escape_unprintable(f"column {name} is left out: {left}")
+    for note in starter.notes:
+        yield escape_unprintable(note)
+    if output == _STANDARD_OUTPUT:
+        return
+    named = "" if output == DEFAULT_CONFIG else f" --config {shlex.quote(str(output))}"
+    yield f"{output} is written. Next:"
+    yield f"  streamd check{named}    # counts, copies, files that cannot be read"
+    yield f"  streamd serve{named}    # in a terminal of its own"
+
+
+def _describe_label(starter: StarterConfig, name: str) -> str:
+    from streamd.core.text import format_count  # noqa: PLC0415 - not for --help
+
+    specs = [each.specs[name] for each in starter.samples.values() if name in each.specs]
+    if not specs[0].classes:
+        return specs[0].type
+    totals = [sum(counts) for counts in zip(*(spec.counts for spec in specs), strict=True)]
+    shown = ", ".join(
+        f"{each} {count:,}" for each, count in list(zip(specs[0].classes, totals, strict=True))[:_SHOWN_CLASSES]
+    )
+    more = ", ..." if len(specs[0].classes) > _SHOWN_CLASSES else ""
+    return f"{format_count(len(specs[0].classes), 'class', 'classes')}: {shown}{more}"

@@ -1,0 +1,77 @@
+"""What a column of texts is as a label: a category, a whole number, a number; or why it is none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamd.core.text import format_count
+from streamd.dataset.labels.cells import Texts, find_empty_texts
+
+MAX_CLASSES: Final = 1000  # more different texts are names or remarks
+_WHOLE: Final = r"^[+-]?[0-9]{1,18}$"
+_NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+# Whole numbers of such a column count classes; those of any other column are quantities.
+_CLASS_NAME: Final = re.compile(
+    r"(^|[_ .-])(label|class|category|target|type|kind|species|breed|cls|y)"
+    r"(s|es|[_ .-]?(id|no|index|idx|number|code))?$"
+)
+_ROW_NAME: Final = re.compile(r"^(|id|idx|index|row|no|nr|number|unnamed.*)$|[_ ]id$")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelGuess:
+    """The `type` of a label, or why a column is `left_out`."""
+
+    type: str | None
+    left_out: str = ""
+
+
+def guess_label_type(name: str, texts: Texts) -> LabelGuess:
+    """What the cells of the column `name` are, by all of them; an empty text is a gap."""
+    rows = len(texts)
+    gaps = _count_true(find_empty_texts(texts))
+    if gaps:
+        return LabelGuess(None, "empty" if gaps == rows else f"{format_count(gaps, 'row')} of {rows:,} have no value")
+    levels = int(pc.count_distinct(texts).as_py())
+    if levels == 1 and rows > 1:
+        return LabelGuess(None, f"{texts[0].as_py()!r} in every row")
+    numbers = _count_true(pc.match_substring_regex(texts, _NUMBER))
+    if numbers < rows:
+        return _guess_type_of_words(texts, levels, numbers)
+    if _count_true(pc.match_substring_regex(texts, _WHOLE)) < rows:
+        return LabelGuess("float")
+    return _guess_type_of_whole_numbers(name, texts, levels)
+
+
+def _guess_type_of_words(texts: Texts, levels: int, numbers: int) -> LabelGuess:
+    rows = len(texts)
+    if levels <= min(MAX_CLASSES, max(2, rows // 2)):
+        return LabelGuess("category")
+    if numbers > rows // 2:
+        odd = texts.filter(pc.invert(pc.match_substring_regex(texts, _NUMBER)))[0].as_py()
+        return LabelGuess(None, f"no number in {format_count(rows - numbers, 'row')}, such as {odd[:40]!r}")
+    return LabelGuess(None, f"{levels:,} different texts in {rows:,} rows")
+
+
+def _guess_type_of_whole_numbers(name: str, texts: Texts, levels: int) -> LabelGuess:
+    rows = len(texts)
+    if _CLASS_NAME.search(name.casefold()) and levels <= MAX_CLASSES:
+        return LabelGuess("category")
+    if levels == rows and rows > 1 and (_ROW_NAME.search(name.casefold()) or _counts_rows(texts)):
+        return LabelGuess(None, "numbers the rows")
+    return LabelGuess("int")
+
+
+def _counts_rows(texts: Texts) -> bool:
+    numbers = pc.replace_substring_regex(texts, r"^\+", "").cast(pa.int64()).to_numpy()
+    return bool((np.diff(numbers) == 1).all())
+
+
+def _count_true(mask: Any) -> int:
+    return int(pc.sum(mask).as_py() or 0)

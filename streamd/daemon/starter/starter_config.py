@@ -1,0 +1,210 @@
+"""A survey as a configuration: its streams listed as serve lists them, and the size of the images."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from streamd.config.load import add_error_locations, load_config
+from streamd.config.parsers import MAX_SIDE
+from streamd.config.units import format_bytes
+from streamd.core import log
+from streamd.core.text import format_count
+from streamd.daemon.starter.data_survey import PATH_KEY, TRAIN, DataSurvey, Settings
+from streamd.daemon.starter.survey import survey_data
+from streamd.daemon.streams.catalog import scan_stream_sources
+from streamd.dataset.manifest.types import ScannedSamples
+from streamd.dataset.paths.confined import translate_read_errors
+from streamd.dataset.scan import scan_source
+from streamd.dataset.sources import SplitRule
+from streamd.dataset.stream_samples import find_validation_samples, share_classes
+from streamd.limits import GIB
+
+DEFAULT_SIDE: Final = 224  # pixels: what most trained networks take
+BATCH_SIZE: Final = 32
+VALIDATION_FRACTION: Final = 0.2
+_CHANNELS: Final = 3
+_LARGE_BATCH_BYTES: Final = GIB // 8  # few trainers fit then
+_TRIED_SEEDS: Final = 1000  # of a hundred, one parts two samples
+_PROGRESS_S: Final = 2.0  # between two lines about a long listing
+
+ImageSize = tuple[int, int]  # height, width
+FormatPath = Callable[[Path], str]
+
+
+class StarterProgress(Protocol):
+    """Hears how far it has come."""
+
+    def update_listing(self, stream: str, files: int) -> None:
+        """So many files of a stream have been listed."""
+
+    def start_reading(self, files: int) -> None:
+        """The heads of so many pictures will be read, or of fewer."""
+
+    def advance_reading(self, files: int) -> None:
+        """So many more have been read."""
+
+
+class LoggedProgress:
+    """Logs now and then how far it has come, as the listing process does."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last_log_s = clock()
+        self._read = 0
+
+    def update_listing(self, stream: str, files: int) -> None:
+        """So many files of a stream have been listed."""
+        if self._claim_due_log():
+            log.notice("manifest.listing", "listing the samples", stream=stream, files=files)
+
+    def start_reading(self, files: int) -> None:
+        """Nothing is said before the first are read."""
+
+    def advance_reading(self, files: int) -> None:
+        """The heads of so many more pictures have been read."""
+        self._read += files
+        if self._claim_due_log():
+            log.notice("manifest.listing", "reading the sizes of the pictures", files=self._read)
+
+    def _claim_due_log(self) -> bool:
+        now_s = self._clock()
+        if now_s < self._last_log_s + _PROGRESS_S:
+            return False
+        self._last_log_s = now_s
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class StarterConfig:
+    """A configuration that was made: the `survey` it comes from, `samples` by stream, and the size, with its reason.
+
+    `is_grey` says that all pictures were looked at, and that none has colours.
+    """
+
+    survey: DataSurvey
+    samples: Mapping[str, ScannedSamples]
+    size: ImageSize
+    why_size: str
+    is_grey: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else the user should know, for people."""
+        notes = [*self.survey.notes]
+        if self.is_grey:
+            notes.append("all pictures are grey: mode: L beside size serves one channel instead of three")
+        batch_bytes = self.size[0] * self.size[1] * _CHANNELS * BATCH_SIZE
+        if batch_bytes > _LARGE_BATCH_BYTES:
+            sizes = f"takes {format_bytes(batch_bytes)}, and memory is {format_bytes(GIB)}"
+            notes.append(
+                f"a batch of {BATCH_SIZE} such images {sizes}: give --size, or set memory: 8GiB in config.yaml"
+            )
+        return tuple(notes)
+
+    def build_settings(self, format_path: FormatPath = str) -> Settings:
+        """What stands in the configuration's file, or would; `format_path` spells its paths."""
+        return {"streams": build_stream_settings(self.survey, self.size, format_path)}
+
+
+def build_unwritten_config(path: Path, size: ImageSize | None, progress: StarterProgress) -> Settings:
+    """The configuration of the data at `path`, which serves it as the one that init writes would. Raises ConfigError.
+
+    Without `size` the samples are listed, and their heads are read as long as all are of one size.
+    """
+    if size is None:
+        return make_starter_config(path, None, progress).build_settings()
+    return {"streams": build_stream_settings(_survey_with_split(path), size, str)}
+
+
+def make_starter_config(path: Path, size: ImageSize | None, progress: StarterProgress) -> StarterConfig:
+    """The configuration of the data at `path`, whose samples are listed. Raises ConfigError for what serve refuses."""
+    survey = _survey_with_split(path)
+    samples = _list_samples(build_stream_settings(survey, size or (DEFAULT_SIDE, DEFAULT_SIDE), str), progress)
+    if size is not None:
+        return StarterConfig(survey, samples, size, "")
+    return StarterConfig(survey, samples, *_choose_size(survey.path, samples, progress))
+
+
+def _survey_with_split(path: Path) -> DataSurvey:
+    """A survey whose split leaves no side empty, so far as there are samples for both."""
+    survey = survey_data(path)
+    if not (survey.is_split and survey.is_small):
+        return survey
+    stream = build_stream_settings(survey, (DEFAULT_SIDE, DEFAULT_SIDE), str)[TRAIN]
+    source = build_source_settings(survey, TRAIN, str)
+    config = load_config({"streams": {TRAIN: {**stream, "source": {**source, "part": "all"}}}})
+    with add_error_locations(config):
+        scanned = scan_source(config.streams[TRAIN].listing_request, lambda _: None)
+    return replace(survey, split_seed=choose_split_seed([*scanned.sample_names()]))
+
+
+def choose_split_seed(names: Collection[bytes]) -> int:
+    """The first seed that gives train and validation a sample each; 0 where none does."""
+    for seed in range(_TRIED_SEEDS):
+        held_back = int(find_validation_samples(names, SplitRule(VALIDATION_FRACTION, seed)).sum())
+        if 0 < held_back < len(names):
+            return seed
+    return 0
+
+
+def _list_samples(streams: Mapping[str, Settings], progress: StarterProgress) -> Mapping[str, ScannedSamples]:
+    config = load_config({"streams": streams})
+    with add_error_locations(config):
+        return share_classes(scan_stream_sources(config.streams.values(), progress.update_listing))
+
+
+def _choose_size(
+    path: Path, samples: Mapping[str, ScannedSamples], progress: StarterProgress
+) -> tuple[ImageSize, str, bool]:
+    """The pictures' own size where all have one, the reason, for people, and whether all are grey."""
+    from streamd.daemon.starter.picture_sizes import find_common_size  # noqa: PLC0415 - Pillow only when it is needed
+
+    progress.start_reading(sum(each.samples for each in samples.values()))
+    read = 0
+
+    def report_seen(seen: int) -> None:
+        nonlocal read
+        progress.advance_reading(seen - read)
+        read = seen
+
+    with translate_read_errors(path, PATH_KEY):
+        found = find_common_size(samples.values(), report_seen)
+    default = (DEFAULT_SIDE, DEFAULT_SIDE)
+    if found.size is None:
+        readable = found.seen > found.unreadable
+        return default, "the pictures are of different sizes" if readable else "no picture could be read", False
+    if max(found.size) > MAX_SIDE:
+        return default, f"the pictures' own size, {found.size[1]}x{found.size[0]}, is above {MAX_SIDE}", False
+    return found.size, f"the size of all {format_count(found.seen - found.unreadable, 'picture')}", found.is_grey
+
+
+def build_stream_settings(survey: DataSurvey, size: ImageSize, format_path: FormatPath) -> dict[str, Settings]:
+    """The keys of each stream, train first; the others are like train but for their source and shuffle."""
+    sources = {name: build_source_settings(survey, name, format_path) for name in survey.sources}
+    streams: dict[str, Settings] = {}
+    for name, source in sources.items():
+        own = {"labels": dict(survey.own_labels[name])} if name in survey.own_labels else {}
+        if name == TRAIN:
+            labels = {} if survey.labels is None else {"labels": dict(survey.labels)}
+            split = {"split": build_split_settings(survey.split_seed)} if survey.is_split else {}
+            streams[name] = {"source": source, **split, **labels, "image": {"size": [*size]}, "batch_size": BATCH_SIZE}
+        else:
+            unsplit = {"split": None} if survey.is_split and "part" not in source else {}
+            streams[name] = {"like": TRAIN, "source": source, **unsplit, **own, "shuffle": "none"}
+    return streams
+
+
+def build_split_settings(seed: int) -> Settings:
+    """The keys of the split; a seed of 0 is the default."""
+    return {"validation": VALIDATION_FRACTION, **({"seed": seed} if seed else {})}
+
+
+def build_source_settings(survey: DataSurvey, stream: str, format_path: FormatPath) -> Settings:
+    """A stream's source, its paths spelled by `format_path`."""
+    written = survey.sources[stream]
+    paths: Settings = {key: format_path(Path(str(written[key]))) for key in ("path", "root") if key in written}
+    return {"kind": survey.kind, **written, **paths}

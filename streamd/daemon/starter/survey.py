@@ -1,0 +1,282 @@
+"""Which kind of data a path holds, and which streams its sub-folders make. What is none of ours is refused by name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from streamd.core.text import format_count, is_encodable
+from streamd.daemon.starter.data_survey import (
+    PART_NAMES,
+    PATH_KEY,
+    SMALL_SAMPLES,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    DataKind,
+    DataSurvey,
+    build_refusal,
+    split_train_source,
+)
+from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, translate_read_errors
+from streamd.errors import ConfigError
+
+_TAR_SUFFIX: Final = ".tar"
+_TABLE_SUFFIXES: Final = (".csv", ".tsv", ".tab", ".parquet", ".pq")
+_HDF5_SUFFIXES: Final = (".h5", ".hdf5", ".hdf")
+_LMDB_FILE: Final = "data.mdb"
+_ARCHIVES: Final = (".zip", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
+_CONFIG_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_SEE_README: Final = "(README, Every kind of data)"
+_HDF5_REMEDY: Final = f"write config.yaml with source: {{kind: hdf5, path: FILE, images: /NAME}} {_SEE_README}"
+_LMDB_REMEDY: Final = f"write config.yaml with source: {{kind: lmdb, path: FOLDER, images: X}} {_SEE_README}"
+_FILELIST_SOURCE: Final = "source: {kind: filelist, path: FILE} (README, Five minutes on your own images)"
+_NPY_REMEDY: Final = f"write config.yaml with source: {{kind: npy, path: FILE}} {_SEE_README}"
+_REFUSED_FILES: Final = (  # suffixes, what such a file is, what to do with it
+    (_HDF5_SUFFIXES, "an HDF5 file", _HDF5_REMEDY),
+    ((".mdb",), "an LMDB store", _LMDB_REMEDY),
+    ((".npy", ".npz"), "a NumPy array", _NPY_REMEDY),
+    (
+        (".txt", ".lst"),
+        "a text",
+        f"for lines with a path and a label write config.yaml with {_FILELIST_SOURCE}",
+    ),
+    (_ARCHIVES, "compressed", "unpack it, and name the folder or the tar"),
+    (_CONFIG_SUFFIXES, "a configuration by its suffix", "name it with --config"),
+)
+_OTHER_SUFFIXES: Final = (*_HDF5_SUFFIXES, ".mdb", ".npy", ".npz", ".txt", ".lst", *_ARCHIVES)
+_MAC_ARCHIVE_FOLDER: Final = "__MACOSX"
+_SHOWN_NAMES: Final = 5  # in a note
+
+
+@dataclass(slots=True)
+class _FolderEntries:
+    """The names in a folder, hidden ones left out; images are only counted."""
+
+    folders: list[str] = field(default_factory=list)
+    tars: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    images: int = 0
+
+
+def names_data(path: Path) -> bool:
+    """Whether a path is meant as data, and not as a configuration: a folder, or a file with a suffix of data."""
+    suffixes = (_TAR_SUFFIX, *_TABLE_SUFFIXES, *_OTHER_SUFFIXES, *(each.decode() for each in IMAGE_SUFFIXES))
+    return path.suffix.lower() in suffixes or path.is_dir()
+
+
+def names_configuration(path: Path) -> bool:
+    """Whether a path is a file of the kind that configurations are written in."""
+    return path.suffix.lower() in _CONFIG_SUFFIXES and not path.is_dir()
+
+
+def survey_data(path: Path) -> DataSurvey:
+    """The streams that the data at `path` make. Raises ConfigError that names what lies there instead.
+
+    Of tables all cells are read, of tars the first; no image is opened.
+    """
+    whole = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
+    if not is_encodable(str(whole)):
+        raise ConfigError(f"{PATH_KEY}: {format_path(whole)} is no name in UTF-8; rename it, or name a link to it")
+    with translate_read_errors(whole, PATH_KEY):
+        whole.stat()
+        if whole.is_dir():
+            return _survey_folder(whole)
+    if whole.suffix.lower() in _TABLE_SUFFIXES:
+        from streamd.daemon.starter.survey_table import survey_table  # noqa: PLC0415 - loads pyarrow, which takes a while
+
+        return survey_table(whole)
+    if whole.suffix.lower() == _TAR_SUFFIX:
+        return _survey_shards(whole, {TRAIN: whole}, ())
+    raise _refuse_file(whole)
+
+
+def _refuse_file(path: Path) -> ConfigError:
+    suffix = path.suffix.lower()
+    if suffix.encode() in IMAGE_SUFFIXES:
+        return build_refusal(f"{format_path(path)} is one picture", f"name its folder, {format_path(path.parent)}")
+    for suffixes, what, remedy in _REFUSED_FILES:
+        if suffix in suffixes:
+            return build_refusal(f"{format_path(path)} is {what}", remedy)
+    return build_refusal(f"{format_path(path)} is none of these by its suffix", "name one of these")
+
+
+def list_folder_entries(folder: Path) -> _FolderEntries:
+    """The names in a folder, sorted. Raises ConfigError."""
+    found, images = _FolderEntries(), tuple(each.decode() for each in IMAGE_SUFFIXES)
+    with translate_read_errors(folder, PATH_KEY), os.scandir(folder) as listing:
+        for entry in listing:
+            small = entry.name.lower()
+            if entry.name.startswith(".") or entry.name == _MAC_ARCHIVE_FOLDER:
+                continue
+            if entry.is_dir():
+                found.folders.append(entry.name)
+            elif small.endswith(images):
+                found.images += 1
+            else:
+                (found.tars if entry.name.endswith(_TAR_SUFFIX) else found.others).append(entry.name)
+    for names in (found.folders, found.tars, found.others):
+        names.sort()
+    return found
+
+
+def _survey_folder(path: Path) -> DataSurvey:
+    top = list_folder_entries(path)
+    parts = find_part_folders(top.folders)
+    folders = {name: path / folder for name, folder in parts.items()} or {TRAIN: path}
+    entries = {name: list_folder_entries(folder) if parts else top for name, folder in folders.items()}
+    kinds = {name: _find_folder_kind(folders[name], entries[name]) for name in folders}
+    for name, kind in kinds.items():
+        if kind != kinds[TRAIN]:
+            raise build_refusal(
+                f"{format_path(folders[TRAIN])} holds {_KIND_NOUNS[kinds[TRAIN]]}, and {format_path(folders[name])} "
+                f"{_KIND_NOUNS[kind]}",
+                "name one of the two",
+            )
+    notes = tuple(_find_folder_notes(path, top, parts))
+    if kinds[TRAIN] == "tar":
+        return _survey_shards(path, folders, notes)
+    return _survey_image_folders(path, folders, entries, notes)
+
+
+_KIND_NOUNS: Final[dict[DataKind, str]] = {"folder": "images", "tar": "tars", "table": "a table"}
+
+
+def find_part_folders(names: list[str]) -> dict[str, str]:
+    """The sub-folders that are parts of the data, by their stream; none where `train` may as well be a class."""
+    small = {name.casefold(): name for name in reversed(names)}
+    found = {
+        stream: next(small[spelled] for spelled in spellings if spelled in small)
+        for stream, spellings in PART_NAMES.items()
+        if not small.keys().isdisjoint(spellings)
+    }
+    is_parts = TRAIN in found and (len(found) > 1 or len(names) == 1)
+    return found if is_parts else {}
+
+
+def _find_folder_notes(path: Path, top: _FolderEntries, parts: dict[str, str]) -> list[str]:
+    notes, served = [], _format_names([*parts.values()])
+    if parts:
+        others = [name for name in top.folders if name not in parts.values()]
+        if others:
+            notes.append(
+                f"not served: the sub-folders {_format_names(others)} beside {_format_names([*parts.values()])}"
+            )
+        if top.images or top.tars:
+            beside = format_count(top.images, "image") if top.images else format_count(len(top.tars), "tar")
+            notes.append(f"not served: {beside} beside the sub-folders {served}")
+    tables = [name for name in top.others if name.lower().endswith(_TABLE_SUFFIXES)][:_SHOWN_NAMES]
+    labels = "takes labels from its columns"
+    return [*notes, *(f"{table} lies there, too: streamd init {path / table} {labels}" for table in tables)]
+
+
+def _format_names(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES:,} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(names[:_SHOWN_NAMES]) + more
+
+
+def _find_folder_kind(path: Path, entries: _FolderEntries) -> DataKind:
+    """`folder` for images, `tar` for tars. Raises ConfigError for both, and for neither."""
+    if not entries.tars:
+        if entries.images or any(holds_images(path / name) for name in entries.folders):
+            return "folder"
+        raise _refuse_folder_without_images(path, entries)
+    image_folder = next((name for name in entries.folders if holds_images(path / name)), None)
+    if entries.images or image_folder is not None:
+        images = format_count(entries.images, "image") if entries.images else f"the images of {image_folder!r}"
+        raise build_refusal(
+            f"{format_path(path)} holds both {format_count(len(entries.tars), 'tar')}, such as {entries.tars[0]!r}, "
+            f"and {images}",
+            "put them into folders of their own, and name one",
+        )
+    return "tar"
+
+
+def _refuse_folder_without_images(path: Path, entries: _FolderEntries) -> ConfigError:
+    name, suffixes = format_path(path), {Path(each).suffix.lower() for each in entries.others}
+    if _LMDB_FILE in entries.others:
+        return build_refusal(f"{name} is an LMDB store", _LMDB_REMEDY)
+    if ".npy" in suffixes:
+        return build_refusal(f"{name} holds NumPy arrays", _NPY_REMEDY)
+    nameable = [each for each in entries.others if each.lower().endswith((*_TABLE_SUFFIXES, *_HDF5_SUFFIXES))]
+    if nameable:
+        return build_refusal(f"{name} holds no images, but {nameable[0]!r}", f"name {format_path(path / nameable[0])}")
+    if configs := [each for each in entries.others if each.lower().endswith(_CONFIG_SUFFIXES)]:
+        return build_refusal(f"{name} holds no images, but {configs[0]!r}", "name a configuration with --config")
+    for folder in entries.folders:
+        if list_folder_entries(path / folder).tars:
+            return build_refusal(f"{name} holds tars in {folder!r}", f"name {format_path(path / folder)}")
+    looked = b" ".join(IMAGE_SUFFIXES).decode()
+    state = "is empty" if not (entries.folders or entries.others) else "holds no images"
+    return build_refusal(f"{name} {state}", f"looked for {looked} and .tar; correct the path, or put images there")
+
+
+def holds_images(folder: Path) -> bool:
+    """Whether an image lies in a folder or anywhere under it."""
+    return count_images(folder, 1) > 0
+
+
+def count_images(folder: Path, enough: int) -> int:
+    """The images in and under a folder; the count ends where there are `enough`."""
+    waiting, walked, images = [folder], {os.path.realpath(folder)}, 0
+    while waiting and images < enough:
+        place = waiting.pop()
+        entries = list_folder_entries(place)
+        images += entries.images
+        for name in reversed(entries.folders):
+            real = os.path.realpath(place / name)
+            if real not in walked:
+                walked.add(real)
+                waiting.append(place / name)
+    return images
+
+
+def _survey_image_folders(
+    path: Path, folders: dict[str, Path], entries: dict[str, _FolderEntries], notes: tuple[str, ...]
+) -> DataSurvey:
+    """Each folder is flat, without labels, or has one sub-folder a class."""
+    flat = {name for name, each in entries.items() if each.images and not _has_image_folder(folders[name], each)}
+    own: dict[str, dict[str, object]] = {} if TRAIN in flat else {name: {} for name in flat}
+    single = "" if TRAIN in flat or len(entries[TRAIN].folders) > 1 else entries[TRAIN].folders[0]
+    if single:
+        notes = (*notes, f"one class only, {single}: labels: {{}} takes the images without labels")
+    return DataSurvey(
+        path,
+        "folder",
+        build_part_sources({name: {"path": str(folder)} for name, folder in folders.items()}),
+        VALIDATION not in folders,
+        count_images(folders[TRAIN], SMALL_SAMPLES) < SMALL_SAMPLES,
+        {} if TRAIN in flat else None,
+        own,
+        notes=notes,
+    )
+
+
+def _has_image_folder(path: Path, entries: _FolderEntries) -> bool:
+    return any(holds_images(path / name) for name in entries.folders)
+
+
+def build_part_sources(sources: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+    """The sources of all streams, train first: validation is held back from train where it has none of its own."""
+    if VALIDATION in sources:
+        return sources
+    tests = {TEST: sources[TEST]} if TEST in sources else {}
+    return {**split_train_source(sources[TRAIN]), **tests}
+
+
+def _survey_shards(path: Path, folders: dict[str, Path], notes: tuple[str, ...]) -> DataSurvey:
+    from streamd.daemon.starter.survey_shards import survey_shard_labels  # noqa: PLC0415 - loads pyarrow, which takes a while
+
+    found = survey_shard_labels(folders[TRAIN])
+    return DataSurvey(
+        path,
+        "tar",
+        build_part_sources({name: {"path": str(folder)} for name, folder in folders.items()}),
+        VALIDATION not in folders,
+        found.images < SMALL_SAMPLES,
+        found.labels,
+        left_out=found.left_out,
+        notes=(*notes, *found.notes),
+    )

@@ -1,0 +1,98 @@
+"""What stands beside the images of the first shard: classes, numbers and texts, as labels of a configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from streamd.daemon.starter.data_survey import PATH_KEY
+from streamd.daemon.starter.label_types import guess_label_type
+from streamd.dataset.paths import patterns
+from streamd.dataset.paths.confined import format_path, translate_read_errors
+from streamd.dataset.tar.headers import TarMember
+from streamd.dataset.tar.labels import find_default_labels
+from streamd.dataset.tar.samples import Shard, read_shard
+
+_READ_SAMPLES: Final = 2000  # of the first shard: their labels are read to see what they are
+_MAX_LABEL_BYTES: Final = 1 << 16  # a larger file beside an image is no label
+_JSON: Final = "json"
+_TEXT: Final = "txt"
+_record_decoder: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLabels:
+    """The labels to write, None for the class that shards have by themselves; what is left out, and why.
+
+    `images` are those of the first shard.
+    """
+
+    images: int
+    labels: dict[str, object] | None
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def survey_shard_labels(path: Path) -> ShardLabels:
+    """What the first shard at `path`, a tar or a folder of tars, says of its images. Raises ConfigError."""
+    files = patterns.find_files(str(path), PATH_KEY, (), lambda _: None, patterns.TAR_FILES)
+    first = files.file_path(0)
+    with translate_read_errors(first, PATH_KEY):
+        descriptor = os.open(first, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            shard = read_shard(files.names[0], descriptor, int(files.sizes[0]), PATH_KEY, lambda _: None)
+            return _find_labels(shard)
+        finally:
+            os.close(descriptor)
+
+
+def _find_labels(shard: Shard) -> ShardLabels:
+    complete = {suffix: files for suffix, files in shard.other_files.items() if shard.images.keys() <= files.keys()}
+    if shard.images and find_default_labels(shard):
+        others = ", ".join(f".{suffix.decode(errors='replace')}" for suffix in complete if suffix != b"cls")
+        beside = (f"beside the images are {others}: labels: {{name: {{from: json:FIELD, type: float}}}} takes a field",)
+        return ShardLabels(len(shard.images), None, notes=beside if others else ())
+    labels: dict[str, object] = {}
+    left_out: dict[str, str] = {}
+    for name, source, texts in _iterate_fields(shard, complete):
+        guess = guess_label_type(name, pa.array(texts, pa.large_string()))
+        if guess.type is None:
+            left_out[source] = guess.left_out
+        else:
+            labels[name] = {"from": source, "type": guess.type}
+    told = f"what labels are was judged by {format_path(shard.name)} alone"
+    return ShardLabels(len(shard.images), labels, left_out, (told,) if labels else ())
+
+
+def _iterate_fields(
+    shard: Shard, complete: Mapping[bytes, Mapping[bytes, TarMember]]
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Name, place and texts of what stands beside each image: the fields of JSON, and the texts of .txt."""
+    samples = list(shard.images)[:_READ_SAMPLES]
+    for suffix, files in complete.items():
+        spelled = suffix.decode(errors="replace")
+        if spelled not in {_JSON, _TEXT} or any(files[each].size > _MAX_LABEL_BYTES for each in samples):
+            continue
+        contents = [shard.tar.read_member(files[each]) for each in samples]
+        if spelled == _TEXT:
+            yield "label", _TEXT, [each.decode(errors="replace").strip() for each in contents]
+        else:
+            yield from ((name, f"{_JSON}:{name}", texts) for name, texts in collect_json_fields(contents))
+
+
+def collect_json_fields(contents: list[bytes]) -> Iterator[tuple[str, list[str]]]:
+    """The fields that are a text or a number in every record, as texts. Nothing where one is no JSON object."""
+    try:
+        records = [_record_decoder.decode(each) for each in contents]
+    except msgspec.DecodeError:
+        return
+    for name in records[0] if records else ():
+        values = [record.get(name) for record in records]
+        if name and all(isinstance(value, str | int | float) for value in values):
+            yield name, [str(value).lower() if isinstance(value, bool) else str(value) for value in values]

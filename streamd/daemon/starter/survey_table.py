@@ -1,0 +1,231 @@
+"""The columns of a table: which names the images, which are labels, and which says what is train and validation."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from streamd.core.text import format_count
+from streamd.daemon.starter.data_survey import (
+    PATH_KEY,
+    SMALL_SAMPLES,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    DataSurvey,
+    Settings,
+    build_refusal,
+    split_train_source,
+)
+from streamd.daemon.starter.label_types import LabelGuess, guess_label_type
+from streamd.dataset.files.lookup import is_file_beneath, iterate_likely_roots
+from streamd.dataset.labels import cells, columns
+from streamd.dataset.labels.cells import Column, SourceRows, Texts
+from streamd.dataset.labels.convert import compute_vector_width
+from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path
+from streamd.dataset.sources import Scalar
+from streamd.errors import ConfigError
+
+_TRIED_FILES: Final = 20  # cells of a column, evenly spread, that are looked for as files
+_SUFFIX_PATTERN: Final = "|".join(each.decode().replace(".", r"\.") for each in IMAGE_SUFFIXES)
+_SHOWN_COLUMNS: Final = 10  # in a message
+_PART_COLUMNS: Final = frozenset({"split", "part", "set", "subset", "partition", "phase", "dataset", "usage", "fold"})
+_PART_WORDS: Final = {
+    "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
+    "dev": VALIDATION, "test": TEST, "testing": TEST,
+}  # fmt: skip
+_HELD_OUT_COLUMNS: Final = frozenset({"is_valid", "is_val", "is_validation"})
+
+
+@dataclass(frozen=True, slots=True)
+class ImageColumn:
+    """The column of file names, the `root` they are relative to, and how many of the `tried` ones are there."""
+
+    name: str
+    root: Path
+    found: int
+    tried: int
+
+
+def survey_table(path: Path) -> DataSurvey:
+    """The streams that a table makes. Raises ConfigError, also where no column names images."""
+    table = columns.read_table_header(path, PATH_KEY)
+    counts = Counter(table.column_names)
+    positions = {name: at for at, name in enumerate(table.column_names) if counts[name] == 1 and name}
+    found = columns.read_columns(table, list(positions.values()))
+    rows = SourceRows(path, table.format_location)
+    by_name = {name: Column(found[at], f"column {name!r}", rows, PATH_KEY) for name, at in positions.items()}
+    texts = dict(_iterate_text_columns(by_name))
+    image, others = find_image_columns(path, texts)
+    parts = find_parts({name: each for name, each in texts.items() if name != image.name})
+    left_out = {name: "two columns have this name" for name, count in counts.items() if count > 1 and name}
+    left_out |= dict.fromkeys(others, f"names images, as {image.name} does")
+    if parts is not None:
+        left_out[parts.column] = "says which rows are train and validation"
+    guesses = {
+        name: _guess_column(name, column, texts)
+        for name, column in by_name.items()
+        if name != image.name and name not in left_out
+    }
+    left_out |= {name: guess.left_out for name, guess in guesses.items() if guess.type is None}
+    labels = {name: guess.type for name, guess in guesses.items() if guess.type is not None}
+    source: Settings = {"path": str(path), "image": image.name}
+    if image.root != path.parent:
+        source["root"] = str(image.root)
+    sources = _build_sources(source, parts)
+    is_small = len(texts[image.name]) < SMALL_SAMPLES
+    notes = _build_image_notes(image)
+    return DataSurvey(
+        path, "table", sources, "part" in sources[TRAIN], is_small, labels, left_out=left_out, notes=notes
+    )
+
+
+def _build_image_notes(image: ImageColumn) -> tuple[str, ...]:
+    if image.found:
+        return ()
+    tried = format_count(image.tried, "file")
+    return (f"none of {tried} that column {image.name} names is in {image.root} or near it: set root to their folder",)
+
+
+def _iterate_text_columns(by_name: Mapping[str, Column]) -> Iterator[tuple[str, Texts]]:
+    """The columns whose cells can be read as texts, which are all but lists and the like."""
+    for name, column in by_name.items():
+        if cells.has_lists(column):
+            continue
+        try:
+            yield name, cells.convert_to_texts(column)
+        except ConfigError:  # `_guess_column` says what it holds
+            continue
+
+
+def _guess_column(name: str, column: Column, texts: Mapping[str, Texts]) -> LabelGuess:
+    if name in texts:
+        return guess_label_type(name, texts[name])
+    if not cells.has_lists(column):
+        return LabelGuess(None, f"holds {column.cells.type}")
+    kind = column.cells.type.value_type
+    if cells.is_text_type(kind):
+        return LabelGuess("tags")
+    try:
+        compute_vector_width([column])
+        cells.convert_to_numbers(cells.flatten_lists(column)[0], "float")
+    except ConfigError:
+        return LabelGuess(None, "lists of different lengths, or no numbers")
+    return LabelGuess("float")
+
+
+# --- the images
+
+
+def find_image_columns(path: Path, texts: Mapping[str, Texts]) -> tuple[ImageColumn, list[str]]:
+    """The column that names images, the one whose files are there before others; and the others that do, too."""
+    found = [each for name, column in texts.items() if (each := _try_image_column(path, name, column)) is not None]
+    if not found:
+        shown = ", ".join(list(texts)[:_SHOWN_COLUMNS]) + (", ..." if len(texts) > _SHOWN_COLUMNS else "")
+        raise build_refusal(
+            f"no column of {format_path(path)} names images (it has: {shown})",
+            _suggest_suffix(path, texts)
+            or "write the path of each image into a column, suffix and all, relative to "
+            "the table's folder or its parent",
+        )
+    best = max(found, key=lambda each: each.found)
+    return best, [each.name for each in found if each is not best]
+
+
+def _try_image_column(path: Path, name: str, texts: Texts) -> ImageColumn | None:
+    """The column if its cells are files that are there, or all end as images do."""
+    names = _spread_names(texts)
+    has_suffixes = bool(pc.all(pc.match_substring_regex(pc.utf8_lower(texts), f"({_SUFFIX_PATTERN})$")).as_py())
+    if not names or not (has_suffixes or any(b"/" in each or b"." in each for each in names)):
+        return None
+    root, found = _find_root(path, names)
+    if found and not has_suffixes and found < len(names):
+        return None
+    return ImageColumn(name, root, found, len(names)) if found or has_suffixes else None
+
+
+def _spread_names(texts: Texts) -> list[bytes]:
+    rows = np.unique(np.linspace(0, len(texts) - 1, min(_TRIED_FILES, len(texts))).astype(np.int64))
+    cut = [texts[int(row)].as_py().replace("\\", "/") for row in rows]
+    return [os.fsencode(name) for name in cut if name]
+
+
+def _find_root(path: Path, names: list[bytes]) -> tuple[Path, int]:
+    """The folder that holds most of the files, the nearest first, and how many; of absolute names what all lie in."""
+    if all(name.startswith(b"/") for name in names):
+        root = Path(os.fsdecode(os.path.commonpath([os.path.dirname(name) for name in names])))  # noqa: PTH120 - names are bytes
+        return root, sum(is_file_beneath(root, name) for name in names)
+    best, most = path.parent, 0
+    for place in iterate_likely_roots(path.parent, path.parent):
+        found = sum(is_file_beneath(place, name) for name in names)
+        if found > most:
+            best, most = place, found
+        if most == len(names):
+            break
+    return best, most
+
+
+def _suggest_suffix(path: Path, texts: Mapping[str, Texts]) -> str:
+    """What to do where a column names files, but for their suffixes."""
+    for name, column in texts.items():
+        names = _spread_names(column)
+        for suffix in IMAGE_SUFFIXES:
+            root, found = _find_root(path, [each + suffix for each in names])
+            if found and found == len(names):
+                return f"with {suffix.decode()} behind it, column {name!r} names files in {format_path(root)}: add it"
+    return ""
+
+
+# --- the parts
+
+
+@dataclass(frozen=True, slots=True)
+class TableParts:
+    """The `column` that says what is train and validation, and its value for each stream."""
+
+    column: str
+    values: Mapping[str, Scalar]
+
+
+def find_parts(texts: Mapping[str, Texts]) -> TableParts | None:
+    """The column whose every cell names a part of the data, train among them."""
+    for name, column in texts.items():
+        small = name.casefold().replace(" ", "_")
+        if small not in _PART_COLUMNS | _HELD_OUT_COLUMNS:
+            continue
+        levels = pc.unique(column).to_pylist()
+        values = _find_held_out_values(levels) if small in _HELD_OUT_COLUMNS else _find_part_values(levels)
+        if TRAIN in values and len(values) > 1:
+            return TableParts(name, values)
+    return None
+
+
+def _find_part_values(levels: list[str]) -> dict[str, Scalar]:
+    """The value of each part; nothing where a cell says something else, or two words mean one part."""
+    streams = [_PART_WORDS.get(level.casefold()) for level in levels]
+    if None in streams or len(set(streams)) < len(streams):
+        return {}
+    values = dict(zip(streams, levels, strict=True))
+    return {stream: values[stream] for stream in (TRAIN, VALIDATION, TEST) if stream in values}
+
+
+def _find_held_out_values(levels: list[str]) -> dict[str, Scalar]:
+    known = {word: truth for truth, words in columns.BOOLEAN_WORDS.items() for word in words}
+    truths = {known.get(level.casefold()) for level in levels}
+    return {TRAIN: False, VALIDATION: True} if truths == {False, True} else {}
+
+
+def _build_sources(source: Settings, parts: TableParts | None) -> dict[str, Settings]:
+    if parts is None:
+        return split_train_source(source)
+    chosen = {stream: {**source, "where": {parts.column: value}} for stream, value in parts.values.items()}
+    if VALIDATION in chosen:
+        return chosen
+    return {**split_train_source(chosen[TRAIN]), TEST: chosen[TEST]}

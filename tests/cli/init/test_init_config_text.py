@@ -1,0 +1,66 @@
+"""A made configuration as text: what it says is what is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from daemons import write_images
+
+from streamd.cli.init.config_text import format_entry, format_starter_config
+from streamd.config.load import load_config, parse_yaml
+from streamd.daemon.starter.starter_config import LoggedProgress, StarterConfig, make_starter_config
+
+NO_PROGRESS = LoggedProgress(lambda: 0.0)
+
+
+def make(path: Path) -> StarterConfig:
+    return make_starter_config(path, None, NO_PROGRESS)
+
+
+def test_the_text_has_the_keys_of_the_configuration_and_no_others(tmp_path: Path) -> None:
+    write_images(tmp_path, {"cat": 12, "dog": 9})
+    rows = [f"cat/{number:04}.jpg,{number / 7},r{number},a: b" for number in range(11)]
+    (tmp_path / "all.csv").write_text("\n".join(["file,the: angle,remark,#", *rows, "cat/0011.jpg,1,r,c"]) + "\n")
+    for path in (tmp_path, tmp_path / "all.csv"):
+        starter = make(path)
+        text = format_starter_config(starter, "streamd init", str)
+        assert parse_yaml(text, "config.yaml").data == starter.build_settings()
+        assert max(map(len, text.splitlines())) <= 200
+
+
+def test_comments_teach_and_name_what_is_left_out(tmp_path: Path) -> None:
+    write_images(tmp_path, {f"c{number}": 2 for number in range(7)})
+    rows = [f"c0/{number:04}.jpg,{number / 7},remark {number}" for number in range(2)]
+    (tmp_path / "all.csv").write_text("\n".join(["file,angle,remark", *rows, "c1/0000.jpg,1.5,word"]) + "\n")
+    text = format_starter_config(make(tmp_path), "streamd init", str)
+    assert "classes: c0, c1, c2, c3, c4, ... 7 classes" in text
+    assert "# labels: {}  # takes the images without labels" in text
+    assert "the size of all 14 pictures" in text
+    text = format_starter_config(make(tmp_path / "all.csv"), "streamd init", str)
+    assert "      angle: float  # mean " in text
+    assert "\n      # remark: left out, 3 different texts in 3 rows\n" in text
+
+
+def test_paths_are_spelled_as_asked_and_the_file_is_valid(tmp_path: Path) -> None:
+    write_images(tmp_path / "pets", {"cat": 12, "dog": 9})
+    path = tmp_path / "config.yaml"
+    text = format_starter_config(make(tmp_path / "pets"), "streamd init pets", lambda each: each.name)
+    path.write_text(text)
+    assert "path: pets, part: train" in text
+    assert load_config(path).streams["train"].source.path == tmp_path / "pets"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("source", {"kind": "folder", "path": "a b, c"}, "source: {kind: folder, path: 'a b, c'}"),
+        ("split", None, "split: null"),
+        ("labels", {}, "labels: {}"),
+        ("a: b", "float", "'a: b': float"),
+        ("image", {"size": [1, 2]}, "image: {size: [1, 2]}"),
+    ],
+)
+def test_an_entry_is_one_line(key: str, value: object, line: str) -> None:
+    assert format_entry(key, value) == line
+    assert parse_yaml(line, "x").data == {key: value}

@@ -1,0 +1,55 @@
+"""A configuration made in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from daemons import write_images
+
+from streamd.core import log
+from streamd.daemon.starter import process
+from streamd.daemon.starter.process import build_config_in_process
+from streamd.daemon.starter.starter_config import LoggedProgress, build_unwritten_config
+from streamd.errors import ConfigError
+
+
+@pytest.mark.long
+def test_it_makes_what_would_be_made_here(tmp_path: Path) -> None:
+    write_images(tmp_path, {"cat": 6, "dog": 6})
+    for size in (None, (8, 9)):
+        made = build_config_in_process(tmp_path, size, level=log.NOTICE, as_json=False)
+        assert made == build_unwritten_config(tmp_path, size, LoggedProgress())
+
+
+@pytest.mark.long
+def test_what_is_wrong_with_the_data_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is empty; a configuration is made from"):
+        build_config_in_process(tmp_path, None, level=log.NOTICE, as_json=True)
+
+
+def test_a_process_that_says_nothing_is_explained_by_its_end() -> None:
+    assert process._explain_process_exit(3) == "making a configuration failed with status 3"
+    assert process._explain_process_exit(-signal.SIGKILL).startswith("making a configuration was ended by SIGKILL:")
+
+
+def test_the_processs_output_is_the_configuration_or_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_images(tmp_path, {"cat": 6, "dog": 6})
+    monkeypatch.setattr("streamd.core.log.configure_logging", lambda **_: None)
+    monkeypatch.setattr("streamd.ipc.parent_death.die_with_parent", lambda parent: parent)
+    monkeypatch.setattr("streamd.ipc.parent_death.raise_oom_score", lambda: None)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        monkeypatch.setattr("sys.argv", ["process", str(tmp_path), "8x9", "20", "1"])
+        process.main()
+        assert '"image":{"size":[8,9]}' in capfd.readouterr().out
+        monkeypatch.setattr("sys.argv", ["process", str(tmp_path / "none"), "-", "20", "1"])
+        with pytest.raises(SystemExit) as ended:
+            process.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.value.code == ConfigError.exit_status
+    assert "PATH: there is no" in capfd.readouterr().out

@@ -1,0 +1,64 @@
+"""What stands beside the images of the first shard."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from packed_shards import pack
+
+from streamd.daemon.starter.survey_shards import survey_shard_labels
+from streamd.errors import ConfigError
+
+
+def write_shard(folder: Path, beside: dict[str, list[bytes]], *, image: str = "{}.jpg") -> Path:
+    """Six images, and for each suffix a file beside each."""
+    files = {image.format(number): b"" for number in range(6)}
+    for suffix, contents in beside.items():
+        files |= {f"{number}.{suffix}": content for number, content in enumerate(contents)}
+    return pack(folder / "0.tar", files)
+
+
+def test_a_class_of_its_own_is_taken_and_what_lies_beside_is_named(tmp_path: Path) -> None:
+    found = survey_shard_labels(write_shard(tmp_path, {"cls": [b"1"] * 6, "txt": [b"a cat"] * 6}))
+    assert found.labels is None
+    assert found.notes[0].startswith("beside the images are .txt: labels:")
+
+
+def test_folders_in_a_tar_are_classes(tmp_path: Path) -> None:
+    assert survey_shard_labels(write_shard(tmp_path, {}, image="cat/{}.jpg")).labels is None
+
+
+def test_fields_of_json_are_labels_and_those_that_are_none_are_left_out(tmp_path: Path) -> None:
+    records = [{"angle": number / 4, "place": "ab"[number % 2], "key": f"k{number}", "box": [1]} for number in range(6)]
+    found = survey_shard_labels(write_shard(tmp_path, {"json": [json.dumps(each).encode() for each in records]}))
+    assert found.labels == {
+        "angle": {"from": "json:angle", "type": "float"},
+        "place": {"from": "json:place", "type": "category"},
+    }
+    assert found.left_out == {"json:key": "6 different texts in 6 rows"}
+    assert found.notes == ("what labels are was judged by '0.tar' alone",)
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels"),
+    [
+        ([b"0.5", b"1.5\n"] * 3, {"label": {"from": "txt", "type": "float"}}),
+        ([b"cat", b"dog"] * 3, {"label": {"from": "txt", "type": "category"}}),
+        ([b"a %d" % number for number in range(6)], {}),
+    ],
+)
+def test_texts_are_numbers_classes_or_captions(tmp_path: Path, texts: list[bytes], labels: dict[str, object]) -> None:
+    assert survey_shard_labels(write_shard(tmp_path, {"txt": texts})).labels == labels
+
+
+def test_records_that_are_none_are_no_labels(tmp_path: Path) -> None:
+    assert survey_shard_labels(write_shard(tmp_path, {"json": [b"[1]"] * 6})).labels == {}
+
+
+def test_a_tar_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    path = write_shard(tmp_path, {"cls": [b"1" * 600] * 6})
+    path.write_bytes(path.read_bytes()[:1500])
+    with pytest.raises(ConfigError, match=r"PATH: '0.tar': it is cut off"):
+        survey_shard_labels(path)

@@ -1,0 +1,89 @@
+"""Mistakes on the way to a first configuration: `streamd init` and data served by their path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from mistake import Mistake
+from packed_shards import pack
+
+_SERVED: Final = (
+    "a configuration is made from a folder of images, a table (.csv, .tsv, .parquet), or a folder or file of tars"
+)
+
+
+def add_tar(place: Path) -> None:
+    pack(place / "data" / "0.tar", {"1.jpg": b""})
+
+
+OF_FIRST_CONFIGURATION: Final = (
+    Mistake(
+        "has a configuration already",
+        command="streamd init data",
+        says="streamd: config.yaml: is there already; --force replaces it, -o FILE names another file, -o - prints",
+        do="Name another file, or replace the one that is there.",
+        status=1,
+    ),
+    Mistake(
+        "wrote the configuration into the data",
+        command="streamd init data -o data/config.yaml",
+        says=(
+            "streamd: data/config.yaml: would lie in the data, which init leaves as they are; start it in another "
+            "folder, or name a file elsewhere with -o"
+        ),
+        do="Start it in the folder that the configuration is to lie in.",
+        status=1,
+    ),
+    Mistake(
+        "made a configuration of an HDF5 file",
+        command="streamd init samples.hdf5 -o new.yaml",
+        files={"samples.hdf5": b"\x89HDF\r\n"},
+        says=(
+            f"streamd: PATH: '…/samples.hdf5' is an HDF5 file; {_SERVED}: write config.yaml with source: {{kind: hdf5, "
+            "path: FILE, images: /NAME} (README, Every kind of data)"
+        ),
+        do="Copy the lines for HDF5 from the README.",
+    ),
+    Mistake(
+        "made a configuration of a folder with images and tars",
+        command="streamd init data -o new.yaml",
+        prepare=add_tar,
+        says=(
+            f"streamd: PATH: '…/data' holds both 1 tar, such as '0.tar', and the images of 'cat'; {_SERVED}: put them "
+            "into folders of their own, and name one"
+        ),
+        do="Name one of the two.",
+    ),
+    Mistake(
+        "made a configuration of one picture",
+        command="streamd init data/cat/0000.jpg -o new.yaml",
+        says=f"streamd: PATH: '…/0000.jpg' is one picture; {_SERVED}: name its folder, '…/cat'",
+        do="Name the folder.",
+    ),
+    Mistake(
+        "made a configuration of a table that names no images",
+        command="streamd init numbers.csv -o new.yaml",
+        files={"numbers.csv": "a,b\n1571,2\n3893,4\n"},
+        says=(
+            f"streamd: PATH: no column of '…/numbers.csv' names images (it has: a, b); {_SERVED}: write the path of "
+            "each image into a column, suffix and all, relative to the table's folder or its parent"
+        ),
+        do="Add a column with the files.",
+    ),
+    Mistake(
+        "gave a size to a configuration",
+        command="streamd serve --size 128",
+        says=(
+            "streamd: --size: belongs to PATH, and a configuration is served; write image: {size: [HEIGHT, WIDTH]} in "
+            "it"
+        ),
+        do="Write the size into the configuration.",
+    ),
+    Mistake(
+        "wrote a size in words",
+        command="streamd init data -o new.yaml --size large",
+        says="streamd: --size 'large': write N for squares, or HEIGHTxWIDTH, such as 128 or 66x200",
+        do="Write a number, or height and width.",
+    ),
+)
