@@ -117,6 +117,7 @@ SEND_COMPANY_CREDIT: Final = 8  # ... if the trainer's credit is large enough to
 ANSWER_TIMEOUT_S: Final = 5.0  # a subscription unanswered for so long is asked again on a new socket
 PAIR_S: Final = 5.0  # from a welcome to the lifeline: who died between them keeps its memory no longer; hosts are busy
 SILENCE_S: Final = 10.0  # a loop that has waited so long asks whether the daemon still knows of it
+AWAY_FIRST_LINE_S: Final = 2.0  # a loop that waits so long for a daemon that is away says so on stderr
 AWAY_LINE_S: Final = 30.0  # between two lines on stderr while the daemon is away
 HELD_COLLECT_S: Final = 1.0  # all credit held for so long: collect garbage
 HELD_ERROR_S: Final = 5.0  # and so long after that: say so

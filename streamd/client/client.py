@@ -19,6 +19,7 @@ from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
 from streamd.client.sockets import open_dealer_socket
 from streamd.client.stream import Stream
+from streamd.client.waiting import AbsenceReporter
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
 from streamd.core.status import DaemonStatus
@@ -91,6 +92,7 @@ class Client:
         self.endpoint = endpoint
         self._timeout_s = timeout_s
         self._patience_s = patience_s
+        self._reporter = AbsenceReporter()
         self._pid = os.getpid()
         self._closed = False
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()  # one that nobody refers to closes by itself
@@ -151,7 +153,14 @@ class Client:
         subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
         there = Cursor(epoch, begin=index)
         with self._register_stream(
-            Stream(self.endpoint, BatchSplit.from_batch_size(spec, None), subscription, there, self._patience_s)
+            Stream(
+                self.endpoint,
+                BatchSplit.from_batch_size(spec, None),
+                subscription,
+                there,
+                self._patience_s,
+                self._reporter,
+            )
         ) as one:
             one.wait_until_open(self._timeout_s)
             return next(iter(one)).copy()
@@ -220,6 +229,7 @@ class Client:
                 asked,
                 token,
                 self._patience_s,
+                self._reporter,
             )
         )
         try:

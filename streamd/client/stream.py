@@ -18,7 +18,7 @@ from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_ended_session_limit
 from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
-from streamd.client.waiting import WaitPolicy
+from streamd.client.waiting import AbsenceReporter, WaitPolicy
 from streamd.core.epoch_timing import EpochClock, EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.core.slot_layout import SlotLayout, compute_layout
@@ -60,6 +60,7 @@ class Stream:
         subscription: Subscription,
         start: Token | Cursor | None,
         patience_s: float | None,
+        reporter: AbsenceReporter,
     ) -> None:
         check_ended_session_limit(split.served_spec.name)
         self.spec = split.trainer_spec
@@ -75,6 +76,7 @@ class Stream:
         self._served_spec = split.served_spec
         self._subscription = subscription
         self._patience_s = patience_s
+        self._reporter = reporter
         self._rank_steps = self._build_rank_steps(subscription)
         self._pid = os.getpid()
         self._closed = False
@@ -372,15 +374,7 @@ class Stream:
         return received
 
     def _wait_for_late_batch(self, after: Cursor) -> ReceivedBatch:
-        session = self._session
-        waiting = WaitPolicy(
-            self._handoff,
-            self._endpoint,
-            self._patience_s,
-            self._ping_daemon,
-            session.describe_daemon_wait,
-            describe_refusal=lambda: session.refusal or "",
-        )
+        waiting = self._begin_wait(f"a batch of stream {self.spec.name!r}", self._session.describe_daemon_wait)
         self._io_thread.set_immediate_lease_reports(now=bool(self._handoff.list_credit_blocking_batches()))
         try:
             if (received := self._handoff.take_batch(after, PROGRESS_DELAY_S)) is not None:
@@ -391,7 +385,33 @@ class Stream:
                 waiting.check_wait_can_end()
         finally:
             self._io_thread.set_immediate_lease_reports(now=False)
+            waiting.end_wait()
         return received
+
+    def _begin_wait(
+        self, wanted: str, describe_awaited: Callable[[], str] = str, *, for_batch: bool = True
+    ) -> WaitPolicy:
+        session = self._session
+        return WaitPolicy(
+            self._handoff,
+            self._endpoint,
+            self._patience_s,
+            self._ping_daemon,
+            describe_awaited,
+            describe_refusal=lambda: session.refusal or "",
+            describe_place=self._describe_place,
+            wanted=wanted,
+            reporter=self._reporter,
+            for_batch=for_batch,
+        )
+
+    def _describe_place(self) -> str:
+        """Where the stream goes on, for a line on stderr."""
+        cursor = self._tally.cursor
+        place = f"stream {self.spec.name!r} goes on at"
+        if not self._count_epoch_steps_left():
+            return f"{place} the end of epoch {cursor.epoch}"
+        return f"{place} epoch {cursor.epoch}, index {self._rebatcher.compute_next_index(cursor.next_base_index)}"
 
     def _ping_daemon(self) -> None:
         self._io_thread.queue_session_call(lambda: self._session.ping_daemon(time.monotonic()))
@@ -399,7 +419,7 @@ class Stream:
     def _finish_epoch(self) -> None:
         """Waits for the daemon's word at an epoch's end, and compares."""
         self._check_not_closed_or_forked()
-        waiting = WaitPolicy(self._handoff, self._endpoint, self._patience_s, self._ping_daemon, for_batch=False)
+        waiting = self._begin_wait(f"the end of epoch {self.epoch} of stream {self.spec.name!r}", for_batch=False)
         due: ReceiptDue | None = None
         self._is_finishing_epoch = True
         try:
@@ -409,6 +429,7 @@ class Stream:
                     waiting.check_wait_can_end()
         finally:
             self._is_finishing_epoch = False
+            waiting.end_wait()
         self._check_receipt(due)
 
     def _finish_last_epoch(self) -> None:
