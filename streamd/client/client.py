@@ -69,18 +69,35 @@ Start = Literal["begin", "live"] | Mapping[str, int]
 def connect(
     endpoint: str | None = None,
     *,
-    timeout: float = CONNECT_TIMEOUT_S,
+    timeout: float | None = None,
     patience: float | None = None,
     curve: object = None,
 ) -> Client:
-    """A client of the daemon at `endpoint` (default: $STREAMD_ENDPOINT, then the default places).
+    """Connects to the daemon at `endpoint`, and returns a client once it has answered.
 
-    `timeout` in seconds bounds the first answer; `patience` in seconds bounds how long `next()` waits for a daemon that
-    went away, None waits for ever. Raises ConnectError when no daemon answers.
+    endpoint: `ipc://` and the absolute path of the daemon's socket, or that path alone. Default: $STREAMD_ENDPOINT,
+        then the first of these that exists: $RUNTIME_DIRECTORY/streamd.sock, $XDG_RUNTIME_DIR/streamd/streamd.sock,
+        /run/streamd/streamd.sock.
+    timeout: seconds to wait for each first answer, of the daemon and of a subscription; default 10. With a timeout of
+        your own, `connect` also waits for a daemon whose socket is not there yet, as when trainer and daemon start
+        together. Without one a socket that is missing is an error at once.
+    patience: seconds that `next()` waits for a daemon that went away while a stream is read; None waits for ever. A
+        line on stderr says after 2 s that the daemon is away, and another one when it is back.
+    curve: keys for tcp:// endpoints, which this version does not have.
+
+    The client closes its streams when it is closed or left as a context manager:
+
+        with streamd.connect() as client, client.subscribe("train", epochs=10) as stream:
+            for batch in stream: ...
+
+    Raises ConnectError when there is no daemon or it does not answer, ConfigError for an endpoint that cannot be.
     """
     if curve is not None:
         raise ConfigError("curve keys are for tcp:// endpoints, which this version does not serve")
-    client = Client(places.find_endpoint(endpoint), timeout, patience)
+    if timeout is None:
+        client = Client(places.find_socket(endpoint), CONNECT_TIMEOUT_S, patience)
+    else:
+        client = Client(places.find_endpoint(endpoint), timeout, patience)
     client.streams()
     return client
 

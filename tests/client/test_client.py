@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,33 @@ def test_the_environment_names_the_endpoint(endpoint: str, monkeypatch: pytest.M
         assert client.endpoint == endpoint
 
 
+def test_a_path_is_an_endpoint_and_one_without_a_socket_is_refused_at_once(endpoint: str, tmp_path: Path) -> None:
+    with streamd.connect(endpoint.removeprefix("ipc://")) as client:
+        assert client.endpoint == endpoint
+    with pytest.raises(ConnectError, match=rf"no streamd daemon at ipc://{tmp_path}/s: there is no socket s in"):
+        streamd.connect(f"{tmp_path}/s")
+
+
+def test_with_a_timeout_of_ones_own_a_daemon_that_starts_later_is_waited_for(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, open_socket = threading.Event(), client.open_dealer_socket
+
+    def open_and_tell(*arguments: Any) -> zmq.Socket[bytes]:
+        opened = open_socket(*arguments)
+        asked.set()
+        return opened
+
+    monkeypatch.setattr(client, "open_dealer_socket", open_and_tell)
+    with tempfile.TemporaryDirectory(prefix="sd") as folder, ThreadPoolExecutor() as threads:
+        connecting = threads.submit(streamd.connect, f"{folder}/s", timeout=LIMIT_S)
+        assert asked.wait(LIMIT_S)
+        for suffix in (".fd", ""):
+            Path(f"{folder}/s{suffix}").symlink_to(f"{endpoint.removeprefix('ipc://')}{suffix}")
+        with connecting.result(LIMIT_S) as there:
+            assert "train" in there.streams()
+
+
 def test_leaving_the_client_closes_its_streams(endpoint: str) -> None:
     with streamd.connect(endpoint) as client:
         stream = client.subscribe("train")
@@ -83,7 +112,7 @@ def test_leaving_by_an_error_closes_too_and_lets_the_error_through(endpoint: str
 
 def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(
-        ConnectError, match=r"no answer within 0\.1 s; there is no such socket: start `streamd"
+        ConnectError, match=r"no answer within 0\.1 s; there is no socket s in .*; start `streamd"
     ) as raised:
         streamd.connect(f"ipc://{tmp_path}/s", timeout=0.1)
     assert raised.value.endpoint == f"ipc://{tmp_path}/s"
@@ -91,7 +120,9 @@ def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) ->
 
 def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("not a socket")
-    with pytest.raises(ConnectError, match=r"no answer within 0\.1 s; is `streamd serve` running there\?"):
+    with pytest.raises(
+        ConnectError, match=r"no answer within 0\.1 s; .*/s is a file and no socket; start `streamd serve"
+    ):
         streamd.connect(f"ipc://{tmp_path}/s", timeout=0.1)
 
 
