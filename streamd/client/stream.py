@@ -18,7 +18,8 @@ from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_ended_session_limit
 from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
-from streamd.client.waiting import AbsenceReporter, WaitPolicy
+from streamd.client.session_waits import SessionWaits
+from streamd.client.waiting import AbsenceReporter
 from streamd.core.epoch_timing import EpochClock, EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.core.slot_layout import SlotLayout, compute_layout
@@ -36,7 +37,7 @@ from streamd.errors import (
     StreamdError,
 )
 from streamd.ipc.messages import ReceiptDue
-from streamd.limits import LAST_WORD_S, PROGRESS_DELAY_S
+from streamd.limits import LAST_WORD_S
 
 
 class Stream:
@@ -117,6 +118,9 @@ class Stream:
         self._handoff = Handoff(self._tally.cursor)
         self._session = ClientSession(self._subscription, self._served_spec, resuming=is_running)
         self._io_thread = IOThread(self._endpoint, self._session, self._handoff)
+        self._waits = SessionWaits(
+            self._endpoint, self._session, self._handoff, self._io_thread, self._patience_s, self._reporter
+        )
         self._finalizer = weakref.finalize(self, self._io_thread.request_stop)
         self._finalizer.atexit = False  # the daemon sees the end of a process by itself
         self._io_thread.start()
@@ -366,44 +370,12 @@ class Stream:
             self._clock.start_epoch(started_ns, self.wait_s)
         received = self._handoff.take_batch(after, 0)
         if received is None:
-            received = self._wait_for_late_batch(after)
+            received = self._waits.wait_for_batch(after, self._describe_place)
         self._clock.ended_ns = ended_ns = time.monotonic_ns()
         waited_ns = ended_ns - started_ns
         self.wait_s += waited_ns / 1e9
         self._io_thread.add_loop_wait_ns(waited_ns)
         return received
-
-    def _wait_for_late_batch(self, after: Cursor) -> ReceivedBatch:
-        waiting = self._begin_wait(f"a batch of stream {self.spec.name!r}", self._session.describe_daemon_wait)
-        self._io_thread.set_immediate_lease_reports(now=bool(self._handoff.list_credit_blocking_batches()))
-        try:
-            if (received := self._handoff.take_batch(after, PROGRESS_DELAY_S)) is not None:
-                return received
-            # The daemon may have shrunk the credit since: what was returned is told now, worth a message or not.
-            self._io_thread.set_immediate_lease_reports(now=True)
-            while (received := self._handoff.take_batch(after, waiting.next_wait_s())) is None:
-                waiting.check_wait_can_end()
-        finally:
-            self._io_thread.set_immediate_lease_reports(now=False)
-            waiting.end_wait()
-        return received
-
-    def _begin_wait(
-        self, wanted: str, describe_awaited: Callable[[], str] = str, *, for_batch: bool = True
-    ) -> WaitPolicy:
-        session = self._session
-        return WaitPolicy(
-            self._handoff,
-            self._endpoint,
-            self._patience_s,
-            self._ping_daemon,
-            describe_awaited,
-            describe_refusal=lambda: session.refusal or "",
-            describe_place=self._describe_place,
-            wanted=wanted,
-            reporter=self._reporter,
-            for_batch=for_batch,
-        )
 
     def _describe_place(self) -> str:
         """Where the stream goes on, for a line on stderr."""
@@ -413,23 +385,14 @@ class Stream:
             return f"{place} the end of epoch {cursor.epoch}"
         return f"{place} epoch {cursor.epoch}, index {self._rebatcher.compute_next_index(cursor.next_base_index)}"
 
-    def _ping_daemon(self) -> None:
-        self._io_thread.queue_session_call(lambda: self._session.ping_daemon(time.monotonic()))
-
     def _finish_epoch(self) -> None:
         """Waits for the daemon's word at an epoch's end, and compares."""
         self._check_not_closed_or_forked()
-        waiting = self._begin_wait(f"the end of epoch {self.epoch} of stream {self.spec.name!r}", for_batch=False)
-        due: ReceiptDue | None = None
         self._is_finishing_epoch = True
         try:
-            while due is None:
-                due = self._handoff.wait_for_receipt(self._tally.cursor.epoch, waiting.next_wait_s())
-                if due is None:
-                    waiting.check_wait_can_end()
+            due = self._waits.wait_for_receipt(self._tally.cursor.epoch, self._describe_place)
         finally:
             self._is_finishing_epoch = False
-            waiting.end_wait()
         self._check_receipt(due)
 
     def _finish_last_epoch(self) -> None:

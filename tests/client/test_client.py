@@ -120,9 +120,7 @@ def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) ->
 
 def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("not a socket")
-    with pytest.raises(
-        ConnectError, match=r"no answer within 0\.1 s; .*/s is a file and no socket; start"
-    ):
+    with pytest.raises(ConnectError, match=r"no answer within 0\.1 s; .*/s is a file and no socket; start"):
         streamd.connect(f"ipc://{tmp_path}/s", timeout=0.1)
 
 
