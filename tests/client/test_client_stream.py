@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import re
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from daemons import LIMIT_S, DaemonProcess, stream_config, wait_until, write_images
+from daemons import DaemonProcess, stream_config, write_images
 
 import streamd
 from streamd.client import Client
@@ -284,33 +279,6 @@ def test_a_stream_says_what_and_where_it_is(client: Client) -> None:
         walk(stream, STEPS + 1)
         assert repr(stream) == "<Stream 'train' at 1:1, 8 steps an epoch>"
         assert (stream.epoch, stream.reconnects) == (1, 0)
-
-
-def test_a_loop_whose_daemon_is_killed_says_so_and_says_where_it_goes_on_when_another_is_there(
-    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stderr", stderr := io.StringIO())
-    folder = write_images(tmp_path / "data", {"cat": 40})
-    daemon = start_daemon({"streams": {"train": stream_config(folder), "validation": stream_config(folder)}})
-    with (
-        streamd.connect(daemon.endpoint) as client,
-        client.subscribe("train", epochs=1) as stream,
-        client.subscribe("validation"),  # at rest: it says nothing
-    ):
-        batches = iter(stream)
-        taken = keys(islice(batches, 3))
-        daemon.process.kill()
-        daemon.process.wait()
-        loop = threading.Thread(target=lambda: taken.extend(keys(batches)))
-        loop.start()
-        wait_until(lambda: "\n" in stderr.getvalue(), "it says that the daemon is gone")
-        daemon.start()
-        loop.join(LIMIT_S)
-        assert taken == [(0, index) for index in range(5)]
-    gone, back = (re.sub(r"\d+ s;", "N s;", line) for line in stderr.getvalue().splitlines())
-    assert gone == f"streamd: no daemon at {daemon.endpoint} for N s; waiting until it is back"
-    place = "stream 'train' goes on at epoch 0, index 3"
-    assert back == f"streamd: the daemon at {daemon.endpoint} is back after N s; {place}"
 
 
 def test_a_stream_is_no_data_set(client: Client) -> None:
