@@ -18,6 +18,7 @@ from streamd.errors import MissingExtraError, StreamdError
 from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest
 from streamd.ipc.standard_files import fill_closed_standard_descriptors
 
+_CONFIG_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _request_decoder: Final = msgspec.json.Decoder(LocalDaemonRequest)
 
 
@@ -35,6 +36,14 @@ async def _serve_until_stdin_closes(request: LocalDaemonRequest, on_ready: Calla
         loop.remove_reader(sys.stdin.fileno())
 
 
+def _check_config(request: LocalDaemonRequest) -> None:
+    """Raises ConfigError for a mistake in the configuration; loading the daemon would take three times as long."""
+    from streamd.config.load import load_config  # noqa: PLC0415 - as above
+
+    if isinstance(request.config, dict) or request.config.endswith(_CONFIG_SUFFIXES):
+        load_config(request.config)
+
+
 def _run_daemon(request: LocalDaemonRequest) -> int:
     """Serves; an exit status. The reason is said on standard output, or on stderr once `READY` was said there."""
     said_on = sys.stdout
@@ -46,6 +55,7 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
         said_on = sys.stderr
 
     try:
+        _check_config(request)
         from streamd.core import log  # noqa: PLC0415 - as above
 
         log.configure_logging(level=log.NOTICE)
