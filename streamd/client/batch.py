@@ -13,6 +13,7 @@ from streamd.core.bad_samples import BadRow, RowStatus, build_all_good_row_statu
 from streamd.core.sampler import Ids
 from streamd.core.slot_layout import SlotLayout
 from streamd.core.spec import BadPolicy, StreamSpec
+from streamd.core.text import format_count
 from streamd.errors import ProtocolError
 from streamd.ipc.mapping import build_leased_array
 from streamd.ipc.messages import BatchReady
@@ -53,13 +54,20 @@ class Batch:
         return int(self.sample_ids.size)
 
     def __repr__(self) -> str:
-        return f"<Batch {self.epoch}:{self.index}, {len(self)} images {self.images.shape[1:]}, {len(self.bad)} bad>"
+        bad = f", {len(self.bad)} bad" if self.bad else ""
+        return f"<Batch {self.epoch}:{self.index} of {self.spec.name!r}, {describe_rows(self.spec, len(self))}{bad}>"
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: pictures with labels."""
         from streamd.client import notebook  # noqa: PLC0415 - a trainer's loop has no use for it
 
         return notebook.render_batch(self)
+
+
+def describe_rows(spec: StreamSpec, rows: int) -> str:
+    """What so many rows of a stream are, for a repr: `8 images 32x32x3, labels angle, kind`."""
+    shape = "x".join(map(str, spec.image_shape))
+    return f"{format_count(rows, 'image')} {shape}" + (f", labels {', '.join(spec.labels)}" if spec.labels else "")
 
 
 def build_leased_batch(

@@ -103,7 +103,15 @@ def connect(
 
 
 class Client:
-    """Made by `connect`. Streams opened through it are closed with it."""
+    """A connection to a daemon. Made by `streamd.connect` and `streamd.local`.
+
+    `subscribe` opens a stream for training, `batch` shows any one batch. `streams` and `spec` say what is served,
+    `names` which files samples are, `status` and `stats` how the daemon is doing. `endpoint` is where it listens.
+
+    Streams opened through a client are closed with it. A client belongs to the process that made it, and any of its
+    threads may use it. Methods that ask the daemon raise ConnectError when it does not answer within the `timeout` that
+    `connect` was given.
+    """
 
     def __init__(self, endpoint: str, timeout_s: float, patience_s: float | None) -> None:
         self.endpoint = endpoint
@@ -115,10 +123,13 @@ class Client:
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()  # one that nobody refers to closes by itself
         self._streams_lock = threading.Lock()  # the news of a daemon's death comes in another thread
         self._daemon_error: StreamdError | None = None
+        self._served: tuple[str, ...] = ()  # the names of the streams, by the daemon's last answer
 
     def streams(self) -> dict[str, StreamSpec]:
-        """What the daemon serves, by name."""
-        return self._ask_daemon(AskStreams(), Streams).streams
+        """What the daemon serves, by name: samples, batches, image_shape, labels with their classes."""
+        streams = self._ask_daemon(AskStreams(), Streams).streams
+        self._served = tuple(streams)
+        return streams
 
     def spec(self, name: str) -> StreamSpec:
         """What the daemon serves under `name`. Raises RefusedError, with the near name, when that is nothing."""
@@ -196,23 +207,23 @@ class Client:
         uneven: UnevenPolicy | None = None,
         transport: Literal["shared", "inline"] = "shared",
     ) -> Stream:
-        """Opens a stream of batches.
+        """Subscribes to `stream`, one of `streams()`, and returns once the daemon has admitted the subscription.
 
-        `epochs` counts in total, None runs on. Rank `rank` of `world` takes every world-th batch; with rank="auto" they
-        are what torchrun, srun, mpirun, Horovod or TF_CONFIG say in this process's environment, and 0 of 1 without one.
+        epochs: how many in total, as Keras counts; None runs on.
+        rank, world: rank `rank` of `world`, from 0, takes every world-th batch. rank="auto" takes both from torchrun,
+            srun, mpirun, Horovod or TF_CONFIG in this process's environment; 0 of 1 without one.
+        start: "begin"; "live" joins where the others are, with a short first epoch, and `epochs` counts from there;
+            {"together": K} begins when K sessions of the stream are there.
+        resume: a token, of a batch or a stream: goes on behind it.
+        batch_size: samples, a divisor or a multiple of the stream's own: batches are cut into parts (views of the same
+            memory) or put together (copied). Trainers of any size share each decode.
+        prefetch: how many of the stream's own batches may be here or on their way at a time; default 16.
+        uneven: of what not every rank would get, "drop" leaves out, and counts in the receipt; "pad" gives the others
+            batches of weight 0. Default: pad where shuffle is none.
+        transport: "inline" sends pixels through the socket, for where memory cannot be shared.
 
-        `start`: "begin"; "live" joins where the others are, the first epoch being short and `epochs` counting from
-        there; {"together": K} begins when K sessions of the stream are there. `resume` is a token, and the stream goes
-        on behind it. `batch_size`: a divisor or a multiple of the stream's, whose batches are cut into parts (views of
-        the same memory) or put together (copied); trainers of any size share each decode.
-
-        `prefetch` is how many of the stream's batches may be here or on their way at a time. `uneven` says what becomes
-        of batches, and parts, that not every rank would get: "drop" (counted in the receipt) or "pad" (the others get
-        some of weight 0; the default where shuffle is none). `transport="inline"` sends pixels through the socket, for
-        where memory cannot be shared.
-
-        Raises ConfigError for arguments that cannot be, RefusedError (unknown stream, too little memory), TokenError,
-        ConnectError.
+        Raises ConfigError for arguments that cannot be, RefusedError for an unknown stream or too little memory,
+        TokenError for a token of another stream or order, ConnectError when the daemon does not answer.
         """
         live, together = _parse_start_option(start, is_resuming=resume is not None)
         place = _parse_rank(rank, world)
@@ -290,7 +301,10 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Client of {self.endpoint}, {len(self._streams)} streams>"
+        if self._closed:
+            return f"<{type(self).__name__} {self.endpoint}, closed>"
+        served = f", serves {', '.join(self._served)}" if self._served else ""
+        return f"<{type(self).__name__} {self.endpoint}{served}>"
 
     def _ask_daemon(self, question: ClientMessage, answer: type[Answer]) -> Answer:
         """One question on a socket of its own, so that no thread and no state are left behind."""

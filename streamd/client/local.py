@@ -55,7 +55,9 @@ def local(config: LocalConfig, *, timeout: float = CONNECT_TIMEOUT_S, patience: 
     except BaseException:
         helper.stop()
         raise
-    return LocalClient(helper, errand, timeout, patience)
+    client = LocalClient(helper, errand, timeout, patience)
+    client.streams()  # so that its repr names them
+    return client
 
 
 def _make_socket_folder() -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
-from streamd.client.batch import Batch, build_leased_batch, restore_planned_ids
+from streamd.client.batch import Batch, build_leased_batch, describe_rows, restore_planned_ids
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_ended_session_limit
@@ -25,6 +25,7 @@ from streamd.core.receipt import Receipt
 from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import Cursor, Segment, count_steps_left
 from streamd.core.steps import RankSteps
+from streamd.core.text import format_count
 from streamd.core.token import Token, encode_token, parse_token, parse_token_for_rank, resume_tally, start_tally
 from streamd.errors import (
     ClosedError,
@@ -275,7 +276,11 @@ class Stream:
 
     def __repr__(self) -> str:
         cursor = self._tally.cursor
-        return f"<Stream {self.spec.name!r} at {cursor.epoch}:{cursor.next_base_index}, {len(self)} steps an epoch>"
+        state = ", closed" if self._closed else "" if self._handoff.away_since_s is None else ", no daemon"
+        return (
+            f"<Stream {self.spec.name!r} at {cursor.epoch}:{cursor.next_base_index}, {format_count(len(self), 'step')} "
+            f"an epoch of {describe_rows(self.spec, self.spec.batch_size)}{state}>"
+        )
 
     # --- an epoch
 

@@ -49,7 +49,9 @@ def test_a_client_knows_the_streams_and_their_specs(endpoint: str) -> None:
         assert spec.labels["label"].classes == ("cat", "dog")
         assert spec.labels["label"].counts == (20, 20)
         assert client.stats()["daemon"]["sessions"] == 0
-        assert repr(client) == f"<Client of {endpoint}, 0 streams>"
+        assert repr(client) == f"<Client {endpoint}, serves train, validation>"
+    assert repr(client) == f"<Client {endpoint}, closed>"
+    assert repr(Client("ipc:///run/x", 1.0, None)) == "<Client ipc:///run/x>"
 
 
 def test_the_environment_names_the_endpoint(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
