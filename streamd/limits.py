@@ -110,6 +110,7 @@ MAX_SEGMENTS: Final = 512  # parts that an epoch's history may have, one a chang
 CONNECT_TIMEOUT_S: Final = 10.0
 ASK_AGAIN_S: Final = 1.0  # between a question and the same once more: the daemon may have been on its way
 LOOK_TIMEOUT_S: Final = 2.0  # the same for commands that only look: somebody sits before them
+SHOWN_NAMES_TIMEOUT_S: Final = 1.0  # for names under a notebook's pictures: without an answer it shows none
 BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 1.0
 SEND_COMPANY_S: Final = 0.008  # a batch just decoded waits so long for others, for one wake-up instead of four

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,12 @@ from streamd.errors import ProtocolError
 from streamd.ipc.mapping import build_leased_array
 from streamd.ipc.messages import BatchReady
 
+FindNames = Callable[[Sequence[int]], Mapping[int, str]]  # the files of samples, as far as they are known soon
+
+
+def _find_no_names(_: Sequence[int]) -> Mapping[int, str]:
+    return {}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
@@ -28,7 +34,7 @@ class Batch:
     has the class, else 0), str for string; 0 or "" in rows without a sample; `weights` float32 (B,), 0 for those rows,
     else what the stream says that a sample weighs, which is 1 unless it is configured; `sample_ids` int64 (B,), the
     samples really delivered, -1 for none; `bad` the rows that were substituted or masked; `spec` what the stream says
-    of itself, such as the classes behind the labels.
+    of itself, such as the classes behind the labels. A notebook shows a batch as pictures with labels and file names.
     """
 
     images: npt.NDArray[np.uint8]
@@ -40,6 +46,7 @@ class Batch:
     index: int
     make_token: Callable[[], str]
     spec: StreamSpec
+    find_names: FindNames = _find_no_names
 
     @property
     def token(self) -> str:
@@ -58,10 +65,10 @@ class Batch:
         return f"<Batch {self.epoch}:{self.index} of {self.spec.name!r}, {describe_rows(self.spec, len(self))}{bad}>"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: pictures with labels."""
+        """How a notebook shows it: pictures with labels, and file names where the daemon answers at once."""
         from streamd.client import notebook  # noqa: PLC0415 - a trainer's loop has no use for it
 
-        return notebook.render_batch(self)
+        return notebook.render_batch(self, self.find_names)
 
 
 def describe_rows(spec: StreamSpec, rows: int) -> str:
@@ -78,6 +85,7 @@ def build_leased_batch(
     *,
     token: Callable[[], str],
     on_return: Callable[[], None],
+    find_names: FindNames = _find_no_names,
 ) -> Batch:
     """The batch that lies in `memory`; `on_return` runs when the last view of its images is gone."""
     start = layout.sample_ids.offset
@@ -93,6 +101,7 @@ def build_leased_batch(
         header.index,
         token,
         spec,
+        find_names,
     )
 
 

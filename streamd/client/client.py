@@ -6,8 +6,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -17,7 +18,7 @@ from streamd.client.batch import Batch
 from streamd.client.ranks import find_rank
 from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
-from streamd.client.sockets import open_dealer_socket
+from streamd.client.sockets import is_socket_listening, open_dealer_socket
 from streamd.client.stream import Stream
 from streamd.client.waiting import AbsenceReporter
 from streamd.core.sampler import PAD_ID
@@ -60,6 +61,7 @@ from streamd.limits import (
     MAX_NAMES,
     MAX_SESSIONS,
     MIN_CREDIT,
+    SHOWN_NAMES_TIMEOUT_S,
 )
 
 Answer = TypeVar("Answer", Streams, Stats, StatusNow, MonitorAt, Names)
@@ -188,6 +190,7 @@ class Client:
                 there,
                 self._patience_s,
                 self._reporter,
+                partial(_find_names, self.endpoint, spec),
             )
         ) as one:
             one.wait_until_open(self._timeout_s)
@@ -232,14 +235,24 @@ class Client:
             asked = _build_subscription(spec, epochs, *place, uneven, prefetch, transport)
             return replace(asked, live=live, together=together)
 
-        try:
-            return self._open_stream(stream, build, resume, batch_size)
-        except TokenError:  # it changed between being told of and subscribed to
-            if resume is not None:
-                raise
         return self._open_stream(stream, build, resume, batch_size)
 
     def _open_stream(
+        self,
+        name: str,
+        build_subscription: Callable[[StreamSpec], Subscription],
+        resume: str | bytes | None,
+        batch_size: int | None,
+    ) -> Stream:
+        """Opens a stream, and once more where the daemon has another one than it told of."""
+        try:
+            return self._open_known_stream(name, build_subscription, resume, batch_size)
+        except TokenError:  # it changed between being told of and subscribed to
+            if resume is not None:
+                raise
+        return self._open_known_stream(name, build_subscription, resume, batch_size)
+
+    def _open_known_stream(
         self,
         name: str,
         build_subscription: Callable[[StreamSpec], Subscription],
@@ -258,6 +271,7 @@ class Client:
                 token,
                 self._patience_s,
                 self._reporter,
+                partial(_find_names, self.endpoint, spec),
             )
         )
         try:
@@ -339,6 +353,20 @@ class Client:
         raise ConnectError(
             self.endpoint, f"no answer within {self._timeout_s:g} s; {places.explain_missing_answer(self.endpoint)}"
         )
+
+
+def _find_names(endpoint: str, spec: StreamSpec, sample_ids: Sequence[int]) -> dict[int, str]:
+    """The files of samples that are shown; none where no daemon answers soon, or where it serves other samples."""
+    if not is_socket_listening(endpoint):
+        return {}
+    asker = Client(endpoint, SHOWN_NAMES_TIMEOUT_S, None)
+    try:
+        known = asker.streams().get(spec.name)
+        if known is None or known.order_id != spec.order_id:
+            return {}
+        return dict(zip(sample_ids, asker.names(spec.name, sample_ids), strict=True))
+    except StreamdError:  # pictures without names are better than none
+        return {}
 
 
 def _parse_start_option(start: Start, *, is_resuming: bool) -> tuple[bool, int]:

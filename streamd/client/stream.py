@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
-from streamd.client.batch import Batch, build_leased_batch, describe_rows, restore_planned_ids
+from streamd.client.batch import Batch, FindNames, build_leased_batch, describe_rows, restore_planned_ids
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_ended_session_limit
@@ -63,6 +63,7 @@ class Stream:
         start: Token | Cursor | None,
         patience_s: float | None,
         reporter: AbsenceReporter,
+        find_names: FindNames,
     ) -> None:
         check_ended_session_limit(split.served_spec.name)
         self.spec = split.trainer_spec
@@ -79,6 +80,7 @@ class Stream:
         self._subscription = subscription
         self._patience_s = patience_s
         self._reporter = reporter
+        self._find_names = find_names
         self._rank_steps = self._build_rank_steps(subscription)
         self._pid = os.getpid()
         self._closed = False
@@ -353,6 +355,7 @@ class Stream:
                 encode_token, self._served_spec, tally.take_snapshot_after_batch(header.index, planned, marks, after)
             ),
             on_return=partial(self._io_thread.return_lease, received),
+            find_names=self._find_names,
         )
 
     def _count_fetched_batch(self) -> None:

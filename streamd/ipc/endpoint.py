@@ -12,7 +12,6 @@ from streamd.errors import ConfigError, ConnectError
 _IPC: Final = "ipc://"
 _DESCRIPTORS: Final = ".fd"  # the suffix of the descriptor socket
 _MAX_PATH_BYTES: Final = 107 - len(_DESCRIPTORS)  # sun_path, less its end and the descriptor socket's suffix
-_VARIABLE: Final = "STREAMD_ENDPOINT"
 _REMEDY: Final = "start `streamd serve --config config.yaml`, or name its endpoint"
 _SUGGESTED: Final = 3
 SOCKET_NAME: Final = "streamd.sock"
@@ -39,7 +38,7 @@ def find_endpoint(endpoint: str | None) -> str:
     The path of a socket stands for its ipc:// endpoint. Raises ConfigError for an endpoint that cannot be, ConnectError
     when none is named and no default place exists.
     """
-    if chosen := endpoint or os.environ.get(_VARIABLE):
+    if chosen := endpoint or os.environ.get("STREAMD_ENDPOINT"):
         complete = _complete_endpoint(chosen)
         check_endpoint(complete)
         return complete
@@ -48,14 +47,14 @@ def find_endpoint(endpoint: str | None) -> str:
         if _exists(place):
             return f"{_IPC}{place}"
     looked = ", ".join(map(str, places))
-    raise ConnectError(looked, f"nothing there; {_REMEDY} (--endpoint, ${_VARIABLE})")
+    raise ConnectError(looked, f"nothing there; {_REMEDY} (--endpoint, $STREAMD_ENDPOINT)")
 
 
 def find_socket(endpoint: str | None) -> str:
     """Like `find_endpoint`, and raises ConnectError at once when the endpoint has no socket."""
     found = find_endpoint(endpoint)
     if fault := _find_socket_fault(socket_path(found)):
-        source = f"${_VARIABLE} names it; " if not endpoint and os.environ.get(_VARIABLE) else ""
+        source = "$STREAMD_ENDPOINT names it; " if not endpoint and os.environ.get("STREAMD_ENDPOINT") else ""
         raise ConnectError(found, f"{source}{fault}{_suggest_sockets(socket_path(found))}; {_REMEDY}")
     return found
 

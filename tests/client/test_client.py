@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import socket
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from forking import in_a_forked_child
 
 import streamd
 from streamd.client import Client, Stream, client
+from streamd.core.spec import OrderId
 from streamd.errors import (
     BatchesHeldError,
     ConfigError,
@@ -85,6 +88,36 @@ def test_with_a_timeout_of_ones_own_a_daemon_that_starts_later_is_waited_for(
             Path(f"{folder}/s{suffix}").symlink_to(f"{endpoint.removeprefix('ipc://')}{suffix}")
         with connecting.result(LIMIT_S) as there:
             assert "train" in there.streams()
+
+
+def test_a_batch_knows_the_names_of_its_samples_after_its_client_was_closed(
+    endpoint: str,
+) -> None:
+    with streamd.connect(endpoint) as client:
+        batch = client.batch("train", 0, 0)
+        ids = batch.sample_ids.tolist()
+        names = dict(zip(ids, client.names("train", ids), strict=True))
+        with client.subscribe("train", batch_size=4) as stream:
+            (part,) = islice(stream, 1)
+    assert batch.find_names(ids) == names
+    assert part.find_names(ids[:4]) == {each: names[each] for each in ids[:4]}
+    assert batch.find_names([999]) == {}, "it is no sample"
+
+
+def test_no_names_are_found_where_the_daemon_is_gone_says_nothing_or_serves_other_samples(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with streamd.connect(endpoint) as there:
+        spec = there.spec("train")
+    monkeypatch.setattr(client, "SHOWN_NAMES_TIMEOUT_S", 0.05)
+    assert client._find_names(f"ipc://{tmp_path}/s", spec, [0]) == {}
+    with tempfile.TemporaryDirectory(prefix="sd") as folder, socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(f"{folder}/s")
+        silent.listen()
+        assert client._find_names(f"ipc://{folder}/s", spec, [0]) == {}
+    monkeypatch.undo()
+    assert client._find_names(endpoint, replace(spec, order_id=OrderId("other")), [0]) == {}
+    assert client._find_names(endpoint, replace(spec, name="gone"), [0]) == {}
 
 
 def test_leaving_the_client_closes_its_streams(endpoint: str) -> None:
