@@ -28,7 +28,7 @@ def test_asking_what_there_is_loads_none_of_it() -> None:
 
 
 def test_help_begins_with_how_streamd_is_used() -> None:
-    said = pydoc.render_doc(streamd, renderer=pydoc.plaintext)
+    said = pydoc.plain(pydoc.render_doc(streamd))
     first = said[: said.index("PACKAGE CONTENTS")]
     for taught in ("streamd.connect()", 'client.subscribe("train"', "batch.images", "README.md", "ARCHITECTURE.md"):
         assert taught in first

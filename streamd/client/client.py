@@ -80,9 +80,9 @@ def connect(
     endpoint: `ipc://` and the absolute path of the daemon's socket, or that path alone. Default: $STREAMD_ENDPOINT,
         then the first of these that exists: $RUNTIME_DIRECTORY/streamd.sock, $XDG_RUNTIME_DIR/streamd/streamd.sock,
         /run/streamd/streamd.sock.
-    timeout: seconds to wait for each first answer, of the daemon and of a subscription; default 10. With a timeout of
-        your own, `connect` also waits for a daemon whose socket is not there yet, as when trainer and daemon start
-        together. Without one a socket that is missing is an error at once.
+    timeout: seconds to wait for each first answer, of the daemon and of a subscription; default 10. An endpoint without
+        a socket is an error at once, but with an endpoint and a timeout of your own `connect` waits for the socket, as
+        when trainer and daemon start together.
     patience: seconds that `next()` waits for a daemon that went away while a stream is read; None waits for ever. A
         line on stderr says after 2 s that the daemon is away, and another one when it is back.
     curve: keys for tcp:// endpoints, which this version does not have.

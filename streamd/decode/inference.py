@@ -84,8 +84,9 @@ def _read_file_bytes(file: File) -> bytes:
             return Path(file).read_bytes()
         except OSError as error:
             raise ConfigError(f"{_explain_read_error(file, error)}; load_image takes one image file") from error
-    if isinstance(file, TextIOBase) or not hasattr(file, "read"):
-        kind = "a file opened as text" if isinstance(file, TextIOBase) else f"a {type(file).__name__}"
+    given: object = file
+    if isinstance(given, TextIOBase) or not hasattr(given, "read"):
+        kind = "a file opened as text" if isinstance(given, TextIOBase) else f"a {type(given).__name__}"
         raise ConfigError(f"load_image takes a path, the bytes of a file, or a file opened with 'rb', not {kind}")
     if not (data := file.read()):
         raise ConfigError(f"{_describe_file(file)}: nothing is left to read in it; call its seek(0) first")

@@ -21,6 +21,7 @@ from forking import in_a_forked_child
 
 import streamd
 from streamd.client import Client, Stream, client
+from streamd.client.sockets import open_dealer_socket
 from streamd.core.spec import OrderId
 from streamd.errors import (
     BatchesHeldError,
@@ -73,10 +74,10 @@ def test_a_path_is_an_endpoint_and_one_without_a_socket_is_refused_at_once(endpo
 def test_with_a_timeout_of_ones_own_a_daemon_that_starts_later_is_waited_for(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, open_socket = threading.Event(), client.open_dealer_socket
+    asked = threading.Event()
 
     def open_and_tell(*arguments: Any) -> zmq.Socket[bytes]:
-        opened = open_socket(*arguments)
+        opened = open_dealer_socket(*arguments)
         asked.set()
         return opened
 
