@@ -34,7 +34,8 @@ class Batch:
     has the class, else 0), str for string; 0 or "" in rows without a sample; `weights` float32 (B,), 0 for those rows,
     else what the stream says that a sample weighs, which is 1 unless it is configured; `sample_ids` int64 (B,), the
     samples really delivered, -1 for none; `bad` the rows that were substituted or masked; `spec` what the stream says
-    of itself, such as the classes behind the labels. A notebook shows a batch as pictures with labels and file names.
+    of itself, such as the classes behind the labels; `find_names(sample_ids)` their files by id, none where the daemon
+    is away. A notebook shows a batch as pictures with labels and file names.
     """
 
     images: npt.NDArray[np.uint8]

@@ -69,7 +69,7 @@ Start = Literal["begin", "live"] | Mapping[str, int]
 
 
 def connect(
-    endpoint: str | None = None,
+    endpoint: str | os.PathLike[str] | None = None,
     *,
     timeout: float | None = None,
     patience: float | None = None,

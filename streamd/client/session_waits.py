@@ -37,7 +37,7 @@ class SessionWaits:
 
     def wait_for_batch(self, after: Cursor, describe_place: DescribePlace) -> ReceivedBatch:
         """The next batch, with the cursor moved to `after`. Raises the stream's error, or why the wait cannot end."""
-        waiting = self._begin_wait("a batch", describe_place, self._session.describe_daemon_wait)
+        waiting = self._begin_wait("batch", describe_place, self._session.describe_daemon_wait)
         self._io_thread.set_immediate_lease_reports(now=bool(self._handoff.list_credit_blocking_batches()))
         try:
             if (received := self._handoff.take_batch(after, PROGRESS_DELAY_S)) is not None:
@@ -53,7 +53,7 @@ class SessionWaits:
 
     def wait_for_receipt(self, epoch: int, describe_place: DescribePlace) -> ReceiptDue:
         """The daemon's word on an epoch whose batches were all taken. Raises as above."""
-        waiting = self._begin_wait(f"the receipt of epoch {epoch}", describe_place, for_batch=False)
+        waiting = self._begin_wait(f"receipt of epoch {epoch}", describe_place, for_batch=False)
         try:
             while (due := self._handoff.wait_for_receipt(epoch, waiting.next_wait_s())) is None:
                 waiting.check_wait_can_end()

@@ -91,7 +91,7 @@ class WaitPolicy:
         *,
         describe_refusal: Callable[[], str] = str,
         describe_place: Callable[[], str] = lambda: "the stream goes on",
-        wanted: str = "a batch",
+        wanted: str = "batch",
         reporter: AbsenceReporter | None = None,
         for_batch: bool = True,
     ) -> None:
@@ -161,8 +161,8 @@ class WaitPolicy:
         if not awaited and now_s >= max(self._served_since_s, self._printed_s) + AWAY_LINE_S:
             self._print_line(
                 now_s,
-                f"waiting for {self._wanted} for {now_s - self._served_since_s:.0f} s; the daemon at {self._endpoint} "
-                "is there, `streamd status` shows what it does",
+                f"no {self._wanted} for {now_s - self._served_since_s:.0f} s; the daemon at {self._endpoint} is there, "
+                "and `streamd status` shows what it is doing",
             )
         if awaited:
             self._served_since_s = now_s

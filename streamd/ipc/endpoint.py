@@ -32,13 +32,13 @@ def default_endpoint() -> str:
     return f"{_IPC}{default_socket_paths()[0]}"
 
 
-def find_endpoint(endpoint: str | None) -> str:
+def find_endpoint(endpoint: str | os.PathLike[str] | None) -> str:
     """Where a client connects: the argument, $STREAMD_ENDPOINT, then the first default place that exists.
 
     The path of a socket stands for its ipc:// endpoint. Raises ConfigError for an endpoint that cannot be, ConnectError
     when none is named and no default place exists.
     """
-    if chosen := endpoint or os.environ.get("STREAMD_ENDPOINT"):
+    if chosen := os.fspath(endpoint or "") or os.environ.get("STREAMD_ENDPOINT"):
         complete = _complete_endpoint(chosen)
         check_endpoint(complete)
         return complete
@@ -50,7 +50,7 @@ def find_endpoint(endpoint: str | None) -> str:
     raise ConnectError(looked, f"nothing there; {_REMEDY} (--endpoint, $STREAMD_ENDPOINT)")
 
 
-def find_socket(endpoint: str | None) -> str:
+def find_socket(endpoint: str | os.PathLike[str] | None) -> str:
     """Like `find_endpoint`, and raises ConnectError at once when the endpoint has no socket."""
     found = find_endpoint(endpoint)
     if fault := _find_socket_fault(socket_path(found)):
@@ -124,7 +124,7 @@ def check_endpoint(endpoint: str) -> None:
 def _explain_wrong_scheme(endpoint: str) -> str:
     scheme, mark, _ = endpoint.partition("://")
     if not mark:
-        return "has no scheme: write ipc:// before the absolute path of the daemon's socket"
+        return f"has no scheme; did you mean 'ipc://{Path(endpoint).absolute()}'?"
     if scheme in {"http", "https"}:
         return "is the address of a dashboard; trainers connect to the daemon's socket, as in ipc:///path/to/socket"
     if scheme == "tcp":

@@ -182,13 +182,13 @@ def test_a_daemon_whose_socket_is_open_is_not_said_to_be_gone(
 
 
 def test_a_daemon_that_is_there_but_slow_is_said_to_be_there(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    waiting = WaitPolicy(served_handoff(), ENDPOINT, None, nobody_asks, wanted="a batch of stream 'train'")
+    waiting = WaitPolicy(served_handoff(), ENDPOINT, None, nobody_asks, wanted="batch of stream 'train'")
     for _ in range(7):
         clock.now_s += 10
         waiting.check_wait_can_end()
     assert capsys.readouterr().err.splitlines() == [
-        f"streamd: waiting for a batch of stream 'train' for {seconds} s; the daemon at {ENDPOINT} is there, "
-        "`streamd status` shows what it does"
+        f"streamd: no batch of stream 'train' for {seconds} s; the daemon at {ENDPOINT} is there, and `streamd status` "
+        "shows what it is doing"
         for seconds in (30, 60)
     ]
 

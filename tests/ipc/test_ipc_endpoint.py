@@ -59,7 +59,7 @@ def test_where_nothing_exists_the_error_names_the_places_and_the_remedy(
     ("wrong", "says"),
     [
         ("tcp://127.0.0.1:5555", "'tcp://127.0.0.1:5555' is not served by this version: it must begin with ipc://"),
-        ("run/streamd.sock", "has no scheme: write ipc:// before the absolute path"),
+        ("run/streamd.sock", r"has no scheme; did you mean 'ipc:///.*/run/streamd.sock'\?$"),
         ("icp:///run/streamd.sock", "has the unknown scheme icp://: write ipc:// before"),
         ("http://127.0.0.1:9191/#token", "is the address of a dashboard; trainers connect to the daemon's socket"),
         ("ipc://streamd.sock", "write an absolute path"),
@@ -76,7 +76,7 @@ def test_an_endpoint_that_cannot_be_is_refused_by_name(wrong: str, says: str, mo
 
 
 def test_the_path_of_a_socket_stands_for_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert endpoint.find_endpoint("/run/x.sock") == "ipc:///run/x.sock"
+    assert endpoint.find_endpoint("/run/x.sock") == endpoint.find_endpoint(Path("/run/x.sock")) == "ipc:///run/x.sock"
     monkeypatch.setenv("STREAMD_ENDPOINT", "/run/y.sock")
     assert endpoint.find_endpoint(None) == "ipc:///run/y.sock"
 
