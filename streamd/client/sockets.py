@@ -33,11 +33,11 @@ def has_socket_input(socket: zmq.Socket[bytes]) -> bool:
 
 def is_socket_listening(endpoint: str) -> bool:
     """Whether a process listens at an ipc:// endpoint. Does not wait for its answer."""
-    with unix_socket.socket(unix_socket.AF_UNIX, unix_socket.SOCK_STREAM | unix_socket.SOCK_NONBLOCK) as probe:
-        try:
+    try:
+        with unix_socket.socket(unix_socket.AF_UNIX, unix_socket.SOCK_STREAM | unix_socket.SOCK_NONBLOCK) as probe:
             probe.connect(str(socket_path(endpoint)))
-        except BlockingIOError:  # others knock there already, and nobody lets them in
-            return True
-        except OSError:
-            return False
+    except BlockingIOError:  # others knock there already, and nobody lets them in
         return True
+    except OSError:
+        return False
+    return True
