@@ -1,26 +1,32 @@
-"""streamd: load once, train many.
+"""Load once, train many.
 
-One daemon reads, shuffles, decodes and batches images; any number of trainers take the batches. Data flows right,
-demand flows left, and they meet in the scheduler:
+One daemon reads, shuffles, decodes and batches images; any number of trainers on the host take the batches.
 
-    source -> decode -> slot -> router ==> client -> framework
-    worker <- engine <- scheduler <- router <== client
+    import streamd
 
-A folder is one process, or one layer that processes share. Each may import what stands below it, never beside it:
+    with streamd.connect() as client, client.subscribe("train", epochs=10) as stream:
+        for batch in stream:
+            batch.images, batch.labels      # uint8 (B, H, W, C), and arrays of B by name
 
-    cli          what people start                  daemon      the server process
-    frameworks   streams for Keras, torch, JAX      worker      the decode process
-    client       a trainer's end                    config      config.yaml, or every line to mend
-    dataset      files to samples, and back         scheduler   what is produced, sent and freed (pure)
-    decode       bytes of an image to pixels        ipc         messages between processes, shared memory
-    core         what a stream and a batch are (pure but for its log and two files)
-    errors, limits
+connect       a client of the daemon that `streamd serve` runs
+local         a daemon of your own, for a notebook, a script or a test; it ends with your process
+Client        what both return: `subscribe` for training, `batch` for a look, `streams`, `names`, `status`
+Stream        a subscription, iterated over; with `receipts` and the `token` to go on from later
+Batch         images, labels, weights and sample_ids; a notebook shows it as pictures
+load_image    one image file as a stream shows it, for a trained model
+headroom      holds a batch in a stream's place: how fast would the training be if loading cost nothing?
+StreamdError  what all errors are, such as ConnectError and RefusedError
+
+For Keras there is `streamd.frameworks.keras.fit_data(stream)`, for torch `streamd.frameworks.torch.loader(stream)`.
+`help(streamd.connect)` and `help(streamd.Client.subscribe)` have every argument. `streamd --help` and `man streamd`
+list the commands; README.md shows the way, docs/operations.md has every setting, and ARCHITECTURE.md is the map of the
+code.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from streamd.errors import (
     BatchesHeldError,
@@ -37,19 +43,22 @@ from streamd.errors import (
 
 if TYPE_CHECKING:
     from streamd import headroom
-    from streamd.client import connect
+    from streamd.client import Batch, Client, Stream, connect
     from streamd.client.local import local
     from streamd.decode.inference import load_image
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
     "BatchesHeldError",
+    "Client",
     "ConfigError",
     "ConnectError",
     "ForkedClientError",
     "ReceiptError",
     "RefusedError",
+    "Stream",
     "StreamChangedError",
     "StreamStoppedError",
     "StreamdError",
@@ -60,21 +69,25 @@ __all__ = [
     "local",
 ]
 
+# Loaded when they are first asked for: they need ZeroMQ and NumPy, load_image the decoders.
+_MODULES: Final = {
+    "Batch": "streamd.client",
+    "Client": "streamd.client",
+    "Stream": "streamd.client",
+    "connect": "streamd.client",
+    "load_image": "streamd.decode.inference",
+    "local": "streamd.client.local",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Loads ZeroMQ and NumPy only when they are wanted."""
-    if name == "connect":
-        from streamd.client import connect  # noqa: PLC0415 - the point is to import late
-
-        return connect
-    if name == "local":
-        from streamd.client.local import local  # noqa: PLC0415 - as above
-
-        return local
-    if name == "load_image":
-        from streamd.decode.inference import load_image  # noqa: PLC0415 - as above
-
-        return load_image
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     if name == "headroom":
         return importlib.import_module("streamd.headroom")
     raise AttributeError(f"module 'streamd' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What users use; how modules find each other is left out."""
+    return sorted(["__doc__", "__version__", *__all__])

@@ -212,8 +212,9 @@ def show(
 
     from streamd import connect  # noqa: PLC0415 - ZeroMQ and Pillow only when they are needed, not for --help
     from streamd.cli.show.contact_sheet import draw_sheet  # noqa: PLC0415 - as above
+    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
-    with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
+    with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
         batch = client.batch(stream, epoch, index)
         ids = batch.sample_ids[:rows].tolist()
         files = {sample_id: name for sample_id, name in zip(ids, client.names(stream, ids), strict=True) if name}
@@ -313,9 +314,9 @@ def _read_configured_names(config: Path) -> Iterable[str]:
 
 def _request_served_names(endpoint: str | None) -> Iterable[str]:
     """The streams of the daemon; where none can be, that is found out before NumPy and ZeroMQ are read."""
-    from streamd.ipc.endpoint import find_endpoint  # noqa: PLC0415 - only when it is needed
+    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - only when it is needed
 
-    found = find_endpoint(endpoint)
+    found = find_socket(endpoint)
     from streamd import connect  # noqa: PLC0415 - as above
 
     with connect(found, timeout=DAEMON_TIMEOUT_S) as client:

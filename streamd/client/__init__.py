@@ -6,7 +6,7 @@ stream    the iterator a trainer holds              batch       what it yields
 rebatch   batches of another size                   waiting     how long a loop waits, and for what
 client    connects, subscribes, asks                ranks       which of several processes this is (pure)
 notebook  a batch as HTML                           local       a daemon of one's own
-sockets   makes a client's sockets
+sockets   makes a client's sockets                  session_waits  for a session's batches and receipts
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +13,16 @@ from streamd.core.bad_samples import BadRow, RowStatus, build_all_good_row_statu
 from streamd.core.sampler import Ids
 from streamd.core.slot_layout import SlotLayout
 from streamd.core.spec import BadPolicy, StreamSpec
+from streamd.core.text import format_count
 from streamd.errors import ProtocolError
 from streamd.ipc.mapping import build_leased_array
 from streamd.ipc.messages import BatchReady
+
+FindNames = Callable[[Sequence[int]], Mapping[int, str]]  # the files of samples, as far as they are known soon
+
+
+def _find_no_names(_: Sequence[int]) -> Mapping[int, str]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +34,8 @@ class Batch:
     has the class, else 0), str for string; 0 or "" in rows without a sample; `weights` float32 (B,), 0 for those rows,
     else what the stream says that a sample weighs, which is 1 unless it is configured; `sample_ids` int64 (B,), the
     samples really delivered, -1 for none; `bad` the rows that were substituted or masked; `spec` what the stream says
-    of itself, such as the classes behind the labels.
+    of itself, such as the classes behind the labels; `find_names(sample_ids)` their files by id, none where the daemon
+    is away. A notebook shows a batch as pictures with labels and file names.
     """
 
     images: npt.NDArray[np.uint8]
@@ -39,6 +47,7 @@ class Batch:
     index: int
     make_token: Callable[[], str]
     spec: StreamSpec
+    find_names: FindNames = _find_no_names
 
     @property
     def token(self) -> str:
@@ -53,13 +62,20 @@ class Batch:
         return int(self.sample_ids.size)
 
     def __repr__(self) -> str:
-        return f"<Batch {self.epoch}:{self.index}, {len(self)} images {self.images.shape[1:]}, {len(self.bad)} bad>"
+        bad = f", {len(self.bad)} bad" if self.bad else ""
+        return f"<Batch {self.epoch}:{self.index} of {self.spec.name!r}, {describe_rows(self.spec, len(self))}{bad}>"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: pictures with labels."""
+        """How a notebook shows it: pictures with labels, and file names where the daemon answers at once."""
         from streamd.client import notebook  # noqa: PLC0415 - a trainer's loop has no use for it
 
-        return notebook.render_batch(self)
+        return notebook.render_batch(self, self.find_names)
+
+
+def describe_rows(spec: StreamSpec, rows: int) -> str:
+    """What so many rows of a stream are, for a repr: `8 images 32x32x3, labels angle, kind`."""
+    shape = "x".join(map(str, spec.image_shape))
+    return f"{format_count(rows, 'image')} {shape}" + (f", labels {', '.join(spec.labels)}" if spec.labels else "")
 
 
 def build_leased_batch(
@@ -70,6 +86,7 @@ def build_leased_batch(
     *,
     token: Callable[[], str],
     on_return: Callable[[], None],
+    find_names: FindNames = _find_no_names,
 ) -> Batch:
     """The batch that lies in `memory`; `on_return` runs when the last view of its images is gone."""
     start = layout.sample_ids.offset
@@ -85,6 +102,7 @@ def build_leased_batch(
         header.index,
         token,
         spec,
+        find_names,
     )
 
 

@@ -6,8 +6,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -17,8 +18,9 @@ from streamd.client.batch import Batch
 from streamd.client.ranks import find_rank
 from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
-from streamd.client.sockets import open_dealer_socket
+from streamd.client.sockets import is_socket_listening, open_dealer_socket
 from streamd.client.stream import Stream
+from streamd.client.waiting import AbsenceReporter
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
 from streamd.core.status import DaemonStatus
@@ -59,6 +61,7 @@ from streamd.limits import (
     MAX_NAMES,
     MAX_SESSIONS,
     MIN_CREDIT,
+    SHOWN_NAMES_TIMEOUT_S,
 )
 
 Answer = TypeVar("Answer", Streams, Stats, StatusNow, MonitorAt, Names)
@@ -66,40 +69,69 @@ Start = Literal["begin", "live"] | Mapping[str, int]
 
 
 def connect(
-    endpoint: str | None = None,
+    endpoint: str | os.PathLike[str] | None = None,
     *,
-    timeout: float = CONNECT_TIMEOUT_S,
+    timeout: float | None = None,
     patience: float | None = None,
     curve: object = None,
 ) -> Client:
-    """A client of the daemon at `endpoint` (default: $STREAMD_ENDPOINT, then the default places).
+    """Connects to the daemon at `endpoint`, and returns a client once it has answered.
 
-    `timeout` in seconds bounds the first answer; `patience` in seconds bounds how long `next()` waits for a daemon that
-    went away, None waits for ever. Raises ConnectError when no daemon answers.
+    endpoint: `ipc://` and the absolute path of the daemon's socket, or that path alone. Default: $STREAMD_ENDPOINT,
+        then the first of these that exists: $RUNTIME_DIRECTORY/streamd.sock, $XDG_RUNTIME_DIR/streamd/streamd.sock,
+        /run/streamd/streamd.sock.
+    timeout: seconds to wait for each first answer, of the daemon and of a subscription; default 10. An endpoint without
+        a socket is an error at once, but with an endpoint and a timeout of your own `connect` waits for the socket, as
+        when trainer and daemon start together.
+    patience: seconds that `next()` waits for a daemon that went away while a stream is read; None waits for ever. A
+        line on stderr says after 2 s that the daemon is away, and another one when it is back.
+    curve: keys for tcp:// endpoints, which this version does not have.
+
+    The client closes its streams when it is closed or left as a context manager:
+
+        with streamd.connect() as client, client.subscribe("train", epochs=10) as stream:
+            for batch in stream: ...
+
+    Raises ConnectError when there is no daemon or it does not answer, ConfigError for an endpoint that cannot be.
     """
     if curve is not None:
         raise ConfigError("curve keys are for tcp:// endpoints, which this version does not serve")
-    client = Client(places.find_endpoint(endpoint), timeout, patience)
+    if timeout is None:
+        client = Client(places.find_socket(endpoint), CONNECT_TIMEOUT_S, patience)
+    else:
+        client = Client(places.find_endpoint(endpoint), timeout, patience)
     client.streams()
     return client
 
 
 class Client:
-    """Made by `connect`. Streams opened through it are closed with it."""
+    """A connection to a daemon. Made by `streamd.connect` and `streamd.local`.
+
+    `subscribe` opens a stream for training, `batch` shows any one batch. `streams` and `spec` say what is served,
+    `names` which files samples are, `status` and `stats` how the daemon is doing. `endpoint` is where it listens.
+
+    Streams opened through a client are closed with it. A client belongs to the process that made it, and any of its
+    threads may use it. Methods that ask the daemon raise ConnectError when it does not answer within the `timeout` that
+    `connect` was given.
+    """
 
     def __init__(self, endpoint: str, timeout_s: float, patience_s: float | None) -> None:
         self.endpoint = endpoint
         self._timeout_s = timeout_s
         self._patience_s = patience_s
+        self._reporter = AbsenceReporter()
         self._pid = os.getpid()
         self._closed = False
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()  # one that nobody refers to closes by itself
         self._streams_lock = threading.Lock()  # the news of a daemon's death comes in another thread
         self._daemon_error: StreamdError | None = None
+        self._served: tuple[str, ...] = ()  # the names of the streams, by the daemon's last answer
 
     def streams(self) -> dict[str, StreamSpec]:
-        """What the daemon serves, by name."""
-        return self._ask_daemon(AskStreams(), Streams).streams
+        """What the daemon serves, by name: samples, batches, image_shape, labels with their classes."""
+        streams = self._ask_daemon(AskStreams(), Streams).streams
+        self._served = tuple(streams)
+        return streams
 
     def spec(self, name: str) -> StreamSpec:
         """What the daemon serves under `name`. Raises RefusedError, with the near name, when that is nothing."""
@@ -151,7 +183,15 @@ class Client:
         subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
         there = Cursor(epoch, begin=index)
         with self._register_stream(
-            Stream(self.endpoint, BatchSplit.from_batch_size(spec, None), subscription, there, self._patience_s)
+            Stream(
+                self.endpoint,
+                BatchSplit.from_batch_size(spec, None),
+                subscription,
+                there,
+                self._patience_s,
+                self._reporter,
+                partial(_find_names, self.endpoint, spec),
+            )
         ) as one:
             one.wait_until_open(self._timeout_s)
             return next(iter(one)).copy()
@@ -170,23 +210,23 @@ class Client:
         uneven: UnevenPolicy | None = None,
         transport: Literal["shared", "inline"] = "shared",
     ) -> Stream:
-        """Opens a stream of batches.
+        """Subscribes to `stream`, one of `streams()`, and returns once the daemon has admitted the subscription.
 
-        `epochs` counts in total, None runs on. Rank `rank` of `world` takes every world-th batch; with rank="auto" they
-        are what torchrun, srun, mpirun, Horovod or TF_CONFIG say in this process's environment, and 0 of 1 without one.
+        epochs: how many in total, as Keras counts; None runs on.
+        rank, world: rank `rank` of `world`, from 0, takes every world-th batch. rank="auto" takes both from torchrun,
+            srun, mpirun, Horovod or TF_CONFIG in this process's environment; 0 of 1 without one.
+        start: "begin"; "live" joins where the others are, with a short first epoch, and `epochs` counts from there;
+            {"together": K} begins when K sessions of the stream are there.
+        resume: a token, of a batch or a stream: goes on behind it.
+        batch_size: samples, a divisor or a multiple of the stream's own: batches are cut into parts (views of the same
+            memory) or put together (copied). Trainers of any size share each decode.
+        prefetch: how many of the stream's own batches may be here or on their way at a time; default 16.
+        uneven: of what not every rank would get, "drop" leaves out, and counts in the receipt; "pad" gives the others
+            batches of weight 0. Default: pad where shuffle is none.
+        transport: "inline" sends pixels through the socket, for where memory cannot be shared.
 
-        `start`: "begin"; "live" joins where the others are, the first epoch being short and `epochs` counting from
-        there; {"together": K} begins when K sessions of the stream are there. `resume` is a token, and the stream goes
-        on behind it. `batch_size`: a divisor or a multiple of the stream's, whose batches are cut into parts (views of
-        the same memory) or put together (copied); trainers of any size share each decode.
-
-        `prefetch` is how many of the stream's batches may be here or on their way at a time. `uneven` says what becomes
-        of batches, and parts, that not every rank would get: "drop" (counted in the receipt) or "pad" (the others get
-        some of weight 0; the default where shuffle is none). `transport="inline"` sends pixels through the socket, for
-        where memory cannot be shared.
-
-        Raises ConfigError for arguments that cannot be, RefusedError (unknown stream, too little memory), TokenError,
-        ConnectError.
+        Raises ConfigError for arguments that cannot be, RefusedError for an unknown stream or too little memory,
+        TokenError for a token of another stream or order, ConnectError when the daemon does not answer.
         """
         live, together = _parse_start_option(start, is_resuming=resume is not None)
         place = _parse_rank(rank, world)
@@ -195,14 +235,24 @@ class Client:
             asked = _build_subscription(spec, epochs, *place, uneven, prefetch, transport)
             return replace(asked, live=live, together=together)
 
-        try:
-            return self._open_stream(stream, build, resume, batch_size)
-        except TokenError:  # it changed between being told of and subscribed to
-            if resume is not None:
-                raise
         return self._open_stream(stream, build, resume, batch_size)
 
     def _open_stream(
+        self,
+        name: str,
+        build_subscription: Callable[[StreamSpec], Subscription],
+        resume: str | bytes | None,
+        batch_size: int | None,
+    ) -> Stream:
+        """Opens a stream, and once more where the daemon has another one than it told of."""
+        try:
+            return self._open_known_stream(name, build_subscription, resume, batch_size)
+        except TokenError:  # it changed between being told of and subscribed to
+            if resume is not None:
+                raise
+        return self._open_known_stream(name, build_subscription, resume, batch_size)
+
+    def _open_known_stream(
         self,
         name: str,
         build_subscription: Callable[[StreamSpec], Subscription],
@@ -220,6 +270,8 @@ class Client:
                 asked,
                 token,
                 self._patience_s,
+                self._reporter,
+                partial(_find_names, self.endpoint, spec),
             )
         )
         try:
@@ -263,7 +315,10 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Client of {self.endpoint}, {len(self._streams)} streams>"
+        if self._closed:
+            return f"<{type(self).__name__} {self.endpoint}, closed>"
+        served = f", serves {', '.join(self._served)}" if self._served else ""
+        return f"<{type(self).__name__} {self.endpoint}{served}>"
 
     def _ask_daemon(self, question: ClientMessage, answer: type[Answer]) -> Answer:
         """One question on a socket of its own, so that no thread and no state are left behind."""
@@ -298,6 +353,20 @@ class Client:
         raise ConnectError(
             self.endpoint, f"no answer within {self._timeout_s:g} s; {places.explain_missing_answer(self.endpoint)}"
         )
+
+
+def _find_names(endpoint: str, spec: StreamSpec, sample_ids: Sequence[int]) -> dict[int, str]:
+    """The files of samples that are shown; none where no daemon answers soon, or where it serves other samples."""
+    if not is_socket_listening(endpoint):
+        return {}
+    asker = Client(endpoint, SHOWN_NAMES_TIMEOUT_S, None)
+    try:
+        known = asker.streams().get(spec.name)
+        if known is None or known.order_id != spec.order_id:
+            return {}
+        return dict(zip(sample_ids, asker.names(spec.name, sample_ids), strict=True))
+    except StreamdError:  # pictures without names are better than none
+        return {}
 
 
 def _parse_start_option(start: Start, *, is_resuming: bool) -> tuple[bool, int]:

@@ -68,7 +68,9 @@ def local(
     except BaseException:
         helper.stop()
         raise
-    return LocalClient(helper, errand, timeout, patience)
+    client = LocalClient(helper, errand, timeout, patience)
+    client.streams()  # so that its repr names them
+    return client
 
 
 def _parse_size(size: ImageSize | None, config: LocalConfig) -> tuple[int, int] | None:

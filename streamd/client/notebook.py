@@ -10,7 +10,7 @@ import base64
 import html
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -32,18 +32,23 @@ _COMPRESSION: Final = 6
 
 _MARK_COLOURS: Final = {"substituted": "#d97706", "masked": "#dc2626", "no sample": "#888", "weight 0": "#888"}
 _TIP_CHARS: Final = 300
+_NAME_CHARS: Final = 18  # of the end of a file's name, which fit below a picture
 _CLIPPED: Final = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 
 
-def render_batch(batch: CaptionedBatch) -> str:
-    """Up to 32 rows of a batch, fewer where large pictures would make too large a page; all text is escaped."""
-    tiles, left_bytes = [], _MAX_BYTES
-    for row, caption in enumerate(build_captions(batch, _SHOWN_ROWS)):
+def render_batch(batch: CaptionedBatch, find_names: Callable[[Sequence[int]], Mapping[int, str]]) -> str:
+    """Up to 32 rows of a batch, fewer where large pictures would make too large a page; all text is escaped.
+
+    `find_names` gives names of files by sample id, of those that it knows.
+    """
+    tiles, left_bytes, captions = [], _MAX_BYTES, build_captions(batch, _SHOWN_ROWS)
+    files = find_names([caption.sample_id for caption in captions if caption.sample_id != PAD_ID])
+    for row, caption in enumerate(captions):
         picture = _encode_picture(subsample_image(batch.images[row]))
         left_bytes -= len(picture)
         if left_bytes < 0:
             break
-        tiles.append(_render_tile(picture, batch.images.shape[1:3], caption))
+        tiles.append(_render_tile(picture, batch.images.shape[1:3], caption, files.get(caption.sample_id, "")))
     return _render_heading_and_tiles(batch, tiles)
 
 
@@ -87,9 +92,10 @@ def _render_tile(picture: str, shape: tuple[int, int], caption: Caption, file: s
     style = f"image-rendering:pixelated;outline:{edge};opacity:{1 if caption.weight else 0.35}"
     lines = [_render_div(_CLIPPED, _escape_text(line), title=line) for line in caption.labels]
     if caption.sample_id != PAD_ID:
-        lines.append(
-            _render_div(f"opacity:.6;{_CLIPPED}", _escape_text(f"#{caption.sample_id} {file}".rstrip()), title=file)
-        )
+        lines.append(_render_div("opacity:.6", f"#{caption.sample_id}"))
+    if file:
+        end = file if len(file) <= _NAME_CHARS else f"…{file[1 - _NAME_CHARS :]}"
+        lines.append(_render_div(f"opacity:.6;{_CLIPPED}", _escape_text(end), title=file))
     if caption.mark:
         why = f"{caption.bad.file}: {caption.bad.reason}" if caption.bad else ""
         lines.append(_render_div(f"color:{_MARK_COLOURS[caption.mark]};font-weight:600", caption.mark, title=why))

@@ -221,6 +221,14 @@ class Rebatcher:
         rows = split.served_spec.batch_rows(base) if world == 1 else parts * split.rows
         return left - parts - (self.rows_taken - rows) // split.rows
 
+    def compute_next_index(self, base: int) -> int:
+        """The index of the trainer's next batch, where the stream's next step begins at `base`."""
+        first = base + self._rank
+        if self._split.group > 1:
+            first = self._group.first_batch_index() if self._group else first
+            return self._split.compute_group_index(first, self._rank, self._world)
+        return first * self._split.parts + self.steps_in_open_batch
+
     def close(self) -> None:
         """Lets go of the batch at hand."""
         self._current_batch = self._group = None

@@ -224,6 +224,7 @@ class ClientSession:
             case "away":
                 return [OpenSocket()]
             case "asking":
+                self.refusal = None
                 return self.handle_lost(now_s)
             case "active":
                 return self._report_progress(now_s)
@@ -351,7 +352,7 @@ class ClientSession:
                 *self._fail_session(_build_stream_changed_error(spec, others)),
             ]
         self.spec = spec
-        self.state, self._due_s = "active", None
+        self.state, self._due_s, self.refusal = "active", None, None
         self.reconnects += 1
         self.resuming = True
         self._header = FrameHeader(header.boot, header.session, 0)

@@ -12,18 +12,20 @@ from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
-from streamd.client.batch import Batch, build_leased_batch, restore_planned_ids
+from streamd.client.batch import Batch, FindNames, build_leased_batch, describe_rows, restore_planned_ids
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_ended_session_limit
 from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
-from streamd.client.waiting import WaitPolicy
+from streamd.client.session_waits import SessionWaits
+from streamd.client.waiting import AbsenceReporter
 from streamd.core.epoch_timing import EpochClock, EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import Cursor, Segment, count_steps_left
 from streamd.core.steps import RankSteps
+from streamd.core.text import format_count
 from streamd.core.token import Token, encode_token, parse_token, parse_token_for_rank, resume_tally, start_tally
 from streamd.errors import (
     ClosedError,
@@ -36,7 +38,7 @@ from streamd.errors import (
     StreamdError,
 )
 from streamd.ipc.messages import ReceiptDue
-from streamd.limits import LAST_WORD_S, PROGRESS_DELAY_S
+from streamd.limits import LAST_WORD_S
 
 
 class Stream:
@@ -60,6 +62,8 @@ class Stream:
         subscription: Subscription,
         start: Token | Cursor | None,
         patience_s: float | None,
+        reporter: AbsenceReporter,
+        find_names: FindNames,
     ) -> None:
         check_ended_session_limit(split.served_spec.name)
         self.spec = split.trainer_spec
@@ -75,6 +79,8 @@ class Stream:
         self._served_spec = split.served_spec
         self._subscription = subscription
         self._patience_s = patience_s
+        self._reporter = reporter
+        self._find_names = find_names
         self._rank_steps = self._build_rank_steps(subscription)
         self._pid = os.getpid()
         self._closed = False
@@ -115,6 +121,9 @@ class Stream:
         self._handoff = Handoff(self._tally.cursor)
         self._session = ClientSession(self._subscription, self._served_spec, resuming=is_running)
         self._io_thread = IOThread(self._endpoint, self._session, self._handoff)
+        self._waits = SessionWaits(
+            self._endpoint, self._session, self._handoff, self._io_thread, self._patience_s, self._reporter
+        )
         self._finalizer = weakref.finalize(self, self._io_thread.request_stop)
         self._finalizer.atexit = False  # the daemon sees the end of a process by itself
         self._io_thread.start()
@@ -269,7 +278,11 @@ class Stream:
 
     def __repr__(self) -> str:
         cursor = self._tally.cursor
-        return f"<Stream {self.spec.name!r} at {cursor.epoch}:{cursor.next_base_index}, {len(self)} steps an epoch>"
+        state = ", closed" if self._closed else "" if self._handoff.away_since_s is None else ", no daemon"
+        return (
+            f"<Stream {self.spec.name!r} at {cursor.epoch}:{cursor.next_base_index}, {format_count(len(self), 'step')} "
+            f"an epoch of {describe_rows(self.spec, self.spec.batch_size)}{state}>"
+        )
 
     # --- an epoch
 
@@ -342,6 +355,7 @@ class Stream:
                 encode_token, self._served_spec, tally.take_snapshot_after_batch(header.index, planned, marks, after)
             ),
             on_return=partial(self._io_thread.return_lease, received),
+            find_names=self._find_names,
         )
 
     def _count_fetched_batch(self) -> None:
@@ -364,49 +378,27 @@ class Stream:
             self._clock.start_epoch(started_ns, self.wait_s)
         received = self._handoff.take_batch(after, 0)
         if received is None:
-            received = self._wait_for_late_batch(after)
+            received = self._waits.wait_for_batch(after, self._describe_place)
         self._clock.ended_ns = ended_ns = time.monotonic_ns()
         waited_ns = ended_ns - started_ns
         self.wait_s += waited_ns / 1e9
         self._io_thread.add_loop_wait_ns(waited_ns)
         return received
 
-    def _wait_for_late_batch(self, after: Cursor) -> ReceivedBatch:
-        session = self._session
-        waiting = WaitPolicy(
-            self._handoff,
-            self._endpoint,
-            self._patience_s,
-            self._ping_daemon,
-            session.describe_daemon_wait,
-            describe_refusal=lambda: session.refusal or "",
-        )
-        self._io_thread.set_immediate_lease_reports(now=bool(self._handoff.list_credit_blocking_batches()))
-        try:
-            if (received := self._handoff.take_batch(after, PROGRESS_DELAY_S)) is not None:
-                return received
-            # The daemon may have shrunk the credit since: what was returned is told now, worth a message or not.
-            self._io_thread.set_immediate_lease_reports(now=True)
-            while (received := self._handoff.take_batch(after, waiting.next_wait_s())) is None:
-                waiting.check_wait_can_end()
-        finally:
-            self._io_thread.set_immediate_lease_reports(now=False)
-        return received
-
-    def _ping_daemon(self) -> None:
-        self._io_thread.queue_session_call(lambda: self._session.ping_daemon(time.monotonic()))
+    def _describe_place(self) -> str:
+        """Where the stream goes on, for a line on stderr."""
+        cursor = self._tally.cursor
+        place = f"stream {self.spec.name!r} goes on at"
+        if not self._count_epoch_steps_left():
+            return f"{place} the end of epoch {cursor.epoch}"
+        return f"{place} epoch {cursor.epoch}, index {self._rebatcher.compute_next_index(cursor.next_base_index)}"
 
     def _finish_epoch(self) -> None:
         """Waits for the daemon's word at an epoch's end, and compares."""
         self._check_not_closed_or_forked()
-        waiting = WaitPolicy(self._handoff, self._endpoint, self._patience_s, self._ping_daemon, for_batch=False)
-        due: ReceiptDue | None = None
         self._is_finishing_epoch = True
         try:
-            while due is None:
-                due = self._handoff.wait_for_receipt(self._tally.cursor.epoch, waiting.next_wait_s())
-                if due is None:
-                    waiting.check_wait_can_end()
+            due = self._waits.wait_for_receipt(self._tally.cursor.epoch, self._describe_place)
         finally:
             self._is_finishing_epoch = False
         self._check_receipt(due)

@@ -1,32 +1,84 @@
-"""What a loop does while nothing comes: asks for a sign of life, collects garbage, and knows when to give up."""
+"""What a loop does while nothing comes: asks for a sign of life, says what it waits for, and knows when to give up."""
 
 from __future__ import annotations
 
 import gc
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from streamd.client.handoff import Handoff
+from streamd.client.sockets import is_socket_listening
 from streamd.errors import BatchesHeldError, ConnectError
-from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S, SILENCE_S
+from streamd.limits import AWAY_FIRST_LINE_S, AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S, SILENCE_S
 
 
-def print_stderr_line(text: str) -> None:
-    """A line on stderr, for whoever reads it: a trainer goes on when its terminal is gone."""
+def print_stderr_line(text: str, *, after_progress: bool = False) -> None:
+    """Prints a line on stderr. A trainer whose terminal is gone goes on without it.
+
+    `after_progress`: a progress bar may have left the terminal's cursor behind its end, so the line begins on the next.
+    """
     with suppress(OSError, ValueError, AttributeError):  # a broken pipe, a closed file, none at all
-        sys.stderr.write(f"streamd: {text}\n")
+        begin = "\n" if after_progress and sys.stderr.isatty() else ""
+        sys.stderr.write(f"{begin}streamd: {text}\n")
+
+
+class AbsenceReporter:
+    """Prints one line for all streams of a client when its daemon is away, and one when it is back.
+
+    The streams may wait in several threads: the lock guards when something was last printed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._printed_s: float | None = None  # when the last line about the present absence was printed
+        self._ended_s = float("-inf")  # when the last absence that had a line ended
+
+    def compute_next_line_s(self, since_s: float) -> float:
+        """When a wait for a daemon that is away since `since_s` has to print a line."""
+        with self._lock:
+            return self._compute_next_line_s(since_s)
+
+    def _compute_next_line_s(self, since_s: float) -> float:
+        if self._printed_s is not None:
+            return self._printed_s + AWAY_LINE_S
+        return max(since_s, self._ended_s) + AWAY_FIRST_LINE_S
+
+    def report_absence(self, now_s: float, since_s: float, describe_absence: Callable[[], str]) -> bool:
+        """Prints a line if it is time for one, and returns whether it did."""
+        with self._lock:
+            if now_s < self._compute_next_line_s(since_s):
+                return False
+            is_first, self._printed_s = self._printed_s is None, now_s
+        print_stderr_line(describe_absence(), after_progress=is_first)
+        return True
+
+    def report_return(self, now_s: float, text: str) -> None:
+        """Prints that the daemon is back, unless another stream of the client did."""
+        if self.end_absence(now_s):
+            print_stderr_line(text)
+
+    def end_absence(self, now_s: float) -> bool:
+        """Forgets the lines of this absence, and returns whether there were any."""
+        with self._lock:
+            if self._printed_s is None:
+                return False
+            self._printed_s, self._ended_s = None, now_s
+            return True
 
 
 class WaitPolicy:
     """One wait.
 
-    `next_wait_s` is how long to sleep, `check_wait_can_end` decides what to do when the sleep brought nothing.
+    `next_wait_s` is how long to sleep, `check_wait_can_end` decides what to do when the sleep brought nothing. Whatever
+    ends the wait, `end_wait` is called.
     `ping_daemon` asks a daemon that is there whether it still knows of this session: one that was stopped, or lost a
-    frame, is thereby found out. `awaited` says whom or what it waits for, "" for nothing: that is told, and no
-    patience counts. `describe_refusal` says why a daemon that is there does not let it in yet, "" where that is not
-    so. Batches that the caller holds are in the way of the next one (`for_batch`), and of nothing else.
+    frame, is thereby found out. `describe_awaited` says whom or what the daemon waits for, "" for nothing: that is
+    printed, and no patience counts. `describe_refusal` says why a daemon that is there does not let the stream in yet,
+    "" where that is not so. `describe_place` says where the stream goes on, `wanted` what it waits for. Batches that
+    the caller holds are in the way of the next one (`for_batch`), and of nothing else.
     """
 
     def __init__(
@@ -38,6 +90,9 @@ class WaitPolicy:
         describe_awaited: Callable[[], str] = str,
         *,
         describe_refusal: Callable[[], str] = str,
+        describe_place: Callable[[], str] = lambda: "the stream goes on",
+        wanted: str = "batch",
+        reporter: AbsenceReporter | None = None,
         for_batch: bool = True,
     ) -> None:
         self._handoff = handoff
@@ -46,9 +101,15 @@ class WaitPolicy:
         self._ping_daemon = ping_daemon
         self._describe_awaited = describe_awaited
         self._describe_refusal = describe_refusal
+        self._describe_place = describe_place
+        self._wanted = wanted
+        self._reporter = reporter or AbsenceReporter()
         self._for_batch = for_batch
         self._since_s = time.monotonic()
+        self._served_since_s = self._since_s  # since when the daemon is there and waits for nothing
         self._printed_s = self._since_s
+        self._away_since_s = self._since_s
+        self._return_text = ""  # begins the line that says that the daemon is back; "" while nothing was printed
         self._has_collected = False
 
     def next_wait_s(self) -> float:
@@ -58,10 +119,11 @@ class WaitPolicy:
         away_since_s = self._handoff.away_since_s
         if away_since_s is None:
             return SILENCE_S
-        if self._patience_s is None:
-            return AWAY_LINE_S
-        left_s = max(away_since_s, self._since_s) + self._patience_s - time.monotonic()
-        return max(0.001, min(AWAY_LINE_S, left_s))
+        since_s = max(away_since_s, self._since_s)
+        next_s = self._reporter.compute_next_line_s(since_s)
+        if self._patience_s is not None:
+            next_s = min(next_s, since_s + self._patience_s)
+        return max(0.001, next_s - time.monotonic())
 
     def check_wait_can_end(self) -> None:
         """Raises BatchesHeldError when the caller itself is the reason, ConnectError when patience is over."""
@@ -72,31 +134,69 @@ class WaitPolicy:
             gc.collect()
             self._has_collected = True
             return
-        self._check_daemon_patience(time.monotonic())
+        now_s = time.monotonic()
+        if (away_since_s := self._handoff.away_since_s) is None:
+            self._check_present_daemon(now_s)
+        else:
+            self._check_absent_daemon(now_s, away_since_s)
+
+    def end_wait(self) -> None:
+        """Prints that a daemon said to be away is back; forgets it where the wait ended by an error or an interrupt."""
+        now_s = time.monotonic()
+        if self._handoff.away_since_s is None:
+            self._report_return(now_s)
+        elif self._return_text:
+            self._reporter.end_absence(now_s)
 
     def _list_credit_blocking_batches(self) -> list[tuple[int, int]]:
         return self._handoff.list_credit_blocking_batches() if self._for_batch else []
 
-    def _check_daemon_patience(self, now_s: float) -> None:
-        away_since_s = self._handoff.away_since_s
-        if away_since_s is None:
-            self._ping_daemon()
-            if awaited := self._describe_awaited():
-                self._print_line_if_due(now_s, f"waiting until {awaited} are there; `streamd status` says more")
-            return
-        away_s = now_s - max(away_since_s, self._since_s)
+    def _check_present_daemon(self, now_s: float) -> None:
+        self._report_return(now_s)
+        self._ping_daemon()
+        awaited = self._describe_awaited()
+        if awaited and now_s >= self._printed_s + AWAY_LINE_S:
+            self._print_line(now_s, f"waiting until {awaited} are there; `streamd status` says more")
+        # A daemon that leaves a ping without an answer counts as away, so one that is not has answered by now.
+        if not awaited and now_s >= max(self._served_since_s, self._printed_s) + AWAY_LINE_S:
+            self._print_line(
+                now_s,
+                f"no {self._wanted} for {now_s - self._served_since_s:.0f} s; the daemon at {self._endpoint} is there, "
+                "and `streamd status` shows what it is doing",
+            )
+        if awaited:
+            self._served_since_s = now_s
+
+    def _print_line(self, now_s: float, text: str) -> None:
+        is_first, self._printed_s = self._printed_s == self._since_s, now_s
+        print_stderr_line(text, after_progress=is_first)
+
+    def _check_absent_daemon(self, now_s: float, away_since_s: float) -> None:
+        since_s, self._away_since_s, self._served_since_s = max(away_since_s, self._since_s), away_since_s, now_s
+        away_s = now_s - since_s
         if self._patience_s is not None and away_s >= self._patience_s:
             raise ConnectError(
                 self._endpoint, f"the daemon has been away for {away_s:.0f} s, which is all the patience allowed"
             )
-        if refusal := self._describe_refusal():
-            self._print_line_if_due(
-                now_s, f"the daemon has put this stream off for {away_s:.0f} s: {refusal}; still waiting"
-            )
-        else:
-            self._print_line_if_due(now_s, f"no daemon at {self._endpoint} for {away_s:.0f} s; still waiting")
+        self._reporter.report_absence(now_s, since_s, lambda: self._describe_absence(now_s - away_since_s))
 
-    def _print_line_if_due(self, now_s: float, text: str) -> None:
-        if now_s >= self._printed_s + AWAY_LINE_S:
-            self._printed_s = now_s
-            print_stderr_line(text)
+    def _describe_absence(self, away_s: float) -> str:
+        """The line to print, which the line about the daemon's return will answer."""
+        if refusal := self._describe_refusal():
+            self._return_text = "the daemon has admitted this stream"
+            return f"the daemon has put this stream off for {away_s:.0f} s: {refusal}; still waiting"
+        limit = "" if self._patience_s is None else f", at most {self._patience_s:g} s"
+        if is_socket_listening(self._endpoint):
+            self._return_text = f"the daemon at {self._endpoint} answers again"
+            return (
+                f"no answer for {away_s:.0f} s from the daemon at {self._endpoint}, whose socket is open: it is "
+                f"starting, busy or stopped; waiting until it answers{limit}"
+            )
+        self._return_text = f"the daemon at {self._endpoint} is back"
+        return f"no daemon at {self._endpoint} for {away_s:.0f} s; waiting until it is back{limit}"
+
+    def _report_return(self, now_s: float) -> None:
+        if self._return_text:
+            away_s = now_s - self._away_since_s
+            self._reporter.report_return(now_s, f"{self._return_text} after {away_s:.0f} s; {self._describe_place()}")
+            self._return_text = ""

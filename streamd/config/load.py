@@ -42,6 +42,7 @@ from streamd.config.units import format_yaml_value
 from streamd.errors import ConfigError, suggest_name
 
 ConfigInput = Path | str | Mapping[str, object]  # a configuration: a file's path, or what would stand in it
+CONFIG_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 # What people have done who meet a parser's words, and what to do about it; the first that fits is told in their place.
 _YAML_REMEDIES: Final = {

@@ -59,6 +59,14 @@ def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
     return build_unwritten_config(path, request.size, LoggedProgress())
 
 
+def _check_config(request: LocalDaemonRequest) -> None:
+    """Raises ConfigError for a mistake in the configuration; loading the daemon would take three times as long."""
+    from streamd.config.load import CONFIG_SUFFIXES, load_config  # noqa: PLC0415 - as above
+
+    if isinstance(request.config, dict) or Path(request.config).suffix.lower() in CONFIG_SUFFIXES:
+        load_config(request.config)
+
+
 def _run_daemon(request: LocalDaemonRequest) -> int:
     """Serves; an exit status. The reason is said on standard output, or on stderr once `READY` was said there."""
     said_on = sys.stdout
@@ -70,6 +78,7 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
         said_on = sys.stderr
 
     try:
+        _check_config(request)
         from streamd.core import log  # noqa: PLC0415 - as above
 
         log.configure_logging(level=log.NOTICE)

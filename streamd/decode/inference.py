@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from io import TextIOBase
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,10 +28,10 @@ def load_image(file: File, spec: StreamSpec | str | os.PathLike[str]) -> npt.NDA
     one, or its daemon other versions of the decoders, its pixels are not those made here, and a warning says so. Models
     take batches: `image[None]`.
 
-    Raises ConfigError for a file that is no sound image, a stream that is served from arrays, or a path that is no
-    stream's; MissingExtraError without the extra `serve`, which brings the decoders; OSError.
+    Raises ConfigError for a file that cannot be read or is no sound image, for a stream that is served from arrays, and
+    for a `spec` that is none; MissingExtraError without the extra `serve`, which brings the decoders.
     """
-    known = spec if isinstance(spec, StreamSpec) else spec_file.read_spec(Path(spec))
+    known = _load_spec(spec)
     try:
         from streamd.decode import pixel_id  # noqa: PLC0415 - an extra, and heavy
         from streamd.decode.decoders import BadImageError, decode_image  # noqa: PLC0415 - an extra, and heavy
@@ -63,10 +64,44 @@ def _explain_pixel_mismatch(spec: StreamSpec) -> str:
     )
 
 
+def _load_spec(spec: StreamSpec | str | os.PathLike[str]) -> StreamSpec:
+    if isinstance(spec, StreamSpec):
+        return spec
+    wanted = "give the  .streamd.json  that streamd-train wrote beside the model, or stream.spec"
+    if not isinstance(spec, str | os.PathLike):
+        raise ConfigError(f"load_image cannot use a {type(spec).__name__} as spec: {wanted}")
+    try:
+        return spec_file.read_spec(Path(spec))
+    except OSError as error:
+        raise ConfigError(f"{_explain_read_error(spec, error)}; {wanted}") from error
+
+
 def _read_file_bytes(file: File) -> bytes:
     if isinstance(file, bytes):
         return file
-    return Path(file).read_bytes() if isinstance(file, str | os.PathLike) else file.read()
+    if isinstance(file, str | os.PathLike):
+        try:
+            return Path(file).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{_explain_read_error(file, error)}; load_image takes one image file") from error
+    given: object = file
+    if isinstance(given, TextIOBase) or not hasattr(given, "read"):
+        kind = "a file opened as text" if isinstance(given, TextIOBase) else f"a {type(given).__name__}"
+        raise ConfigError(f"load_image takes a path, the bytes of a file, or a file opened with 'rb', not {kind}")
+    if not (data := file.read()):
+        raise ConfigError(f"{_describe_file(file)}: nothing is left to read in it; call its seek(0) first")
+    return data
+
+
+def _explain_read_error(path: str | os.PathLike[str], error: OSError) -> str:
+    """Why a path cannot be read, in a sentence's first half."""
+    if not os.fspath(path):
+        return "the path is empty"
+    if isinstance(error, IsADirectoryError):
+        return f"{path} is a folder"
+    if isinstance(error, FileNotFoundError):
+        return f"{path}: there is no such file" + ("" if Path(path).is_absolute() else f" in {Path.cwd()}")
+    return f"{path}: {error.strerror}"
 
 
 def _describe_file(file: File) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
 from streamd.errors import ConfigError, ConnectError
 
 _IPC: Final = "ipc://"
-_MAX_PATH_BYTES: Final = 107 - len(".fd")  # sun_path, less its end and the descriptor socket's suffix
+_DESCRIPTORS: Final = ".fd"  # the suffix of the descriptor socket
+_MAX_PATH_BYTES: Final = 107 - len(_DESCRIPTORS)  # sun_path, less its end and the descriptor socket's suffix
+_REMEDY: Final = "start `streamd serve --config config.yaml`, or name its endpoint"
+_SUGGESTED: Final = 3
 SOCKET_NAME: Final = "streamd.sock"
 
 
@@ -28,34 +32,83 @@ def default_endpoint() -> str:
     return f"{_IPC}{default_socket_paths()[0]}"
 
 
-def find_endpoint(endpoint: str | None) -> str:
-    """Where a client connects: the argument, $STREAMD_ENDPOINT, then the first default place that exists."""
-    chosen = endpoint or os.environ.get("STREAMD_ENDPOINT")
-    if chosen:
-        check_endpoint(chosen)
-        return chosen
+def find_endpoint(endpoint: str | os.PathLike[str] | None) -> str:
+    """Where a client connects: the argument, $STREAMD_ENDPOINT, then the first default place that exists.
+
+    The path of a socket stands for its ipc:// endpoint. Raises ConfigError for an endpoint that cannot be, ConnectError
+    when none is named and no default place exists.
+    """
+    if chosen := os.fspath(endpoint or "") or os.environ.get("STREAMD_ENDPOINT"):
+        complete = _complete_endpoint(chosen)
+        check_endpoint(complete)
+        return complete
     places = default_socket_paths()
     for place in places:
-        if place.exists():
+        if _exists(place):
             return f"{_IPC}{place}"
     looked = ", ".join(map(str, places))
-    remedy = "start `streamd serve --config config.yaml`, or name its endpoint (--endpoint, $STREAMD_ENDPOINT)"
-    raise ConnectError(looked, f"nothing there; {remedy}")
+    raise ConnectError(looked, f"nothing there; {_REMEDY} (--endpoint, $STREAMD_ENDPOINT)")
+
+
+def find_socket(endpoint: str | os.PathLike[str] | None) -> str:
+    """Like `find_endpoint`, and raises ConnectError at once when the endpoint has no socket."""
+    found = find_endpoint(endpoint)
+    if fault := _find_socket_fault(socket_path(found)):
+        source = "$STREAMD_ENDPOINT names it; " if not endpoint and os.environ.get("STREAMD_ENDPOINT") else ""
+        raise ConnectError(found, f"{source}{fault}{_suggest_sockets(socket_path(found))}; {_REMEDY}")
+    return found
 
 
 def explain_missing_answer(endpoint: str) -> str:
     """What a client without an answer is told to look at."""
-    if socket_path(endpoint).exists():
-        return "is `streamd serve` running there?"
-    return "there is no such socket: start `streamd serve --config config.yaml`, or name its endpoint"
+    fault = _find_socket_fault(socket_path(endpoint))
+    return f"{fault}; {_REMEDY}" if fault else "is `streamd serve` running there?"
+
+
+def _complete_endpoint(name: str) -> str:
+    return f"{_IPC}{name}" if name.startswith("/") else name
+
+
+def _exists(path: Path) -> bool:
+    """Whether a path is there, or hidden in a folder that this user may not enter."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return True
+
+
+def _find_socket_fault(path: Path) -> str:
+    """Why no socket can be reached at `path`, or "" where one can."""
+    try:
+        mode = path.stat().st_mode
+    except PermissionError:
+        return f"this user may not enter {path.parent}; add the user to the folder's group, and log in anew"
+    except OSError:
+        folder = path.parent
+        return f"there is no socket {path.name} in {folder}" if _exists(folder) else f"there is no folder {folder}"
+    return "" if stat.S_ISSOCK(mode) else f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'file'} and no socket"
+
+
+def _suggest_sockets(path: Path) -> str:
+    """The sockets that may have been meant: those in the folder, in `path` as a folder, and in the default places."""
+    folders = dict.fromkeys((path.parent, path, *(place.parent for place in default_socket_paths())))
+    names = [f"{_IPC}{each}" for folder in folders for each in _list_sockets(folder)][:_SUGGESTED]
+    return f"; did you mean {' or '.join(names)}?" if names else ""
+
+
+def _list_sockets(folder: Path) -> list[Path]:
+    """The sockets of daemons in a folder: each has its descriptor socket beside it. None where nobody may look."""
+    try:
+        names = {each.name for each in folder.iterdir()}
+    except OSError:
+        return []
+    return [folder / name for name in sorted(names) if f"{name}{_DESCRIPTORS}" in names]
 
 
 def check_endpoint(endpoint: str) -> None:
     """Raises ConfigError for an endpoint that cannot be."""
     if not endpoint.startswith(_IPC):
-        raise ConfigError(
-            f"endpoint {endpoint!r} is not served by this version: it must begin with ipc:// and name a path"
-        )
+        raise ConfigError(f"endpoint {endpoint!r} {_explain_wrong_scheme(endpoint)}")
     path = endpoint.removeprefix(_IPC)
     if not path.startswith("/"):
         raise ConfigError(
@@ -66,6 +119,17 @@ def check_endpoint(endpoint: str) -> None:
             f"endpoint {endpoint!r}: a socket's path has at most {_MAX_PATH_BYTES} bytes, this one "
             f"{len(os.fsencode(path))}: choose a shorter one"
         )
+
+
+def _explain_wrong_scheme(endpoint: str) -> str:
+    scheme, mark, _ = endpoint.partition("://")
+    if not mark:
+        return f"has no scheme; did you mean 'ipc://{Path(endpoint).absolute()}'?"
+    if scheme in {"http", "https"}:
+        return "is the address of a dashboard; trainers connect to the daemon's socket, as in ipc:///path/to/socket"
+    if scheme == "tcp":
+        return "is not served by this version: it must begin with ipc:// and name a path"
+    return f"has the unknown scheme {scheme}://: write ipc:// before the absolute path of the daemon's socket"
 
 
 def fits_socket_path_limit(endpoint: str) -> bool:
@@ -80,4 +144,4 @@ def socket_path(endpoint: str) -> Path:
 
 def descriptor_socket_path(endpoint: str) -> str:
     """The descriptor socket beside an ipc:// endpoint."""
-    return f"{socket_path(endpoint)}.fd"
+    return f"{socket_path(endpoint)}{_DESCRIPTORS}"

@@ -6,7 +6,6 @@ import os
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from streamd.errors import ConfigError
 
@@ -38,6 +37,8 @@ class LocalDaemonRequest(msgspec.Struct):
 
 def _to_json_value(value: object) -> object:
     """What a notebook's mapping may hold beside what YAML has: paths, and numbers that NumPy worked out."""
+    import numpy as np  # noqa: PLC0415 - the daemon's process has no use for it before its configuration is checked
+
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     if isinstance(value, np.number | np.bool_):

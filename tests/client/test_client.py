@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import signal
+import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,8 @@ from forking import in_a_forked_child
 
 import streamd
 from streamd.client import Client, Stream, client
+from streamd.client.sockets import open_dealer_socket
+from streamd.core.spec import OrderId
 from streamd.errors import (
     BatchesHeldError,
     ConfigError,
@@ -47,13 +53,72 @@ def test_a_client_knows_the_streams_and_their_specs(endpoint: str) -> None:
         assert spec.labels["label"].classes == ("cat", "dog")
         assert spec.labels["label"].counts == (20, 20)
         assert client.stats()["daemon"]["sessions"] == 0
-        assert repr(client) == f"<Client of {endpoint}, 0 streams>"
+        assert repr(client) == f"<Client {endpoint}, serves train, validation>"
+    assert repr(client) == f"<Client {endpoint}, closed>"
+    assert repr(Client("ipc:///run/x", 1.0, None)) == "<Client ipc:///run/x>"
 
 
 def test_the_environment_names_the_endpoint(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMD_ENDPOINT", endpoint)
     with streamd.connect() as client:
         assert client.endpoint == endpoint
+
+
+def test_a_path_is_an_endpoint_and_one_without_a_socket_is_refused_at_once(endpoint: str, tmp_path: Path) -> None:
+    with streamd.connect(endpoint.removeprefix("ipc://")) as client:
+        assert client.endpoint == endpoint
+    with pytest.raises(ConnectError, match=rf"no streamd daemon at ipc://{tmp_path}/s: there is no socket s in"):
+        streamd.connect(f"{tmp_path}/s")
+
+
+def test_with_a_timeout_of_ones_own_a_daemon_that_starts_later_is_waited_for(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+
+    def open_and_tell(*arguments: Any) -> zmq.Socket[bytes]:
+        opened = open_dealer_socket(*arguments)
+        asked.set()
+        return opened
+
+    monkeypatch.setattr(client, "open_dealer_socket", open_and_tell)
+    with tempfile.TemporaryDirectory(prefix="sd") as folder, ThreadPoolExecutor() as threads:
+        connecting = threads.submit(streamd.connect, f"{folder}/s", timeout=LIMIT_S)
+        assert asked.wait(LIMIT_S)
+        for suffix in (".fd", ""):
+            Path(f"{folder}/s{suffix}").symlink_to(f"{endpoint.removeprefix('ipc://')}{suffix}")
+        with connecting.result(LIMIT_S) as there:
+            assert "train" in there.streams()
+
+
+def test_a_batch_knows_the_names_of_its_samples_after_its_client_was_closed(
+    endpoint: str,
+) -> None:
+    with streamd.connect(endpoint) as client:
+        batch = client.batch("train", 0, 0)
+        ids = batch.sample_ids.tolist()
+        names = dict(zip(ids, client.names("train", ids), strict=True))
+        with client.subscribe("train", batch_size=4) as stream:
+            (part,) = islice(stream, 1)
+    assert batch.find_names(ids) == names
+    assert part.find_names(ids[:4]) == {each: names[each] for each in ids[:4]}
+    assert batch.find_names([999]) == {}, "it is no sample"
+
+
+def test_no_names_are_found_where_the_daemon_is_gone_says_nothing_or_serves_other_samples(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with streamd.connect(endpoint) as there:
+        spec = there.spec("train")
+    monkeypatch.setattr(client, "SHOWN_NAMES_TIMEOUT_S", 0.05)
+    assert client._find_names(f"ipc://{tmp_path}/s", spec, [0]) == {}
+    with tempfile.TemporaryDirectory(prefix="sd") as folder, socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(f"{folder}/s")
+        silent.listen()
+        assert client._find_names(f"ipc://{folder}/s", spec, [0]) == {}
+    monkeypatch.undo()
+    assert client._find_names(endpoint, replace(spec, order_id=OrderId("other")), [0]) == {}
+    assert client._find_names(endpoint, replace(spec, name="gone"), [0]) == {}
 
 
 def test_leaving_the_client_closes_its_streams(endpoint: str) -> None:
@@ -83,7 +148,7 @@ def test_leaving_by_an_error_closes_too_and_lets_the_error_through(endpoint: str
 
 def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(
-        ConnectError, match=r"no answer within 0\.1 s; there is no such socket: start `streamd"
+        ConnectError, match=r"no answer within 0\.1 s; there is no socket s in .*; start `streamd"
     ) as raised:
         streamd.connect(f"ipc://{tmp_path}/s", timeout=0.1)
     assert raised.value.endpoint == f"ipc://{tmp_path}/s"
@@ -91,7 +156,7 @@ def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) ->
 
 def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("not a socket")
-    with pytest.raises(ConnectError, match=r"no answer within 0\.1 s; is `streamd serve` running there\?"):
+    with pytest.raises(ConnectError, match=r"no answer within 0\.1 s; .*/s is a file and no socket; start"):
         streamd.connect(f"ipc://{tmp_path}/s", timeout=0.1)
 
 

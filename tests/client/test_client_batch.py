@@ -55,7 +55,7 @@ def test_a_batch_has_the_shapes_and_types_it_promises(first: Callable[[], Batch]
     assert (batch.weights.tolist(), batch.weights.dtype) == ([1.0] * 8, np.dtype(np.float32))
     assert (batch.sample_ids.shape, batch.sample_ids.dtype) == ((8,), np.dtype(np.int64))
     assert (len(batch), batch.epoch, batch.index, batch.bad) == (8, 0, 0, ())
-    assert repr(batch) == "<Batch 0:0, 8 images (32, 32, 3), 0 bad>"
+    assert repr(batch) == "<Batch 0:0 of 'train', 8 images 32x32x3, labels label>"
 
 
 def test_text_is_decoded_and_belongs_to_the_caller() -> None:

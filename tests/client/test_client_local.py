@@ -82,6 +82,7 @@ def test_a_file_is_served_and_its_paths_are_relative_to_it(
 
 
 def test_paths_and_numbers_may_be_of_their_libraries_and_endpoints_do_not_count(lasting: LocalClient) -> None:
+    assert repr(lasting) == f"<LocalClient {lasting.endpoint}, serves train>"
     assert {name: (spec.samples, spec.batch_size) for name, spec in lasting.streams().items()} == {"train": (32, 4)}
 
 

@@ -6,6 +6,8 @@ import base64
 import io
 import re
 import weakref
+from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -83,6 +85,22 @@ def test_a_batch_is_shown_with_its_pictures_labels_and_ids() -> None:
     assert text == ["train 0:12 · 3 samples · 6x8 RGB", "cat", "#100", "Zoë", "#101", "cat", "#102"]
 
 
+def test_names_that_are_known_are_below_the_pictures_the_ends_of_long_ones_with_all_in_a_tip() -> None:
+    asked: list[list[int]] = []
+    long = "drive/of/a/long/summer/0001.jpg"
+
+    def find_names(sample_ids: Sequence[int]) -> dict[int, str]:
+        asked.append(list(sample_ids))
+        return {100: "cat/1.jpg", 102: long}
+
+    batch = replace(some_batch(noise(4, 6, 8), without=[3]), find_names=find_names)
+    page = batch._repr_html_()
+    text = Balance(page).text.splitlines()[1:10]
+    assert text == ["cat", "#100", "cat/1.jpg", "Zoë", "#101", "cat", "#102", "…g/summer/0001.jpg", "no sample"]
+    assert f'title="{long}"' in page
+    assert asked == [[100, 101, 102]]
+
+
 def test_of_a_large_batch_32_rows_are_shown_and_the_others_counted() -> None:
     page = some_batch(flat(1056))._repr_html_()
     assert len(pictures(page)) == 32
@@ -146,4 +164,4 @@ def test_a_page_of_its_own_has_every_pixel_of_every_row_and_the_names_of_files()
     assert np.array_equal(np.stack(pictures(page)), batch.images)
     assert page.startswith("<!doctype html>")
     lines = re.sub("<[^>]*>", "\n", page).split("\n")
-    assert {"#100 cat/&lt;0&gt;.png", "#101", "#139 dog.png"} <= set(lines)
+    assert {"#100", "cat/&lt;0&gt;.png", "#101", "#139", "dog.png"} <= set(lines)

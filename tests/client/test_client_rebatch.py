@@ -162,6 +162,21 @@ def test_what_was_gathered_before_an_error_is_not_lost() -> None:
     assert ids_of(list(all_of(rebatcher, source))) == list(range(48))
 
 
+@pytest.mark.parametrize("size", [4, 12, 24, 36])
+@pytest.mark.parametrize("world", [1, 2])
+def test_the_index_of_the_next_batch_is_known_before_it_is_there(size: int, world: int) -> None:
+    spec = spec_of(144)
+    for rank in range(world):
+        rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, size), rank, world, 0)
+        source, announced, found = source_of(spec, rank=rank, world=world), list[int](), list[int]()
+        while True:
+            announced.append(rebatcher.compute_next_index(len(source.booked) * world))
+            if (batch := source.next_of(rebatcher)) is None:
+                break
+            found.append(batch.index)
+        assert announced[:-1] == found
+
+
 @pytest.mark.parametrize("size", [5, 7, 13, 18, 0, -12])
 def test_a_size_that_does_not_fit_is_refused_with_sizes_that_do(size: int) -> None:
     with pytest.raises(ConfigError, match=r"batches of 12.* use a divisor or a multiple of 12, such as ") as refusal:

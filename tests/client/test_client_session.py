@@ -94,6 +94,19 @@ def test_a_refusal_for_now_is_asked_again_no_sooner_than_told() -> None:
     assert session.handle_deadline(10.5) == [OpenSocket()]
 
 
+@pytest.mark.parametrize("is_admitted", [True, False])
+def test_a_refusal_is_forgotten_once_the_daemon_admits_the_session_or_answers_no_more(is_admitted: bool) -> None:
+    session = asking()
+    session.handle_message(EMPTY_HEADER, Refused("memory", "later", 0.5), 10.0)
+    session.handle_opened(Cursor(), 10.5)
+    assert session.refusal == "later"
+    if is_admitted:
+        session.handle_message(HERE, welcome(6), 11.0)
+    else:
+        session.handle_deadline(10.5 + ANSWER_TIMEOUT_S)
+    assert session.refusal is None
+
+
 def test_a_refusal_while_active_is_a_stale_frame() -> None:
     session = active()
 

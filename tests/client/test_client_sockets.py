@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 
 import zmq
 
-from streamd.client.sockets import has_socket_input, open_dealer_socket
+from streamd.client.sockets import has_socket_input, is_socket_listening, open_dealer_socket
 
 
 def test_a_socket_has_input_once_something_has_come_and_none_when_it_was_read() -> None:
@@ -26,3 +27,14 @@ def test_a_socket_has_input_once_something_has_come_and_none_when_it_was_read() 
             assert not has_socket_input(dealer)
         finally:
             context.destroy(linger=0)
+
+
+def test_a_socket_listens_until_its_process_is_gone_though_its_file_stays() -> None:
+    with tempfile.TemporaryDirectory(prefix="sd") as folder:
+        path = f"{folder}/s"
+        assert not is_socket_listening(f"ipc://{path}")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen(0)
+            assert [is_socket_listening(f"ipc://{path}") for _ in range(4)] == [True] * 4, "also with a full queue"
+        assert not is_socket_listening(f"ipc://{path}")

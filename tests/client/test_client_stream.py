@@ -277,8 +277,11 @@ def test_an_unshuffled_stream_comes_in_the_order_of_the_manifest(client: Client)
 def test_a_stream_says_what_and_where_it_is(client: Client) -> None:
     with client.subscribe("train", epochs=2) as stream:
         walk(stream, STEPS + 1)
-        assert repr(stream) == "<Stream 'train' at 1:1, 8 steps an epoch>"
+        assert repr(stream) == "<Stream 'train' at 1:1, 8 steps an epoch of 8 images 32x32x3, labels label>"
         assert (stream.epoch, stream.reconnects) == (1, 0)
+        stream._handoff.mark_daemon_away()
+        assert repr(stream).endswith("labels label, no daemon>")
+    assert repr(stream).endswith("labels label, closed>")
 
 
 def test_a_stream_is_no_data_set(client: Client) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import io
 import sys
+from functools import partial
+from typing import Any
 
 import pytest
 
 from streamd.client import waiting as module
 from streamd.client.handoff import Handoff
 from streamd.client.session import ReceivedBatch
-from streamd.client.waiting import WaitPolicy, print_stderr_line
+from streamd.client.waiting import AbsenceReporter, WaitPolicy, print_stderr_line
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError, ConnectError
 from streamd.ipc.messages import BatchReady
@@ -87,29 +89,136 @@ def test_what_the_daemon_was_away_before_the_wait_does_not_count(clock: Clock) -
     waiting.check_wait_can_end()
 
 
-def test_without_patience_a_line_every_30_s_says_that_the_daemon_is_away(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def absent(endpoint: str, patience_s: float | None = None, **more: Any) -> tuple[Handoff, WaitPolicy]:
+    """A wait whose daemon goes away in the moment that it begins."""
     handoff = served_handoff()
     handoff.mark_daemon_away()
-    waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks)
+    return handoff, WaitPolicy(handoff, endpoint, patience_s, nobody_asks, **more)
+
+
+def test_a_daemon_that_is_gone_gets_a_line_after_2_s_then_every_30_s_and_one_when_it_is_back(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handoff, waiting = absent(ENDPOINT, describe_place=lambda: "stream 'train' goes on at epoch 3, index 17")
+    slept: list[float] = []
+    for _ in range(3):
+        slept.append(waiting.next_wait_s())
+        clock.now_s += slept[-1]
+        waiting.check_wait_can_end()
+    clock.now_s += 5
+    handoff.mark_session_open(2)
+    waiting.check_wait_can_end()
+    waiting.end_wait()
+    assert slept == pytest.approx([2, 30, 30])
+    gone = [f"streamd: no daemon at {ENDPOINT} for {seconds} s; waiting until it is back" for seconds in (2, 32, 62)]
+    back = f"streamd: the daemon at {ENDPOINT} is back after 67 s; stream 'train' goes on at epoch 3, index 17"
+    assert capsys.readouterr().err.splitlines() == [*gone, back]
+
+
+def test_a_daemon_that_is_back_within_2_s_gets_no_line(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    handoff, waiting = absent(ENDPOINT)
+    clock.now_s += 1.9
+    waiting.check_wait_can_end()
+    handoff.mark_session_open(2)
+    clock.now_s += 5
+    waiting.check_wait_can_end()
+    waiting.end_wait()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_line_says_how_long_the_patience_is(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    _, waiting = absent(ENDPOINT, 60.0)
+    clock.now_s += 2
+    waiting.check_wait_can_end()
+    assert capsys.readouterr().err.endswith("for 2 s; waiting until it is back, at most 60 s\n")
+
+
+def test_two_streams_of_a_client_that_wait_print_one_line_for_both(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reporter = AbsenceReporter()
+    pairs = [absent(ENDPOINT, reporter=reporter, describe_place=partial(str, name)) for name in ("train", "validation")]
+    for seconds in (2, 1, 29, 1):
+        clock.now_s += seconds
+        for _, waiting in pairs:
+            waiting.check_wait_can_end()
+    for handoff, waiting in pairs:
+        handoff.mark_session_open(2)
+        waiting.end_wait()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" for ")[2].partition(";")[0] for line in lines[:-1]] == ["2 s", "32 s"]
+    assert lines[-1] == f"streamd: the daemon at {ENDPOINT} is back after 33 s; train"
+
+
+def test_a_wait_that_was_interrupted_leaves_no_line_about_a_return_to_a_later_one(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reporter = AbsenceReporter()
+    _, interrupted = absent(ENDPOINT, reporter=reporter)
+    clock.now_s += 3
+    interrupted.check_wait_can_end()
+    interrupted.end_wait()
+    capsys.readouterr()
+    handoff, waiting = absent(ENDPOINT, reporter=reporter)
+    clock.now_s += 1
+    waiting.check_wait_can_end()
+    handoff.mark_session_open(2)
+    waiting.end_wait()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_daemon_whose_socket_is_open_is_not_said_to_be_gone(
+    clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "is_socket_listening", lambda _: True)
+    handoff, waiting = absent(ENDPOINT)
+    clock.now_s += 2
+    waiting.check_wait_can_end()
+    handoff.mark_session_open(2)
+    waiting.end_wait()
+    silent, answered = capsys.readouterr().err.splitlines()
+    assert silent.startswith(f"streamd: no answer for 2 s from the daemon at {ENDPOINT}, whose socket is open: it is")
+    assert answered.startswith(f"streamd: the daemon at {ENDPOINT} answers again after 2 s; ")
+
+
+def test_a_daemon_that_is_there_but_slow_is_said_to_be_there(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = WaitPolicy(served_handoff(), ENDPOINT, None, nobody_asks, wanted="batch of stream 'train'")
     for _ in range(7):
         clock.now_s += 10
         waiting.check_wait_can_end()
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"streamd: no daemon at {ENDPOINT} for {seconds} s; still waiting" for seconds in (30, 60)]
+    assert capsys.readouterr().err.splitlines() == [
+        f"streamd: no batch of stream 'train' for {seconds} s; the daemon at {ENDPOINT} is there, and `streamd status` "
+        "shows what it is doing"
+        for seconds in (30, 60)
+    ]
+
+
+def test_a_line_begins_behind_a_progress_bar_that_a_terminal_shows(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = io.StringIO("17/120 ...")
+    terminal.seek(0, io.SEEK_END)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    _, waiting = absent(ENDPOINT)
+    for seconds in (2, 30):
+        clock.now_s += seconds
+        waiting.check_wait_can_end()
+    assert [line[:23] for line in terminal.getvalue().splitlines()] == ["17/120 ...", *["streamd: no daemon at i"] * 2]
 
 
 def test_a_daemon_that_puts_a_stream_off_is_not_said_to_be_away(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    handoff = served_handoff()
-    handoff.mark_daemon_away()
-    waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks, describe_refusal=lambda: "20 sessions are open")
+    handoff, waiting = absent(ENDPOINT, describe_refusal=lambda: "20 sessions are open")
     clock.now_s += 30
     waiting.check_wait_can_end()
-    said = "streamd: the daemon has put this stream off for 30 s: 20 sessions are open; still waiting\n"
-    assert capsys.readouterr().err == said
+    handoff.mark_session_open(2)
+    waiting.end_wait()
+    assert capsys.readouterr().err.splitlines() == [
+        "streamd: the daemon has put this stream off for 30 s: 20 sessions are open; still waiting",
+        "streamd: the daemon has admitted this stream after 30 s; the stream goes on",
+    ]
 
 
 def test_a_wait_for_others_is_told_every_30_s_for_as_long_as_it_lasts_and_no_patience_counts(

@@ -78,3 +78,16 @@ def test_data_are_told_from_configurations_and_take_a_size(tmp_path: Path) -> No
 def test_what_is_neither_is_refused(path: str, size: tuple[int, int] | None, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         choose_config_source(LocalDaemonRequest(path, "", size))
+
+
+def test_a_mistake_in_the_configuration_is_found_before_the_daemons_libraries_are_loaded(tmp_path: Path) -> None:
+    for folder in ("hidden", "own"):
+        (tmp_path / folder).mkdir()
+    for library in ("numpy", "zmq"):
+        (tmp_path / "hidden" / f"{library}.py").write_text(f"raise ModuleNotFoundError('no', name='{library}')")
+    line = msgspec.json.encode(LocalDaemonRequest({"memroy": "1GiB"}, str(tmp_path / "own"))) + b"\n"
+    path = f"{tmp_path}/hidden:{Path(__file__).resolve().parents[2]}"
+    said = subprocess.run(
+        COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env={"PYTHONPATH": path}
+    )
+    assert b"configuration: memroy: unknown key; did you mean 'memory'?" in said.stdout

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -93,3 +94,36 @@ def test_without_the_decoders_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
 def test_a_spec_of_no_stream_is_refused(photograph: Path) -> None:
     with pytest.raises(ConfigError, match=r"0000.jpg does not say how a stream makes its images"):
         streamd.load_image(photograph, photograph)
+
+
+def test_a_file_that_is_not_there_is_a_folder_or_has_nothing_to_read_gets_a_sentence(
+    photograph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with photograph.open("rb") as finished, photograph.open() as text:
+        finished.read()
+        faults: dict[object, str] = {
+            "none.jpg": f"^none.jpg: there is no such file in {tmp_path}; load_image takes one image file$",
+            tmp_path / "none.jpg": f"^{tmp_path}/none.jpg: there is no such file; load_image",
+            tmp_path: f"^{tmp_path} is a folder; load_image takes one image file$",
+            "": "^the path is empty; load_image",
+            "x" * 300: "xxx: File name too long; load_image",
+            b"": "^an image of 0 bytes: an empty file$",
+            finished: r"0000.jpg: nothing is left to read in it; call its seek\(0\) first$",
+            text: "a file opened with 'rb', not a file opened as text$",
+            None: "^load_image takes a path, the bytes of a file, or a file opened with 'rb', not a NoneType$",
+        }
+        for file, fault in faults.items():
+            with pytest.raises(ConfigError, match=fault):
+                streamd.load_image(cast("inference.File", file), SPEC)
+
+
+def test_a_spec_that_is_not_there_or_is_none_gets_a_sentence(photograph: Path, tmp_path: Path) -> None:
+    wanted = "; give the  .streamd.json  that streamd-train wrote beside the model, or stream.spec$"
+    for spec, fault in {
+        tmp_path / "model.streamd.json": f"^{tmp_path}/model.streamd.json: there is no such file{wanted}",
+        tmp_path: f"^{tmp_path} is a folder{wanted}",
+        None: f"^load_image cannot use a NoneType as spec: {wanted[2:]}",
+    }.items():
+        with pytest.raises(ConfigError, match=fault):
+            streamd.load_image(photograph, cast("Path", spec))

@@ -59,7 +59,9 @@ def test_where_nothing_exists_the_error_names_the_places_and_the_remedy(
     ("wrong", "says"),
     [
         ("tcp://127.0.0.1:5555", "'tcp://127.0.0.1:5555' is not served by this version: it must begin with ipc://"),
-        ("/run/streamd.sock", "must begin with ipc://"),
+        ("run/streamd.sock", r"has no scheme; did you mean 'ipc:///.*/run/streamd.sock'\?$"),
+        ("icp:///run/streamd.sock", "has the unknown scheme icp://: write ipc:// before"),
+        ("http://127.0.0.1:9191/#token", "is the address of a dashboard; trainers connect to the daemon's socket"),
         ("ipc://streamd.sock", "write an absolute path"),
         ("ipc://", "write an absolute path"),
         ("ipc://@abstract", "write an absolute path"),
@@ -71,6 +73,42 @@ def test_an_endpoint_that_cannot_be_is_refused_by_name(wrong: str, says: str, mo
     monkeypatch.setenv("STREAMD_ENDPOINT", wrong)
     with pytest.raises(ConfigError, match=says):
         endpoint.find_endpoint(None)
+
+
+def test_the_path_of_a_socket_stands_for_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert endpoint.find_endpoint("/run/x.sock") == endpoint.find_endpoint(Path("/run/x.sock")) == "ipc:///run/x.sock"
+    monkeypatch.setenv("STREAMD_ENDPOINT", "/run/y.sock")
+    assert endpoint.find_endpoint(None) == "ipc:///run/y.sock"
+
+
+def test_a_socket_that_is_not_there_is_refused_with_what_is_missing_and_the_daemons_near_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    for name in ("other.sock", "streamd.sock", "streamd.sock.fd", "config.yaml"):
+        (tmp_path / "run" / name).touch()
+    near = rf"; did you mean ipc://{tmp_path}/run/streamd.sock\?; start `streamd serve"
+    monkeypatch.setattr(endpoint, "default_socket_paths", lambda: [tmp_path / "run" / "streamd.sock"])
+    for wrong, fault in {
+        "none/x.sock": f"there is no folder {tmp_path}/none",
+        "run/x.sock": f"there is no socket x.sock in {tmp_path}/run",
+        "run/config.yaml": f"{tmp_path}/run/config.yaml is a file and no socket",
+        "run": f"{tmp_path}/run is a folder and no socket",
+    }.items():
+        with pytest.raises(ConnectError, match=f"no streamd daemon at ipc://{tmp_path}/{wrong}: {fault}{near}"):
+            endpoint.find_socket(f"{tmp_path}/{wrong}")
+    monkeypatch.setenv("STREAMD_ENDPOINT", f"ipc://{tmp_path}/run/x.sock")
+    with pytest.raises(ConnectError, match=r"x.sock: \$STREAMD_ENDPOINT names it; there is no socket x.sock"):
+        endpoint.find_socket(None)
+
+
+def test_a_folder_that_may_not_be_entered_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(ConnectError, match="this user may not enter /run/streamd; add the user to the folder's group"):
+        endpoint.find_socket("ipc:///run/streamd/streamd.sock")
 
 
 @pytest.mark.parametrize("letter", ["x", "ü"])

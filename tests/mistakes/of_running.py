@@ -148,13 +148,23 @@ OF_RUNNING: Final = (
         do="Start the daemon.",
     ),
     Mistake(
-        "forgot ipc:// before the endpoint",
-        command="streamd probe train --endpoint /run/streamd.sock",
+        "named a socket that is not there",
+        command="streamd probe train --endpoint /no/such/folder/streamd.sock",
+        status=1,
         says=(
-            "streamd: endpoint '/run/streamd.sock' is not served by this version: it must begin with ipc:// "
-            "and name a path"
+            "streamd: no streamd daemon at ipc:///no/such/folder/streamd.sock: there is no folder /no/such/folder; "
+            "start `streamd serve --config config.yaml`, or name its endpoint"
         ),
-        do="Put ipc:// before it.",
+        do="Start the daemon, or take the endpoint that the message proposes.",
+    ),
+    Mistake(
+        "took the dashboard's address for the endpoint",
+        command="streamd probe train --endpoint http://127.0.0.1:9191",
+        says=(
+            "streamd: endpoint 'http://127.0.0.1:9191' is the address of a dashboard; trainers connect to the daemon's "
+            "socket, as in ipc:///path/to/socket"
+        ),
+        do="Name the socket that `listen:` names, or leave --endpoint out.",
     ),
     Mistake(
         "named a relative endpoint",

@@ -18,7 +18,7 @@ from streamd.core.epoch_timing import EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.core.text import format_count
 from streamd.errors import ReceiptError, RefusedError, StreamdError
-from streamd.ipc.endpoint import find_endpoint
+from streamd.ipc.endpoint import find_socket
 
 _DaemonStats = dict[str, dict[str, float]]
 _drain_decoder: Final = msgspec.json.Decoder(DrainResult)
@@ -88,7 +88,7 @@ def probe_stream(
     headroom: bool = False,
 ) -> ProbeResult:
     """Drains a stream in `trainers` processes at a time. Raises StreamdError when one of them fails."""
-    errand = TrainerRequest(stream, find_endpoint(endpoint), epochs, digest, load, headroom)
+    errand = TrainerRequest(stream, find_socket(endpoint), epochs, digest, load, headroom)
     with connect(errand.endpoint) as client:
         client.spec(stream)  # an unknown name is refused here, once, not by every process
         before = client.stats()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
+from streamd.ipc.endpoint import find_socket
 from streamd.limits import LOOK_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def status(
     from streamd import connect  # noqa: PLC0415 - as above
     from streamd.cli.status.table import WIDTH_CHARS, build_status_table  # noqa: PLC0415 - as above
 
-    with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
+    with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
         if url:
             where = client.dashboard()
             typer.echo(msgspec.json.encode({"url": where}) if json else where)
@@ -94,7 +95,7 @@ def top(
 
     seconds = _parse_interval(every)
     console = Console(highlight=False)
-    with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
+    with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
         seen = watch_activity(
             lambda: StatusSnapshot(client.status(), client.stats()), create_interval_waiter(seconds), time.monotonic
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from streamd.config.load import CONFIG_SUFFIXES
 from streamd.core.text import format_count, is_encodable
 from streamd.daemon.starter.data_survey import (
     PART_NAMES,
@@ -28,7 +29,6 @@ _TABLE_SUFFIXES: Final = (".csv", ".tsv", ".tab", ".parquet", ".pq")
 _HDF5_SUFFIXES: Final = (".h5", ".hdf5", ".hdf")
 _LMDB_FILE: Final = "data.mdb"
 _ARCHIVES: Final = (".zip", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
-_CONFIG_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _SEE_README: Final = "(README, Every kind of data)"
 _HDF5_REMEDY: Final = f"write config.yaml with source: {{kind: hdf5, path: FILE, images: /NAME}} {_SEE_README}"
 _LMDB_REMEDY: Final = f"write config.yaml with source: {{kind: lmdb, path: FOLDER, images: X}} {_SEE_README}"
@@ -44,7 +44,7 @@ _REFUSED_FILES: Final = (  # suffixes, what such a file is, what to do with it
         f"for lines with a path and a label write config.yaml with {_FILELIST_SOURCE}",
     ),
     (_ARCHIVES, "compressed", "unpack it, and name the folder or the tar"),
-    (_CONFIG_SUFFIXES, "a configuration by its suffix", "name it with --config"),
+    (CONFIG_SUFFIXES, "a configuration by its suffix", "name it with --config"),
 )
 _OTHER_SUFFIXES: Final = (*_HDF5_SUFFIXES, ".mdb", ".npy", ".npz", ".txt", ".lst", *_ARCHIVES)
 _MAC_ARCHIVE_FOLDER: Final = "__MACOSX"
@@ -69,7 +69,7 @@ def names_data(path: Path) -> bool:
 
 def names_configuration(path: Path) -> bool:
     """Whether a path is a file of the kind that configurations are written in."""
-    return path.suffix.lower() in _CONFIG_SUFFIXES and not path.is_dir()
+    return path.suffix.lower() in CONFIG_SUFFIXES and not path.is_dir()
 
 
 def survey_data(path: Path) -> DataSurvey:
@@ -203,7 +203,7 @@ def _refuse_folder_without_images(path: Path, entries: _FolderEntries) -> Config
     nameable = [each for each in entries.others if each.lower().endswith((*_TABLE_SUFFIXES, *_HDF5_SUFFIXES))]
     if nameable:
         return build_refusal(f"{name} holds no images, but {nameable[0]!r}", f"name {format_path(path / nameable[0])}")
-    if configs := [each for each in entries.others if each.lower().endswith(_CONFIG_SUFFIXES)]:
+    if configs := [each for each in entries.others if each.lower().endswith(CONFIG_SUFFIXES)]:
         return build_refusal(f"{name} holds no images, but {configs[0]!r}", "name a configuration with --config")
     for folder in entries.folders:
         if list_folder_entries(path / folder).tars:

@@ -46,6 +46,7 @@ class Daemon:
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
     one = Daemon()
     monkeypatch.setattr("streamd.connect", lambda *_, **__: one)
+    monkeypatch.setattr("streamd.cli.status.command.find_socket", lambda _: "ipc:///s")
     return one
 
 

@@ -1,0 +1,59 @@
+"""A loop that waits for its daemon, and one that waits for the receipt of an epoch."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import threading
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from daemons import LIMIT_S, DaemonProcess, stream_config, wait_until, write_images
+from talking import SPEC, WISH
+
+import streamd
+from streamd.client.handoff import Handoff
+from streamd.client.io_thread import IOThread
+from streamd.client.session import ClientSession
+from streamd.client.session_waits import SessionWaits
+from streamd.client.waiting import AbsenceReporter
+from streamd.core.spec import Cursor
+from streamd.errors import ConnectError
+
+
+def test_a_loop_whose_daemon_is_killed_says_so_and_says_where_it_goes_on_when_another_is_there(
+    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stderr := io.StringIO())
+    folder = write_images(tmp_path / "data", {"cat": 40})
+    daemon = start_daemon({"streams": {"train": stream_config(folder), "validation": stream_config(folder)}})
+    with (
+        streamd.connect(daemon.endpoint) as client,
+        client.subscribe("train", epochs=1) as stream,
+        client.subscribe("validation"),  # at rest: it says nothing
+    ):
+        batches = iter(stream)
+        taken = [batch.index for batch in islice(batches, 3)]
+        daemon.process.kill()
+        daemon.process.wait()
+        loop = threading.Thread(target=lambda: taken.extend(batch.index for batch in batches))
+        loop.start()
+        wait_until(lambda: "\n" in stderr.getvalue(), "it says that the daemon is gone")
+        daemon.start()
+        loop.join(LIMIT_S)
+        assert taken == [0, 1, 2, 3, 4]
+    gone, back = (re.sub(r"\d+ s;", "N s;", line) for line in stderr.getvalue().splitlines())
+    assert gone == f"streamd: no daemon at {daemon.endpoint} for N s; waiting until it is back"
+    place = "stream 'train' goes on at epoch 0, index 3"
+    assert back == f"streamd: the daemon at {daemon.endpoint} is back after N s; {place}"
+
+
+@pytest.mark.parametrize("method", ["wait_for_batch", "wait_for_receipt"])
+def test_a_wait_for_a_daemon_that_never_comes_ends_with_the_patience(method: str) -> None:
+    endpoint, session, handoff = "ipc:///no/such/folder/s", ClientSession(WISH, SPEC), Handoff(Cursor())
+    waits = SessionWaits(endpoint, session, handoff, IOThread(endpoint, session, handoff), 0.05, AbsenceReporter())
+    with pytest.raises(ConnectError, match="which is all the patience allowed"):
+        getattr(waits, method)(Cursor().epoch if method == "wait_for_receipt" else Cursor(), str)
