@@ -29,6 +29,7 @@ from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.labels.convert import convert_labels
+from streamd.dataset.labels.faults import raise_collected_faults
 from streamd.dataset.manifest.packed_names import PACKED_TABLE, is_packed_name_key
 from streamd.dataset.manifest.types import ArrayFiles, Int64s, ScannedSamples, StorageFormat
 from streamd.dataset.paths import patterns
@@ -165,6 +166,7 @@ def _read_table_columns(
     if not requests:
         _log.warning("%s: nothing is taken from %s; name its columns in labels", opened.key, format_path(opened.path))
         return {}
-    found = table.read_requested_columns(opened, requests)
+    with raise_collected_faults() as faults:
+        found = table.read_requested_columns(opened, requests, faults)
     npy_columns.check_row_count(opened.key, format_path(opened.path), len(found[requests[0]].cells), images)
     return found

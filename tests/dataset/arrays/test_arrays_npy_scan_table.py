@@ -144,7 +144,7 @@ def test_images_are_called_what_the_named_column_says_and_split_by_their_rows(pa
     assert list(found.display_names or ()) == [b"a.jpg", b"c.jpg", b"d.jpg"]
     assert list(found.sample_names()) == [b"x.npy[0]", b"x.npy[2]", b"x.npy[3]"]
     assert scanned(Npy(path, table=table), kind=Label("int")).display_names is None
-    with pytest.raises(ConfigError, match=r"source\.names: .* has no column 'fil'; did you mean file\?"):
+    with pytest.raises(ConfigError, match=r"source\.names: .* has no column 'fil'; did you mean 'file'"):
         scanned(Npy(path, table=table, names="fil"))
 
 

@@ -267,7 +267,7 @@ def test_numbers_that_are_no_class_are_called_what_they_are(tmp_path: Path) -> N
     with h5py.File(path, "a") as file:
         file["nan"] = [0.0, 1.0, np.nan, np.nan, 1.0, 1.0]
     said = refusal(Hdf5(path), {"nan": Label("category")})
-    assert "x.h5:nan[2]: the array holds NaN, which is no number (and 1 more like it); fill it" in said.replace("/", "")
+    assert "x.h5:nan[2]: the array holds NaN, which is no number (also x.h5:nan[3]); fill it" in said.replace("/", "")
 
 
 def test_a_label_may_be_a_column_of_a_table_and_a_whole_table_is_none(tmp_path: Path) -> None:
