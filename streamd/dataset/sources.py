@@ -35,7 +35,7 @@ _ENCODINGS: Final = ("utf-8", "utf-16", "cp1252", "latin-1", "cp1250", "cp1251",
 def find_encoding_mistakes(encoding: str | None) -> Iterator[tuple[str, str]]:
     """The key and a sentence where `encoding` is none that Python knows."""
     try:
-        b"".decode(encoding or "utf-8")
+        b"  ".decode(encoding or "utf-8", "replace")  # of nothing, nobody would look the encoding up
     except (LookupError, ValueError):
         near = suggest_name(str(encoding), _ENCODINGS)
         yield "encoding", f"found {encoding!r}; use an encoding of text that Python knows, such as cp1252{near}"

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from streamd.core.text import format_count
 from streamd.dataset.labels.cells import (
     Cells,
     Column,
@@ -293,8 +294,9 @@ def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *,
         remedy = "put quotes around cells that hold the separator"
     else:
         remedy = "add the cells that are missing, or take the line out"
+    cells = format_count(first.actual_columns, "cell")
     return ConfigError(
-        f"{table.key}: {table.path.name}, line {lines[0]} has {first.actual_columns} cells where the first line has "
+        f"{table.key}: {table.path.name}, line {lines[0]} has {cells} where the first line has "
         f"{first.expected_columns}: {first.text[:80]!r}{others}; {remedy}"
     )
 

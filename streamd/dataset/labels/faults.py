@@ -52,7 +52,11 @@ def raise_collected_faults() -> Iterator[FaultCollector]:
     faults = FaultCollector()
     with faults.collect():
         yield faults
-    if len(faults.errors) == 1:
-        raise faults.errors[0]
-    if faults.errors:
-        raise ConfigError("\n".join(map(str, faults.errors)))
+    if len(faults.errors) > 1:
+        told = "\n".join(map(str, faults.errors))
+        faults.errors.clear()
+        raise ConfigError(told)
+    # An error holds the frames that it passed; a frame that held it in turn would keep all of them, and what they have
+    # open, until the garbage collector comes by.
+    while faults.errors:
+        raise faults.errors.pop()
