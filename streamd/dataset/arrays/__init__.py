@@ -36,7 +36,7 @@ class NpySource(DataSource):
     part: PartKey = None
     names: Annotated[
         str | None,
-        "The column of `table` with what each image is called; without it the names that streamd pack has kept.",
+        "The column of `table` that holds the name of each image; without it the names that streamd pack has kept.",
     ] = field(default=None, repr=False)
 
     @property

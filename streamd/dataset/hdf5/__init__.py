@@ -28,5 +28,5 @@ class Hdf5Source(DataSource):
     part: PartKey = None
     names: Annotated[
         str | None,
-        "The array of what each image is called, such as /names; without it the names that streamd pack has kept.",
+        "The array that holds the name of each image, such as /names; without it the names that streamd pack has kept.",
     ] = field(default=None, repr=False)

@@ -22,10 +22,12 @@ from streamd.errors import ConfigError
 
 Cells: TypeAlias = Any  # a pyarrow Array or ChunkedArray; its stubs, where installed, know too few of its functions
 Texts: TypeAlias = Any  # an Array of large strings
+DecimalMark = Literal[".", ",", "either"]
 WideNumbers = Int64s | npt.NDArray[np.float64]
 
 _SHOWN_CHARS: Final = 80  # of a cell in a message
 _DECIMAL_COMMA: Final = r"^([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)$"
+_THOUSANDS: Final = r"^[+-]?[1-9][0-9]{0,2},[0-9]{3}$"
 _PIECE_ROWS: Final = 1 << 14  # trimmed at a time
 
 
@@ -41,14 +43,15 @@ class SourceRows:
 class Column:
     """One cell a row. `display_name` is its name in messages, `key` the key of the configuration that wants it.
 
-    `decimal_mark` is what stands before the digits of a fraction in the text of a table; None of all else.
+    `decimal_mark` is what stands before the digits of a fraction in the text of a table: `either` where the numbers
+    show it. None of all else.
     """
 
     cells: Cells
     display_name: str
     rows: SourceRows
     key: str
-    decimal_mark: str | None = None
+    decimal_mark: DecimalMark | None = None
 
 
 def convert_to_nonempty_texts(column: Column) -> Texts:
@@ -169,13 +172,40 @@ def _join_chunks(cells: Cells) -> Any:
 
 
 def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) -> WideNumbers:
-    if column.decimal_mark == ",":
-        texts = replace_decimal_commas(texts)
+    if column.decimal_mark in {",", "either"}:
+        texts = _read_decimal_commas(column, texts)
     whole = _cast_texts_or_none(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64()) if kind == "int" else None
     numbers = whole or _cast_texts_or_none(texts, pa.float64())
     if numbers is not None:
         return _convert_to_numpy(numbers)
     raise _build_no_number_error(column, texts)
+
+
+def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
+    """The numbers with points. Raises ConfigError where nobody can tell a decimal mark from one between thousands."""
+    commas = _find_matches(texts, _DECIMAL_COMMA)
+    if not commas.any():
+        return texts
+    points = _find_matches(texts, r"\.")
+    first = int(np.argmax(commas))
+    where = f"{column.key}: {column.rows.format_location(first)}: {column.display_name} holds {texts[first].as_py()!r}"
+    if points.any():
+        row = int(np.argmax(points))
+        raise ConfigError(
+            f"{where}, with a decimal comma, and {texts[row].as_py()[:_SHOWN_CHARS]!r} "
+            f"({column.rows.format_location(row)}) has a point; write all its numbers alike, without marks between "
+            "thousands"
+        )
+    if column.decimal_mark == "either" and not (commas & ~_find_matches(texts, _THOUSANDS)).any():
+        raise ConfigError(
+            f"{where}, whose comma may stand before a fraction or between thousands, as in all its numbers; write "
+            "decimal: ',' into the source, or take the commas out"
+        )
+    return replace_decimal_commas(texts)
+
+
+def _find_matches(texts: Texts, pattern: str) -> npt.NDArray[np.bool_]:
+    return np.asarray(pc.match_substring_regex(texts, pattern), np.bool_)
 
 
 def replace_decimal_commas(texts: Texts) -> Texts:

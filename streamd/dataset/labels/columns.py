@@ -27,6 +27,7 @@ from streamd.core.text import format_count
 from streamd.dataset.labels.cells import (
     Cells,
     Column,
+    DecimalMark,
     Texts,
     convert_to_texts,
     encode_distinct_texts,
@@ -60,12 +61,12 @@ csv.field_size_limit(sys.maxsize)  # pyarrow takes cells of any length, and thei
 class TextFormat:
     """How the text of a table is read: what separates cells, and its encoding, as Python calls it.
 
-    `decimal_mark` is `,` where fractions are written so, `.` where they are not.
+    `decimal_mark` is what stands before the digits of a fraction, as `Column` has it.
     """
 
     separator: str
     encoding: str
-    decimal_mark: str
+    decimal_mark: DecimalMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class TextSettings:
 
     separator: str | None = None
     encoding: str | None = None
-    decimal: str | None = None
+    decimal: Literal[".", ","] | None = None
 
 
 def read_table_header(path: Path, key: str, settings: TextSettings | None = None) -> TableFile:
@@ -163,7 +164,7 @@ def _choose_text_format(path: Path, settings: TextSettings, key: str) -> TextFor
     """As it is configured, and else as the file begins. Commas mark decimals only where they separate no cells."""
     encoding = choose_text_encoding(path, settings.encoding, key)
     separator = settings.separator or _choose_separator(path, encoding, key)
-    return TextFormat(separator, encoding, settings.decimal or ("." if separator == "," else ","))
+    return TextFormat(separator, encoding, settings.decimal or ("." if separator == "," else "either"))
 
 
 def _choose_separator(path: Path, encoding: str, key: str) -> str:
@@ -368,7 +369,8 @@ def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column])
 
 def _convert_to_compared_texts(column: Column, value: Scalar) -> Texts:
     texts = convert_to_texts(column)
-    return replace_decimal_commas(texts) if column.decimal_mark == "," and isinstance(value, float) else texts
+    has_commas = column.decimal_mark in {",", "either"} and isinstance(value, float)
+    return replace_decimal_commas(texts) if has_commas else texts
 
 
 def find_matching_cells(texts: Texts, value: Scalar) -> Mask:

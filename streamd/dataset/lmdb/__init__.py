@@ -29,5 +29,5 @@ class LmdbSource(DataSource):
     ] = None
     part: PartKey = None
     names: Annotated[
-        str | None, "The name of what each image is called, a text; without it the names that streamd pack has kept."
+        str | None, "The array that holds the name of each image; without it the names that streamd pack has kept."
     ] = field(default=None, repr=False)

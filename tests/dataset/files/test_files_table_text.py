@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asking import Filelist, Label, Stream, Table, put, scanned
@@ -33,7 +34,7 @@ def refusal(source: Table | Filelist, **labels: Label) -> str:
 )
 @pytest.mark.parametrize("mark", [";", "\t", "|"])
 def test_a_table_of_a_spreadsheet_is_read_as_it_was_saved(
-    tmp_path: Path, encoding: str, keys: dict[str, str], mark: str
+    tmp_path: Path, encoding: str, keys: dict[str, Any], mark: str
 ) -> None:
     path = write(tmp_path, ROWS.replace(";", mark).replace("\n", "\r\n"), encoding)
     found = scanned(Table(path, **keys), label=Label(), angle=Label("float"))
@@ -49,7 +50,7 @@ def test_a_condition_compares_decimal_commas_as_numbers(tmp_path: Path) -> None:
 
 def test_keys_say_what_a_table_does_not_show(tmp_path: Path) -> None:
     path = write(tmp_path, 'file,angle\na.jpg,"0,5"\n', name="all.txt")
-    keys = {"separator": ",", "decimal": ","}
+    keys: dict[str, Any] = {"separator": ",", "decimal": ","}
     assert scanned(Table(path, **keys), angle=Label("float")).labels["angle"].tolist() == [0.5]
     path = write(tmp_path, "file;a|b\na.jpg;1|2\n")
     assert "separated by ';' and '|'; say by which, such as separator: ';'" in refusal(
@@ -64,6 +65,18 @@ def test_a_decimal_comma_between_commas_names_its_key(tmp_path: Path) -> None:
                          "use type category")  # fmt: skip
     said = refusal(Table(write(tmp_path, "file;angle\na.jpg;1.234,5\n")), angle=Label("float"))
     assert said.endswith("holds '1.234,5', which is no number; correct it, or use type category")
+
+
+def test_a_comma_that_may_mark_thousands_is_not_guessed_at(tmp_path: Path) -> None:
+    path = write(tmp_path, "file;angle\na.jpg;12\nb.jpg;1,234\n")
+    said = refusal(Table(path), angle=Label("float"))
+    assert "line 3: column 'angle' holds '1,234', whose comma may stand before a fraction or between thousands" in said
+    assert scanned(Table(path, decimal=","), angle=Label("float")).labels["angle"].tolist()[1] == pytest.approx(1.234)
+    path = write(tmp_path, "file;angle\na.jpg;0,125\nb.jpg;1,234\n")
+    assert scanned(Table(path), angle=Label("float")).labels["angle"].tolist() == pytest.approx([0.125, 1.234])
+    path = write(tmp_path, "file;angle\na.jpg;0,5\nb.jpg;1.234\n")
+    said = refusal(Table(path, decimal=","), angle=Label("float"))
+    assert "holds '0,5', with a decimal comma, and '1.234' (all.csv, line 3) has a point; write all" in said
 
 
 def test_a_latin_1_table_is_told_by_its_line_whichever_column_holds_it(tmp_path: Path) -> None:
