@@ -61,8 +61,9 @@ class Npy(NpySource):
         where: Mapping[str, Scalar] | None = None,
         part: Part | None = None,
         range: tuple[float, float] | None = None,  # noqa: A002 - as above
+        names: str | None = None,
     ) -> None:
-        super().__init__(path, range, table, where, part)
+        super().__init__(path, range, table, where, part, names)
 
 
 class Stream(ListingRequest):

@@ -258,8 +258,14 @@ def _format_allowed_choices(value: object, expected: str, also: str = "") -> str
     choices = re.findall(r"'([^']*)'", expected)
     return (
         f"found {format_yaml_value(value)}; use "
-        f"{_join_choices([*choices, also] if also else choices)}{suggest_choice(value, choices)}"
+        f"{_join_choices([*map(_quote_mark, choices), also] if also else [*map(_quote_mark, choices)])}"
+        f"{suggest_choice(value, choices)}"
     )
+
+
+def _quote_mark(choice: str) -> str:
+    """A choice as it is written: marks such as ; in quotes."""
+    return choice if any(map(str.isalnum, choice)) else f'"{choice}"'
 
 
 def _join_choices(choices: list[str]) -> str:

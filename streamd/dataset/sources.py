@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast
 
+from streamd.errors import suggest_name
+
 Scalar = str | int | float | bool
 Part = Literal["train", "validation", "all"]
 
@@ -22,6 +24,21 @@ RangeKey = Annotated[
     tuple[float, float] | None,
     "The numbers that become 0 and 255, such as [0, 1]; needed for all but uint8. What lies beyond is cut off.",
 ]
+
+EncodingKey = Annotated[
+    str | None,
+    "The encoding of the text, such as cp1252; without it UTF-8, or what a byte order mark at its beginning says.",
+]
+_ENCODINGS: Final = ("utf-8", "utf-16", "cp1252", "latin-1", "cp1250", "cp1251", "cp932", "gbk", "big5", "euc-kr")
+
+
+def find_encoding_mistakes(encoding: str | None) -> Iterator[tuple[str, str]]:
+    """The key and a sentence where `encoding` is none that Python knows."""
+    try:
+        b"  ".decode(encoding or "utf-8", "replace")  # of nothing, nobody would look the encoding up
+    except (LookupError, ValueError):
+        near = suggest_name(str(encoding), _ENCODINGS)
+        yield "encoding", f"found {encoding!r}; use an encoding of text that Python knows, such as cp1252{near}"
 
 
 class DataSource:

@@ -107,7 +107,9 @@ def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
     labels: dict[str, ListedValues] = {name: values[rows] for name, values in scanned.labels.items()}
     specs = {name: _recompute_label_spec(labels[name], spec) for name, spec in scanned.specs.items()}
     weights = None if scanned.weights is None else scanned.weights[rows]
-    taken = replace(scanned, labels=labels, specs=specs, groups=None, weights=weights)
+    names = scanned.display_names
+    shown = None if names is None else [names[row] for row in rows.tolist()]
+    taken = replace(scanned, labels=labels, specs=specs, groups=None, weights=weights, display_names=shown)
     if scanned.arrays is not None:
         return replace(taken, rows=rows if scanned.rows is None else scanned.rows[rows])
     files = [scanned.files[row] for row in rows.tolist()]

@@ -121,7 +121,7 @@ class TaskRunner:
         except FailedTransformError as error:
             self.unfilled_rows.append(UnfilledRow(sample_id, format_error_reason(error), lasting=True))
         except UnfitTransformError as error:
-            file = self._reader.manifest.file_name(sample_id).decode(errors="backslashreplace")
+            file = self._reader.manifest.display_name(sample_id).decode(errors="backslashreplace")
             raise UnfitTransformError(f"{error}; the sample: {file}; mend it and send SIGHUP") from error
 
     def write_labels(self) -> None:

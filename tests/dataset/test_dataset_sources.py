@@ -39,3 +39,19 @@ def test_a_source_with_all_parts_is_the_same_whatever_part_it_was() -> None:
 def test_conditions_without_a_table_are_a_mistake() -> None:
     assert [key for key, _ in Npy("/a.npy", where={"split": "train"}).find_setting_mistakes()] == ["where"]
     assert list(Npy("/a.npy", FILE, {"split": "train"}).find_setting_mistakes()) == []
+
+
+def test_names_without_a_table_are_a_mistake() -> None:
+    assert [key for key, _ in Npy("/a.npy", names="file").find_setting_mistakes()] == ["names"]
+    assert list(Npy("/a.npy", FILE, names="file").find_setting_mistakes()) == []
+
+
+@pytest.mark.parametrize("encoding", ["cp1525", "base64", ""])
+def test_an_encoding_of_no_text_is_a_mistake(encoding: str) -> None:
+    for source in (Table(FILE, encoding=encoding), Filelist(FILE, encoding=encoding)):
+        assert [key for key, _ in source.find_setting_mistakes()] == ["encoding"] * bool(encoding)
+
+
+@pytest.mark.parametrize("encoding", ["UTF8", "utf-16", "cp1252", "shift_jis", None])
+def test_an_encoding_of_text_is_none(encoding: str | None) -> None:
+    assert list(Table(FILE, encoding=encoding).find_setting_mistakes()) == []

@@ -68,6 +68,16 @@ OF_ARRAYS: Final = (
         do="Resize in the model, or save arrays of the size you train on.",
     ),
     Mistake(
+        "named a column for the names of images without a table",
+        config=ARRAYS.replace("path: x.npy", "path: x.npy, names: file"),
+        prepare=saved(),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.names: is a column, and there is no table; add table: FILE, "
+            "or leave names out"
+        ),
+        do="Name the table whose column it is.",
+    ),
+    Mistake(
         "saved fewer labels than images",
         config=ARRAYS,
         prepare=saved(angles=ANGLES[:7]),

@@ -205,14 +205,35 @@ OF_DATA: Final = (
         do="Save it as CSV.",
     ),
     Mistake(
-        "saved the table as Unicode text",
+        "saved the table in Latin-1 or Windows-1252",
+        config=TABLE.replace("angle: float", "animal: category"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv', line 3, is no UTF-8 text: byte 0xe4; it "
+            "looks like Latin-1 or Windows-1252, in which the line reads 'cat/0001.jpg,Käfer': write encoding: cp1252 "
+            "into the source, or save it as UTF-8: iconv -f CP1252 -t UTF-8 all.csv > utf8-all.csv"
+        ),
+        do="Write `encoding: cp1252` into the source if the line reads as it should.",
+        files={"all.csv": "path,animal\ncat/0000.jpg,cat\ncat/0001.jpg,Käfer\n".encode("latin-1")},
+    ),
+    Mistake(
+        "saved the table as UTF-16 without a byte order mark",
         config=TABLE,
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' cannot be read: 'utf-8' codec "
-            "can't decode byte 0xff in position 0: invalid start byte; save it as UTF-8 text"
+            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' holds zero bytes, as UTF-16 without a mark "
+            "does; it looks like utf-16-le: write encoding: utf-16-le into the source, or save it as UTF-8: iconv -f "
+            "UTF-16-LE -t UTF-8 all.csv > utf8-all.csv"
         ),
-        do="Save it as CSV in UTF-8.",
-        files={"all.csv": "path,angle\ncat/0000.jpg,0.5\n".encode("utf-16")},
+        do="Write `encoding: utf-16-le` into the source, or save it as CSV in UTF-8.",
+        files={"all.csv": "path,angle\ncat/0000.jpg,0.5\n".encode("utf-16-le")},
+    ),
+    Mistake(
+        "named an encoding that is none",
+        config=TABLE.replace("root: data", "root: data, encoding: cp1525"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.encoding: found 'cp1525'; use an encoding of text that "
+            "Python knows, such as cp1252; did you mean 'cp1252'?"
+        ),
+        do="Take the encoding that the message proposes.",
     ),
     Mistake(
         "named a column for the file names that is not there",
@@ -233,14 +254,58 @@ OF_DATA: Final = (
         do="Take the column that the message proposes, or say from: COLUMN.",
     ),
     Mistake(
-        "separated the columns by semicolons",
-        config=TABLE,
-        files=rows("path;angle", "cat/0000.jpg;0.5"),
+        "named a separator by its name",
+        config=TABLE.replace("root: data", "root: data, separator: semicolon"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.image: '…/all.csv' has no column 'path'; columns "
-            "seem to be separated by ';', not by ',': use .tsv for tabs, .csv for commas; it has: path;angle"
+            'streamd: config.yaml:3: streams.train.source.separator: found \'semicolon\'; use ",", ";", "|" or '
+            "tab; did you mean ';'?"
         ),
-        do="Save the table with commas, or with tabs as .tsv.",
+        do="Write the mark itself, in quotes.",
+    ),
+    Mistake(
+        "separated the columns by semicolons, with as many commas in the header and in each line",
+        config=TABLE,
+        files=rows("path;angle,left", "cat/0000.jpg;0,5"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.image: '…/all.csv' has no column 'path'; its cells are taken "
+            "to be separated by ',', and its header holds ';', too: if that separates them, write separator: ';' into "
+            "the source; it has: path;angle, left"
+        ),
+        do="Write the separator into the source.",
+    ),
+    Mistake(
+        "saved a table whose separator is unclear",
+        config=TABLE,
+        files=rows("path;angle|left", "cat/0000.jpg;0.5|1"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' may have its cells separated by ';' and "
+            "'|'; say by which, such as separator: ';' in the source"
+        ),
+        do="Write the separator into the source.",
+    ),
+    Mistake(
+        "wrote decimal commas in quotes",
+        config=TABLE,
+        files=rows("path,angle", 'cat/0000.jpg,"0,5"'),
+        says=(
+            "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 2: column 'angle' holds '0,5', which is "
+            "no number; write decimal: ',' into the source for decimal commas, or use type category"
+        ),
+        do="Write `decimal: ','` into the source; where semicolons or tabs separate cells, it needs no key.",
+    ),
+    Mistake(
+        "has several faults in one table",
+        config=TABLE,
+        files=rows("path,angle", "cat/0000.jpg", "cat/0404.jpg,1", "cat/0001.jpg,left", "cat/0002.jpg,right"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: all.csv, line 2 has 1 cell where the first line has "
+            "2: 'cat/0000.jpg'; add the cells that are missing, or take the line out\n"
+            "config.yaml:4: streams.train.labels.angle: all.csv, line 4: column 'angle' holds 'left', which is no "
+            "number (also line 5 'right'); correct it, or use type category\n"
+            "config.yaml:3: streams.train.source.root: 1 of 3 files of all.csv are not in '…/data': all.csv, line 3, "
+            "'cat/0404.jpg'; add them or leave their rows out"
+        ),
+        do="Correct what the lines name: they come at once, the first ten of each kind.",
     ),
     Mistake(
         "left the table empty",
@@ -267,7 +332,7 @@ OF_DATA: Final = (
         config=TABLE,
         says=(
             "streamd: config.yaml:3: streams.train.source.path: all.csv, line 3 has 3 cells where the first "
-            "has 2: 'cat/0001.jpg,0,5'; put quotes around cells that hold the separator"
+            "line has 2: 'cat/0001.jpg,0,5'; put quotes around cells that hold the separator"
         ),
         do="Put quotes around the cell with the comma.",
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.jpg,0,5"),
@@ -296,8 +361,8 @@ OF_DATA: Final = (
         "has fractions where whole numbers are wanted",
         config=TABLE.replace("float", "int"),
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 3 holds 0.1 (and 5 more like "
-            "it), which is not a whole number; use type float for fractions"
+            "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 3 holds 0.1 (also …), which "
+            "is not a whole number; use type float for fractions"
         ),
         do="Use type: float.",
     ),
@@ -316,7 +381,7 @@ OF_DATA: Final = (
         config=TABLE,
         says=(
             "streamd: config.yaml:3: streams.train.source.root: 2 of 3 files of all.csv are not in '…/data':"
-            " 'cat/0404.jpg', 'dog/0404.jpg', the first at all.csv, line 3; add them or leave their rows out"
+            " all.csv, line 3, 'cat/0404.jpg' (also line 4 'dog/0404.jpg'); add them or leave their rows out"
         ),
         do="Add the files, or leave the rows out.",
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0404.jpg,0.5", "dog/0404.jpg,0.5"),

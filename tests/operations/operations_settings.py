@@ -79,6 +79,10 @@ OF_SOURCES: Final[dict[str, str]] = {
     "images": "what is in the file",
     "range": "what is black and what is white in numbers that are no pixels",
     "table": "labels of arrays",
+    "names": "what `client.names` and reports call samples; no order or token depends on it",
+    "separator": "where check or serve says that the table does not show it",
+    "encoding": "text of older programs, such as cp1252 of Windows; check says what it looks like",
+    "decimal": "fractions written with a comma where commas separate cells, too",
 }
 
 # variable: what it says, to whom, and when it is set

@@ -12,6 +12,7 @@ import msgspec
 
 from streamd.cli.check.labels import LabelFinding, find_label_warnings
 from streamd.cli.check.reader_messages import RECORDED_EFFECTS, FaultEffect
+from streamd.cli.check.similar_classes import SimilarClasses, format_similar_classes
 from streamd.cli.check.trainers_that_fit import TrainerCapacity
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
@@ -33,12 +34,16 @@ class UnreadableFile:
 
 @dataclass(frozen=True, slots=True)
 class ImageSummary:
-    """What is in the files, in numbers of them; `sizes` are the most frequent of `distinct_sizes`, width first."""
+    """What is in the files, in numbers of them; `sizes` are the most frequent of `distinct_sizes`, width first.
+
+    `transparent` of them have an alpha channel or a transparent colour.
+    """
 
     formats: dict[str, int]
     sizes: dict[str, int]
     distinct_sizes: int
     enlarged: int
+    transparent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,7 @@ class CheckFindings:
     together: TrainerCapacity | None = None  # trainers that read all streams
     leaks: list[DataLeak] = field(default_factory=list)
     contradictions: list[LabelContradiction] = field(default_factory=list)
+    similar_classes: list[SimilarClasses] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     refused_here: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -180,6 +186,7 @@ class CheckFindings:
         return [
             *self.refused,
             *(each for name, stream in self.streams.items() for each in _find_stream_troubles(name, stream)),
+            *map(format_similar_classes, self.similar_classes),
             *_format_contradictions(each for each in self.contradictions if each.trouble),
         ]
 

@@ -42,6 +42,13 @@ def build_label_finding(spec: LabelSpec, values: LabelValues) -> LabelFinding:
     )
 
 
+def find_first_sample_of_class(spec: LabelSpec, values: LabelValues, number: int) -> int:
+    """The first sample of class `number`, which has one, of a category or of tags."""
+    if spec.type == "tags":
+        return int(np.argmax(np.asarray(values, np.uint8)[:, number >> 3] & (128 >> (number & 7))))
+    return int(np.argmax(values == number))
+
+
 def find_label_warnings(name: str, finding: LabelFinding) -> list[str]:
     """What a person should know before training on this label."""
     if finding.least is not None and finding.least == finding.most:

@@ -43,8 +43,9 @@ class SampleFault:
 @dataclass(slots=True)
 class GroupResult:
     """What became of a group. Times in seconds; `sizes` as "widthxheight", upright; `digests` of all that are no fault,
-    hexadecimal, in the group's order; `enlarged` counts those with fewer pixels than the stream's size asks for. For
-    `unpack_s` of `read_s`, `unpacked` chunks of an array were decompressed."""
+    hexadecimal, in the group's order; `enlarged` counts those with fewer pixels than the stream's size asks for,
+    `transparent` those that have an alpha channel or a transparent colour. For `unpack_s` of `read_s`, `unpacked`
+    chunks of an array were decompressed."""
 
     stream: int
     ids: list[int]
@@ -57,3 +58,4 @@ class GroupResult:
     faults: list[SampleFault] = field(default_factory=list)
     unpacked: int = 0
     unpack_s: float = 0.0
+    transparent: int = 0

@@ -157,7 +157,8 @@ def _count_format_and_size(result: GroupResult, blob: bytes, image: ImageSpec) -
     stored = _parse_image_header(blob)
     if stored is None:
         return
-    name, height, width = stored
+    name, height, width, is_transparent = stored
+    result.transparent += is_transparent
     size = f"{width}x{height}"
     result.formats[name] = result.formats.get(name, 0) + 1
     result.sizes[size] = result.sizes.get(size, 0) + 1
@@ -165,8 +166,11 @@ def _count_format_and_size(result: GroupResult, blob: bytes, image: ImageSpec) -
     result.enlarged += covering[0] > height or covering[1] > width
 
 
-def _parse_image_header(blob: bytes) -> tuple[str, int, int] | None:
-    """Format, height and width of an image that was decoded, from its header; None when Pillow cannot tell."""
+def _parse_image_header(blob: bytes) -> tuple[str, int, int, bool] | None:
+    """Format, height and width of an image that was decoded, and whether it has transparency, from its header.
+
+    None when Pillow cannot tell.
+    """
     try:
         name = detect_format(blob)
         with warnings.catch_warnings():
@@ -174,10 +178,11 @@ def _parse_image_header(blob: bytes) -> tuple[str, int, int] | None:
             with Image.open(BytesIO(blob), formats=(name,)) as picture:
                 exif = picture.info.get("exif")  # as far as it comes before the pixels
                 width, height = picture.size
+                is_transparent = picture.has_transparency_data
         turned = isinstance(exif, bytes) and parse_orientation(exif) >= SIDEWAYS
     except (BadImageError, OSError, ValueError, SyntaxError, struct.error):
         return None
-    return (name, width, height) if turned else (name, height, width)
+    return (name, width, height, is_transparent) if turned else (name, height, width, is_transparent)
 
 
 def answer_group_requests(page: ProgressPage, lines: BinaryIO, answers: BinaryIO) -> None:

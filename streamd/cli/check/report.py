@@ -176,7 +176,8 @@ def _format_images(pictures: ImageSummary) -> str:
     others = pictures.distinct_sizes - 1
     sizes = f"all {size}" if not others else f"{size} most ({count:,}), {format_count(others, 'other size')}"
     enlarged = f"; {pictures.enlarged:,} smaller than wanted, enlarged" if pictures.enlarged else ""
-    return f"{formats}; {sizes}{enlarged}"
+    transparent = f"; {pictures.transparent:,} with transparency, laid on white" if pictures.transparent else ""
+    return f"{formats}; {sizes}{enlarged}{transparent}"
 
 
 def _format_duplicate_files(duplicates: Sequence[Sequence[str]], options: ReportOptions) -> Iterator[ReportLine]:

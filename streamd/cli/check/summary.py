@@ -26,6 +26,7 @@ from streamd.cli.check.findings import (
     WeightSummary,
 )
 from streamd.cli.check.reader_messages import RECORDED_EFFECTS
+from streamd.cli.check.similar_classes import ClassUse, SimilarClasses, group_similar_names
 from streamd.cli.check.totals import StreamTotals
 from streamd.cli.check.trainers_that_fit import compute_trainer_capacity
 from streamd.config.schema import Config
@@ -68,6 +69,7 @@ def build_findings(
         together=compute_trainer_capacity(shapes, _build_scheduler_limits(config)) if len(shapes) > 1 else None,
         leaks=[_build_data_leak(each, streams) for each in shared if told.isdisjoint((each.first, each.second))],
         contradictions=list(_find_contradictions(groups, streams)),
+        similar_classes=list(_find_similar_classes(streams, config)),
         notes=[*notes, *_find_random_crop_warnings(streams), *map(_format_identical_streams, alike)],
     )
 
@@ -142,7 +144,9 @@ def _describe_shuffle(spec: StreamSpec) -> str:
 
 def _summarize_images(totals: StreamTotals) -> ImageSummary:
     sizes = dict(totals.sizes.most_common(_MAX_SIZES))
-    return ImageSummary(dict(totals.formats.most_common()), sizes, len(totals.sizes), totals.enlarged)
+    return ImageSummary(
+        dict(totals.formats.most_common()), sizes, len(totals.sizes), totals.enlarged, totals.transparent
+    )
 
 
 def _list_unreadable(totals: StreamTotals) -> list[UnreadableFile]:
@@ -192,6 +196,41 @@ def _build_data_leak(shared: duplicates.SharedFiles, streams: StreamsByName) -> 
     first, second = shared.example
     names = (streams[shared.first].format_file_name(first), streams[shared.second].format_file_name(second))
     return DataLeak(shared.first, shared.second, shared.files, names)
+
+
+def _find_similar_classes(streams: StreamsByName, config: Config) -> Iterator[SimilarClasses]:
+    """Classes that are two by a slip. Those that a configuration lists are meant."""
+    specs = {
+        name: label
+        for stream in streams.values()
+        for name, label in stream.spec.labels.items()
+        if not _has_listed_classes(name, streams, config)
+    }
+    for name, spec in specs.items():
+        for group in group_similar_names(str(each) for each in spec.classes):
+            yield SimilarClasses(name, [_build_class_use(name, each, streams) for each in group])
+
+
+def _has_listed_classes(label: str, streams: StreamsByName, config: Config) -> bool:
+    wanted = ((config.streams[name].labels or {}).get(label) for name in streams)
+    return any(each is not None and (each.classes is not None or isinstance(each.source, tuple)) for each in wanted)
+
+
+def _build_class_use(label: str, class_name: str, streams: StreamsByName) -> ClassUse:
+    """The samples of a class in all streams, and the first of them."""
+    samples, example = 0, ""
+    for name, stream in streams.items():
+        spec = stream.spec.labels.get(label)
+        number = (
+            next((number for number, each in enumerate(spec.classes) if str(each) == class_name), -1) if spec else -1
+        )
+        if spec is None or number < 0 or not spec.counts[number]:
+            continue
+        if not example:
+            column = stream.manifest.label_column(label)
+            example = f"{name}: {stream.format_file_name(labels.find_first_sample_of_class(spec, column, number))}"
+        samples += spec.counts[number]
+    return ClassUse(class_name, samples, example)
 
 
 def _find_contradictions(groups: DuplicateGroups, streams: StreamsByName) -> Iterator[LabelContradiction]:

@@ -41,6 +41,7 @@ class StreamTotals:
         self.formats: Counter[str] = Counter()
         self.sizes: Counter[str] = Counter()
         self.enlarged = 0
+        self.transparent = 0
         self.faults: list[SampleFault] = []
         self._digests = np.zeros((ids.size, 2), dtype=np.uint64)
         self._good = np.zeros(ids.size, dtype=np.bool_)
@@ -55,6 +56,7 @@ class StreamTotals:
         self.formats.update(result.formats)
         self.sizes.update(result.sizes)
         self.enlarged += result.enlarged
+        self.transparent += result.transparent
         self.faults += result.faults
         bad = {fault.sample_id for fault in result.faults}
         good = np.searchsorted(self.ids, [sample_id for sample_id in result.ids if sample_id not in bad])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,25 +12,16 @@ from streamd.core.sampler import Ids
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.dataset.labels.encode import order_classes
 from streamd.dataset.manifest.manifest import Manifest
+from streamd.dataset.manifest.packed_names import choose_name_key, choose_unused_key
 
-_NAME_KEY: Final = "name"
 _WEIGHT_KEY: Final = "weight"
 _CHARACTER_BYTES: Final = 4  # of NumPy's texts
 CellValues = npt.NDArray[Any]
 
 
-def choose_name_key(labels: Container[str]) -> str:
-    """What the samples' own names are called beside these labels."""
-    return _choose_unused_key(_NAME_KEY, labels)
-
-
 def choose_weight_key(labels: Container[str]) -> str:
     """What the samples' weights are called beside these labels."""
-    return _choose_unused_key(_WEIGHT_KEY, labels)
-
-
-def _choose_unused_key(name: str, labels: Container[str]) -> str:
-    return name if name not in labels else _choose_unused_key(f"{name}_", labels)
+    return choose_unused_key(_WEIGHT_KEY, labels)
 
 
 def collect_sample_cells(manifest: Manifest, ids: Ids) -> dict[str, CellValues]:
@@ -39,12 +30,23 @@ def collect_sample_cells(manifest: Manifest, ids: Ids) -> dict[str, CellValues]:
     (n,) or (n, k): whole numbers in int64, fractions in float32, texts as str; a class as its number or its text, as it
     is written in the data; tags as uint8, 1 where a sample has the class.
     """
-    names = [name.decode(errors="backslashreplace") for name in manifest.file_names(ids.tolist())]
     labels = {
         name: _convert_labels_to_cells(spec, manifest.gather_label(name, ids)) for name, spec in manifest.labels.items()
     }
     weights = {choose_weight_key(labels): manifest.gather_weights(ids)} if manifest.has_weights else {}
-    return {choose_name_key(labels): np.array(names, dtype=np.str_), **labels, **weights}
+    names = decode_names(manifest.display_names(ids.tolist()))
+    return {choose_name_key(labels): names, **labels, **weights}
+
+
+def decode_names(names: Sequence[bytes]) -> CellValues:
+    """Names as texts, (n,); bytes that are no UTF-8 as \\xff."""
+    return np.array([name.decode(errors="backslashreplace") for name in names], dtype=np.str_)
+
+
+def encode_names(names: CellValues) -> CellValues:
+    """Names that are texts as bytes, (n,), of the width of the longest."""
+    encoded: CellValues = np.char.encode(names, "utf-8")
+    return encoded
 
 
 def _convert_labels_to_cells(spec: LabelSpec, rows: CellValues) -> CellValues:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from rich.console import Console
@@ -47,6 +47,9 @@ from streamd.core.text import escape_unprintable, format_count, format_duration
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, PackError
 from streamd.limits import MIB, PACK_AHEAD_BYTES
+
+# A pack that was begun in another layout is not gone on with: rows of an lmdb once had no names.
+_LAYOUT_VERSIONS: Final = {"lmdb": " 2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,8 @@ class _PackRun:
     def _compute_pack_identity(self, pixel_id: PixelId) -> str:
         """What decides the bytes of the pack."""
         spec = self._stream.spec
-        how = (self._options.format, str(self._options.shard_bytes), spec.shuffle, spec.seed)
+        layout = f"{self._options.format}{_LAYOUT_VERSIONS.get(self._options.format, '')}"
+        how = (layout, str(self._options.shard_bytes), spec.shuffle, spec.seed)
         return compute_identity("streamd pack 1", *how, spec.content_id, pixel_id, repr(spec.image), spec.bad_policy)
 
     def _resume_or_start(self, earlier_journal: PackJournal | None, pack_identity: str) -> JournaledPack:

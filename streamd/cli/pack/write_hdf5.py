@@ -26,13 +26,13 @@ from streamd.cli.pack.label_cells import (
     CellValues,
     build_class_array,
     build_label_reading_settings,
-    choose_name_key,
     collect_sample_cells,
 )
 from streamd.cli.pack.row_files import RowFiles, drop_from_page_cache, write_all_at
 from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
+from streamd.dataset.manifest.packed_names import PACKED_IMAGES_ARRAY, PACKED_NAMES_ARRAY, choose_name_key
 from streamd.errors import MissingExtraError, PackError
 from streamd.limits import MIB
 
@@ -43,7 +43,6 @@ except ModuleNotFoundError as error:
 
 _GAP_BYTES: Final = MIB  # before the rows
 _MIN_ALIGNED_BYTES: Final = 16384  # what is larger begins at a multiple of the gap: no metadata of the library's is
-_IMAGES_NAME: Final = "images"
 _UNBOUNDED_ROWS: Final = 1 << 62  # rows in the one file
 _EXTRA_SAMPLE_BYTES: Final = 128  # of a sample: its name, mostly
 
@@ -113,7 +112,7 @@ class Hdf5Writer:
             settings.set_chunk((self._rows_per_chunk, *shape))
             most = (h5py.h5s.UNLIMITED, *shape)
         space = h5py.h5s.create_simple((rows, *shape), most)
-        images = h5py.h5d.create(file.id, _IMAGES_NAME.encode(), h5py.h5t.STD_U8LE, space, settings)
+        images = h5py.h5d.create(file.id, PACKED_IMAGES_ARRAY.encode(), h5py.h5t.STD_U8LE, space, settings)
         offset = images.get_offset() if self._rows_per_chunk == rows else images.get_chunk_info(0).byte_offset
         if offset != _GAP_BYTES:
             raise PackError(f"this HDF5 library puts images at {offset}, not at {_GAP_BYTES}; use --format npy")
@@ -133,7 +132,7 @@ class Hdf5Writer:
         for ids in self._job.iterate_kept_ids(bad_ids):
             rows = slice(first, first + ids.size)
             for name, values in collect_sample_cells(manifest, ids).items():
-                yield rows, "names" if name == names else f"labels/{name}", _encode_text_values(values)
+                yield rows, PACKED_NAMES_ARRAY if name == names else f"labels/{name}", _encode_text_values(values)
                 spec = manifest.labels.get(name)
                 if spec is not None and spec.type == "category" and values.dtype.kind == "U":
                     yield rows, f"numbers/{name}", manifest.gather_label(name, ids)
@@ -152,7 +151,7 @@ class Hdf5Writer:
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
         spec = self._job.stream.spec
-        source = {"kind": "hdf5", "path": str(pack_path), "images": f"/{_IMAGES_NAME}"}
+        source = {"kind": "hdf5", "path": str(pack_path), "images": f"/{PACKED_IMAGES_ARRAY}"}
         return {
             "source": source,
             **build_label_reading_settings(spec, "/labels/{}"),

@@ -1,8 +1,7 @@
 """`lmdb`: a folder in the layout of ml-pyxis, one value a sample: its image as X, its labels by their names.
 
-Labels are as `label_cells` has them,
-numbers as (1,) or (k,), since that is what ml-pyxis' own scripts write; texts have the
-width of the longest, so that all values of a pack are laid out alike.
+Labels are as `label_cells` has them, numbers as (1,) or (k,), since that is what ml-pyxis' own scripts write; texts
+have the width of the longest, so that all values of a pack are laid out alike. Names are bytes, in UTF-8.
 """
 
 from __future__ import annotations
@@ -24,12 +23,15 @@ from streamd.cli.pack.label_cells import (
     choose_weight_key,
     collect_sample_cells,
     compute_text_width,
+    decode_names,
+    encode_names,
 )
 from streamd.cli.pack.row_files import drop_from_page_cache
 from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.lmdb.pyxis_layout import COUNT_KEY, DATA_DB, META_DB, build_sample_key, encode_sample
+from streamd.dataset.manifest.packed_names import choose_name_key
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.limits import MIB, PACK_IMAGE
 
@@ -42,6 +44,7 @@ _PAGE_BYTES: Final = 4096  # a large value takes whole pages, with a header
 _EXTRA_SAMPLE_BYTES: Final = 256  # of a value: keys, types and shapes of its arrays
 _TRANSACTION_BYTES: Final = 32 * MIB  # of a transaction, which lies in memory until it ends; one is made meanwhile
 _PAGE_HEADER_BYTES: Final = 64  # and what the tree above has of it
+_NAMES_AT_ONCE: Final = 1 << 14
 _VALUES_PER_READ: Final = 256  # values, when they are read back
 _MAP_SIZE_FACTOR: Final = 1.25  # of the map above what is expected: it costs addresses alone
 _SPARE_BYTES: Final = 4 * MIB  # ... and pages of the tree, and of those that a transaction sets free
@@ -57,6 +60,7 @@ class LmdbWriter:
             raise ConfigError(f"streams.{spec.name}.labels.{PACK_IMAGE}: an LMDB calls its images so; rename the label")
         weights = {choose_weight_key(spec.labels): 0} if spec.weighted else {}
         self._text_widths = {**{name: compute_text_width(label) for name, label in spec.labels.items()}, **weights}
+        self._name_key, self._name_bytes = choose_name_key(spec.labels), _find_longest_name_bytes(job)
         self._row_count = 0
         self._pending_blobs: list[bytes] = []
         self._commit_thread = ThreadPoolExecutor(1, "commit")
@@ -82,6 +86,7 @@ class LmdbWriter:
     def append_rows(self, ids: Ids, images: Pixels) -> Words:
         values = collect_sample_cells(self._job.stream.manifest, ids)
         labels = {name: self._build_label_entries(name, values[name]) for name in self._text_widths}
+        labels[self._name_key] = encode_names(values[self._name_key]).astype(f"S{self._name_bytes}")[:, None]
         blobs = [
             encode_sample({PACK_IMAGE: image, **{name: entries[row] for name, entries in labels.items()}})
             for row, image in enumerate(images)
@@ -158,7 +163,9 @@ class LmdbWriter:
         spec = self._job.stream.spec
         labels = sum(4 * self._text_widths[name] + 8 * max(label.width, 1) for name, label in spec.labels.items())
         return (
-            spec.samples * _estimate_pages(spec.image.row_bytes + _EXTRA_SAMPLE_BYTES + labels) * _PAGE_BYTES
+            spec.samples
+            * _estimate_pages(spec.image.row_bytes + _EXTRA_SAMPLE_BYTES + labels + self._name_bytes)
+            * _PAGE_BYTES
             + _SPARE_BYTES
         )
 
@@ -176,6 +183,18 @@ class LmdbWriter:
         if self._environment is not None:
             self._environment.close()
             self._environment = None
+
+
+def _find_longest_name_bytes(job: PackJob) -> int:
+    """The bytes of the longest name, at least one."""
+    manifest = job.stream.manifest
+    blocks = (
+        range(first, min(first + _NAMES_AT_ONCE, manifest.samples))
+        for first in range(0, manifest.samples, _NAMES_AT_ONCE)
+    )
+    return max(
+        (encode_names(decode_names(manifest.display_names(block))).dtype.itemsize for block in blocks), default=1
+    )
 
 
 def _estimate_pages(value_bytes: int) -> int:

@@ -19,9 +19,9 @@ from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
 from streamd.core.permutation import Ids, Words
 from streamd.core.spec import LabelSpec
 from streamd.dataset.arrays.store import Pixels
+from streamd.dataset.manifest.packed_names import PACKED_TABLE
 from streamd.errors import PackError
 
-_LABELS_NAME: Final = "labels.parquet"
 _HEADER_BYTES: Final = 128
 _EXTRA_SAMPLE_BYTES: Final = 64  # of a sample in the table: its name, mostly
 
@@ -58,7 +58,7 @@ class NpyWriter:
             with self._build_images_path(number).open("r+b") as file:
                 file.write(_encode_npy_header((count, *self._image_shape)))
         schema = self._build_label_table(np.empty(0, np.int64)).schema
-        with pq.ParquetWriter(self._job.product_path / _LABELS_NAME, schema) as writer:
+        with pq.ParquetWriter(self._job.product_path / PACKED_TABLE, schema) as writer:
             for table in self._iterate_label_tables(bad_ids):
                 writer.write_table(table, row_group_size=len(table))
 
@@ -71,7 +71,7 @@ class NpyWriter:
         return pa.table({name: _build_label_column(each, manifest.labels.get(name)) for name, each in values.items()})
 
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
-        path = self._job.product_path / _LABELS_NAME
+        path = self._job.product_path / PACKED_TABLE
         drop_from_page_cache(path)
         with pq.ParquetFile(path) as file:
             for number, table in enumerate(self._iterate_label_tables(bad_ids)):
@@ -83,7 +83,7 @@ class NpyWriter:
         return self._job.stream.spec.samples * (self._job.row_bytes + _EXTRA_SAMPLE_BYTES)
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
-        source = {"kind": "npy", "path": str(pack_path), "table": str(pack_path / _LABELS_NAME)}
+        source = {"kind": "npy", "path": str(pack_path), "table": str(pack_path / PACKED_TABLE)}
         spec = self._job.stream.spec
         return {
             "source": source,

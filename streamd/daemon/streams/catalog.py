@@ -6,10 +6,10 @@ import glob
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.scan import scan_source
+from streamd.dataset.sources import DataSource
 from streamd.dataset.stream_samples import find_group_column, select_part_samples, share_classes
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
@@ -38,7 +39,8 @@ ListingProgress = Callable[[str, int], None]
 _STATE_REMEDY: Final = "set STATE_DIRECTORY to a folder of yours"
 _VERDICTS_SUFFIX: Final = ".bad.jsonl"
 # Older lists name places of numbers that lie there in other bits than NumPy's.
-_LISTING_VERSIONS: Final = {"hdf5": " 2"}
+# Lists of before names were taken from packs lack those.
+_LISTING_VERSIONS: Final = {"hdf5": " 3", "npy": " 2", "tar": " 2"}
 _OWN_LABEL: Final = "label"  # what the classes of a folder or a list are called where no other name is given
 
 
@@ -167,12 +169,20 @@ def _compute_family_config_id(config: Config, family: Collection[str]) -> str:
     streams = ((name, config.streams[name]) for name in sorted(family))
     parts = [
         (
-            f"{name} {each.source!r}{_LISTING_VERSIONS.get(each.source.kind, '')} {each.labels!r} "
+            f"{name} {_format_source_for_id(each.source)}{_LISTING_VERSIONS.get(each.source.kind, '')} {each.labels!r} "
             f"{each.split!r}{_format_weights_for_id(each)}"
         )
         for name, each in streams
     ]
     return compute_identity("streamd config 1", *parts)
+
+
+def _format_source_for_id(source: DataSource) -> str:
+    """Keys that came later, which stand in no `repr`, count where they are given: lists of before them are good."""
+    declared: Any = source  # a dataclass, as every source is
+    later = {each.name: getattr(source, each.name) for each in fields(declared) if not each.repr}
+    given = {name: value for name, value in later.items() if value is not None}
+    return f"{source!r}{given or ''}"
 
 
 def _format_weights_for_id(stream: StreamConfig) -> str:
@@ -193,7 +203,7 @@ def _scan_or_reuse_source(
     started_s = time.monotonic()
     request = stream.listing_request
     key = (
-        f"{stream.source.copy_without_part()!r} {stream.labels!r} "
+        f"{_format_source_for_id(stream.source.copy_without_part())} {stream.labels!r} "
         f"{find_group_column(request)!r}{_format_weights_for_id(stream)}"
     )
     if key not in wholes:

@@ -107,12 +107,21 @@ class ServedStream:
         )
 
     def format_file_name(self, sample_id: int) -> str:
-        return self.manifest.file_name(sample_id).decode(errors="backslashreplace")
+        """What people know a sample by: its file; of a pack, the file that was packed."""
+        return self.manifest.display_name(sample_id).decode(errors="backslashreplace")
+
+    def _format_file_and_location(self, sample_id: int) -> str:
+        """As `format_file_name`; of a pack, also where in it the sample lies, since that is what has to be mended."""
+        shown = self.format_file_name(sample_id)
+        location = self.manifest.file_name(sample_id).decode(errors="backslashreplace")
+        return shown if shown == location else f"{shown} (packed as {location})"
 
     def format_unreadable_reason(self, sample_id: int, reason: str) -> str:
         """Why the stream must stop over a sample that cannot be read; a reason with a key path is not the file's."""
         return (
-            reason if reason.startswith("streams.") else f"{self.format_file_name(sample_id)} cannot be read: {reason}"
+            reason
+            if reason.startswith("streams.")
+            else f"{self._format_file_and_location(sample_id)} cannot be read: {reason}"
         )
 
     def explain_too_many_bad_samples(self) -> str | None:
@@ -121,7 +130,7 @@ class ServedStream:
         if self.spec.bad_policy == "fail" and bad:
             sample_id, reason = next(iter(self.quarantine.reasons.items()))
             return (
-                f"sample {sample_id}, {self.format_file_name(sample_id)}, is bad ({reason}), and "
+                f"sample {sample_id}, {self._format_file_and_location(sample_id)}, is bad ({reason}), and "
                 "bad_samples.policy is fail"
             )
         if bad <= _TOLERATED_BAD or bad <= self.max_bad_fraction * self.spec.samples:
@@ -129,7 +138,7 @@ class ServedStream:
         sample_id, reason = next(reversed(self.quarantine.reasons.items()))
         return (
             f"{bad} of {self.spec.samples} samples are bad, more than bad_samples.max_fraction "
-            f"{self.max_bad_fraction:g} allows; the last: {self.format_file_name(sample_id)}: {reason}; mend "
+            f"{self.max_bad_fraction:g} allows; the last: {self._format_file_and_location(sample_id)}: {reason}; mend "
             f"{_TRANSFORM_REMEDY if reason.startswith(TRANSFORM_RAISED) else 'or remove them'}, or set a larger "
             "max_fraction: streamd check names them all"
         )

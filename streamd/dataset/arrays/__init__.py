@@ -34,6 +34,10 @@ class NpySource(DataSource):
         Mapping[str, Scalar] | None, "Keeps the rows whose columns in the table have these values: {split: train}."
     ] = None
     part: PartKey = None
+    names: Annotated[
+        str | None,
+        "The column of `table` that holds the name of each image; without it the names that streamd pack has kept.",
+    ] = field(default=None, repr=False)
 
     @property
     def data_paths(self) -> tuple[Path, ...]:
@@ -46,6 +50,8 @@ class NpySource(DataSource):
         return () if self.table is None else (self.table,)
 
     def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
-        """Conditions are put on columns of the table."""
+        """Conditions are put on columns of the table, and names stand in one."""
+        if self.names and self.table is None:
+            yield "names", "is a column, and there is no table; add table: FILE, or leave names out"
         if self.where and self.table is None:
             yield "where", "asks for columns, and there is no table; add table: FILE, or leave where out"

@@ -29,6 +29,8 @@ from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.labels.convert import convert_labels
+from streamd.dataset.labels.faults import raise_collected_faults
+from streamd.dataset.manifest.packed_names import PACKED_TABLE, is_packed_name_key
 from streamd.dataset.manifest.types import ArrayFiles, Int64s, ScannedSamples, StorageFormat
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import format_path
@@ -54,7 +56,9 @@ def scan_npy(
     beside = read_label_table(stream, source, labels, group_column, arrays.starts[-1])
     values, specs, fixed = convert_labels(labels, beside.columns)
     seen = files.root, files.names, files.sizes, files.mtimes_ns
-    return ScannedSamples(*seen, values, specs, fixed, beside.groups, arrays, beside.kept)
+    return ScannedSamples(
+        *seen, values, specs, fixed, beside.groups, arrays, beside.kept, display_names=beside.display_names
+    )
 
 
 def _build_array_files(files: MatchedFiles, bounds: PixelRange | None, key: str) -> ArrayFiles:
@@ -104,11 +108,15 @@ def _format_shape(shape: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LabelTable:
-    """The `columns` of each label, the `groups` of a split, and which rows are samples, `kept`; None: all."""
+    """The `columns` of each label, the `groups` of a split, and which rows are samples, `kept`; None: all.
+
+    `display_names` as ScannedSamples has them.
+    """
 
     columns: dict[str, list[Column]]
     groups: list[bytes] | None
     kept: Int64s | None
+    display_names: Sequence[bytes] | None = None
 
 
 def read_label_table(
@@ -119,34 +127,46 @@ def read_label_table(
     asked = table.build_label_column_requests(stream, labels)
     group = [] if group_column is None else [table.ColumnRequest(group_column, by, by)]
     tests = table.build_condition_column_requests(source.where or {}, where)
-    asks = [*(ask for several in asked.values() for ask in several), *group, *tests.values()]
-    found = _read_table_columns(f"streams.{stream}.source.table", source.table, asks, images)
+    opened = None if source.table is None else columns.read_table_header(source.table, f"streams.{stream}.source.table")
+    names = _request_name_column(opened, source.names, f"streams.{stream}.source.names")
+    asks = [*(ask for several in asked.values() for ask in several), *group, *tests.values(), *names]
+    found = _read_table_columns(opened, asks, images)
     kept = select_rows(source.where, {name: found[ask] for name, ask in tests.items()}) if source.where else None
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
     wanted |= npy_columns.read_label_files(stream, labels, images)
     if kept is not None:
-        found = {ask: table.select_column_rows(found[ask], kept) for ask in group}
+        found = {ask: table.select_column_rows(found[ask], kept) for ask in (*group, *names)}
         wanted = {
             name: [table.select_column_rows(column, kept) for column in several] for name, several in wanted.items()
         }
     groups = [text for ask in group for text in cells.encode_texts(cells.convert_to_nonempty_texts(found[ask]))]
-    return LabelTable(wanted, groups if group else None, kept)
+    shown = [cells.build_path_column(cells.convert_to_texts(found[ask])) for ask in names]
+    return LabelTable(wanted, groups if group else None, kept, shown[0] if shown else None)
+
+
+def _request_name_column(opened: columns.TableFile | None, wanted: str | None, key: str) -> list[table.ColumnRequest]:
+    """The column of the names: the one that the configuration wants, or the one that streamd pack writes; or none."""
+    if opened is None:
+        return []
+    is_packed = opened.path.name == PACKED_TABLE and is_packed_name_key(opened.column_names[0])
+    column = wanted or (opened.column_names[0] if is_packed else None)
+    return [] if column is None else [table.ColumnRequest(column, key, key)]
 
 
 def _read_table_columns(
-    key: str, path: Path | None, requests: Sequence[table.ColumnRequest], images: int
+    opened: columns.TableFile | None, requests: Sequence[table.ColumnRequest], images: int
 ) -> dict[table.ColumnRequest, Column]:
-    if path is None and requests:
+    if opened is None and requests:
         raise ConfigError(
             f"{requests[0].key}: there is no table that has {requests[0].column!r}; add table: FILE to the "
             f"source, or take the label from an array, from: FILE{patterns.NPY_SUFFIX}"
         )
-    if path is None:
+    if opened is None:
         return {}
-    opened = columns.read_table_header(path, key)
     if not requests:
-        _log.warning("%s: nothing is taken from %s; name its columns in labels", key, format_path(path))
+        _log.warning("%s: nothing is taken from %s; name its columns in labels", opened.key, format_path(opened.path))
         return {}
-    found = table.read_requested_columns(opened, requests)
-    npy_columns.check_row_count(key, format_path(path), len(found[requests[0]].cells), images)
+    with raise_collected_faults() as faults:
+        found = table.read_requested_columns(opened, requests, faults)
+    npy_columns.check_row_count(opened.key, format_path(opened.path), len(found[requests[0]].cells), images)
     return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from streamd.dataset.sources import DataSource, PartKey, Scalar
+from streamd.dataset.sources import DataSource, EncodingKey, PartKey, Scalar, find_encoding_mistakes
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,25 @@ class TableSource(DataSource):
         None
     )
     part: PartKey = None
+    separator: Annotated[
+        Literal[",", ";", "|", "tab"] | None,
+        "What separates the cells of a text table; without it what its header and its first rows show.",
+    ] = field(default=None, repr=False)
+    encoding: EncodingKey = field(default=None, repr=False)
+    decimal: Annotated[
+        Literal[".", ","] | None,
+        "What stands before the digits of a fraction in a text table; without it a comma where cells are separated by "
+        "something else, and the point in any case.",
+    ] = field(default=None, repr=False)
+
+    @property
+    def separator_mark(self) -> str | None:
+        """The separator as it stands in the file."""
+        return "\t" if self.separator == "tab" else self.separator
+
+    def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
+        """An encoding has to be one that Python knows."""
+        return find_encoding_mistakes(self.encoding)
 
     @property
     def data_paths(self) -> tuple[Path, ...]:
@@ -53,6 +72,11 @@ class FilelistSource(DataSource):
     path: Annotated[Path, "The list."]
     root: Annotated[Path | None, "The folder that paths are relative to; without it the list's own."] = None
     part: PartKey = None
+    encoding: EncodingKey = field(default=None, repr=False)
+
+    def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
+        """An encoding has to be one that Python knows."""
+        return find_encoding_mistakes(self.encoding)
 
     @property
     def data_paths(self) -> tuple[Path, ...]:

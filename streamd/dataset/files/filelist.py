@@ -11,13 +11,12 @@ none between commas or semicolons, where it has none of these between white spac
 
 from __future__ import annotations
 
-import codecs
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, Final, TextIO, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,8 @@ import pyarrow.compute as pc
 from streamd.dataset.files import FilelistSource, lookup
 from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty_texts
 from streamd.dataset.labels.convert import convert_labels
+from streamd.dataset.labels.faults import raise_collected_faults
+from streamd.dataset.labels.text_encoding import build_encoding_error, choose_text_encoding
 from streamd.dataset.manifest.types import Int64s, ScannedSamples
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, translate_read_errors
 from streamd.dataset.sources import LabelSource
@@ -38,7 +39,7 @@ _log: Final = logging.getLogger("streamd.sources")
 _GAP: Final = r"(?:\s*[,;]\s*|\s+)"
 _SUFFIX: Final = "|".join(re.escape(suffix.decode()) for suffix in IMAGE_SUFFIXES)
 _BY_SUFFIX: Final = rf'(?i)^(?:"(?P<quoted>[^"]+)"|(?P<path>[^\t]*(?:{_SUFFIX})))(?:{_GAP}(?P<rest>.*))?$'
-_BLOCK_BYTES: Final = 4 * MIB  # of a list, cut at a time
+_BLOCK_CHARS: Final = 4 * MIB  # of a list, cut at a time
 _VALUE_SEPARATORS: Final = (r"\s*\t\s*", r"\s*[,;]\s*", r"\s+")  # values, the first that a list has
 
 
@@ -47,26 +48,36 @@ def scan_filelist(
 ) -> ScannedSamples:
     """Lists the lines of a file."""
     key = f"streams.{stream}.source"
-    paths, rests, rows = _read_filelist(source.path, f"{key}.path", max(1, len(labels or {})))
+    paths, rests, rows = _read_filelist(source.path, source.encoding, f"{key}.path", max(1, len(labels or {})))
     root = lookup.resolve_root(source.root, source.path)
-    files = lookup.normalize_file_names(rows, paths, root, f"{key}.root")
-    wanted = _choose_label_sources(rows, rests, labels, f"streams.{stream}.labels")
-    values, specs, fixed = convert_labels(wanted, _build_label_columns(rows, rests, wanted, f"streams.{stream}.labels"))
-    del paths, rests  # as large as the list, and nobody needs more than their texts while the files are looked up
-    pa.default_memory_pool().release_unused()
-    sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
+    with raise_collected_faults() as faults:
+        wanted = _choose_label_sources(rows, rests, labels, f"streams.{stream}.labels")
+        with faults.collect():
+            columns = _build_label_columns(rows, rests, wanted, f"streams.{stream}.labels")
+            values, specs, fixed = convert_labels(wanted, columns)
+            del columns
+        files = lookup.normalize_file_names(rows, paths, root, f"{key}.root")
+        del paths, rests  # as large as the list, and nobody needs more than their texts while the files are looked up
+        pa.default_memory_pool().release_unused()
+        sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
     return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed)
 
 
-def _read_filelist(path: Path, key: str, words: int) -> tuple[Texts, ChunkedTexts, SourceRows]:
+def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple[Texts, ChunkedTexts, SourceRows]:
     """Of the lines that name samples the paths and what is behind them, see `cut`."""
     with translate_read_errors(path, key):
         if path.is_dir():
             raise ConfigError(
                 f"{key}: {format_path(path)} is a folder; kind filelist wants a file, kind folder takes folders"
             )
-        with path.open("rb") as file:
-            parts = list(_read_line_blocks(file, path, key, words))
+        encoding = choose_text_encoding(path, named, key)
+        try:
+            with path.open(encoding=encoding) as file:
+                parts = list(_read_line_blocks(file, words))
+        except UnicodeError as error:
+            raise build_encoding_error(path, encoding, key) or ConfigError(
+                f"{key}: {format_path(path)} cannot be read: {error}; write it anew"
+            ) from error
     starts = np.cumsum([0, *(part.lines for part in parts)])
     kept = np.concatenate([part.kept + start for part, start in zip(parts, starts, strict=False)])
     if not kept.size:
@@ -89,30 +100,21 @@ class _LineBlock:
     rests: Texts
 
 
-def _read_line_blocks(file: BinaryIO, path: Path, key: str, words: int) -> Iterator[_LineBlock]:
+def _read_line_blocks(file: TextIO, words: int) -> Iterator[_LineBlock]:
     """Some lines after the other, since in between they take several times the memory of the file."""
-    breaks = 0
-    for number, data in enumerate(_read_whole_lines(file)):
-        try:
-            data.decode()
-        except UnicodeDecodeError as error:
-            line = breaks + data.count(b"\n", 0, error.start) + 1
-            raise ConfigError(
-                f"{key}: {format_path(path)} is no UTF-8 text at line {line}; save it as UTF-8"
-            ) from error
-        breaks += data.count(b"\n")
-        lines = _split_lines(data if number else data.removeprefix(codecs.BOM_UTF8))
+    for text in _read_whole_lines(file):
+        lines = _split_lines(text.encode())
         comments: Any = pc.starts_with(lines, "#")
         named: Any = pc.invert(pc.or_(comments, find_empty_texts(lines)))
         kept = np.flatnonzero(named.to_numpy(zero_copy_only=False))
         yield _LineBlock(len(lines), comments.true_count, kept, *split_paths_from_labels(lines.filter(named), words))
 
 
-def _read_whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """All bytes of a file, whole lines at a time."""
-    rest = b""
-    while data := file.read(_BLOCK_BYTES):
-        lines, end, rest = (rest + data).rpartition(b"\n")
+def _read_whole_lines(file: TextIO) -> Iterator[str]:
+    """All text of a file, whole lines at a time, with \\n behind each."""
+    rest = ""
+    while data := file.read(_BLOCK_CHARS):
+        lines, end, rest = (rest + data).rpartition("\n")
         if end:
             yield lines + end
     yield rest
@@ -120,7 +122,6 @@ def _read_whole_lines(file: BinaryIO) -> Iterator[bytes]:
 
 def _split_lines(data: bytes) -> Texts:
     """Lines, without the white space around them. As a column: Python's texts would take four times the memory."""
-    data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     breaks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
     last = np.array([] if data.endswith(b"\n") else [len(data)], np.int64)
     ends = np.concatenate([[0], breaks + 1, last]).astype(np.int64)  # each line with its break, which is trimmed

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from streamd.dataset.labels.cells import SourceRows, Texts, build_path_column
+from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import (
     IMAGE_SUFFIXES,
@@ -46,14 +47,19 @@ def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -
     files = build_path_column(texts)
     roots = [os.fsencode(root), os.path.realpath(os.fsencode(root))]
     untidy: Any = pc.match_substring_regex(texts, _UNTIDY)
+    outside: list[int] = []
     for row in np.flatnonzero(untidy.to_numpy(zero_copy_only=False)).tolist():
         name = _make_path_relative(files[row], roots)
         if name is None:
-            raise ConfigError(
-                f"{key}: {rows.format_location(row)} names {format_path(files[row])}, which is no file in "
-                f"{format_path(root)}; correct it, or set root to a folder that holds all the files"
-            )
-        files[row] = name
+            outside.append(row)
+        else:
+            files[row] = name
+    if outside:
+        others = format_other_locations(outside, rows.format_location, lambda row: format_path(files[row]))
+        raise ConfigError(
+            f"{key}: {rows.format_location(outside[0])} names {format_path(files[outside[0]])}, which is no file in "
+            f"{format_path(root)}{others}; correct it, or set root to a folder that holds all the files"
+        )
     return files
 
 
@@ -74,12 +80,14 @@ def stat_listed_files(
         os.stat(root)  # noqa: PTH116 - for its error alone
     sizes, mtimes_ns, missing = stat_files(ConfinedRoot(os.fsencode(root), key), files, progress)
     if missing:
-        names = format_first_names(files[row] for row in missing)
         if len(missing) < len(files):
+            first = f"{rows.format_location(missing[0])}, {format_path(files[missing[0]])}"
+            others = format_other_locations(missing, rows.format_location, lambda row: format_path(files[row]))
             raise ConfigError(
                 f"{key}: {len(missing)} of {len(files)} files of {rows.path.name} are not in {format_path(root)}: "
-                f"{names}, the first at {rows.format_location(missing[0])}; add them or leave their rows out"
+                f"{first}{others}; add them or leave their rows out"
             )
+        names = format_first_names(files[row] for row in missing)
         raise ConfigError(
             f"{key}: none of the {len(files)} files of {rows.path.name} is in {format_path(root)}: {names}; "
             f"{_suggest_root(rows.path.parent, root, files[:_TRIED_FILES])}"

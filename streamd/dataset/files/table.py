@@ -12,6 +12,7 @@ from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.labels.convert import convert_labels
+from streamd.dataset.labels.faults import FaultCollector, raise_collected_faults
 from streamd.dataset.manifest.columns import split_rows_by_column_piece
 from streamd.dataset.manifest.types import Int64s, ScannedSamples, build_label_key
 from streamd.dataset.sources import LabelSource, Scalar
@@ -37,22 +38,30 @@ def scan_table(
     """Lists the rows of a table. `group_column` is the one that a split goes by."""
     key = f"streams.{stream}.source"
     image = ColumnRequest(source.image, f"{key}.image", f"{key}.image")
-    table = columns.read_table_header(source.path, f"{key}.path")
-    found, wanted = _read_sample_columns(stream, source, table, image, labels, group_column)
-    rows, root = found[image].rows, lookup.resolve_root(source.root, source.path)
-    files = lookup.normalize_file_names(rows, cells.convert_to_nonempty_texts(found[image]), root, f"{key}.root")
-    values, specs, fixed = convert_labels(labels, wanted)
-    groups = [
+    settings = columns.TextSettings(source.separator_mark, source.encoding, source.decimal)
+    with raise_collected_faults() as faults:
+        table = columns.read_table_header(source.path, f"{key}.path", settings)
+        found, wanted = _read_sample_columns(stream, source, table, image, labels, group_column, faults)
+        rows, root = found[image].rows, lookup.resolve_root(source.root, source.path)
+        with faults.collect():
+            values, specs, fixed = convert_labels(labels, wanted)
+        wanted.clear()
+        files = lookup.normalize_file_names(rows, cells.convert_to_nonempty_texts(found[image]), root, f"{key}.root")
+        groups = _encode_groups(found, image)
+        found.clear()  # the table's text, which nobody needs while the files are looked up
+        pa.default_memory_pool().release_unused()
+        sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
+    return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None)
+
+
+def _encode_groups(found: Mapping[ColumnRequest, Column], image: ColumnRequest) -> list[bytes]:
+    """What the split goes by, where that is another column than the one of the file names."""
+    return [
         text
         for ask in found
         if ask != image
         for text in cells.encode_texts(cells.convert_to_nonempty_texts(found[ask]))
     ]
-    found.clear()  # the table's text, which nobody needs while the files are looked up
-    wanted.clear()
-    pa.default_memory_pool().release_unused()
-    sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
-    return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None)
 
 
 def _read_sample_columns(
@@ -62,6 +71,7 @@ def _read_sample_columns(
     image: ColumnRequest,
     labels: Mapping[str, LabelSource],
     group_column: str | None,
+    faults: FaultCollector,
 ) -> tuple[dict[ColumnRequest, Column], dict[str, list[Column]]]:
     """The columns of the file names and of the groups, and those of the labels, of the rows that are samples."""
     by, where = f"streams.{stream}.split.by", source.where or {}
@@ -71,7 +81,7 @@ def _read_sample_columns(
         build_condition_column_requests(where, f"streams.{stream}.source.where"),
     )
     found = read_requested_columns(
-        table, [*own, *(ask for several in asked.values() for ask in several), *tests.values()]
+        table, [*own, *(ask for several in asked.values() for ask in several), *tests.values()], faults
     )
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
     wanted |= npy_columns.read_label_files(stream, labels, len(found[image].cells))
@@ -108,12 +118,15 @@ def build_condition_column_requests(conditions: Mapping[str, Scalar], key: str) 
     return {name: ColumnRequest(name, f"{key}.{name}", f"{key}.{name}") for name in conditions}
 
 
-def read_requested_columns(table: columns.TableFile, requests: Sequence[ColumnRequest]) -> dict[ColumnRequest, Column]:
-    """The columns asked for, with all their rows."""
+def read_requested_columns(
+    table: columns.TableFile, requests: Sequence[ColumnRequest], faults: FaultCollector
+) -> dict[ColumnRequest, Column]:
+    """The columns asked for, with all their rows but those of another width, which are faults."""
     positions = {ask: table.find_column_index(ask.column, ask.named_by) for ask in requests}
-    cells_at = columns.read_columns(table, list(positions.values()))
+    cells_at = columns.read_columns(table, list(positions.values()), faults)
+    mark = None if table.text is None else table.text.decimal_mark
     rows = SourceRows(table.path, table.format_location)
-    return {ask: Column(cells_at[positions[ask]], f"column {ask.column!r}", rows, ask.key) for ask in positions}
+    return {ask: Column(cells_at[positions[ask]], f"column {ask.column!r}", rows, ask.key, mark) for ask in positions}
 
 
 def select_column_rows(column: Column, kept: Int64s) -> Column:

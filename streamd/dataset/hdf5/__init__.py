@@ -26,3 +26,7 @@ class Hdf5Source(DataSource):
     images: Annotated[str, "The array of images in it, such as /training_samples."]
     range: RangeKey = None
     part: PartKey = None
+    names: Annotated[
+        str | None,
+        "The array that holds the name of each image, such as /names; without it the names that streamd pack has kept.",
+    ] = field(default=None, repr=False)

@@ -90,6 +90,14 @@ class Hdf5Array:
             raise ConfigError(f"{key}: {self.display_name} is damaged: {error}; write it anew") from error
         return values
 
+    def read_texts_as_bytes(self, key: str) -> list[bytes]:
+        """All texts of one that has them, as they lie in the file. Raises ConfigError, naming `key`."""
+        try:
+            texts: list[bytes] = self.sliceable_rows[:].reshape(-1).tolist()
+        except OSError as error:
+            raise ConfigError(f"{key}: {self.display_name} is damaged: {error}; write it anew") from error
+        return texts
+
     @property
     def other_arrays_text(self) -> str:
         """For a message: what other arrays there are in the file."""

@@ -30,10 +30,11 @@ from streamd.dataset.hdf5 import arrays as hdf5array
 from streamd.dataset.hdf5.arrays import Hdf5Array
 from streamd.dataset.hdf5.chunk_cost import LIBRARY_STORE, CompressedArray
 from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, ChunkGrid
-from streamd.dataset.hdf5.open import UnfitHdf5Error, open_hdf5_file
+from streamd.dataset.hdf5.open import UnfitHdf5Error, import_h5py, open_hdf5_file
 from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.convert import convert_labels
+from streamd.dataset.manifest.packed_names import PACKED_IMAGES_ARRAY, PACKED_NAMES_ARRAY
 from streamd.dataset.manifest.types import ArrayFiles, Int64s, ScannedSamples, StorageFormat, build_label_key
 from streamd.dataset.paths.confined import (
     ConfinedRoot,
@@ -77,8 +78,11 @@ def scan_hdf5(
             for name, label in labels.items()
             if not label.file
         }
+        shown = _read_display_names(file, source, path, f"{key}.names", count)
     values, specs, fixed = convert_labels(labels, found | npy_columns.read_label_files(stream, labels, count))
-    return ScannedSamples(path.parent, names, sizes, mtimes_ns, values, specs, fixed, arrays=where, extra=extra)
+    return ScannedSamples(
+        path.parent, names, sizes, mtimes_ns, values, specs, fixed, arrays=where, extra=extra, display_names=shown
+    )
 
 
 def _suggest_hdf5_files(folder: Path) -> str:
@@ -106,6 +110,25 @@ def _open_unchanging_file(path: Path, key: str, seen: tuple[int, int]) -> Iterat
         os.close(descriptor)
     if (found.st_size, found.st_mtime_ns) != seen:
         raise ConfigError(f"{key}: {format_path(path)} is being written; list it when it is whole")
+
+
+def _read_display_names(file: Any, source: Hdf5Source, path: Path, key: str, images: int) -> list[bytes] | None:
+    """What the images are called: by the array that the configuration names, or by the one of a pack; None: by rows."""
+    packed = (
+        file.get(f"/{PACKED_NAMES_ARRAY}")
+        if source.names is None and source.images.strip("/") == PACKED_IMAGES_ARRAY
+        else None
+    )
+    is_packed = isinstance(packed, import_h5py().Dataset) and packed.shape == (images,)
+    if source.names is None and not is_packed:
+        return None
+    found = hdf5array.find_array(file, source.names or PACKED_NAMES_ARRAY, path, key, images)
+    if not (found.has_texts or found.dtype.kind == "S"):
+        if is_packed:
+            return None
+        raise ConfigError(f"{key}: {found.display_name} holds {found.dtype}, and names are texts; name another array")
+    npy_columns.check_row_count(key, found.display_name, found.shape[0], images)
+    return found.read_texts_as_bytes(key)
 
 
 def _read_label_columns(file: Any, stream: str, name: str, label: LabelSource, path: Path, images: int) -> list[Column]:

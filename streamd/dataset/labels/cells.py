@@ -5,6 +5,7 @@ Text is taken without the white space around it, and a leading plus is no part o
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -14,15 +15,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.manifest.types import Int64s, LocationFormatter
 from streamd.dataset.paths.path_column import PathColumn
 from streamd.errors import ConfigError
 
 Cells: TypeAlias = Any  # a pyarrow Array or ChunkedArray; its stubs, where installed, know too few of its functions
 Texts: TypeAlias = Any  # an Array of large strings
+DecimalMark = Literal[".", ",", "either"]
 WideNumbers = Int64s | npt.NDArray[np.float64]
 
 _SHOWN_CHARS: Final = 80  # of a cell in a message
+_DECIMAL_COMMA: Final = r"^([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)$"
+_THOUSANDS: Final = r"^[+-]?[1-9][0-9]{0,2},[0-9]{3}$"
 _PIECE_ROWS: Final = 1 << 14  # trimmed at a time
 
 
@@ -36,12 +41,17 @@ class SourceRows:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One cell a row. `display_name` is its name in messages, `key` the key of the configuration that wants it."""
+    """One cell a row. `display_name` is its name in messages, `key` the key of the configuration that wants it.
+
+    `decimal_mark` is what stands before the digits of a fraction in the text of a table: `either` where the numbers
+    show it. None of all else.
+    """
 
     cells: Cells
     display_name: str
     rows: SourceRows
     key: str
+    decimal_mark: DecimalMark | None = None
 
 
 def convert_to_nonempty_texts(column: Column) -> Texts:
@@ -162,14 +172,59 @@ def _join_chunks(cells: Cells) -> Any:
 
 
 def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) -> WideNumbers:
+    if column.decimal_mark in {",", "either"}:
+        texts = _read_decimal_commas(column, texts)
     whole = _cast_texts_or_none(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64()) if kind == "int" else None
     numbers = whole or _cast_texts_or_none(texts, pa.float64())
     if numbers is not None:
         return _convert_to_numpy(numbers)
-    row = _find_first_failing(texts)
-    raise ConfigError(
-        f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds "
-        f"{texts[row].as_py()[:_SHOWN_CHARS]!r}, which is no number; correct it, or use type category"
+    raise _build_no_number_error(column, texts)
+
+
+def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
+    """The numbers with points. Raises ConfigError where nobody can tell a decimal mark from one between thousands."""
+    commas = _find_matches(texts, _DECIMAL_COMMA)
+    if not commas.any():
+        return texts
+    points = _find_matches(texts, r"\.")
+    first = int(np.argmax(commas))
+    where = f"{column.key}: {column.rows.format_location(first)}: {column.display_name} holds {texts[first].as_py()!r}"
+    if points.any():
+        row = int(np.argmax(points))
+        raise ConfigError(
+            f"{where}, with a decimal comma, and {texts[row].as_py()[:_SHOWN_CHARS]!r} "
+            f"({column.rows.format_location(row)}) has a point; write all its numbers alike, without marks between "
+            "thousands"
+        )
+    if column.decimal_mark == "either" and not (commas & ~_find_matches(texts, _THOUSANDS)).any():
+        raise ConfigError(
+            f"{where}, whose comma may stand before a fraction or between thousands, as in all its numbers; write "
+            "decimal: ',' into the source, or take the commas out"
+        )
+    return replace_decimal_commas(texts)
+
+
+def _find_matches(texts: Texts, pattern: str) -> npt.NDArray[np.bool_]:
+    return np.asarray(pc.match_substring_regex(texts, pattern), np.bool_)
+
+
+def replace_decimal_commas(texts: Texts) -> Texts:
+    """The texts, with a point in those that are a number with a decimal comma."""
+    return pc.replace_substring_regex(texts, _DECIMAL_COMMA, r"\1.\2")
+
+
+def _build_no_number_error(column: Column, texts: Texts) -> ConfigError:
+    rows = _find_failing_rows(texts)
+
+    def format_cell(row: int) -> str:
+        return repr(texts[row].as_py()[:_SHOWN_CHARS])
+
+    others = format_other_locations(rows, column.rows.format_location, format_cell)
+    has_comma = column.decimal_mark == "." and re.fullmatch(_DECIMAL_COMMA, texts[rows[0]].as_py())
+    remedy = "write decimal: ',' into the source for decimal commas" if has_comma else "correct it"
+    return ConfigError(
+        f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds "
+        f"{format_cell(rows[0])}, which is no number{others}; {remedy}, or use type category"
     )
 
 
@@ -181,28 +236,23 @@ def _cast_texts_or_none(texts: Texts, dtype: pa.DataType) -> Any:
         return None
 
 
-def _find_first_failing(texts: Texts) -> int:
-    """The first row that is no number, by halving: the library does not say which."""
-    low, high = 0, len(texts)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _cast_texts_or_none(texts[low:middle], pa.float64()) is None:
-            high = middle
-        else:
-            low = middle
-    return low
+def _find_failing_rows(texts: Texts) -> list[int]:
+    """The rows that are no numbers, by trying each distinct text: the library does not say which."""
+    levels, codes = encode_distinct_texts(texts)
+    failing = [_cast_texts_or_none(pa.array([level], pa.large_string()), pa.float64()) is None for level in levels]
+    rows: list[int] = np.flatnonzero(np.array(failing, np.bool_)[codes]).tolist()
+    return rows
 
 
 def _check_no_empty_cell(column: Column, empty: Any) -> None:
     mask = empty.to_numpy(zero_copy_only=False)
     if mask.any():
-        others = int(mask.sum()) - 1
-        more = f" (and {others} more like it)" if others else ""
-        row = int(np.argmax(mask))
+        rows = np.flatnonzero(mask).tolist()
+        row, others = rows[0], format_other_locations(rows, column.rows.format_location)
         is_nan = isinstance(column.cells[row].as_py(), float)
         state = "holds NaN, which is no number" if is_nan else "is empty"
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(row)}: {column.display_name} {state}{more}; fill it or "
+            f"{column.key}: {column.rows.format_location(row)}: {column.display_name} {state}{others}; fill it or "
             "leave the row out"
         )
 

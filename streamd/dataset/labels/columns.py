@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -23,16 +23,29 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from streamd.dataset.labels.cells import Cells, Column, Texts, convert_to_texts, encode_distinct_texts
+from streamd.core.text import format_count
+from streamd.dataset.labels.cells import (
+    Cells,
+    Column,
+    DecimalMark,
+    Texts,
+    convert_to_texts,
+    encode_distinct_texts,
+    replace_decimal_commas,
+)
+from streamd.dataset.labels.faults import SHOWN_FAULTS, FaultCollector, format_other_locations
+from streamd.dataset.labels.separators import SEPARATORS, UnclearSeparatorError, choose_separator
+from streamd.dataset.labels.text_encoding import UTF8, build_encoding_error, choose_text_encoding
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import format_path, translate_read_errors
 from streamd.dataset.sources import Scalar
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MIB
 
-DELIMITERS: Final = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+USUAL_SEPARATORS: Final = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET_SUFFIXES: Final = (".parquet", ".pq")
 _SHOWN_COLUMNS: Final = 30  # in a message
+_HEAD_CHARS: Final = 1 << 16  # of a text, by which its separator is told
 _ROWS_PER_READ: Final = 1 << 14  # of Parquet
 Mask = npt.NDArray[np.bool_]
 
@@ -45,23 +58,38 @@ csv.field_size_limit(sys.maxsize)  # pyarrow takes cells of any length, and thei
 
 
 @dataclass(frozen=True, slots=True)
+class TextFormat:
+    """How the text of a table is read: what separates cells, and its encoding, as Python calls it.
+
+    `decimal_mark` is what stands before the digits of a fraction, as `Column` has it.
+    """
+
+    separator: str
+    encoding: str
+    decimal_mark: DecimalMark
+
+
+@dataclass(frozen=True, slots=True)
 class TableFile:
-    """A table: its file, the names of its columns, and the key of the configuration that names it."""
+    """A table: its file, the names of its columns, and the key of the configuration that names it.
+
+    `text` is None for Parquet.
+    """
 
     path: Path
     column_names: tuple[str, ...]
     key: str
-
-    @property
-    def delimiter(self) -> str | None:
-        """None for Parquet."""
-        return DELIMITERS.get(self.path.suffix.lower())
+    text: TextFormat | None = None
+    _lines: list[int] = field(default_factory=list)  # where each row begins, once somebody has asked
 
     def format_location(self, row: int) -> str:
-        """Where a person finds row `row`, counted from 0."""
-        if self.delimiter is None:
+        """Where a person finds row `row`, counted from 0 without those that have too many cells or too few."""
+        if self.text is None:
             return f"{self.path.name}, row {row + 1}"
-        return f"{self.path.name}, line {_find_line_number(self.path, self.delimiter, row)}"
+        if not self._lines:
+            self._lines.extend(_find_row_lines(self.path, self.text, len(self.column_names)))
+        # Where the two readers take quotes for something else, a row may be unknown to the one that counts lines.
+        return f"{self.path.name}, " + (f"line {self._lines[row]}" if row < len(self._lines) else f"row {row + 1}")
 
     def find_column_index(self, column: str, key: str) -> int:
         """Where `column` stands in the header. Raises ConfigError, naming `key`, when it is not there exactly once."""
@@ -76,20 +104,41 @@ class TableFile:
         there = ", ".join(self.column_names[:_SHOWN_COLUMNS]) + (
             ", ..." if len(self.column_names) > _SHOWN_COLUMNS else ""
         )
-        hint = _format_separator_hint(self.column_names, self.delimiter) or suggest_name(column, self.column_names)
+        hint = _format_separator_hint(self.column_names, self.text) or suggest_name(column, self.column_names)
         raise ConfigError(f"{key}: {format_path(self.path)} has no column {column!r}{hint}; it has: {there}")
 
 
-def _format_separator_hint(header: Sequence[str], delimiter: str | None) -> str:
-    other = next((mark for mark in ";\t,|" if mark != delimiter and len(header) == 1 and mark in header[0]), None)
-    if delimiter is None or other is None:
+def _format_separator_hint(header: Sequence[str], text: TextFormat | None) -> str:
+    if text is None:
         return ""
-    return f"; columns seem to be separated by {other!r}, not by {delimiter!r}: use .tsv for tabs, .csv for commas"
+    other = next((mark for mark in SEPARATORS if mark != text.separator and any(mark in name for name in header)), None)
+    if other is None:
+        return ""
+    return (
+        f"; its cells are taken to be separated by {format_separator(text.separator)}, and its header holds "
+        f"{format_separator(other)}, too: if that separates them, write separator: {format_separator(other)} into the "
+        "source"
+    )
 
 
-def read_table_header(path: Path, key: str) -> TableFile:
-    """Reads the names of the columns only."""
-    suffix = path.suffix.lower()
+def format_separator(mark: str) -> str:
+    """As a configuration has it."""
+    return "tab" if mark == "\t" else f"{mark!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class TextSettings:
+    """What a configuration says of the text of a table; None where the file is to say it."""
+
+    separator: str | None = None
+    encoding: str | None = None
+    decimal: Literal[".", ","] | None = None
+
+
+def read_table_header(path: Path, key: str, settings: TextSettings | None = None) -> TableFile:
+    """Reads the names of the columns only, and how the rest is to be read."""
+    suffix, settings = path.suffix.lower(), settings or TextSettings()
+    text: TextFormat | None = None
     with translate_read_errors(path, key):
         if path.is_dir():
             raise ConfigError(
@@ -100,56 +149,89 @@ def read_table_header(path: Path, key: str) -> TableFile:
                 names = list(pq.read_schema(path).names)
             except pa.ArrowException as error:
                 raise ConfigError(f"{key}: {format_path(path)} is no Parquet file: {error}; write it anew") from error
-        elif suffix in DELIMITERS:
-            names = _read_text_header(path, DELIMITERS[suffix], key)
+        elif suffix in USUAL_SEPARATORS or settings.separator is not None:
+            text = _choose_text_format(path, settings, key)
+            names = _read_text_header(path, text, key)
         else:
             raise ConfigError(
                 f"{key}: {format_path(path)} is no table by its suffix; known are "
-                f"{', '.join([*DELIMITERS, *PARQUET_SUFFIXES])}; save it as one of these"
+                f"{', '.join([*USUAL_SEPARATORS, *PARQUET_SUFFIXES])}; save it as one of these"
             )
-    return TableFile(path, tuple(name.strip() for name in names), key)
+    return TableFile(path, tuple(name.strip() for name in names), key, text)
 
 
-def _read_text_header(path: Path, delimiter: str, key: str) -> list[str]:
+def _choose_text_format(path: Path, settings: TextSettings, key: str) -> TextFormat:
+    """As it is configured, and else as the file begins. Commas mark decimals only where they separate no cells."""
+    encoding = choose_text_encoding(path, settings.encoding, key)
+    separator = settings.separator or _choose_separator(path, encoding, key)
+    return TextFormat(separator, encoding, settings.decimal or ("." if separator == "," else "either"))
+
+
+def _choose_separator(path: Path, encoding: str, key: str) -> str:
+    with path.open(newline="", encoding=encoding, errors="replace") as file:
+        head = file.read(_HEAD_CHARS)
+        cut = head.rfind("\n") + 1 if file.read(1) else 0
     try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            header = next(csv.reader(lines, delimiter=delimiter), None)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{key}: {format_path(path)} cannot be read: {error}; save it as UTF-8 text") from error
+        return choose_separator(head[:cut] if cut else head, USUAL_SEPARATORS[path.suffix.lower()])
+    except UnclearSeparatorError as error:
+        marks = " and ".join(map(format_separator, error.marks))
+        raise ConfigError(
+            f"{key}: {format_path(path)} may have its cells separated by {marks}; say by which, such as "
+            f"separator: {format_separator(error.marks[0])} in the source"
+        ) from error
+
+
+def _read_text_header(path: Path, text: TextFormat, key: str) -> list[str]:
+    try:
+        with path.open(newline="", encoding=text.encoding) as lines:
+            header = next(csv.reader(lines, delimiter=text.separator), None)
+    except UnicodeError as error:
+        raise _build_text_error(path, text, key, error) from error
+    except csv.Error as error:
+        raise ConfigError(f"{key}: {format_path(path)} cannot be read: {error}; write it anew") from error
     if not header:
         state = "is empty" if header is None else "begins with a blank line"
         raise ConfigError(f"{key}: {format_path(path)} {state}; its first line has to name the columns")
     return header
 
 
-def _find_line_number(path: Path, delimiter: str, row: int) -> int:
-    """The line, from 1, where row `row` begins; blank lines and line breaks in quotes count, as in an editor."""
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
-        reader = csv.reader(lines, delimiter=delimiter)
-        begun, records = 1, -1
+def _build_text_error(path: Path, text: TextFormat, key: str, error: Exception) -> ConfigError:
+    """What to do about a text that cannot be decoded."""
+    return build_encoding_error(path, text.encoding, key) or ConfigError(
+        f"{key}: {format_path(path)} cannot be read: {error}; write it anew"
+    )
+
+
+def _find_row_lines(path: Path, text: TextFormat, width: int) -> Iterator[int]:
+    """The line, from 1, where each row of `width` cells begins; blank lines, and line breaks in quotes, count."""
+    with path.open(newline="", encoding=text.encoding, errors="replace") as lines:
+        reader = csv.reader(lines, delimiter=text.separator)
+        next(filter(None, reader), None)
+        begun = reader.line_num + 1
         for record in reader:
-            records += bool(record)
-            if records == row + 1:
-                break
+            if len(record) == width:
+                yield begun
             begun = reader.line_num + 1
-        return begun
 
 
-def read_columns(table: TableFile, positions: Sequence[int]) -> dict[int, Cells]:
-    """The columns at `positions`, and no others."""
+def read_columns(table: TableFile, positions: Sequence[int], faults: FaultCollector) -> dict[int, Cells]:
+    """The columns at `positions`, and no others, without the rows of other widths than the header, which are faults."""
     wanted = sorted(set(positions))
     with translate_read_errors(table.path, table.key):
         try:
-            if table.delimiter is None:
+            if table.text is None:
                 names = pq.read_schema(table.path).names
                 read = _read_parquet(table.path, [names[position] for position in wanted])
                 columns = {position: read.column(names[position]) for position in wanted}
             else:
-                read = _read_delimited(table, wanted, table.delimiter)
+                read = _read_delimited(table, wanted, table.text, faults)
                 columns = {position: read.column(str(position)) for position in wanted}
-        except (pa.ArrowException, KeyError) as error:
-            remedy = "save it as UTF-8 text" if "UTF8" in str(error) else "write it anew"
-            raise ConfigError(f"{table.key}: {format_path(table.path)} cannot be read: {error}; {remedy}") from error
+        except (pa.ArrowException, KeyError, UnicodeError) as error:
+            if table.text is not None:
+                raise _build_text_error(table.path, table.text, table.key, error) from error
+            raise ConfigError(
+                f"{table.key}: {format_path(table.path)} cannot be read: {error}; write it anew"
+            ) from error
     if read.num_rows == 0:
         raise ConfigError(f"{table.key}: {format_path(table.path)} names its columns and has no rows; add samples")
     return columns
@@ -162,21 +244,24 @@ def _read_parquet(path: Path, names: list[str]) -> pa.Table:
         return pa.Table.from_batches(file.iter_batches(_ROWS_PER_READ, columns=names), schema)
 
 
-def _read_delimited(table: TableFile, wanted: Sequence[int], delimiter: str) -> pa.Table:
+def _read_delimited(table: TableFile, wanted: Sequence[int], text: TextFormat, faults: FaultCollector) -> pa.Table:
     try:
-        read, uneven = _parse_delimited(table, wanted, delimiter)
+        read, uneven = _parse_delimited(table, wanted, text)
     except pa.ArrowInvalid:
-        _check_quotes_closed(table, delimiter)  # they make cells larger than the library takes
+        _check_quotes_closed(table, text)  # they make cells larger than the library takes
         raise
     if _count_line_breaks(table.path) > 1 + read.num_rows + len(uneven):  # then blank lines have them, or cells
-        _check_quotes_closed(table, delimiter)
+        _check_quotes_closed(table, text)
     if uneven:
-        raise _uneven_rows_error(table, uneven, is_whole_table=read.num_rows == 0)
+        error = _uneven_rows_error(table, uneven, is_whole_table=read.num_rows == 0)
+        if read.num_rows == 0:
+            raise error
+        faults.errors.append(error)
     return read
 
 
 def _parse_delimited(
-    table: TableFile, wanted: Sequence[int], delimiter: str
+    table: TableFile, wanted: Sequence[int], text: TextFormat
 ) -> tuple[pa.Table, list[pa_csv.InvalidRow]]:
     """The wanted columns, and the rows left out for having more or fewer cells than the header."""
 
@@ -186,35 +271,58 @@ def _parse_delimited(
 
     uneven: list[pa_csv.InvalidRow] = []
     numbers = [str(position) for position in range(len(table.column_names))]  # names may be there twice, numbers not
-    text = {str(position): pa.large_string() for position in wanted}
+    types = {str(position): pa.large_string() for position in wanted}
+    encoding = "utf8" if text.encoding == UTF8 else text.encoding  # others are made UTF-8 by Python, which takes longer
     read = pa_csv.read_csv(
         table.path,
         # One thread, since only then does the library know the number of a row that it refuses.
-        pa_csv.ReadOptions(column_names=numbers, skip_rows_after_names=1, use_threads=False),
-        pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip_row),
-        pa_csv.ConvertOptions(include_columns=list(text), column_types=text, strings_can_be_null=False),
+        pa_csv.ReadOptions(column_names=numbers, skip_rows_after_names=1, use_threads=False, encoding=encoding),
+        pa_csv.ParseOptions(delimiter=text.separator, newlines_in_values=True, invalid_row_handler=skip_row),
+        pa_csv.ConvertOptions(include_columns=list(types), column_types=types, strings_can_be_null=False),
     )
     return read, uneven
 
 
 def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *, is_whole_table: bool) -> ConfigError:
     first = uneven[0]
+    lines = _find_record_lines(table, [(row.number or 0) - 1 for row in uneven[:SHOWN_FAULTS]])
+    others = format_other_locations(
+        range(len(uneven)), lambda each: f"line {lines[each]}", lambda each: f"with {uneven[each].actual_columns}"
+    )
     if is_whole_table:
         remedy = "give every column a name in the first line"
     elif first.actual_columns > first.expected_columns:
         remedy = "put quotes around cells that hold the separator"
     else:
         remedy = "add the cells that are missing, or take the line out"
-    more = f" (and {len(uneven) - 1} more like it)" if len(uneven) > 1 else ""
+    cells = format_count(first.actual_columns, "cell")
     return ConfigError(
-        f"{table.key}: {table.format_location((first.number or 0) - 2)} has {first.actual_columns} cells{more} "
-        f"where the first has {first.expected_columns}: {first.text[:80]!r}; {remedy}"
+        f"{table.key}: {table.path.name}, line {lines[0]} has {cells} where the first line has "
+        f"{first.expected_columns}: {first.text[:80]!r}{others}; {remedy}"
     )
 
 
-def _check_quotes_closed(table: TableFile, delimiter: str) -> None:
+def _find_record_lines(table: TableFile, numbers: Sequence[int]) -> list[int]:
+    """The lines, from 1, where the records `numbers` begin, ascending and counted from 0, the header among them."""
+    text, wanted, found = table.text, set(numbers), list[int]()
+    if text is None:
+        return found
+    with table.path.open(newline="", encoding=text.encoding, errors="replace") as lines:
+        reader = csv.reader(lines, delimiter=text.separator)
+        begun = number = 0
+        for record in reader:
+            if record and number in wanted:
+                found.append(begun + 1)
+            number += bool(record)
+            begun = reader.line_num
+            if len(found) == len(wanted):
+                break
+    return found
+
+
+def _check_quotes_closed(table: TableFile, text: TextFormat) -> None:
     """A quote that is closed rows later, or never, makes one cell of them, which pyarrow takes without a word."""
-    line = _find_unclosed_quote_line(table.path, delimiter)
+    line = _find_unclosed_quote_line(table.path, text)
     if line is not None:
         raise ConfigError(
             f"{table.key}: {table.path.name}, line {line} opens a quote that is not closed where its cell ends; "
@@ -222,10 +330,10 @@ def _check_quotes_closed(table: TableFile, delimiter: str) -> None:
         )
 
 
-def _find_unclosed_quote_line(path: Path, delimiter: str) -> int | None:
+def _find_unclosed_quote_line(path: Path, text: TextFormat) -> int | None:
     """The line of the first row that a quote draws over several lines and that ends amid a cell."""
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    with path.open(newline="", encoding=text.encoding, errors="replace") as lines:
+        reader = csv.reader(lines, delimiter=text.separator, strict=True)
         while True:
             begun = reader.line_num + 1
             try:
@@ -243,7 +351,7 @@ def _count_line_breaks(path: Path) -> int:
 
 def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column]) -> Int64s:
     """The rows that meet all of `conditions`, ascending; `columns` by the same names. Raises ConfigError for none."""
-    texts = {name: convert_to_texts(columns[name]) for name in conditions}
+    texts = {name: _convert_to_compared_texts(columns[name], value) for name, value in conditions.items()}
     masks = {name: find_matching_cells(texts[name], value) for name, value in conditions.items()}
     for name, mask in masks.items():
         if not mask.any():
@@ -257,6 +365,12 @@ def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column])
             "leave one out"
         )
     return rows
+
+
+def _convert_to_compared_texts(column: Column, value: Scalar) -> Texts:
+    texts = convert_to_texts(column)
+    has_commas = column.decimal_mark in {",", "either"} and isinstance(value, float)
+    return replace_decimal_commas(texts) if has_commas else texts
 
 
 def find_matching_cells(texts: Texts, value: Scalar) -> Mask:

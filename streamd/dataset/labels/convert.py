@@ -25,6 +25,7 @@ from streamd.core.text import format_count
 from streamd.dataset.labels import cells, encode
 from streamd.dataset.labels.cells import Column, SourceRows, Texts
 from streamd.dataset.labels.encode import ClassValue
+from streamd.dataset.labels.faults import raise_collected_faults
 from streamd.dataset.labels.tags import PackedTags, SampleTags, add_tag_counts_to_spec, build_tags_label
 from streamd.dataset.manifest.columns import TextColumn
 from streamd.dataset.manifest.types import Int64s, ListedValues
@@ -46,8 +47,12 @@ _MULTI_HOT: Final = rf"^\[?\s*{_ANY}(?:{_GAP}{_ANY})+\s*\]?$"
 
 
 def convert_labels(wanted: Mapping[str, LabelSource], columns: Mapping[str, Sequence[Column]]) -> Labels:
-    """All labels, each from its columns: one, or several where `source` lists them. Raises ConfigError."""
-    found = {name: _convert_label(name, label, columns[name]) for name, label in wanted.items()}
+    """All labels, each from its columns: one, or several where `source` lists them. Raises ConfigError, of all."""
+    found: dict[str, Label] = {}
+    with raise_collected_faults() as faults:
+        for name, label in wanted.items():
+            with faults.collect():
+                found[name] = _convert_label(name, label, columns[name])
     return (
         {name: values for name, (values, _) in found.items()},
         {name: spec for name, (_, spec) in found.items()},

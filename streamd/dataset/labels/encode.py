@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import LabelSpec
+from streamd.dataset.labels.faults import SHOWN_FAULTS, format_other_locations
 from streamd.dataset.manifest.types import Int64s, ListedValues, LocationFormatter
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_TEXT_BYTES
@@ -89,12 +90,20 @@ def lookup_class_numbers(
     numbers = build_class_numbers(classes)
     positions = np.array([numbers.get(_normalize_class_text(text), -1) for text in texts], dtype=np.int64)
     if (positions < 0).any():
-        unknown = int(np.argmax(positions < 0))
+        unknown, *others = np.flatnonzero(positions < 0).tolist()
         raise ConfigError(
             f"{key}: {texts[unknown]!r}{format_code_location(unknown)} is not among the configured classes "
             f"{format_classes(classes)}{suggest_name(texts[unknown], numbers)}; add it to classes or correct it there"
+            f"{_format_other_texts(texts, others, format_code_location)}"
         )
     return positions
+
+
+def _format_other_texts(texts: Sequence[str], others: Sequence[int], format_code_location: Callable[[int], str]) -> str:
+    """For a message about one text: the `others` that it holds for, too."""
+    shown = ", ".join(f"{texts[code]!r}{format_code_location(code)}" for code in others[: SHOWN_FAULTS - 1])
+    more = f" and {len(others) - SHOWN_FAULTS + 1:,} more" if len(others) >= SHOWN_FAULTS else ""
+    return f"; nor are {shown}{more}" if others else ""
 
 
 def build_class_numbers(classes: Iterable[ClassValue]) -> dict[str, int]:
@@ -159,10 +168,9 @@ def _check_no_bad_value(
     key: str,
 ) -> None:
     if bad.any():
-        row = int(np.argmax(bad))
-        others = int(bad.sum()) - 1
-        more = f" (and {others} more like it)" if others else ""
-        raise ConfigError(f"{key}: {format_location(row)} holds {values[row]:g}{more}, which is not {wanted}")
+        rows = np.flatnonzero(bad).tolist()
+        others = format_other_locations(rows, format_location, lambda row: f"{values[row]:g}")
+        raise ConfigError(f"{key}: {format_location(rows[0])} holds {values[rows[0]]:g}{others}, which is not {wanted}")
 
 
 def build_string_label(

@@ -28,3 +28,6 @@ class LmdbSource(DataSource):
         tuple[float, float] | None, "The numbers of black and of white, [0, 1] or [-1, 1], where pixels are no uint8."
     ] = None
     part: PartKey = None
+    names: Annotated[
+        str | None, "The array that holds the name of each image; without it the names that streamd pack has kept."
+    ] = field(default=None, repr=False)

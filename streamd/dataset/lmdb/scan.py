@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +47,7 @@ from streamd.dataset.lmdb.pyxis_layout import (
     build_sample_key,
     find_memory_address,
 )
+from streamd.dataset.manifest.packed_names import is_packed_name_key
 from streamd.dataset.manifest.types import (
     ArrayFiles,
     Int64s,
@@ -66,6 +68,7 @@ _LAYOUT: Final = (
 )
 _KEYS_SHOWN: Final = 3
 _KEY_CHARS: Final = 40  # of a key that is shown
+_TEXT_KINDS: Final = "SU"  # of dtypes
 _MAPS: Final = Path("/proc/self/maps")
 
 
@@ -92,7 +95,10 @@ def scan_lmdb(
     columns = {name: [build_column(name, array) for array in several] for name, several in asked.items()}
     found = convert_labels(labels, columns | npy_columns.read_label_files(stream, labels, file.count))
     extra = {OFFSETS_COLUMN: listing.offsets, COMMIT_COLUMN: np.array([file.commit])}
-    return ScannedSamples(path.parent, files, sizes, mtimes_ns, *found, arrays=listing.arrays, extra=extra)
+    names = listing.join_display_names()
+    return ScannedSamples(
+        path.parent, files, sizes, mtimes_ns, *found, arrays=listing.arrays, extra=extra, display_names=names
+    )
 
 
 def _find_data_file(path: Path, key: str) -> Path:
@@ -143,7 +149,9 @@ class _LmdbListing:
         self._image_name = source.images
         self._range = source.range
         self._images_key = images_key
-        self._keys = keys
+        self._keys = dict(keys)
+        self._name_array = source.names
+        self._names_key = f"{images_key.rpartition('.')[0]}.names"
         self._first: dict[str, ArrayField] = {}
         self.collectors = {name: _ArrayCollector() for name in keys}
         self.offsets: Int64s = np.zeros(file.count, np.int64)
@@ -179,6 +187,8 @@ class _LmdbListing:
                 f"{self._file.key}: {self._format_sample(number)} is not as ml-pyxis writes it: {error}; write "
                 "the file anew"
             ) from error
+        if self.arrays is None:
+            self._collect_names(template.fields)
         for name, key in (*self._keys.items(), (self._image_name, self._images_key)):
             self._check_sample_array(number, name, key, template.fields)
         if self.arrays is None:
@@ -187,6 +197,29 @@ class _LmdbListing:
                 each, file = template.fields[name], format_path(self._file.path)
                 npy_columns.check_label_array((self._file.count, *each.shape), each.dtype, file, key, self._file.count)
         return template
+
+    def _collect_names(self, fields: Mapping[str, ArrayField]) -> None:
+        """Has the names collected, too: those that the configuration wants, or those that a pack has kept."""
+        packed = (name for name, found in fields.items() if is_packed_name_key(name) and found.dtype.kind == "S")
+        self._name_array = self._name_array or next(packed, None)
+        if self._name_array is None:
+            return
+        found = fields.get(self._name_array)
+        if found is not None and (found.dtype.kind not in _TEXT_KINDS or prod(found.shape) != 1):
+            raise ConfigError(
+                f"{self._names_key}: {self._name_array!r} is {_format_array_field(found)} in {self._format_sample(0)}, "
+                "and a name is one text; name another array"
+            )
+        self._keys.setdefault(self._name_array, self._names_key)
+        self.collectors.setdefault(self._name_array, _ArrayCollector())
+
+    def join_display_names(self) -> list[bytes] | None:
+        """What each sample is called; None where the file does not say it."""
+        if self._name_array is None:
+            return None
+        texts = self.collectors[self._name_array].join_values().reshape(-1)
+        encoded: list[bytes] = (np.char.encode(texts, "utf-8") if texts.dtype.kind == "U" else texts).tolist()
+        return encoded
 
     def _check_sample_array(self, number: int, name: str, key: str, fields: Mapping[str, ArrayField]) -> None:
         """Raises ConfigError unless the sample has the array, and it is like that of the first one."""

@@ -5,7 +5,8 @@
 All numbers are little-endian, whole ones in the narrowest type that holds their column. Columns: those of `columns`,
 `sizes` and `mtimes_ns` (n), and `label.NAME` as `Scanned` has it. Where samples are rows of arrays, all but the labels
 are the files', and `rows`, unless all rows are samples, says which are. `weights`, if samples have their own, is
-float32 (n). `extra.NAME` are what a store needs, or what finds samples in shards; a shard's mtime stands in the header.
+float32 (n). `display.NAME` are the columns of the names that people know samples by, if those are others. `extra.NAME`
+are what a store needs, or what finds samples in shards; a shard's mtime stands in the header.
 Offsets of columns count from the end of the header, rounded up to 64. Opening reads the header alone, so it takes as
 long for a billion samples as for ten.
 """
@@ -44,6 +45,7 @@ _MAGIC: Final = b"streamdM"
 _VERSION: Final = 2
 _READABLE_VERSIONS: Final = (1, 2)
 _NAMES_PER_BLOCK: Final = 1 << 16  # digested at a time; all of them at once would be a gigabyte of ten million
+_DISPLAY_PREFIX: Final = "display."
 _PREFIX: Final = struct.Struct("<8sII32s")
 
 WritableColumn = ColumnArray | TextColumn
@@ -127,6 +129,9 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     columns |= {name: narrow_integers(rows) for name, rows in _build_row_columns(scanned).items()}
     columns |= {f"label.{name}": _narrow_label_values(values) for name, values in scanned.labels.items()}
     columns |= {f"extra.{name}": narrow_integers(values) for name, values in scanned.extra.items()}
+    if scanned.display_names is not None:
+        names = build_name_columns(scanned.display_names)
+        columns |= {f"{_DISPLAY_PREFIX}{name}": column for name, column in names.items()}
     columns |= {} if scanned.weights is None else {"weights": _to_little_endian(scanned.weights)}
     header = _ManifestHeader(
         root=os.fsencode(scanned.root),
@@ -229,6 +234,12 @@ class Manifest:
         self._shard_mtimes_ns = np.array(() if header.shards is None else header.shards.mtimes_ns, np.int64)
         self._columns = {name: _view_column(data, place) for name, place in header.columns.items()}
         self._names: FileNames | None = FileNames(self._columns)
+        shown = {
+            name.removeprefix(_DISPLAY_PREFIX): column
+            for name, column in self._columns.items()
+            if name.startswith(_DISPLAY_PREFIX)
+        }
+        self._display_names = FileNames(shown) if shown else None
         self._list_id = ""
 
     @staticmethod
@@ -322,6 +333,11 @@ class Manifest:
         file, row = self.arrays.locate_row(int(self.lookup_rows(np.array(sample_id))))
         return build_row_name(self._lookup_name(file), row)
 
+    def display_name(self, sample_id: int) -> bytes:
+        """What people know a sample by: its name in the data that a pack was made of, else its file name."""
+        name = b"" if self._display_names is None else self._display_names.file_name(sample_id)
+        return name or self.file_name(sample_id)
+
     def array_file_names(self) -> list[bytes]:
         """The names of the files of `arrays`, relative to `root`."""
         return [self._lookup_name(file) for file in range(len(self.arrays.offsets))] if self.arrays is not None else []
@@ -335,10 +351,14 @@ class Manifest:
         """The file names of samples, in the order asked for."""
         return [self.file_name(int(sample_id)) for sample_id in ids]
 
+    def display_names(self, ids: Iterable[int]) -> list[bytes]:
+        """What people know samples by, in the order asked for."""
+        return [self.display_name(int(sample_id)) for sample_id in ids]
+
     def close(self) -> None:
         """Lets go of the mapping; it ends with the last array taken from it."""
         self._columns.clear()
-        self._names = None
+        self._names = self._display_names = None
 
     def _mapped_column(self, name: str) -> ColumnArray:
         if not self._columns:

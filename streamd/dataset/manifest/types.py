@@ -96,6 +96,9 @@ class ScannedSamples:
     0, is what each sample weighs in a batch; None: 1. `extra` are columns, of any length, that the store needs to find
     them; they are kept in the manifest and are no part of what makes two lists equal.
 
+    `display_names` (n) are what people know the samples by where that is not a file of their own, as a pack keeps the
+    names of the files that it was made of; None: as `sample_names`. Identity, split and reading go by `sample_names`.
+
     Where samples lie in `shards`, `files` are what they are called, a shard's name and the one in it. `mtimes_ns` is
     empty, since a sample is as old as its shard, and `extra` has the columns `shard`, a number, and `offset` in bytes.
     """
@@ -113,6 +116,7 @@ class ScannedSamples:
     extra: Mapping[str, Int64s] = field(default_factory=dict)
     weights: npt.NDArray[np.float32] | None = None
     shards: ShardFiles | None = None
+    display_names: Sequence[bytes] | None = None
 
     @property
     def samples(self) -> int:

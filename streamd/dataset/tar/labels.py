@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from streamd.core.text import escape_unprintable
 from streamd.dataset.labels.cells import Cells, Column, SourceRows
+from streamd.dataset.manifest.packed_names import is_packed_name_key
 from streamd.dataset.manifest.types import build_label_key
 from streamd.dataset.paths.confined import format_path
 from streamd.dataset.sources import LabelSource
@@ -21,6 +23,8 @@ from streamd.errors import ConfigError, suggest_name
 _CLASS: Final = b"cls"  # what WebDataset calls the number of an image's class
 _JSON: Final = "json"
 _SHOWN_FIELDS: Final = 20  # of a record in a message
+_EMPTY_RECORD: Final = "{}"
+_PACKED_KEY: Final = re.compile(rb"[0-9]{9}")  # of a sample that streamd pack wrote
 _MOST_BYTES: Final = 1 << 20  # of what stands beside an image: a text, or a record of numbers
 _record_decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -29,10 +33,14 @@ FieldValue = str | list[str]
 
 @dataclass(frozen=True, slots=True)
 class TarLabelSource:
-    """What a label is taken from: the files of a `suffix`, the `field` of what is JSON in them; the folder for none."""
+    """What a label is taken from: the files of a `suffix`, the `field` of what is JSON in them; the folder for none.
+
+    Where samples lack one that `is_optional`, it is an empty text.
+    """
 
     suffix: bytes
     field: str = ""
+    is_optional: bool = False
 
     @property
     def display_name(self) -> str:
@@ -95,10 +103,25 @@ def _parse_label_source(text: str, key: str) -> TarLabelSource:
     return TarLabelSource(suffix.lower().encode(), field)
 
 
+def find_packed_names(shard: Shard) -> TarLabelSource | None:
+    """Where a shard that streamd pack wrote keeps what its images were called; None in another."""
+    sample = next(iter(shard.images), b"")
+    member = shard.other_files.get(_JSON.encode(), {}).get(sample)
+    if member is None or member.size > _MOST_BYTES or not _PACKED_KEY.fullmatch(sample):
+        return None
+    try:
+        record = _record_decoder.decode(shard.tar.read_member(member))
+    except msgspec.DecodeError:
+        return None  # what is no object has no fields
+    field = next(iter(record), "")
+    return TarLabelSource(_JSON.encode(), field, is_optional=True) if is_packed_name_key(field) else None
+
+
 def read_label_values(shard: Shard, sources: TarLabelSources, stream: str) -> dict[TarLabelSource, list[FieldValue]]:
     """What is asked for, a value an image in their order. Raises ConfigError where one is missing, and OSError."""
     keys = {ask: build_label_key(stream, label) for label, several in sources.items() for ask in several}
-    texts = {ask.suffix: _read_label_texts(shard, ask, key) for ask, key in reversed(keys.items())}
+    first = {ask.suffix: ask for ask in reversed(keys)}
+    texts = {suffix: _read_label_texts(shard, ask, keys[ask]) for suffix, ask in first.items()}
     records = {
         ask.suffix: _decode_json_records(shard, texts[ask.suffix], ask, key) for ask, key in keys.items() if ask.field
     }
@@ -112,6 +135,11 @@ def _read_label_texts(shard: Shard, source: TarLabelSource, key: str) -> list[Fi
     if not source.suffix:
         return [_find_class_folder(shard, image.name, key) for image in shard.images.values()]
     files = shard.other_files.get(source.suffix, {})
+    if source.is_optional:
+        return [
+            _read_member_text(shard, files[sample], key) if sample in files else _EMPTY_RECORD
+            for sample in shard.images
+        ]
     lacking = [sample for sample in shard.images if sample not in files]
     if lacking:
         more = f" (and {len(lacking) - 1} more like it)" if lacking[1:] else ""
@@ -191,6 +219,9 @@ def _extract_json_fields(
     """The field of each record, as the text that it would be in a table."""
     found: list[FieldValue] = []
     for record, image in zip(records, shard.images.values(), strict=True):
+        if source.is_optional and not isinstance(record.get(source.field), str):
+            found.append("")
+            continue
         if source.field not in record:
             raise ConfigError(
                 f"{key}: {_format_member_path(shard, image.name)}: there is no "

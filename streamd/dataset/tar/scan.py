@@ -33,6 +33,7 @@ from streamd.dataset.tar.labels import (
     build_label_columns,
     find_default_labels,
     find_label_sources,
+    find_packed_names,
     read_label_values,
 )
 from streamd.dataset.tar.samples import Shard, count_stray_files, format_suffixes, read_shard
@@ -41,6 +42,7 @@ from streamd.errors import ConfigError
 _log: Final = logging.getLogger("streamd.sources")
 _THREADS: Final = 16  # a disk answers many questions at once
 _QUICK_SAMPLE_S: Final = 200e-6  # memory answers in a tenth of this, where threads would only wait for each other
+_NAMES: Final = "\0names"  # as which they are read, beside the labels
 _IMAGE_SUFFIX_TEXT: Final = b" ".join(IMAGE_SUFFIXES).decode()
 
 
@@ -60,6 +62,8 @@ def scan_tar(
     asked = {ask for several in listing.plan.sources.values() for ask in several}
     values = {ask: list(chain.from_iterable(part.values.get(ask, []) for part in parts)) for ask in asked}
     columns = build_label_columns(stream, listing.plan.sources, values, rows)
+    named = listing.plan.names
+    shown = [str(each).encode() for part in parts for each in part.values[named]] if named else None
     return ScannedSamples(
         files.root,
         names,
@@ -71,6 +75,7 @@ def scan_tar(
             "shard": np.repeat(np.arange(len(parts)), [len(part.names) for part in parts]),
             "offset": np.concatenate([part.offsets for part in parts]),
         },
+        display_names=shown,
     )
 
 
@@ -85,10 +90,11 @@ def _no_images_error(listing: _TarListing) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class _LabelPlan:
-    """The labels that are wanted, and where they are in every shard."""
+    """The labels that are wanted, and where they are in every shard; `names` is where a pack keeps its names."""
 
     labels: Mapping[str, LabelSource]
     sources: TarLabelSources
+    names: TarLabelSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +174,16 @@ class _TarListing:
     def _read_planned_labels(self, shard: Shard) -> dict[TarLabelSource, list[FieldValue]]:
         plan = self._choose_label_plan(shard)
         self._check_no_stray_files(shard, plan)
-        return read_label_values(shard, plan.sources, self.stream)
+        names = {} if plan.names is None else {_NAMES: [plan.names]}
+        return read_label_values(shard, {**plan.sources, **names}, self.stream)
 
     def _choose_label_plan(self, shard: Shard) -> _LabelPlan:
         """What the first shard with images decides; without labels in the configuration, all must say the same."""
         if self.plan is not None and self.labels is not None:
             return self.plan
         labels = find_default_labels(shard) if self.labels is None else self.labels
-        plan = _LabelPlan(labels, find_label_sources(self.stream, labels, shard))
+        names = find_packed_names(shard) if self.plan is None else self.plan.names
+        plan = _LabelPlan(labels, find_label_sources(self.stream, labels, shard), names)
         if self.plan is not None and plan.sources != self.plan.sources:
             raise ConfigError(
                 f"{self.path_key}: {format_path(shard.name)}, which has {shard.suffix_summary}, says otherwise "

@@ -112,3 +112,11 @@ def test_rows_of_an_array_are_told_from_each_other_by_their_pixels(tmp_path: Pat
     seen = seen_in(tmp_path, tmp_path / "state", source=source, image={})
     assert (seen.formats, seen.sizes, seen.faults, seen.enlarged) == ({"NPY": 3}, {"5x4": 3}, [], 0)
     assert seen.digests == [hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in rows]
+
+
+def test_pictures_with_alpha_or_a_transparent_colour_are_counted(folder: Path, tmp_path: Path) -> None:
+    picture((50, 40), 1).convert("RGBA").save(folder / "cat" / "alpha.png")
+    picture((50, 40), 1).convert("L").convert("LA").save(folder / "cat" / "grey.png")
+    picture((50, 40), 1).convert("P").save(folder / "cat" / "palette.png", transparency=3)
+    picture((50, 40), 1).convert("P").save(folder / "cat" / "opaque.png")
+    assert seen_in(folder, tmp_path / "state").transparent == 3

@@ -177,6 +177,8 @@ def test_without_a_single_image_or_any_room_it_says_so() -> None:
 
 
 def test_one_size_of_all_files_is_not_called_the_most_frequent() -> None:
+    alpha = ImageSummary({"PNG": 9}, {"5x5": 9}, 1, 0, transparent=1200)
+    assert "PNG 9; all 5x5; 1,200 with transparency, laid on white" in of(stream(pictures=alpha))
     assert "JPEG 9; all 5x5" in of(stream(pictures=ImageSummary({"JPEG": 9}, {"5x5": 9}, 1, 0)))
 
 

@@ -135,3 +135,30 @@ def test_weights_are_told_where_they_differ_from_one(tmp_path: Path) -> None:
     np.save(tmp_path / "weights.npy", np.array([0, 0, 0, 0, 0, 0, 1, 3], np.float32))
     found = summary(tmp_path, good([0]), weights=str(tmp_path / "weights.npy")).streams["train"].weights
     assert found == WeightSummary(0.0, 3.0, 0.5, 6)
+
+
+def test_classes_that_differ_in_case_alone_are_trouble_unless_they_are_listed(tmp_path: Path) -> None:
+    folder = animals(tmp_path)
+    (folder / "dog").rename(folder / "Cat")
+    found = summary(tmp_path, good(list(range(8))))
+    (similar,) = found.similar_classes
+    assert [(each.name, each.samples) for each in similar.classes] == [("Cat", 3), ("cat", 5)]
+    assert similar.classes[0].example.startswith("train: Cat/")
+    assert any(each.startswith("label: 'Cat' (3 samples, such as train: Cat/") for each in found.troubles)
+    listed: dict[str, Any] = {"labels": {"label": {"type": "category", "classes": ["cat", "Cat"]}}}
+    assert summary(tmp_path, good(list(range(8))), **listed).similar_classes == []
+
+
+def test_tags_that_differ_in_blanks_alone_name_a_sample_of_each(tmp_path: Path) -> None:
+    folder = animals(tmp_path)
+    names = sorted(path.relative_to(folder) for path in folder.rglob("*.jpg"))
+    tags = ["x", "big dog|x", "big  dog", *["x"] * 5]
+    rows = "".join(f"{name},{tag}\n" for name, tag in zip(names, tags, strict=True))
+    (tmp_path / "all.csv").write_text(f"file,t\n{rows}")
+    source = {"kind": "table", "path": str(tmp_path / "all.csv"), "image": "file", "root": str(folder)}
+    found = summary(tmp_path, good(list(range(8))), source=source, labels={"t": "tags"})
+    (similar,) = found.similar_classes
+    assert {each.name: each.example for each in similar.classes} == {
+        "big  dog": f"train: {names[2]}",
+        "big dog": f"train: {names[1]}",
+    }

@@ -90,6 +90,24 @@ def test_a_pack_serves_the_very_pixels_and_labels(
     assert packed.bytes > 0
 
 
+@pytest.mark.parametrize("name", PACK_FORMATS)
+def test_a_pack_is_served_under_the_names_of_the_files_that_were_packed(
+    tmp_path: Path, config: dict[str, Any], wish: PackOptions, name: PackFormat
+) -> None:
+    config["streams"]["train"]["labels"]["name"] = {"type": "string", "from": "text"}  # takes the pack's own key
+    (tmp_path / "data" / "b.png").write_bytes(b"no picture")
+    serving = pack(config, replace(wish, format=name)).serving
+    with stream_of({"streams": {"train": serving}}, tmp_path / "again") as stream:
+        names = [stream.format_file_name(sample_id) for sample_id in range(4)]
+        assert names == ["a.png", "c.png", "d.png", "e.png"]
+        assert stream.manifest.gather_label("name", np.arange(4)).tolist() == [b"", b"two words", b"x", b"y"]
+        reason = stream.format_unreadable_reason(1, "Input/output error")
+        assert reason.startswith("c.png (packed as ")
+        physical = {stream.manifest.file_name(sample_id) for sample_id in range(4)}
+    assert len(physical) == 4
+    assert b"c.png" not in physical
+
+
 def test_a_shuffled_pack_has_every_sample_once_in_another_order(
     tmp_path: Path, config: dict[str, Any], wish: PackOptions
 ) -> None:

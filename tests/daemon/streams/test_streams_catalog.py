@@ -21,6 +21,7 @@ from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec
 from streamd.daemon.streams.catalog import (
     _compute_order_id,
+    _format_source_for_id,
     find_state_directory,
     find_unlisted_streams,
     group_streams_by_family,
@@ -30,6 +31,7 @@ from streamd.daemon.streams.catalog import (
 )
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
 from streamd.daemon.streams.shuffle_score import ShuffleMeter, score_shuffle_mixing
+from streamd.dataset.arrays import NpySource
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.errors import ConfigError
 
@@ -419,3 +421,9 @@ def test_parts_of_one_source_are_taken_from_one_listing(folder: Path, state: Pat
     train_ids, validation_ids, other = open_streams(config, state)
     assert listed == ["train", "other"]
     assert train_ids.spec.samples + validation_ids.spec.samples == other.spec.samples == 11
+
+
+def test_a_later_key_of_a_source_lists_anew_only_where_it_is_given() -> None:
+    plain = NpySource("x.npy", table=Path("t.csv"))
+    assert _format_source_for_id(plain) == repr(plain)
+    assert _format_source_for_id(replace(plain, names="file")) == f"{plain!r}{{'names': 'file'}}"

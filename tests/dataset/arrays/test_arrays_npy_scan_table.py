@@ -137,6 +137,17 @@ def test_a_table_of_which_nothing_is_taken_is_spoken_of(
     assert "nothing is taken from" in caplog.text
 
 
+def test_images_are_called_what_the_named_column_says_and_split_by_their_rows(path: str, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("name,file,kind\nx,a.jpg,1\ny,,2\nz,c.jpg,1\nw,d.jpg,1\n")
+    found = scanned(Npy(path, table=table, where={"kind": 1}, names="file"))
+    assert list(found.display_names or ()) == [b"a.jpg", b"c.jpg", b"d.jpg"]
+    assert list(found.sample_names()) == [b"x.npy[0]", b"x.npy[2]", b"x.npy[3]"]
+    assert scanned(Npy(path, table=table), kind=Label("int")).display_names is None
+    with pytest.raises(ConfigError, match=r"source\.names: .* has no column 'fil'; did you mean 'file'"):
+        scanned(Npy(path, table=table, names="fil"))
+
+
 def test_a_split_by_a_column_needs_a_table(path: str) -> None:
     with pytest.raises(ConfigError, match=r"split\.by: there is no table that has 'drive'; add table: FILE"):
         part_of(Npy(path, part="train"), Split(by="drive"))

@@ -267,7 +267,7 @@ def test_numbers_that_are_no_class_are_called_what_they_are(tmp_path: Path) -> N
     with h5py.File(path, "a") as file:
         file["nan"] = [0.0, 1.0, np.nan, np.nan, 1.0, 1.0]
     said = refusal(Hdf5(path), {"nan": Label("category")})
-    assert "x.h5:nan[2]: the array holds NaN, which is no number (and 1 more like it); fill it" in said.replace("/", "")
+    assert "x.h5:nan[2]: the array holds NaN, which is no number (also x.h5:nan[3]); fill it" in said.replace("/", "")
 
 
 def test_a_label_may_be_a_column_of_a_table_and_a_whole_table_is_none(tmp_path: Path) -> None:
@@ -307,3 +307,17 @@ def test_a_range_that_does_not_fit_is_told_of_and_served(tmp_path: Path, caplog:
         scanned(Hdf5(written(tmp_path / "x.h5"), range=(0, 1)))
     assert "x.h5': found 0 to 25" in caplog.text
     assert "lie beyond range [0, 1] and become black or white; leave range out, unless that is meant" in caplog.text
+
+
+def test_images_are_called_what_the_named_array_says(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5")
+    with h5py.File(path, "a") as file:
+        file["files"] = [f"ä{row}.jpg" for row in range(6)]
+        file["ids"] = np.arange(6)
+        file["short"] = np.array([b"a", b"b"])
+    found = scanned(Hdf5(path, names="files"))
+    assert found.display_names == [f"ä{row}.jpg".encode() for row in range(6)]
+    assert scanned(Hdf5(path)).display_names is None
+    for name, message in (("ids", "holds int64, and names are texts"), ("short", "has 2 rows, and there are 6 images")):
+        with pytest.raises(ConfigError, match=message):
+            scanned(Hdf5(path, names=name))

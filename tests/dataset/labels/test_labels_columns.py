@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamd.dataset.labels.columns import read_columns, read_table_header
+from streamd.dataset.labels.faults import FaultCollector, raise_collected_faults
 from streamd.errors import ConfigError
 
 
@@ -23,19 +24,19 @@ def csv(tmp_path: Path, text: str) -> Path:
 def test_only_the_wanted_columns_are_read(tmp_path: Path) -> None:
     table = read_table_header(csv(tmp_path, "a,b,c\n1,2,3\n4,5,6\n"), "x")
     assert table.column_names == ("a", "b", "c")
-    read = read_columns(table, [2, 0, 2])
+    read = read_columns(table, [2, 0, 2], FaultCollector())
     assert {position: cells.to_pylist() for position, cells in read.items()} == {0: ["1", "4"], 2: ["3", "6"]}
 
 
 def test_cells_of_text_are_not_guessed_at(tmp_path: Path) -> None:
     table = read_table_header(csv(tmp_path, 'a\n007\nNA\n"x,y"\n'), "x")
-    assert read_columns(table, [0])[0].to_pylist() == ["007", "NA", "x,y"]
+    assert read_columns(table, [0], FaultCollector())[0].to_pylist() == ["007", "NA", "x,y"]
 
 
 def test_a_header_may_have_line_breaks_and_space_around_names(tmp_path: Path) -> None:
     table = read_table_header(csv(tmp_path, '"long\nname", b \n1,2\n'), "x")
     assert table.column_names == ("long\nname", "b")
-    assert read_columns(table, [1])[1].to_pylist() == ["2"]
+    assert read_columns(table, [1], FaultCollector())[1].to_pylist() == ["2"]
     assert table.format_location(0) == "all.csv, line 3"
 
 
@@ -46,7 +47,7 @@ def test_lines_are_those_an_editor_shows(tmp_path_factory: pytest.TempPathFactor
     )
     table = read_table_header(path, "x")
     lines = path.read_text().split("\n")
-    for row, cell in enumerate(read_columns(table, [0])[0].to_pylist()):
+    for row, cell in enumerate(read_columns(table, [0], FaultCollector())[0].to_pylist()):
         number = int(table.format_location(row).rpartition(" ")[2])
         assert lines[number - 1].startswith(f"{cell},")
 
@@ -69,26 +70,26 @@ def test_rows_of_parquet_are_counted_from_one(tmp_path: Path) -> None:
 )
 def test_a_quote_that_swallows_rows_is_told_by_its_line(tmp_path: Path, text: str, line: int) -> None:
     with pytest.raises(ConfigError, match=rf"x: all\.csv, line {line} opens a quote that is not closed where"):
-        read_columns(read_table_header(csv(tmp_path, text), "x"), [0])
+        read_columns(read_table_header(csv(tmp_path, text), "x"), [0], FaultCollector())
 
 
 @pytest.mark.parametrize("more", ["", "\n\n", '\n"two\nlines",z'])
 def test_quotes_that_swallow_nothing_are_taken_as_they_are(tmp_path: Path, more: str) -> None:
     table = read_table_header(csv(tmp_path, f'a,b\n5" pipe,x\n"6"" pipe",y\n"7"up , "z"{more}'), "x")
-    assert read_columns(table, [0])[0].to_pylist()[:3] == ['5" pipe', '6" pipe', "7up "]
+    assert read_columns(table, [0], FaultCollector())[0].to_pylist()[:3] == ['5" pipe', '6" pipe', "7up "]
 
 
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        ("a,b\n1,2,3\n4,5,6\n", "line 2 has 3 cells .and 1 more like it. .*; give every column a name"),
+        ("a,b\n1,2,3\n4,5,6\n", "line 2 has 3 cells .*: '1,2,3' .also line 3 with 3.; give every column a name"),
         ("a,b\n1,2\n4,5,6\n", "line 3 has 3 cells .*; put quotes around cells that hold the separator"),
-        ("a,b\n1,2\n4\n", "line 3 has 1 cells .*; add the cells that are missing"),
+        ("a,b\n1,2\n4\n", "line 3 has 1 cell .*; add the cells that are missing"),
     ],
 )
 def test_rows_of_another_width_come_with_what_makes_them_so(tmp_path: Path, text: str, remedy: str) -> None:
-    with pytest.raises(ConfigError, match=remedy):
-        read_columns(read_table_header(csv(tmp_path, text), "x"), [0])
+    with pytest.raises(ConfigError, match=remedy), raise_collected_faults() as faults:
+        read_columns(read_table_header(csv(tmp_path, text), "x"), [0], faults)
 
 
 def test_a_line_is_told_behind_a_cell_of_any_length(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ def test_a_float_that_is_not_finite_is_refused_with_its_line(value: float) -> No
 
 
 @pytest.mark.parametrize("value", [1.5, np.nan])
-def test_an_int_that_is_not_whole_is_refused_with_its_line_and_how_many_more(value: float) -> None:
-    with pytest.raises(ConfigError, match=r"line 2 holds .* \(and 1 more like it\), which is not a whole number"):
+def test_an_int_that_is_not_whole_is_refused_with_all_its_lines(value: float) -> None:
+    with pytest.raises(ConfigError, match=r"line 2 holds .* \(also line 4 .*\), which is not a whole number"):
         build_number_label("count", "int", np.array([value, 1.0, value]), place, "labels.count")
 
 

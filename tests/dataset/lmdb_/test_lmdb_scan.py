@@ -203,3 +203,13 @@ def test_a_range_that_does_not_fit_is_told_of(tmp_path: Path, caplog: pytest.Log
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         scanned(Lmdb(write_lmdb(tmp_path / "d", samples(PIXELS)), range=(0, 1)))
     assert "lie beyond range [0, 1] and become black or white; leave range out, unless that is meant" in caplog.text
+
+
+def test_images_are_called_what_the_named_array_says(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "d", samples(file=[f"ä{'b' * (row % 3)}.jpg" for row in range(9)], number=range(9)))
+    found = scanned(Lmdb(path, names="file"))
+    assert found.display_names == [f"ä{'b' * (row % 3)}.jpg".encode() for row in range(9)]
+    assert images_at(found, path / "data.mdb") == [image.tobytes() for image in PIXELS]
+    assert scanned(Lmdb(path)).display_names is None
+    assert "source.names: 'number' is int64 () in" in refusal(Lmdb(path, names="number"))
+    assert "did you mean 'file'?" in refusal(Lmdb(path, names="files"))

@@ -158,6 +158,17 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
         Manifest.open(tmp_path)
 
 
+def test_names_for_people_stand_beside_those_of_the_files_and_change_no_identity(tmp_path: Path) -> None:
+    shown = replace(THREE, display_names=[b"original/a.jpg", b"", b"original/b.jpg"])
+    manifest = Manifest.open(written(tmp_path, shown))
+    assert manifest.display_names(range(3)) == [b"original/a.jpg", THREE.files[1], b"original/b.jpg"]
+    assert manifest.file_names(range(3)) == THREE.files
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    assert Manifest.open(written(plain, THREE)).list_id == manifest.list_id
+    assert compute_content_id(shown) == compute_content_id(THREE)
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -1,0 +1,72 @@
+"""Classes that are two by a slip: their names differ only in case, in blanks, or in how accents are encoded. Pure.
+
+Names of one letter are left alone: to somebody who reads letters, a and A are two classes.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from streamd.core.text import format_count
+
+_MIN_LETTERS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ClassUse:
+    """A class with its `samples` in all streams, and one of them, named "stream: file"."""
+
+    name: str
+    samples: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarClasses:
+    """Classes of `label` that are probably one."""
+
+    label: str
+    classes: list[ClassUse]
+
+
+def group_similar_names(names: Iterable[str]) -> list[list[str]]:
+    """Those of `names` that are alike, in groups of at least two, in their order."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        alike = _tidy_blanks(_compose_letters(name)).casefold()
+        if len(alike) >= _MIN_LETTERS:
+            groups.setdefault(alike, []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def format_similar_classes(found: SimilarClasses) -> str:
+    """What to do about them."""
+    uses = [f"{each.name!r} ({format_count(each.samples, 'sample')}, such as {each.example})" for each in found.classes]
+    return (
+        f"{found.label}: {' and '.join(uses)} differ only in {_describe_difference(found)}, and are learned as "
+        f"{len(uses)} classes; give them one name in the data, or list each in labels.{found.label}.classes, if that "
+        "is meant"
+    )
+
+
+def _describe_difference(found: SimilarClasses) -> str:
+    names = [each.name for each in found.classes]
+    for difference, normalize in (
+        ("upper and lower case", str.casefold),
+        ("blanks", _tidy_blanks),
+        ("how their letters are encoded", _compose_letters),
+    ):
+        if len(set(map(normalize, names))) == 1:
+            return difference
+    return "case, blanks or how their letters are encoded"
+
+
+def _tidy_blanks(name: str) -> str:
+    return " ".join(name.split())
+
+
+def _compose_letters(name: str) -> str:
+    return unicodedata.normalize("NFC", name)

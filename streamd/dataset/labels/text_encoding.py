@@ -1,0 +1,119 @@
+"""How the text of a table or a list is encoded: named, told by its first bytes, or UTF-8; and what is to be done else.
+
+A file that begins with a byte order mark is read by that. One that is no UTF-8 is refused, with the line, the byte and
+what the line says in the encoding that it looks like: guessing alone would put wrong letters into names of classes.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from streamd.dataset.paths.confined import format_path
+from streamd.errors import ConfigError
+from streamd.limits import MIB
+
+UTF8: Final = "utf-8-sig"  # with or without a mark
+_MARKS: Final = (  # the longer ones first: that of UTF-32 begins as that of UTF-16 does
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, UTF8),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_HEAD_BYTES: Final = 4096
+_ZEROS_OF_UTF16: Final = 4  # of so many bytes one is zero, where most letters are those of English
+_SHOWN_CHARS: Final = 60  # of a line in a message
+_LIKELY_LEGACY: Final = "cp1252"
+
+
+def choose_text_encoding(path: Path, named: str | None, key: str) -> str:
+    """The encoding of a file, as Python calls it: by its mark, else `named`, else UTF-8.
+
+    Raises ConfigError for UTF-16 that neither has a mark nor is named, and OSError.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    marked = next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
+    if marked is not None:
+        return marked
+    if named is not None:
+        return UTF8 if codecs.lookup(named).name == "utf-8" else named
+    if head.count(b"\0") * _ZEROS_OF_UTF16 >= len(head) > 0:
+        likely = "utf-16-be" if head.find(b"\0") % 2 == 0 else "utf-16-le"
+        raise ConfigError(
+            f"{key}: {format_path(path)} holds zero bytes, as UTF-16 without a mark does; it looks like {likely}: "
+            f"{format_encoding_remedy(path, likely, key)}"
+        )
+    return UTF8
+
+
+@dataclass(frozen=True, slots=True)
+class _UndecodablePlace:
+    """Where a file cannot be decoded: the `line`, from 1, its bytes, and the first byte that does not fit."""
+
+    line: int
+    data: bytes
+    byte: int
+    reason: str
+
+
+def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | None:
+    """What to do about a file that is not in `encoding`, by the first such line; None where all is. Raises OSError."""
+    place = _find_undecodable_place(path, encoding)
+    if place is None:
+        return None
+    called = "UTF-8" if encoding == UTF8 else encoding
+    where = f"{key}: {format_path(path)}, line {place.line}, is no {called} text: byte 0x{place.byte:02x}"
+    if encoding != UTF8:
+        return ConfigError(
+            f"{where} ({place.reason}); name the encoding that the file was saved in, or save it as UTF-8"
+        )
+    try:
+        text = place.data.decode(_LIKELY_LEGACY).strip()[:_SHOWN_CHARS]
+    except UnicodeDecodeError:
+        named = (
+            ""
+            if _has_no_encoding_key(key)
+            else ", or name the encoding that it was saved in: encoding: NAME in the source"
+        )
+        return ConfigError(f"{where}; save it as UTF-8{named}")
+    return ConfigError(
+        f"{where}; it looks like Latin-1 or Windows-1252, in which the line reads {text!r}: "
+        f"{format_encoding_remedy(path, _LIKELY_LEGACY, key)}"
+    )
+
+
+def format_encoding_remedy(path: Path, encoding: str, key: str) -> str:
+    """The key that names an encoding, where the source has one, and the command that does without."""
+    command = f"iconv -f {encoding.upper()} -t UTF-8 {path.name} > utf8-{path.name}"
+    named = "" if _has_no_encoding_key(key) else f"write encoding: {encoding} into the source, or "
+    return f"{named}save it as UTF-8: {command}"
+
+
+def _has_no_encoding_key(key: str) -> bool:
+    """Whether the file is a table beside arrays, which is read as UTF-8 alone."""
+    return key.endswith(".table")
+
+
+def _find_undecodable_place(path: Path, encoding: str) -> _UndecodablePlace | None:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    breaks = 0
+    with path.open("rb") as file:
+        while True:
+            data = file.read(MIB)
+            try:
+                breaks += decoder.decode(data, final=not data).count("\n")
+            except UnicodeDecodeError as error:
+                return _build_place(error, breaks)
+            if not data:
+                return None
+
+
+def _build_place(error: UnicodeDecodeError, breaks: int) -> _UndecodablePlace:
+    data = error.object
+    begin, end = data.rfind(b"\n", 0, error.start) + 1, data.find(b"\n", error.start)
+    line = breaks + data.count(b"\n", 0, error.start) + 1
+    return _UndecodablePlace(line, data[begin : end if end >= 0 else len(data)], data[error.start], error.reason)

@@ -1,0 +1,119 @@
+"""Tables as spreadsheets write them: separators, encodings, decimal commas; and all faults of one at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Filelist, Label, Stream, Table, put, scanned
+
+from streamd.dataset.scan import scan_source
+from streamd.errors import ConfigError
+
+FILES = ("a.jpg", "b.jpg", "ö.jpg")
+ROWS = "file;label;angle\na.jpg;Mädchen;0,5\nb.jpg;Hund;-1\nö.jpg;Hund;+,25e1\n"
+
+
+def write(tmp_path: Path, text: str, encoding: str = "utf-8", name: str = "all.csv") -> Path:
+    put(tmp_path, *FILES)
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def refusal(source: Table | Filelist, **labels: Label) -> str:
+    with pytest.raises(ConfigError) as caught:
+        scan_source(Stream(source, labels), lambda _: None)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "keys"),
+    [("utf-8", {}), ("utf-8-sig", {}), ("utf-16", {}), ("cp1252", {"encoding": "cp1252"})],
+)
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_a_table_of_a_spreadsheet_is_read_as_it_was_saved(
+    tmp_path: Path, encoding: str, keys: dict[str, Any], mark: str
+) -> None:
+    path = write(tmp_path, ROWS.replace(";", mark).replace("\n", "\r\n"), encoding)
+    found = scanned(Table(path, **keys), label=Label(), angle=Label("float"))
+    assert [name.decode() for name in found.files] == list(FILES)
+    assert found.labels["angle"].tolist() == [0.5, -1, 2.5]
+    assert found.specs["label"].classes == ("Hund", "Mädchen")
+
+
+def test_a_condition_compares_decimal_commas_as_numbers(tmp_path: Path) -> None:
+    found = scanned(Table(write(tmp_path, ROWS), where={"angle": 0.5}), label=Label())
+    assert list(found.files) == [b"a.jpg"]
+
+
+def test_keys_say_what_a_table_does_not_show(tmp_path: Path) -> None:
+    path = write(tmp_path, 'file,angle\na.jpg,"0,5"\n', name="all.txt")
+    keys: dict[str, Any] = {"separator": ",", "decimal": ","}
+    assert scanned(Table(path, **keys), angle=Label("float")).labels["angle"].tolist() == [0.5]
+    path = write(tmp_path, "file;a|b\na.jpg;1|2\n")
+    assert "separated by ';' and '|'; say by which, such as separator: ';'" in refusal(
+        Table(path), angle=Label("float")
+    )
+    assert scanned(Table(path, separator=";"), kind=Label(source="a|b")).specs["kind"].classes == ("1|2",)
+
+
+def test_a_decimal_comma_between_commas_names_its_key(tmp_path: Path) -> None:
+    said = refusal(Table(write(tmp_path, 'file,angle\na.jpg,"0,5"\n')), angle=Label("float"))
+    assert said.endswith("holds '0,5', which is no number; write decimal: ',' into the source for decimal commas, or "
+                         "use type category")  # fmt: skip
+    said = refusal(Table(write(tmp_path, "file;angle\na.jpg;1.234,5\n")), angle=Label("float"))
+    assert said.endswith("holds '1.234,5', which is no number; correct it, or use type category")
+
+
+def test_a_comma_that_may_mark_thousands_is_not_guessed_at(tmp_path: Path) -> None:
+    path = write(tmp_path, "file;angle\na.jpg;12\nb.jpg;1,234\n")
+    said = refusal(Table(path), angle=Label("float"))
+    assert "line 3: column 'angle' holds '1,234', whose comma may stand before a fraction or between thousands" in said
+    assert scanned(Table(path, decimal=","), angle=Label("float")).labels["angle"].tolist()[1] == pytest.approx(1.234)
+    path = write(tmp_path, "file;angle\na.jpg;0,125\nb.jpg;1,234\n")
+    assert scanned(Table(path), angle=Label("float")).labels["angle"].tolist() == pytest.approx([0.125, 1.234])
+    path = write(tmp_path, "file;angle\na.jpg;0,5\nb.jpg;1.234\n")
+    said = refusal(Table(path, decimal=","), angle=Label("float"))
+    assert "holds '0,5', with a decimal comma, and '1.234' (all.csv, line 3) has a point; write all" in said
+
+
+def test_a_latin_1_table_is_told_by_its_line_whichever_column_holds_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "file,label\n" + "a.jpg,x\n" * 9000 + "ö.jpg,x\n", "latin-1")
+    said = refusal(Table(path), label=Label())
+    assert "all.csv', line 9002, is no UTF-8 text: byte 0xf6; it looks like Latin-1 or Windows-1252, in which" in said
+    assert "write encoding: cp1252 into the source" in said
+
+
+def test_faults_of_every_kind_come_at_once_with_their_lines(tmp_path: Path) -> None:
+    bad = "".join(f"a.jpg,x,bad{row}\n" for row in range(12))
+    path = write(tmp_path, f"file,label,angle\na.jpg,x\nb.jpg,,1\ngone.jpg,x,1\n{bad}a.jpg,x,1,2\nlost.jpg,x,1\n")
+    cells, label, angle, files = refusal(Table(path), label=Label(), angle=Label("float")).split("\n")
+    assert cells.startswith(
+        "streams.train.source.path: all.csv, line 2 has 2 cells where the first line has 3: 'a.jpg,x'"
+    )
+    assert " (also line 17 with 4); " in cells
+    assert label == "streams.train.labels.label: all.csv, line 3: column 'label' is empty; fill it or leave the row out"
+    assert "all.csv, line 5: column 'angle' holds 'bad0', which is no number (also line 6 'bad1', " in angle
+    assert "line 14 'bad9' and 2 more); correct it" in angle
+    assert "source.root: 2 of 15 files of all.csv are not in" in files
+    assert files.endswith("all.csv, line 4, 'gone.jpg' (also line 18 'lost.jpg'); add them or leave their rows out")
+
+
+def test_all_values_that_are_no_class_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "file,label\na.jpg,cat\nb.jpg,bird\nö.jpg,elk\n")
+    said = refusal(Table(path), label=Label(classes=("cat", "dog")))
+    assert said.endswith("; add it to classes or correct it there; nor are 'elk' (all.csv, line 4)")
+
+
+def test_a_list_is_read_by_its_mark_or_its_key_and_told_all_its_faults(tmp_path: Path) -> None:
+    text = "a.jpg Mädchen\nö.jpg Hund\n"
+    for encoding, key in (("utf-16", None), ("cp1252", "cp1252"), ("utf-8-sig", None)):
+        found = scanned(Filelist(write(tmp_path, text, encoding, "list.txt"), encoding=key))
+        assert found.specs["label"].classes == ("Hund", "Mädchen")
+    assert "line 1, is no UTF-8 text: byte 0xe4" in refusal(Filelist(write(tmp_path, text, "cp1252", "list.txt")))
+    path = write(tmp_path, "a.jpg 1\nb.jpg left\ngone.jpg 3\n", name="list.txt")
+    angle, files = refusal(Filelist(path), angle=Label("float")).split("\n")
+    assert "list.txt, line 2: label 'angle' holds 'left'" in angle
+    assert "list.txt, line 3, 'gone.jpg'; add them" in files
