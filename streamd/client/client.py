@@ -19,6 +19,7 @@ from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
 from streamd.client.sockets import open_dealer_socket
 from streamd.client.stream import Stream
+from streamd.client.trainer_name import parse_trainer_name
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
 from streamd.core.status import DaemonStatus
@@ -148,7 +149,8 @@ class Client:
                 f"stream {stream!r} has no batch {epoch}:{index}: epochs count from 0, batches from 0 to "
                 f"{spec.batches - 1}"
             )
-        subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
+        whose = parse_trainer_name(None)
+        subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared", name=whose)
         there = Cursor(epoch, begin=index)
         with self._register_stream(
             Stream(self.endpoint, BatchSplit.from_batch_size(spec, None), subscription, there, self._patience_s)
@@ -169,6 +171,7 @@ class Client:
         prefetch: int | None = None,
         uneven: UnevenPolicy | None = None,
         transport: Literal["shared", "inline"] = "shared",
+        name: str | None = None,
     ) -> Stream:
         """Opens a stream of batches.
 
@@ -183,17 +186,18 @@ class Client:
         `prefetch` is how many of the stream's batches may be here or on their way at a time. `uneven` says what becomes
         of batches, and parts, that not every rank would get: "drop" (counted in the receipt) or "pad" (the others get
         some of weight 0; the default where shuffle is none). `transport="inline"` sends pixels through the socket, for
-        where memory cannot be shared.
+        where memory cannot be shared. `name` is what `streamd status` and the dashboard call this trainer; default is
+        the program's.
 
         Raises ConfigError for arguments that cannot be, RefusedError (unknown stream, too little memory), TokenError,
         ConnectError.
         """
         live, together = _parse_start_option(start, is_resuming=resume is not None)
-        place = _parse_rank(rank, world)
+        place, whose = _parse_rank(rank, world), parse_trainer_name(name)
 
         def build(spec: StreamSpec) -> Subscription:
             asked = _build_subscription(spec, epochs, *place, uneven, prefetch, transport)
-            return replace(asked, live=live, together=together)
+            return replace(asked, live=live, together=together, name=whose)
 
         try:
             return self._open_stream(stream, build, resume, batch_size)

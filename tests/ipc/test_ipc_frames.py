@@ -75,6 +75,9 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     Subscribe("train", 1, 3, 5, CURSOR, "drop", 8, "shared", SPEC.order_id, resuming=True),
     Subscribe("tränen", 0, 1, None, Cursor(), "pad", 2, "inline", None, resuming=False),
     Subscribe("train", 0, 1, 2, Cursor(3, (), 40), "drop", 8, "shared", None, resuming=False, live=True, together=4),
+    Subscribe(
+        "train", 0, 1, 2, CURSOR, "drop", 8, "shared", None, False, name="lr-0.01", pid=77, batch_size=5, steps=22
+    ),
     Progress(12, (3, 5, 2**40), 7, 10**12),
     Progress(0, (), 0, 0),
     Progress(2, (0, 1), 2, 5, (1,)),

@@ -29,8 +29,8 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from streamd.core.activity import compute_steps_behind_leader, count_cohorts_by_stream
+from streamd.core.bottleneck import EpochBottleneck
 from streamd.core.counters import BUCKET_BOUNDS_S
-from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.status import SessionState, SessionStatus, StreamStatus
 from streamd.daemon.monitor.bad_samples import FAULT_KINDS
 from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram
