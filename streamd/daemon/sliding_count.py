@@ -7,7 +7,7 @@ from typing import Final
 
 from streamd.core.status import COUNTED_SPAN_S
 
-_CELL_S: Final = 1  # what is counted together, and forgotten together
+_CELL_S: Final = 0.5  # what is counted together, and forgotten together
 _MIN_WINDOW_S: Final = 1.0  # a rate over less would be noise
 
 
@@ -15,7 +15,7 @@ _MIN_WINDOW_S: Final = 1.0  # a rate over less would be noise
 class SlidingCount:
     """Counts over the last `span_s` seconds, in a few cells: adding costs next to nothing, whatever the rate.
 
-    Cells begin at whole seconds, so that all counts of one span cover the same stretch.
+    Cells begin at fixed times, so that all counts of one span cover the same stretch.
     """
 
     span_s: int = COUNTED_SPAN_S

@@ -74,7 +74,7 @@ class DaemonView:
 
 @dataclass(frozen=True, slots=True)
 class DataPathView:
-    """Where batches wait on their way, the sentence about it, its `short` name, and whether that is bad."""
+    """Where batches wait on their way, the sentence about it, the `tag` at its place, and whether that is bad."""
 
     reading: float
     decoding: float
@@ -82,7 +82,7 @@ class DataPathView:
     waiting: float
     limit: Bottleneck
     words: str
-    short: str
+    tag: str
     is_bad: bool | None
 
 
@@ -171,7 +171,7 @@ def _build_data_path_view(flow: DataFlow) -> DataPathView:
         flow.waiting,
         flow.bottleneck,
         advice.sentence,
-        advice.short,
+        advice.limit,
         advice.is_bad,
     )
 

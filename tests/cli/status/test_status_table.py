@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from streamd.cli.status.table import build_status_table, format_rate, format_time_span
-from streamd.core.epoch_timing import BatchSupply, EpochBottleneck, EpochTiming
+from streamd.core.bottleneck import EpochBottleneck
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import (
     DaemonStatus,
     SessionState,
