@@ -186,8 +186,7 @@ class Client:
         `prefetch` is how many of the stream's batches may be here or on their way at a time. `uneven` says what becomes
         of batches, and parts, that not every rank would get: "drop" (counted in the receipt) or "pad" (the others get
         some of weight 0; the default where shuffle is none). `transport="inline"` sends pixels through the socket, for
-        where memory cannot be shared. `name` is what `streamd status` and the dashboard call this trainer; default is
-        the program's.
+        where memory cannot be shared. `name` is what `streamd status` calls this trainer, default the program's.
 
         Raises ConfigError for arguments that cannot be, RefusedError (unknown stream, too little memory), TokenError,
         ConnectError.

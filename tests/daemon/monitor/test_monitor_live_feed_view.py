@@ -70,7 +70,7 @@ def test_a_trainer_says_how_its_last_epoch_went_and_who_shares_its_decodes() -> 
 
 @pytest.mark.parametrize("doing", ["gathering", "finished"])
 def test_a_trainer_that_has_finished_is_in_no_cohort_and_at_its_end(doing: SessionState) -> None:
-    (told,) = seen(figures(replace(SESSION, epoch=4, step=0, doing=doing))).trainers
+    (told,) = seen(figures(replace(SESSION, epoch=4, step=0, own_step=0, doing=doing))).trainers
     at_its_end = doing == "finished"
     assert (told.cohort, told.lag) == ((None, None) if at_its_end else (0, 0))
     assert (told.epoch, told.own_step) == ((3, SESSION.own_steps) if at_its_end else (4, 0))
