@@ -188,8 +188,7 @@ class Client:
         some of weight 0; the default where shuffle is none). `transport="inline"` sends pixels through the socket, for
         where memory cannot be shared. `name` is what `streamd status` calls this trainer, default the program's.
 
-        Raises ConfigError for arguments that cannot be, RefusedError (unknown stream, too little memory), TokenError,
-        ConnectError.
+        Raises ConfigError (an argument), RefusedError (unknown stream, too little memory), TokenError, ConnectError.
         """
         live, together = _parse_start_option(start, is_resuming=resume is not None)
         place, whose = _parse_rank(rank, world), parse_trainer_name(name)

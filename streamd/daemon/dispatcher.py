@@ -116,9 +116,8 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
         self._is_draining = False
-        self.descriptor_server = DescriptorServer(
-            slots.open_readable, self._build_lifeline_callbacks(), allowance.max_lifeline_connections
-        )
+        news = self._build_lifeline_callbacks()
+        self.descriptor_server = DescriptorServer(slots.open_readable, news, allowance.max_lifeline_connections)
         self._session_manager = SessionManager(
             streams,
             self.descriptor_server,
