@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from streamd.core.bad_samples import RowStatus
+from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
 from streamd.core.epoch_timing import EpochTiming
 from streamd.core.spec import BatchKey, Cursor, StreamSpec
 
@@ -33,7 +34,13 @@ class EpochSummary:
     samples_per_s: float
     decodes_per_batch: float
     bad: int
-    verdict: str | None
+    verdict: EpochBottleneck | None
+
+    @property
+    def text(self) -> str:
+        """That it is over, and what limited it."""
+        limit = f"; {BOTTLENECK_ADVICE[self.verdict].sentence}" if self.verdict else ""
+        return f"all who were in it are through with an epoch{limit}"
 
 
 @dataclass(slots=True)
@@ -51,7 +58,7 @@ class _EpochPass:
     spec: StreamSpec
     seconds: float = 0.0
     waited_fraction: float = 0.0
-    bottleneck: str | None = None
+    bottleneck: EpochBottleneck | None = None
 
 
 @dataclass(slots=True)

@@ -251,7 +251,7 @@ class SessionManager:
     def log_finished_epochs(self, summaries: Iterable[EpochSummary]) -> None:
         """Says once for all trainers how an epoch went that they are through with."""
         for each in summaries:
-            log.info("epoch.finished", "all who were in it are through with an epoch", **asdict(each))
+            log.info("epoch.finished", each.text, **asdict(each))
 
     def _send_welcome(self, action: AdmitSession, now_s: float) -> None:
         session, credit = action.session, action.credit

@@ -7,7 +7,7 @@ import pytest
 from sample_specs import SPEC
 
 from streamd.core.bad_samples import build_all_good_row_status
-from streamd.core.bottleneck import EpochBottleneck
+from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.daemon.epoch_summary import EpochSummary, EpochTracker
@@ -82,6 +82,7 @@ def test_trainers_in_step_share_one_line_that_comes_with_the_last(daemon: Daemon
     assert (finished.trainers, finished.samples, finished.seconds) == (3, 103, 30.0)
     assert finished.decodes_per_batch == 1.0
     assert finished.verdict == "decode", "of the one that waited most"
+    assert finished.text.endswith(f"an epoch; {BOTTLENECK_ADVICE['decode'].sentence}")
 
 
 def test_ranks_share_one_line_and_samples_count_once(daemon: Daemon) -> None:

@@ -35,7 +35,7 @@ export function showTrainers(now, history) {
 function table(history) {
   const columns = columnsWith(history);
   const summary = html("span", { class: "small" });
-  const caption = html("caption", {}, "Trainers ", summary);
+  const caption = html("caption", {}, html("span", { class: "unseen" }, "Trainers "), summary);
   const widths = html("colgroup", {}, ...columns.map(() => html("col")));
   const body = html("tbody", { role: "rowgroup" });
   const button = html("button", { type: "button" });
