@@ -168,7 +168,7 @@ class StatusBuilder:
 
     def on_progress(self, session: int, taken: int, waited_s: float, now_s: float) -> None:
         """A trainer has taken so many deliveries of its session, and has waited so long since it last told."""
-        self._waited_seconds.add_amount(now_s, waited_s)
+        self._waited_seconds.add_amount(now_s, max(0.0, waited_s))  # whatever a client says
         seen = self._sessions.get(session)
         if seen is not None:
             self._mark_taken(seen, min(taken - seen.taken, len(seen.untaken)), now_s)
