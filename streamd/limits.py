@@ -103,6 +103,7 @@ SHOWN_S: Final = 20.0  # a page waits so long for a batch to leave before it ask
 MAX_THUMBNAILS: Final = 512  # of bad samples, kept small as they are
 THUMBNAIL_S: Final = 10.0  # to read and decode one
 MAX_EPOCHS: Final = 1 << 40  # beyond any training, and within a frame's integers
+MAX_TRAINER_NAME_CHARS: Final = 64  # longer ones fill the tables in which they stand
 MAX_NAMES: Final = 4096  # asked for at a time; the ids fit a client's frame
 MAX_SEGMENTS: Final = 512  # parts that an epoch's history may have, one a change of rank or world: half a frame
 
@@ -123,6 +124,7 @@ AWAY_LINE_S: Final = 30.0  # between two lines on stderr while the daemon is awa
 HELD_COLLECT_S: Final = 1.0  # all credit held for so long: collect garbage
 HELD_ERROR_S: Final = 5.0  # and so long after that: say so
 LAST_WORD_S: Final = 1.0  # a stream closed at an epoch's end waits so long for the daemon's word on it
+REPORT_INTERVAL_S: Final = 1.0  # a slow loop reports each batch that it drops, but no more often than this
 PROGRESS_DELAY_S: Final = 0.02  # releases wait for company at most so long before they are told
 DRAIN_S: Final = 5.0  # from SIGTERM to the end
 LOOK_FOR_DATA_S: Final = 10.0  # between two looks for data that were not there at the start, unless one mounts them

@@ -117,7 +117,7 @@ def all_leave(board: Board) -> None:
     wait_until(lambda: not board.client.status().sessions, "the trainers have left")
 
 
-def cell(page: Page, table: str, row: str, column: str) -> Locator:
+def cell(page: Page, table: str, row: str | re.Pattern[str], column: str) -> Locator:
     """A cell of a table, by the table's caption and the heads of row and column."""
     found = page.get_by_role("table", name=re.compile(rf"^{table}\b"))
     found.wait_for()

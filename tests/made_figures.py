@@ -18,7 +18,9 @@ from streamd.ipc.slots import SlotStore
 
 TIMING = EpochTiming(0, 43.0, 2.0, "disk", BatchSupply())
 STREAM = StreamStatus("train", 1000, 8, 125, 1, 10.0, 80.0, 1.25, 3, 4, 1, shuffle_score=0.75)
-SESSION = SessionStatus(7, "train", 1, 2, 3, None, 40, 62, 16, 5, "reading", 80.0, 60.0, TIMING)
+SESSION = SessionStatus(
+    7, "train", 1, 2, 3, None, 40, 62, 16, 5, "reading", 80.0, 60.0, TIMING, own_step=40, own_steps=62
+)
 STATUS = DaemonStatus("1.2", 4321, "ipc:///s", 60.0, 4, 0.5, 1 << 30, 1 << 20, draining=False, streams=(STREAM,))
 NOTHING = TimeHistogram([0] * (len(BUCKET_BOUNDS_S) + 1), 0.0)
 

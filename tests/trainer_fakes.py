@@ -200,6 +200,7 @@ class FakeClient:
         self._spoiled = frozenset(spoiled)
         self.subscribed: dict[str, FakeStream] = {}
         self.starts: dict[str, object] = {}
+        self.trainer_names: dict[str, str | None] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -212,10 +213,12 @@ class FakeClient:
             raise RefusedError(f"no stream {name!r}{suggest_name(name, self._specs)}")
         return self._specs[name]
 
-    def subscribe(self, name: str, *, epochs: int | None = None, start: object = "begin") -> Subscription:
-        self.starts[name] = start
-        self.subscribed[name] = FakeStream(self.spec(name), epochs, missed=self._missed, spoiled=self._spoiled)
-        return Subscription(self.subscribed[name])
+    def subscribe(
+        self, stream: str, *, epochs: int | None = None, start: object = "begin", name: str | None = None
+    ) -> Subscription:
+        self.starts[stream], self.trainer_names[stream] = start, name
+        self.subscribed[stream] = FakeStream(self.spec(stream), epochs, missed=self._missed, spoiled=self._spoiled)
+        return Subscription(self.subscribed[stream])
 
     def names(self, stream: str, sample_ids: Iterable[int]) -> list[str]:
         return [f"{stream}/{sample_id}.png" for sample_id in sample_ids]

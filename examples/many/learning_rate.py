@@ -20,7 +20,7 @@ EPOCHS = 5
 
 def search(rate: float) -> None:
     """Trains at one learning rate, and says what came of it."""
-    with streamd.connect() as client, client.subscribe("train", epochs=EPOCHS) as stream:
+    with streamd.connect() as client, client.subscribe("train", epochs=EPOCHS, name=f"lr-{rate:g}") as stream:
         model = Softmax(stream.spec)
         for batches in stream.epochs():
             losses = []

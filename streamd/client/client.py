@@ -20,6 +20,7 @@ from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
 from streamd.client.sockets import is_socket_listening, open_dealer_socket
 from streamd.client.stream import Stream
+from streamd.client.trainer_name import parse_trainer_name
 from streamd.client.waiting import AbsenceReporter
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
@@ -180,7 +181,8 @@ class Client:
                 f"stream {stream!r} has no batch {epoch}:{index}: epochs count from 0, batches from 0 to "
                 f"{spec.batches - 1}"
             )
-        subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
+        whose = parse_trainer_name(None)
+        subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared", name=whose)
         there = Cursor(epoch, begin=index)
         with self._register_stream(
             Stream(
@@ -209,6 +211,7 @@ class Client:
         prefetch: int | None = None,
         uneven: UnevenPolicy | None = None,
         transport: Literal["shared", "inline"] = "shared",
+        name: str | None = None,
     ) -> Stream:
         """Subscribes to `stream`, one of `streams()`, and returns once the daemon has admitted the subscription.
 
@@ -224,16 +227,17 @@ class Client:
         uneven: of what not every rank would get, "drop" leaves out, and counts in the receipt; "pad" gives the others
             batches of weight 0. Default: pad where shuffle is none.
         transport: "inline" sends pixels through the socket, for where memory cannot be shared.
+        name: what `streamd status` calls this trainer, 1 to 64 printable characters; default the program's name.
 
         Raises ConfigError for arguments that cannot be, RefusedError for an unknown stream or too little memory,
         TokenError for a token of another stream or order, ConnectError when the daemon does not answer.
         """
         live, together = _parse_start_option(start, is_resuming=resume is not None)
-        place = _parse_rank(rank, world)
+        place, whose = _parse_rank(rank, world), parse_trainer_name(name)
 
         def build(spec: StreamSpec) -> Subscription:
             asked = _build_subscription(spec, epochs, *place, uneven, prefetch, transport)
-            return replace(asked, live=live, together=together)
+            return replace(asked, live=live, together=together, name=whose)
 
         return self._open_stream(stream, build, resume, batch_size)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection
@@ -18,7 +19,7 @@ from typing import Final, Protocol
 from streamd.client.session import ReceivedBatch
 from streamd.errors import BatchesHeldError
 from streamd.ipc.fd_passing import Lifeline
-from streamd.limits import MAX_HELD_OVER
+from streamd.limits import MAX_HELD_OVER, REPORT_INTERVAL_S
 
 BatchPlace = tuple[int, int]  # epoch, index
 
@@ -119,6 +120,9 @@ class LeaseReturns:
         # By connection: those of which the loop holds something.
         self._ended_connections: dict[int, EndedConnection] = {}
         self._reports_at_once = False
+        self._next_report_s = (
+            time.monotonic() + REPORT_INTERVAL_S
+        )  # when a lease that ended is worth a report by itself
 
     def __bool__(self) -> bool:
         return bool(self._returned)
@@ -141,6 +145,7 @@ class LeaseReturns:
 
         Rings only for as many as are worth telling: with fewer returned there is credit left at the daemon, and the
         next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `set_immediate_lease_reports`.
+        A slow loop rings once a second, so that people who look at the daemon see where it is.
         """
         if self._open_leases.pop((connection, number), None) is None:
             return
@@ -148,7 +153,11 @@ class LeaseReturns:
         # Asked after that: a connection that ends is noted first, then what lies here is looked through.
         if (ended := self._ended_connections.get(connection)) is not None:
             ended.return_lease(number)
-        elif self._reports_at_once or len(self._returned) >= self.wake_threshold:
+        elif (
+            self._reports_at_once
+            or len(self._returned) >= self.wake_threshold
+            or time.monotonic() >= self._next_report_s
+        ):
             self.wake_thread()
 
     def set_immediate_lease_reports(self, *, now: bool) -> None:
@@ -159,6 +168,7 @@ class LeaseReturns:
 
     def take_returned_leases(self, connection: int) -> list[int]:
         """The leases of this connection that have ended; those of earlier ones are told by themselves."""
+        self._next_report_s = time.monotonic() + REPORT_INTERVAL_S
         numbers = []
         while self._returned:
             its_connection, number = self._returned.popleft()

@@ -48,7 +48,8 @@ class Subscription:
     """What a trainer subscribed to; stays the same over every reconnection.
 
     But for `live`, which is how the first connection begins: where the others are, `epochs` counting from there.
-    `together`: begin when so many sessions of the stream are there, 0 for at once.
+    `together`: begin when so many sessions of the stream are there, 0 for at once. `name` and `pid` say whose it is;
+    an epoch has `steps` of `batch_size` rows for the trainer.
     """
 
     stream: str
@@ -60,6 +61,10 @@ class Subscription:
     transport: Transport
     live: bool = False
     together: int = 0
+    name: str = ""
+    pid: int = 0
+    batch_size: int = 0
+    steps: int = 0
 
 
 # --- what the shell is asked to do
@@ -254,6 +259,10 @@ class ClientSession:
             subscription.together,
             self.spec.order_facts if self.spec else None,
             self.held_sessions,
+            subscription.name,
+            subscription.pid,
+            subscription.batch_size,
+            subscription.steps,
         )
         return [SendMessage(EMPTY_HEADER, subscribe)]
 

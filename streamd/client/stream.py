@@ -77,12 +77,13 @@ class Stream:
         self._endpoint = endpoint
         self._split = split
         self._served_spec = split.served_spec
-        self._subscription = subscription
         self._patience_s = patience_s
         self._reporter = reporter
         self._find_names = find_names
         self._rank_steps = self._build_rank_steps(subscription)
         self._pid = os.getpid()
+        self._subscription = subscription
+        self._subscription = replace(subscription, pid=self._pid, batch_size=self.spec.batch_size, steps=len(self))
         self._closed = False
         self._fatal_error: StreamdError | None = None
         self._is_interrupted = False  # an interrupt fell between taking and booking, or into a change of place

@@ -1,6 +1,6 @@
-"""What a daemon did between two looks at it: what `streamd top` shows. Pure; `watch_activity` is handed its clock.
+"""What a daemon does, as `streamd top` and the dashboard show it. Pure; `watch_activity` is handed its clock.
 
-Who shares each decode with whom, by where trainers are.
+Which sessions share each decode, by where they are; where batches wait.
 """
 
 from __future__ import annotations
@@ -9,41 +9,32 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
+from streamd.core.bottleneck import Bottleneck
 from streamd.core.epoch_timing import BatchSupply, find_epoch_bottleneck
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
 from streamd.errors import ConnectError
 from streamd.limits import WAIT_NOTICED
 
-# Where batches wait on their way: `disk`, `decode`, `transport` and `none`, the trainers themselves, as in an epoch's
-# verdict; `memory`, no slot was free for the next batch; `pending`, some are under way, of which workers have told
-# nothing yet; `nobody`, none is asked for.
-Bottleneck = Literal["disk", "decode", "memory", "transport", "none", "pending", "nobody"]
-
-# What is said of each, and what would help.
-BOTTLENECK_WORDS: Final[dict[Bottleneck, str]] = {
-    "disk": "waits for reads: a faster disk, a `cache` or `streamd pack` would help",
-    "decode": "waits for decoding: more workers or a `cache` would help",
-    "memory": "waits for a free slot: more `memory` would help",
-    "transport": "waits on the way to the trainers, where batches lie ready or come one by one",
-    "none": "the trainers themselves are the limit: data come as fast as they take them",
-    "pending": "batches are under way, and none is done yet",
-    "nobody": "nobody asks for batches",
-}
 _ASKING: Final = frozenset({"waiting", "reading"})
 _STARVED: Final = 0.5  # of the time without a slot for the next batch: what trainers wait for is memory then
 
 
 def count_steps_done(session: SessionStatus) -> int:
-    """Steps since the beginning of epoch 0."""
+    """The stream's batches that its trainer took since the beginning of epoch 0."""
     return session.epoch * session.steps + session.step
+
+
+def count_steps_sent(session: SessionStatus) -> int:
+    """The stream's batches that were sent to it since the beginning of epoch 0."""
+    return count_steps_done(session) + session.in_flight
 
 
 def compute_steps_behind_leader(sessions: Iterable[SessionStatus]) -> dict[int, int]:
     """How many steps each session is behind the furthest of its stream, rank and world that has not finished."""
     return {
-        each.session: max(0, count_steps_done(row[0]) - count_steps_done(each))
+        each.session: max(map(count_steps_done, row)) - count_steps_done(each)
         for row in _group_sessions_by_rank(sessions)
         for each in row
     }  # fmt: skip
@@ -70,16 +61,16 @@ def count_cohorts_by_stream(sessions: Iterable[SessionStatus]) -> dict[str, int]
 
 def _are_too_far_apart_to_share(ahead: SessionStatus, behind: SessionStatus) -> bool:
     """Whether neither's credit reaches from one to the other."""
-    return count_steps_done(ahead) - count_steps_done(behind) > max(ahead.credit, behind.credit)
+    return count_steps_sent(ahead) - count_steps_sent(behind) > max(ahead.credit, behind.credit)
 
 
 def _group_sessions_by_rank(sessions: Iterable[SessionStatus]) -> Iterable[list[SessionStatus]]:
-    """Those that have not finished, by stream, rank and world, the furthest first."""
+    """Those that have not finished, by stream, rank and world, the one sent most first."""
     parts: dict[tuple[str, int, int], list[SessionStatus]] = defaultdict(list)
     for each in sessions:
         if each.doing != "finished":
             parts[each.stream, each.rank, each.world].append(each)
-    return [sorted(part, key=count_steps_done, reverse=True) for part in parts.values()]
+    return [sorted(part, key=count_steps_sent, reverse=True) for part in parts.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +84,13 @@ class StatusSnapshot:
         """What was counted under a name; 0 when nothing was."""
         return self.numbers.get(group, {}).get(name, 0)
 
-    def sum_over_streams(self, name: str) -> float:
-        """The same, of all streams together."""
-        return sum(self.counter_value(f"stream.{stream.name}", name) for stream in self.status.streams)
-
 
 @dataclass(frozen=True, slots=True)
 class DataFlow:
-    """How data went from the disk to the trainers.
+    """How data went from the disk to the trainers, over the status's stretch of time.
 
-    `reading` and `decoding` are parts of the workers' time; both at once add up to more than 1. `waiting` is how many
-    trainers waited for a batch, on average; `slots` exist now.
+    `reading` and `decoding` are parts of the workers' time; workers read ahead while they decode, so both together may
+    be more than 1. `waiting` is how many trainers waited for a batch, on average; `slots` exist now.
     """
 
     reading: float
@@ -115,35 +102,32 @@ class DataFlow:
 
 @dataclass(frozen=True, slots=True)
 class StreamPace:
-    """One stream; rates are those between the looks."""
+    """One stream, and how many samples turned out bad since the last look."""
 
     status: StreamStatus
-    decoded_per_s: float
-    samples_per_s: float
     new_bad: int
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerPace:
-    """One trainer. `lag` is how many steps it is behind the furthest of its rank, None once it has finished.
+    """One session. `lag` is how many batches it is behind the furthest of its rank, None once it has finished.
 
-    `left_s` is what its epoch takes from here on at the rate of the last half minute, None while it gets nothing.
+    `left_s` is what its epoch takes from here on at its present rate, None while it takes nothing.
     """
 
     status: SessionStatus
-    samples_per_s: float
     lag: int | None
     left_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonActivity:
-    """What is shown at a time. `flow` is None after a first look, and every rate then that of the last half minute."""
+    """What is shown at a time. All rates and shares are those of the status: over its last `window_s` seconds."""
 
     status: DaemonStatus
     streams: tuple[StreamPace, ...]
     trainers: tuple[TrainerPace, ...]
-    flow: DataFlow | None = None
+    flow: DataFlow
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,87 +161,52 @@ def watch_activity(
 
 
 def compare_snapshots(before: StatusSnapshot | None, now: StatusSnapshot) -> DaemonActivity:
-    """What happened between two looks; the earlier one counts for nothing where it was at another run of the daemon."""
-    seconds = now.status.uptime_s - before.status.uptime_s if before is not None else 0.0
-    if before is None or before.status.pid != now.status.pid or seconds <= 0:
-        return _build_first_activity(now)
+    """What there is to show now; `before` tells which bad samples are new, if it was of the same run of the daemon."""
+    is_same_run = (
+        before is not None and before.status.pid == now.status.pid and before.status.uptime_s <= now.status.uptime_s
+    )
+    earlier = {each.name: each.bad for each in before.status.streams} if before is not None and is_same_run else {}
     return DaemonActivity(
         now.status,
-        tuple(_compute_stream_pace(each, before, now, seconds) for each in now.status.streams),
-        _compute_trainer_paces(now.status, before.status, seconds),
-        _compute_data_flow(before, now, seconds),
+        # Fewer are bad where a reload has changed the stream.
+        tuple(StreamPace(each, max(0, each.bad - earlier.get(each.name, each.bad))) for each in now.status.streams),
+        _compute_trainer_paces(now.status),
+        _compute_data_flow(now),
     )
 
 
-def _build_first_activity(now: StatusSnapshot) -> DaemonActivity:
-    streams = (StreamPace(each, each.decoded_per_s, each.samples_per_s, 0) for each in now.status.streams)
-    return DaemonActivity(now.status, tuple(streams), _compute_trainer_paces(now.status, None, 0.0))
-
-
-def _compute_stream_pace(
-    stream: StreamStatus, before: StatusSnapshot, now: StatusSnapshot, seconds: float
-) -> StreamPace:
-    group = f"stream.{stream.name}"
-    earlier = next((each for each in before.status.streams if each.name == stream.name), stream)
-    return StreamPace(
-        stream,
-        (now.counter_value(group, "produced") - before.counter_value(group, "produced")) / seconds,
-        (now.counter_value(group, "sent_samples") - before.counter_value(group, "sent_samples")) / seconds,
-        max(0, stream.bad - earlier.bad),  # fewer, where a reload has changed the stream
-    )
-
-
-def _compute_trainer_paces(now: DaemonStatus, before: DaemonStatus | None, seconds: float) -> tuple[TrainerPace, ...]:
-    rows = {stream.name: stream.batch_size for stream in now.streams}
-    earlier = {each.session: each for each in before.sessions} if before is not None else {}
-    behind = compute_steps_behind_leader(now.sessions)
+def _compute_trainer_paces(status: DaemonStatus) -> tuple[TrainerPace, ...]:
+    rows = {stream.name: stream.batch_size for stream in status.streams}
+    behind = compute_steps_behind_leader(status.sessions)
     return tuple(
         TrainerPace(
             each,
-            _compute_sample_rate(each, earlier.get(each.session), rows.get(each.stream, 0), seconds),
             behind.get(each.session),
-            _compute_seconds_left(each, rows.get(each.stream, 0)),
+            _compute_seconds_left(each, rows.get(each.stream, 0), status.window_s),
         )
-        for each in now.sessions
+        for each in status.sessions
     )
 
 
-def _compute_sample_rate(now: SessionStatus, before: SessionStatus | None, rows: int, seconds: float) -> float:
-    """Samples a second, of whole batches: an epoch's last one may be shorter, which a trainer's place does not tell."""
-    if before is None:
-        return now.samples_per_s
-    return max(0, count_steps_done(now) - count_steps_done(before)) * rows / seconds
-
-
-def _compute_seconds_left(session: SessionStatus, rows: int) -> float | None:
+def _compute_seconds_left(session: SessionStatus, rows: int, window_s: float) -> float | None:
+    """A session younger than the window has taken its samples in less time than that."""
     if session.doing == "finished" or session.samples_per_s <= 0:
         return None
-    return (session.steps - session.step) * rows / session.samples_per_s
+    own_s = min(window_s, max(1.0, session.age_s))
+    return (session.steps - session.step) * rows / (session.samples_per_s * window_s / own_s)
 
 
-def _compute_data_flow(before: StatusSnapshot, now: StatusSnapshot, seconds: float) -> DataFlow:
-    all_s = seconds * max(1, now.status.workers)
-    reading, decoding = (
-        max(0.0, now.sum_over_streams(name) - before.sum_over_streams(name)) / all_s for name in ("read_s", "decode_s")
-    )
-    waiting = _compute_waiting_trainers(before, now, seconds)
-    slot_wait = (now.counter_value("daemon", "slot_wait_s") - before.counter_value("daemon", "slot_wait_s")) / seconds
-    asking = sum(each.doing in _ASKING for each in now.status.sessions)
+def _compute_data_flow(now: StatusSnapshot) -> DataFlow:
+    status = now.status
+    asking = sum(each.doing in _ASKING for each in status.sessions)
+    reading, decoding, waiting = status.reading_fraction, status.decoding_fraction, status.waiting_trainers
     return DataFlow(
         reading,
         decoding,
         int(now.counter_value("daemon", "slots")),
         waiting,
-        find_bottleneck(asking, waiting, reading, decoding, slot_wait),
+        find_bottleneck(asking, waiting, reading, decoding, status.slot_wait_fraction),
     )
-
-
-def _compute_waiting_trainers(before: StatusSnapshot, now: StatusSnapshot, seconds: float) -> float:
-    """How many trainers waited. Who waits tells of it when his batch has come, so until then he is seen to wait."""
-    told = max(0.0, now.sum_over_streams("client_wait_s") - before.sum_over_streams("client_wait_s")) / seconds
-    if now.sum_over_streams("sent_samples") > before.sum_over_streams("sent_samples"):
-        return min(told, float(len(now.status.sessions)))
-    return float(sum(each.doing == "waiting" for each in now.status.sessions))
 
 
 def find_bottleneck(asking: int, waiting: float, reading: float, decoding: float, slot_wait: float) -> Bottleneck:

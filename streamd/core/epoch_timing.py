@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from itertools import chain
+from typing import Final
 
 import msgspec
 
+from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
 from streamd.limits import ALL_AT_WORK, LAY_READY, READS, WAIT_NOTICED
-
-# What a trainer's epoch was limited by: `disk`, workers waited for reads; `decode`, all of them were busy; `transport`,
-# batches lay ready, or neither of the two was the reason; `none`, the trainer itself.
-EpochBottleneck = Literal["disk", "decode", "transport", "none"]
 
 _EXACT_BELOW_S: Final = 10  # shorter times show hundredths
 
@@ -99,29 +97,53 @@ class EpochTiming:
 
     @property
     def summary_text(self) -> str:
-        """All of it in words: `epoch 3 if data were free: 41 s; with data: 43 s; the trainer itself is the limit`."""
-        times = (
-            f"epoch {self.epoch} if data were free: {_format_seconds(self.seconds_without_data_waits)}; with data: "
-            f"{_format_seconds(self.seconds)}"
-        )
-        return f"{times}; {self._bottleneck_text}"
+        """The times, the limit, whether it is bad, and what helps.
+
+        `epoch 3 if data were free: 41 s; with data: 43 s; the trainer is the limit: good, data come faster than …`
+        """
+        return f"{self._times_text}; {BOTTLENECK_ADVICE[self.verdict].format_sentence(self._facts)}"
 
     @property
-    def _bottleneck_text(self) -> str:
+    def short_text(self) -> str:
+        """The times and the limit, for a list of epochs: what helps follows the list."""
+        facts = f" ({self._facts})" if self._facts else ""
+        return f"{self._times_text}; {BOTTLENECK_ADVICE[self.verdict].limit}{facts}"
+
+    @property
+    def _times_text(self) -> str:
+        free_s = _format_seconds(self.seconds_without_data_waits)
+        return f"epoch {self.epoch} if data were free: {free_s}; with data: {_format_seconds(self.seconds)}"
+
+    @property
+    def _facts(self) -> str:
+        """What the verdict rests on; "" where the times say it."""
         supply = self.supply
         match self.verdict:
             case "none":
-                return "the trainer itself is the limit"
+                return ""
             case "disk":
-                return (
-                    f"disk is the limit: workers waited for reads {supply.fraction_of_time_reading:.0%} of their time"
-                )
+                return f"workers waited for reads {supply.fraction_of_time_reading:.0%} of their time"
             case "decode":
-                return f"decode is the limit: {supply.at_work:.0%} of the workers were busy"
+                return f"{supply.at_work:.0%} of the workers were busy"
             case "transport" if supply.fraction_of_batches_ready > LAY_READY:
-                return f"transport is the limit: {supply.fraction_of_batches_ready:.0%} of the batches lay ready"
+                return f"{supply.fraction_of_batches_ready:.0%} of the batches lay ready"
             case "transport":
-                return f"transport is the limit: {supply.at_work:.0%} of the workers were busy, and not with reading"
+                return f"{supply.at_work:.0%} of the workers were busy, and not with reading"
+
+
+def format_timing_lines(timings_by_trainer: Sequence[Sequence[EpochTiming]]) -> list[str]:
+    """A line for each epoch of each trainer, then what to do about each limit among them.
+
+    A single epoch is one sentence.
+    """
+    timings = list(chain.from_iterable(timings_by_trainer))
+    if len(timings) == 1:
+        return [timings[0].summary_text]
+    lines = []
+    for number, own in enumerate(timings_by_trainer, 1):
+        whose = f"trainer {number}, " if len(timings_by_trainer) > 1 else ""
+        lines += [f"{whose}{timing.short_text}" for timing in own]
+    return lines + [BOTTLENECK_ADVICE[verdict].sentence for verdict in dict.fromkeys(each.verdict for each in timings)]
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ STATE_WORDS: Final[dict[SessionState, str]] = {
     "resting": "rests",
     "finished": "has finished",
 }
+COUNTED_SPAN_S: Final = 10  # what rates and shares are over: one stretch of time for all figures of a screen
 RESTING_S: Final = 5.0  # asking for nothing for so long is rest, not a slow step
 WELL_SHARED: Final = 1.1  # decodes a batch; beyond it trainers are apart
 # Deaths of workers in half a minute. Two are what a sample costs that crashes its decoder, before it is set aside; a
@@ -30,10 +31,12 @@ MANY_DEATHS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """One trainer's subscription. `step` of `steps` is the next to be sent in `epoch`; `held` batches are lent to it.
+    """One trainer's subscription. It took `step` of the `steps` batches that `epoch` has for its rank.
 
-    `samples_per_s` is over the last half minute, `age_s` seconds since it subscribed. `last_epoch` is where the time of
-    the last epoch went that it has had, as it says itself.
+    `held` batches are lent to it, `in_flight` were sent and not yet taken. `own_step` of `own_steps` are the same place
+    in batches of its own `batch_size`. `samples_per_s` is what it took, over the status's `window_s`; `age_s` seconds
+    have passed since it subscribed. `last_epoch` is where the time of the last epoch went that it has had, as it says
+    itself. `name` is what its program calls it, `pid` its process: sessions of one process belong together.
     """
 
     session: int
@@ -50,17 +53,24 @@ class SessionStatus:
     samples_per_s: float
     age_s: float
     last_epoch: EpochTiming | None = None
+    name: str = ""
+    pid: int = 0
+    batch_size: int = 0
+    own_step: int = 0
+    own_steps: int = 0
+    in_flight: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """One stream. Rates are over the last half minute.
+    """One stream. Rates are over the status's `window_s`; `samples_per_s` is what trainers took.
 
-    `decodes_per_batch` is how often each batch that trainers got was decoded: 1 when they share each decode, None when
-    none got any. `bad` samples are known; receipts are those that trainers have confirmed since the daemon began.
-    `stopped` is why nobody gets a batch of it, if nobody does; `failed` why its trainers were ended, if they were and
-    none has come since. `shuffle_score` is how well batches mix the labels, from 0 to 1, a full shuffle's; None where
-    the stored order is kept or there is nothing to mix. `poorly_mixed` says what to do about a low one.
+    `decodes_per_batch` is how often each batch that trainers got was decoded: 1 when they share each decode. It is None
+    before a trainer has read an epoch, and while no trainer gets batches; `decodes_unknown` says which. `bad` samples
+    are known; receipts are those that trainers have confirmed since the daemon began. `stopped` is why nobody gets a
+    batch of it, if nobody does; `failed` why its trainers were ended, if they were and none has come since.
+    `shuffle_score` is how well batches mix the labels, from 0 to 1, a full shuffle's; None where the stored order is
+    kept or there is nothing to mix. `poorly_mixed` says what to do about a low one.
     """
 
     name: str
@@ -79,15 +89,18 @@ class StreamStatus:
     shuffle_score: float | None = None
     poorly_mixed: str | None = None
     failed: str | None = None
+    decodes_unknown: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """The whole daemon. Memory in bytes; `busy_fraction` of the workers' time over the last half minute.
+    """The whole daemon. Memory in bytes. All rates and fractions are over its last `window_s` seconds.
 
-    `worker_deaths` are those since it began, `deaths_lately` those of the last half minute: each was replaced.
-    `reload_failed`: the configuration is not, or not all, what is served. `held_over_bytes`, of those used, lie in
-    batches that trainers still hold of subscriptions that have ended.
+    `busy_fraction` of the workers' time went into reading and decoding, `reading_fraction` into waiting for reads,
+    `decoding_fraction` into all else; `waiting_trainers` waited for a batch, on average, and for `slot_wait_fraction`
+    of the time there was no slot for the next batch. `worker_deaths` are those since it began, `deaths_lately` those of
+    the last half minute: each was replaced. `reload_failed`: the configuration is not, or not all, what is served.
+    `held_over_bytes`, of those used, lie in batches that trainers still hold of subscriptions that have ended.
     """
 
     version: str
@@ -105,6 +118,11 @@ class DaemonStatus:
     deaths_lately: int = 0
     reload_failed: bool = False
     held_over_bytes: int = 0
+    window_s: float = float(COUNTED_SPAN_S)
+    reading_fraction: float = 0.0
+    decoding_fraction: float = 0.0
+    waiting_trainers: float = 0.0
+    slot_wait_fraction: float = 0.0
 
     @property
     def all_troubles(self) -> list[str]:
@@ -116,15 +134,29 @@ class DaemonStatus:
 
 
 def sort_sessions(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
-    """By stream and rank."""
-    return sorted(sessions, key=lambda each: (each.stream, each.world, each.rank, each.session))
+    """By stream and rank; but what one process has subscribed to stands together, where its first session does."""
+    by_rank = sorted(sessions, key=lambda each: (each.stream, each.world, each.rank, each.session))
+    places: dict[tuple[int, int], int] = {}
+    for place, each in enumerate(by_rank):
+        places.setdefault(identify_process(each), place)
+    return sorted(by_rank, key=lambda each: places[identify_process(each)])
+
+
+def identify_process(session: SessionStatus) -> tuple[int, int]:
+    """Equal for sessions of one process; a session of an unknown process is alone."""
+    return (session.pid, 0) if session.pid else (0, session.session)
 
 
 def find_reached_epoch_and_step(session: SessionStatus) -> tuple[int, int]:
-    """(epoch, step) of a trainer: of one that has finished, the end of its last epoch, not the beginning of none."""
-    if session.doing == "finished" and session.step == 0 and session.epoch:
-        return session.epoch - 1, session.steps
-    return session.epoch, session.step
+    """(epoch, own step) of a trainer: of one that has finished, the end of its last epoch."""
+    if session.doing == "finished" and session.own_step == 0 and session.epoch:
+        return session.epoch - 1, session.own_steps
+    return session.epoch, session.own_step
+
+
+def format_window(window_s: float) -> str:
+    """The stretch of time that the figures of a status are over."""
+    return f"over the last {max(1, round(window_s))} s"
 
 
 def _find_stream_troubles(stream: StreamStatus) -> Iterator[str]:

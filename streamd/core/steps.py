@@ -82,3 +82,8 @@ class RankSteps:
         if same:
             return step - here.step
         return (here.steps - here.step) + (epoch - here.epoch - 1) * self.steps_per_epoch + step
+
+
+def count_own_steps(step: int, steps: int, batch_size: int, own_size: int, own_steps: int) -> int:
+    """Steps of `own_size` rows that a trainer has done when it took `step` of an epoch's `steps` batches."""
+    return own_steps if step >= steps else min(own_steps, step * batch_size // own_size)

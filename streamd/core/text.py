@@ -10,6 +10,12 @@ def escape_unprintable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def shorten_text(text: str, most_chars: int) -> str:
+    """`text` in one printable line of at most so many characters, the cut marked."""
+    fit = escape_unprintable(text)
+    return fit if len(fit) <= most_chars else f"{fit[: most_chars - 1]}…"
+
+
 def is_encodable(name: str) -> bool:
     """Whether a path is text: Linux takes any bytes, and Python keeps those that are not UTF-8 as lone surrogates."""
     try:

@@ -39,7 +39,7 @@ class OutgoingBatch:
     """A whole batch in its slot, its message encoded once for all sessions.
 
     `samples` of its rows are no padding, and decoding it took `effort`. `awaited_by` are the sessions that had room for
-    it before it was decoded.
+    it before it was decoded, `deliveries` how many sessions it was queued for. `was_sent`: it has gone to one of them.
     """
 
     key: BatchKey
@@ -48,6 +48,8 @@ class OutgoingBatch:
     samples: int
     effort: BatchEffort
     awaited_by: set[int] = field(default_factory=set)
+    deliveries: int = 0
+    was_sent: bool = False
 
 
 _NumberedBatch = tuple[int, OutgoingBatch]  # with its number in the session
@@ -104,6 +106,7 @@ class BatchSender:
         `is_awaited`: the session had to wait for its decoding.
         """
         batch = self._batches[slot]
+        batch.deliveries += 1
         if is_awaited:
             batch.awaited_by.add(connection.session)
         self._queue.append((connection, (number, batch)))
@@ -168,9 +171,19 @@ class BatchSender:
             self._on_unreachable(connection.session)
         now_s = time.monotonic()
         group, samples = f"stream.{connection.stream.spec.name}", sum([each.samples for each in batches])
-        self._status_builder.on_batches_sent(connection.session, len(batches), samples, now_s)
+        self._report_sent_batches(connection.session, batches, now_s)
         self._stats.add_stage_runs(group, "send", now_s - started_s, len(batches))
         self._stats.add_count(group, "sent_samples", samples)
+
+    def _report_sent_batches(self, session: int, batches: Sequence[OutgoingBatch], now_s: float) -> None:
+        first_sent = 0
+        for batch in batches:
+            first_sent += not batch.was_sent
+            batch.was_sent = True
+        told = [(batch.key.epoch, batch.samples) for batch in batches]
+        self._status_builder.on_batches_sent(session, told, now_s, first_sent=first_sent)
+        if first_sent:
+            self._stats.add_count(f"stream.{batches[0].key.stream}", "first_sent", first_sent)
 
     def _send_slot_numbers(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
         """Sends one message that says in which slots the batches lie; whether the client could be reached."""

@@ -116,7 +116,7 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
         self._is_draining = False
-        news = LifelineCallbacks(self._on_session_lost, self._on_session_closed, self._on_batches_released)
+        news = self._build_lifeline_callbacks()
         self.descriptor_server = DescriptorServer(slots.open_readable, news, allowance.max_lifeline_connections)
         self._session_manager = SessionManager(
             streams,
@@ -129,6 +129,14 @@ class Dispatcher:
         )
         self._connections = self._session_manager.connections
         engine.set_listener(self)
+
+    def _build_lifeline_callbacks(self) -> LifelineCallbacks:
+        return LifelineCallbacks(
+            self._on_session_lost,
+            self._on_session_closed,
+            self._on_batches_released,
+            self._status_builder.set_process,
+        )
 
     @property
     def streams(self) -> Mapping[str, ServedStream]:
@@ -209,12 +217,14 @@ class Dispatcher:
                 self._stats.add_stage_runs(
                     f"stream.{connection.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released)
                 )
+                self._status_builder.on_progress(connection.session, taken, waited_ns / 1e9, time.monotonic())
                 self._handle_scheduler_events(
                     LeaseReleased(connection.session, released, retired),
                     ProgressReported(connection.session, taken),
                     CreditGranted(connection.session, upto),
                 )
             case ReceiptSeen(epoch, digest, ok, timing):
+                self._status_builder.on_epoch_received(connection.session, epoch, time.monotonic())
                 if timing is not None:
                     self._status_builder.on_epoch_timing_reported(connection.session, timing)
                 note = log.info if ok else log.error
@@ -255,6 +265,7 @@ class Dispatcher:
         for job in jobs:
             self._batch_sender.add_filled_batch(job)
             self._status_builder.on_batch_produced(job, now_s)
+        self._status_builder.on_slot_wait(self._scheduler.slot_wait_s, now_s)
         self._handle_scheduler_events(*[BatchProduced(job.slot) for job in jobs], is_fresh=True)
 
     def on_batch_failed(self, job: BatchJob, reason: str) -> None:
@@ -326,7 +337,7 @@ class Dispatcher:
         else:
             self._streams[name] = stream
         self._handle_scheduler_events(StreamChanged(name, stream.stream_shape if stream else None, reason))
-        self._status_builder.on_stream_changed(name, time.monotonic())
+        self._status_builder.on_stream_changed(name)
 
     def replace_stream_keeping_sessions(self, stream: ServedStream) -> None:
         """Serves a stream that nobody can tell from the one of its name; sessions go on."""
@@ -359,7 +370,9 @@ class Dispatcher:
                 case SendBatch(session, number, slot):
                     if connection := self._connections.find_by_session(session):
                         batch = self._batch_sender.queue_delivery(connection, number, slot, is_awaited=is_fresh)
-                        self._status_builder.epoch_tracker.on_batch_sent(session, connection.rank, batch.key, now_s)
+                        self._status_builder.epoch_tracker.on_batch_sent(
+                            session, connection.rank, batch.key, now_s, is_first=batch.deliveries == 1
+                        )
                 case ProduceBatch():
                     self._produce_batch(action)
                 case SendReceipt(session, cursor):

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from streamd.core.bad_samples import RowStatus
+from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
 from streamd.core.epoch_timing import EpochTiming
 from streamd.core.spec import BatchKey, Cursor, StreamSpec
 
@@ -33,7 +34,13 @@ class EpochSummary:
     samples_per_s: float
     decodes_per_batch: float
     bad: int
-    verdict: str | None
+    verdict: EpochBottleneck | None
+
+    @property
+    def text(self) -> str:
+        """That it is over, and what limited it."""
+        limit = f"; {BOTTLENECK_ADVICE[self.verdict].sentence}" if self.verdict else ""
+        return f"all who were in it are through with an epoch{limit}"
 
 
 @dataclass(slots=True)
@@ -51,7 +58,7 @@ class _EpochPass:
     spec: StreamSpec
     seconds: float = 0.0
     waited_fraction: float = 0.0
-    bottleneck: str | None = None
+    bottleneck: EpochBottleneck | None = None
 
 
 @dataclass(slots=True)
@@ -81,17 +88,24 @@ class EpochTracker:
         epoch = (key.stream, key.epoch)
         account = self._open_epochs.get(epoch)
         made = account.epoch_decodes if account is not None else self._decodes_ahead.setdefault(epoch, _EpochDecodes())
-        made.decodes += 1
         if bad := int(np.count_nonzero(marks)):
             made.bad_rows[key.index] = bad
         while len(self._decodes_ahead) > _MAX_EPOCHS_AHEAD:
             del self._decodes_ahead[next(iter(self._decodes_ahead))]
 
-    def on_batch_sent(self, session: int, rank: int, key: BatchKey, now_s: float) -> None:
-        """A batch goes to a session of that rank; the first of an epoch takes it in."""
+    def on_batch_sent(self, session: int, rank: int, key: BatchKey, now_s: float, *, is_first: bool) -> None:
+        """A batch goes to a session of that rank; the first of an epoch takes it in.
+
+        `is_first`: it went to nobody before, so its decode counts now. What is decoded ahead and dropped never does.
+        """
         at = self._epoch_by_session.get(session)
-        if at is not None and at[1] == key.epoch:
-            return
+        if at is None or at[1] != key.epoch:
+            self._begin_epoch(session, rank, key, now_s)
+        account = self._open_epochs.get((key.stream, key.epoch))
+        if is_first and account is not None:
+            account.epoch_decodes.decodes += 1
+
+    def _begin_epoch(self, session: int, rank: int, key: BatchKey, now_s: float) -> None:
         epoch = self._epoch_by_session[session] = (key.stream, key.epoch)
         account = self._open_epochs.get(epoch)
         if account is None:

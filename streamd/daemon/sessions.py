@@ -17,19 +17,21 @@ from typing import Final
 from streamd.core import log
 from streamd.core.epoch_timing import SupplyCounter
 from streamd.core.spec import StreamSpec
+from streamd.core.text import shorten_text
 from streamd.core.token import check_cursor, explain_order_mismatch
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.epoch_summary import EpochSummary
-from streamd.daemon.status_builder import StatusBuilder, build_unknown_stream_refusal
+from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer, build_unknown_stream_refusal
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import TokenError
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
-from streamd.limits import MAX_SESSIONS
+from streamd.limits import MAX_SESSIONS, MAX_TRAINER_NAME_CHARS
 from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
 from streamd.scheduler.events import Subscribed
 
 _MAX_WORLD: Final = 1 << 20  # far beyond any job, and every index up to its padding fits the digest's places
+_PIDS_END: Final = 1 << 22  # the kernel's bound
 _DRAINING_RETRY_S: Final = 0.2
 _FULL_RETRY_S: Final = 1.0
 
@@ -48,6 +50,7 @@ class Connection:
     receipts: int = 0  # told so far
     is_gone: bool = False
     supply_counter: SupplyCounter = field(default_factory=SupplyCounter)
+    trainer: SubscribedTrainer = field(default_factory=SubscribedTrainer)
 
 
 class Connections:
@@ -125,6 +128,16 @@ def _find_cursor_refusal(message: Subscribe, spec: StreamSpec) -> Refused | None
     return None
 
 
+def describe_trainer(message: Subscribe) -> SubscribedTrainer:
+    """What a subscription says of its trainer, made fit to be shown; numbers that cannot be are left out."""
+    return SubscribedTrainer(
+        shorten_text(message.name, MAX_TRAINER_NAME_CHARS),
+        message.pid if 0 < message.pid < _PIDS_END else 0,
+        max(0, message.batch_size),
+        max(0, message.steps),
+    )
+
+
 class SessionManager:
     """Keeps the book of connections. `send_to_session` speaks within a session, `tell` to who has none.
 
@@ -191,8 +204,9 @@ class SessionManager:
             return None
         session = next(self._numbers)
         stream = self._streams[message.stream]
+        trainer = describe_trainer(message)
         self.connections.add_connection(
-            Connection(identity, session, stream, message.transport, message.rank, message.world)
+            Connection(identity, session, stream, message.transport, message.rank, message.world, trainer=trainer)
         )
         return Subscribed(
             session,
@@ -237,7 +251,7 @@ class SessionManager:
     def log_finished_epochs(self, summaries: Iterable[EpochSummary]) -> None:
         """Says once for all trainers how an epoch went that they are through with."""
         for each in summaries:
-            log.info("epoch.finished", "all who were in it are through with an epoch", **asdict(each))
+            log.info("epoch.finished", each.text, **asdict(each))
 
     def _send_welcome(self, action: AdmitSession, now_s: float) -> None:
         session, credit = action.session, action.credit
@@ -246,7 +260,7 @@ class SessionManager:
             return
         connection.credit = credit
         self._status_builder.on_session_began(
-            session, (connection.stream.spec.name, connection.rank, connection.world), now_s
+            session, (connection.stream.spec.name, connection.rank, connection.world), now_s, connection.trainer
         )
         secret = self._descriptor_server.issue_secret(session)
         log.info(
@@ -254,6 +268,7 @@ class SessionManager:
             "a trainer subscribed",
             stream=connection.stream.spec.name,
             session=session,
+            trainer=connection.trainer.name,
             rank=f"{connection.rank}/{connection.world}",
             credit=credit,
             transport=connection.transport,

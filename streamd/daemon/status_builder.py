@@ -1,6 +1,6 @@
 """What the daemon knows of itself: who reads what, how fast, and whether each decode is shared.
 
-What happened in the last half minute: a count that forgets. And what the daemon tells anyone who asks, without a
+What happened lately, over one stretch of time for all figures. And what the daemon tells anyone who asks, without a
 session: what is served, how it goes, what files are called.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from streamd import __version__
@@ -23,8 +24,10 @@ from streamd.core.status import (
     StreamStatus,
     suggest_remedy_for_apart_trainers,
 )
+from streamd.core.steps import count_own_steps
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.epoch_summary import EpochTracker
+from streamd.daemon.sliding_count import SlidingCount, compute_window
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import suggest_name
 from streamd.ipc.messages import (
@@ -45,8 +48,9 @@ from streamd.limits import MAX_NAMES
 from streamd.scheduler.scheduler import Scheduler
 from streamd.scheduler.session import ScheduledSession
 
-COUNTED_SPAN_S: Final = 30
-_COUNTED_CELL_S: Final = 2  # what is counted together, and forgotten together
+_DEATHS_SPAN_S: Final = 30
+_NO_EPOCH_TEXT: Final = "known once a trainer has read an epoch"
+_NO_BATCHES_TEXT: Final = "no trainer got a batch lately"
 _NO_MONITOR_TEXT: Final = (
     "this daemon has no dashboard: give its configuration a line such as `monitor: 127.0.0.1:9191` and start it anew"
 )
@@ -56,50 +60,34 @@ QueryAnswer = Streams | Stats | StatusNow | MonitorAt | Names | Refused
 StreamPart = tuple[str, int, int]  # a stream, and whose batches of it: rank and world
 
 
-@dataclass(slots=True)
-class SlidingCount:
-    """Counts over a sliding span, in a few cells: adding costs next to nothing, whatever the rate."""
+@dataclass(frozen=True, slots=True)
+class SubscribedTrainer:
+    """What a subscription says of its trainer: its process, and how many steps of how many rows an epoch has for it.
 
-    since_s: float
-    _cells: dict[int, float] = field(default_factory=dict)
+    What is 0 is not known: the steps and rows are then those of the stream.
+    """
 
-    def add_amount(self, now_s: float, amount: float = 1) -> None:
-        cell = int(now_s // _COUNTED_CELL_S)
-        if cell in self._cells:
-            self._cells[cell] += amount
-        else:
-            self._remove_expired_cells(now_s)
-            self._cells[cell] = amount
+    name: str = ""
+    pid: int = 0
+    batch_size: int = 0
+    steps: int = 0
 
-    def merge_maximum(self, other: SlidingCount) -> None:
-        """Counts at least what the other counted, in each part of the span."""
-        for cell, amount in other._cells.items():
-            self._cells[cell] = max(amount, self._cells.get(cell, 0))
 
-    def compute_total(self, now_s: float) -> float:
-        """What was counted within the span."""
-        self._remove_expired_cells(now_s)
-        return sum(self._cells.values())
-
-    def compute_rate(self, now_s: float) -> float:
-        """The rate, over the span or over the time that there has been so far."""
-        return self.compute_total(now_s) / max(_COUNTED_CELL_S, min(COUNTED_SPAN_S, now_s - self.since_s))
-
-    def _remove_expired_cells(self, now_s: float) -> None:
-        oldest = int((now_s - COUNTED_SPAN_S) // _COUNTED_CELL_S)
-        for cell in [cell for cell in self._cells if cell <= oldest]:
-            del self._cells[cell]
+_UNKNOWN_TRAINER: Final = SubscribedTrainer()
 
 
 @dataclass(slots=True)
 class _SessionActivity:
-    """What went to one session; `batches` also counts what others of its part got that have ended since."""
+    """What one session got and took; `batches` also counts what others of its part got that have ended since."""
 
     part: StreamPart
+    trainer: SubscribedTrainer
     began_s: float
-    batches: SlidingCount
-    samples: SlidingCount
-    last_active_s: float  # when it last had room for a batch, or got one
+    last_active_s: float  # when it last got a batch or took one
+    batches: SlidingCount  # sent to it
+    samples: SlidingCount = field(default_factory=SlidingCount)  # that it took
+    taken: int = 0  # deliveries
+    untaken: deque[tuple[int, int]] = field(default_factory=deque)  # epoch and samples of those sent and not yet taken
     last_epoch: EpochTiming | None = None
 
 
@@ -117,25 +105,41 @@ class StatusBuilder:
     _sessions: dict[int, _SessionActivity] = field(default_factory=dict)
     # Batches of sessions that ended, where none took over.
     _ended_batches: dict[StreamPart, SlidingCount] = field(default_factory=dict)
-    _batches_by_stream: dict[str, SlidingCount] = field(init=False)
-    _busy_seconds: SlidingCount = field(init=False)
-    _worker_deaths: SlidingCount = field(init=False)
+    _decoded_batches: dict[str, SlidingCount] = field(init=False)  # by stream
+    # By stream: batches that went to a first trainer. What was decoded ahead and never sent is no decode of a batch.
+    _first_sent_batches: dict[str, SlidingCount] = field(init=False)
+    _taken_samples: dict[str, SlidingCount] = field(init=False)  # by stream, of sessions that have ended as well
+    _streams_read_once: set[str] = field(default_factory=set)  # of which a trainer has read an epoch
+    _busy_seconds: SlidingCount = field(default_factory=SlidingCount)
+    _reading_seconds: SlidingCount = field(default_factory=SlidingCount)
+    _waited_seconds: SlidingCount = field(default_factory=SlidingCount)  # of all trainers
+    _slot_wait_seconds: SlidingCount = field(default_factory=SlidingCount)
+    _slot_wait_total_s: float = 0.0
+    _worker_deaths: SlidingCount = field(default_factory=lambda: SlidingCount(_DEATHS_SPAN_S))
     # Why a stream's trainers were ended, until one comes again.
     _failed_streams: dict[str, str] = field(default_factory=dict)
     _paused_streams: dict[str, str] = field(default_factory=dict)  # why a stream's trainers wait for its data
     _reload_failed: bool = False
 
     def __post_init__(self) -> None:
-        self._busy_seconds, self._worker_deaths = SlidingCount(self.began_s), SlidingCount(self.began_s)
-        self._batches_by_stream = {name: SlidingCount(self.began_s) for name in self.streams}
+        self._decoded_batches = {name: SlidingCount() for name in self.streams}
+        self._first_sent_batches = {name: SlidingCount() for name in self.streams}
+        self._taken_samples = {name: SlidingCount() for name in self.streams}
 
     # --- what happens
 
-    def on_session_began(self, session: int, part: StreamPart, now_s: float) -> None:
+    def on_session_began(
+        self, session: int, part: StreamPart, now_s: float, trainer: SubscribedTrainer = _UNKNOWN_TRAINER
+    ) -> None:
         self._failed_streams.pop(part[0], None)
         self.epoch_tracker.on_session_began(session, now_s)
-        batches = self._ended_batches.pop(part, None) or SlidingCount(now_s)
-        self._sessions[session] = _SessionActivity(part, now_s, batches, SlidingCount(now_s), now_s)
+        batches = self._ended_batches.pop(part, None) or SlidingCount()
+        self._sessions[session] = _SessionActivity(part, trainer, now_s, now_s, batches)
+
+    def set_process(self, session: int, pid: int) -> None:
+        """The kernel names the process of a session, which knows it as the daemon's host does."""
+        if session in self._sessions and pid > 0:
+            self._sessions[session].trainer = replace(self._sessions[session].trainer, pid=pid)
 
     def on_session_ended(self, session: int, now_s: float) -> None:
         seen = self._sessions.pop(session, None)
@@ -151,27 +155,64 @@ class StatusBuilder:
         if not heirs:
             self._ended_batches[seen.part] = seen.batches
 
-    def on_batches_sent(self, session: int, batches: int, samples: int, now_s: float) -> None:
+    def on_batches_sent(
+        self, session: int, deliveries: Sequence[tuple[int, int]], now_s: float, *, first_sent: int
+    ) -> None:
+        """A session was sent batches, of each its epoch and samples; `first_sent` of them went to nobody before."""
         seen = self._sessions[session]
-        seen.batches.add_amount(now_s, batches)
-        seen.samples.add_amount(now_s, samples)
+        seen.batches.add_amount(now_s, len(deliveries))
+        seen.untaken.extend(deliveries)
         seen.last_active_s = now_s
+        if first_sent:
+            self._first_sent_batches[seen.part[0]].add_amount(now_s, first_sent)
+
+    def on_progress(self, session: int, taken: int, waited_s: float, now_s: float) -> None:
+        """A trainer has taken so many deliveries of its session, and has waited so long since it last told."""
+        self._waited_seconds.add_amount(now_s, max(0.0, waited_s))  # whatever a client says
+        seen = self._sessions.get(session)
+        if seen is not None:
+            self._mark_taken(seen, min(taken - seen.taken, len(seen.untaken)), now_s)
+
+    def on_epoch_received(self, session: int, epoch: int, now_s: float) -> None:
+        """A trainer has an epoch behind it, and with it all that was sent of that."""
+        seen = self._sessions.get(session)
+        if seen is not None:
+            self._streams_read_once.add(seen.part[0])
+            self._mark_taken(seen, sum(each <= epoch for each, _ in seen.untaken), now_s)
+
+    def _mark_taken(self, seen: _SessionActivity, deliveries: int, now_s: float) -> None:
+        if deliveries <= 0:
+            return
+        samples = sum(seen.untaken.popleft()[1] for _ in range(deliveries))
+        seen.taken += deliveries
+        seen.last_active_s = now_s
+        seen.samples.add_amount(now_s, samples)
+        self._taken_samples[seen.part[0]].add_amount(now_s, samples)
+        self.counters.add_count(f"stream.{seen.part[0]}", "taken_samples", samples)
+
+    def on_slot_wait(self, total_s: float, now_s: float) -> None:
+        """All the time so far in which there was no slot for the next batch."""
+        self._slot_wait_seconds.add_amount(now_s, total_s - self._slot_wait_total_s)
+        self._slot_wait_total_s = total_s
 
     def on_epoch_timing_reported(self, session: int, timing: EpochTiming) -> None:
         """A session has said where the time of an epoch went."""
         if session in self._sessions:
             self._sessions[session].last_epoch = timing
 
-    def on_stream_changed(self, stream: str, now_s: float) -> None:
+    def on_stream_changed(self, stream: str) -> None:
         """A stream was replaced, added or taken away: what was counted was another's."""
         self._failed_streams.pop(stream, None)
         self._paused_streams.pop(stream, None)
         self._ended_batches = {part: batches for part, batches in self._ended_batches.items() if part[0] != stream}
-        self._batches_by_stream[stream] = SlidingCount(now_s)
+        for counts in (self._decoded_batches, self._first_sent_batches, self._taken_samples):
+            counts[stream] = SlidingCount()
+        self._streams_read_once.discard(stream)
 
     def on_batch_produced(self, job: BatchJob, now_s: float) -> None:
-        self._batches_by_stream[job.key.stream].add_amount(now_s)
+        self._decoded_batches[job.key.stream].add_amount(now_s)
         self._busy_seconds.add_amount(now_s, job.busy_s)
+        self._reading_seconds.add_amount(now_s, job.waited_s)
         self.epoch_tracker.on_batch_produced(job.key, job.row_status)
 
     def on_worker_died(self, now_s: float) -> None:
@@ -202,42 +243,60 @@ class StatusBuilder:
 
     def build_status(self, scheduler: Scheduler, now_s: float, *, is_draining: bool) -> DaemonStatus:
         """Everything, as of now."""
+        self.on_slot_wait(scheduler.slot_wait_s, now_s)
         sessions = [session for session in scheduler.sessions if session.id in self._sessions]
-        lifetime_s = max(1.0, min(COUNTED_SPAN_S, now_s - self.began_s))
+        window_s = compute_window(now_s, self.began_s)
+        told = tuple(self._build_session_status(session, now_s, window_s) for session in sessions)
+        busy, reading = (
+            min(1.0, count.compute_total(now_s) / window_s / self.workers)
+            for count in (self._busy_seconds, self._reading_seconds)
+        )
         return DaemonStatus(
             __version__,
             os.getpid(),
             self.endpoint,
             now_s - self.began_s,
             self.workers,
-            min(1.0, self._busy_seconds.compute_total(now_s) / lifetime_s / self.workers),
+            busy,
             self.memory_bytes,
             scheduler.used_bytes,
             is_draining,
-            tuple(self._build_stream_status(stream, sessions, now_s) for stream in self.streams.values()),
-            tuple(self._build_session_status(session, now_s) for session in sessions),
+            tuple(self._build_stream_status(stream, sessions, now_s, window_s) for stream in self.streams.values()),
+            told,
             int(self.counters.values_by_group().get("engine", {}).get("worker_deaths", 0)),
             round(self._worker_deaths.compute_total(now_s)),
             self._reload_failed,
             sum(each.held_bytes for each in scheduler.ended_sessions.values()),
+            window_s,
+            reading,
+            max(0.0, busy - reading),
+            self._compute_waiting_trainers(told, now_s, window_s),
+            min(1.0, self._slot_wait_seconds.compute_total(now_s) / window_s),
         )
 
+    def _compute_waiting_trainers(self, sessions: Sequence[SessionStatus], now_s: float, window_s: float) -> float:
+        """How many waited, on average. A trainer reports its wait with the batch; until then it is seen to wait."""
+        if any(each.samples_per_s for each in sessions):
+            return min(self._waited_seconds.compute_total(now_s) / window_s, float(len(sessions)))
+        return float(sum(each.doing == "waiting" for each in sessions))
+
     def _build_stream_status(
-        self, stream: ServedStream, sessions: Iterable[ScheduledSession], now_s: float
+        self, stream: ServedStream, sessions: Iterable[ScheduledSession], now_s: float, window_s: float
     ) -> StreamStatus:
         spec = stream.spec
         readers = [session for session in sessions if session.shape.name == spec.name]
         counters = self.counters.values_by_group().get(f"stream.{spec.name}", {})
         decodes = self.compute_decodes_per_batch(spec.name, now_s)
+        is_read = spec.name in self._streams_read_once
         return StreamStatus(
             spec.name,
             spec.samples,
             spec.batch_size,
             spec.batches,
             len(readers),
-            self._batches_by_stream[spec.name].compute_rate(now_s),
-            sum(self._sessions[session.id].samples.compute_rate(now_s) for session in readers),
-            decodes,
+            self._decoded_batches[spec.name].compute_total(now_s) / window_s,
+            self._taken_samples[spec.name].compute_total(now_s) / window_s,
+            decodes if is_read else None,
             len(stream.quarantine.reasons),
             int(counters.get("receipts_ok", 0)),
             int(counters.get("receipts_bad", 0)),
@@ -246,10 +305,15 @@ class StatusBuilder:
             stream.shuffle_score,
             stream.mixing_advice,
             self._failed_streams.get(spec.name),
+            None if is_read and decodes is not None else _NO_BATCHES_TEXT if is_read else _NO_EPOCH_TEXT,
         )
 
     def compute_decodes_per_batch(self, stream: str, now_s: float) -> float | None:
-        """Decodes for each batch that the trainers needed; trainers of one rank need the same ones."""
+        """Decodes for each batch that the trainers got; trainers of one rank get the same ones.
+
+        A decode counts with the first trainer that its batch goes to, in the moment that this counts the batch: so a
+        trainer alone is at 1, whatever was decoded ahead or dropped before it was sent.
+        """
         needed = {
             part: batches.compute_total(now_s) for part, batches in self._ended_batches.items() if part[0] == stream
         }
@@ -257,25 +321,37 @@ class StatusBuilder:
             if seen.part[0] == stream:
                 needed[seen.part] = max(needed.get(seen.part, 0.0), seen.batches.compute_total(now_s))
         batches = sum(needed.values())
-        return self._batches_by_stream[stream].compute_total(now_s) / batches if batches else None
+        return self._first_sent_batches[stream].compute_total(now_s) / batches if batches else None
 
-    def _build_session_status(self, session: ScheduledSession, now_s: float) -> SessionStatus:
+    def _build_session_status(self, session: ScheduledSession, now_s: float, window_s: float) -> SessionStatus:
         seen, walk = self._sessions[session.id], session.rank_steps
+        steps, in_flight = walk.steps_per_epoch, max(0, session.sent - seen.taken)
+        sent = session.position.epoch * steps + session.position.base // walk.world + session.position.step
+        epoch, step = divmod(max(0, sent - in_flight), max(1, steps))
+        stream = self.streams.get(session.shape.name)
+        rows = stream.spec.batch_size if stream is not None else 1
+        own_size, own_steps = seen.trainer.batch_size or rows, seen.trainer.steps or steps
         return SessionStatus(
             session.id,
             session.shape.name,
             walk.rank,
             walk.world,
-            session.position.epoch,
+            epoch,
             walk.epochs,
-            session.position.base // walk.world + session.position.step,
-            walk.steps_per_epoch,
+            step,
+            steps,
             session.credit,
             len(session.leases),
-            _compute_session_state(session, now_s - seen.last_active_s),
-            seen.samples.compute_rate(now_s),
+            _compute_session_state(session, now_s - seen.last_active_s, in_flight),
+            seen.samples.compute_total(now_s) / window_s,
             now_s - seen.began_s,
             seen.last_epoch,
+            seen.trainer.name,
+            seen.trainer.pid,
+            own_size,
+            count_own_steps(step, steps, rows, own_size, own_steps),
+            own_steps,
+            in_flight,
         )
 
 
@@ -292,8 +368,8 @@ def _are_trainers_too_far_apart(readers: Iterable[ScheduledSession]) -> bool:
     return any(max(cohort)[0] - min(cohort)[0] > max(credit for _, credit in cohort) for cohort in places.values())
 
 
-def _compute_session_state(session: ScheduledSession, quiet_s: float) -> SessionState:
-    if session.finished:
+def _compute_session_state(session: ScheduledSession, quiet_s: float, in_flight: int) -> SessionState:
+    if session.finished and not in_flight:
         return "finished"
     if session.gathering_count:
         return "gathering"

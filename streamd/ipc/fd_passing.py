@@ -47,12 +47,13 @@ class LifelineCallbacks:
 
     `on_lost`, for a reason: nobody will say any more what becomes of its memory. `on_held_over`: it is over, while
     deliveries of it are held, None for whichever they may be. `on_dropped`: these deliveries are held no longer, the
-    last of them but by a forked child.
+    last of them but by a forked child. `on_paired`: the kernel says which process a session's lifeline leads to.
     """
 
     on_lost: Callable[[int, str], None]
     on_held_over: Callable[[int, tuple[int, ...] | None, str], None]
     on_dropped: Callable[[int, tuple[int, ...], tuple[int, ...]], None]
+    on_paired: Callable[[int, int], None] = lambda _session, _pid: None
 
 
 class DescriptorServer:
@@ -189,6 +190,7 @@ class DescriptorServer:
             return
         peer = lifeline.link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid = _CREDENTIALS.unpack(peer)[0]
+        self._callbacks.on_paired(lifeline.session, pid)
         try:
             lifeline.pidfd = os.pidfd_open(pid) if pid > 0 else None
         except OSError as error:

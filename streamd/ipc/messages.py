@@ -36,6 +36,9 @@ class Subscribe(_Message, frozen=True, tag=3):
     `live`: begin where the others are instead, and count `epochs` from there. `together`: send nothing before so many
     sessions of the stream are there. `order` is what `order_id` was made of. `earlier`: (boot, session) of the same
     process that have ended while it holds batches of them.
+
+    For people who look at the daemon: the trainer's `name` and process, and of how many rows its own steps are and how
+    many an epoch has for it; 0 for what is not known.
     """
 
     stream: str
@@ -52,6 +55,10 @@ class Subscribe(_Message, frozen=True, tag=3):
     together: int = 0
     order: OrderFacts | None = None
     earlier: tuple[tuple[int, int], ...] = ()
+    name: str = ""
+    pid: int = 0
+    batch_size: int = 0
+    steps: int = 0
 
 
 class Progress(_Message, frozen=True, tag=4):

@@ -22,7 +22,7 @@ from streamd.errors import StreamStoppedError
 
 pytestmark = pytest.mark.browser
 
-STREAMS, TRAINERS = "Streams", "Trainers of train"
+STREAMS, TRAINERS = "Streams", "Trainers"
 CROWD, SHOWN = 14, 12
 
 
@@ -36,7 +36,7 @@ def test_the_figures_are_those_of_the_receipts(board: Board, go: Go) -> None:
 
     assert batches == sum(each.steps for each in receipts)
     assert all(each.ok for each in receipts)
-    expect(cell(page, STREAMS, "train", "Sent since start")).to_have_text(str(sum(each.samples for each in receipts)))
+    expect(cell(page, STREAMS, "train", "Taken since start")).to_have_text(str(sum(each.samples for each in receipts)))
     expect(cell(page, STREAMS, "train", "Receipts")).to_have_text(f"{len(receipts)} ok ")
     expect(cell(page, STREAMS, "train", "Bad")).to_have_text("2 1 damaged, 1 unfit")
     expect(cell(page, STREAMS, "train", "Shuffle score")).to_have_text(f"{status.shuffle_score:.2f}")
@@ -50,12 +50,12 @@ def test_a_trainer_is_shown_where_it_stands(board: Board, trainer: Trainer, go: 
         trainer.take()
     wait_until(lambda: {each.held for each in board.client.status().sessions} == {2}, "it has what it may have")
     (session,) = board.client.status().sessions
-    row = str(session.session)
+    row = re.compile(rf"session {session.session}\b")
 
     assert (session.epoch, session.steps) == (1, steps)
     assert session.last_epoch is not None
     expect(cell(page, TRAINERS, row, "Epoch")).to_contain_text("epoch 2")
-    expect(cell(page, TRAINERS, row, "Epoch")).to_contain_text(f"batch {session.step} of {steps}")
+    expect(cell(page, TRAINERS, row, "Epoch")).to_contain_text(f"step {session.own_step} of {steps}")
     expect(cell(page, TRAINERS, row, "Lag, held")).to_contain_text(f"{session.held} of {session.credit}")
     expect(cell(page, TRAINERS, row, "Last epoch")).to_contain_text(
         session.last_epoch.summary_text.removeprefix("epoch 0 ")
@@ -70,7 +70,7 @@ def test_a_crowd_of_trainers_is_shown_in_part_until_somebody_asks(board: Board, 
         for _ in range(CROWD):
             crowd.enter_context(board.client.subscribe("train", epochs=1, prefetch=2))
         places = page.get_by_role("table", name=re.compile(TRAINERS)).get_by_role("rowheader")
-        more = page.get_by_role("button", name=f"Show all {CROWD} trainers")
+        more = page.get_by_role("button", name=f"Show all {CROWD} sessions")
         expect(more).to_be_visible()
         expect(places).to_have_count(SHOWN)
         more.press("Enter")

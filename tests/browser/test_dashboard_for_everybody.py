@@ -57,7 +57,7 @@ def fill(visit: Visit, trainer: Trainer) -> Page:
     wait_until(lambda: trainer.take() and bad.is_visible(), "the bad samples are known")
     bad.click()
     expect(region(visit, "Bad samples").get_by_role("listitem")).to_have_count(2)
-    expect(visit.page.get_by_role("table", name="Trainers of train")).to_be_visible()
+    expect(visit.page.get_by_role("table", name=re.compile("^Trainers"))).to_be_visible()
     return visit.page
 
 
@@ -164,12 +164,12 @@ def test_who_wants_no_motion_gets_none(board: Board, trainer: Trainer, go: Go, m
     flows = page.get_by_role("img", name="Way of the data")
     expect(flows).to_be_visible()
     seen: list[int] = []
-    rates = page.get_by_role("term").filter(has_text="sent").locator("..")
+    rates = page.get_by_role("term").filter(has_text="taken").locator("..")
 
     def flowing() -> bool:
         trainer.take()
         seen.append(page.evaluate(MOVING))
-        return not rates.inner_text().startswith("sent\n0 ") and (any(seen) or not moves)
+        return not rates.inner_text().startswith("taken\n0 ") and (any(seen) or not moves)
 
     wait_until(flowing, "data flow, and the page shows it")
     assert any(seen) is moves

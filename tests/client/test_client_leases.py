@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from typing import cast
 
+import pytest
+
 from streamd.client.leases import EndedConnection, LeaseReturns
 from streamd.client.session import ReceivedBatch
 from streamd.ipc.fd_passing import Lifeline
 from streamd.ipc.messages import BatchReady
+from streamd.limits import REPORT_INTERVAL_S
 
 
 class Silent:
@@ -44,6 +47,24 @@ def test_a_lease_ends_once_whether_it_is_given_back_or_its_delivery_is_gone() ->
     returns.return_lease(1, 1)
     assert returns.take_returned_leases(1) == [0, 1]
     assert not returns
+
+
+def test_a_slow_loop_rings_once_a_second_so_that_people_see_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("streamd.client.leases.time.monotonic", lambda: now_s[0])
+    returns = LeaseReturns()
+    returns.wake_threshold = 8
+    all_of_them = [batch_of(number) for number in range(3)]
+    for each in all_of_them:
+        returns.track_lease(each)
+    returns.return_lease(1, 0)
+    assert not rings(returns)
+    now_s[0] += REPORT_INTERVAL_S
+    returns.return_lease(1, 1)
+    assert rings(returns)
+    returns.take_returned_leases(1)
+    returns.return_lease(1, 2)
+    assert not rings(returns)
 
 
 def test_the_bell_rings_when_as_many_have_ended_as_are_worth_it_or_at_once_in_a_hurry() -> None:

@@ -10,7 +10,6 @@ from typing import Final
 import pytest
 
 from streamd.core.activity import (
-    Bottleneck,
     DaemonActivity,
     StatusSnapshot,
     UnreachableDaemon,
@@ -18,6 +17,7 @@ from streamd.core.activity import (
     find_bottleneck,
     watch_activity,
 )
+from streamd.core.bottleneck import Bottleneck
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
 from streamd.errors import ConnectError
 
@@ -27,79 +27,55 @@ SECOND: Final = replace(FIRST, session=2, step=30)
 STATUS: Final = DaemonStatus(
     "1", 7, "ipc:///s", 60.0, 4, 0.5, 1 << 30, 1 << 20, draining=False, streams=(TRAIN,), sessions=(FIRST, SECOND)
 )
-NUMBERS: Final = {
-    "stream.train": {"produced": 100, "sent_samples": 1600, "read_s": 5, "decode_s": 10, "client_wait_s": 7},
-    "daemon": {"slots": 12, "slot_wait_s": 1},
-}
+NUMBERS: Final = {"daemon": {"slots": 12}}
 
 
-def later(seconds: float = 2.0, **more: float) -> StatusSnapshot:
-    """A look some seconds after the first, with so much more of each number of the stream."""
-    numbers = {name: value + more.get(name, 0) for name, value in NUMBERS["stream.train"].items()}
-    return StatusSnapshot(replace(STATUS, uptime_s=STATUS.uptime_s + seconds), {**NUMBERS, "stream.train": numbers})
+def later(seconds: float = 2.0, status: DaemonStatus = STATUS) -> StatusSnapshot:
+    """A look some seconds after the first."""
+    return StatusSnapshot(replace(status, uptime_s=status.uptime_s + seconds), NUMBERS)
 
 
 BEFORE: Final = later(0.0)
 
 
-def test_rates_are_what_was_counted_between_the_looks() -> None:
-    (stream,) = compare_snapshots(BEFORE, later(2.0, produced=10, sent_samples=160)).streams
-    assert (stream.decoded_per_s, stream.samples_per_s) == (5.0, 80.0)
-
-
-def test_reading_and_decoding_are_parts_of_all_workers_time() -> None:
-    flow = compare_snapshots(BEFORE, later(2.0, read_s=1, decode_s=6, client_wait_s=3, sent_samples=8)).flow
-    assert flow is not None
+def test_the_flow_is_of_the_stretch_that_the_status_names() -> None:
+    status = replace(
+        STATUS, reading_fraction=0.125, decoding_fraction=0.75, waiting_trainers=1.5, slot_wait_fraction=0.1
+    )
+    flow = compare_snapshots(None, later(2.0, status)).flow
     assert (flow.reading, flow.decoding, flow.slots, flow.waiting) == (0.125, 0.75, 12, 1.5)
+    assert flow.bottleneck == "decode"
 
 
 def test_samples_that_turned_bad_between_the_looks_are_told_and_never_fewer_than_none() -> None:
-    now = later(2.0)
     for bad, new in ((5, 2), (0, 0)):
-        status = replace(now.status, streams=(replace(TRAIN, bad=bad),))
-        assert compare_snapshots(BEFORE, replace(now, status=status)).streams[0].new_bad == new
+        status = replace(STATUS, streams=(replace(TRAIN, bad=bad),))
+        assert compare_snapshots(BEFORE, later(2.0, status)).streams[0].new_bad == new
 
 
-def test_a_trainers_rate_is_the_way_it_went_across_the_end_of_an_epoch() -> None:
-    gone_on = replace(FIRST, epoch=4, step=5)  # 90 steps on
-    now = replace(later(2.0).status, sessions=(gone_on, SECOND))
-    first, second = compare_snapshots(BEFORE, StatusSnapshot(now, NUMBERS)).trainers
-    assert (first.samples_per_s, second.samples_per_s) == (90 * 8 / 2.0, 0.0)
-
-
-def test_a_trainer_that_has_just_come_has_the_rate_that_the_daemon_tells() -> None:
-    now = replace(later().status, sessions=(replace(FIRST, session=9),))
-    assert compare_snapshots(BEFORE, StatusSnapshot(now, NUMBERS)).trainers[0].samples_per_s == 100.0
-
-
-def test_a_trainer_is_behind_by_steps_and_its_epoch_ends_at_its_rate() -> None:
+def test_a_trainer_is_behind_by_batches_and_its_epoch_ends_at_its_rate() -> None:
     first, second = compare_snapshots(None, BEFORE).trainers
     assert (first.lag, second.lag) == (0, 10)
     assert first.left_s == (125 - 40) * 8 / 100.0
 
 
+def test_a_trainer_younger_than_the_window_has_a_rate_over_its_own_age() -> None:
+    status = replace(STATUS, sessions=(replace(FIRST, age_s=5.0),), window_s=10.0)
+    (young,) = compare_snapshots(None, later(2.0, status)).trainers
+    assert young.left_s == (125 - 40) * 8 / 200.0
+
+
 def test_who_gets_nothing_or_has_finished_has_no_time_left_to_tell() -> None:
     still, done = replace(FIRST, samples_per_s=0.0), replace(SECOND, doing="finished")
-    trainers = compare_snapshots(None, StatusSnapshot(replace(STATUS, sessions=(still, done)), NUMBERS)).trainers
+    trainers = compare_snapshots(None, later(0.0, replace(STATUS, sessions=(still, done)))).trainers
     assert [each.left_s for each in trainers] == [None, None]
     assert trainers[1].lag is None
 
 
-@pytest.mark.parametrize(
-    "before", [None, replace(BEFORE, status=replace(STATUS, pid=8)), later(100.0), later(2.0)]
-)  # none, another daemon, one that had been up for longer, and this very moment
-def test_without_an_earlier_look_at_the_same_run_rates_are_those_of_the_last_half_minute(
-    before: StatusSnapshot | None,
-) -> None:
-    seen = compare_snapshots(before, later(2.0))
-    assert (seen.flow, seen.streams[0].samples_per_s, seen.trainers[0].samples_per_s) == (None, 80.0, 100.0)
-
-
-def test_while_nothing_comes_those_count_as_waiting_who_want_something() -> None:
-    now = replace(later().status, sessions=(FIRST, replace(SECOND, doing="waiting")))
-    flow = compare_snapshots(BEFORE, StatusSnapshot(now, NUMBERS)).flow
-    assert flow is not None
-    assert (flow.waiting, flow.bottleneck) == (1.0, "pending")
+@pytest.mark.parametrize("before", [None, later(0.0, replace(STATUS, pid=8)), later(100.0)])
+def test_without_an_earlier_look_at_the_same_run_no_bad_sample_is_new(before: StatusSnapshot | None) -> None:
+    status = replace(STATUS, streams=(replace(TRAIN, bad=9),))
+    assert compare_snapshots(before, later(2.0, status)).streams[0].new_bad == 0
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,13 @@ def test_those_within_each_others_credit_are_one_cohort() -> None:
     assert count_cohorts_by_stream([at(1, 0, 0), at(2, 0, 5), at(3, 0, 8)]) == {"train": 2}
 
 
+def test_what_is_on_its_way_to_a_trainer_counts_for_sharing_and_not_for_its_lag() -> None:
+    near, far = at(1, 0, 0), replace(at(2, 0, 8), in_flight=0)
+    assert count_cohorts_by_stream([near, far]) == {"train": 2}
+    assert count_cohorts_by_stream([replace(near, in_flight=4), far]) == {"train": 1}
+    assert compute_steps_behind_leader([replace(near, in_flight=4), far]) == {1: 8, 2: 0}
+
+
 def test_the_end_of_an_epoch_parts_nobody() -> None:
     assert count_cohorts_by_stream([at(1, 0, SESSION.steps - 2), at(2, 1, 1)]) == {"train": 1}
 

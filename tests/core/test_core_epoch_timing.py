@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
 from streamd.core.epoch_timing import (
     BatchEffort,
     BatchSupply,
-    EpochBottleneck,
     EpochClock,
     EpochTiming,
     SupplyCounter,
     find_epoch_bottleneck,
+    format_timing_lines,
 )
 
 FEW_READY = {"ready": 10, "awaited": 90}
@@ -44,20 +45,51 @@ def test_an_epoch_without_any_time_is_limited_by_nothing() -> None:
 @pytest.mark.parametrize(
     ("verdict", "supply", "reason"),
     [
-        ("none", BatchSupply(), "the trainer itself is the limit"),
-        ("disk", BatchSupply(0, 9, 3.0, 1.0, 1.0), "disk is the limit: workers waited for reads 75% of their time"),
-        ("decode", BatchSupply(0, 9, 1.0, 3.0, 0.98), "decode is the limit: 98% of the workers were busy"),
-        ("transport", BatchSupply(9, 1, 1.0, 3.0, 1.0), "transport is the limit: 90% of the batches lay ready"),
+        ("none", BatchSupply(), "the trainer is the limit: good, data come faster than it takes them; only a"),
+        (
+            "disk",
+            BatchSupply(0, 9, 3.0, 1.0, 1.0),
+            "disk is the limit (workers waited for reads 75% of their time): bad, trainers wait while workers read; a",
+        ),
+        (
+            "decode",
+            BatchSupply(0, 9, 1.0, 3.0, 0.98),
+            "decoding is the limit (98% of the workers were busy): bad, trainers wait while all workers decode; more",
+        ),
+        (
+            "transport",
+            BatchSupply(9, 1, 1.0, 3.0, 1.0),
+            "transport is the limit (90% of the batches lay ready): bad, trainers wait though disk and workers could",
+        ),
         (
             "transport",
             BatchSupply(1, 9, 1.0, 3.0, 0.5),
-            "transport is the limit: 50% of the workers were busy, and not with reading",
+            "transport is the limit (50% of the workers were busy, and not with reading): bad, trainers wait though",
         ),
     ],
 )
-def test_the_line_gives_both_times_and_the_reason(verdict: EpochBottleneck, supply: BatchSupply, reason: str) -> None:
+def test_the_line_gives_both_times_the_limit_whether_it_is_bad_and_a_remedy(
+    verdict: EpochBottleneck, supply: BatchSupply, reason: str
+) -> None:
     line = EpochTiming(3, 43.2, 2.0, verdict, supply).summary_text
-    assert line == f"epoch 3 if data were free: 41 s; with data: 43 s; {reason}"
+    assert line.startswith(f"epoch 3 if data were free: 41 s; with data: 43 s; {reason}")
+
+
+def test_a_list_of_epochs_ends_with_what_to_do_once_for_each_limit() -> None:
+    timings = [EpochTiming(epoch, 43.0, 2.0, "none", BatchSupply()) for epoch in (0, 1)]
+    slow = EpochTiming(1, 43.0, 20.0, "decode", BatchSupply(0, 9, 1.0, 3.0, 0.98))
+    assert format_timing_lines([timings]) == [
+        *(each.short_text for each in timings),
+        BOTTLENECK_ADVICE["none"].sentence,
+    ]
+    assert format_timing_lines([timings[:1], [slow]]) == [
+        f"trainer 1, {timings[0].short_text}",
+        f"trainer 2, {slow.short_text}",
+        BOTTLENECK_ADVICE["none"].sentence,
+        BOTTLENECK_ADVICE["decode"].sentence,
+    ]
+    assert format_timing_lines([[slow]]) == [slow.summary_text]
+    assert format_timing_lines([]) == []
 
 
 def test_short_times_show_hundredths_and_none_is_below_zero() -> None:

@@ -7,7 +7,15 @@ from typing import Final
 
 import pytest
 
-from streamd.core.status import MANY_DEATHS, DaemonStatus, StreamStatus, suggest_remedy_for_apart_trainers
+from streamd.core.status import (
+    MANY_DEATHS,
+    DaemonStatus,
+    SessionStatus,
+    StreamStatus,
+    format_window,
+    sort_sessions,
+    suggest_remedy_for_apart_trainers,
+)
 
 STREAM: Final = StreamStatus("train", 100, 10, 10, 1, 5.0, 50.0, 1.0, 0, 3, 0)
 DAEMON: Final = DaemonStatus("1", 7, "ipc:///s", 1.0, 2, 0.5, 100, 50, draining=False, streams=(STREAM,))
@@ -64,3 +72,19 @@ def test_trainers_that_are_apart_get_both_remedies_and_the_figure() -> None:
     text = suggest_remedy_for_apart_trainers(1.9, are_apart=True)
     assert text is not None
     assert all(word in text for word in ("1.9 times", 'start="live"', '{"together": K}'))
+
+
+def test_what_one_process_reads_stands_together() -> None:
+    def session(number: int, stream: str, pid: int) -> SessionStatus:
+        return SessionStatus(number, stream, 0, 1, 0, None, 0, 9, 8, 0, "reading", 0.0, 1.0, pid=pid)
+
+    sessions = [
+        session(1, "train", 71), session(2, "train", 72), session(3, "train", 0),
+        session(4, "validation", 0), session(5, "validation", 72), session(6, "validation", 71),
+    ]  # fmt: skip
+    assert [each.session for each in sort_sessions(sessions)] == [1, 6, 2, 5, 3, 4]
+
+
+@pytest.mark.parametrize(("window_s", "words"), [(9.5, "10 s"), (9.99, "10 s"), (1.0, "1 s")])
+def test_the_window_is_named_in_whole_seconds(window_s: float, words: str) -> None:
+    assert format_window(window_s) == f"over the last {words}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamd.core.sampler import compute_batch_index_ranges
 from streamd.core.spec import Cursor, Segment, UnevenPolicy
-from streamd.core.steps import RankSteps, StepPosition
+from streamd.core.steps import RankSteps, StepPosition, count_own_steps
 
 UNEVEN: Final[tuple[UnevenPolicy, ...]] = ("drop", "pad")
 
@@ -157,3 +157,11 @@ def test_distance_grows_by_one_a_step() -> None:
     distances = [walk.count_steps_to(here, step.epoch, walk.batch_index(step)) for step in steps[:-1]]
     assert distances == list(range(16))
     assert all(one.epoch <= other.epoch for one, other in pairwise(steps))
+
+
+@pytest.mark.parametrize(
+    ("step", "own_size", "own_steps", "done"),
+    [(0, 32, 10, 0), (3, 32, 10, 3), (3, 8, 38, 12), (9, 8, 35, 35), (10, 8, 38, 38), (3, 64, 5, 1), (10, 64, 5, 5)],
+)
+def test_a_trainers_own_steps_are_those_of_its_batch_size(step: int, own_size: int, own_steps: int, done: int) -> None:
+    assert count_own_steps(step, 10, 32, own_size, own_steps) == done

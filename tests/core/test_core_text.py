@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from streamd.core.text import escape_unprintable, format_count, is_encodable
+from streamd.core.text import escape_unprintable, format_count, is_encodable, shorten_text
 
 
 @pytest.mark.parametrize("text", ["", "cat/0001.jpg", "Zoë", "猫", "<b> [bold] \\n"])
@@ -37,3 +37,10 @@ def test_numbers_are_written_with_their_plural() -> None:
 @pytest.mark.parametrize(("name", "text"), [(b"b\xc3\xb6hmen", True), (b"", True), (b"b\xf6hmen", False)])
 def test_a_name_of_other_bytes_than_utf8_is_no_text(name: bytes, text: bool) -> None:
     assert is_encodable(os.fsdecode(name)) is text
+
+
+@pytest.mark.parametrize(
+    ("text", "short"), [("cats", "cats"), ("catty", "cat…"), ("\x1b", "\\x1b"), ("c\x1b", "c\\x…")]
+)
+def test_a_text_that_is_cut_says_so(text: str, short: str) -> None:
+    assert shorten_text(text, 4) == short

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import zmq
 from daemons import DaemonProcess, stream_config, wait_until, write_images
@@ -296,3 +298,13 @@ def test_a_daemon_of_another_version_is_told_at_once(daemon: DaemonProcess, monk
     monkeypatch.setattr("streamd.ipc.frames.VERSION", OTHER_VERSION)
     with pytest.raises(OtherVersionError, match="install the same streamd"):
         streamd.connect(daemon.endpoint)
+
+
+def test_the_kernel_says_which_process_a_trainer_is_whatever_it_says_itself(daemon: DaemonProcess, raw: Raw) -> None:
+    raw.subscribe(msgspec.structs.replace(WISH, name="lr-0.01", pid=1))
+
+    def whose() -> list[tuple[str, int]]:
+        with streamd.connect(daemon.endpoint) as client:
+            return [(each.name, each.pid) for each in client.status().sessions]
+
+    wait_until(lambda: whose() == [("lr-0.01", os.getpid())], "its lifeline has been paired")

@@ -7,7 +7,8 @@ import pytest
 from sample_specs import SPEC
 
 from streamd.core.bad_samples import build_all_good_row_status
-from streamd.core.epoch_timing import BatchSupply, EpochBottleneck, EpochTiming
+from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.daemon.epoch_summary import EpochSummary, EpochTracker
 
@@ -23,17 +24,21 @@ class Daemon:
 
     def __init__(self) -> None:
         self.epochs = EpochTracker()
+        self._unsent: set[BatchKey] = set()
 
     def decode(self, epoch: int = 0, *, times: int = 1) -> None:
         for _ in range(times):
             for index in range(SPEC.batches):
                 self.epochs.on_batch_produced(BatchKey("train", epoch, index), NONE_BAD)
+                self._unsent.add(BatchKey("train", epoch, index))
 
     def send(self, session: int, *, epoch: int = 0, first: int = 0, rank: int = 0, now_s: float = 0.0) -> None:
         """A session's batches of an epoch, from the first on; it came two seconds before."""
         self.epochs.on_session_began(session, now_s - 2.0)
         for index in range(first, SPEC.batches):
-            self.epochs.on_batch_sent(session, rank, BatchKey("train", epoch, index), now_s)
+            key = BatchKey("train", epoch, index)
+            self.epochs.on_batch_sent(session, rank, key, now_s, is_first=key in self._unsent)
+            self._unsent.discard(key)
 
     def end(
         self, session: int, *, epoch: int = 0, timing: EpochTiming | None = None, world: int = 1, now_s: float = 100.0
@@ -56,8 +61,15 @@ def test_one_trainers_epoch_is_told_with_all_its_figures(daemon: Daemon) -> None
     for _ in range(2):  # made twice, and its bad rows are the same three
         daemon.epochs.on_batch_produced(BatchKey("train", 0, 4), marks)
     assert daemon.end(1, timing=timing(20.6, 10.3, "decode")) == [
-        EpochSummary("train", 0, 1, 103, 20.6, 103 / 20.6, 13 / 11, 3, "decode")
+        EpochSummary("train", 0, 1, 103, 20.6, 103 / 20.6, 1.0, 3, "decode")
     ]
+
+
+def test_a_batch_that_was_decoded_ahead_dropped_and_decoded_again_counts_once(daemon: Daemon) -> None:
+    daemon.decode(times=2)
+    daemon.send(1)
+    daemon.decode()
+    assert [each.decodes_per_batch for each in daemon.end(1)] == [1.0]
 
 
 def test_trainers_in_step_share_one_line_that_comes_with_the_last(daemon: Daemon) -> None:
@@ -70,6 +82,7 @@ def test_trainers_in_step_share_one_line_that_comes_with_the_last(daemon: Daemon
     assert (finished.trainers, finished.samples, finished.seconds) == (3, 103, 30.0)
     assert finished.decodes_per_batch == 1.0
     assert finished.verdict == "decode", "of the one that waited most"
+    assert finished.text.endswith(f"an epoch; {BOTTLENECK_ADVICE['decode'].sentence}")
 
 
 def test_ranks_share_one_line_and_samples_count_once(daemon: Daemon) -> None:
@@ -150,19 +163,18 @@ def test_only_who_was_sent_an_epoch_ends_it(daemon: Daemon) -> None:
     assert daemon.end(1) == [], "it says so twice"
 
 
-def test_batches_made_ahead_count_for_who_comes_and_are_forgotten_with_the_last(daemon: Daemon) -> None:
-    daemon.decode(epoch=1)
+def test_what_is_known_of_epochs_ahead_is_forgotten_with_the_last_trainer(daemon: Daemon) -> None:
     daemon.send(1, epoch=1)
-    daemon.decode(epoch=2)
+    daemon.epochs.on_batch_produced(BatchKey("train", 2, 0), np.ones(1, np.uint8))
     daemon.epochs.remove_session(1)
     daemon.send(2, epoch=2)
     (finished,) = daemon.end(2, epoch=2)
-    assert finished.decodes_per_batch == 0.0
+    assert finished.bad == 0
 
 
 def test_epochs_that_nobody_is_in_are_bounded(daemon: Daemon) -> None:
     for epoch in range(10_000):
-        daemon.epochs.on_batch_produced(BatchKey("train", epoch, 0), np.zeros(1, np.uint8))
+        daemon.epochs.on_batch_produced(BatchKey("train", epoch, 0), np.ones(1, np.uint8))
     daemon.send(1, epoch=9_999)
-    assert [each.decodes_per_batch for each in daemon.end(1, epoch=9_999)] == [1 / 11]
+    assert [each.bad for each in daemon.end(1, epoch=9_999)] == [1]
     assert len(daemon.epochs._decodes_ahead) < 300

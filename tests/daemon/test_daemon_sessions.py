@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 from daemons import write_images
 from served_folders import serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import Cursor
-from streamd.daemon.sessions import Connection, SessionManager
-from streamd.daemon.status_builder import StatusBuilder
+from streamd.daemon.sessions import Connection, SessionManager, describe_trainer
+from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Welcome
+from streamd.limits import MAX_TRAINER_NAME_CHARS
 from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
 
 MIB = 1 << 20
@@ -185,3 +187,12 @@ def test_who_is_lent_more_or_less_is_told(reception: SessionManager, door: Door)
     assert peer is not None
     assert peer.credit == 2
     reception.apply_session_action(SetCredit(99, 2), 2.0)
+
+
+@pytest.mark.parametrize("numbers", [(-1, -5, -9), (1 << 60, 0, 0)])
+def test_what_a_client_says_of_its_trainer_is_made_fit_to_be_shown(numbers: tuple[int, int, int]) -> None:
+    pid, batch_size, steps = numbers
+    wish = msgspec.structs.replace(WISH, name="\x1b[2J" + "n" * 1000, pid=pid, batch_size=batch_size, steps=steps)
+    told = describe_trainer(wish)
+    assert told == SubscribedTrainer("\\x1b[2J" + "n" * 56 + "…")
+    assert len(told.name) == MAX_TRAINER_NAME_CHARS

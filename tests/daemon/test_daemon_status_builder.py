@@ -13,9 +13,9 @@ from served_folders import serve
 from streamd.core.counters import ProcessStats
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor
-from streamd.core.status import RESTING_S, SessionStatus
+from streamd.core.status import COUNTED_SPAN_S, RESTING_S, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.status_builder import COUNTED_SPAN_S, StatusBuilder
+from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import MixingScore, ShuffleMeter
 from streamd.scheduler.admission import SchedulerLimits
@@ -43,14 +43,16 @@ class Desk:
         epoch: int = 0,
         together: int = 0,
         grant: int = 0,
+        trainer: SubscribedTrainer = SubscribedTrainer(),  # noqa: B008 - frozen
     ) -> None:
         wish = Subscribed(number, "train", rank, world, "drop", 3, Cursor(epoch), 4, resuming=False, together=together)
         self.window.handle_event(wish, now_s)
         self.window.handle_event(CreditGranted(number, grant), now_s)
-        self.overview.on_session_began(number, ("train", rank, world), now_s)
+        self.overview.on_session_began(number, ("train", rank, world), now_s, trainer)
 
-    def send(self, number: int, batches: int, now_s: float) -> None:
-        self.overview.on_batches_sent(number, batches, 8 * batches, now_s)
+    def send(self, number: int, batches: int, now_s: float, *, shared: bool = False, epoch: int = 0) -> None:
+        """Batches of 8 for a session, which has them to itself, or gets what went to another before."""
+        self.overview.on_batches_sent(number, [(epoch, 8)] * batches, now_s, first_sent=0 if shared else batches)
 
     def decode(self, batches: int, now_s: float, *, busy_s: float = 0.0) -> None:
         for index in range(batches):
@@ -59,6 +61,7 @@ class Desk:
             self.overview.on_batch_produced(job, now_s)
 
     def decodes_per_batch(self, now_s: float) -> float | None:
+        self.overview.on_epoch_received(max((0, *self.overview._sessions)), -1, now_s)  # else it is not told yet
         (stream,) = self.overview.build_status(self.window, now_s, is_draining=False).streams
         return stream.decodes_per_batch
 
@@ -82,11 +85,33 @@ def test_two_in_step_share_each_decode_and_two_apart_do_not(desk: Desk) -> None:
     desk.subscribe(1)
     desk.subscribe(2)
     desk.send(1, 10, 5.0)
-    desk.send(2, 10, 5.0)
-    desk.decode(10, 5.0)
+    desk.send(2, 10, 5.0, shared=True)
     assert desk.decodes_per_batch(6.0) == 1.0
-    desk.decode(10, 6.0)
-    assert desk.decodes_per_batch(6.0) == 2.0
+    desk.send(1, 10, 26.0)
+    desk.send(2, 10, 26.0)
+    assert desk.decodes_per_batch(27.0) == 2.0
+
+
+def test_a_trainer_alone_is_at_one_whatever_was_decoded_ahead_of_it(desk: Desk) -> None:
+    desk.subscribe(1)
+    desk.decode(50, 5.0)
+    desk.send(1, 10, 5.0)
+    assert desk.decodes_per_batch(6.0) == 1.0
+
+
+def test_decodes_a_batch_are_told_once_a_trainer_has_read_an_epoch_and_why_not_before(desk: Desk) -> None:
+    desk.subscribe(1)
+    desk.send(1, 10, 5.0)
+    (early,) = desk.overview.build_status(desk.window, 6.0, is_draining=False).streams
+    desk.overview.on_epoch_received(1, 0, 6.0)
+    (told,) = desk.overview.build_status(desk.window, 6.0, is_draining=False).streams
+    (late,) = desk.overview.build_status(desk.window, 60.0, is_draining=False).streams
+    assert (early.decodes_per_batch, told.decodes_per_batch, late.decodes_per_batch) == (None, 1.0, None)
+    assert [each.decodes_unknown for each in (early, told, late)] == [
+        "known once a trainer has read an epoch",
+        None,
+        "no trainer got a batch lately",
+    ]
 
 
 @pytest.mark.parametrize(("epoch", "rank", "apart"), [(1, 0, True), (0, 0, False), (1, 1, False)])
@@ -96,7 +121,7 @@ def test_a_remedy_is_for_trainers_of_one_rank_that_are_still_apart(
     desk.subscribe(1, world=2)
     desk.subscribe(2, rank=rank, world=2, epoch=epoch)
     desk.send(1, 10, 5.0)
-    desk.decode(20, 5.0)
+    desk.send(2, 10, 5.0)
     (stream,) = desk.overview.build_status(desk.window, 6.0, is_draining=False).streams
     assert (stream.remedy is not None) == apart
 
@@ -105,44 +130,38 @@ def test_ranks_need_batches_of_their_own(desk: Desk) -> None:
     for rank in (0, 1):
         desk.subscribe(1 + rank, rank=rank, world=2)
         desk.send(1 + rank, 10, 5.0)
-    desk.decode(20, 5.0)
     assert desk.decodes_per_batch(6.0) == 1.0
 
 
-def test_the_figure_is_of_the_last_half_minute(desk: Desk) -> None:
+def test_the_figure_is_of_the_last_seconds(desk: Desk) -> None:
     desk.subscribe(1)
-    desk.decode(50, 1.0)
-    desk.send(1, 25, 1.0)
+    desk.subscribe(2)
+    for number in (1, 2):
+        desk.send(number, 25, 1.0)
     desk.send(1, 10, 40.0)
-    desk.decode(10, 40.0)
     assert desk.decodes_per_batch(41.0) == 1.0
 
 
 def test_who_comes_to_an_empty_stream_does_not_answer_for_those_before(desk: Desk) -> None:
     desk.subscribe(1)
     desk.send(1, 10, 1.0)
-    desk.decode(10, 1.0)
     desk.overview.on_session_ended(1, 2.0)
     desk.subscribe(2, 2.0)
     desk.send(2, 5, 3.0)
-    desk.decode(5, 3.0)
     assert desk.decodes_per_batch(3.0) == 1.0
 
 
 def test_who_joined_a_trainer_that_has_ended_does_not_answer_for_its_decodes(desk: Desk) -> None:
     desk.subscribe(1)
     desk.send(1, 100, 1.0)
-    desk.decode(100, 1.0)
     for number in (2, 3):
-        desk.subscribe(number, 10.0)
-        desk.send(number, 5, 11.0)
-    desk.send(1, 5, 11.0)
-    desk.decode(5, 11.0)
-    desk.overview.on_session_ended(1, 12.0)
-    assert desk.decodes_per_batch(12.0) == 1.0
-    desk.overview.on_session_ended(2, 12.0)
-    desk.overview.on_session_ended(3, 12.0)
-    assert desk.decodes_per_batch(13.0) == 1.0
+        desk.subscribe(number, 5.0)
+        desk.send(number, 5, 6.0, shared=True)
+    desk.send(1, 5, 6.0)
+    assert desk.decodes_per_batch(6.0) == 1.0
+    for number in (1, 2, 3):
+        desk.overview.on_session_ended(number, 7.0)
+        assert desk.decodes_per_batch(7.0) == 1.0
     assert desk.decodes_per_batch(100.0) is None
 
 
@@ -150,7 +169,6 @@ def test_a_rank_that_comes_again_goes_on_with_its_count(desk: Desk) -> None:
     for rank in (0, 1):
         desk.subscribe(1 + rank, rank=rank, world=2)
         desk.send(1 + rank, 10, 5.0)
-    desk.decode(20, 5.0)
     desk.overview.on_session_ended(1, 6.0)
     assert desk.decodes_per_batch(6.0) == 1.0
     desk.subscribe(3, 7.0, rank=0, world=2)
@@ -170,11 +188,62 @@ def test_what_a_session_is_at(desk: Desk) -> None:
     assert (desk.session(1, 2.0).step, desk.session(1, 2.0).steps, desk.session(1, 2.0).epochs) == (0, 10, 3)
 
 
-def test_the_rate_is_in_samples_and_the_age_since_subscribing(desk: Desk) -> None:
+def test_rates_are_what_trainers_took_over_one_window_and_the_age_is_since_subscribing(desk: Desk) -> None:
     desk.subscribe(1, 100.0)
     desk.send(1, 10, 105.0)
-    assert desk.session(1, 110.0).samples_per_s == 8.0
-    assert desk.session(1, 110.0).age_s == 10.0
+    assert desk.session(1, 110.0).samples_per_s == 0.0
+    desk.overview.on_progress(1, 7, 0.0, 105.0)
+    status = desk.overview.build_status(desk.window, 109.5, is_draining=False)
+    assert status.sessions[0].samples_per_s == pytest.approx(7 * 8 / status.window_s)
+    assert status.streams[0].samples_per_s == status.sessions[0].samples_per_s
+    assert status.sessions[0].age_s == 9.5
+    desk.overview.on_session_ended(1, 109.5)
+    status = desk.overview.build_status(desk.window, 109.5, is_draining=False)
+    assert status.streams[0].samples_per_s > 0, "it took them, though it is gone"
+
+
+def test_a_trainer_stands_where_it_took_and_in_its_own_steps(desk: Desk) -> None:
+    desk.subscribe(1, trainer=SubscribedTrainer("lr-0.01", 77, 4, 20), grant=4)
+    session = desk.window.sessions[0]
+    for slot in range(4):
+        session.lease_next_batch(slot)
+    desk.send(1, 4, 1.0)
+    desk.overview.on_progress(1, 3, 0.0, 2.0)
+    told = desk.session(1, 2.0)
+    assert (told.name, told.pid, told.batch_size) == ("lr-0.01", 77, 4)
+    assert (told.epoch, told.step, told.steps, told.in_flight) == (0, 3, 10, 1)
+    assert (told.own_step, told.own_steps) == (6, 20)
+
+
+def test_an_epoch_that_a_trainer_has_behind_it_was_taken_to_its_end(desk: Desk) -> None:
+    desk.subscribe(1, grant=10)
+    session = desk.window.sessions[0]
+    for slot in range(10):
+        session.lease_next_batch(slot)
+    session.finish_epoch()
+    desk.send(1, 10, 1.0)
+    assert (desk.session(1, 1.0).epoch, desk.session(1, 1.0).step) == (0, 0)
+    desk.overview.on_epoch_received(1, 0, 2.0)
+    assert (desk.session(1, 2.0).epoch, desk.session(1, 2.0).step, desk.session(1, 2.0).in_flight) == (1, 0, 0)
+
+
+def test_the_kernels_word_on_a_process_stands_over_the_trainers_own(desk: Desk) -> None:
+    desk.subscribe(1, trainer=SubscribedTrainer("", 1))
+    desk.overview.set_process(1, 0)  # of another namespace
+    assert desk.session(1, 1.0).pid == 1
+    desk.overview.set_process(1, 4711)
+    assert desk.session(1, 1.0).pid == 4711
+
+
+def test_no_share_is_above_one(desk: Desk) -> None:
+    desk.subscribe(1)
+    desk.send(1, 1, 100.0)
+    desk.decode(10, 100.0, busy_s=1000.0)
+    desk.overview.on_progress(1, 1, 1000.0, 100.0)
+    desk.window._slot_wait_s = 1000.0
+    status = desk.overview.build_status(desk.window, 101.0, is_draining=False)
+    assert (status.busy_fraction, status.slot_wait_fraction, status.waiting_trainers) == (1.0, 1.0, 1.0)
+    assert status.reading_fraction + status.decoding_fraction <= 1.0
 
 
 def test_the_timing_that_a_session_tells_is_its_own_and_one_that_has_ended_tells_nothing(desk: Desk) -> None:
@@ -188,7 +257,7 @@ def test_the_timing_that_a_session_tells_is_its_own_and_one_that_has_ended_tells
 
 def test_workers_are_busy_as_long_as_they_read_and_decode(desk: Desk) -> None:
     desk.decode(10, 100.0, busy_s=COUNTED_SPAN_S / 10)
-    assert desk.overview.build_status(desk.window, 101.0, is_draining=False).busy_fraction == 0.5
+    assert desk.overview.build_status(desk.window, 100.999, is_draining=False).busy_fraction == pytest.approx(0.5, 0.01)
 
 
 def test_receipts_and_bad_samples_are_those_that_are_known(desk: Desk) -> None:
@@ -217,7 +286,7 @@ def test_why_trainers_were_ended_is_told_until_one_comes_again(desk: Desk) -> No
 
 def test_why_trainers_were_ended_is_no_longer_told_of_a_stream_that_has_changed(desk: Desk) -> None:
     desk.overview.on_stream_failed("train", "the disk is away")
-    desk.overview.on_stream_changed("train", 1.0)
+    desk.overview.on_stream_changed("train")
     assert desk.overview.build_status(desk.window, 1.0, is_draining=False).all_troubles == []
 
 
@@ -238,7 +307,7 @@ def test_a_stream_that_waits_for_its_data_is_stopped_until_it_goes_on_or_is_anot
     desk.overview.on_stream_resumed("train")
     assert (stopped(), desk.overview.is_stream_paused("train")) == (None, False)
     desk.overview.on_stream_paused("train", "it waits")
-    desk.overview.on_stream_changed("train", 2.0)
+    desk.overview.on_stream_changed("train")
     assert stopped() is None
 
 
@@ -261,14 +330,14 @@ def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk, mon
 
 def test_a_changed_stream_is_counted_anew(desk: Desk) -> None:
     desk.subscribe(1)
-    desk.send(1, 10, 1.0)
-    desk.decode(20, 1.0)
-    desk.overview.on_session_ended(1, 2.0)
-    desk.overview.on_stream_changed("train", 2.0)
+    desk.subscribe(2)
+    for number in (1, 2):
+        desk.send(number, 10, 1.0)
+        desk.overview.on_session_ended(number, 2.0)
+    desk.overview.on_stream_changed("train")
     assert desk.decodes_per_batch(2.0) is None
-    desk.subscribe(2, 2.0)
-    desk.send(2, 5, 3.0)
-    desk.decode(5, 3.0)
+    desk.subscribe(3, 2.0)
+    desk.send(3, 5, 3.0)
     assert desk.decodes_per_batch(3.0) == 1.0
 
 
@@ -277,8 +346,8 @@ def test_an_added_stream_is_told_of_and_a_removed_one_is_not(desk: Desk) -> None
     desk.overview.streams = streams
     streams["other"] = replace(desk.stream, spec=replace(desk.stream.spec, name="other"))
     del streams["train"]
-    desk.overview.on_stream_changed("other", 1.0)
-    desk.overview.on_stream_changed("train", 1.0)
+    desk.overview.on_stream_changed("other")
+    desk.overview.on_stream_changed("train")
     desk.decode(1, 1.5)  # it was under way when its stream was taken away
     (told,) = desk.overview.build_status(desk.window, 2.0, is_draining=False).streams
     assert (told.name, told.sessions, told.decoded_per_s) == ("other", 0, 0.0)

@@ -75,6 +75,9 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     Subscribe("train", 1, 3, 5, CURSOR, "drop", 8, "shared", SPEC.order_id, resuming=True),
     Subscribe("tränen", 0, 1, None, Cursor(), "pad", 2, "inline", None, resuming=False),
     Subscribe("train", 0, 1, 2, Cursor(3, (), 40), "drop", 8, "shared", None, resuming=False, live=True, together=4),
+    Subscribe(
+        "train", 0, 1, 2, CURSOR, "drop", 8, "shared", None, False, name="lr-0.01", pid=77, batch_size=5, steps=22
+    ),
     Progress(12, (3, 5, 2**40), 7, 10**12),
     Progress(0, (), 0, 0),
     Progress(2, (0, 1), 2, 5, (1,)),
@@ -161,7 +164,7 @@ def test_a_frame_is_what_it_always_was() -> None:
     data = encode_frame(FrameHeader(1, 2, 3), Progress(4, (5,), 6, 7))
     assert (
         data.hex()
-        == "73640700" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
+        == "73640800" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
     )
 
 

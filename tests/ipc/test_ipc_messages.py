@@ -19,7 +19,7 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
         3,
         (
             *("stream", "rank", "world", "epochs", "cursor", "uneven", "credit", "transport", "order_id", "resuming"),
-            *("live", "together", "order", "earlier"),
+            *("live", "together", "order", "earlier", "name", "pid", "batch_size", "steps"),
         ),
     ),
     "Progress": (4, ("upto", "released", "taken", "waited_ns", "retired")),
@@ -55,7 +55,7 @@ DEFINED: Final[set[type[Any]]] = {
 
 def test_the_protocol_is_what_it_always_was() -> None:
     assert {kind.__name__: (kind.__struct_config__.tag, kind.__struct_fields__) for kind in DEFINED} == PROTOCOL
-    assert VERSION == 7
+    assert VERSION == 8
 
 
 def test_every_message_is_said_by_exactly_one_side() -> None:

@@ -10,7 +10,7 @@ from typing import Final, get_args
 from operations_table import code, table
 
 from streamd import errors
-from streamd.core.epoch_timing import EpochBottleneck
+from streamd.core.bottleneck import EpochBottleneck
 from streamd.core.log.events import EVENTS
 from streamd.core.status import STATE_WORDS, DaemonStatus, SessionState, StreamStatus
 from streamd.daemon.monitor.bad_samples import FAULT_KINDS

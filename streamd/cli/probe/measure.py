@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final
 
@@ -14,7 +14,7 @@ import msgspec
 
 from streamd.cli.probe.trainer_process import DrainResult, TrainerRequest
 from streamd.client import connect
-from streamd.core.epoch_timing import EpochTiming
+from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.receipt import Receipt
 from streamd.core.text import format_count
 from streamd.errors import ReceiptError, RefusedError, StreamdError
@@ -62,9 +62,7 @@ class ProbeResult:
         if self.headroom_samples_per_s is not None and self.headroom_fraction is not None:
             lines.append(f"  with data free   {_format_rates(self.headroom_samples_per_s)}")
             lines.append(f"  so data cost     {_format_percentages(self.headroom_fraction)}")
-        for number, timings in enumerate(self.verdicts, 1):
-            whose = f"trainer {number}, " if len(self.verdicts) > 1 else ""
-            lines += [f"  {whose}{timing.summary_text}" for timing in timings]
+        lines += [f"  {line}" for line in format_timing_lines(self.verdicts)]
         return lines + [f"  digest           {each}" for each in self.digest or []]
 
 
@@ -96,7 +94,7 @@ def probe_stream(
             f"draining {format_count(epochs, 'epoch')} of {stream} in {format_count(trainers, 'process', 'processes')}"
         )
         drained, after = _run_trainers(errand, trainers, client.stats)
-    decoded = _lookup_produced_count(after, stream) - _lookup_produced_count(before, stream)
+    decoded = _lookup_decoded_count(after, stream) - _lookup_decoded_count(before, stream)
     batches = max(sum(receipt.steps for receipt in each.receipts) for each in drained)
     free = [each.free_samples_per_s for each in drained if each.free_samples_per_s is not None]
     return ProbeResult(
@@ -116,9 +114,13 @@ def _run_trainers(
     request: TrainerRequest, trainers: int, stats: Callable[[], _DaemonStats]
 ) -> tuple[list[DrainResult], _DaemonStats]:
     """The accounts, and what `stats` gives when all have drained the stream."""
-    command = [sys.executable, "-P", "-m", "streamd.cli.probe.trainer_process", msgspec.json.encode(request).decode()]
+    command = [sys.executable, "-P", "-m", "streamd.cli.probe.trainer_process"]
+    requests = [replace(request, name=f"probe {number}") for number in range(1, trainers + 1)]
     processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) for _ in range(trainers)
+        subprocess.Popen(
+            [*command, msgspec.json.encode(each).decode()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        for each in requests
     ]
     _wait_for_trainer_lines(processes)
     _write_start_lines(processes)
@@ -147,8 +149,9 @@ def _write_start_lines(processes: Sequence[subprocess.Popen[bytes]]) -> None:
                 process.stdin.write(b"\n")
 
 
-def _lookup_produced_count(stats: _DaemonStats, stream: str) -> float:
-    return stats.get(f"stream.{stream}", {}).get("produced", 0.0)
+def _lookup_decoded_count(stats: _DaemonStats, stream: str) -> float:
+    """Batches that were decoded and went to a trainer: what was decoded ahead and dropped is nobody's batch."""
+    return stats.get(f"stream.{stream}", {}).get("first_sent", 0.0)
 
 
 def _require_equal_digests(digests: list[list[str]]) -> list[str]:

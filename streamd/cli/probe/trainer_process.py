@@ -29,7 +29,10 @@ from streamd.limits import PAGE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class TrainerRequest:
-    """What one trainer is to do. `load` names the user's function, called with each batch; None touches every page."""
+    """What the trainer `name` is to do.
+
+    `load` names the user's function, called with each batch; None touches every page.
+    """
 
     stream: str
     endpoint: str
@@ -37,6 +40,7 @@ class TrainerRequest:
     digest: bool = False
     load: str | None = None
     headroom: bool = False
+    name: str = "probe 1"
 
 
 _request_decoder: Final = msgspec.json.Decoder(TrainerRequest)
@@ -75,11 +79,12 @@ def drain_stream(
     digest: bool,
     step: TrainerStep = touch_image_pages,
     on_ready: Callable[[], None] = lambda: None,
+    name: str | None = None,
 ) -> DrainResult:
     """Drains `epochs` epochs in this process, doing `work` with each batch. `ready` is called before the first."""
     digests: list[str] = []
     samples, first_s, last_s, wait_before_s = 0, 0.0, 0.0, 0.0
-    with connect(endpoint) as client, client.subscribe(stream, epochs=epochs) as batches:
+    with connect(endpoint) as client, client.subscribe(stream, epochs=epochs, name=name) as batches:
         on_ready()
         for epoch in batches.epochs():
             summing = hashlib.blake2b(digest_size=16) if digest else None
@@ -112,7 +117,7 @@ def replay_held_batches(request: TrainerRequest, result: DrainResult, step: Trai
     """
     if not result.seconds:
         raise StreamdError(f"stream {request.stream!r} has one batch, too little for a rate: add  --epochs 2  or more")
-    with connect(request.endpoint) as client, client.subscribe(request.stream, epochs=1) as batches:
+    with connect(request.endpoint) as client, client.subscribe(request.stream, epochs=1, name=request.name) as batches:
         held = hold(batches).held
     return replace(result, free_samples_per_s=measure_rate(held, step, min(result.seconds, REPLAY_S)))
 
@@ -153,7 +158,13 @@ def _run_trainer_request(request: TrainerRequest, pipe: _StarterPipe) -> DrainRe
     work = _load_trainer_step(request.load)
     ready = pipe.wait_for_other_trainers
     drained = drain_stream(
-        request.stream, request.endpoint, request.epochs, digest=request.digest, step=work, on_ready=ready
+        request.stream,
+        request.endpoint,
+        request.epochs,
+        digest=request.digest,
+        step=work,
+        on_ready=ready,
+        name=request.name,
     )
     pipe.wait_for_other_trainers()
     return replay_held_batches(request, drained, work) if request.headroom else drained

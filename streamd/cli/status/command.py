@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from streamd.core.activity import DaemonActivity, UnreachableDaemon
 
 _MIN_INTERVAL_S: Final = 0.1  # between two looks: figures of less are noise
-_FRAMES_WITHOUT_TERMINAL: Final = 2  # of which the second is shown: rates are those between two looks
 
 
 def status(
@@ -32,9 +30,12 @@ def status(
 ) -> None:
     """Shows who reads what, how fast, and what could be better.
 
-    Rates are those of the last half minute. `decodes a batch` tells how well trainers share: 1 means that each batch
-    was decoded once for all of them; where it is high, a line says what to do. `held` is how many batches a trainer
-    has, of those that it may have at a time. Where the time of its last epoch went, each trainer says in a line.
+    All rates and shares are over the same seconds, which a line names. A trainer has its name and its process; what one
+    process reads, such as training and validation, stands together. Epoch and step are what it took, in steps of its
+    own batch size. `decodes a batch` tells how well trainers share: 1 means that each batch was decoded once for all of
+    them; where it is high, a line says what to do. It is known once a trainer has read an epoch. `held` is how many
+    batches a trainer has, of those that it may have at a time. Where the time of its last epoch went, each trainer says
+    in a line.
 
     What is wrong comes first, with what to do, and the exit status is 1 then: no daemon, or one that is going away; a
     stream that is stopped, as by too many bad samples, or that has ended its trainers; workers that die over and over;
@@ -78,9 +79,10 @@ def top(
 ) -> None:
     """Shows the way of the data as it goes, where it waits, and who gets how much; Ctrl-C ends it.
 
-    Rates are those since the last look. `lag` is how many steps a trainer is behind the furthest of its rank, `left`
-    how long its epoch still takes, `held` how many batches it has of those that it may have at a time, and the last
-    column what limited its last epoch. A daemon that goes away is waited for.
+    All rates and shares are over the same seconds, which a line names. `step` is what a trainer took, in steps of its
+    own batch size, `lag` how many of the stream's batches it is behind the furthest of its rank, `left` how long its
+    epoch still takes, `held` how many batches it has of those that it may have at a time. Below what it does stands
+    what limited its last epoch. A daemon that goes away is waited for.
 
     Where standard output is no terminal, one frame is printed.
 
@@ -133,12 +135,11 @@ def show_live_frames(activities: Iterator[DaemonActivity | UnreachableDaemon], c
 
 
 def print_one_frame(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
-    """The first frame that has rates of its own."""
+    """The first frame: its figures are those of the last seconds already."""
     from streamd.cli.status.table import WIDTH_CHARS, build_top_frame  # noqa: PLC0415 - as above
 
     console.width = max(WIDTH_CHARS, console.width)
-    *_, last = islice(activities, _FRAMES_WITHOUT_TERMINAL)
-    console.print(build_top_frame(last))
+    console.print(build_top_frame(next(activities)))
 
 
 def create_interval_waiter(

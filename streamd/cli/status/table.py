@@ -5,7 +5,7 @@ And what `streamd top` draws at a time: the same things as they change. All of i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -16,15 +16,13 @@ from rich.text import Text
 
 from streamd.config.units import format_bytes
 from streamd.core.activity import (
-    BOTTLENECK_WORDS,
-    Bottleneck,
     DaemonActivity,
     DataFlow,
     StreamPace,
     TrainerPace,
     UnreachableDaemon,
 )
-from streamd.core.epoch_timing import EpochBottleneck
+from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottleneck
 from streamd.core.status import (
     STATE_WORDS,
     WELL_SHARED,
@@ -33,6 +31,8 @@ from streamd.core.status import (
     SessionStatus,
     StreamStatus,
     find_reached_epoch_and_step,
+    format_window,
+    identify_process,
     sort_sessions,
 )
 from streamd.core.text import escape_unprintable, format_count
@@ -79,6 +79,7 @@ def format_daemon_summary(status: DaemonStatus) -> Iterator[Text]:
         f"busy{replaced}; memory {format_bytes(status.memory_used_bytes)} of {format_bytes(status.memory_bytes)} "
         f"({share:.0%})"
     )
+    yield Text(f"rates and shares are those {format_window(status.window_s)}", style="dim")
     if status.held_over_bytes:
         yield Text(f"{format_bytes(status.held_over_bytes)} of it held by trainers of subscriptions that have ended")
 
@@ -97,7 +98,7 @@ def build_plain_table(*headings: str) -> Table:
 
 def _build_streams_table(streams: tuple[StreamStatus, ...]) -> Table:
     table = build_plain_table(
-        "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">sent\nsample/s",
+        "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">taken\nsample/s",
         ">decodes\na batch", ">\nbad", "\nreceipts",
     )  # fmt: skip
     for stream in streams:
@@ -132,15 +133,14 @@ def format_receipts(stream: StreamStatus) -> Text:
 
 
 def _build_trainers_table(sessions: tuple[SessionStatus, ...]) -> Table:
-    table = build_plain_table("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
-    for each in sort_sessions(sessions):
-        epoch, step = find_reached_epoch_and_step(each)
+    table = build_plain_table("trainer", "stream", ">epoch", ">step", ">samples/s", "doing", ">held")
+    for each, is_first in mark_first_of_process(sessions):
+        epoch, _ = find_reached_epoch_and_step(each)
         table.add_row(
-            Text(each.stream),
-            f"{each.rank} of {each.world}",
+            format_process(each) if is_first else "",
+            format_subscription(each),
             str(epoch),
-            f"{step:,}/{each.steps:,}",
-            ProgressBar(total=max(1, each.steps), completed=step, width=_BAR_CHARS),
+            build_step_cell(each),
             format_rate(each.samples_per_s),
             Text(STATE_WORDS[each.doing], style=STATE_COLOURS[each.doing]),
             f"{each.held}/{each.credit}",
@@ -148,16 +148,54 @@ def _build_trainers_table(sessions: tuple[SessionStatus, ...]) -> Table:
     return table
 
 
+def mark_first_of_process(sessions: Iterable[SessionStatus]) -> Iterator[tuple[SessionStatus, bool]]:
+    """The sessions in the order in which people read them, and whether each is the first of its process."""
+    before: tuple[int, int] | None = None
+    for each in sort_sessions(sessions):
+        process = identify_process(each)
+        yield each, process != before
+        before = process
+
+
+def format_process(session: SessionStatus) -> Text:
+    """Whose sessions follow: a trainer's name and its process."""
+    named = Text(escape_unprintable(session.name) or "unnamed")
+    return named.append(f"\npid {session.pid}", style="dim") if session.pid else named
+
+
+def format_subscription(session: SessionStatus) -> Text:
+    """What a session reads, and in batches of how many rows; its rank where there are several."""
+    rank = f"\nrank {session.rank} of {session.world}" if session.world > 1 else ""
+    return Text(session.stream).append(f"\nbatch {session.batch_size:,}{rank}", style="dim")
+
+
+def build_step_cell(session: SessionStatus) -> RenderableType:
+    """How far a trainer is in its epoch, in steps of its own."""
+    _, step = find_reached_epoch_and_step(session)
+    bar = ProgressBar(total=max(1, session.own_steps), completed=step, width=_BAR_CHARS)
+    return Group(Text(f"{step:,}/{session.own_steps:,}", justify="right"), bar)
+
+
 def _format_timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:
     """Where the time of each trainer's last epoch went."""
     for each in sort_sessions(sessions):
         if each.last_epoch is not None:
-            whose = f"{each.stream}, rank {each.rank} of {each.world}: "
-            colour = "" if each.last_epoch.verdict == "none" else "yellow"
+            colour = "yellow" if BOTTLENECK_ADVICE[each.last_epoch.verdict].is_bad else ""
+            whose = f"{_format_whose(each)}: "
             yield Text.assemble((whose, colour), each.last_epoch.summary_text)
 
 
+def _format_whose(session: SessionStatus) -> str:
+    """A session within a sentence."""
+    rank = f", rank {session.rank} of {session.world}" if session.world > 1 else ""
+    named = f"{escape_unprintable(session.name)}, " if session.name else ""
+    return f"{named}{session.stream}{rank}"
+
+
 def _format_advice(status: DaemonStatus) -> Iterator[Text]:
+    for reason in dict.fromkeys(stream.decodes_unknown for stream in status.streams if stream.sessions):
+        if reason:
+            yield Text(f"decodes a batch: {reason}", style="dim")
     for stream in status.streams:
         if stream.remedy:
             yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), stream.remedy)
@@ -185,14 +223,6 @@ _STATE_VERBS: Final[dict[SessionState, str]] = {
     "gathering": "gathers", "waiting": "waits", "reading": "reads", "resting": "rests", "finished": "finished",
 }  # fmt: skip
 _TRAINERS_POSITION: Final = 6  # where on the way they are: here batches should wait
-_EPOCH_LIMIT_NAMES: Final[dict[EpochBottleneck, str]] = {
-    "disk": "disk",
-    "decode": "decode",
-    "transport": "transport",
-    "none": "trainer",
-}
-
-
 # Where on the way a limit is marked, at a stage or an arrow of it.
 _BOTTLENECK_POSITIONS: Final[dict[Bottleneck, int]] = {
     "disk": 0,
@@ -243,15 +273,13 @@ def crop_to_window(frame: RenderableType, console: Console) -> RenderableType:
 
 def _build_data_path_diagram(now: DaemonActivity) -> Iterator[RenderableType]:
     """Its stages from left to right with the arrows between, the one where it waits marked, and a sentence."""
-    waits_at, words = None, "looking where batches wait"
-    if now.flow is not None:
-        waits_at, words = _BOTTLENECK_POSITIONS.get(now.flow.bottleneck), BOTTLENECK_WORDS[now.flow.bottleneck]
+    advice, waits_at = BOTTLENECK_ADVICE[now.flow.bottleneck], _BOTTLENECK_POSITIONS.get(now.flow.bottleneck)
     way = Table.grid(padding=(0, 1), pad_edge=False)
     cells = _build_stage_cells(now, now.flow)
     for number, rows in enumerate(zip(*cells, strict=True)):
         way.add_row(*(Text(each, style=_choose_style(number, at, waits_at)) for at, each in enumerate(rows)))
     yield way
-    yield Text(words, style="dim" if waits_at is None else "green" if waits_at == _TRAINERS_POSITION else "yellow")
+    yield Text(advice.sentence, style="dim" if waits_at is None else "yellow" if advice.is_bad else "green")
 
 
 def _choose_style(row: int, at: int, waits_at: int | None) -> str:
@@ -261,19 +289,18 @@ def _choose_style(row: int, at: int, waits_at: int | None) -> str:
     return ""
 
 
-def _build_stage_cells(now: DaemonActivity, flow: DataFlow | None) -> list[tuple[str, str, str]]:
+def _build_stage_cells(now: DaemonActivity, flow: DataFlow) -> list[tuple[str, str, str]]:
     """Name and figures of each stage, an arrow between each two."""
     status, arrow = now.status, ("──▶", "", "")
-    sent = sum(each.samples_per_s for each in now.streams)
-    waiting = f"{flow.waiting:.1f} of " if flow else ""
+    taken = sum(each.samples_per_s for each in status.streams)
     return [
-        (" read ", f"{flow.reading:.0%}" if flow else "", "of the workers"),
+        (" read ", f"{flow.reading:.0%}", "of the workers"),
         arrow,
-        (" decode ", f"{flow.decoding:.0%}" if flow else "", "of the workers"),
+        (" decode ", f"{flow.decoding:.0%}", "of the workers"),
         arrow,
-        (" slots ", format_count(flow.slots, "slot") if flow else "", format_bytes(status.memory_used_bytes)),
+        (" slots ", format_count(flow.slots, "slot"), format_bytes(status.memory_used_bytes)),
         arrow,
-        (" trainers ", f"{format_rate(sent)} samples/s", f"{waiting}{len(status.sessions)} {'wait' if flow else ''}"),
+        (" trainers ", f"{format_rate(taken)} samples/s", f"{flow.waiting:.1f} of {len(status.sessions)} wait"),
     ]
 
 
@@ -282,14 +309,14 @@ def _build_stage_cells(now: DaemonActivity, flow: DataFlow | None) -> list[tuple
 
 def _build_stream_paces_table(streams: tuple[StreamPace, ...]) -> Table:
     table = build_plain_table(
-        "\nstream", ">decoded\nbatch/s", ">sent\nsample/s", ">decodes\na batch", ">\nbad", ">shuffle\nscore",
+        "\nstream", ">decoded\nbatch/s", ">taken\nsample/s", ">decodes\na batch", ">\nbad", ">shuffle\nscore",
         "\nreceipts",
     )  # fmt: skip
     for each in streams:
         table.add_row(
             Text(each.status.name, style="bold red" if each.status.stopped or each.status.failed else ""),
-            format_rate(each.decoded_per_s),
-            format_rate(each.samples_per_s),
+            format_rate(each.status.decoded_per_s),
+            format_rate(each.status.samples_per_s),
             format_decodes_per_batch(each.status.decodes_per_batch),
             _format_bad_samples(each),
             _format_shuffle_score(each.status.shuffle_score),
@@ -311,41 +338,34 @@ def _format_shuffle_score(score: float | None) -> Text:
 
 def _build_trainer_paces_table(trainers: tuple[TrainerPace, ...]) -> Table:
     table = build_plain_table(
-        "\ntrainer",
-        "\nrank",
-        ">\nepoch",
-        "\n",
-        ">\nleft",
-        ">\nsamples/s",
-        ">\nlag",
-        ">\nheld",
-        "\ndoing",
-        "last\nlimit",
-    )
+        "\ntrainer", "\nstream", ">\nepoch", ">\nstep", ">\nleft", ">\nsamples/s", ">\nlag", ">\nheld",
+        "doing,\nlast limit",
+    )  # fmt: skip
     paces = {each.status.session: each for each in trainers}
-    for status in sort_sessions(each.status for each in trainers):
-        table.add_row(*_build_trainer_row(paces[status.session]))
+    for status, is_first in mark_first_of_process(each.status for each in trainers):
+        table.add_row(*_build_trainer_row(paces[status.session], is_first=is_first))
     return table
 
 
-def _build_trainer_row(trainer: TrainerPace) -> tuple[RenderableType, ...]:
+def _build_trainer_row(trainer: TrainerPace, *, is_first: bool) -> tuple[RenderableType, ...]:
     status = trainer.status
-    epoch, step = find_reached_epoch_and_step(status)
+    epoch, _ = find_reached_epoch_and_step(status)
+    doing = Text(_STATE_VERBS[status.doing], style=STATE_COLOURS[status.doing])
     return (
-        Text(status.stream),
-        f"{status.rank}/{status.world}",
+        format_process(status) if is_first else "",
+        format_subscription(status),
         f"{epoch}",
-        ProgressBar(total=max(1, status.steps), completed=step, width=_BAR_CHARS),
+        build_step_cell(status),
         "-" if trainer.left_s is None else format_time_span(trainer.left_s, units=1),
-        format_rate(trainer.samples_per_s),
+        format_rate(status.samples_per_s),
         "-" if trainer.lag is None else f"{trainer.lag:,}",
         f"{status.held}/{status.credit}",
-        Text(_STATE_VERBS[status.doing], style=STATE_COLOURS[status.doing]),
-        _format_epoch_limit(status.last_epoch.verdict if status.last_epoch else None),
+        doing.append("\n").append(_format_epoch_limit(status.last_epoch.verdict if status.last_epoch else None)),
     )
 
 
 def _format_epoch_limit(limit: EpochBottleneck | None) -> Text:
     if limit is None:
         return Text("-", style="dim")
-    return Text(_EPOCH_LIMIT_NAMES[limit], style="green" if limit == "none" else "yellow")
+    advice = BOTTLENECK_ADVICE[limit]
+    return Text(advice.short, style="yellow" if advice.is_bad else "green")

@@ -123,6 +123,10 @@ def train(
     receipts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the receipts there, a JSON list.")
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What streamd status calls this training; default by --save."),
+    ] = None,
     patience: Annotated[
         float | None, typer.Option(min=0, metavar="SECONDS", help="How long the daemon may be away; default for ever.")
     ] = None,
@@ -147,6 +151,7 @@ def train(
         learning_rate=learning_rate,
         mixed_precision=mixed_precision,
         class_weight=class_weight.value if class_weight else None,
+        name=name,
     )
     if receipts:
         check_folder_exists(receipts)

@@ -9,8 +9,10 @@ from typing import Literal
 
 from streamd.client.client import Start
 from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.text import shorten_text
 from streamd.errors import ConfigError
 from streamd.frameworks.model_inputs import find_label
+from streamd.limits import MAX_TRAINER_NAME_CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class TrainingOptions:
 
     With `together` the training begins when so many trainers have subscribed to the stream. With `resume` it is saved
     in that folder as it goes, and goes on from there. `callbacks` are named as module:function. Of `optimizer` and
-    `learning_rate` None means Keras's own. Raises ConfigError for what cannot be.
+    `learning_rate` None means Keras's own. `name` is what it is called where people look at the daemon, None the
+    command's with the model's. Raises ConfigError for what cannot be.
     """
 
     stream: str
@@ -36,6 +39,12 @@ class TrainingOptions:
     learning_rate: float | None = None
     mixed_precision: bool = False
     class_weight: Literal["balanced"] | None = None
+    name: str | None = None
+
+    @property
+    def trainer_name(self) -> str:
+        """What `streamd status` calls this training: `streamd-train model` where it saves model.keras."""
+        return self.name or shorten_text(f"streamd-train {self.save.stem}", MAX_TRAINER_NAME_CHARS)
 
     @property
     def stream_start(self) -> Start:

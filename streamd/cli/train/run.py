@@ -15,7 +15,7 @@ from streamd.cli.train.options import TrainingOptions, check_streams_match, choo
 from streamd.client import Batch
 from streamd.client.client import Start
 from streamd.core import spec_file
-from streamd.core.epoch_timing import EpochTiming
+from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.import_function import format_error_with_source_line, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import LabelSpec, StreamSpec
@@ -53,7 +53,7 @@ class TrainingClient(Protocol):
 
     def spec(self, name: str, /) -> StreamSpec: ...
     def subscribe(
-        self, name: str, /, *, epochs: int | None, start: Start = "begin"
+        self, stream: str, /, *, epochs: int | None, start: Start = "begin", name: str | None = None
     ) -> AbstractContextManager[AccountedStream]: ...
     def batch(self, stream: str, epoch: int, index: int, /) -> Batch: ...
     def names(self, stream: str, sample_ids: Iterable[int], /) -> list[str]: ...
@@ -82,10 +82,14 @@ def train_model(client: TrainingClient, options: TrainingOptions, print_line: Ca
     results: list[str] = []
     with ExitStack() as stack:
         stream = stack.enter_context(
-            client.subscribe(options.stream, epochs=options.epochs, start=options.stream_start)
+            client.subscribe(
+                options.stream, epochs=options.epochs, start=options.stream_start, name=options.trainer_name
+            )
         )
         held_out = (
-            stack.enter_context(client.subscribe(options.validation, epochs=None)) if options.validation else None
+            stack.enter_context(client.subscribe(options.validation, epochs=None, name=options.trainer_name))
+            if options.validation
+            else None
         )
         try:
             results = _fit_and_save_model(learner, client, stream, held_out, options)
@@ -96,7 +100,7 @@ def train_model(client: TrainingClient, options: TrainingOptions, print_line: Ca
         print_line("")  # the progress bar has stopped within its line
     for line in [
         *results,
-        *(timing.summary_text for timing in stream.timings),
+        *format_timing_lines([stream.timings]),
         *_format_receipt_lines(receipts, options),
     ]:
         print_line(line)

@@ -13,8 +13,6 @@ import msgspec
 from aiohttp import web
 
 from streamd.core.activity import (
-    BOTTLENECK_WORDS,
-    Bottleneck,
     DaemonActivity,
     DataFlow,
     StatusSnapshot,
@@ -23,14 +21,15 @@ from streamd.core.activity import (
     assign_cohort_numbers,
     compare_snapshots,
 )
+from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottleneck
 from streamd.core.captions import format_image_shape
-from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.status import (
     STATE_WORDS,
     DaemonStatus,
     SessionStatus,
     StreamStatus,
     find_reached_epoch_and_step,
+    format_window,
     sort_sessions,
 )
 from streamd.daemon.monitor.bad_samples import FaultKind
@@ -57,7 +56,7 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True)
 class DaemonView:
-    """The daemon itself; memory in bytes, `busy_fraction` over the last half minute."""
+    """The daemon itself; memory in bytes. `window` names the stretch of time that all rates and shares are over."""
 
     version: str
     pid: int
@@ -70,11 +69,12 @@ class DaemonView:
     memory_bytes: int
     memory_used_bytes: int
     draining: bool
+    window: str
 
 
 @dataclass(frozen=True, slots=True)
 class DataPathView:
-    """Where batches wait on their way, as in top.Flow, and the sentence about it."""
+    """Where batches wait on their way, the sentence about it, the `tag` at its place, and whether that is bad."""
 
     reading: float
     decoding: float
@@ -82,26 +82,29 @@ class DataPathView:
     waiting: float
     limit: Bottleneck
     words: str
+    tag: str
+    is_bad: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamView(StreamStatus):
-    """One stream, with the rates of this moment; `sent_samples` are those since the daemon began."""
+    """One stream; `sent_samples` and `taken_samples` are those since the daemon began."""
 
     source: SourceStorage
     image: str
     cached: bool
     sent_samples: int
+    taken_samples: int
     new_bad: int
     faults: Mapping[FaultKind, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerView(SessionStatus):
-    """One trainer, with the rate of this moment. Those of a stream with one `cohort` share each decode.
+    """One session. Those of a stream with one `cohort` share each decode; once it has finished that is None.
 
-    Once it has finished that is None. `lag` is in steps behind the furthest, `left_s` of its epoch; the verdict is that
-    of its last epoch.
+    `epoch` and `own_step` are where it stands for people. `lag` is in batches behind the furthest, `left_s` of its
+    epoch; the verdict is that of its last epoch.
     """
 
     cohort: int | None
@@ -109,16 +112,17 @@ class TrainerView(SessionStatus):
     lag: int | None
     left_s: float | None
     verdict: EpochBottleneck | None
+    verdict_short: str | None
     verdict_words: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class DashboardView:
-    """All of it. `way` is None after a first look."""
+    """All of it."""
 
     daemon: DaemonView
     troubles: Sequence[str]
-    way: DataPathView | None
+    way: DataPathView
     streams: Sequence[StreamView]
     trainers: Sequence[TrainerView]
 
@@ -154,23 +158,31 @@ def _build_daemon_view(status: DaemonStatus, host: str) -> DaemonView:
         status.memory_bytes,
         status.memory_used_bytes,
         status.draining,
+        format_window(status.window_s),
     )
 
 
-def _build_data_path_view(flow: DataFlow | None) -> DataPathView | None:
-    if flow is None:
-        return None
+def _build_data_path_view(flow: DataFlow) -> DataPathView:
+    advice = BOTTLENECK_ADVICE[flow.bottleneck]
     return DataPathView(
-        flow.reading, flow.decoding, flow.slots, flow.waiting, flow.bottleneck, BOTTLENECK_WORDS[flow.bottleneck]
+        flow.reading,
+        flow.decoding,
+        flow.slots,
+        flow.waiting,
+        flow.bottleneck,
+        advice.sentence,
+        advice.limit,
+        advice.is_bad,
     )
 
 
 def _build_stream_view(pace: StreamPace, snapshot: MonitorSnapshot, facts: StreamFacts) -> StreamView:
     name = pace.status.name
-    rates = {"decoded_per_s": pace.decoded_per_s, "samples_per_s": pace.samples_per_s}
     return StreamView(
-        **{**_collect_dataclass_fields(pace.status), **_collect_dataclass_fields(facts), **rates},
+        **_collect_dataclass_fields(pace.status),
+        **_collect_dataclass_fields(facts),
         sent_samples=int(snapshot.stream_counter_value(name, "sent_samples")),
+        taken_samples=int(snapshot.stream_counter_value(name, "taken_samples")),
         new_bad=pace.new_bad,
         faults=snapshot.bad_counts[name],
     )
@@ -178,14 +190,15 @@ def _build_stream_view(pace: StreamPace, snapshot: MonitorSnapshot, facts: Strea
 
 def _build_trainer_view(pace: TrainerPace, cohort: int | None) -> TrainerView:
     status, timing = pace.status, pace.status.last_epoch
-    epoch, step = find_reached_epoch_and_step(status)
+    epoch, own_step = find_reached_epoch_and_step(status)
     return TrainerView(
-        **{**_collect_dataclass_fields(status), "epoch": epoch, "step": step, "samples_per_s": pace.samples_per_s},
+        **{**_collect_dataclass_fields(status), "epoch": epoch, "own_step": own_step},
         cohort=cohort,
         doing_words=STATE_WORDS[status.doing],
         lag=pace.lag,
         left_s=pace.left_s,
         verdict=timing.verdict if timing else None,
+        verdict_short=BOTTLENECK_ADVICE[timing.verdict].short if timing else None,
         verdict_words=timing.summary_text if timing else None,
     )
 

@@ -29,8 +29,8 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from streamd.core.activity import compute_steps_behind_leader, count_cohorts_by_stream
+from streamd.core.bottleneck import EpochBottleneck
 from streamd.core.counters import BUCKET_BOUNDS_S
-from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.status import SessionState, SessionStatus, StreamStatus
 from streamd.daemon.monitor.bad_samples import FAULT_KINDS
 from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram
@@ -106,9 +106,9 @@ _STREAM_GAUGES: Final = (
            lambda each: bool(each.stopped)),
     _StreamGauge("stream_failed", "1 if its trainers were ended for a fault, and none has come since.",
            lambda each: bool(each.failed)),
-    _StreamGauge("decodes_per_batch", "How often each batch that trainers got was decoded, over the last half "
-"minute: 1 if "
-           "they share each decode. No value while nobody gets any.", lambda each: each.decodes_per_batch),
+    _StreamGauge("decodes_per_batch", "How often each batch that trainers got was decoded, over the last 10 s: 1 if "
+           "they share each decode. No value before a trainer has read an epoch, and while nobody gets any.",
+           lambda each: each.decodes_per_batch),
     _StreamGauge("shuffle_score", "How well batches mix the labels, 1 as a full shuffle does. No value where "
 "the stored "
            "order is kept, or all labels are alike.", lambda each: each.shuffle_score),
@@ -210,9 +210,9 @@ class _TrainerGauge(NamedTuple):
 
 _TRAINER_GAUGES: Final = (
     _TrainerGauge("trainer_epoch", "The epoch it is in, from 0.", lambda each: each.epoch),
-    _TrainerGauge("trainer_step", "The next step of that epoch to be sent.", lambda each: each.step),
+    _TrainerGauge("trainer_step", "Batches of that epoch that it took.", lambda each: each.step),
     _TrainerGauge("trainer_steps", "Steps that an epoch has for it.", lambda each: each.steps),
-    _TrainerGauge("trainer_samples_per_second", "Samples sent to it, over the last half minute.",
+    _TrainerGauge("trainer_samples_per_second", "Samples that it took, over the last 10 s.",
            lambda each: each.samples_per_s),
     _TrainerGauge("trainer_credit", "Batches that it may hold at a time.", lambda each: each.credit),
     _TrainerGauge("trainer_leases", "Batches that it holds, or that are on their way to it.", lambda each: each.held),
@@ -232,7 +232,7 @@ def build_trainer_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     for name, text, of in _TRAINER_GAUGES:
         yield build_gauge_metric(name, text, _TRAINER_LABELS, [(names, of(each)) for each, names in labels])
     behind = compute_steps_behind_leader(sessions)
-    yield build_gauge_metric("trainer_lag_steps", "Steps behind the furthest trainer of the same stream, rank and "
+    yield build_gauge_metric("trainer_lag_steps", "Batches behind the furthest trainer of the same stream, rank and "
 "world; no value "
                 "once it has finished.", _TRAINER_LABELS,
                 [(names, behind.get(each.session)) for each, names in labels])  # fmt: skip
@@ -284,7 +284,7 @@ def _build_worker_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     yield build_gauge_metric("workers", "Decode processes: `workers` of the configuration.", [], [([], status.workers)])
     yield build_gauge_metric("workers_busy_ratio", "The part of the workers' time that went into reading and decoding, "
 "over the "
-                "last half minute. Near 1 with waiting trainers: decoding is the limit.", [],
+                "last 10 s. Near 1 with waiting trainers: decoding is the limit.", [],
                 [([], status.busy_fraction)])  # fmt: skip
     yield build_counter_metric("worker_deaths", ("Workers that died and were replaced. A sample that kills them is "
 "set aside."), [],

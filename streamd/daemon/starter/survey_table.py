@@ -29,6 +29,7 @@ from streamd.dataset.files.lookup import is_file_beneath, iterate_likely_roots
 from streamd.dataset.labels import cells, columns
 from streamd.dataset.labels.cells import Column, SourceRows, Texts
 from streamd.dataset.labels.convert import compute_vector_width
+from streamd.dataset.labels.faults import raise_collected_faults
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path
 from streamd.dataset.sources import Scalar
 from streamd.errors import ConfigError
@@ -59,9 +60,11 @@ def survey_table(path: Path) -> DataSurvey:
     table = columns.read_table_header(path, PATH_KEY)
     counts = Counter(table.column_names)
     positions = {name: at for at, name in enumerate(table.column_names) if counts[name] == 1 and name}
-    found = columns.read_columns(table, list(positions.values()))
+    with raise_collected_faults() as faults:
+        found = columns.read_columns(table, list(positions.values()), faults)
+    mark = None if table.text is None else table.text.decimal_mark
     rows = SourceRows(path, table.format_location)
-    by_name = {name: Column(found[at], f"column {name!r}", rows, PATH_KEY) for name, at in positions.items()}
+    by_name = {name: Column(found[at], f"column {name!r}", rows, PATH_KEY, mark) for name, at in positions.items()}
     texts = dict(_iterate_text_columns(by_name))
     image, others = find_image_columns(path, texts)
     parts = find_parts({name: each for name, each in texts.items() if name != image.name})
@@ -107,7 +110,8 @@ def _iterate_text_columns(by_name: Mapping[str, Column]) -> Iterator[tuple[str, 
 
 def _guess_column(name: str, column: Column, texts: Mapping[str, Texts]) -> LabelGuess:
     if name in texts:
-        return guess_label_type(name, texts[name])
+        may_have_commas = column.decimal_mark in {",", "either"}
+        return guess_label_type(name, cells.replace_decimal_commas(texts[name]) if may_have_commas else texts[name])
     if not cells.has_lists(column):
         return LabelGuess(None, f"holds {column.cells.type}")
     kind = column.cells.type.value_type

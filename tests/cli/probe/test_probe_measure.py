@@ -11,7 +11,7 @@ from daemons import DaemonProcess, stream_config, write_images
 
 from streamd.cli.probe import measure
 from streamd.cli.probe.measure import ProbeResult
-from streamd.core.epoch_timing import BatchSupply, EpochTiming
+from streamd.core.epoch_timing import BatchSupply, EpochTiming, format_timing_lines
 from streamd.core.receipt import Receipt
 from streamd.errors import ReceiptError, RefusedError
 
@@ -112,12 +112,8 @@ def test_people_read_rates_waiting_decodes_and_receipts() -> None:
 
 def test_people_read_where_the_time_of_each_trainers_epochs_went() -> None:
     timings = [EpochTiming(epoch, 43.0, 2.0, "none", BatchSupply()) for epoch in (0, 1)]
-    one, two = replace(PROBE, verdicts=[timings]), replace(PROBE, verdicts=[timings[:1], timings[1:]])
-    assert one.format_lines()[-2:] == [f"  {timing.summary_text}" for timing in timings]
-    assert two.format_lines()[-2:] == [
-        f"  trainer 1, {timings[0].summary_text}",
-        f"  trainer 2, {timings[1].summary_text}",
-    ]
+    two = replace(PROBE, verdicts=[timings[:1], timings[1:]])
+    assert two.format_lines()[-3:] == [f"  {line}" for line in format_timing_lines(two.verdicts)]
 
 
 def test_people_read_what_data_cost_where_they_asked() -> None:

@@ -30,14 +30,35 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 
 def test_it_names_the_daemon_its_streams_and_who_reads_them(daemon: DaemonProcess) -> None:
-    with streamd.connect(daemon.endpoint) as client, client.subscribe("train") as stream:
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", name="lr-0.01") as stream:
         next(iter(stream))
         done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint])
     assert done.exit_code == 0, done.stderr
     first, second, *rest = done.stdout.splitlines()
     assert first == f"streamd {streamd.__version__} at {daemon.endpoint}"
     assert f"pid {daemon.pid}," in second
-    assert [line.split()[1:4] for line in rest if line.startswith("train ")] == [["32", "4", "1"], ["0", "of", "1"]]
+    assert [line.split()[1:4] for line in rest if line.startswith("train ")] == [["32", "4", "1"]]
+    assert [line.split()[:2] for line in rest if line.startswith("lr-0.01 ")] == [["lr-0.01", "train"]]
+    assert [line.split()[:4] for line in rest if line.startswith("pid ")] == [["pid", str(os.getpid()), "batch", "8"]]
+
+
+def test_a_trainer_alone_stands_where_it_took_and_has_each_batch_decoded_once(daemon: DaemonProcess) -> None:
+    with streamd.connect(daemon.endpoint) as client:
+
+        def own_place() -> tuple[int, int, int]:
+            (session,) = client.status().sessions
+            return session.epoch, session.own_step, session.own_steps
+
+        with client.subscribe("train", batch_size=4, epochs=None) as stream:
+            assert own_place() == (0, 0, 8), "sent, and not taken"
+            for _ in next(stream.epochs()):
+                pass
+            wait_until(lambda: own_place() == (1, 0, 8), "it has read an epoch")
+            (told,) = client.status().streams
+            assert (told.decodes_per_batch, told.decodes_unknown) == (1.0, None)
+            for _ in range(3):
+                next(iter(stream))
+            wait_until(lambda: own_place() == (1, 4, 8), "it has taken two of the stream's batches")
 
 
 def test_in_a_narrow_window_no_number_is_cut(daemon: DaemonProcess) -> None:

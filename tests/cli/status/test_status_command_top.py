@@ -24,7 +24,7 @@ STATUS = DaemonStatus(
 
 @dataclass
 class Daemon:
-    """A client of a daemon that grows a second older, and sends 7 samples, from one look to the next."""
+    """A client of a daemon that grows a second older from one look to the next."""
 
     looks: int = 0
 
@@ -33,7 +33,7 @@ class Daemon:
         return replace(STATUS, uptime_s=60.0 + self.looks)
 
     def stats(self) -> Mapping[str, Mapping[str, float]]:
-        return {"stream.train": {"sent_samples": 7 * self.looks}}
+        return {}
 
     def __enter__(self) -> Self:
         return self
@@ -50,12 +50,13 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
     return one
 
 
-def test_without_a_terminal_it_prints_one_frame_with_rates_of_its_own_and_ends_well(daemon: Daemon) -> None:
+def test_without_a_terminal_it_prints_one_frame_and_ends_well(daemon: Daemon) -> None:
     done = CliRunner().invoke(app, ["top", "--every", "100ms"])
     assert done.exit_code == 0, done.output
-    assert daemon.looks == 2
+    assert daemon.looks == 1
     assert done.stdout.count("streamd 1 at ipc:///s") == 1
-    assert "7.0 samples/s" in done.stdout
+    assert "80 samples/s" in done.stdout
+    assert "over the last 10 s" in done.stdout
     assert "\x1b" not in done.stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from typing import Literal
 
@@ -10,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from streamd.cli.status.table import build_status_table, format_rate, format_time_span
-from streamd.core.epoch_timing import BatchSupply, EpochBottleneck, EpochTiming
+from streamd.core.bottleneck import EpochBottleneck
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import (
     DaemonStatus,
     SessionState,
@@ -20,7 +22,8 @@ from streamd.core.status import (
 )
 
 TRAIN = StreamStatus("train", 1281167, 256, 5005, 3, 41.2, 31640.2, 1.02, 3, 12, 0)
-TRAINER = SessionStatus(7, "train", 1, 4, 3, None, 412, 1250, 8, 2, "reading", 10522.0, 99.0)
+TRAINER = SessionStatus(7, "train", 1, 4, 3, None, 412, 1250, 8, 2, "reading", 10522.0, 99.0, name="lr-0.01", pid=77,
+    batch_size=64, own_step=412, own_steps=1250)  # fmt: skip
 DAEMON = DaemonStatus(
     "0.1.0", 4711, "ipc:///run/streamd/streamd.sock", 11565.3, 8, 0.734, 1 << 30, 432 << 20, draining=False,
     streams=(TRAIN,), sessions=(TRAINER,),
@@ -42,9 +45,10 @@ def line_of(text: str, start: str) -> str:
 
 
 def test_a_line_tells_of_the_daemon() -> None:
-    assert shown(DAEMON).splitlines()[:2] == [
+    assert shown(DAEMON).splitlines()[:3] == [
         "streamd 0.1.0 at ipc:///run/streamd/streamd.sock",
         "pid 4711, up 3 h 12 min; 8 workers 73% busy; memory 432 MiB of 1 GiB (42%)",
+        "rates and shares are those over the last 10 s",
     ]
 
 
@@ -53,7 +57,26 @@ def test_a_line_tells_of_each_stream_and_each_trainer() -> None:
     assert line_of(text, "train ").split() == [
         "train", "1,281,167", "5,005", "3", "41", "31,640", "1.02", "3", "12", "ok",
     ]  # fmt: skip
-    assert line_of(text, "x ").split() == ["x", "1", "of", "4", "3", "412/1,250", "━━╸", "10,522", "reads", "2/8"]
+    assert line_of(text, "lr-0.01 ").split() == ["lr-0.01", "x", "3", "412/1,250", "10,522", "reads", "2/8"]
+    assert line_of(text, "pid 77 ").split() == ["pid", "77", "batch", "64", "━━╸"]
+    assert line_of(text, "        rank ").split() == ["rank", "1", "of", "4"]
+
+
+def test_sessions_of_one_process_stand_together_under_one_name() -> None:
+    own = [replace(TRAINER, session=number, world=1, rank=0) for number in range(3)]
+    sessions = (replace(own[0], stream="validation"), own[1], replace(own[2], pid=78, name="lr-0.1"))
+    lines = [line.split() for line in shown(replace(DAEMON, sessions=sessions)).splitlines()]
+    named = [(line[0], line[1]) for line in lines if len(line) > 1 and line[0].startswith(("lr-", "validation"))]
+    assert named == [("lr-0.01", "train"), ("validation", "3"), ("lr-0.1", "train")]
+
+
+def test_a_figure_that_is_not_known_yet_comes_with_the_reason() -> None:
+    early = replace(TRAIN, decodes_per_batch=None, decodes_unknown="known once a trainer has read an epoch")
+    assert "decodes a batch: known once a trainer has read an epoch" in shown(replace(DAEMON, streams=(early,)))
+
+
+def test_a_trainers_name_is_shown_without_its_escape_sequences() -> None:
+    assert "\x1b" not in shown(replace(DAEMON, sessions=(replace(TRAINER, name="\x1b[2Jgone"),)))
 
 
 @pytest.mark.parametrize(("verdict", "colour"), [("none", ""), ("disk", "33")])
@@ -62,9 +85,9 @@ def test_a_line_tells_where_the_time_of_a_trainers_last_epoch_went(verdict: Epoc
     late = replace(TRAINER, session=3, rank=2, last_epoch=timing)
     status = replace(DAEMON, sessions=(late, TRAINER))
     text = " ".join(shown(status).split())
-    assert text.endswith(f"train, rank 2 of 4: {timing.summary_text}")
+    assert text.endswith(f"lr-0.01, train, rank 2 of 4: {timing.summary_text}")
     assert "rank 1 of 4:" not in text
-    assert (f"\x1b[{colour}mtrain, rank" in shown(status, colour=True)) == bool(colour)
+    assert (f"\x1b[{colour}mlr-0.01, train, rank" in shown(status, colour=True)) == bool(colour)
 
 
 def test_no_trainer_and_no_batch_are_said_so() -> None:
@@ -88,17 +111,21 @@ def test_what_a_trainer_does_is_said_in_words(doing: SessionState, words: str) -
 
 
 def test_one_that_has_finished_stands_at_the_end_of_its_last_epoch() -> None:
-    ended = replace(TRAINER, stream="x", doing="finished", epoch=5, epochs=5, step=0)
-    fields = line_of(shown(replace(DAEMON, sessions=(ended,))), "x ").split()
-    assert fields[4:6] == ["4", "1,250/1,250"]
+    ended = replace(TRAINER, doing="finished", epoch=5, epochs=5, step=0, own_step=0)
+    fields = line_of(shown(replace(DAEMON, sessions=(ended,))), "lr-0.01 ").split()
+    assert fields[2:4] == ["4", "1,250/1,250"]
 
 
 def test_trainers_stand_in_the_order_of_stream_and_rank() -> None:
     ranks = (3, 1, 0, 2)
-    sessions = tuple(replace(TRAINER, stream=stream, rank=rank) for stream in "ba" for rank in ranks)
-    lines = [line.split() for line in shown(replace(DAEMON, sessions=sessions)).splitlines()]
-    found = [(line[0], line[1]) for line in lines if line[:1] in (["a"], ["b"])]
-    assert found == [(stream, str(rank)) for stream in "ab" for rank in range(4)]
+    places = [(stream, rank) for stream in "ba" for rank in ranks]
+    sessions = tuple(
+        replace(TRAINER, session=number, stream=stream, rank=rank, pid=0)
+        for number, (stream, rank) in enumerate(places)
+    )
+    text = shown(replace(DAEMON, sessions=sessions))
+    assert re.findall(r"rank (\d) of", text) == ["0", "1", "2", "3"] * 2
+    assert re.findall(r"^lr-0.01 +(\w) ", text, re.MULTILINE) == ["a"] * 4 + ["b"] * 4
 
 
 @pytest.mark.parametrize(("decodes", "code"), [(1.0, "32"), (1.1, "32"), (1.2, "33"), (1.5, "31"), (4.0, "31")])
@@ -150,7 +177,10 @@ def test_nothing_is_lost_or_wider_than_80_columns() -> None:
         TRAIN, name="a-stream-of-a-long-name", samples=14_197_122, batches=1_774_640, sessions=256,
         decoded_per_s=12345, samples_per_s=123456, bad=99999, receipts_ok=1234, receipts_bad=1,
     )  # fmt: skip
-    trainer = replace(TRAINER, stream=long.name, rank=255, world=256, step=123456, steps=1234567, credit=1024, held=999)
+    trainer = replace(
+        TRAINER, stream=long.name, rank=255, world=256, own_step=123456, own_steps=1234567, credit=1024, held=999,
+        name="n" * 64, pid=4194303, batch_size=65536,
+    )  # fmt: skip
     text = shown(replace(DAEMON, streams=(long,), sessions=(replace(trainer, doing="waiting"),)))
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     for number in ("14,197,122", "1,774,640", "256", "12,345", "123,456", "99,999", "123,456/1,234,567", "999/1024"):

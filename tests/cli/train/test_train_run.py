@@ -237,3 +237,8 @@ def test_ones_own_model_of_another_shape_is_one_line(job: TrainingOptions, own: 
 def test_an_unknown_stream_is_refused_with_the_near_name(job: TrainingOptions) -> None:
     with pytest.raises(RefusedError, match="did you mean 'train'"):
         train_model(FakeClient([TRAIN]), replace(job, stream="trian"), print)
+
+
+def test_a_training_is_called_after_its_model_unless_it_has_a_name(job: TrainingOptions) -> None:
+    assert job.trainer_name == f"streamd-train {job.save.stem}"
+    assert replace(job, name="lr-0.01").trainer_name == "lr-0.01"

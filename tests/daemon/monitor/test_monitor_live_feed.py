@@ -74,11 +74,11 @@ def test_those_who_look_at_once_are_told_the_same(stream: ServedStream, clock: C
 def test_a_look_of_long_ago_says_nothing_of_now(stream: ServedStream, clock: Clock) -> None:
     books = Books(streams={"train": stream})
     live = watching(books)
-    assert told(live)["way"] is None
-    for passed_s, known in ((1.0, True), (60.0, False), (1.0, True)):
+    told(live)
+    for bad, (passed_s, new) in enumerate(((1.0, 1), (60.0, 0), (1.0, 1)), STREAM.bad + 1):
         clock.now_s += passed_s
-        books.told = replace(STATUS, uptime_s=clock.now_s)
-        assert (told(live)["way"] is not None) == known
+        books.told = replace(STATUS, uptime_s=clock.now_s, streams=(replace(STREAM, bad=bad),))
+        assert told(live)["streams"][0]["new_bad"] == new
 
 
 def test_the_size_of_images_is_said_height_first_as_in_the_configuration(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from made_figures import SESSION, STATUS, STREAM, TIMING, figures
 
-from streamd.core.activity import BOTTLENECK_WORDS, compare_snapshots
+from streamd.core.activity import compare_snapshots
+from streamd.core.bottleneck import BOTTLENECK_ADVICE
 from streamd.core.status import SessionState
 from streamd.daemon.monitor.live_feed import DashboardView, StreamFacts, build_dashboard_view
 from streamd.daemon.monitor.snapshot import MonitorSnapshot
@@ -30,31 +31,32 @@ def test_the_daemon_says_which_it_is_and_what_it_takes() -> None:
     assert (told.memory_used_bytes, told.memory_bytes) == (STATUS.memory_used_bytes, STATUS.memory_bytes)
 
 
-def test_after_a_first_look_nobody_knows_where_batches_wait() -> None:
-    first = figures(SESSION)
-    assert seen(first).way is None
-    way = seen(later(first, 1.0), first).way
-    assert way is not None
-    assert (way.limit, way.words) == ("none", BOTTLENECK_WORDS["none"])
+def test_where_batches_wait_is_one_sentence_for_terminal_and_page() -> None:
+    way, advice = seen(figures(SESSION)).way, BOTTLENECK_ADVICE["none"]
+    assert (way.limit, way.words, way.tag, way.is_bad) == ("none", advice.sentence, advice.limit, False)
+
+
+def test_all_rates_and_shares_are_over_one_stretch_that_is_named() -> None:
+    assert seen(figures()).daemon.window == "over the last 10 s"
 
 
 def test_a_stream_has_what_was_sent_and_what_is_bad_by_kind() -> None:
     now = replace(
-        figures(numbers={"stream.train": {"sent_samples": 96.0}}), bad_counts={"train": {"damaged": 2, "stale": 1}}
+        figures(numbers={"stream.train": {"sent_samples": 96.0, "taken_samples": 88.0}}),
+        bad_counts={"train": {"damaged": 2, "stale": 1}},
     )
     (told,) = seen(now).streams
-    assert (told.name, told.samples, told.sent_samples) == ("train", 1000, 96)
+    assert (told.name, told.samples, told.sent_samples, told.taken_samples) == ("train", 1000, 96, 88)
     assert (told.receipts_ok, told.receipts_bad) == (4, 1)
     assert (told.source, told.image, told.cached) == ("files", "128x96 RGB", False)
     assert told.faults == {"damaged": 2, "stale": 1}
 
 
-def test_rates_are_those_of_this_moment() -> None:
-    then = figures(SESSION, numbers={"stream.train": {"produced": 0, "sent_samples": 0}})
-    now = later(figures(replace(SESSION, step=44), numbers={"stream.train": {"produced": 4, "sent_samples": 32}}), 2.0)
-    told = seen(now, then)
-    assert (told.streams[0].decoded_per_s, told.streams[0].samples_per_s) == (2.0, 16.0)
-    assert told.trainers[0].samples_per_s == 4 * STREAM.batch_size / 2.0
+def test_a_trainer_has_its_name_its_process_and_its_own_steps() -> None:
+    own = replace(SESSION, name="lr-0.01", pid=77, batch_size=4, own_step=80, own_steps=124)
+    (told,) = seen(figures(own)).trainers
+    assert (told.name, told.pid, told.batch_size) == ("lr-0.01", 77, 4)
+    assert (told.own_step, told.own_steps, told.samples_per_s) == (80, 124, own.samples_per_s)
 
 
 def test_a_trainer_says_how_its_last_epoch_went_and_who_shares_its_decodes() -> None:
@@ -68,10 +70,10 @@ def test_a_trainer_says_how_its_last_epoch_went_and_who_shares_its_decodes() -> 
 
 @pytest.mark.parametrize("doing", ["gathering", "finished"])
 def test_a_trainer_that_has_finished_is_in_no_cohort_and_at_its_end(doing: SessionState) -> None:
-    (told,) = seen(figures(replace(SESSION, epoch=4, step=0, doing=doing))).trainers
+    (told,) = seen(figures(replace(SESSION, epoch=4, step=0, own_step=0, doing=doing))).trainers
     at_its_end = doing == "finished"
     assert (told.cohort, told.lag) == ((None, None) if at_its_end else (0, 0))
-    assert (told.epoch, told.step) == ((3, SESSION.steps) if at_its_end else (4, 0))
+    assert (told.epoch, told.own_step) == ((3, SESSION.own_steps) if at_its_end else (4, 0))
 
 
 def test_troubles_come_with_what_to_do() -> None:

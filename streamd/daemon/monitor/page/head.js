@@ -2,7 +2,7 @@
 /** What comes before all figures: whether the daemon is there, what is wrong, and how it is in five readings. */
 import { byId, html, say, set, show, sync } from "./dom.js";
 import { sparkline } from "./history.js";
-import { bytes, count, counted, percent, rate, span, visible } from "./words.js";
+import { bytes, count, counted, percent, processesOf, rate, span, visible } from "./words.js";
 
 /** @import { History } from "./history.js" */
 /** @import { Daemon, Snapshot } from "./shapes.js" */
@@ -34,7 +34,7 @@ export class Head {
     const answers = this.#restarted || (this.#said.has("connection") ? "the daemon answers" : "");
     const wrong = troubles.map((each) => `trouble: ${visible(each)}`).join("; ");
     const fine = this.#said.has("troubles") ? "no trouble any more" : "";
-    this.#announce({ connection: answers, troubles: wrong || fine, limit: this.#steady(way?.words ?? "") });
+    this.#announce({ connection: answers, troubles: wrong || fine, limit: this.#steady(way.words) });
     return isNew;
   }
 
@@ -107,24 +107,25 @@ export function showTroubles(troubles, host, state) {
 /** @param {Snapshot} now @param {History} history */
 export function showDaemon({ daemon, streams, trainers }, history) {
   const { memory_bytes: all, memory_used_bytes: used, worker_deaths: deaths } = daemon;
-  const sent = streams.reduce((sum, each) => sum + (each.samples_per_s ?? 0), 0);
+  const taken = streams.reduce((sum, each) => sum + (each.samples_per_s ?? 0), 0);
   say(byId("host"), visible(daemon.host));
   say(byId("identity"), `streamd ${daemon.version} · pid ${daemon.pid} · ${visible(daemon.endpoint)}`);
   const busy = deaths ? `${count(deaths)} replaced` : `of ${count(daemon.workers)}`;
   const readings = [
-    ["sent", rate(sent), "samples/s"],
-    ["trainers", count(trainers.length), `on ${counted(streams.length, "stream")}`],
+    ["taken", rate(taken), "samples/s"],
+    ["trainers", count(processesOf(trainers)), `on ${counted(streams.length, "stream")}`],
     ["workers busy", percent(daemon.busy_fraction), busy],
     ["memory used", percent(used / Math.max(1, all)), `${bytes(used)} of ${bytes(all)}`],
     ["up", span(daemon.uptime_s), daemon.draining ? "going away" : `pid ${daemon.pid}`],
   ];
-  sync(byId("readouts"), readings, ([name]) => name, ([name]) => reading(name, name === "sent" ? history : null));
+  say(byId("window"), `rates and shares are those ${daemon.window}`);
+  sync(byId("readouts"), readings, ([name]) => name, ([name]) => reading(name, name === "taken" ? history : null));
 }
 
 /** @param {History | null} history drawn beside it */
 function reading(name, history) {
   const [value, unit] = [html("span", { class: "figure" }), html("span", { class: "unit" })];
-  const spark = history && sparkline(history, "sent");
+  const spark = history && sparkline(history, "taken");
   const node = html("div", {}, html("dt", {}, name), html("dd", {}, value, " ", unit, ...(spark ? [spark.node] : [])));
   if (spark) set(node, "class", "main");
   /** @param {string[]} shown */

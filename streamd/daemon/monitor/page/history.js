@@ -4,13 +4,12 @@ import { html, set, svg } from "./dom.js";
 import { rate } from "./words.js";
 
 const KEPT_MS = 120_000;
-const MEAN_MS = 5000; // batches come some at a time: a second of them is no rate yet
 const SHORTEST_MS = 20_000; // what there is fills the line, from here on
 const GAP_MS = 3000; // further apart than this nothing is known of what was between
 const WIDTH = 120;
 const HEIGHT = 20;
 
-/** @typedef {{ms: number, told: number, value: number}} Mark `value` is the mean of what was told lately */
+/** @typedef {{ms: number, value: number}} Mark */
 
 export class History {
   /** @type {Map<string, Mark[]>} */
@@ -29,15 +28,8 @@ export class History {
     for (const name of this.#marks.keys()) if (!values.has(name)) this.#marks.delete(name);
     for (const [name, value] of values) {
       const kept = (this.#marks.get(name) ?? []).filter((mark) => nowMs - mark.ms < KEPT_MS);
-      const late = kept.filter((mark) => nowMs - mark.ms < MEAN_MS).map((mark) => mark.told);
-      const mean = late.reduce((sum, each) => sum + each, value) / (late.length + 1);
-      this.#marks.set(name, [...kept, { ms: nowMs, told: value, value: mean }]);
+      this.#marks.set(name, [...kept, { ms: nowMs, value }]);
     }
-  }
-
-  /** What a name is at now; null where nothing was told. @param {string} name */
-  at(name) {
-    return this.#marks.get(name)?.at(-1)?.value ?? null;
   }
 
   clear() {

@@ -23,16 +23,15 @@ const bad = new Bad(token);
 /** @type {Snapshot | null} */
 let last = null;
 
-function draw(told) {
-  const isNew = head.live(told);
+function draw(now) {
+  const isNew = head.live(now);
   document.body.dataset.seen = "";
   if (isNew) {
     history.clear();
     bad.forget();
     token.doubt();
   }
-  history.add(Date.now(), ratesOf(told));
-  const now = steady(told);
+  history.add(Date.now(), ratesOf(now));
   last = now;
   showTroubles(now.troubles, now.daemon.host, "live");
   showDaemon(now, history);
@@ -54,18 +53,7 @@ function ratesOf({ streams, trainers }) {
     add(`decoded ${name}`, decoded_per_s);
   }
   for (const { session, samples_per_s } of trainers) add(`trainer ${session}`, samples_per_s);
-  return rates.set("sent", streams.reduce((sum, each) => sum + (each.samples_per_s ?? 0), 0));
-}
-
-/** The same with rates of the last seconds. @param {Snapshot} now @returns {Snapshot} */
-function steady(now) {
-  const streams = now.streams.map((each) => ({
-    ...each,
-    samples_per_s: history.at(`stream ${each.name}`),
-    decoded_per_s: history.at(`decoded ${each.name}`),
-  }));
-  const trainers = now.trainers.map((each) => ({ ...each, samples_per_s: history.at(`trainer ${each.session}`) }));
-  return { ...now, streams, trainers };
+  return rates.set("taken", streams.reduce((sum, each) => sum + (each.samples_per_s ?? 0), 0));
 }
 
 function showAccess() {

@@ -16,10 +16,10 @@ function columnsWith(history) {
   const spark = ({ name }) => sparkline(history, `stream ${name}`);
   return [
     { head: "Stream", fields: [["name", (s) => visible(s.name)], ["small", aboutOf]] },
-    { head: "Sent, samples/s", fields: [["figure", (s) => rate(s.samples_per_s)]], extra: spark },
+    { head: "Taken, samples/s", fields: [["figure", (s) => rate(s.samples_per_s)]], extra: spark },
     { head: "Decoded, batches/s", fields: [["figure", (s) => rate(s.decoded_per_s)]] },
-    { head: "Decodes a batch", fields: [["figure", (s) => hundredths(s.decodes_per_batch)]] },
-    { head: "Sent since start", fields: [["figure", (s) => count(s.sent_samples)]] },
+    { head: "Decodes a batch", fields: [["figure", (s) => hundredths(s.decodes_per_batch)], ["small", decodesOf]] },
+    { head: "Taken since start", fields: [["figure", (s) => count(s.taken_samples)]] },
     { head: "Receipts", fields: [["figure", (s) => `${count(s.receipts_ok)} ok`], ["wrong", notOk]] },
     { head: "Shuffle score", fields: [["figure", (s) => hundredths(s.shuffle_score)]] },
     { head: "Bad", fields: [["figure", badOf], ["small", kindsOf]] },
@@ -50,6 +50,11 @@ function rowsOf(stream) {
 function aboutOf({ source, image, samples, batch_size, sessions, cached }) {
   const data = `${visible(source)}${cached ? ", cached" : ""} · ${visible(image)} · ${counted(samples, "sample")}`;
   return `${data} in batches of ${count(batch_size)} · ${counted(sessions, "trainer")}`;
+}
+
+/** Why there is no figure. */
+function decodesOf({ decodes_unknown }) {
+  return visible(decodes_unknown ?? "");
 }
 
 function notOk({ receipts_bad }) {

@@ -14,13 +14,6 @@ const DESCRIBED_MS = 10_000; // a screen reader is not told more often
 const MIN_WIDTH = 200; // less is no place to draw in
 const FLOWING = 0.01; // fewer samples a second are rest
 const NOTICED = 0.05; // of a trainer that waits, on average
-const TAGS = /** @type {Record<string, string>} */ ({
-  disk: "waits for reads",
-  decode: "waits for decoding",
-  memory: "waits for a slot",
-  transport: "waits on the way",
-  none: "set the pace",
-});
 
 export class Way {
   #title = svg("title", { id: "way-title" }, "Way of the data");
@@ -53,8 +46,8 @@ export class Way {
     this.#now = now;
     if (!this.#picture.isConnected) this.#box.append(this.#picture);
     const words = byId("way-words");
-    sayProse(words, now.way ? visible(now.way.words) : "looking where batches wait");
-    set(words, "data-limit", now.way?.limit ?? "pending");
+    sayProse(words, visible(now.way.words));
+    set(words, "data-limit", now.way.limit);
     this.#draw();
     if (Date.now() - this.#describedMs < DESCRIBED_MS) return;
     this.#describedMs = Date.now();
@@ -72,11 +65,10 @@ export class Way {
     set(this.#picture, "height", Math.round(layout.height * unit));
     this.#hub.update(layout.hub, now);
     this.#tank.update(layout.tank, now, layout.isWide);
-    this.#drawWords(layout, now.way?.waiting ?? 0);
+    this.#drawWords(layout, now.way.waiting);
     this.#drawCards(layout, now, picked);
     this.#drawEdges(layout, now, picked);
-    const limit = now.way?.limit ?? "pending";
-    this.#tag.update(layout.tags[limit], TAGS[limit], limit === "none");
+    this.#tag.update(layout.tags[now.way.limit], now.way.tag, !now.way.is_bad);
   }
 
   #drawWords({ captions, groups }, waiting) {
@@ -111,7 +103,7 @@ export class Way {
   #drawEdges({ edges }, now, picked) {
     const rates = ratesOf(now, picked);
     const most = Math.max(FLOWING, rates.get("hub") ?? 0);
-    const waits = { disk: "source", transport: "tank" }[String(now.way?.limit)];
+    const waits = { disk: "source", transport: "tank" }[now.way.limit];
     const drawn = edges.map(({ key, d, from }) => {
       const rate = rates.get(key) ?? 0;
       const kind = `edge${rate > FLOWING ? " flows" : ""}${from === waits ? " waits" : ""}`;
@@ -163,13 +155,13 @@ function description(now) {
   const { daemon, way, streams } = now;
   const used = daemon.memory_used_bytes / Math.max(1, daemon.memory_bytes);
   const names = streams.map((each) => `${visible(each.name)} from ${visible(each.source)}`).join(", ");
-  const reads = way ? `, reading ${percent(way.reading)} and decoding ${percent(way.decoding)} of their time` : "";
+  const reads = `, reading ${percent(way.reading)} and decoding ${percent(way.decoding)} of their time`;
   const cohorts = pick(now).cohorts.map((each) => `${visible(each.stream)} to ${counted(each.all.length, "trainer")}`);
   return [
     `${counted(streams.length, "stream")}: ${names || "none"}.`,
-    `${counted(daemon.workers, "worker")}, ${percent(daemon.busy_fraction)} busy${reads}.`,
-    `Memory ${percent(used)} used${way ? `, ${counted(way.slots, "slot")}` : ""}.`,
+    `${counted(daemon.workers, "worker")}, ${percent(daemon.busy_fraction)} busy${reads}, ${daemon.window}.`,
+    `Memory ${percent(used)} used, ${counted(way.slots, "slot")}.`,
     cohorts.length ? `One decode each: ${cohorts.join(", ")}.` : "No trainer yet.",
-    way ? `Now: ${visible(way.words)}.` : "",
+    `Now: ${visible(way.words)}.`,
   ].join(" ");
 }

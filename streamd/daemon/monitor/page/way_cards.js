@@ -84,10 +84,11 @@ function trainerCard(trainer, box) {
     key: `${trainer.session}`,
     box,
     kind: trainer.doing,
-    name: `trainer ${trainer.session}${rank}`,
+    name: `${visible(trainer.name) || "trainer"}${rank}`,
     about: visible(trainer.doing_words),
+    hint: `${visible(trainer.name)}, pid ${trainer.pid}, session ${trainer.session}: ${visible(trainer.doing_words)}`,
     figure: `${rate(trainer.samples_per_s)}/s`,
     aside: epochOf(trainer),
-    part: trainer.step / Math.max(1, trainer.steps),
+    part: trainer.own_step / Math.max(1, trainer.own_steps),
   };
 }

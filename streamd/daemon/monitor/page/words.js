@@ -69,6 +69,11 @@ export function fitted(text, chars) {
   return fits;
 }
 
+/** How many trainers there are: what one process reads, such as training and validation, is one. */
+export function processesOf(/** @type {Trainer[]} */ trainers) {
+  return new Set(trainers.map(({ pid, session }) => (pid ? `pid ${pid}` : `session ${session}`))).size;
+}
+
 /** @param {Trainer} trainer */
 export function epochOf(trainer) {
   return `epoch ${count(trainer.epoch + 1)}${trainer.epochs == null ? "" : ` of ${count(trainer.epochs)}`}`;

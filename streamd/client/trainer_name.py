@@ -1,0 +1,36 @@
+"""What a trainer is called where people look at the daemon: as it says, else after its program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import PurePath
+from typing import Final
+
+from streamd.core.text import shorten_text
+from streamd.errors import ConfigError
+from streamd.limits import MAX_TRAINER_NAME_CHARS
+
+_KERNEL_LAUNCHER: Final = "kernel_launcher.py"  # ipykernel's, and those of its relatives
+
+
+def parse_trainer_name(name: str | None) -> str:
+    """The name to subscribe with. Raises ConfigError."""
+    if name is None:
+        return shorten_text(find_program_name(sys.argv), MAX_TRAINER_NAME_CHARS)
+    if not isinstance(name, str):
+        raise ConfigError(f'name {name!r}: a text such as name="lr-0.01", or None for the program\'s name')
+    if not name.strip() or not name.isprintable() or len(name) > MAX_TRAINER_NAME_CHARS:
+        raise ConfigError(
+            f"name {name!r}: 1 to {MAX_TRAINER_NAME_CHARS} printable characters, which tables have room for"
+        )
+    return name
+
+
+def find_program_name(arguments: list[str]) -> str:
+    """The script's file, `notebook` in a notebook, `python` where there is no script."""
+    path = PurePath(arguments[0] if arguments else "")
+    if path.name.endswith(_KERNEL_LAUNCHER):
+        return "notebook"
+    if path.name == "__main__.py":  # python -m package
+        return path.parent.name or "python"
+    return "python" if path.name in {"", "-c", "-m"} else path.name

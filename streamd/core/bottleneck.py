@@ -1,0 +1,85 @@
+"""Where batches wait, in words: what the limit is, whether that is bad, and what helps. Pure.
+
+Terminal, dashboard, receipts and log take their sentences from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+# What a trainer's epoch was limited by: `disk`, workers waited for reads; `decode`, all of them were busy; `transport`,
+# batches lay ready, or neither of the two was the reason; `none`, the trainer itself.
+EpochBottleneck = Literal["disk", "decode", "transport", "none"]
+# Where batches wait now. Beyond those of an epoch: `memory`, no slot was free for the next batch; `pending`, some are
+# under way, of which workers have reported nothing yet; `nobody`, no trainer asks for any.
+Bottleneck = Literal["disk", "decode", "memory", "transport", "none", "pending", "nobody"]
+
+
+@dataclass(frozen=True, slots=True)
+class BottleneckAdvice:
+    """One limit: its `short` name for a column, the `limit` as a clause, whether it `is_bad`, and what to know or do.
+
+    `is_bad` is None where nothing can be said yet.
+    """
+
+    short: str
+    limit: str
+    is_bad: bool | None
+    meaning: str
+    remedy: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """All of it: `decoding is the limit: bad, trainers wait for it; more workers … would help`."""
+        return self.format_sentence()
+
+    def format_sentence(self, facts: str = "") -> str:
+        """The sentence, with the `facts` of one epoch behind the limit."""
+        measured = f" ({facts})" if facts else ""
+        judged = {True: "bad, ", False: "good, ", None: ""}[self.is_bad]
+        helps = f"; {self.remedy}" if self.remedy else ""
+        return f"{self.limit}{measured}: {judged}{self.meaning}{helps}"
+
+
+BOTTLENECK_ADVICE: Final[dict[Bottleneck, BottleneckAdvice]] = {
+    "disk": BottleneckAdvice(
+        "disk",
+        "disk is the limit",
+        is_bad=True,
+        meaning="trainers wait while workers read",
+        remedy="a faster disk, a `cache` or `streamd pack` would help",
+    ),
+    "decode": BottleneckAdvice(
+        "decode",
+        "decoding is the limit",
+        is_bad=True,
+        meaning="trainers wait while all workers decode",
+        remedy="more `workers` (up to the processor's cores), a `cache` or `streamd pack --format npy` would help",
+    ),
+    "memory": BottleneckAdvice(
+        "memory",
+        "memory is the limit",
+        is_bad=True,
+        meaning="trainers wait while workers have no free slot",
+        remedy="more `memory` would help",
+    ),
+    "transport": BottleneckAdvice(
+        "transport",
+        "transport is the limit",
+        is_bad=True,
+        meaning="trainers wait though disk and workers could do more",
+        remedy="a larger `prefetch` or `batch_size` would help, unless the loop only drains, as `streamd probe` does",
+    ),
+    "none": BottleneckAdvice(
+        "trainer",
+        "the trainer is the limit",
+        is_bad=False,
+        meaning="data come faster than it takes them",
+        remedy="only a faster model or device would save time",
+    ),
+    "pending": BottleneckAdvice(
+        "pending", "no limit is known yet", is_bad=None, meaning="workers have begun, and no batch is done yet"
+    ),
+    "nobody": BottleneckAdvice("nobody", "nothing is the limit", is_bad=False, meaning="no trainer asks for batches"),
+}

@@ -1,0 +1,25 @@
+"""What limits a training, in sentences that say whether that is bad."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, BottleneckAdvice, EpochBottleneck
+
+
+def test_every_limit_has_its_sentence() -> None:
+    assert set(BOTTLENECK_ADVICE) == set(get_args(Bottleneck))
+    assert set(get_args(EpochBottleneck)) < set(get_args(Bottleneck))
+
+
+@pytest.mark.parametrize("advice", BOTTLENECK_ADVICE.values(), ids=BOTTLENECK_ADVICE)
+def test_what_is_bad_says_what_would_help(advice: BottleneckAdvice) -> None:
+    assert (": bad, " in advice.sentence) == (advice.is_bad is True)
+    assert (": good, " in advice.sentence) == (advice.is_bad is False)
+    assert not advice.is_bad or "would help" in advice.remedy
+
+
+def test_facts_stand_behind_the_limit() -> None:
+    assert BOTTLENECK_ADVICE["disk"].format_sentence("9 of 10").startswith("disk is the limit (9 of 10): bad, ")
