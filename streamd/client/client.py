@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -228,6 +229,7 @@ class Client:
             stream.close()
             raise
         stream.keep_alive = self
+        stream.lookup_names = partial(self.names, name)
         return stream
 
     def _register_stream(self, stream: Stream) -> Stream:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import ClassWeight, FeedStream, LabelNames, build_model_feed
+from streamd.frameworks.model_inputs import ClassWeight, FeedStream, LabelNames, build_model_feed, check_is_stream
 from streamd.frameworks.normalize import compute_pixel_scaling
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def fit_data(
     are masked or the last batch is padded; use `weighted_metrics` then. Raises ConfigError for what the stream lacks,
     MissingExtraError.
     """
+    check_is_stream(stream, "fit_data")
     load_keras()
     if steps is not None and steps < 1:
         raise ConfigError(f"steps must be at least 1, not {steps}")
