@@ -65,8 +65,8 @@ def check_epochs_left(name: str, wanted: tuple[int, int], available: tuple[int, 
         return
     where = f"ends after {_describe_epochs(*available)}" if available[1] else "has no epoch left"
     raise ConfigError(
-        f"fit has {_describe_epochs(*wanted)} to go, and the subscription to {name!r} {where}: subscribe without "
-        "epochs=, which never ends, or with as many as all calls of fit take together"
+        f"fit has {_describe_epochs(*wanted)} to go, and the subscription to {name!r} {where}: subscribe with "
+        "epochs=None, which never ends, or with as many epochs as all calls of fit take together"
     )
 
 

@@ -172,7 +172,7 @@ def test_no_more_batches_are_held_than_the_smallest_credit_allows(eager: bool) -
 def test_a_subscription_that_is_used_up_says_so() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE), total_epochs=1), Recorder()
     recorder.model.fit(fit_data(stream), verbose=0)
-    with pytest.raises(ConfigError, match="'train' has no epoch left: subscribe without epochs="):
+    with pytest.raises(ConfigError, match="'train' has no epoch left: subscribe with epochs=None"):
         recorder.model.fit(fit_data(stream), verbose=0)
 
 

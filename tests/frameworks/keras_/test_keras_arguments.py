@@ -43,7 +43,7 @@ REFUSED = [
     ("fit", {"sample_weight": np.ones(10)}, r"fit\(sample_weight=\.\.\.\).*weights: COLUMN"),
     ("fit", {"class_weight": {7: 2.0}}, "has no class 7"),
     ("fit", {"class_weight": [1.0, 2.0, 3.0]}, "class_weight is {class: weight}"),
-    ("fit", {"epochs": 3}, r"fit has 3 epochs \(9 steps\) to go.*ends after 2 epochs \(6 steps\).*without epochs="),
+    ("fit", {"epochs": 3}, r"fit has 3 epochs \(9 steps\) to go.*ends after 2 epochs \(6 steps\).*with epochs=None"),
     ("fit", {"epochs": 6, "initial_epoch": 3}, r"fit has 3 epochs \(9 steps\) to go"),
     ("fit", {"steps_per_epoch": 4}, r"fit\(steps_per_epoch=4\).*'train' has 3 steps.*from 1 to 3"),
     ("fit", {"steps_per_epoch": 0}, r"fit\(steps_per_epoch=0\)"),
