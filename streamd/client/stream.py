@@ -282,8 +282,9 @@ class Stream:
         """What torch's DataLoader asks a data set for."""
         raise NoDatasetError
 
-    def __array__(self, *_: object, **__: object) -> NoReturn:
-        """What Keras asks of data that it does not know, and NumPy of anything."""
+    @property
+    def __array__(self) -> NoReturn:
+        """What Keras looks for in data that it does not know, and NumPy in anything."""
         raise NoDatasetError(
             "a stream is no array: for Keras write  model.fit(fit_data(stream)), with fit_data of "
             "streamd.frameworks.keras; in a loop of your own read batch.images"

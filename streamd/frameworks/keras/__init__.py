@@ -1,6 +1,6 @@
 """Streams for Keras, on TensorFlow, JAX or torch.
 
-    with streamd.connect() as client, client.subscribe("train", epochs=10) as stream:
+    with streamd.connect() as client, client.subscribe("train") as stream:
         model.fit(fit_data(stream), epochs=10)
 
 Keras and its backend are imported by the first call, not with this module.
@@ -61,8 +61,17 @@ def fit_data(
     batch of the subscription's first epoch, so that the same samples come each time; `fit` goes on where it was.
     Within a `fit`, they need a subscription of their own. Images arrive as uint8 (B, H, W, C); TensorFlow computes over
     the batch's own memory, JAX and torch do when they have let go of the batch before, and get a copy else. Subscribe
-    with `epochs=None` for several fits. Give `steps` here rather than `steps_per_epoch` to `fit`, which cuts its epochs
-    at the ends of the stream's. After `predict`, `client.names("test", data.sample_ids)` are the files of its rows.
+    without `epochs`, so that only `fit` says how many there are; a `fit` of more epochs than the subscription has is
+    refused before its first step.
+
+    No argument of Keras's three methods is ignored. `class_weight` weighs the classes as it does here, for that `fit`;
+    `steps_per_epoch`, `validation_steps` and `steps` count before the `steps` given here. Those that the stream decides,
+    such as `batch_size`, `shuffle=False`, `sample_weight` or `validation_split`, raise ConfigError, which says what to
+    write instead, unless they are as the stream has them.
+
+    What is returned has a length, the steps of an epoch. A loop over it sees the batches of `evaluate`, in memory of
+    their own, and leaves `fit` where it was. `class_names` are those of the target. After `predict`, `labels`,
+    `sample_ids` and `names()`, the files, are those of the rows of its result.
 
     Replicas under tf.distribute's MirroredStrategy share each batch, and so do the devices of a keras.distribution on
     JAX; nothing is read ahead for them. Where each has a process of its own, subscribe with rank="auto".
@@ -78,7 +87,8 @@ def fit_data(
         one of the stream.
 
     Batches are `(x, y)`, and `(x, y, weights)` where samples or classes have weights, which are multiplied, bad samples
-    are masked or the last batch is padded; use `weighted_metrics` then. Raises ConfigError for what the stream lacks,
+    are masked or the last batch is padded. Compile with `weighted_metrics`, which leave rows of weight 0 out; `metrics`
+    count them. Raises ConfigError for what the stream lacks,
     MissingExtraError.
     """
     check_is_stream(stream, "fit_data")

@@ -10,7 +10,8 @@ import pytest
 from keras_recorder import Recorder, ids_of, steps
 from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
 
-from streamd.errors import ConfigError
+from streamd.client import Stream
+from streamd.errors import ConfigError, NoDatasetError
 from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.keras.arguments import ARGUMENTS
 
@@ -191,3 +192,10 @@ def test_the_other_arguments_do_what_keras_says() -> None:
     assert set(recorder.model.evaluate(fit_data(validation), return_dict=True, verbose=0)) == {"loss"}
     with pytest.raises(ValueError, match="not recognized"):
         recorder.model.evaluate(fit_data(validation), unknown=1)
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+def test_a_stream_in_the_place_of_fit_data_is_refused_with_what_to_write(method: str) -> None:
+    stream = object.__new__(Stream)  # of which Keras asks only what it is
+    with pytest.raises(NoDatasetError, match=r"for Keras write  model.fit\(fit_data\(stream\)\)"):
+        getattr(Recorder().model, method)(stream, verbose=0)
