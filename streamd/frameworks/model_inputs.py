@@ -165,7 +165,7 @@ def check_is_stream(given: object, function: str) -> None:
     elif isinstance(given, str):
         what, remedy = f"the name {given!r}", f"{function}(client.subscribe({given!r}))"
     else:
-        what, remedy = f"a {type(given).__name__}", f'{function}(client.subscribe("train"))'
+        what, remedy = type(given).__name__, f'{function}(client.subscribe("train"))'
     raise ConfigError(f"{function} takes a stream, not {what}: write  {remedy}")
 
 

@@ -65,9 +65,9 @@ def fit_data(
     refused before its first step.
 
     No argument of Keras's three methods is ignored. `class_weight` weighs the classes as it does here, for that `fit`;
-    `steps_per_epoch`, `validation_steps` and `steps` count before the `steps` given here. Those that the stream decides,
-    such as `batch_size`, `shuffle=False`, `sample_weight` or `validation_split`, raise ConfigError, which says what to
-    write instead, unless they are as the stream has them.
+    `steps_per_epoch`, `validation_steps` and `steps` count before the `steps` given here. What the stream decides, such
+    as `batch_size`, `shuffle=False`, `sample_weight` or `validation_split`, raises ConfigError with what to write
+    instead, unless it is as the stream has it.
 
     What is returned has a length, the steps of an epoch. A loop over it sees the batches of `evaluate`, in memory of
     their own, and leaves `fit` where it was. `class_names` are those of the target. After `predict`, `labels`,
@@ -88,8 +88,7 @@ def fit_data(
 
     Batches are `(x, y)`, and `(x, y, weights)` where samples or classes have weights, which are multiplied, bad samples
     are masked or the last batch is padded. Compile with `weighted_metrics`, which leave rows of weight 0 out; `metrics`
-    count them. Raises ConfigError for what the stream lacks,
-    MissingExtraError.
+    count them. Raises ConfigError for what the stream lacks, MissingExtraError.
     """
     check_is_stream(stream, "fit_data")
     load_keras()

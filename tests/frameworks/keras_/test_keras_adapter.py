@@ -146,7 +146,7 @@ def test_the_confusion_matrix_of_the_readme_counts_every_sample() -> None:
     [
         ("train", r"fit_data takes a stream, not the name 'train': write  fit_data\(client.subscribe\('train'\)\)"),
         (type("Client", (), {"subscribe": None})(), r"not a client: write  fit_data\(client.subscribe\(\"train\"\)\)"),
-        (3, "fit_data takes a stream, not a int"),
+        (3, "fit_data takes a stream, not int: write"),
     ],
 )
 def test_what_is_no_stream_is_refused_with_what_to_write(given: Any, said: str) -> None:
