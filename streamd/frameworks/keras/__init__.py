@@ -61,17 +61,11 @@ def fit_data(
     batch of the subscription's first epoch, so that the same samples come each time; `fit` goes on where it was.
     Within a `fit`, they need a subscription of their own. Images arrive as uint8 (B, H, W, C); TensorFlow computes over
     the batch's own memory, JAX and torch do when they have let go of the batch before, and get a copy else. Subscribe
-    without `epochs`, so that only `fit` says how many there are; a `fit` of more epochs than the subscription has is
-    refused before its first step.
+    without `epochs`, so that only `fit` says how many there are; more than the subscription has are refused at once.
 
-    No argument of Keras's three methods is ignored. `class_weight` weighs the classes as it does here, for that `fit`;
-    `steps_per_epoch`, `validation_steps` and `steps` count before the `steps` given here. What the stream decides, such
-    as `batch_size`, `shuffle=False`, `sample_weight` or `validation_split`, raises ConfigError with what to write
-    instead, unless it is as the stream has it.
-
-    What is returned has a length, the steps of an epoch. A loop over it sees the batches of `evaluate`, in memory of
-    their own, and leaves `fit` where it was. `class_names` are those of the target. After `predict`, `labels`,
-    `sample_ids` and `names()`, the files, are those of the rows of its result.
+    No argument of Keras's methods is ignored: it is honoured, or refused with what to write instead. A loop over what is
+    returned sees the batches of `evaluate`, and leaves `fit` where it was; after `predict`, its `labels` and `names()`,
+    the files, are those of the rows of the result.
 
     Replicas under tf.distribute's MirroredStrategy share each batch, and so do the devices of a keras.distribution on
     JAX; nothing is read ahead for them. Where each has a process of its own, subscribe with rank="auto".

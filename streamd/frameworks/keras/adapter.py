@@ -91,6 +91,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     An epoch of `fit` is one of the stream, or the rest of one that was left early. With fewer `steps` it is the next
     so many steps, wherever they lie. The others, and validation, take the first of the subscription's first epoch.
+
+    Its length is the steps of an epoch. A loop over it takes the batches that `evaluate` takes. `class_names` are those
+    of the target; `labels` and `names()` stand beside the rows of the last `predict`.
     """
 
     def __init__(self, stream: FeedStream, feed: ModelFeed, steps: int | None) -> None:
@@ -162,7 +165,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     # --- what was predicted
 
     @property
-    def labels(self) -> npt.NDArray[Any] | dict[str, npt.NDArray[Any]]:
+    def labels(self) -> Any:
         """The true labels of the rows of the last `predict`, in their order; by name where there are several targets.
 
         Categories are int64 (N,), places in `class_names`. Rows without a sample have zeros, and -1 as their
