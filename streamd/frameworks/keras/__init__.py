@@ -63,9 +63,9 @@ def fit_data(
     the batch's own memory, JAX and torch do when they have let go of the batch before, and get a copy else. Subscribe
     without `epochs`, so that only `fit` says how many there are; more than the subscription has are refused at once.
 
-    No argument of Keras's methods is ignored: it is honoured, or refused with what to write instead. A loop over what is
-    returned sees the batches of `evaluate`, and leaves `fit` where it was; after `predict`, its `labels` and `names()`,
-    the files, are those of the rows of the result.
+    Every argument of Keras's methods is honoured, or refused with what to write instead. A loop over what is returned
+    sees the batches of `evaluate`, and leaves `fit` where it was; after `predict`, its `labels` and `names()`, the
+    files, are those of the rows of the result.
 
     Replicas under tf.distribute's MirroredStrategy share each batch, and so do the devices of a keras.distribution on
     JAX; nothing is read ahead for them. Where each has a process of its own, subscribe with rank="auto".

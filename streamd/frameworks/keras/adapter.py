@@ -222,12 +222,14 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def __array__(self) -> NoReturn:
-        """Keras looks for it only when it is to divide its data for `validation_split`, and raises none of our errors.
+        """Keras looks for it when it is to divide its data for `validation_split`, which it does before all else.
 
         For everyone else there is no such attribute.
         """
-        if find_running_keras_methods():
-            raise ConfigError(f"fit(validation_split=...): {VALIDATION_SPLIT_REMEDY}")
+        running = find_running_keras_methods()
+        split = running[0].f_locals.get("validation_split") if running else None
+        if split:
+            raise ConfigError(f"fit(validation_split={split}): {VALIDATION_SPLIT_REMEDY}")
         raise AttributeError("__array__")
 
     # --- what Keras and its callbacks ask for

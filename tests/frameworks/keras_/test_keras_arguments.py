@@ -38,7 +38,11 @@ def test_there_is_a_rule_for_every_parameter_of_kerass_own_methods(method: Any) 
 REFUSED = [
     ("fit", {"y": np.zeros(10)}, r"fit\(y=\.\.\.\).*fit_data\(stream, targets="),
     ("fit", {"batch_size": 8}, r"fit\(batch_size=8\).*'train' have 4.*client.subscribe\('train', batch_size=8\)"),
-    ("fit", {"validation_split": 0.2}, r"fit\(validation_split=.*split: {validation: 0.2}.*validation_data=fit_data"),
+    (
+        "fit",
+        {"validation_split": 0.2},
+        r"fit\(validation_split=0.2\).*split: {validation: 0.2}.*validation_data=fit_data",
+    ),
     ("fit", {"shuffle": False}, r"fit\(shuffle=False\).*comes shuffled.*shuffle: none"),
     ("fit", {"shuffle": "batch"}, r"fit\(shuffle='batch'\).*leave shuffle out"),
     ("fit", {"sample_weight": np.ones(10)}, r"fit\(sample_weight=\.\.\.\).*weights: COLUMN"),
