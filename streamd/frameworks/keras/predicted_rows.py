@@ -32,8 +32,8 @@ def list_target_names(targets: Targets) -> tuple[str, ...]:
     return (targets,) if isinstance(targets, str) else targets or ()
 
 
-def join_target_labels(rows: Sequence[BatchRows] | None, targets: Targets) -> Array | dict[str, Array]:
-    """The labels of all rows, for several targets by name. Raises ConfigError where there are none."""
+def join_target_labels(rows: Sequence[BatchRows] | None, targets: Targets) -> Any:
+    """The labels of all rows: an array, for several targets a dict by name. Raises ConfigError where there are none."""
     if not targets:
         raise ConfigError("this fit_data has no targets, so its rows have no labels: choose with  targets=")
     batches = _require_rows(rows)
