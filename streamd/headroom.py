@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -57,6 +57,15 @@ class Replay:
     def steps_left(self) -> int:
         """Those of a whole epoch: each time that epochs are asked for, one begins."""
         return self.steps
+
+    @property
+    def epochs_left(self) -> int | None:
+        """Those that were wanted, each time that they are asked for."""
+        return self.epochs_wanted
+
+    def names(self, _: Iterable[int]) -> list[str]:
+        """Raises StreamdError: what is held has left its daemon, which knows the files."""
+        raise StreamdError("held batches have no file names: ask  client.names(STREAM, sample_ids)")
 
     @property
     def token(self) -> str:

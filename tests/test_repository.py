@@ -42,13 +42,12 @@ PLAIN: Final = frozenset(
 
 LIBRARIES: Final = frozenset({"keras", "lmdb", "torch"})
 
-# Modules that are tested under another name: parts of a schema, the adapter behind fit_data, and the demonstration,
+# Modules that are tested under another name: parts of a schema, and the demonstration,
 # which `scripts/test --all` runs whole. The list may only shrink.
 UNTESTED: Final[frozenset[str]] = frozenset(
     {
         "streamd/config/schema_sections.py",
         "streamd/config/schema_sources.py",
-        "streamd/frameworks/keras/adapter.py",
     }
 )
 

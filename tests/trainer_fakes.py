@@ -85,6 +85,13 @@ class FakeStream:
     def __len__(self) -> int:
         return self.spec.batches
 
+    @property
+    def epochs_left(self) -> int | None:
+        return None if self.total_epochs is None else self.total_epochs - self.epoch
+
+    def names(self, sample_ids: Iterable[int]) -> list[str]:
+        return [f"{number}.png" if number >= 0 else "" for number in sample_ids]
+
     def ids(self, epoch: int, index: int) -> Ids:
         order = np.random.default_rng(epoch).permutation(self.spec.samples)
         return order[index * self.spec.batch_size :][: self.spec.batch_rows(index)].astype(np.int64)

@@ -284,6 +284,7 @@ class Client:
             stream.close()
             raise
         stream.keep_alive = self
+        stream.lookup_names = partial(self.names, name)
         return stream
 
     def _register_stream(self, stream: Stream) -> Stream:

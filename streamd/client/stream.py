@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -73,6 +73,9 @@ class Stream:
         self.wait_s = 0.0
         self.keep_alive: object = (
             None  # lives as long as this stream: the client, whose end may be its private daemon's
+        )
+        self.lookup_names: Callable[[Iterable[int]], list[str]] | None = (
+            None  # as the client that opened this knows them
         )
         self._endpoint = endpoint
         self._split = split
@@ -178,6 +181,12 @@ class Stream:
         )
 
     @property
+    def epochs_left(self) -> int | None:
+        """Epochs that have steps to come, the present one among them; None when the subscription runs on."""
+        epochs = self._subscription.epochs
+        return None if epochs is None else max(0, epochs - self.epoch - (0 if self.steps_left else 1))
+
+    @property
     def epoch(self) -> int:
         """The epoch of the next batch."""
         return self._tally.cursor.epoch
@@ -195,6 +204,12 @@ class Stream:
     def __iter__(self) -> Iterator[Batch]:
         """All batches from here to the last epoch's end; nothing, at once, when that is behind."""
         return iter(partial(self._advance_to_next_batch, None), None)
+
+    def names(self, sample_ids: Iterable[int]) -> list[str]:
+        """The file names of samples of this stream: see `Client.names`."""
+        if self.lookup_names is None:
+            raise self._build_closed_error()
+        return self.lookup_names(sample_ids)
 
     def epochs(self) -> Iterator[Iterator[Batch]]:
         """One iterator an epoch, the rest of the present one first.
@@ -276,6 +291,14 @@ class Stream:
     def __getitem__(self, place: object) -> NoReturn:
         """What torch's DataLoader asks a data set for."""
         raise NoDatasetError
+
+    @property
+    def __array__(self) -> NoReturn:
+        """What Keras looks for in data that it does not know, and NumPy in anything."""
+        raise NoDatasetError(
+            "a stream is no array: for Keras write  model.fit(fit_data(stream)), with fit_data of "
+            "streamd.frameworks.keras; in a loop of your own read batch.images"
+        )
 
     def __repr__(self) -> str:
         cursor = self._tally.cursor

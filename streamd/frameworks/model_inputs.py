@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -40,7 +40,10 @@ class FeedBatch(Protocol):
 
 
 class FeedStream(Protocol):
-    """What a feed needs of a stream; `len` is the number of steps of a whole epoch, `steps_left` of the present one."""
+    """What a feed needs of a stream; `len` is the number of steps of a whole epoch, `steps_left` of the present one.
+
+    `epochs_left` are those that have steps to come, the present one among them; None is without an end.
+    """
 
     @property
     def spec(self) -> StreamSpec: ...
@@ -50,6 +53,9 @@ class FeedStream(Protocol):
     def steps_left(self) -> int: ...
     @property
     def token(self) -> str: ...
+    @property
+    def epochs_left(self) -> int | None: ...
+    def names(self, sample_ids: Iterable[int], /) -> list[str]: ...
     def __len__(self) -> int: ...
     def epochs(self) -> Iterator[Iterator[FeedBatch]]: ...
     def seek(self, token: str, /, *, after: Literal["step", "epoch"] = "step") -> None: ...
@@ -153,6 +159,38 @@ def build_model_feed(
     )
 
 
+def check_is_stream(given: object, function: str) -> None:
+    """Raises ConfigError, which says what to write, where `function` is given something else than a stream."""
+    if hasattr(given, "spec") and hasattr(given, "epochs"):
+        return
+    if hasattr(given, "subscribe"):
+        what, remedy = "a client", f'{function}(client.subscribe("train"))'
+    elif isinstance(given, str):
+        what, remedy = f"the name {given!r}", f"{function}(client.subscribe({given!r}))"
+    else:
+        what, remedy = type(given).__name__, f'{function}(client.subscribe("train"))'
+    raise ConfigError(f"{function} takes a stream, not {what}: write  {remedy}")
+
+
+def add_class_weights(feed: ModelFeed, spec: StreamSpec, class_weight: ClassWeight) -> ModelFeed:
+    """The feed with the weights of classes that `fit` was given, whose numbers are those that the model sees.
+
+    Raises ConfigError where they fit no target, or a number could be a class's own or its place among the classes.
+    """
+    names = (feed.targets,) if isinstance(feed.targets, str) else feed.targets or ()
+    categories = [spec.labels[name] for name in names if spec.labels[name].type == "category"]
+    weights = _build_class_weights(spec, categories, class_weight)
+    classes = categories[0].classes
+    if class_weight != "balanced" and classes != tuple(range(len(classes))) and not isinstance(classes[0], str):
+        more = ", ..." if len(classes) > 3 else ""  # noqa: PLR2004 - enough to see what they are
+        raise ConfigError(
+            f"Keras counts the classes of {weights.label!r} from 0, and they are the numbers "
+            f"{', '.join(map(str, classes[:3]))}{more}: give  fit_data(stream, class_weight={{class: weight}}), which "
+            "takes them as they are called"
+        )
+    return replace(feed, class_weights=weights, weighted=True)
+
+
 def find_label(spec: StreamSpec, name: str) -> LabelSpec:
     """The label `name` of a stream. Raises ConfigError with a near name."""
     if name not in spec.labels:
@@ -186,8 +224,10 @@ def _build_class_weights(spec: StreamSpec, categories: list[LabelSpec], weights:
             f"class_weight needs exactly one target that is a category, one value a sample; "
             f"stream {spec.name!r} has {_describe_labels(spec)}: choose with targets="
         )
+    if weights != "balanced" and not isinstance(weights, Mapping):
+        raise ConfigError(f'class_weight is {{class: weight}}, or "balanced", not {weights!r}')
     label = categories[0]
-    table = _compute_balanced_weights(label) if weights == "balanced" else _parse_class_weights(label, weights or {})
+    table = _compute_balanced_weights(label) if weights == "balanced" else _parse_class_weights(label, weights)
     return ClassWeights(label.name, table)
 
 
@@ -211,8 +251,8 @@ def _find_class_index(label: LabelSpec, name: int | str) -> int:
     if name in label.classes:
         return label.classes.index(name)
     named = all(isinstance(known, str) for known in label.classes)
-    if named and isinstance(name, int) and 0 <= name < len(label.classes):
-        return name
+    if named and not isinstance(name, str) and 0 <= name < len(label.classes):
+        return int(name)
     hint = suggest_name(str(name), map(str, label.classes))
     raise ConfigError(f"class_weight: {label.name!r} has no class {name!r}{hint}")
 

@@ -289,6 +289,24 @@ def test_a_stream_is_no_data_set(client: Client) -> None:
         stream[0]
 
 
+def test_a_stream_is_no_array_and_says_what_keras_takes(client: Client) -> None:
+    with client.subscribe("train") as stream, pytest.raises(NoDatasetError, match=r"model.fit\(fit_data\(stream\)\)"):
+        np.asarray(stream)
+
+
+def test_a_stream_counts_the_epochs_that_have_steps_to_come_and_names_its_samples(client: Client) -> None:
+    with client.subscribe("train") as stream:
+        assert stream.epochs_left is None
+        ids = [*next(iter(stream)).sample_ids, -1]
+        assert stream.names(ids) == client.names("train", ids)
+    with client.subscribe("train", epochs=2) as stream:
+        left = [stream.epochs_left]
+        for taken in (1, STEPS - 1, 1, STEPS - 1):
+            walk(stream, taken)
+            left.append(stream.epochs_left)
+    assert left == [2, 2, 1, 1, 0]
+
+
 @pytest.mark.parametrize("size", [2, 8, 16])
 def test_rewinding_begins_the_first_epoch_again_and_what_is_left_is_accounted_for(client: Client, size: int) -> None:
     with client.subscribe("train", epochs=1, batch_size=size) as stream:

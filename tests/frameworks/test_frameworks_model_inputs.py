@@ -8,7 +8,7 @@ from trainer_fakes import ANGLE, KIND, FakeBatch, FakeStream, make_spec
 
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, StreamdError
-from streamd.frameworks.model_inputs import build_model_feed
+from streamd.frameworks.model_inputs import add_class_weights, build_model_feed
 
 CAPTION = LabelSpec("caption", "string", text_bytes=20)
 
@@ -162,3 +162,21 @@ def test_an_unexpected_weight_is_an_error_that_says_what_to_do() -> None:
     batch = first_batch(spec, weightless=frozenset(range(10)))
     with pytest.raises(StreamdError, match=r"batch 0:0 has samples of weight 0.*policy: mask"):
         build_model_feed(spec).build_arrays(batch)
+
+
+@pytest.mark.parametrize("number", [0, 10])
+def test_weights_that_fit_is_given_for_classes_that_are_other_numbers_are_refused(number: int) -> None:
+    """Keras counts classes from 0, so a number could be a class or its place."""
+    spec = make_spec(LabelSpec("digit", "category", classes=(0, 10, 20), counts=(4, 3, 3)))
+    with pytest.raises(ConfigError, match=r"counts the classes of 'digit' from 0.*numbers 0, 10, 20.*fit_data\(stream"):
+        add_class_weights(build_model_feed(spec), spec, {number: 3.0})
+    assert add_class_weights(build_model_feed(spec), spec, "balanced").weighted
+
+
+def test_weights_that_fit_is_given_do_not_change_the_feed_of_others() -> None:
+    spec = make_spec(KIND)
+    feed = build_model_feed(spec)
+    weights = add_class_weights(feed, spec, {0: 3.0}).class_weights
+    assert weights is not None
+    np.testing.assert_array_equal(weights.table, [3, 1, 1])
+    assert feed.class_weights is None

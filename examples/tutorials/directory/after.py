@@ -18,5 +18,5 @@ model = keras.Sequential(
         keras.layers.Dense(5, activation="softmax"),
     ]
 )
-model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+model.compile("adam", "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
 model.fit(train, validation_data=validation, epochs=3)

@@ -70,7 +70,10 @@ def find_label_warnings(name: str, finding: LabelFinding) -> list[str]:
 def _format_imbalance(finding: LabelFinding) -> str:
     filled = {name: count for name, count in finding.classes.items() if count}
     largest, smallest = max(filled, key=filled.__getitem__), min(filled, key=filled.__getitem__)
-    return f'{largest} has {finding.imbalance:.0f} times the images of {smallest}; class_weight="balanced" evens it out'
+    return (
+        f"{largest} has {finding.imbalance:.0f} times the images of {smallest}; "
+        'fit_data(stream, class_weight="balanced") evens it out, and streamd-train --class-weight balanced'
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Streams for Keras, on TensorFlow, JAX or torch.
 
-    with streamd.connect() as client, client.subscribe("train", epochs=10) as stream:
+    with streamd.connect() as client, client.subscribe("train") as stream:
         model.fit(fit_data(stream), epochs=10)
 
 Keras and its backend are imported by the first call, not with this module.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, format_install_command
 from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import ClassWeight, FeedStream, LabelNames, build_model_feed
+from streamd.frameworks.model_inputs import ClassWeight, FeedStream, LabelNames, build_model_feed, check_is_stream
 from streamd.frameworks.normalize import compute_pixel_scaling
 
 if TYPE_CHECKING:
@@ -61,8 +61,11 @@ def fit_data(
     batch of the subscription's first epoch, so that the same samples come each time; `fit` goes on where it was.
     Within a `fit`, they need a subscription of their own. Images arrive as uint8 (B, H, W, C); TensorFlow computes over
     the batch's own memory, JAX and torch do when they have let go of the batch before, and get a copy else. Subscribe
-    with `epochs=None` for several fits. Give `steps` here rather than `steps_per_epoch` to `fit`, which cuts its epochs
-    at the ends of the stream's. After `predict`, `client.names("test", data.sample_ids)` are the files of its rows.
+    without `epochs`, so that only `fit` says how many there are; more than the subscription has are refused at once.
+
+    Every argument of Keras's methods is honoured, or refused with what to write instead. A loop over what is returned
+    sees the batches of `evaluate`, and leaves `fit` where it was; after `predict`, its `labels` and `names()`, the
+    files, are those of the rows of the result.
 
     Replicas under tf.distribute's MirroredStrategy share each batch, and so do the devices of a keras.distribution on
     JAX; nothing is read ahead for them. Where each has a process of its own, subscribe with rank="auto".
@@ -78,9 +81,10 @@ def fit_data(
         one of the stream.
 
     Batches are `(x, y)`, and `(x, y, weights)` where samples or classes have weights, which are multiplied, bad samples
-    are masked or the last batch is padded; use `weighted_metrics` then. Raises ConfigError for what the stream lacks,
-    MissingExtraError.
+    are masked or the last batch is padded. Compile with `weighted_metrics`, which leave rows of weight 0 out; `metrics`
+    count them. Raises ConfigError for what the stream lacks, MissingExtraError.
     """
+    check_is_stream(stream, "fit_data")
     load_keras()
     if steps is not None and steps < 1:
         raise ConfigError(f"steps must be at least 1, not {steps}")

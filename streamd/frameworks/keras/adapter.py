@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from itertools import islice
 from types import FrameType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import keras
 import numpy as np
@@ -24,28 +25,58 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from streamd.core.spec import StreamSpec
-from streamd.errors import ConfigError
-from streamd.frameworks.keras.backends import Convert, build_converter, check_distribution, looks_ahead
+from streamd.core.text import format_count
+from streamd.errors import ConfigError, StreamdError
+from streamd.frameworks.keras.arguments import (
+    VALIDATION_SPLIT_REMEDY,
+    FedStream,
+    KerasCall,
+    check_arguments,
+    check_epochs_left,
+)
+from streamd.frameworks.keras.backends import build_converter, check_distribution, looks_ahead
 from streamd.frameworks.keras.finished_steps import FinishedSteps
+from streamd.frameworks.keras.fit_steps import AskingIterator, FitEpochs, convert_arrays, copy_arrays
 from streamd.frameworks.keras.frames import (
+    NewCall,
     find_calling_epoch_iterator,
     find_calling_strategy,
+    find_new_keras_call,
     find_running_keras_methods,
-    is_building_model,
+)
+from streamd.frameworks.keras.predicted_rows import (
+    BatchRows,
+    copy_target_labels,
+    find_class_names,
+    join_sample_ids,
+    join_target_labels,
+    list_target_names,
 )
 from streamd.frameworks.keras.reader import find_or_create_reader
 from streamd.frameworks.keras.resume_plan import StepGeometry
-from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, build_blank_batch
+from streamd.frameworks.model_inputs import (
+    FeedBatch,
+    FeedStream,
+    ModelFeed,
+    add_class_weights,
+    build_blank_batch,
+)
 
 MakeToken = Callable[[], str]
-AskingIterator = weakref.ref[EpochIterator] | None
 
 
 class _TakenBatch(NamedTuple):
     """What is kept of a batch that Keras has taken: nothing that holds its memory."""
 
     make_token: MakeToken
-    sample_ids: bytes
+    rows: BatchRows
+
+
+class _CallSettings(NamedTuple):
+    """What one call of Keras's methods takes: so many steps an epoch, and what becomes of each batch."""
+
+    steps: int
+    feed: ModelFeed
 
 
 class _EpochRest(NamedTuple):
@@ -55,86 +86,14 @@ class _EpochRest(NamedTuple):
     is_wanted: Callable[[], bool]
 
 
-def _convert_arrays(arrays: tuple[Any, ...], convert: Convert) -> tuple[Any, ...]:
-    """What the backend takes, in the same structure."""
-    return tuple(_convert_array_or_dict(part, convert) for part in arrays)
-
-
-def _convert_array_or_dict(part: Any, convert: Convert) -> Any:
-    if isinstance(part, Mapping):
-        return {name: convert(array) for name, array in part.items()}
-    return None if part is None else convert(part)
-
-
-class _FitSteps:
-    """The steps of one epoch of `fit`. Begins only when the first batch is asked for.
-
-    On TensorFlow, Keras calls `iter` just before `next` at each step. There the batch is fetched, since Keras
-    understands the end of an epoch that is shorter than declared (a resumed one) if `iter` raises StopIteration, and
-    not if `next` does. On other backends `iter` is not called again, and `next` may raise it.
-    """
-
-    def __init__(self, adapter: StreamAdapter, convert: Convert, asking: AskingIterator) -> None:
-        self._adapter = adapter
-        self._convert = convert
-        self._asking = asking
-        self._batches: Iterator[FeedBatch] | None = None
-        self._fetched: tuple[Any, ...] | None = None
-        self._steps_left = self._steps_given = 0
-
-    def __iter__(self) -> Self:
-        if self._fetched is None:
-            self._fetched = self._fetch_step()
-        return self
-
-    def __next__(self) -> tuple[Any, ...]:
-        if self._batches is None and is_building_model():
-            return _convert_arrays(self._adapter.build_example_arrays(), self._adapter.convert)
-        data = self._fetch_step() if self._fetched is None else self._fetched
-        self._fetched = None
-        return data
-
-    def _fetch_step(self) -> tuple[Any, ...]:
-        if self._batches is None:
-            self._batches, self._steps_left = self._adapter.begin_epoch(find_running_keras_methods(), self._asking)
-        batch = next(self._batches, None) if self._steps_left else None
-        if batch is None:
-            self._adapter.end_epoch(self._steps_given)
-            raise StopIteration
-        self._steps_left -= 1
-        self._steps_given += 1
-        if self._adapter.on_batch is not None:
-            self._adapter.on_batch(batch)
-        self._adapter.record_taken_batch(_TakenBatch(batch.make_token, batch.sample_ids.tobytes()))
-        return _convert_arrays(self._adapter.feed.build_arrays(batch), self._convert)
-
-
-class _FitEpochs:
-    """Stands where Keras expects a dataset: each `iter` gives the steps of one more epoch."""
-
-    def __init__(self, adapter: StreamAdapter, convert: Convert, asking: AskingIterator) -> None:
-        self._adapter = adapter
-        self._convert = convert
-        self._asking = asking
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return _FitSteps(self._adapter, self._convert, self._asking)
-
-    @property
-    def _variant_tensor(self) -> Any:
-        """The first thing a strategy asks of a dataset that it has to distribute itself."""
-        raise ConfigError(
-            "fit_data feeds tf.distribute's MirroredStrategy and OneDeviceStrategy, and this model is under another "
-            'one: start one trainer a device, each with its own subscribe(rank="auto"), or build the model outside the '
-            "strategy's scope"
-        )
-
-
 class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     """A stream as `x` or `validation_data` of `fit`, `evaluate` and `predict`.
 
     An epoch of `fit` is one of the stream, or the rest of one that was left early. With fewer `steps` it is the next
     so many steps, wherever they lie. The others, and validation, take the first of the subscription's first epoch.
+
+    Its length is the steps of an epoch. A loop over it takes the batches that `evaluate` takes. `class_names` are those
+    of the target; `labels` and `names()` stand beside the rows of the last `predict`.
     """
 
     def __init__(self, stream: FeedStream, feed: ModelFeed, steps: int | None) -> None:
@@ -145,7 +104,11 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.convert = build_converter(keras.backend.backend())
         self.reader = find_or_create_reader(stream)
         self._stream = stream
-        self._steps = steps
+        self._own_settings = _CallSettings(len(stream) if steps is None else min(steps, len(stream)), feed)
+        self._fit_settings = self._own_settings  # of the `fit` that has begun last
+        self._settings_by_iterator: weakref.WeakKeyDictionary[EpochIterator, _CallSettings] = (
+            weakref.WeakKeyDictionary()
+        )
         self._epoch_rest: _EpochRest | None = None  # the next epoch of `fit`, where it is what another run left of one
         self.epoch_steps = 0  # of the epoch of `fit` that was begun last, as many as come in this process
         self.is_own_epoch = True  # whether that is an epoch of the stream, or the rest of one
@@ -156,6 +119,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             None  # of the last batch that a step of `fit` has got, or where its epoch began
         )
         self._id_bytes = bytearray()  # of the samples that steps have got
+        self._predicted: list[BatchRows] | None = None  # what the steps of the last `predict` have got
         self._silenced_warnings = ExitStack()
 
     def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> int:
@@ -181,9 +145,14 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     def spec(self) -> StreamSpec:
         return self._stream.spec
 
+    @property
+    def stream_steps(self) -> int:
+        """Steps of a whole epoch of the stream."""
+        return len(self._stream)
+
     def build_example_arrays(self) -> tuple[Any, ...]:
         """The arrays of a batch, of the right shapes and types, and without content."""
-        return self.feed.build_arrays(build_blank_batch(self._stream.spec))
+        return self._fit_settings.feed.build_arrays(build_blank_batch(self._stream.spec))
 
     @property
     def sample_ids(self) -> npt.NDArray[np.int64]:
@@ -192,6 +161,78 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         After `predict`, those of the rows of its result: `client.names("test", data.sample_ids)` names their files.
         """
         return np.frombuffer(bytes(self._id_bytes), np.int64)
+
+    # --- what was predicted
+
+    @property
+    def labels(self) -> Any:
+        """The true labels of the rows of the last `predict`, in their order; by name where there are several targets.
+
+        Categories are int64 (N,), places in `class_names`. Rows without a sample have zeros, and -1 as their
+        `sample_ids`. Raises ConfigError where nothing was predicted, or there are no targets.
+        """
+        return join_target_labels(self._predicted, self.feed.targets)
+
+    def names(self) -> list[str]:
+        """The file names of the rows of the last `predict`, in their order; "" for a row without a sample.
+
+        They are asked of the daemon. Raises ConfigError where nothing was predicted.
+        """
+        return self._stream.names(join_sample_ids(self._predicted).tolist())
+
+    @property
+    def class_names(self) -> list[str]:
+        """The classes of the target, in the order of the model's outputs. Raises ConfigError where it has none."""
+        return find_class_names(self.spec, self.feed.targets)
+
+    # --- looking at batches
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+        return self._own_settings.steps
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Batches as a model gets them, in memory of their own: those of `evaluate`, from the first of the first epoch.
+
+        `fit` goes on where it was, however the loop ends; `sample_ids`, `labels` and `names()` stay as they are. Raises
+        ConfigError while one of Keras's methods reads the stream, and StreamdError when another has read it since.
+        """
+        self.reader.check_not_in_use("a loop over fit_data", find_running_keras_methods())
+        batches = self.reader.restart_stream()
+        try:
+            for batch in islice(batches, len(self)):
+                yield convert_arrays(tuple(map(copy_arrays, self.feed.build_arrays(batch))), self.convert)
+                if not self.reader.is_evaluating(batches):
+                    raise StreamdError(
+                        f"stream {self.spec.name!r} was read by another call since this loop began: begin the loop "
+                        "again, or give it a subscription of its own"
+                    )
+        finally:
+            if self.reader.is_evaluating(batches):
+                self.reader.end_evaluation()
+
+    def __repr__(self) -> str:
+        spec, parts = self.spec, [f"x: images{''.join(f', {name}' for name in self.feed.inputs)}"]
+        targets = [_describe_target(spec, name) for name in list_target_names(self.feed.targets)]
+        parts += [f"y: {', '.join(targets)}"] if targets else []
+        parts += ["with weights"] if self.feed.weighted else []
+        shape = "x".join(map(str, spec.image_shape))
+        steps = format_count(len(self), "step")
+        return f"<fit_data of {spec.name!r}: {steps} an epoch, {spec.batch_size} images of {shape}; {'; '.join(parts)}>"
+
+    @property
+    def __array__(self) -> NoReturn:
+        """Keras looks for it when it is to divide its data for `validation_split`, which it does before all else.
+
+        For everyone else there is no such attribute.
+        """
+        running = find_running_keras_methods()
+        split = running[0].f_locals.get("validation_split") if running else None
+        if split:
+            raise ConfigError(f"fit(validation_split={split}): {VALIDATION_SPLIT_REMEDY}")
+        raise AttributeError("__array__")
+
+    # --- what Keras and its callbacks ask for
 
     @property
     def step_geometry(self) -> StepGeometry:
@@ -211,13 +252,18 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._method = method
         self._looks_ahead = looks_ahead()
         self._id_bytes.clear()
-        return self._begin_fit_epoch() if method == "fit" else (self.reader.restart_stream(), self.num_batches)
+        if method == "fit":
+            return self._begin_fit_epoch(_count_epochs_to_go(running))
+        if method == "predict":
+            self._predicted = []
+        return self.reader.restart_stream(), self.find_call_settings(asking).steps
 
-    def _begin_fit_epoch(self) -> tuple[Iterator[FeedBatch], int]:
+    def _begin_fit_epoch(self, epochs_to_go: int) -> tuple[Iterator[FeedBatch], int]:
         rest = self._epoch_rest.steps if self._epoch_rest is not None and self._epoch_rest.is_wanted() else None
         self._epoch_rest = None
         self.is_own_epoch = rest is None and self.num_batches == len(self._stream)
         batches = self.reader.continue_fit_batches(whole=self.is_own_epoch)
+        self._check_epochs_left(epochs_to_go, rest)
         if self._looks_ahead:
             self._make_given_token = partial(str, self._stream.token)
         if self.is_own_epoch:
@@ -226,8 +272,22 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.epoch_steps = self.num_batches if rest is None else rest
         return batches, self.epoch_steps
 
-    def record_taken_batch(self, taken: _TakenBatch) -> None:
+    def _check_epochs_left(self, epochs: int, rest: int | None) -> None:
+        """Raises ConfigError, before the first step, where the subscription ends before so many epochs of `fit`."""
+        stream = self._stream
+        if stream.epochs_left is None:
+            return
+        whole_epochs = stream.epochs_left - (1 if stream.steps_left else 0)
+        available = stream.epochs_left, stream.steps_left + whole_epochs * len(stream)
+        first = rest if rest is not None else stream.steps_left if self.is_own_epoch else self.num_batches
+        wanted = epochs, (first or self.num_batches) + (epochs - 1) * self.num_batches
+        check_epochs_left(stream.spec.name, wanted, available)
+
+    def record_taken_batch(self, batch: FeedBatch) -> None:
         """A batch goes to Keras. Where it looks ahead, the step gets the one before."""
+        targets = self.feed.targets if self._method == "predict" else None
+        rows = BatchRows(batch.sample_ids.tobytes(), copy_target_labels(batch.labels, targets))
+        taken = _TakenBatch(batch.make_token, rows)
         if self._looks_ahead:
             self._batch_ahead, before = taken, self._batch_ahead
         else:
@@ -236,15 +296,17 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             self._record_step_batch(before)
 
     def _record_step_batch(self, taken: _TakenBatch) -> None:
-        self._id_bytes += taken.sample_ids
+        self._id_bytes += taken.rows.sample_ids
+        if self._method == "predict" and self._predicted is not None:
+            self._predicted.append(taken.rows)
         if self._method != "fit":
             return
         self._make_given_token = taken.make_token
         if self.finished_steps is not None:
             self.finished_steps.add_fetched_batch(taken.make_token)
 
-    def end_epoch(self, given: int) -> None:
-        """Keras has asked for more than the `given` batches that there were.
+    def end_epoch(self, *, is_short: bool) -> None:
+        """Keras has asked for more batches than there were; where the epoch `is_short`, for no more than announced.
 
         It warns of data that ran out, and of training that is interrupted: neither is so with the rest of an epoch. It
         says so between here and `on_epoch_end`.
@@ -252,7 +314,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         if self._batch_ahead is not None:
             self._record_step_batch(self._batch_ahead)
             self._batch_ahead = None
-        if given < self.num_batches:
+        if is_short:
             self._silenced_warnings.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
 
@@ -266,8 +328,46 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def num_batches(self) -> int:
-        """Steps that Keras takes an epoch."""
-        return len(self._stream) if self._steps is None else min(self._steps, len(self._stream))
+        """Steps that the call of Keras's which asks takes an epoch; for anyone else, those of the last `fit`.
+
+        Each call asks for them before anything else, so here its arguments are looked at. Raises ConfigError for one
+        that would be ignored.
+        """
+        new = find_new_keras_call()
+        if new is not None:
+            self._accept_call(new)
+        asking = find_calling_epoch_iterator()
+        return self._fit_settings.steps if asking is None else self.find_call_settings(asking).steps
+
+    @property
+    def own_steps(self) -> int:
+        """Steps of an epoch, as `fit_data` was asked for them."""
+        return self._own_settings.steps
+
+    def _accept_call(self, new: NewCall) -> None:
+        validation = new.validation[0] if new.validation else None
+        call = KerasCall(
+            new.method,
+            new.values,
+            stream=_describe_fed_stream(self if new.trains or new.method != "fit" else new.values["x"]),
+            validation=_describe_fed_stream(validation),
+            validation_parts=new.validation,
+        )
+        check_arguments(call)
+        settings = self._own_settings
+        if new.steps is not None:
+            settings = settings._replace(steps=min(new.steps, len(self._stream)))
+        if new.trains:
+            weights = new.values["class_weight"]
+            if weights is not None:
+                settings = settings._replace(feed=add_class_weights(self.feed, self.spec, weights))
+            self._fit_settings = settings
+        self._settings_by_iterator[new.iterator] = settings
+
+    def find_call_settings(self, asking: AskingIterator) -> _CallSettings:
+        """Those of the call that has this iterator; without one, as `fit_data` was asked for them."""
+        iterator = asking() if asking is not None else None
+        return self._own_settings if iterator is None else self._settings_by_iterator.get(iterator, self._own_settings)
 
     @property
     def batch_size(self) -> int:
@@ -288,10 +388,10 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         spec = self._stream.spec
         return {spec.batch_rows(0), spec.batch_rows(spec.batches - 1 if len(self._stream) == spec.batches else 0)}
 
-    def get_jax_iterator(self) -> _FitEpochs:
+    def get_jax_iterator(self) -> FitEpochs:
         """Raises ConfigError where devices cannot share the batches."""
         check_distribution(self._find_batch_row_counts())
-        return _FitEpochs(self, self.convert, find_calling_epoch_iterator())
+        return FitEpochs(self, self.convert, find_calling_epoch_iterator())
 
     get_torch_dataloader = get_jax_iterator
 
@@ -302,6 +402,24 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         parts = build_replica_parts(find_calling_strategy())
         if parts is None:
             check_distribution(self._find_batch_row_counts())
-            return _FitEpochs(self, self.convert, find_calling_epoch_iterator())
+            return FitEpochs(self, self.convert, find_calling_epoch_iterator())
         parts.check_row_counts(self._find_batch_row_counts())
-        return SharedDataset(_FitEpochs(self, parts, find_calling_epoch_iterator()))
+        return SharedDataset(FitEpochs(self, parts, find_calling_epoch_iterator()))
+
+
+def _count_epochs_to_go(running: list[FrameType]) -> int:
+    """Of the `fit` that begins an epoch, that one among them; 1 for a loop of one's own."""
+    known = running[0].f_locals if running else {}
+    return int(known["epochs"] - known["epoch"]) if "epoch" in known else 1
+
+
+def _describe_fed_stream(data: Any) -> FedStream | None:
+    """What the rules for Keras's arguments ask of a stream; None for other data."""
+    if not isinstance(data, StreamAdapter):
+        return None
+    return FedStream(data.spec, data.stream_steps, data.feed.class_weights is not None)
+
+
+def _describe_target(spec: StreamSpec, name: str) -> str:
+    label = spec.labels[name]
+    return f"{name} ({format_count(len(label.classes), 'class', 'classes') if label.classes else label.type})"

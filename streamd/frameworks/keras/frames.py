@@ -1,15 +1,16 @@
 """What only the stack of a running call of Keras's knows. Imports Keras.
 
-That is who asks for a batch, which callbacks a `fit` has, how long its epochs are. Keras tells none of it.
+That is who asks for a batch, with which arguments, which callbacks a `fit` has, how long its epochs are. Keras tells
+none of it.
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import keras
 from keras.src.trainers.epoch_iterator import EpochIterator
@@ -59,6 +60,44 @@ def find_running_keras_methods() -> list[FrameType]:
             frames.append(frame)
         frame = frame.f_back
     return frames
+
+
+class NewCall(NamedTuple):
+    """A call of one of Keras's methods that begins to read an adapter.
+
+    `values` are the method's arguments by name, `validation` its validation data as Keras takes them apart. `steps` are
+    those that Keras will take, by the call or by a bound of Keras's own. `trains`: not for validation.
+    """
+
+    iterator: EpochIterator
+    method: Any
+    values: Mapping[str, Any]
+    validation: tuple[Any, Any, Any] | None
+    steps: int | None
+    trains: bool
+
+
+def find_new_keras_call() -> NewCall | None:
+    """The call that asks an adapter for the number of its batches, if it has asked for nothing yet.
+
+    That is the first that each Keras iterator asks, on every backend; and all that leads to the arguments of the call.
+    """
+    making = sys._getframe(2)  # noqa: SLF001 - as above
+    running = find_running_keras_methods() if making.f_code is EpochIterator.__init__.__code__ else []
+    if not running:
+        return None
+    code, known = running[0].f_code, running[0].f_locals
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    has_validation = known.get("validation_data") is not None
+    validation = (known["val_x"], known["val_y"], known["val_sample_weight"]) if has_validation else None
+    return NewCall(
+        iterator=making.f_locals["self"],
+        method=code.co_name,
+        values={name: known.get(name) for name in names},
+        validation=validation,
+        steps=making.f_locals["steps_per_epoch"],
+        trains=code.co_name == "fit" and "epoch_iterator" not in known,
+    )
 
 
 def find_calling_epoch_iterator() -> weakref.ref[EpochIterator] | None:

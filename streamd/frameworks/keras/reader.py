@@ -83,6 +83,7 @@ class KerasReader:
         self._make_parked_token: Callable[[], str] | None = (
             None  # ... and where a call of another method has left it so far
         )
+        self._evaluated: Iterator[FeedBatch] | None = None  # what `restart_stream` has given last
         self._is_untouched = False  # whether that place of `fit` is the subscription's beginning
         self._calls: list[_KerasCall] = []
 
@@ -96,21 +97,29 @@ class KerasReader:
 
         Raises ConfigError when that would take the stream away from another call.
         """
-        self._calls = [each for each in self._calls if each.iterator() is not None]
         if not running or iterator is None:
             return "fit"
         asking, *outer = running
         call = _KerasCall(asking.f_code.co_name, get_ident(), id(asking), iterator)
-        outer_frames = {id(frame) for frame in outer}
-        for each in self._calls:
-            is_running = each.frame in outer_frames or each.is_running_in_other_thread()
-            if is_running and (each.method, call.method) != ("fit", "fit"):
+        for each in self._list_running_calls(outer):
+            if (each.method, call.method) != ("fit", "fit"):
                 self._raise_stream_in_use(call.method, each.method)
         if call not in self._calls:
             self._calls.append(call)
             if call.method == "fit" and getattr(asking.f_locals.get("val_x"), "reader", None) is self:
                 self._raise_stream_in_use("validation", "fit")  # now, and not after an epoch
         return call.method
+
+    def check_not_in_use(self, what: str, running: list[FrameType]) -> None:
+        """Raises ConfigError when a call, in this thread one of those `running`, reads what `what` would take away."""
+        for each in self._list_running_calls(running):
+            self._raise_stream_in_use(what, each.method)
+
+    def _list_running_calls(self, frames: list[FrameType]) -> list[_KerasCall]:
+        """The calls that read this stream now: those of this thread are among these frames."""
+        self._calls = [each for each in self._calls if each.iterator() is not None]
+        here = {id(frame) for frame in frames}
+        return [each for each in self._calls if each.frame in here or each.is_running_in_other_thread()]
 
     def _raise_stream_in_use(self, what: str, other: str) -> NoReturn:
         name = self.stream.spec.name
@@ -134,10 +143,17 @@ class KerasReader:
         self._is_untouched = self._fit_place == self.stream.token
         present = next(self._iterate_stream_epochs())
         self._make_parked_token = present.make_token  # from now on: an interrupted call has no end
+        self._evaluated = present
         return present
+
+    def is_evaluating(self, batches: Iterator[FeedBatch]) -> bool:
+        """Whether the stream is where these batches of `restart_stream` have left it, and nobody has moved it since."""
+        is_there = self._make_parked_token is not None and self._make_parked_token() == self.stream.token
+        return batches is self._evaluated and is_there
 
     def end_evaluation(self) -> None:
         """`evaluate` or `predict` is over: what is likely to be read next can be made meanwhile."""
+        self._evaluated = None
         if self._is_untouched:
             self.stream.rewind()
             self._make_parked_token = partial(str, self.stream.token)

@@ -132,7 +132,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         steps = self.params["steps"]
-        if steps != self._data.num_batches:
+        if steps != self._data.own_steps:
             raise ConfigError(
                 f"ResumeCallback cannot count with steps_per_epoch={steps}: give  fit_data(stream, steps={steps})"
             )

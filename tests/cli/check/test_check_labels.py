@@ -56,7 +56,10 @@ def test_a_string_is_only_named() -> None:
 def test_imbalance_is_put_into_words_from_three_times_on() -> None:
     assert find_label_warnings("label", category(cat=299, owl=100)) == []
     (remark,) = find_label_warnings("label", category(owl=100, cat=1200))
-    assert remark == 'cat has 12 times the images of owl; class_weight="balanced" evens it out'
+    assert remark == (
+        'cat has 12 times the images of owl; fit_data(stream, class_weight="balanced") evens it out, '
+        "and streamd-train --class-weight balanced"
+    )
 
 
 def test_tags_are_not_weighed_against_each_other() -> None:

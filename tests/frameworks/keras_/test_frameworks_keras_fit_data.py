@@ -18,8 +18,6 @@ from streamd.frameworks.keras import fit_data, load_keras, normalization
 
 pytestmark = pytest.mark.train
 
-INTERRUPTED = "ignore:Your input ran out of data:UserWarning"  # Keras's word for steps_per_epoch that do not fit
-
 
 def test_two_fits_take_whole_epochs_in_their_order_whatever_shuffle_says() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE), total_epochs=3), Recorder()
@@ -51,16 +49,6 @@ def test_several_steps_an_execution_see_each_sample_once(steps_per_execution: in
     recorder.model.fit(fit_data(stream), epochs=2, verbose=0)
     assert recorder.trained == ids_of(stream, *steps(0, 6))
     assert stream.taken == steps(0, 6)
-
-
-@pytest.mark.filterwarnings(INTERRUPTED)
-@pytest.mark.parametrize(("steps_per_epoch", "taken"), [(2, 5), (7, 9)])
-def test_steps_per_epoch_beside_the_epochs_own_skips_and_repeats_nothing(steps_per_epoch: int, taken: int) -> None:
-    """Keras itself ends its second epoch where the stream's first ends."""
-    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
-    recorder.model.fit(fit_data(stream), epochs=3, steps_per_epoch=steps_per_epoch, verbose=0)
-    assert recorder.trained == ids_of(stream, *steps(0, taken))
-    assert stream.taken == steps(0, taken)
 
 
 def test_steps_makes_epochs_of_that_length() -> None:
@@ -183,8 +171,9 @@ def test_no_more_batches_are_held_than_the_smallest_credit_allows(eager: bool) -
 
 def test_a_subscription_that_is_used_up_says_so() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE), total_epochs=1), Recorder()
-    with pytest.raises(ConfigError, match="no epoch left: subscribe with epochs=None"):
-        recorder.model.fit(fit_data(stream), epochs=2, verbose=0)
+    recorder.model.fit(fit_data(stream), verbose=0)
+    with pytest.raises(ConfigError, match="'train' has no epoch left: subscribe with epochs=None"):
+        recorder.model.fit(fit_data(stream), verbose=0)
 
 
 def test_an_account_that_does_not_add_up_ends_fit() -> None:

@@ -56,13 +56,21 @@ def run_tests(backend: str, compiled: Path, *modules: str) -> str:
             (
                 "test_frameworks_keras_fit_data.py",
                 "test_frameworks_keras_calls.py",
+                "test_keras_adapter.py",
+                "test_keras_arguments.py",
                 "test_keras_nan_guard.py",
                 "jax_properties.py",
             ),
         ),
         (
             "torch",
-            ("test_frameworks_keras_fit_data.py", "test_frameworks_keras_calls.py", "test_keras_training_state.py"),
+            (
+                "test_frameworks_keras_fit_data.py",
+                "test_frameworks_keras_calls.py",
+                "test_keras_adapter.py",
+                "test_keras_arguments.py",
+                "test_keras_training_state.py",
+            ),
         ),
     ],
 )

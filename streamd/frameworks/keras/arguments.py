@@ -1,0 +1,271 @@
+"""Which arguments of Keras's fit, evaluate and predict a stream can honour, and what to write for the others. Pure.
+
+Keras hands an adapter none of the arguments of its methods, so each one that it would not act on itself has a rule here
+that either lets a value pass, because the stream does the same anyway or the adapter acts on it, or names the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import index
+from typing import Any, Final, Literal
+
+from streamd.core.spec import StreamSpec
+from streamd.core.text import format_count
+from streamd.errors import ConfigError
+
+KerasMethod = Literal["fit", "evaluate", "predict"]
+
+
+@dataclass(frozen=True, slots=True)
+class FedStream:
+    """What the rules ask of a stream that is fed to Keras; `steps` are those of a whole epoch of it."""
+
+    spec: StreamSpec
+    steps: int
+    has_class_weights: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KerasCall:
+    """A call of one of Keras's methods: its arguments by name, and the streams among them.
+
+    `stream` is its `x`, None where that is other data; `validation` its validation data, taken apart as Keras does it.
+    """
+
+    method: KerasMethod
+    values: Mapping[str, Any]
+    stream: FedStream | None
+    validation: FedStream | None = None
+    validation_parts: tuple[Any, Any, Any] | None = None
+
+    def get_value(self, name: str) -> Any:
+        """The argument of that name; None where the method has none."""
+        return self.values.get(name)
+
+
+Rule = Callable[[KerasCall], str | None]  # what to say against a call's value; None where it is honoured
+
+
+def check_arguments(call: KerasCall) -> None:
+    """Raises ConfigError for the first argument that would be ignored, with what to write instead."""
+    for name, rule in ARGUMENTS[call.method].items():
+        objection = rule(call)
+        if objection is not None:
+            raise ConfigError(f"{call.method}({name}={_shorten(call.get_value(name))}): {objection}")
+
+
+def check_epochs_left(name: str, wanted: tuple[int, int], available: tuple[int, int] | None) -> None:
+    """Raises ConfigError where `fit` would come to the end of the subscription to stream `name`.
+
+    `wanted` and `available` are epochs and steps; None is without an end.
+    """
+    if available is None or wanted[1] <= available[1]:
+        return
+    where = f"ends after {_describe_epochs(*available)}" if available[1] else "has no epoch left"
+    raise ConfigError(
+        f"fit has {_describe_epochs(*wanted)} to go, and the subscription to {name!r} {where}: subscribe with "
+        "epochs=None, which never ends, or with as many epochs as all calls of fit take together"
+    )
+
+
+def _describe_epochs(epochs: int, steps: int) -> str:
+    return f"{format_count(epochs, 'epoch')} ({format_count(steps, 'step')})"
+
+
+def _honour(_: KerasCall) -> None:
+    """Keras itself acts on the argument, or the adapter does."""
+
+
+# --- data that a stream brings itself
+
+
+def _check_targets(call: KerasCall) -> str | None:
+    if call.stream is None or call.get_value("y") is None:
+        return None
+    return "a stream brings its own targets: leave y out, and choose with  fit_data(stream, targets=...)"
+
+
+def _check_sample_weight(call: KerasCall) -> str | None:
+    if call.stream is None or call.get_value("sample_weight") is None:
+        return None
+    return (
+        "a stream brings its own weights: leave sample_weight out, and name the column that has them in config.yaml, "
+        "weights: COLUMN"
+    )
+
+
+def _check_validation_split(call: KerasCall) -> str | None:
+    if call.stream is None or not call.get_value("validation_split"):
+        return None
+    return VALIDATION_SPLIT_REMEDY
+
+
+VALIDATION_SPLIT_REMEDY: Final = (
+    "Keras cannot divide a stream: serve both parts, with  split: {validation: 0.2}  in config.yaml, and give  "
+    'validation_data=fit_data(client.subscribe("validation"))'
+)
+
+
+def _check_validation_data(call: KerasCall) -> str | None:
+    data, *beside = call.validation_parts or (None,)
+    if call.validation is None:
+        is_stream = hasattr(data, "spec") and hasattr(data, "epochs")
+        return "a stream goes to Keras by way of fit_data:  validation_data=fit_data(stream)" if is_stream else None
+    if all(each is None for each in beside):
+        return None
+    return "a stream brings its own targets and weights: give  validation_data=fit_data(stream)  alone"
+
+
+# --- the size of batches
+
+
+def _check_batch_size(call: KerasCall) -> str | None:
+    return None if call.stream is None else _compare_batch_size(call.get_value("batch_size"), call.stream, "batch_size")
+
+
+def _check_validation_batch_size(call: KerasCall) -> str | None:
+    given = call.get_value("validation_batch_size")
+    if call.validation_parts is None:
+        return _require_validation_data(given is not None)
+    if call.validation is None:
+        return None
+    if given is not None or call.stream is None:
+        size = given or call.get_value("batch_size")
+        return _compare_batch_size(size, call.validation, "validation_batch_size")
+    return None
+
+
+def _compare_batch_size(given: Any, stream: FedStream, name: str) -> str | None:
+    spec = stream.spec
+    if given is None or given == spec.batch_size:
+        return None
+    return (
+        f"batches of stream {spec.name!r} have {spec.batch_size} samples: leave {name} out, or take others with  "
+        f"client.subscribe({spec.name!r}, batch_size={_shorten(given)})"
+    )
+
+
+# --- how many steps
+
+
+def _check_steps_per_epoch(call: KerasCall) -> str | None:
+    return _check_steps(call, "steps_per_epoch")
+
+
+def _check_evaluation_steps(call: KerasCall) -> str | None:
+    return _check_steps(call, "steps")
+
+
+def _check_steps(call: KerasCall, name: str) -> str | None:
+    return None if call.stream is None else _compare_steps(call.get_value(name), call.stream, name)
+
+
+def _check_validation_steps(call: KerasCall) -> str | None:
+    given = call.get_value("validation_steps")
+    if call.validation_parts is None:
+        return _require_validation_data(given is not None)
+    return None if call.validation is None else _compare_steps(given, call.validation, "validation_steps")
+
+
+def _compare_steps(given: Any, stream: FedStream, name: str) -> str | None:
+    if given is None or (_is_count(given) and 1 <= given <= stream.steps):
+        return None
+    whole = format_count(stream.steps, "step")
+    return (
+        f"an epoch of stream {stream.spec.name!r} has {whole}: leave {name} out, which takes all of them, or give a "
+        f"whole number from 1 to {stream.steps}"
+    )
+
+
+def _check_validation_freq(call: KerasCall) -> str | None:
+    if call.validation_parts is None:
+        return _require_validation_data(call.get_value("validation_freq") not in (None, 1))
+    return None
+
+
+def _require_validation_data(is_given: bool) -> str | None:
+    return "there is no validation_data that it could be for: give it too, or leave this out" if is_given else None
+
+
+# --- order and weights of classes
+
+
+def _check_shuffle(call: KerasCall) -> str | None:
+    given = call.get_value("shuffle")
+    if call.stream is None or given is None or given is True:
+        return None
+    spec = call.stream.spec
+    if given not in (True, False):
+        return "a stream comes in the order that config.yaml says,  shuffle: full | none | chunk:  leave shuffle out"
+    if given or spec.shuffle == "none":
+        return None
+    return (
+        f"stream {spec.name!r} comes shuffled ({spec.shuffle}), whatever Keras is told: leave shuffle out, or serve a "
+        "stream with  shuffle: none  in config.yaml"
+    )
+
+
+def _check_class_weight(call: KerasCall) -> str | None:
+    given = call.get_value("class_weight")
+    if call.stream is None or given is None:
+        return None
+    if call.stream.has_class_weights:
+        return "fit_data has a class_weight already: give it there or to fit, not to both"
+    return None
+
+
+def _is_count(given: Any) -> bool:
+    try:
+        return index(given) >= 0
+    except TypeError:
+        return False
+
+
+def _shorten(value: Any) -> str:
+    """A value as it would be written; an array and the like by its type."""
+    text = repr(value)
+    is_short = len(text) <= 40 and "\n" not in text  # noqa: PLR2004 - half a line
+    return text if is_short and isinstance(value, bool | int | float | str | dict) else "..."
+
+
+# Every parameter of Keras's methods. Those that it acts on itself, whatever the data are, are honoured as they are.
+ARGUMENTS: Final[Mapping[KerasMethod, Mapping[str, Rule]]] = {
+    "fit": {
+        "x": _honour,
+        "y": _check_targets,
+        "batch_size": _check_batch_size,
+        "epochs": _honour,  # compared with the subscription's when the first epoch begins: see check_epochs_left
+        "verbose": _honour,
+        "callbacks": _honour,
+        "validation_split": _check_validation_split,
+        "validation_data": _check_validation_data,
+        "shuffle": _check_shuffle,
+        "class_weight": _check_class_weight,  # the adapter multiplies by it
+        "sample_weight": _check_sample_weight,
+        "initial_epoch": _honour,
+        "steps_per_epoch": _check_steps_per_epoch,  # the adapter makes epochs of that length
+        "validation_steps": _check_validation_steps,
+        "validation_batch_size": _check_validation_batch_size,
+        "validation_freq": _check_validation_freq,
+    },
+    "evaluate": {
+        "x": _honour,
+        "y": _check_targets,
+        "batch_size": _check_batch_size,
+        "verbose": _honour,
+        "sample_weight": _check_sample_weight,
+        "steps": _check_evaluation_steps,
+        "callbacks": _honour,
+        "return_dict": _honour,
+        "kwargs": _honour,  # Keras refuses every one that is not its own
+    },
+    "predict": {
+        "x": _honour,
+        "batch_size": _check_batch_size,
+        "verbose": _honour,
+        "steps": _check_evaluation_steps,
+        "callbacks": _honour,
+    },
+}

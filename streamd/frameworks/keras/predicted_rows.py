@@ -1,0 +1,64 @@
+"""The samples behind the rows of a prediction: their ids and their true labels, in the order of the rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.core.spec import StreamSpec
+from streamd.errors import ConfigError
+
+Array = npt.NDArray[Any]
+Targets = str | tuple[str, ...] | None
+
+
+class BatchRows(NamedTuple):
+    """What is kept of a batch that was predicted: nothing that holds its memory."""
+
+    sample_ids: bytes
+    labels: Mapping[str, Array]
+
+
+def copy_target_labels(labels: Mapping[str, Array], targets: Targets) -> dict[str, Array]:
+    """The labels of a batch that a model has as targets, as they were served."""
+    return {name: labels[name].copy() for name in list_target_names(targets)}
+
+
+def list_target_names(targets: Targets) -> tuple[str, ...]:
+    """The names of the targets, one, several or none."""
+    return (targets,) if isinstance(targets, str) else targets or ()
+
+
+def join_target_labels(rows: Sequence[BatchRows] | None, targets: Targets) -> Any:
+    """The labels of all rows: an array, for several targets a dict by name. Raises ConfigError where there are none."""
+    if not targets:
+        raise ConfigError("this fit_data has no targets, so its rows have no labels: choose with  targets=")
+    batches = _require_rows(rows)
+    joined = {name: np.concatenate([each.labels[name] for each in batches]) for name in list_target_names(targets)}
+    return joined[targets] if isinstance(targets, str) else joined
+
+
+def join_sample_ids(rows: Sequence[BatchRows] | None) -> npt.NDArray[np.int64]:
+    """int64 (N,): the samples of all rows, -1 where a row has none. Raises ConfigError as above."""
+    return np.frombuffer(b"".join(each.sample_ids for each in _require_rows(rows)), np.int64)
+
+
+def _require_rows(rows: Sequence[BatchRows] | None) -> Sequence[BatchRows]:
+    if not rows:
+        raise ConfigError("nothing was predicted yet: call  model.predict(data)  first; labels and names are its rows'")
+    return rows
+
+
+def find_class_names(spec: StreamSpec, targets: Targets) -> list[str]:
+    """The classes of the only target that has any, in the order of their numbers. Raises ConfigError."""
+    classed = [name for name in list_target_names(targets) if spec.labels[name].classes]
+    if len(classed) != 1:
+        kinds = ", ".join(f"{name}: {spec.labels[name].type}" for name in list_target_names(targets)) or "none"
+        raise ConfigError(
+            f"class_names needs exactly one target with classes, and the targets of stream {spec.name!r} are {kinds}: "
+            "read  stream.spec.labels[NAME].classes"
+        )
+    return [str(each) for each in spec.labels[classed[0]].classes]

@@ -1,0 +1,154 @@
+"""What `fit_data` returns, as users look at it: its batches, its words, and what stands beside a prediction."""
+
+from __future__ import annotations
+
+import gc
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from keras_recorder import Recorder, ids_of, steps, stop_after
+from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
+
+from streamd.errors import ConfigError, StreamdError
+from streamd.frameworks.keras import fit_data, load_keras
+
+pytestmark = pytest.mark.train
+
+ROOT = Path(__file__).parents[3]
+
+
+def numbers_of(batch: tuple[Any, ...]) -> list[int]:
+    """The samples of a batch, as its pixels name them."""
+    images: list[int] = np.asarray(batch[0])[:, 0, 0, 0].tolist()
+    return images
+
+
+def make_reader_of_means() -> Any:
+    """A model whose prediction is the number of the sample."""
+    keras = load_keras()
+    return keras.Sequential([keras.layers.Rescaling(1.0), keras.layers.GlobalAveragePooling2D()])
+
+
+@pytest.mark.parametrize("given", [None, 2])
+def test_a_loop_sees_what_evaluate_gets_and_fit_goes_on_where_it_was(given: int | None) -> None:
+    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
+    data = fit_data(stream, steps=given)
+    recorder.model.fit(fit_data(stream), verbose=0, callbacks=[stop_after(0, recorder.model)])
+    seen = [number for batch in data for number in numbers_of(batch)]
+    assert seen == ids_of(stream, *steps(0, given or 3))
+    assert len(data) == len(list(data)) == (given or 3)
+    for batch in data:
+        assert numbers_of(batch) == ids_of(stream, (0, 0))
+        break
+    recorder.model.fit(fit_data(stream), verbose=0)
+    assert recorder.trained == ids_of(stream, *steps(0, 3))
+
+
+def test_what_a_loop_gives_is_of_the_types_that_fit_gets_and_outlives_the_batch() -> None:
+    stream, seen = FakeStream(make_spec(KIND)), list[Any]()
+    keras = load_keras()
+
+    class Looking(keras.Model):  # type: ignore[misc, name-defined]  # Keras has no types
+        def call(self, images: Any) -> Any:
+            seen.append(images.dtype)
+            return keras.ops.zeros((keras.ops.shape(images)[0], 3))
+
+    data = fit_data(stream)
+    batches = list(data)
+    gc.collect()
+    assert stream.leases == 0
+    assert [type(part) for part in batches[0]] == [type(part) for part in next(iter(data))]
+    Looking().predict(data, verbose=0)
+    assert {keras.backend.standardize_dtype(each) for each in seen} == {"uint8"}
+    images, labels = batches[0]
+    assert keras.backend.standardize_dtype(images.dtype) == "uint8"
+    assert np.asarray(labels).tolist() == [number % 3 for number in numbers_of(batches[0])]
+
+
+def test_a_loop_within_a_fit_of_the_same_stream_is_refused_and_takes_nothing() -> None:
+    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
+    data = fit_data(stream)
+    look = load_keras().callbacks.LambdaCallback(on_epoch_end=lambda *_: list(data))
+    with pytest.raises(ConfigError, match=r"a loop over fit_data would take stream 'train' away.*of its own"):
+        recorder.model.fit(data, verbose=0, callbacks=[look])
+    assert stream.taken == steps(0, 3)
+
+
+def test_a_loop_says_so_when_another_call_has_moved_the_stream() -> None:
+    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
+    data = fit_data(stream)
+    batches = iter(data)
+    next(batches)
+    recorder.model.fit(data, verbose=0)
+    with pytest.raises(StreamdError, match="was read by another call since this loop began"):
+        next(batches)
+    recorder.model.fit(data, verbose=0)
+    assert recorder.trained == ids_of(stream, *steps(0, 6))
+
+
+def test_its_words_tell_stream_steps_shapes_and_what_the_model_gets() -> None:
+    stream = FakeStream(make_spec(ANGLE, KIND, bad_policy="mask"))
+    told = "2 steps an epoch, 4 images of 8x8x3; x: images, angle; y: kind (3 classes); with weights"
+    assert repr(fit_data(stream, inputs="angle", steps=2)) == f"<fit_data of 'train': {told}>"
+    assert repr(fit_data(FakeStream(make_spec()))).endswith("3 steps an epoch, 4 images of 8x8x3; x: images>")
+
+
+def test_labels_and_names_stand_beside_the_rows_of_a_prediction() -> None:
+    stream, model = FakeStream(make_spec(KIND)), make_reader_of_means()
+    data = fit_data(stream)
+    with pytest.raises(ConfigError, match=r"nothing was predicted yet: call  model.predict\(data\)  first"):
+        data.names()
+    for taken in (3, 2):
+        predicted = np.round(model.predict(data, steps=taken, verbose=0)[:, 0]).astype(int)
+        next(iter(data))  # looking changes nothing
+        assert data.sample_ids.tolist() == predicted.tolist()
+        assert data.labels.tolist() == (predicted % 3).tolist()
+        assert data.names() == [f"{number}.png" for number in predicted]
+    assert data.class_names == ["car", "cat", "dog"]
+
+
+def test_labels_are_those_that_were_served_whatever_the_model_gets() -> None:
+    stream, model = FakeStream(make_spec(ANGLE, KIND)), make_reader_of_means()
+    data = fit_data(stream, one_hot=True)
+    predicted = np.round(model.predict(data, verbose=0)[:, 0]).astype(int)
+    assert data.labels["kind"].tolist() == (predicted % 3).tolist()
+    assert data.labels["angle"].tolist() == pytest.approx((predicted / 10).tolist())
+    assert data.class_names == ["car", "cat", "dog"]
+    with pytest.raises(ConfigError, match=r"class_names needs exactly one target with classes.*angle: float"):
+        fit_data(stream, targets="angle").class_names  # noqa: B018 - a property that raises
+    with pytest.raises(ConfigError, match="no targets"):
+        fit_data(stream, targets=None).labels  # noqa: B018 - as above
+
+
+class Served:
+    """A client of one stream."""
+
+    def __init__(self, stream: FakeStream) -> None:
+        self.subscribe = lambda name: stream if name == "validation" else None
+
+
+def test_the_confusion_matrix_of_the_readme_counts_every_sample() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (block,) = (each for each in blocks if "confusion" in each)
+    assert len(block.splitlines()) <= 5
+    keras, stream = load_keras(), FakeStream(make_spec(KIND))
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3, "softmax", kernel_initializer="zeros")])
+    found: dict[str, Any] = {"np": np, "model": model, "client": Served(stream), "fit_data": fit_data}
+    exec(block, found)  # noqa: S102 - what users copy
+    assert found["confusion"].tolist() == [[4, 0, 0], [3, 0, 0], [3, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("train", r"fit_data takes a stream, not the name 'train': write  fit_data\(client.subscribe\('train'\)\)"),
+        (type("Client", (), {"subscribe": None})(), r"not a client: write  fit_data\(client.subscribe\(\"train\"\)\)"),
+        (3, "fit_data takes a stream, not int: write"),
+    ],
+)
+def test_what_is_no_stream_is_refused_with_what_to_write(given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        fit_data(given)

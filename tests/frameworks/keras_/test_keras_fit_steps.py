@@ -1,0 +1,43 @@
+"""What stands in the place of a data set, asked as Keras asks it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from keras_recorder import ids_of, steps
+from trainer_fakes import ANGLE, FakeStream, make_spec
+
+from streamd.errors import ConfigError
+from streamd.frameworks.keras import fit_data
+
+pytestmark = pytest.mark.train
+
+
+def numbers_of(batches: Any) -> list[int]:
+    return [number for images, _ in batches for number in np.asarray(images)[:, 0, 0, 0].tolist()]
+
+
+def test_each_iterator_takes_one_more_epoch_and_nothing_before_it_is_asked() -> None:
+    stream = FakeStream(make_spec(ANGLE))
+    epochs = fit_data(stream).get_jax_iterator()
+    first, second = iter(epochs), iter(epochs)
+    assert stream.taken == []
+    assert numbers_of(first) + numbers_of(second) == ids_of(stream, *steps(0, 6))
+
+
+def test_arrays_that_are_copied_keep_their_structure() -> None:
+    from streamd.frameworks.keras.fit_steps import copy_arrays  # noqa: PLC0415 - imports Keras
+
+    one, part = np.arange(3), {"images": np.zeros(2), "angle": np.ones(2)}
+    copied = copy_arrays(part)
+    assert list(copied) == ["images", "angle"]
+    assert not np.shares_memory(copied["angle"], part["angle"])
+    assert copy_arrays(None) is None
+    assert not np.shares_memory(copy_arrays(one), one)
+
+
+def test_a_strategy_that_shares_no_batches_is_refused_when_it_asks_for_a_dataset_of_tensorflow() -> None:
+    with pytest.raises(ConfigError, match=r"start one trainer a device, each with its own subscribe\(rank=\"auto\"\)"):
+        fit_data(FakeStream(make_spec(ANGLE))).get_jax_iterator()._variant_tensor  # noqa: B018 - as tf.data asks
