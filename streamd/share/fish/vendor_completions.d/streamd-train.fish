@@ -9,7 +9,7 @@ function _streamd_train_at --argument-names wanted at --description 'whether tha
             continue
         end
         switch $word
-            case --callback --class-weight --endpoint --epochs --label --learning-rate --model --optimizer --patience --receipts --resume --save --seed --stream --together --validation
+            case --callback --class-weight --endpoint --epochs --label --learning-rate --model --name --optimizer --patience --receipts --resume --save --seed --stream --together --validation
                 set before $word
             case '-*'
             case '*'
@@ -47,5 +47,6 @@ complete --command streamd-train --condition "_streamd_train_at ''" --long-optio
 complete --command streamd-train --condition "_streamd_train_at ''" --long-option together --exclusive --description 'Begin when K trainers have subscribed to the stream'
 complete --command streamd-train --condition "_streamd_train_at ''" --long-option resume --exclusive --arguments '(__fish_complete_directories)' --description 'Save there after each epoch, and go on from there'
 complete --command streamd-train --condition "_streamd_train_at ''" --long-option receipts --require-parameter --force-files --description 'Also write the receipts there, a JSON list'
+complete --command streamd-train --condition "_streamd_train_at ''" --long-option name --exclusive --description 'What streamd status calls this training; default by --save'
 complete --command streamd-train --condition "_streamd_train_at ''" --long-option patience --exclusive --description 'How long the daemon may be away; default for ever'
 complete --command streamd-train --condition "_streamd_train_at ''" --long-option help --description 'Show this message and exit'
