@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import compare_peers as peers
-import growth_page
 from compare_results import DEFAULT_RESULTS, Comparison
 from PIL import Image, ImageDraw, ImageFont
+from report import Series, load_report
 
 from streamd.cli.demo.judge import compute_axis_ticks
 
@@ -18,6 +19,7 @@ Point = tuple[float, float]
 Colour = tuple[int, int, int]
 
 GROWTH: Final = DEFAULT_RESULTS.with_name("growth.json")
+GROWTH_TITLE: Final = "Rate against the size of the set"
 WIDTH: Final = 1000
 LINES_HEIGHT: Final = 420
 ROW_HEIGHT: Final = 34
@@ -190,8 +192,10 @@ def size_lines(growth: Path) -> list[Line]:
     """One trainer's rate against the size of the set, as growth.py has measured it."""
     if not growth.exists():
         return []
-    found = growth_page.PAGE.load(growth)
-    points = [(float(size.samples), size.median(lambda turn: turn.take.each)) for size in found.sizes]
+    points = []
+    for samples, rate, *_ in load_report(growth).find_table(GROWTH_TITLE).rows:
+        if isinstance(samples, str) and isinstance(rate, Series):
+            points.append((float(samples.replace(",", "")), statistics.median(rate.values)))
     return [Line("streamd", tuple(points), ours=True)]
 
 

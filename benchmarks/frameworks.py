@@ -3,7 +3,8 @@
     python benchmarks/frameworks.py [--rounds 5] [--data FOLDER] [--results FILE.json]
 
 TensorFlow is measured, and torch and JAX where they are installed. Each round takes every way once, and then a trainer
-in a process of its own, which takes 10,000 decoded samples a second from a fresh daemon.
+in a process of its own, which takes 10,000 decoded samples a second from a fresh daemon. Exit status 1 when the client
+costs more than was promised.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import mmap
+import statistics
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import cycle, islice
@@ -27,7 +29,7 @@ import make_data
 import numpy as np
 import numpy.typing as npt
 import run
-from frameworks_page import PACE, PAGE, Client, Frameworks, Way, render
+from report import RESULTS, Bound, Machine, Report, Section, finish, tabulate_rounds
 
 import streamd
 import streamd.frameworks.jax
@@ -46,6 +48,32 @@ MEASURED_S: Final = 1.0
 WARM: Final = 100  # batches before the clock runs
 CLOCKED: Final = 50  # batches between two looks at it
 PACED: Final = 3000  # batches of the trainer, ten seconds
+PACE: Final = 10_000  # samples a second at which a client's cost is told
+MOST_OF_CORE: Final = 3.0  # percent that next() and the client's threads may take of a core at that pace
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """What one paced trainer paid for a batch, in microseconds of processor time.
+
+    `loop_us` is `next()` and the end of the lease, in the trainer's own thread; `io_us` the client's thread,
+    `zmq_us` ZeroMQ's. `rate` is the samples a second that it really took.
+    """
+
+    batch: int
+    rate: float
+    loop_us: float
+    io_us: float
+    zmq_us: float
+
+    @property
+    def total_us(self) -> float:
+        return self.loop_us + self.io_us + self.zmq_us
+
+    @property
+    def of_core(self) -> float:
+        """Of a core, in percent, at PACE."""
+        return self.total_us * PACE / self.batch / 1e4
 
 
 def lent_batches() -> list[Array]:
@@ -155,7 +183,8 @@ def measure_client(array: Path) -> Client:
     return Client(**answer)
 
 
-def measure(array: Path, rounds: int) -> Frameworks:
+def measure(array: Path, rounds: int) -> tuple[dict[str, list[float]], list[Client]]:
+    """The rate of each way, and a client, a round each."""
     batches, makes = lent_batches(), ways()
     rates: dict[str, list[float]] = {name: [] for name in makes}
     clients: list[Client] = []
@@ -165,15 +194,38 @@ def measure(array: Path, rounds: int) -> Frameworks:
         clients.append(measure_client(array))
         last = clients[-1]
         print(f"round {number}: {last.rate:,.0f} samples/s, {last.total_us:.0f} us a batch", file=sys.stderr)
-    found = tuple(Way(name, tuple(values)) for name, values in rates.items())
-    return Frameworks(run.machine(), found, tuple(clients))
+    return rates, clients
+
+
+def build_report(machine: Machine, rates: Mapping[str, Sequence[float]], clients: Sequence[Client]) -> Report:
+    """Into each framework, then what a client pays for its batches."""
+    ways_text = "Batches of 32 x 128x128x3 that lie in memory already, made tensors of and dropped, samples/s:"
+    client_text = (
+        f"Processor time of a trainer that takes {PACE:,} samples/s from a daemon and does nothing with them. Between "
+        "batches it sleeps, as one waits for its step, so that each meets cold caches:"
+    )
+    costs = tabulate_rounds([
+        ("samples/s taken", [each.rate for each in clients], ",.0f"),
+        ("`next()` and the end of the lease, µs a batch", [each.loop_us for each in clients], ".0f"),
+        ("the client's thread, µs a batch", [each.io_us for each in clients], ".0f"),
+        ("ZeroMQ's thread, µs a batch", [each.zmq_us for each in clients], ".0f"),
+        (f"of a core at {PACE:,} samples/s, %", [each.of_core for each in clients], ".1f"),
+    ])  # fmt: skip
+    of_core = statistics.median(each.of_core for each in clients)
+    sections = (
+        Section(ways_text, tabulate_rounds([(name, values, ",.0f") for name, values in rates.items()])),
+        Section(client_text, costs, bounds=(Bound("Percent of a core", of_core, "at most", MOST_OF_CORE, ".1f"),)),
+    )
+    text = "Rounds are interleaved: compare along a column."
+    title, command = "Into the framework, and what a client costs", "python benchmarks/frameworks.py"
+    return Report(title, command, machine, text, sections)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Batches into frameworks, and what a client costs.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=PAGE.results)
+    parser.add_argument("--results", type=Path, default=RESULTS / "frameworks.json")
     parser.add_argument("--trainer", metavar="ENDPOINT", help="be the trainer that is measured")
     options = parser.parse_args()
     if options.trainer:
@@ -182,9 +234,8 @@ def main() -> None:
     make_data.make(options.data)
     array = options.data.with_suffix(".npy")
     make_data.make_array(options.data, array)
-    found = measure(array, options.rounds)
-    PAGE.save(found, options.results)
-    print(render(found))
+    rates, clients = measure(array, options.rounds)
+    finish(build_report(run.machine(), rates, clients), options.results)
 
 
 if __name__ == "__main__":

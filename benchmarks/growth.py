@@ -13,23 +13,25 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import growth_page as page
 import make_data
 import msgspec
 import processes
 import reader
 import run
+from compare_chart import GROWTH_TITLE
+from report import RESULTS, Bound, Machine, Report, Row, Section, Series, Table, finish
 
 import streamd
 
@@ -38,6 +40,11 @@ STARTS_S: Final = 60.0
 SETTLE_S: Final = 1.0
 WINDOW_S: Final = 4.0  # of a rate: long against a batch and a clock tick, short against the drift of a machine
 BATCH: Final = 32  # as CONFIG has it
+MOST_BYTES: Final = 100.0  # a sample, in the manifest and in the memory of any process
+MOST_START_S: Final = 3.0  # from the command of a daemon that knows its samples to a trainer's first batch
+LEAST_OF_SMALLEST: Final = 0.90  # of the smallest set's rate; what is missing to 1 is the drift of a machine
+MILLION: Final = 1_000_000
+MIB: Final = 1 << 20
 
 CONFIG: Final = """\
 listen: {endpoint}
@@ -53,7 +60,86 @@ streams:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Listing:
+    """Making a manifest: seconds, processor seconds, the process's peak, lines of progress, the file."""
+
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
+    told: int
+    manifest_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """From the daemon's command, its samples being listed, to its word that it serves and to a first batch."""
+
+    ready_s: float
+    first_batch_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one process: its own, and those of the manifest's pages that it has mapped, which all share."""
+
+    anonymous: int
+    manifest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Some seconds of trainers reading: samples a second of each, processor microseconds.
+
+    Those of the daemon and of all workers together are for each sample of the stream, those of a trainer for each
+    sample that it took.
+    """
+
+    rates: tuple[float, ...]
+    daemon_us: float
+    workers_us: float
+    trainer_us: float
+
+    @property
+    def each(self) -> float:
+        return statistics.median(self.rates)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One round of one size: a start, then a single trainer. Memory is of the time after that; the worst worker's."""
+
+    start: Start
+    take: Take
+    daemon: Memory
+    worker: Memory
+    trainer: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A table of so many rows, naming the same files over and over."""
+
+    samples: int
+    listing: Listing
+    turns: tuple[Turn, ...]
+
+    def median(self, figure: Callable[[Turn], float]) -> float:
+        return statistics.median(figure(turn) for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """So many trainers at once, a take a round."""
+
+    trainers: int
+    takes: tuple[Take, ...]
+
+    def median(self, figure: Callable[[Take], float]) -> float:
+        return statistics.median(figure(take) for take in self.takes)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTable:
     """A table of `samples` rows in a folder of its own, with the configuration that serves it and its state."""
 
     home: Path
@@ -68,7 +154,7 @@ class Table:
         return self.home / "config.yaml"
 
 
-def write_table(home: Path, data: Path, samples: int) -> Table:
+def write_table(home: Path, data: Path, samples: int) -> SampleTable:
     """A CSV of file and class that goes round all files of `data` until it has so many rows."""
     home.mkdir()
     files = [file.relative_to(data).as_posix() for file in make_data.files(data)]
@@ -76,13 +162,13 @@ def write_table(home: Path, data: Path, samples: int) -> Table:
     with (home / "all.csv").open("w") as table:
         table.write("path,label\n")
         table.writelines(itertools.islice(lines, samples))
-    made = Table(home, samples)
+    made = SampleTable(home, samples)
     settings = {"memory": run.MEMORY_BYTES >> 20, "table": home / "all.csv", "data": data.resolve()}
     made.config.write_text(CONFIG.format(endpoint=made.endpoint, **settings))
     return made
 
 
-def list_samples(table: Table) -> page.Listing:
+def list_samples(table: SampleTable) -> Listing:
     """Lists a table as the daemon does, in a process of its own. Exits with what it said when it fails."""
     command = [
         sys.executable,
@@ -107,13 +193,13 @@ def list_samples(table: Table) -> page.Listing:
         sys.exit(f"growth: listing {table.samples} samples failed:\n{said}")
     manifest_bytes = sum(file.stat().st_size for file in table.home.glob("*.manifest"))
     told = said.count("manifest.listing")
-    return page.Listing(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss << 10, told, manifest_bytes)
+    return Listing(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss << 10, told, manifest_bytes)
 
 
 class Serving:
     """`streamd serve` of a table that is listed. `ready_s` is when it said that it serves, in monotonic seconds."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: SampleTable) -> None:
         command = [str(run.STREAMD), "serve", "--config", str(table.config)]
         environment = {**os.environ, "STATE_DIRECTORY": str(table.home), "RUNTIME_DIRECTORY": str(table.home)}
         self.endpoint = table.endpoint
@@ -133,13 +219,13 @@ class Serving:
             elif b" I " not in line:
                 sys.stderr.buffer.write(line)
 
-    def first_batch(self) -> page.Start:
+    def first_batch(self) -> Start:
         """Waits for a first batch, as a trainer does that was there before the daemon."""
         with streamd.connect(self.endpoint, timeout=STARTS_S) as client, client.subscribe("train") as stream:
             next(iter(stream))
             taken_s = time.monotonic()
         self._ready.wait(STARTS_S)
-        return page.Start(self.ready_s - self.began_s, taken_s - self.began_s)
+        return Start(self.ready_s - self.began_s, taken_s - self.began_s)
 
     def end(self) -> None:
         self.process.terminate()
@@ -150,7 +236,7 @@ class Serving:
 
 
 @contextmanager
-def serving(table: Table) -> Iterator[Serving]:
+def serving(table: SampleTable) -> Iterator[Serving]:
     daemon = Serving(table)
     try:
         yield daemon
@@ -158,7 +244,7 @@ def serving(table: Table) -> Iterator[Serving]:
         daemon.end()
 
 
-def take(daemon: Serving, trainers: reader.Readers) -> page.Take:
+def take(daemon: Serving, trainers: reader.Readers) -> Take:
     """The rates of some seconds, and the processor time of all who run."""
     workers = processes.children(daemon.process.pid)
     groups = ([daemon.process.pid], workers, [process.pid for process in trainers.processes])
@@ -169,12 +255,10 @@ def take(daemon: Serving, trainers: reader.Readers) -> page.Take:
     )
     of_all = sum(rates) * WINDOW_S
     of_stream = of_all / len(rates)
-    return page.Take(
-        rates, *(1e6 * each for each in (daemon_s / of_stream, workers_s / of_stream, trainers_s / of_all))
-    )
+    return Take(rates, *(1e6 * each for each in (daemon_s / of_stream, workers_s / of_stream, trainers_s / of_all)))
 
 
-def measure_turn(table: Table) -> page.Turn:
+def measure_turn(table: SampleTable) -> Turn:
     """A start, one trainer, and the memory of all after it."""
     with serving(table) as daemon:
         start = daemon.first_batch()
@@ -185,26 +269,28 @@ def measure_turn(table: Table) -> page.Turn:
             workers = [_memory(pid) for pid in processes.children(daemon.process.pid)]
             worst = max(workers, key=lambda worker: worker.anonymous)
             trainer = _memory(one.processes[0].pid)
-            return page.Turn(start, taken, _memory(daemon.process.pid), worst, trainer)
+            return Turn(start, taken, _memory(daemon.process.pid), worst, trainer)
 
 
-def _memory(pid: int) -> page.Memory:
-    return page.Memory(processes.anonymous_bytes(pid), processes.mapped_bytes(pid, ".manifest"))
+def _memory(pid: int) -> Memory:
+    return Memory(processes.anonymous_bytes(pid), processes.mapped_bytes(pid, ".manifest"))
 
 
-def measure_company(table: Table, trainers: int) -> page.Take:
+def measure_company(table: SampleTable, trainers: int) -> Take:
     with serving(table) as daemon, reader.readers(daemon.endpoint, trainers) as several:
         several.begin()
         time.sleep(SETTLE_S)
         return take(daemon, several)
 
 
-def measure(home: Path, data: Path, sizes: Sequence[int], trainers: Sequence[int], rounds: int) -> page.Growth:
-    """Everything, in interleaved rounds."""
+def measure(
+    home: Path, data: Path, sizes: Sequence[int], trainers: Sequence[int], rounds: int
+) -> tuple[list[Size], list[Company]]:
+    """Everything, in interleaved rounds; from the smallest size and company on."""
     tables = [write_table(home / str(samples), data, samples) for samples in sizes]
     listings = [list_samples(table) for table in tables]
-    turns: list[list[page.Turn]] = [[] for _ in tables]
-    takes: list[list[page.Take]] = [[] for _ in trainers]
+    turns: list[list[Turn]] = [[] for _ in tables]
+    takes: list[list[Take]] = [[] for _ in trainers]
     for number in range(1, rounds + 1):
         for several, table in zip(turns, tables, strict=True):
             several.append(measure_turn(table))
@@ -212,12 +298,145 @@ def measure(home: Path, data: Path, sizes: Sequence[int], trainers: Sequence[int
             found.append(measure_company(tables[0], count))
         starts = ", ".join(f"{each[-1].start.first_batch_s:.2f} s, {each[-1].take.each:,.0f}/s" for each in turns)
         print(f"round {number}: {starts}; trainers {', '.join(f'{found[-1].each:,.0f}/s' for found in takes)}")
-    return page.Growth(
-        run.machine(),
-        len(make_data.files(data)),
-        tuple(page.Size(*each) for each in zip(sizes, listings, map(tuple, turns), strict=True)),
-        tuple(page.Company(*each) for each in zip(trainers, map(tuple, takes), strict=True)),
+    return (
+        [Size(*each) for each in zip(sizes, listings, map(tuple, turns), strict=True)],
+        [Company(*each) for each in zip(trainers, map(tuple, takes), strict=True)],
     )
+
+
+# --- the page
+
+OWN_MEMORY: Final[tuple[Callable[[Turn], Memory], ...]] = (
+    lambda turn: turn.daemon,
+    lambda turn: turn.worker,
+    lambda turn: turn.trainer,
+)
+CPU_HEADS: Final = ("daemon, µs", "workers, µs", "trainer, µs")
+
+
+def compute_bytes_a_sample(size: Size, smallest: Size, own: Callable[[Turn], Memory]) -> float:
+    """What a process has grown by since the smallest size, for each further sample."""
+    more = size.median(lambda turn: own(turn).anonymous) - smallest.median(lambda turn: own(turn).anonymous)
+    return more / max(1, size.samples - smallest.samples)
+
+
+def compute_of_smallest(size: Size, smallest: Size) -> Series:
+    """The rate against the smallest size's, round by round."""
+    pairs = zip(size.turns, smallest.turns, strict=True)
+    return Series(tuple(turn.take.each / first.take.each for turn, first in pairs), ".2f")
+
+
+def build_cpu_cells(takes: Iterable[Take]) -> tuple[Series, ...]:
+    """Processor microseconds of daemon, workers and trainer."""
+    parts = ((take.daemon_us, take.workers_us, take.trainer_us) for take in takes)
+    return tuple(Series(values, ".1f") for values in zip(*parts, strict=True))
+
+
+def build_space_section(sizes: Sequence[Size]) -> Section:
+    """What a sample costs in files and memory."""
+    smallest, most_bytes = sizes[0], 0.0
+    rows: list[Row] = []
+    for size in sizes:
+        manifest = size.listing.manifest_bytes / size.samples
+        own = [max(0.0, compute_bytes_a_sample(size, smallest, each)) for each in OWN_MEMORY]
+        mapped = Series(tuple(turn.worker.manifest / size.samples for turn in size.turns), ".1f")
+        grown = ["" if size is smallest else f"{each:.1f}" for each in own]
+        rows.append((f"{size.samples:,}", f"{manifest:.1f}", *grown, mapped))
+        most_bytes = max(most_bytes, manifest, *own)
+    text = (
+        "In the manifest, and in the memory that each process has of its own beyond what it has with the smallest set. "
+        "The pages of the manifest that a worker has mapped are the system's own copy of the file, one for all, and go "
+        "when memory is short."
+    )
+    heads = ("samples", "manifest", "daemon", "worker", "trainer", "pages mapped")
+    bound = Bound("The most bytes a sample", most_bytes, "at most", MOST_BYTES, ".0f")
+    return Section(text, Table(heads, tuple(rows)), "Bytes a sample", (bound,))
+
+
+def build_listing_section(sizes: Sequence[Size]) -> Section:
+    """What it costs to list the samples."""
+    rows = tuple(
+        (
+            f"{size.samples:,}",
+            f"{size.listing.seconds:.1f}",
+            f"{size.listing.cpu_s:.1f}",
+            f"{size.listing.peak_bytes / MIB:,.0f}",
+            str(size.listing.told),
+        )
+        for size in sizes
+    )
+    return Section("", Table(("samples", "s", "processor s", "peak, MiB", "lines of progress"), rows), "Listing")
+
+
+def build_start_section(sizes: Sequence[Size]) -> Section:
+    """How long a daemon that knows its samples takes to serve."""
+    rows: list[Row] = []
+    for size in sizes:
+        ready = Series(tuple(turn.start.ready_s for turn in size.turns), ".2f")
+        first = Series(tuple(turn.start.first_batch_s for turn in size.turns), ".2f", ("median", "worst"))
+        rows.append((f"{size.samples:,}", ready, first))
+    bounds = tuple(
+        Bound(f"Seconds to a first batch of {size.samples:,} samples", median_s, "at most", MOST_START_S)
+        for size in sizes
+        if size.samples <= MILLION
+        for median_s in [size.median(lambda turn: turn.start.first_batch_s)]
+    )
+    text = (
+        "Seconds from the command of a daemon that knows its samples to its word that it serves, and to the first "
+        "batch of a trainer that has waited for it."
+    )
+    return Section(text, Table(("samples", "serves", "first batch", "worst"), tuple(rows)), "Start", bounds)
+
+
+def build_size_section(sizes: Sequence[Size]) -> Section:
+    """Whether a larger set is read as fast."""
+    rows: list[Row] = []
+    bounds: list[Bound] = []
+    for size in sizes:
+        of_smallest = compute_of_smallest(size, sizes[0])
+        rate = Series(tuple(turn.take.each for turn in size.turns))
+        rows.append((f"{size.samples:,}", rate, of_smallest, *build_cpu_cells(turn.take for turn in size.turns)))
+        what = f"{size.samples:,} samples, of the smallest rate"
+        bounds.append(Bound(what, statistics.median(of_smallest.values), "at least", LEAST_OF_SMALLEST))
+    heads = ("samples", "samples/s", "of the smallest", *CPU_HEADS)
+    text = "One trainer, samples/s, and processor time a sample."
+    return Section(text, Table(heads, tuple(rows)), GROWTH_TITLE, tuple(bounds[1:]))
+
+
+def build_company_section(companies: Sequence[Company], samples: int) -> Section:
+    """What more trainers cost each of them."""
+    rows: tuple[Row, ...] = tuple(
+        (
+            str(company.trainers),
+            Series(tuple(take.each for take in company.takes)),
+            Series(tuple(t.each / one.each for t, one in zip(company.takes, companies[0].takes, strict=True)), ".2f"),
+            Series(tuple(sum(take.rates) for take in company.takes)),
+            *build_cpu_cells(company.takes),
+        )
+        for company in companies
+    )
+    text = (
+        f"All at once, {samples:,} samples. Processor time of daemon and workers is for each sample of the stream, "
+        "that of a trainer for each sample that it took."
+    )
+    heads = ("trainers", "samples/s each", "of one", "all together", *CPU_HEADS)
+    return Section(text, Table(heads, rows), "Rate against trainers")
+
+
+def build_report(machine: Machine, files: int, sizes: Sequence[Size], companies: Sequence[Company]) -> Report:
+    """Space, listing, starts, and rates against sizes and trainers."""
+    text = (
+        f"Tables of so many rows that name the same {files:,} JPEGs of 128x128 over and over; batches of 32. "
+        f"{len(sizes[0].turns)} interleaved rounds, medians."
+    )
+    sections = (
+        build_space_section(sizes),
+        build_listing_section(sizes),
+        build_start_section(sizes),
+        build_size_section(sizes),
+        build_company_section(companies, sizes[0].samples),
+    )
+    return Report("Growth: larger sets, more trainers", "python benchmarks/growth.py", machine, text, sections)
 
 
 def main() -> None:
@@ -226,14 +445,13 @@ def main() -> None:
     parser.add_argument("--trainers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=page.PAGE.results)
+    parser.add_argument("--results", type=Path, default=RESULTS / "growth.json")
     options = parser.parse_args()
     make_data.make(options.data)
     with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:
-        found = measure(Path(folder), options.data, options.sizes, options.trainers, options.rounds)
-    page.PAGE.save(found, options.results)
-    print(page.render(found))
-    sys.exit(1 if found.misses() else 0)
+        sizes, companies = measure(Path(folder), options.data, options.sizes, options.trainers, options.rounds)
+    report = build_report(run.machine(), len(make_data.files(options.data)), sizes, companies)
+    finish(report, options.results)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pages import RESULTS, Page, line
-from report import Machine
+from pages import Page
+from report import RESULTS, Machine, line
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 EXAMPLES: Final = ROOT / "examples" / "migration"

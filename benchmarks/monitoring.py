@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection
 from itertools import cycle
@@ -30,9 +31,9 @@ from typing import Final
 
 import numpy as np
 import run
-from monitoring_page import PAGE, SHOWN_EVERY_S, Cost, Look, render
 from PIL import Image
 from processes import children, cpu_s
+from report import RESULTS, Bound, Machine, Report, Section, Table, finish
 
 import streamd
 
@@ -41,6 +42,77 @@ _PERIOD_S: Final = 1.0
 _TIMES: Final = 20  # a period
 _START_S: Final = 60.0
 _NS: Final = 1e9
+_MOST: Final = 1.0  # percent of the processor time of a daemon with its workers
+_SHOWN_EVERY_S: Final = 2.0  # a page waits so long between two batches
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Medians: processor time that it adds to a second of the daemon, time until an answer was there, and its size."""
+
+    cpu_s: float
+    answer_s: float
+    answer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """`quiet` is the daemon's own processor time a second while nobody looks, `workers` that of its workers.
+
+    `scrape` is one a second; `dashboards` are open, which take `live_cpu_s` a second together, and each of them gets
+    `pictures` of a batch every _SHOWN_EVERY_S.
+    """
+
+    trainers: int
+    samples_per_s: float
+    quiet: float
+    workers: float
+    scrape: Look
+    dashboards: int
+    live_cpu_s: float
+    pictures: Look
+
+    @property
+    def watched_cpu_s(self) -> float:
+        """A second of all of it."""
+        return self.scrape.cpu_s + self.live_cpu_s + self.pictures.cpu_s
+
+    def compute_percent(self, cpu_s: float) -> float:
+        """Processor time a second, of what the daemon takes with its workers."""
+        return 100 * cpu_s / (self.quiet + self.workers)
+
+    def build_row(self, name: str, cpu_s: float, look: Look | None = None) -> tuple[str, ...]:
+        """A line of the table."""
+        answer = ("", "") if look is None else (f"{look.answer_bytes:,}", f"{1000 * look.answer_s:.1f}")
+        shares = (f"{cpu_s / self.quiet:.2%}", f"**{self.compute_percent(cpu_s):.2f}%**")
+        return (name, *answer, f"{1000 * cpu_s:.2f}", *shares)
+
+
+def build_report(machine: Machine, cost: Cost) -> Report:
+    """A line for each who watches, and one for all of them."""
+    rows = (
+        cost.build_row("a scrape each second", cost.scrape.cpu_s, cost.scrape),
+        cost.build_row(f"{cost.dashboards} dashboards", cost.live_cpu_s),
+        cost.build_row(f"their pictures, each {_SHOWN_EVERY_S:g} s", cost.pictures.cpu_s, cost.pictures),
+        cost.build_row("all of them", cost.watched_cpu_s),
+    )
+    heads = (
+        "watched by",
+        "bytes",
+        "answered, ms",
+        "ms of processor a second",
+        "of the daemon's own",
+        "with its workers",
+    )
+    text = (
+        f"{cost.trainers} trainers get {cost.samples_per_s:,.0f} samples a second, as fast as they come. For that the "
+        f"daemon's own process takes {cost.quiet:.3f} of a core, its workers {cost.workers:.2f}. While nobody looks, "
+        "nothing is done. What drowns in the noise of the machine may show as less than nothing."
+    )
+    bound = Bound("Percent that all of them take", cost.compute_percent(cost.watched_cpu_s), "at most", _MOST)
+    section = Section(text, Table(heads, rows), bounds=(bound,))
+    command = "python benchmarks/monitoring.py"
+    return Report("What it costs to be watched", command, machine, "Its docstring says how. Medians.", (section,))
 
 
 def _own_cpu_s(pid: int) -> float:
@@ -145,7 +217,7 @@ def _measure(pid: int, endpoint: str, address: str, seconds: int, trainers: int)
     scrape = _look(adds_s["scrape"] / _TIMES, taken["scrape"])
     pictures = _look(adds_s["pictures"], taken["pictures"])
     busy = (cpu_s(workers) - workers_s) / lasted_s
-    return Cost(run.machine(), trainers, rate, statistics.median(quiet), busy, scrape, _TIMES, adds_s["live"], pictures)
+    return Cost(trainers, rate, statistics.median(quiet), busy, scrape, _TIMES, adds_s["live"], pictures)
 
 
 Seconds = list[tuple[float, list[tuple[float, int]]]]  # processor seconds a second, and the answers in it
@@ -153,7 +225,7 @@ Seconds = list[tuple[float, list[tuple[float, int]]]]  # processor seconds a sec
 
 def _sometimes(ask: Ask) -> Ask:
     """As often as so many pages ask, that have pictures: each waits between two batches."""
-    every = round(_PERIOD_S * SHOWN_EVERY_S)
+    every = round(_PERIOD_S * _SHOWN_EVERY_S)
     turn = cycle(range(every))
     return lambda: ask() if next(turn) == 0 else _nothing()
 
@@ -166,7 +238,7 @@ def _added_s(quiet: list[float], some: Seconds) -> float:
 def _look(cpu_s: float, some: Seconds) -> Look:
     answers = [answer for _, several in some for answer in several if answer[1]]
     times = [took_s for took_s, _ in answers]
-    return Look(cpu_s, statistics.median(times), max(times), statistics.median_low([size for _, size in answers]))
+    return Look(cpu_s, statistics.median(times), statistics.median_low([size for _, size in answers]))
 
 
 def measure(seconds: int, trainers: int) -> Cost:
@@ -189,12 +261,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What it costs a daemon to be watched.")
     parser.add_argument("--trainers", type=int, default=8)
     parser.add_argument("--seconds", type=int, default=80)
-    parser.add_argument("--results", type=Path, default=PAGE.results)
+    parser.add_argument("--results", type=Path, default=RESULTS / "monitoring.json")
     options = parser.parse_args()
-    cost = measure(options.seconds, options.trainers)
-    PAGE.save(cost, options.results)
-    print(render(cost))
-    sys.exit(0 if cost.holds() else 1)
+    finish(build_report(run.machine(), measure(options.seconds, options.trainers)), options.results)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 A machine's speed drifts, so each round takes the limit, a plain file of as many bytes as the pack, and the pack, one
 behind the other, and ratios are taken within a round. A pack's rate is from its first sample until the last one is safe
-on the disk; reading it back comes after that, and its time is told beside it. Packs go to the disk of `--to`.
+on the disk; reading it back comes after that, and its time is told beside it. Packs go to the disk of `--to`. Exit
+status 1 when a format misses its bound.
 """
 
 from __future__ import annotations
@@ -12,20 +13,39 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import limit
 import run
-from pack_page import PAGE, Packs, Round, render
+from report import RESULTS, Bound, Machine, Report, Section, finish, tabulate_rounds
 
 STREAMD: Final = Path(sys.executable).with_name("streamd")
 FORMATS: Final = ("npy", "hdf5", "lmdb", "tar")
 PIECE: Final = bytes(4 << 20)
+LEAST: Final = 0.8  # of what bounds a pack: decoding, or the disk
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Rates of one round: samples/s of decoding alone, of a disk that took the same bytes, and of the pack."""
+
+    limit: float
+    disk: float
+    pack: float
+    verify_s: float
+
+    @property
+    def of_limit(self) -> float:
+        """Of what bounds it: the slower of the two."""
+        return self.pack / min(self.limit, self.disk)
 
 
 def write_s(folder: Path, nbytes: int) -> float:
@@ -54,6 +74,28 @@ def measure(paths: list[str], config: Path, name: str, workers: int, row_side: i
     return Round(len(paths) / limit_s, len(paths) / disk_s, packed["samples_per_s"], packed["verified_s"])
 
 
+def build_report(machine: Machine, samples: int, workers: int, formats: Mapping[str, Sequence[Round]]) -> Report:
+    """A table a format."""
+    sections = []
+    for name, rounds in formats.items():
+        table = tabulate_rounds([
+            ("decoding alone", [each.limit for each in rounds], ",.0f"),
+            ("the disk, as many bytes in a plain file", [each.disk for each in rounds], ",.0f"),
+            ("the pack", [each.pack for each in rounds], ",.0f"),
+            ("of the slower of both", [each.of_limit for each in rounds], ".2f"),
+            ("seconds to read it back", [each.verify_s for each in rounds], ".1f"),
+        ])  # fmt: skip
+        median = statistics.median(each.of_limit for each in rounds)
+        sections.append(Section("", table, f"--format {name}", (Bound("Of the slower", median, "at least", LEAST),)))
+    text = (
+        "Rounds are interleaved: compare along a column. "
+        f"{samples:,} JPEGs of 128x128 from memory, {workers} workers, samples/s: of processes that decode and do "
+        "nothing else, of a plain file of as many bytes as the pack, and of the pack until it is safe on the disk."
+    )
+    title, command = "Packs: what `streamd pack` takes", "python benchmarks/pack.py FOLDER"
+    return Report(title, command, machine, text, tuple(sections))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="How fast packs are made, beside decoding alone and a plain file.")
     parser.add_argument("folder", type=Path, help="a folder of class folders of JPEGs of 128x128")
@@ -74,10 +116,7 @@ def main() -> None:
         for _ in range(options.rounds):
             for name, rounds in found.items():
                 rounds.append(measure(paths, config, name, options.workers, limit.SIDE))
-    formats = {name: tuple(rounds) for name, rounds in found.items()}
-    packs = Packs(run.machine(), len(paths), options.workers, formats)
-    PAGE.save(packs, PAGE.results)
-    print(render(packs))
+    finish(build_report(run.machine(), len(paths), options.workers, found), RESULTS / "pack.json")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,14 @@
-"""What the pages of figures share: a file of results with its page beside it, and the rows of tables."""
+"""Figures in a file, and a page elsewhere that is made of them."""
 
 from __future__ import annotations
 
-import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
-
-RESULTS: Final = Path(__file__).resolve().parent / "results"
 
 Found = TypeVar("Found")
 
@@ -51,19 +48,3 @@ class Page(Generic[Found]):
         page = self.elsewhere or results.with_suffix(".md")
         page.write_text(self.render(found))
         return page
-
-
-def line(cells: Sequence[str]) -> str:
-    """A line of a table."""
-    return f"| {' | '.join(cells)} |"
-
-
-def median_head(rounds: int) -> list[str]:
-    """The head of a table of `median_row`."""
-    columns = " | ".join(f"round {number}" for number in range(1, rounds + 1))
-    return [f"| | median | {columns} |", f"|---|{'--:|' * (rounds + 1)}"]
-
-
-def median_row(name: str, values: Sequence[float], form: str) -> str:
-    """The median of the rounds, then each of them."""
-    return line([name, f"**{statistics.median(values):{form}}**", *(f"{value:{form}}" for value in values)])

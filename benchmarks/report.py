@@ -1,21 +1,28 @@
-"""What the spine benchmark found, as values and as a page.
+"""The page of a benchmark: text, tables of measured series, and bounds that hold or are missed.
 
-    python benchmarks/report.py [RESULTS.json]
+    python benchmarks/report.py results/NAME.json
 
-reads what run.py wrote and writes the table beside it, as Markdown.
+writes the page of those figures anew, beside them. The JSON file has every measured value, a round an entry; the page
+shows their medians.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal, NoReturn
 
-from batch_cost import BatchCost
-from pages import RESULTS, Page, median_head, median_row
+import msgspec
 
-_MIB: Final = 1 << 20
+RESULTS: Final = Path(__file__).resolve().parent / "results"
+LINE_WIDTH: Final = 118
+
+# What a table shows of a series: one column each, but for "each", which takes a column a round.
+Statistic = Literal["median", "each", "worst", "lower quarter", "upper quarter", "nine tenths"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,128 +36,169 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """One interleaved round, in samples a second. `four` has one entry a trainer.
+class Series:
+    """One figure, measured once a round. `form` is the format of a value, `shown` the columns that it fills."""
 
-    `cost` is the processor time of one trainer's batches; None in results that are older than it.
-    """
+    values: tuple[float, ...]
+    form: str = ",.0f"
+    shown: tuple[Statistic, ...] = ("median",)
 
+    def format_cells(self) -> Iterator[str]:
+        """The cells of the columns, a median in bold where it stands beside others."""
+        for statistic in self.shown:
+            if statistic == "each":
+                yield from (format(value, self.form) for value in self.values)
+                continue
+            cell = format(self._compute(statistic), self.form)
+            yield f"**{cell}**" if statistic == "median" and len(self.shown) > 1 else cell
+
+    def _compute(self, statistic: Statistic) -> float:
+        ordered = sorted(self.values)
+        quarter = len(ordered) // 4
+        tenth = len(ordered) * 9 // 10
+        places = {"worst": -1, "lower quarter": quarter, "upper quarter": -1 - quarter, "nine tenths": tenth}
+        return statistics.median(ordered) if statistic == "median" else ordered[places[statistic]]
+
+
+Row = tuple[str | Series, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a page; a cell is text, or a series, which fills a column for each statistic shown."""
+
+    heads: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    def render(self) -> str:
+        """The table as Markdown, its first column to the left, figures to the right."""
+        lines = [line(self.heads), f"|---|{'--:|' * (len(self.heads) - 1)}"]
+        for row in self.rows:
+            cells = [cell for part in row for cell in ([part] if isinstance(part, str) else part.format_cells())]
+            lines.append(line(cells))
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What was promised of a figure: at least or at most `limit`, by its median."""
+
+    what: str
+    value: float
+    side: Literal["at least", "at most"]
     limit: float
-    one: float
-    four: tuple[float, ...]
-    cost: BatchCost | None = None
+    form: str = ".2f"
 
     @property
-    def four_each(self) -> float:
-        return statistics.median(self.four)
+    def holds(self) -> bool:
+        return self.value >= self.limit if self.side == "at least" else self.value <= self.limit
 
-    @property
-    def four_sum(self) -> float:
-        return sum(self.four)
-
-    @property
-    def one_of_limit(self) -> float:
-        return self.one / self.limit
-
-    @property
-    def four_each_of_one(self) -> float:
-        return self.four_each / self.one
+    def render(self) -> str:
+        """The promise, what was measured, and whether it holds."""
+        verdict = "held" if self.holds else "missed"
+        promise = f"{self.side} {self.limit:{self.form}} is promised"
+        return f"{self.what}: {self.value:{self.form}}, {promise}: **{verdict}**."
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
-    """What a daemon costs: memory under the load of four trainers, then processor time with nobody there.
+class Section:
+    """A part of a page: its heading, if any, its text, its table, and what was promised of the figures."""
 
-    Bytes, except `idle_cpu` (processor seconds a second, daemon and workers together). `anonymous_workers` has one
-    entry a worker; `slots` is what the batches' memory really takes, against `memory_limit`, which the
-    configuration allows.
-    """
+    text: str
+    table: Table | None = None
+    title: str = ""
+    bounds: tuple[Bound, ...] = ()
 
-    anonymous_daemon: int
-    anonymous_workers: tuple[int, ...]
-    slots: int
-    memory_limit: int
-    idle_cpu: float
+    def render(self) -> Iterator[str]:
+        """Its blocks, which blank lines separate."""
+        if self.title:
+            yield f"## {self.title}"
+        if self.text:
+            yield fill(self.text)
+        if self.table is not None:
+            yield self.table.render()
+        if self.bounds:
+            yield "\n".join(f"- {bound.render()}" for bound in self.bounds)
 
 
 @dataclass(frozen=True, slots=True)
-class Spine:
-    """All that one run of run.py found."""
+class Report:
+    """All that one run of a benchmark found, which `command` repeats."""
 
+    title: str
+    command: str
     machine: Machine
-    rounds: tuple[Round, ...]
-    upkeep: Upkeep
+    text: str
+    sections: tuple[Section, ...]
 
-    def median(self, figure: Callable[[Round], float]) -> float:
-        return statistics.median(figure(each) for each in self.rounds)
+    @property
+    def holds(self) -> bool:
+        return all(bound.holds for section in self.sections for bound in section.bounds)
 
+    def find_table(self, title: str) -> Table:
+        """The table below a heading. Raises LookupError when there is none."""
+        for section in self.sections:
+            if section.title == title and section.table is not None:
+                return section.table
+        raise LookupError(f"{self.title}: there is no table below {title!r}")
 
-_RATES: Final[tuple[tuple[str, Callable[[Round], float]], ...]] = (
-    ("limit: a process a core, read and decode, nothing else", lambda each: each.limit),
-    ("streamd, one trainer", lambda each: each.one),
-    ("streamd, four trainers, each", lambda each: each.four_each),
-    ("streamd, four trainers, together", lambda each: each.four_sum),
-)
-_RATIOS: Final[tuple[tuple[str, Callable[[Round], float]], ...]] = (
-    ("one trainer / limit", lambda each: each.one_of_limit),
-    ("four trainers, each / one trainer", lambda each: each.four_each_of_one),
-)
-_COSTS: Final[tuple[tuple[str, str, Callable[[BatchCost], float]], ...]] = (
-    ("daemon_ms", "processor time a batch, daemon and workers, ms", lambda cost: cost.daemon_ms),
-    ("trainer_ms", "processor time a batch, the trainer, ms", lambda cost: cost.trainer_ms),
-)
+    def render(self) -> str:
+        """The page, as Markdown."""
+        where = self.machine
+        source = f"{where.date}, commit {where.commit}, {where.cores} cores, Python {where.python}."
+        head = fill(f"{source} Written by `{self.command}`. {self.text}")
+        blocks = [f"# {self.title}", head, *(block for section in self.sections for block in section.render())]
+        return "\n\n".join(blocks) + "\n"
 
-
-def _costs(spine: Spine) -> list[BatchCost]:
-    """One a round; none at all when any round lacks it."""
-    costs = [each.cost for each in spine.rounds if each.cost]
-    return costs if len(costs) == len(spine.rounds) else []
-
-
-def medians(spine: Spine) -> dict[str, float]:
-    """The figures to quote: medians over rounds, the ratios being medians of each round's ratio."""
-    costs = _costs(spine)
-    return {
-        "limit": spine.median(lambda each: each.limit),
-        "one": spine.median(lambda each: each.one),
-        "four_each": spine.median(lambda each: each.four_each),
-        "four_sum": spine.median(lambda each: each.four_sum),
-        "one_of_limit": spine.median(lambda each: each.one_of_limit),
-        "four_each_of_one": spine.median(lambda each: each.four_each_of_one),
-        **{key: statistics.median(map(figure, costs)) for key, _, figure in _COSTS if costs},
-    }
+    def save(self, results: Path) -> Path:
+        """Writes the figures as JSON, and the page beside them, whose path it returns."""
+        results.parent.mkdir(parents=True, exist_ok=True)
+        sections = b",\n".join(map(msgspec.json.encode, self.sections))  # a line each, so that a difference is short
+        head = msgspec.json.encode(replace(self, sections=()))
+        results.write_bytes(head.replace(b'"sections":[]', b'"sections":[\n' + sections + b"\n]") + b"\n")
+        return write_page(self, results)
 
 
-def render(spine: Spine) -> str:
-    """The page: a table of rates and ratios, a line a round's column, and the upkeep below it."""
-    where, upkeep, count, costs = spine.machine, spine.upkeep, len(spine.rounds), _costs(spine)
-    lines = [
-        "# The spine: JPEGs to batches, one trainer and four",
-        "",
-        f"{where.date}, commit {where.commit}, {where.cores} cores, Python {where.python}. Samples a second; 20,000",
-        "JPEGs of 128x128, in the page cache, shuffled, batches of 32. Rounds are interleaved: compare along a column.",
-        "",
-        *median_head(count),
-        *(median_row(name, [figure(each) for each in spine.rounds], ",.0f") for name, figure in _RATES),
-        *(median_row(name, [figure(each) for each in spine.rounds], ".2f") for name, figure in _RATIOS),
-        *(median_row(name, [figure(each) for each in costs], ".3f") for _, name, figure in _COSTS if costs),
-        "",
-        "| the daemon | |",
-        "|---|--:|",
-        f"| processor while nobody is there | {100 * upkeep.idle_cpu:.2f} % |",
-        f"| its own memory, under four trainers | {upkeep.anonymous_daemon / _MIB:.0f} MiB |",
-        *(
-            f"| the same of worker {number} | {anonymous / _MIB:.0f} MiB |"
-            for number, anonymous in enumerate(upkeep.anonymous_workers, 1)
-        ),
-        f"| memory of all batches / allowed | {upkeep.slots / _MIB:.0f} MiB / {upkeep.memory_limit / _MIB:.0f} MiB |",
-        "",
-    ]
-    return "\n".join(lines)
+def load_report(results: Path) -> Report:
+    """Reads what `Report.save` wrote."""
+    return msgspec.json.decode(results.read_bytes(), type=Report)
 
 
-PAGE: Final = Page(Spine, render, by="run.py", results=RESULTS / "spine.json")
+def write_page(report: Report, results: Path) -> Path:
+    """Writes the page beside the figures."""
+    page = results.with_suffix(".md")
+    page.write_text(report.render())
+    return page
+
+
+def finish(report: Report, results: Path) -> NoReturn:
+    """Ends a benchmark: saves and prints its report; exit status 1 when a bound is missed."""
+    report.save(results)
+    print(report.render())
+    sys.exit(0 if report.holds else 1)
+
+
+def tabulate_rounds(rows: Sequence[tuple[str, Sequence[float], str]]) -> Table:
+    """A table of (name, value a round, format): the median, then each round."""
+    rounds = max(len(values) for _, values, _ in rows)
+    heads = ("", "median", *(f"round {number}" for number in range(1, rounds + 1)))
+    return Table(heads, tuple((name, Series(tuple(values), form, ("median", "each"))) for name, values, form in rows))
+
+
+def fill(text: str) -> str:
+    """A paragraph in lines of the page's width."""
+    return textwrap.fill(text, LINE_WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def line(cells: Sequence[str]) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    for name in sys.argv[1:] or sys.exit("usage: python benchmarks/report.py RESULTS.json ..."):
+        print(write_page(load_report(Path(name)), Path(name)))
 
 
 if __name__ == "__main__":
-    PAGE.rewrite()
+    main()

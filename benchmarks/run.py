@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from typing import Any, Final
 import batch_cost
 import make_data
 import processes
-import report
+from report import RESULTS, Machine, Report, Section, Table, finish, tabulate_rounds
 
 import streamd
 
@@ -44,6 +45,7 @@ IDLE_S: Final = 5.0
 STOP_S: Final = 20.0
 READY_S: Final = 20.0
 COMMAND_S: Final = 300.0
+MIB: Final = 1 << 20
 
 STREAM: Final = {
     "labels": {"label": "category"},
@@ -51,6 +53,39 @@ STREAM: Final = {
     "batch_size": 32,
     "shuffle": {"kind": "full", "seed": 0},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One interleaved round, in samples a second. `four` has one entry a trainer.
+
+    `cost` is the processor time of one trainer's batches.
+    """
+
+    limit: float
+    one: float
+    four: tuple[float, ...]
+    cost: batch_cost.BatchCost
+
+    @property
+    def four_each(self) -> float:
+        return statistics.median(self.four)
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What a daemon costs: memory under the load of four trainers, then processor time with nobody there.
+
+    Bytes, except `idle_cpu` (processor seconds a second, daemon and workers together). `anonymous_workers` has one
+    entry a worker; `slots` is what the batches' memory really takes, against `memory_limit`, which the
+    configuration allows.
+    """
+
+    anonymous_daemon: int
+    anonymous_workers: tuple[int, ...]
+    slots: int
+    memory_limit: int
+    idle_cpu: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +186,13 @@ def measure_limit(data: Path) -> float:
     return float(run_json(command)["samples_per_s"])
 
 
-def measure_round(data: Path) -> report.Round:
+def measure_round(data: Path) -> Round:
     limit = measure_limit(data)
     (one,) = measure_rates(data, 1)
-    return report.Round(limit=limit, one=one, four=measure_rates(data, TRAINERS), cost=measure_cost(data))
+    return Round(limit=limit, one=one, four=measure_rates(data, TRAINERS), cost=measure_cost(data))
 
 
-def measure_upkeep(data: Path) -> report.Upkeep:
+def measure_upkeep(data: Path) -> Upkeep:
     """Memory while trainers take all they can, then processor time when they have gone."""
     with daemon(data) as serving:
         command = serving.probe(trainers=TRAINERS, epochs=LOAD_EPOCHS)
@@ -175,10 +210,10 @@ def measure_upkeep(data: Path) -> report.Upkeep:
         before_s = processes.cpu_s(pids)
         time.sleep(IDLE_S)
         idle_cpu = (processes.cpu_s(pids) - before_s) / IDLE_S
-    return report.Upkeep(anonymous[0], tuple(anonymous[1:]), slots, MEMORY_BYTES, idle_cpu)
+    return Upkeep(anonymous[0], tuple(anonymous[1:]), slots, MEMORY_BYTES, idle_cpu)
 
 
-def machine() -> report.Machine:
+def machine() -> Machine:
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty"],  # noqa: S607 - whichever git the developer has
         cwd=HERE,
@@ -188,32 +223,59 @@ def machine() -> report.Machine:
     )
     commit = described.stdout.strip() or "unknown"
     cores = len(os.sched_getaffinity(0))
-    return report.Machine(commit, datetime.now(UTC).date().isoformat(), cores, platform.python_version())
+    return Machine(commit, datetime.now(UTC).date().isoformat(), cores, platform.python_version())
 
 
-def describe_round(found: report.Round) -> str:
+def describe_round(found: Round) -> str:
     rates = f"limit {found.limit:,.0f}, one {found.one:,.0f}, four {found.four_each:,.0f} each"
-    if not found.cost:
-        return rates
     costs = f"{found.cost.daemon_ms:.3f} ms of daemon and workers, {found.cost.trainer_ms:.3f} ms of the trainer"
     return f"{rates}; a batch {costs}"
+
+
+def build_report(where: Machine, rounds: Sequence[Round], upkeep: Upkeep) -> Report:
+    """Rates, ratios and costs, a column a round, and the upkeep below."""
+    table = tabulate_rounds([
+        ("limit: a process a core, read and decode, nothing else", [each.limit for each in rounds], ",.0f"),
+        ("streamd, one trainer", [each.one for each in rounds], ",.0f"),
+        ("streamd, four trainers, each", [each.four_each for each in rounds], ",.0f"),
+        ("streamd, four trainers, together", [sum(each.four) for each in rounds], ",.0f"),
+        ("one trainer / limit", [each.one / each.limit for each in rounds], ".2f"),
+        ("four trainers, each / one trainer", [each.four_each / each.one for each in rounds], ".2f"),
+        ("processor time a batch, daemon and workers, ms", [each.cost.daemon_ms for each in rounds], ".3f"),
+        ("processor time a batch, the trainer, ms", [each.cost.trainer_ms for each in rounds], ".3f"),
+    ])  # fmt: skip
+    own = [
+        (f"the same of worker {number}", f"{anonymous / MIB:.0f} MiB")
+        for number, anonymous in enumerate(upkeep.anonymous_workers, 1)
+    ]
+    upkeep_rows = (
+        ("processor while nobody is there", f"{100 * upkeep.idle_cpu:.2f} %"),
+        ("its own memory, under four trainers", f"{upkeep.anonymous_daemon / MIB:.0f} MiB"),
+        *own,
+        ("memory of all batches / allowed", f"{upkeep.slots / MIB:.0f} MiB / {upkeep.memory_limit / MIB:.0f} MiB"),
+    )
+    text = (
+        "Samples a second; 20,000 JPEGs of 128x128, in the page cache, shuffled, batches of 32. Rounds are "
+        "interleaved: compare along a column."
+    )
+    sections = (Section("", table), Section("", Table(("the daemon", ""), upkeep_rows)))
+    title = "The spine: JPEGs to batches, one trainer and four"
+    return Report(title, "python benchmarks/run.py", where, text, sections)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The spine benchmark: the limit, one trainer, four trainers.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=report.PAGE.results)
+    parser.add_argument("--results", type=Path, default=RESULTS / "spine.json")
     options = parser.parse_args()
     make_data.make(options.data)
-    rounds: list[report.Round] = []
+    rounds: list[Round] = []
     for number in range(1, options.rounds + 1):
         rounds.append(measure_round(options.data))
         last = rounds[-1]
         print(f"round {number}: {describe_round(last)}")
-    spine = report.Spine(machine(), tuple(rounds), measure_upkeep(options.data))
-    report.PAGE.save(spine, options.results, medians=report.medians(spine))
-    print(report.render(spine))
+    finish(build_report(machine(), rounds, measure_upkeep(options.data)), options.results)
 
 
 if __name__ == "__main__":

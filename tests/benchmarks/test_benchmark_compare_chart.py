@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import compare_chart as chart
-import growth_page
+import growth
 import pytest
 from compared import FOUND, comparison
 from PIL import Image
@@ -27,10 +27,11 @@ def test_lines_are_of_loaders_that_several_trainers_took() -> None:
 
 
 def test_the_size_of_the_set_is_drawn_from_what_growth_has_measured(tmp_path: Path) -> None:
-    memory, rate = growth_page.Memory(1, 1), growth_page.Take((100.0, 110.0, 300.0), 1.0, 1.0, 1.0)
-    turn = growth_page.Turn(growth_page.Start(0.5, 0.9), rate, memory, memory, memory)
-    size = growth_page.Size(10_000, growth_page.Listing(1.0, 1.0, 1, 1, 1), (turn,))
-    growth_page.PAGE.save(growth_page.Growth(FOUND.machine, 1, (size,), ()), tmp_path / "growth.json")
+    memory, rate = growth.Memory(1, 1), growth.Take((100.0, 110.0, 300.0), 1.0, 1.0, 1.0)
+    turn = growth.Turn(growth.Start(0.5, 0.9), rate, memory, memory, memory)
+    size = growth.Size(10_000, growth.Listing(1.0, 1.0, 1, 1, 1), (turn,))
+    company = growth.Company(1, (rate,))
+    growth.build_report(FOUND.machine, 1, [size], [company]).save(tmp_path / "growth.json")
 
     assert chart.size_lines(tmp_path / "growth.json") == [chart.Line("streamd", ((10_000.0, 110.0),), ours=True)]
     assert chart.size_lines(tmp_path / "none.json") == []

@@ -9,7 +9,6 @@ from typing import Any, cast
 import frameworks
 import numpy as np
 import pytest
-from frameworks_page import PACE
 
 
 def test_a_way_that_gives_other_batches_is_not_measured() -> None:
@@ -41,5 +40,5 @@ def test_a_paced_trainer_books_only_what_lies_between_asking_and_letting_go(monk
     monkeypatch.setattr(frameworks, "time", fake)
     spent_ns, rate = frameworks.take_paced(cast("Any", Batches()), 10)
     assert spent_ns == 70
-    assert rate == pytest.approx(PACE)
-    assert slept == pytest.approx([32 / PACE] * 10)
+    assert rate == pytest.approx(frameworks.PACE)
+    assert slept == pytest.approx([32 / frameworks.PACE] * 10)

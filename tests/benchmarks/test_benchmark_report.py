@@ -1,4 +1,4 @@
-"""The spine's page, from made-up figures: rates, ratios, and the processor time of a batch where it was measured."""
+"""The reporter of all benchmarks: series, tables, bounds, and a page that is made anew from its figures."""
 
 from __future__ import annotations
 
@@ -7,34 +7,71 @@ from pathlib import Path
 
 import pytest
 import report
-import run
-from batch_cost import BatchCost
+from report import Bound, Machine, Report, Section, Series, Table
 
-ROUND = report.Round(limit=1000.0, one=800.0, four=(400.0, 400.0, 500.0, 600.0), cost=BatchCost(2.0, 0.25))
-UPKEEP = report.Upkeep(1 << 20, (2 << 20, 3 << 20), 4 << 20, 256 << 20, 0.01)
-SPINE = report.Spine(
-    report.Machine("abc", "2026-01-01", 2, "3.11"), (ROUND, replace(ROUND, cost=BatchCost(4.0, 0.35))), UPKEEP
-)
+MACHINE = Machine("abc", "2026-01-01", 4, "3.11")
+BOUND = Bound("Of the limit", 0.8, "at least", 0.8)
+SECTION = Section("Rates.", report.tabulate_rounds([("one", (3.0, 1.0, 2.0), ".1f")]), "Part", (BOUND,))
+FOUND = Report("Title", "python benchmarks/x.py", MACHINE, "Text.", (SECTION,))
 
 
-def test_the_processor_time_of_a_batch_has_a_row_for_the_daemon_and_one_for_the_trainer(tmp_path: Path) -> None:
-    page = report.render(SPINE)
-    assert "| processor time a batch, daemon and workers, ms | **3.000** | 2.000 | 4.000 |" in page
-    assert "| processor time a batch, the trainer, ms | **0.300** | 0.250 | 0.350 |" in page
-    assert report.medians(SPINE)["daemon_ms"] == 3.0
-    assert report.medians(SPINE)["trainer_ms"] == pytest.approx(0.3)
-    report.PAGE.save(SPINE, tmp_path / "spine.json")
-    assert report.PAGE.load(tmp_path / "spine.json") == SPINE
+def test_a_row_of_rounds_has_the_median_and_each_round() -> None:
+    assert FOUND.find_table("Part").render().splitlines() == [
+        "|  | median | round 1 | round 2 | round 3 |",
+        "|---|--:|--:|--:|--:|",
+        "| one | **2.0** | 3.0 | 1.0 | 2.0 |",
+    ]
 
 
-def test_results_from_before_it_was_measured_have_a_page_without_it() -> None:
-    spine = replace(SPINE, rounds=(replace(ROUND, cost=None),))
-    assert "processor time a batch" not in report.render(spine)
-    assert set(report.medians(SPINE)) - set(report.medians(spine)) == {"daemon_ms", "trainer_ms"}
-    assert report.PAGE.load(report.PAGE.results).rounds
+def test_a_series_shows_the_statistics_that_it_is_asked_for() -> None:
+    values = tuple(float(number) for number in range(1, 21))
+    shown = Series(values, ".1f", ("median", "lower quarter", "upper quarter", "nine tenths", "worst"))
+    assert list(shown.format_cells()) == ["**10.5**", "6.0", "15.0", "19.0", "20.0"]
+    assert list(Series((4.0,), ".0f").format_cells()) == ["4"]
 
 
-def test_a_round_is_told_in_one_line() -> None:
-    rates = "limit 1,000, one 800, four 450 each"
-    assert run.describe_round(ROUND) == f"{rates}; a batch 2.000 ms of daemon and workers, 0.250 ms of the trainer"
-    assert run.describe_round(replace(ROUND, cost=None)) == rates
+@pytest.mark.parametrize(("side", "value", "holds"), [("at least", 0.79, False), ("at most", 0.81, False)])
+def test_a_bound_is_held_up_to_its_limit_and_missed_beyond(side: str, value: float, holds: bool) -> None:
+    bound = replace(BOUND, side=side)  # type: ignore[arg-type]  # the table holds the two sides
+    assert bound.holds
+    missed = replace(FOUND, sections=(replace(SECTION, bounds=(bound, replace(bound, value=value))),))
+    assert missed.holds is holds
+    assert "0.80 is promised: **held**." in missed.render()
+    assert f"Of the limit: {value}, {side} 0.80 is promised: **missed**." in missed.render()
+
+
+def test_the_page_is_made_anew_from_the_figures_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "new" / "x.json"
+    page = FOUND.save(results)
+    assert report.load_report(results) == FOUND
+    assert page.read_text() == FOUND.render()
+    page.unlink()
+    monkeypatch.setattr("sys.argv", ["report.py", str(results)])
+    report.main()
+    assert page.read_text().startswith("# Title\n\n2026-01-01, commit abc, 4 cores, Python 3.11. Written by")
+    assert capsys.readouterr().out == f"{page}\n"
+
+
+def test_a_benchmark_that_misses_a_bound_ends_with_1(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as kept:
+        report.finish(FOUND, tmp_path / "x.json")
+    missed = replace(FOUND, sections=(replace(SECTION, bounds=(replace(BOUND, value=0.1),)),))
+    with pytest.raises(SystemExit) as ended:
+        report.finish(missed, tmp_path / "x.json")
+    assert (kept.value.code, ended.value.code) == (0, 1)
+
+
+def test_a_table_that_is_not_there_is_named() -> None:
+    with pytest.raises(LookupError, match="Title: there is no table below 'Other'"):
+        replace(FOUND, sections=(replace(SECTION, table=Table((), ()), title=""),)).find_table("Other")
+
+
+# The soak writes a page of its own kind, from a CSV file.
+PAGES = sorted(path for path in report.RESULTS.glob("*.md") if path.stem != "soak")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_each_page_is_that_of_its_figures(page: Path) -> None:
+    assert page.read_text() == report.load_report(page.with_suffix(".json")).render()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
+import independence
 import pytest
 from daemons import write_images
+from report import Series, load_report
 from soak_rows import read
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -42,7 +44,7 @@ def test_the_cost_of_a_stopped_trainer_and_the_pause_after_a_kill_are_measured(t
     done = run("independence.py", "--rounds", 1, "--kills", 2, "--data", data, "--results", results)
 
     assert done.returncode in {0, 1}, done.stderr  # 1 says that a figure missed, which one round may
-    found = json.loads(results.read_text())
-    assert [len(kill["pauses_s"]) for kill in found["kills"]] == [3, 3]
-    assert all(pause_s > 0 for kill in found["kills"] for pause_s in kill["pauses_s"])
-    assert all(rate > 0 for take in found["rounds"][0].values() for rate in take["rates"])
+    rates, pauses = (load_report(results).find_table(title).rows for title in independence.TITLES)
+    assert [len(cast("Series", row[1]).values) for row in rates] == [1] * len(rates)
+    assert [len(cast("Series", row[1]).values) for row in pauses] == [2, 6, 6]
+    assert all(value > 0 for row in (*rates, *pauses[:2]) for value in cast("Series", row[1]).values)
