@@ -1,8 +1,7 @@
 """A contact sheet: the images of a batch side by side, with what is known of each below it.
 
 Text is in the one font that comes with Pillow, so that it looks the same on every host. That font has ASCII and little
-more. Accents are put on its letters here, stroke by stroke: names such as `Zoë` and `Müller` are common. What it cannot
-write at all is written as Python would, such as `\\u732b`: still told apart.
+more: `Zoë` is written Zoe, and a character without such a letter as Python writes it, such as `\\u732b`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -29,7 +28,6 @@ except ImportError as error:
     raise MissingExtraError("Pillow", "serve", "streamd show") from error
 
 Colour = tuple[int, int, int]
-Stroke = tuple[tuple[float, float], ...]
 
 # All in pixels.
 _SHEET_WIDTH: Final = 1400  # fits most screens
@@ -55,31 +53,10 @@ _MARK_COLOURS: Final = {"masked": _RED, "substituted": _ORANGE, "no sample": _GR
 _MARK_WORDS: Final = {"no sample": "without a sample", "weight 0": "of weight 0"}
 _NOTE_LINES: Final = 2  # lines below the rows of a batch that has bad ones
 
-# Combining marks as strokes in a box as wide as 0.5 and as high as 0.2 of the font's size, y downwards.
-_ACCENTS: Final[dict[str, tuple[Stroke, ...]]] = {
-    "\u0300": (((0.3, 0.0), (0.6, 1.0)),),
-    "\u0301": (((0.7, 0.0), (0.4, 1.0)),),
-    "\u0302": (((0.2, 1.0), (0.5, 0.1), (0.8, 1.0)),),
-    "\u0303": (((0.15, 0.8), (0.35, 0.3), (0.65, 0.8), (0.85, 0.3)),),
-    "\u0304": (((0.2, 0.6), (0.8, 0.6)),),
-    "\u0306": (((0.2, 0.1), (0.35, 0.8), (0.65, 0.8), (0.8, 0.1)),),
-    "\u0307": (((0.5, 0.45), (0.5, 0.75)),),
-    "\u0308": (((0.25, 0.45), (0.25, 0.75)), ((0.75, 0.45), (0.75, 0.75))),
-    "\u030a": (((0.5, 0.0), (0.7, 0.5), (0.5, 1.0), (0.3, 0.5), (0.5, 0.0)),),
-    "\u030b": (((0.5, 0.0), (0.25, 1.0)), ((0.85, 0.0), (0.6, 1.0))),
-    "\u030c": (((0.2, 0.1), (0.5, 1.0), (0.8, 0.1)),),
-    "\u0327": (((0.5, 0.0), (0.65, 0.5), (0.4, 1.0)),),
-    "\u0328": (((0.6, 0.0), (0.45, 0.6), (0.7, 1.0)),),
-}
-_BELOW: Final = frozenset("\u0327\u0328")
 _SPELLINGS: Final = {
     **dict(zip("øØłŁđĐ\u2013\u2014\u2212\u00d7", "oOlLdD---x", strict=True)),  # two dashes, minus, times
     "ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE",
 }  # fmt: skip
-_ACCENT_WIDTH: Final = 0.5  # of the font's size
-_ACCENT_HEIGHT: Final = 0.2
-_ACCENT_GAP: Final = 0.07
-_ACCENT_OVERSAMPLING: Final = 4  # drawn so many times larger, then reduced: lines of Pillow's own have jagged edges
 _NO_CHARACTER: Final = "\uffff"  # shows what the font shows for what it lacks
 
 
@@ -250,29 +227,24 @@ def _is_in_font(character: str) -> bool:
     return character.isprintable() and (glyph.size, bytes(glyph)) != (lacking.size, bytes(lacking))
 
 
-def _spell_with_font_letters(character: str) -> Iterator[tuple[str, str]]:
-    """A character as letters that the font has, each with its marks."""
+def _spell_with_font_letters(character: str) -> str:
     if _is_in_font(character):
-        yield character, ""
-        return
+        return character
     parts = unicodedata.normalize("NFD", character)
-    if _is_in_font(parts[0]) and all(mark in _ACCENTS for mark in parts[1:]):
-        yield parts[0], parts[1:]
-        return
-    for letter in _SPELLINGS.get(character) or character.encode("unicode_escape").decode():
-        yield letter, ""
+    if _is_in_font(parts[0]) and all(map(unicodedata.combining, parts[1:])):
+        return parts[0]
+    return _SPELLINGS.get(character) or character.encode("unicode_escape").decode()
 
 
 @lru_cache(maxsize=4096)
-def _split_into_letters_and_marks(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        pair for character in unicodedata.normalize("NFC", text) for pair in _spell_with_font_letters(character)
-    )
+def _spell_text(text: str) -> str:
+    """`text` in letters that the font has."""
+    return "".join(map(_spell_with_font_letters, unicodedata.normalize("NFC", text)))
 
 
 def measure_width(text: str, size: int) -> float:
     """How wide `text` is, in pixels."""
-    return _load_font(size).getlength("".join(letter for letter, _ in _split_into_letters_and_marks(text)))
+    return _load_font(size).getlength(_spell_text(text))
 
 
 def shorten_text(text: str, size: int, max_width: float, *, middle: bool = False) -> str:
@@ -295,29 +267,4 @@ def _ellipsize_text(text: str, kept: int, *, middle: bool) -> str:
 
 def draw_text(image: Image.Image, at: tuple[float, float], text: str, size: int, colour: Colour) -> None:
     """Writes `text` onto an RGB image, its upper left corner at `at`."""
-    letters, font = _split_into_letters_and_marks(text), _load_font(size)
-    plain = "".join(letter for letter, _ in letters)
-    pen = ImageDraw.Draw(image)
-    pen.text(at, plain, font=font, fill=colour)
-    for place, (letter, marks) in enumerate(letters):
-        for mark in marks:
-            left, top, right, bottom = font.getbbox(letter)
-            x = font.getlength(plain[:place]) + (left + right - _ACCENT_WIDTH * size) / 2
-            y = bottom if mark in _BELOW else top - (_ACCENT_GAP + _ACCENT_HEIGHT) * size
-            pen.bitmap((round(at[0] + x), round(at[1] + y)), _draw_accent(mark, size), fill=colour)
-
-
-@lru_cache(maxsize=256)
-def _draw_accent(mark: str, size: int) -> Image.Image:
-    wide, high = round(_ACCENT_WIDTH * size), round(_ACCENT_HEIGHT * size) + 1
-    mask = Image.new("L", (wide * _ACCENT_OVERSAMPLING, high * _ACCENT_OVERSAMPLING))
-    pen = ImageDraw.Draw(mask)
-    for stroke in _ACCENTS[mark]:
-        points = [
-            (x * _ACCENT_WIDTH * size * _ACCENT_OVERSAMPLING, y * _ACCENT_HEIGHT * size * _ACCENT_OVERSAMPLING)
-            for x, y in stroke
-        ]
-        pen.line(
-            points, fill=255, width=max(_ACCENT_OVERSAMPLING, round(size * _ACCENT_OVERSAMPLING / 11)), joint="curve"
-        )
-    return mask.reduce(_ACCENT_OVERSAMPLING)
+    ImageDraw.Draw(image).text(at, _spell_text(text), font=_load_font(size), fill=colour)
