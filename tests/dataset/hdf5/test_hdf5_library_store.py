@@ -10,10 +10,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hdf5_stores import PIXELS, Opened, written, written_as
 from hdf5_types import bfloat16, biased, bits
+from stores_on_disk import PIXELS, OpenedStore, open_hdf5, write_hdf5, write_hdf5_type
 
-from streamd.core.sampler import PAD_ID
 from streamd.dataset.hdf5 import library_store
 from streamd.dataset.hdf5.chunk_cache import ChunkCache
 from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK, Hdf5Store
@@ -37,14 +36,14 @@ class Reads:
 
 
 @pytest.fixture(params=[(3, 6, 8, 3), (1, 4, 8, 3), (4, 4, 3, 2)], ids=str)
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
-    opened = Opened(written(tmp_path / "x.h5", chunks=request.param, **GZIP))
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenedStore]:
+    opened = open_hdf5(write_hdf5(tmp_path / "x.h5", chunks=request.param, **GZIP))
     assert isinstance(opened.store, Hdf5Store)
     yield opened
     opened.close()
 
 
-def counted(opened: Opened) -> list[tuple[int, int]]:
+def counted(opened: OpenedStore) -> list[tuple[int, int]]:
     """What a store reads from now on."""
     assert isinstance(opened.store, Hdf5Store)
     reads = Reads(opened.store._chunks._dataset)
@@ -52,18 +51,12 @@ def counted(opened: Opened) -> list[tuple[int, int]]:
     return reads.asked
 
 
-def test_rows_are_gathered_in_the_order_asked_for(opened: Opened) -> None:
-    images, held = opened.gathered(*IDS, PAD_ID)
-    assert np.array_equal(images[:6], PIXELS[IDS])
-    assert held == [True] * 6 + [False]
-
-
 def test_a_chunk_is_read_whole_and_once_for_all_its_rows(tmp_path: Path) -> None:
-    opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
+    opened = open_hdf5(write_hdf5(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
     asked = counted(opened)
-    opened.gathered(*IDS)
+    opened.gather(*IDS)
     assert asked == [(0, 3), (6, 9), (18, 21)]
-    opened.gathered(18, 1)
+    opened.gather(18, 1)
     assert len(asked) == 3
     opened.close()
 
@@ -72,10 +65,10 @@ def test_chunks_that_there_is_no_room_for_are_read_again_the_oldest_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library_store, "CHUNK_CACHE", ChunkCache(2 * CHUNK_BYTES))
-    opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
+    opened = open_hdf5(write_hdf5(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
     asked = counted(opened)
     for row in (0, 3, 1, 6, 2, 3):
-        assert np.array_equal(opened.gathered(row)[0][0], PIXELS[row])
+        assert np.array_equal(opened.gather(row)[0][0], PIXELS[row])
     assert asked == [(0, 3), (3, 6), (6, 9), (3, 6)]
     opened.close()
 
@@ -84,10 +77,10 @@ def test_a_task_that_wants_more_than_there_is_room_for_begins_with_what_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library_store, "CHUNK_CACHE", ChunkCache(2 * CHUNK_BYTES))
-    opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
+    opened = open_hdf5(write_hdf5(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
     asked = counted(opened)
     for _ in range(2):
-        assert np.array_equal(opened.gathered(7, 0, 5)[0], PIXELS[[7, 0, 5]])
+        assert np.array_equal(opened.gather(7, 0, 5)[0], PIXELS[[7, 0, 5]])
     assert asked == [(0, 3), (3, 6), (6, 9), (0, 3)]
     assert isinstance(opened.store, Hdf5Store)
     assert opened.store.decompression_totals[0] == 4
@@ -97,14 +90,14 @@ def test_a_task_that_wants_more_than_there_is_room_for_begins_with_what_is_kept(
 def test_streams_share_the_room_and_the_chunks_of_one_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_store, "CHUNK_CACHE", ChunkCache(2 * CHUNK_BYTES))
     (tmp_path / "other").mkdir()
-    first = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
-    other = Opened(written(tmp_path / "other" / "x.h5", PIXELS[::-1], chunks=(3, 6, 8, 3), **GZIP))
+    first = open_hdf5(write_hdf5(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
+    other = open_hdf5(write_hdf5(tmp_path / "other" / "x.h5", PIXELS[::-1], chunks=(3, 6, 8, 3), **GZIP))
     asked, asked_other = counted(first), counted(other)
-    first.gathered(0, 3)
-    assert np.array_equal(other.gathered(0)[0][0], PIXELS[19])
-    first.gathered(3, 0)  # of which the other stream has driven out the one used longest ago
+    first.gather(0, 3)
+    assert np.array_equal(other.gather(0)[0][0], PIXELS[19])
+    first.gather(3, 0)  # of which the other stream has driven out the one used longest ago
     assert (asked, asked_other) == ([(0, 3), (3, 6), (0, 3)], [(0, 3)])
-    same = first.again()
+    same = first.open_again()
     images = np.zeros((1, 6, 8, 3), np.uint8)
     assert same.gather_rows(np.array([4]), images).all()
     assert isinstance(same, Hdf5Store)
@@ -116,8 +109,8 @@ def test_streams_share_the_room_and_the_chunks_of_one_array(tmp_path: Path, monk
 def test_rows_that_nobody_has_written_are_what_the_file_says_they_are(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", PIXELS.shape, np.uint8, chunks=(3, 6, 8, 3), fillvalue=7)[:3] = PIXELS[:3]
-    opened = Opened(tmp_path / "x.h5")
-    images, held = opened.gathered(2, 12)
+    opened = open_hdf5(tmp_path / "x.h5")
+    images, held = opened.gather(2, 12)
     assert np.array_equal(images[0], PIXELS[2])
     assert (images[1] == 7).all()
     assert held == [True, True]
@@ -125,21 +118,21 @@ def test_rows_that_nobody_has_written_are_what_the_file_says_they_are(tmp_path: 
 
 
 def test_a_damaged_chunk_costs_its_own_samples_and_says_so(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP)
+    path = write_hdf5(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP)
     with h5py.File(path) as file:
         place = file["x"].id.get_chunk_info_by_coord((3, 0, 0, 0)).byte_offset
     with path.open("r+b") as raw:
         raw.seek(place)
         raw.write(b"\0" * 8)
-    opened = Opened(path)
-    images, held = opened.gathered(2, 3, 6)
+    opened = open_hdf5(path)
+    images, held = opened.gather(2, 3, 6)
     assert held == [True, False, True]
     assert np.array_equal(images[[0, 2]], PIXELS[[2, 6]])
     assert [opened.store.find_permanent_fault(row) for row in (2, 3, 6)] == ["", DAMAGED_CHUNK, ""]
     opened.close()
 
 
-def test_what_the_system_refuses_is_held_against_no_sample(opened: Opened) -> None:
+def test_what_the_system_refuses_is_held_against_no_sample(opened: OpenedStore) -> None:
     class Failing:
         def __getitem__(self, rows: slice) -> Any:
             raise OSError("Can't synchronously read data (file read failed: errno = 5, error message = 'I/O error')")
@@ -147,19 +140,19 @@ def test_what_the_system_refuses_is_held_against_no_sample(opened: Opened) -> No
     assert isinstance(opened.store, Hdf5Store)
     opened.store._chunks._dataset = Failing()
     with pytest.raises(OSError, match="errno = 5"):
-        opened.gathered(0)
+        opened.gather(0)
 
 
 def test_a_file_written_since_and_a_missing_library_are_told_at_the_start(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: OpenedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "h5py", None)
         with pytest.raises(MissingExtraError):
-            opened.again()
+            opened.open_again()
     (tmp_path / "x.h5").write_bytes((tmp_path / "x.h5").read_bytes() + b"x")
     with pytest.raises(ConfigError, match=r"'x.h5' is stale"):
-        opened.again()
+        opened.open_again()
 
 
 OTHERWISE: dict[str, tuple[h5py.h5t.TypeID, Any, dict[str, Any]]] = {
@@ -174,8 +167,8 @@ OTHERWISE: dict[str, tuple[h5py.h5t.TypeID, Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("kind", OTHERWISE)
 def test_numbers_in_other_bits_than_numpys_are_converted(tmp_path: Path, kind: str, chunks: Any) -> None:
     stored, images, source = OTHERWISE[kind]
-    opened = Opened(written_as(tmp_path / "x.h5", stored, images, chunks), **source)
-    found, held = opened.gathered(19, 0, 7, 6)
+    opened = open_hdf5(write_hdf5_type(tmp_path / "x.h5", stored, images, chunks), **source)
+    found, held = opened.gather(19, 0, 7, 6)
     assert np.array_equal(found, images[[19, 0, 7, 6]].astype(np.uint8))
     assert held == [True] * 4
     opened.close()
@@ -185,16 +178,16 @@ def test_numbers_in_other_bits_than_numpys_are_converted(tmp_path: Path, kind: s
 def test_a_column_of_a_table_is_read_without_what_lies_between_its_rows(tmp_path: Path, chunks: Any) -> None:
     table = np.zeros(20, [("before", "i4"), ("image", "u1", PIXELS.shape[1:]), ("after", "f8")])
     table["image"] = PIXELS
-    opened = Opened(written(tmp_path / "x.h5", table, chunks=chunks), images="/x/image")
-    found, held = opened.gathered(19, 0, 7)
+    opened = open_hdf5(write_hdf5(tmp_path / "x.h5", table, chunks=chunks), images="/x/image")
+    found, held = opened.gather(19, 0, 7)
     assert np.array_equal(found, PIXELS[[19, 0, 7]])
     assert held == [True] * 3
     opened.close()
 
 
 def test_an_array_in_one_piece_that_the_library_reads_is_not_read_whole_for_a_row(tmp_path: Path) -> None:
-    opened = Opened(written_as(tmp_path / "x.h5", bits(h5py.h5t.STD_U8LE, 7, 1), PIXELS // 2))
+    opened = open_hdf5(write_hdf5_type(tmp_path / "x.h5", bits(h5py.h5t.STD_U8LE, 7, 1), PIXELS // 2))
     parts = counted(opened)
-    opened.gathered(19, 0)
+    opened.gather(19, 0)
     assert sorted(parts) == [(0, 1), (19, 20)]
     opened.close()

@@ -11,44 +11,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hdf5_stores import PIXELS, Opened, written
-from served_folders import change_times
+from stores_on_disk import PIXELS, OpenedStore, open_hdf5, write_hdf5
 
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.hdf5.mapped_store import ChunkStore
-from streamd.errors import ConfigError
 
 IDS = [19, 0, 7, 6, 8, 7]
 
 
 @pytest.fixture(params=[(3, 6, 8, 3), (1, 6, 8, 3), (1, 4, 8, 3), (2, 4, 3, 2)], ids=str)
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
-    opened = Opened(written(tmp_path / "x.h5", chunks=request.param))
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenedStore]:
+    opened = open_hdf5(write_hdf5(tmp_path / "x.h5", chunks=request.param))
     assert isinstance(opened.store, ChunkStore)
     yield opened
     opened.close()
-
-
-def test_rows_are_gathered_in_the_order_asked_for(opened: Opened) -> None:
-    images, held = opened.gathered(*IDS)
-    assert np.array_equal(images, PIXELS[IDS])
-    assert held == [True] * 6
-
-
-def test_a_row_without_a_sample_is_not_held(opened: Opened) -> None:
-    images, held = opened.gathered(3, PAD_ID, 8)
-    assert held == [True, False, True]
-    assert np.array_equal(images[[0, 2]], PIXELS[[3, 8]])
-    assert opened.store.find_gatherable(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("chunks", [None, (3, 4, 8, 3)], ids=["one piece", "chunks"])
 def test_rows_of_other_numbers_are_converted(tmp_path: Path, chunks: Any) -> None:
     numbers = (PIXELS / 255).astype(">f4")
     numbers[7, 0, 0, 0] = np.nan
-    opened = Opened(written(tmp_path / "x.h5", numbers, chunks=chunks), range=[0, 1])
+    opened = open_hdf5(write_hdf5(tmp_path / "x.h5", numbers, chunks=chunks), range=[0, 1])
     assert isinstance(opened.store, ChunkStore)
-    images, held = opened.gathered(19, 7, 0)
+    images, held = opened.gather(19, 7, 0)
     assert np.array_equal(images[[0, 2]], PIXELS[[19, 0]])
     assert held == [True, False, True]
     assert (opened.store.find_permanent_fault(7), opened.store.find_permanent_fault(19)) == (
@@ -65,34 +50,13 @@ def test_rows_of_other_numbers_are_converted(tmp_path: Path, chunks: Any) -> Non
 )
 def test_rows_in_another_order_are_put_in_ours(tmp_path: Path, images: Any, served: Any) -> None:
     mode = {"image": {"mode": "L"}} if served.shape[-1] == 1 else {}
-    path = written(tmp_path / "x.h5", images, chunks=(3, *images.shape[1:]))
-    opened = Opened(path, stream=mode)
-    assert np.array_equal(opened.gathered(*IDS)[0], served[IDS])
+    path = write_hdf5(tmp_path / "x.h5", images, chunks=(3, *images.shape[1:]))
+    opened = open_hdf5(path, stream=mode)
+    assert np.array_equal(opened.gather(*IDS)[0], served[IDS])
     opened.close()
 
 
-def test_a_file_written_since_is_held_no_more(opened: Opened, tmp_path: Path) -> None:
-    before = (tmp_path / "x.h5").stat().st_mtime_ns
-    change_times(tmp_path / "x.h5", before + 1)
-    assert opened.gathered(0)[1] == [False]
-    assert opened.store.find_permanent_fault(0) == ""
-    with pytest.raises(ConfigError, match=r"'x.h5' is stale: changed since it was listed"):
-        opened.again()
-    change_times(tmp_path / "x.h5", before)
-    assert opened.gathered(0)[1] == [True]
-
-
-def test_mappings_and_files_end_with_the_store(tmp_path: Path) -> None:
-    def mapped() -> int:
-        return Path("/proc/self/maps").read_text().count(str(tmp_path / "x.h5"))
-
-    opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3)))
-    assert mapped() == 1
-    opened.close()  # a descriptor that stays open fails the test afterwards
-    assert mapped() == 0
-
-
-def test_what_is_expected_is_asked_for_where_it_lies(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_expected_is_asked_for_where_it_lies(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
 
     def advise(descriptor: int, offset: int, nbytes: int, _: int) -> None:
@@ -106,7 +70,7 @@ def test_what_is_expected_is_asked_for_where_it_lies(opened: Opened, monkeypatch
 
 
 def test_a_worker_loads_no_hdf5(tmp_path: Path) -> None:
-    opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3)))
+    opened = open_hdf5(write_hdf5(tmp_path / "x.h5", chunks=(3, 6, 8, 3)))
     names = str(opened.stream.manifest_path), str(opened.stream.manifest.root)
     code = (
         "import os, sys; from pathlib import Path; from streamd.dataset.manifest.manifest import Manifest\n"
