@@ -1,42 +1,30 @@
-"""The charts of the comparison, drawn with Pillow: bars against the limit, rates against trainers, workers, samples."""
+"""The charts of the comparison: bars against the limit, rates against trainers, workers and samples."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import compare_peers as peers
+import numpy as np
 from compare_results import DEFAULT_RESULTS, Comparison
-from PIL import Image, ImageDraw, ImageFont
+from matplotlib.figure import Figure
 from report import Series, load_report
 
-from streamd.cli.demo.judge import compute_axis_ticks
-
 Point = tuple[float, float]
-Colour = tuple[int, int, int]
 
 GROWTH: Final = DEFAULT_RESULTS.with_name("growth.json")
 GROWTH_TITLE: Final = "Rate against the size of the set"
-WIDTH: Final = 1000
-LINES_HEIGHT: Final = 420
-ROW_HEIGHT: Final = 34
-OVERSAMPLING: Final = 2  # drawn larger and reduced, which smooths the lines
-
-_PAPER: Final = (255, 255, 255)
-_INK: Final = (34, 40, 49)
-_GREY: Final = (112, 120, 131)
-_GRID: Final = (228, 231, 235)
-_OURS: Final = (226, 88, 34)
-_OTHERS: Final = ((44, 108, 188), (38, 160, 86), (140, 86, 176), (96, 125, 139), (176, 137, 40), (0, 150, 160))
-_LEFT: Final = 90.0
-_TOP: Final = 64.0
-_NAMES: Final = 280.0  # room for names beside the lines' ends
-_BAR_NAMES: Final = 370.0  # and before bars
-_FOOT: Final = 56.0
-_NAME_STEP: Final = 19.0  # names closer than this would lie on each other
+WIDTH: Final = 1000  # pixels
+_DPI: Final = 100
+_LINES_HEIGHT: Final = 420
+_ROW_HEIGHT: Final = 34  # of bars
+_HEAD_AND_FOOT: Final = 120
+_OURS: Final = "#e25822"
+_OTHERS: Final = ("C0", "C2", "C4", "C7", "C8", "C9", "C5")  # of matplotlib's cycle, without those like ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,105 +41,47 @@ def plain(title: str) -> str:
     return title.replace("*", "").replace("`", "")
 
 
-class Sheet:
-    """Paper in finished pixels."""
-
-    def __init__(self, height: float, title: str) -> None:
-        self._size = (WIDTH, round(height))
-        self._image = Image.new("RGB", (WIDTH * OVERSAMPLING, round(height) * OVERSAMPLING), _PAPER)
-        self._pen = ImageDraw.Draw(self._image)
-        self.write((24, 28), title, _INK, "lm", 19)
-
-    def line(self, points: Sequence[Point], colour: Colour, width: float) -> None:
-        self._pen.line([_scaled(point) for point in points], colour, round(width * OVERSAMPLING), joint="curve")
-
-    def box(self, left_top: Point, right_bottom: Point, colour: Colour) -> None:
-        self._pen.rectangle((*_scaled(left_top), *_scaled(right_bottom)), fill=colour)
-
-    def dot(self, at: Point, colour: Colour) -> None:
-        (x, y), radius = _scaled(at), 4 * OVERSAMPLING
-        self._pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
-
-    def write(self, at: Point, text: str, colour: Colour, anchor: str, size: int = 14) -> None:
-        font = ImageFont.load_default(size=size * OVERSAMPLING)
-        self._pen.text(_scaled(at), text, font=font, fill=colour, anchor=anchor)
-
-    def save(self, path: Path) -> None:
-        self._image.resize(self._size, Image.Resampling.LANCZOS).quantize(128).save(path, format="PNG", optimize=True)
-
-
-def _scaled(point: Point) -> Point:
-    return point[0] * OVERSAMPLING, point[1] * OVERSAMPLING
+def build_figure(height: float, title: str) -> tuple[Any, Any]:
+    """A figure of so many pixels, and its axes."""
+    figure = Figure(figsize=(WIDTH / _DPI, height / _DPI), dpi=_DPI, layout="constrained")
+    figure.suptitle(title, x=0.02, ha="left", fontsize=13)
+    return figure, figure.add_subplot()
 
 
 def draw_bars(path: Path, title: str, bars: Mapping[str, Sequence[float | None]], groups: Sequence[str]) -> None:
     """Writes a PNG: for each name one bar a group, against the limit, which is 1 and drawn as a line."""
-    height = _TOP + ROW_HEIGHT * len(bars) + _FOOT
-    marks = compute_axis_ticks(0.0, max(1.0, *(value or 0.0 for values in bars.values() for value in values)))
-    sheet, left, unit = Sheet(height, title), _BAR_NAMES, (WIDTH - 70 - _BAR_NAMES) / marks[-1]
-    foot = height - _FOOT + 8
-    for mark in marks:
-        x = left + unit * mark
-        sheet.line([(x, _TOP), (x, foot)], _GREY if mark == 1.0 else _GRID, 1)
-        sheet.write((x, foot + 8), f"{mark:g}", _GREY, "mt")
-    for number, (name, values) in enumerate(bars.items()):
-        y = _TOP + ROW_HEIGHT * number
-        ours = name.startswith("streamd")
-        sheet.write((left - 12, y + ROW_HEIGHT / 2), name, _INK, "rm")
-        thick = (ROW_HEIGHT - 8) / len(groups)
-        for place, value in enumerate(values):
-            if value is None:  # not measured, which is not nothing
-                continue
-            top, end = y + 4 + thick * place, left + unit * value
-            sheet.box((left, top), (end, top + thick - 1.5), _shade(_OURS if ours else _OTHERS[0], place))
-            sheet.write((end + 6, top + thick / 2), f"{value:.2f}", _GREY, "lm", 11)
+    figure, axes = build_figure(_HEAD_AND_FOOT + _ROW_HEIGHT * len(bars), title)
+    rows, thick = np.arange(len(bars)), 0.8 / len(groups)
     for place, group in enumerate(groups):
-        x = left + 230 * place
-        sheet.box((x, foot + 32), (x + 12, foot + 42), _shade(_GREY, place))
-        sheet.write((x + 18, foot + 37), group, _GREY, "lm", 13)
-    sheet.save(path)
-
-
-def _shade(colour: Colour, place: int) -> Colour:
-    """The colour itself for the first of a group, a lighter one for the next."""
-    red, green, blue = (round(255 - (255 - level) * 0.55**place) for level in colour)
-    return red, green, blue
+        # Not measured is not nothing: NaN draws no bar and has no label.
+        values = np.array([np.nan if row[place] is None else row[place] for row in bars.values()], dtype=float)
+        colours = [_OURS if name.startswith("streamd") else _OTHERS[0] for name in bars]
+        drawn = axes.barh(rows + (place + 0.5) * thick - 0.4, values, thick * 0.9, color=colours, alpha=0.55**place)
+        axes.bar_label(drawn, ["" if np.isnan(value) else f"{value:.2f}" for value in values], padding=4, fontsize=8)
+        axes.barh(0, 0, color="grey", alpha=0.55**place, label=group)
+    axes.axvline(1.0, color="grey", linewidth=1)
+    axes.set_yticks(rows, list(bars))
+    axes.invert_yaxis()
+    figure.legend(loc="outside lower right", ncols=len(groups), frameon=False)
+    figure.savefig(path)
 
 
 def draw_lines(path: Path, title: str, across: str, lines: Sequence[Line]) -> None:
-    """Writes a PNG of curves, evenly spaced by the numbers across, the rates from 0 upwards, a name at each end."""
+    """Writes a PNG of curves, evenly spaced by the numbers across, rates from 0 upwards, the highest named first."""
+    figure, axes = build_figure(_LINES_HEIGHT, title)
     marks = sorted({x for line in lines for x, _ in line.points})
-    up = compute_axis_ticks(0.0, max(y for line in lines for _, y in line.points))
-    sheet, right, foot = Sheet(LINES_HEIGHT, title), WIDTH - _NAMES, LINES_HEIGHT - _FOOT
-
-    def place(point: Point) -> Point:
-        x = _LEFT + (right - _LEFT) * (marks.index(point[0]) + 0.5) / len(marks)
-        return x, foot - (foot - _TOP) * point[1] / up[-1]
-
-    for value in up:
-        y = place((marks[0], value))[1]
-        sheet.line([(_LEFT, y), (right, y)], _GRID, 1)
-        sheet.write((_LEFT - 10, y), f"{value:,.0f}", _GREY, "rm")
-    for mark in marks:
-        sheet.write((place((mark, 0))[0], foot + 10), f"{mark:,.0f}", _GREY, "mt")
-    sheet.write(((_LEFT + right) / 2, foot + 32), across, _GREY, "mt")
-    _draw_curves(sheet, lines, place, right)
-    sheet.save(path)
-
-
-def _draw_curves(sheet: Sheet, lines: Sequence[Line], place: Callable[[Point], Point], right: float) -> None:
-    """Curves, the highest name first, each name as near to its curve's end as the one above leaves room for."""
-    free_y = _TOP - _NAME_STEP
     others = iter(_OTHERS * len(lines))
     for line in sorted(lines, key=lambda line: -line.points[-1][1]):
-        colour = _OURS if line.ours else next(others)
-        places = [place(point) for point in line.points]
-        if len(places) > 1:
-            sheet.line(places, colour, 3 if line.ours else 2)
-        for at in places:
-            sheet.dot(at, colour)
-        free_y = max(free_y + _NAME_STEP, places[-1][1])
-        sheet.write((right + 14, free_y), line.name, colour, "lm")
+        places, rates = [marks.index(x) for x, _ in line.points], [y for _, y in line.points]
+        style = {"color": _OURS, "linewidth": 2.5} if line.ours else {"color": next(others), "linewidth": 1.5}
+        axes.plot(places, rates, marker="o", markersize=5, label=line.name, **style)
+    axes.set_xticks(range(len(marks)), [f"{mark:,.0f}" for mark in marks])
+    axes.set_xlabel(across)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(axis="y", alpha=0.3)
+    figure.legend(loc="outside right upper", frameon=False)
+    figure.savefig(path)
 
 
 def limit_bars(found: Comparison) -> dict[str, list[float | None]]:

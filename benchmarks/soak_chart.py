@@ -1,4 +1,4 @@
-"""The curves of a soak as one picture, drawn with Pillow: a panel a subject, minutes across."""
+"""The curves of a soak as one picture: a panel a subject, minutes across."""
 
 from __future__ import annotations
 
@@ -7,24 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from PIL import Image, ImageDraw, ImageFont
+from matplotlib.figure import Figure
 from soak_rows import Row
 
-from streamd.cli.demo.judge import compute_axis_ticks
-
 MIB: Final = 1 << 20
-WIDTH: Final = 1500
-PANEL_HEIGHT: Final = 250
 COLUMNS: Final = 2
-OVERSAMPLING: Final = 2  # drawn larger and reduced, which smooths the lines
-
-_PAPER: Final = (255, 255, 255)
-_INK: Final = (34, 40, 49)
-_GREY: Final = (112, 120, 131)
-_GRID: Final = (228, 231, 235)
-_RESTART: Final = (245, 200, 190)
-_COLOURS: Final = ((44, 108, 188), (255, 136, 28), (38, 160, 86))
-_MARGIN: Final = (64, 44, 20, 34)  # left, top, right, bottom, of a panel
+_RESTART: Final = "#f5c8be"
+_COLOURS: Final = ("#2c6cbc", "#ff881c", "#26a056")
 
 _Read = Callable[[Row], "float | None"]
 Points = list[tuple[float, float]]
@@ -84,62 +73,19 @@ def points(curve: _Read, rows: Sequence[Row]) -> list[Points]:
     return [piece for piece in pieces if piece]
 
 
-class _Frame:
-    """One panel's place on the sheet, and its scales."""
-
-    def __init__(self, pen: ImageDraw.ImageDraw, number: int, minutes: float, values: Sequence[float]) -> None:
-        self._pen = pen
-        width = WIDTH // COLUMNS
-        left, top = number % COLUMNS * width, number // COLUMNS * PANEL_HEIGHT
-        self.box = (left + _MARGIN[0], top + _MARGIN[1], left + width - _MARGIN[2], top + PANEL_HEIGHT - _MARGIN[3])
-        self.across, self.up = compute_axis_ticks(0.0, max(minutes, 0.1)), compute_axis_ticks(0.0, max([*values, 1.0]))
-
-    def place(self, minute: float, value: float) -> tuple[float, float]:
-        left, top, right, bottom = self.box
-        x = left + (right - left) * minute / self.across[-1]
-        return x * OVERSAMPLING, (bottom - (bottom - top) * value / self.up[-1]) * OVERSAMPLING
-
-    def line(self, ends: Sequence[tuple[float, float]], colour: tuple[int, int, int], width: float) -> None:
-        """Through minutes and values."""
-        places = [self.place(*end) for end in ends]
-        self._pen.line(places * (1 + (len(places) == 1)), fill=colour, width=round(width * OVERSAMPLING))
-
-    def write(self, x: float, y: float, text: str, colour: tuple[int, int, int], anchor: str, size: int = 13) -> None:
-        """At pixels of the finished sheet."""
-        font = ImageFont.load_default(size=size * OVERSAMPLING)
-        self._pen.text((x * OVERSAMPLING, y * OVERSAMPLING), text, font=font, fill=colour, anchor=anchor)
-
-    def draw_scales(self, title: str) -> None:
-        left, top, _, bottom = self.box
-        for value in self.up:
-            self.line([(0, value), (self.across[-1], value)], _GRID, 1)
-            self.write(left - 8, self.place(0, value)[1] / OVERSAMPLING, f"{value:g}", _GREY, "rm")
-        for minute in self.across:
-            self.write(self.place(minute, 0)[0] / OVERSAMPLING, bottom + 8, f"{minute:g}", _GREY, "mt")
-        self.write(left, top - 22, title, _INK, "lm", size=16)
-
-    def draw_names(self, names: Sequence[str]) -> None:
-        right, top = self.box[2], self.box[1]
-        for name, colour in reversed(list(zip(names, _COLOURS, strict=False))):
-            self.write(right, top - 22, name, colour, "rm")
-            right -= 8 * len(name) + 12
-
-
 def draw(rows: Sequence[Row], restarts: Sequence[float], path: Path) -> None:
     """Writes a PNG. `restarts`: minutes at which a daemon began, drawn as upright lines."""
-    height = -(-len(PANELS) // COLUMNS) * PANEL_HEIGHT
-    sheet = Image.new("RGB", (WIDTH * OVERSAMPLING, height * OVERSAMPLING), _PAPER)
-    pen = ImageDraw.Draw(sheet)
-    for number, panel in enumerate(PANELS):
-        curves = [points(read, rows) for _, read in panel.curves]
-        values = [value for pieces in curves for piece in pieces for _, value in piece]
-        frame = _Frame(pen, number, max((row.time_s / 60 for row in rows), default=0.0), values)
+    figure = Figure(figsize=(15, 2.5 * len(PANELS) / COLUMNS), dpi=100, layout="constrained")
+    for axes, panel in zip(figure.subplots(len(PANELS) // COLUMNS, COLUMNS).flat, PANELS, strict=True):
         for minute in restarts:
-            frame.line([(minute, 0), (minute, frame.up[-1])], _RESTART, 1)
-        frame.draw_scales(panel.title)
-        for pieces, colour in zip(curves, _COLOURS, strict=False):
-            for piece in pieces:
-                frame.line(piece, colour, 1.5)
+            axes.axvline(minute, color=_RESTART, linewidth=1)
+        for (name, read), colour in zip(panel.curves, _COLOURS, strict=False):
+            for piece in points(read, rows):
+                axes.plot(*zip(*piece, strict=True), color=colour, linewidth=1.5)
+            axes.plot([], [], color=colour, label=name)  # one name for all pieces
+        axes.set_title(panel.title, loc="left", fontsize=11)
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
+        axes.grid(alpha=0.3)
         if len(panel.curves) > 1:
-            frame.draw_names([name for name, _ in panel.curves])
-    sheet.resize((WIDTH, height), Image.Resampling.LANCZOS).save(path, format="PNG")
+            axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(panel.curves))
+    figure.savefig(path)

@@ -18,12 +18,6 @@ GREEN, ORANGE, PURPLE = (38, 190, 96), (255, 136, 28), (110, 10, 130)
 PURPLE_ROAD = np.full((128, 128, 3), PURPLE, dtype=np.uint8)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """matplotlib keeps the files of its fonts open once it has written with them."""
-    judge.draw_scatter_chart(TRUTH, TRUTH, tmp_path_factory.mktemp("fonts") / "chart.png", title="angle")
-
-
 def drawn(path: Path) -> npt.NDArray[np.int16]:
     with Image.open(path) as picture:
         assert (picture.format, picture.size) == ("PNG", (1200, 640))
