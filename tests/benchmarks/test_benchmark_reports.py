@@ -9,6 +9,7 @@ import frameworks
 import growth
 import hdf5
 import independence
+import lmdb_rows
 import pack
 import pytest
 import restart
@@ -65,6 +66,13 @@ def test_being_watched_is_held_to_a_hundredth_of_what_daemon_and_workers_take(sc
     cost = monitoring.Cost(8, 90_000.0, 0.25, 1.75, replace(look, cpu_s=scrape_s), 20, 0.001, look)
     assert monitoring.build_report(MACHINE, cost).holds is holds
     assert cost.build_row("a scrape", 0.002, look) == ("a scrape", "17,000", "3.5", "2.00", "0.80%", "**0.10%**")
+
+
+def test_lmdbs_library_at_its_best_is_held_against_offsets_within_a_round() -> None:
+    ways = {lmdb_rows.OFFSETS: [1.0, 2.0, 1.0], lmdb_rows.LIBRARY: [2.0, 2.0, 1.5], lmdb_rows.PARSED: [9.0] * 3}
+    level = {**ways, lmdb_rows.LIBRARY: ways[lmdb_rows.OFFSETS]}
+    assert values(lmdb_rows.build_report(MACHINE, {32: ways, 128: level})) == [1.5]
+    assert not lmdb_rows.build_report(MACHINE, {128: level}).holds
 
 
 @pytest.mark.parametrize(("over_s", "holds"), [(-0.01, True), (0.01, False)])
