@@ -212,7 +212,10 @@ class FakeClient:
             raise RefusedError(f"no stream {name!r}{suggest_name(name, self._specs)}")
         return self._specs[name]
 
-    def subscribe(self, name: str, *, epochs: int | None = None, start: object = "begin") -> Subscription:
+    def subscribe(
+        self, name: str, *, epochs: int | None = None, start: object = "begin", batch_size: int | None = None
+    ) -> Subscription:
+        assert batch_size is None, "tests of other sizes use a daemon"
         self.starts[name] = start
         self.subscribed[name] = FakeStream(self.spec(name), epochs, missed=self._missed, spoiled=self._spoiled)
         return Subscription(self.subscribed[name])

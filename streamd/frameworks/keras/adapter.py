@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from types import FrameType
 from typing import Any, Literal, NamedTuple, Self
@@ -97,7 +97,7 @@ class _FitSteps:
     def _fetch_step(self) -> tuple[Any, ...]:
         if self._batches is None:
             self._batches, self._steps_left = self._adapter.begin_epoch(find_running_keras_methods(), self._asking)
-        batch = next(self._batches, None) if self._steps_left else None
+        batch = self._fetch_batch(self._batches) if self._steps_left else None
         if batch is None:
             self._adapter.end_epoch(self._steps_given)
             raise StopIteration
@@ -107,6 +107,10 @@ class _FitSteps:
             self._adapter.on_batch(batch)
         self._adapter.record_taken_batch(_TakenBatch(batch.make_token, batch.sample_ids.tobytes()))
         return _convert_arrays(self._adapter.feed.build_arrays(batch), self._convert)
+
+    def _fetch_batch(self, batches: Iterator[FeedBatch]) -> FeedBatch | None:
+        with self._adapter.guard_fetch():
+            return next(batches, None)
 
 
 class _FitEpochs:
@@ -142,6 +146,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.feed = feed
         self.finished_steps: FinishedSteps | None = None  # who wants to know which batches the model has finished
         self.on_batch: Callable[[FeedBatch], None] | None = None  # who wants to see each batch on its way to the model
+        self.guard_fetch: Callable[[], AbstractContextManager[None]] = nullcontext  # around each wait for a batch
         self.convert = build_converter(keras.backend.backend())
         self.reader = find_or_create_reader(stream)
         self._stream = stream
