@@ -89,7 +89,7 @@ def test_ctrl_c_ends_a_wait_for_a_daemon_that_is_gone_and_saves_what_there_is(
 ) -> None:
     trainer = Trainer(daemon, tmp_path, "--epochs", "2000")
     wait_until(lambda: "Epoch 2/" in trainer.said, "an epoch is over", 120)
-    daemon.kill()
+    daemon.process.send_signal(signal.SIGKILL)
     trainer.signal_at("Epoch 2/")
     assert trainer.wait() == 130, trainer.said
     assert (tmp_path / "pets.interrupted.keras").exists()

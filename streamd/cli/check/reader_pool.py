@@ -173,6 +173,7 @@ class _ReaderProcess:
             process = await asyncio.create_subprocess_exec(
                 *command, str(page), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 limit=_MAX_LINE_BYTES, pass_fds=[page], env={**os.environ, **WORKER_ENVIRONMENT},
+                process_group=0,  # out of reach of the terminal's Ctrl-C: its starter ends it
             )  # fmt: skip
             return cls(process, ProgressPage(page), deadline_s)
         finally:

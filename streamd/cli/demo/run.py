@@ -264,7 +264,9 @@ def _run_judge_process(endpoint: str, output: Path) -> list[str]:
         str(output / "model.keras"),
         str(output / "predictions.png"),
     ]
-    judge = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    judge = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", process_group=0
+    )
     with _copy_stderr_in_thread(judge), _terminate_process_at_end(judge):
         assert judge.stdout is not None  # noqa: S101 - a pipe was asked for
         lines = judge.stdout.read().splitlines()
