@@ -13,6 +13,7 @@ from streamd.core.bad_samples import BadRow, RowStatus, build_all_good_row_statu
 from streamd.core.sampler import Ids
 from streamd.core.slot_layout import SlotLayout
 from streamd.core.spec import BadPolicy, StreamSpec
+from streamd.core.text import format_count
 from streamd.errors import ProtocolError
 from streamd.ipc.mapping import build_leased_array
 from streamd.ipc.messages import BatchReady
@@ -53,7 +54,10 @@ class Batch:
         return int(self.sample_ids.size)
 
     def __repr__(self) -> str:
-        return f"<Batch {self.epoch}:{self.index}, {len(self)} images {self.images.shape[1:]}, {len(self.bad)} bad>"
+        return (
+            f"<Batch {self.epoch}:{self.index}, {format_count(len(self), 'image')} {self.images.shape[1:]}, "
+            f"{len(self.bad)} bad>"
+        )
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: pictures with labels."""

@@ -24,6 +24,7 @@ from streamd.core.receipt import Receipt
 from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import Cursor, Segment, count_steps_left
 from streamd.core.steps import RankSteps
+from streamd.core.text import format_count
 from streamd.core.token import Token, encode_token, parse_token, parse_token_for_rank, resume_tally, start_tally
 from streamd.errors import (
     ClosedError,
@@ -269,7 +270,10 @@ class Stream:
 
     def __repr__(self) -> str:
         cursor = self._tally.cursor
-        return f"<Stream {self.spec.name!r} at {cursor.epoch}:{cursor.next_base_index}, {len(self)} steps an epoch>"
+        return (
+            f"<Stream {self.spec.name!r} at {cursor.epoch}:{cursor.next_base_index}, "
+            f"{format_count(len(self), 'step')} an epoch>"
+        )
 
     # --- an epoch
 

@@ -16,6 +16,7 @@ from typing import Final, Self
 import msgspec
 
 from streamd.cli.check.reader_messages import GroupResult, SampleFault, SampleGroup, StreamToRead
+from streamd.core.text import format_count
 from streamd.daemon.engine.crashes import WorkerCondition, WorkerExit, diagnose_worker_exit
 from streamd.daemon.engine.watchdog import Watchdog
 from streamd.errors import ConfigError, StreamdError
@@ -83,7 +84,8 @@ class ReaderPool:
         ]
         if not any(fault.effect == "crash" for each in singles for fault in each.faults):
             self.notes.append(
-                f"a reading process ended, {death.description}, over {len(group.ids)} files of which each can be "
+                f"a reading process ended, {death.description}, over {format_count(len(group.ids), 'file')} of "
+                "which each can be "
                 "read by itself: is memory short?"
             )
         return singles

@@ -22,6 +22,7 @@ from streamd.core.epoch_timing import EpochTiming
 from streamd.core.import_function import format_error_with_source_line, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.text import format_count
 from streamd.errors import ConfigError, LossError, ReceiptError, StreamdError
 from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.lazy_import import import_library
@@ -375,8 +376,8 @@ def _format_remedy_lines(result: TrainingResult, options: TrainingOptions) -> li
 def format_receipt(receipt: Receipt) -> str:
     """One epoch in one line, such as `epoch 3: 125 steps, 4000 samples, missed 0, repeated 0, bad 0: ok`."""
     facts = [
-        f"{receipt.steps} steps",
-        f"{receipt.samples} samples",
+        format_count(receipt.steps, "step"),
+        format_count(receipt.samples, "sample"),
         f"missed {receipt.missed}",
         f"repeated {receipt.repeated}",
         f"bad {receipt.bad}",
@@ -400,7 +401,10 @@ def _format_receipt_result(receipt: Receipt) -> str:
 def format_speed(samples: int, elapsed_s: float, waited_s: float) -> str:
     """The rate of training and the share of it spent waiting for batches."""
     rate, share = (samples / elapsed_s, waited_s / elapsed_s) if elapsed_s > 0 else (0.0, 0.0)
-    return f"{samples} samples in {elapsed_s:.1f} s: {rate:,.0f} samples/s, {share:.0%} of the time waiting for batches"
+    return (
+        f"{format_count(samples, 'sample')} in {elapsed_s:.1f} s: {rate:,.0f} samples/s, {share:.0%} of the "
+        "time waiting for batches"
+    )
 
 
 def format_results(history: Mapping[str, Sequence[float]]) -> str:
@@ -410,7 +414,7 @@ def format_results(history: Mapping[str, Sequence[float]]) -> str:
     """
     ends = [f"{name} {values[-1]:.4g}{_format_lowest_loss(name, values)}" for name, values in history.items()]
     epochs = max(map(len, history.values()), default=0)
-    return f"after {epochs} epoch{'' if epochs == 1 else 's'}: {', '.join(ends)}"
+    return f"after {format_count(epochs, 'epoch')}: {', '.join(ends)}"
 
 
 def _format_lowest_loss(name: str, values: Sequence[float]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.compute as pc
 
+from streamd.core.text import format_count
 from streamd.dataset.labels.cells import SourceRows, Texts, build_path_column
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import (
@@ -41,7 +42,8 @@ def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -
     """The names as relative paths below `root`: tidy, and none of them leading out. Pure but for resolving `root`."""
     windows: Any = pc.match_substring(texts, "\\")
     if windows.true_count:
-        _log.warning("%s: %d names have backslashes, read as slashes", rows.path.name, windows.true_count)
+        names = format_count(windows.true_count, "name has", "names have")
+        _log.warning("%s: %s backslashes, read as slashes", rows.path.name, names)
         texts = pc.replace_substring(texts, "\\", "/")
     files = build_path_column(texts)
     roots = [os.fsencode(root), os.path.realpath(os.fsencode(root))]
@@ -77,11 +79,13 @@ def stat_listed_files(
         names = format_first_names(files[row] for row in missing)
         if len(missing) < len(files):
             raise ConfigError(
-                f"{key}: {len(missing)} of {len(files)} files of {rows.path.name} are not in {format_path(root)}: "
+                f"{key}: {len(missing):,} of {format_count(len(files), 'file')} of {rows.path.name} "
+                f"{'is' if len(missing) == 1 else 'are'} not in {format_path(root)}: "
                 f"{names}, the first at {rows.format_location(missing[0])}; add them or leave their rows out"
             )
         raise ConfigError(
-            f"{key}: none of the {len(files)} files of {rows.path.name} is in {format_path(root)}: {names}; "
+            f"{key}: {rows.path.name} names {format_count(len(files), 'file')}, none of which is in "
+            f"{format_path(root)}: {names}; "
             f"{_suggest_root(rows.path.parent, root, files[:_TRIED_FILES])}"
         )
     return sizes, mtimes_ns

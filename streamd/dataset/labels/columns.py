@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from streamd.core.text import format_count
 from streamd.dataset.labels.cells import Cells, Column, Texts, convert_to_texts, encode_distinct_texts
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import format_path, translate_read_errors
@@ -207,7 +208,8 @@ def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *,
         remedy = "add the cells that are missing, or take the line out"
     more = f" (and {len(uneven) - 1} more like it)" if len(uneven) > 1 else ""
     return ConfigError(
-        f"{table.key}: {table.format_location((first.number or 0) - 2)} has {first.actual_columns} cells{more} "
+        f"{table.key}: {table.format_location((first.number or 0) - 2)} has "
+        f"{format_count(first.actual_columns, 'cell')}{more} "
         f"where the first has {first.expected_columns}: {first.text[:80]!r}; {remedy}"
     )
 

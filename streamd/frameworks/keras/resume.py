@@ -334,5 +334,5 @@ def _describe_place(place: TrainingPlace, epochs: int) -> str:
     if place.step:
         return f"goes on in epoch {place.epoch + 1} of {epochs}, after step {place.step}"
     if place.epoch >= epochs:
-        return f"all {epochs} epochs are done; it is only loaded"
+        return f"{'the one epoch is' if epochs == 1 else f'all {epochs} epochs are'} done; it is only loaded"
     return f"goes on with epoch {place.epoch + 1} of {epochs}"

@@ -83,7 +83,7 @@ def test_quotes_that_swallow_nothing_are_taken_as_they_are(tmp_path: Path, more:
     [
         ("a,b\n1,2,3\n4,5,6\n", "line 2 has 3 cells .and 1 more like it. .*; give every column a name"),
         ("a,b\n1,2\n4,5,6\n", "line 3 has 3 cells .*; put quotes around cells that hold the separator"),
-        ("a,b\n1,2\n4\n", "line 3 has 1 cells .*; add the cells that are missing"),
+        ("a,b\n1,2\n4\n", "line 3 has 1 cell .*; add the cells that are missing"),
     ],
 )
 def test_rows_of_another_width_come_with_what_makes_them_so(tmp_path: Path, text: str, remedy: str) -> None:
