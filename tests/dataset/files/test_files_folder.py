@@ -122,7 +122,7 @@ def test_an_empty_class_is_a_class_and_warned_of(tmp_path: Path, caplog: pytest.
     put(tmp_path, "cat/a.jpg")
     (tmp_path / "ant").mkdir()
     assert scanned(Folder(tmp_path)).specs["label"].counts == (0, 1)
-    assert "hold no image and are classes all the same: 'ant'" in caplog.text
+    assert "1 sub-folder holds no image and is a class all the same: 'ant'" in caplog.text
 
 
 def test_a_label_may_have_another_name_and_an_order_of_its_own(tmp_path: Path) -> None:
