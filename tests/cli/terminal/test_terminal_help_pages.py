@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
-import click
 import pytest
 from typer.main import get_command
 
@@ -13,9 +13,9 @@ from streamd.cli.main import app
 from streamd.cli.train.command import app as train_app
 
 
-def list_pages(command: click.Command, *names: str) -> Iterator[tuple[str, str]]:
+def list_pages(command: Any, *names: str) -> Iterator[tuple[str, str]]:
     """The name and the page of a command and of all below it, as on a terminal of 80 columns."""
-    context = click.Context(command, info_name=" ".join(names), terminal_width=80)
+    context = command.make_context(" ".join(names), [], resilient_parsing=True, terminal_width=80)
     yield " ".join(names), command.get_help(context)
     for name, below in getattr(command, "commands", {}).items():
         yield from list_pages(below, *names, name)
