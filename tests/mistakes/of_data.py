@@ -178,7 +178,7 @@ OF_DATA: Final = (
     Mistake(
         "asked for whole batches and has too few images",
         says=(
-            "streamd: config.yaml:2: streams.train: 8 samples do not fill one batch of 64, and "
+            "streamd: config.yaml:2: streams.train: 8 samples cannot fill one batch of 64, and "
             "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         ),
         do="Take a smaller batch_size.",
@@ -305,7 +305,7 @@ OF_DATA: Final = (
         "set root to a folder that the names do not begin at",
         config=TABLE.replace("root: data", "root: data/cat"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.root: none of the 8 files of all.csv is in "
+            "streamd: config.yaml:3: streams.train.source.root: all.csv names 8 files, none of which is in "
             "'…/data/cat': 'cat/0000.jpg', 'cat/0001.jpg', 'cat/0002.jpg'; some are in '…/data': set root to"
             " it"
         ),

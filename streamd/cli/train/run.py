@@ -374,7 +374,7 @@ def _format_remedy_lines(result: TrainingResult, options: TrainingOptions) -> li
 
 
 def format_receipt(receipt: Receipt) -> str:
-    """One epoch in one line, such as `epoch 3: 125 steps, 4000 samples, missed 0, repeated 0, bad 0: ok`."""
+    """One epoch in one line, such as `epoch 3: 125 steps, 4,000 samples, missed 0, repeated 0, bad 0: ok`."""
     facts = [
         format_count(receipt.steps, "step"),
         format_count(receipt.samples, "sample"),

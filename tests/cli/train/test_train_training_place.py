@@ -16,7 +16,7 @@ def test_a_place_is_told_by_its_epoch_and_step_and_what_another_process_did_coun
     keras = load_keras()
     from streamd.cli.train.training_place import PlaceRecorder  # noqa: PLC0415 - imports Keras
 
-    class Placing(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    class Placing(keras.callbacks.Callback):  # type: ignore[misc, name-defined]  # Keras has no types
         def note(self, *_: Any, **__: Any) -> None:
             places.append(recorder.describe_place())
 
