@@ -185,7 +185,7 @@ def _fit_and_save_model(
     name = prepared.label.name
     validation = fit_data(held_out, targets=name) if held_out else None
     data = fit_data(stream, targets=name, class_weight=options.class_weight)
-    for each in (data, validation) if validation else (data,):
+    for each in (data,) if validation is None else (data, validation):
         each.guard_fetch = stop.allow_interrupt
     callbacks = _build_callbacks(prepared, client, stream, data, options)
     began_s, waited_before_s = time.monotonic(), stream.wait_s
