@@ -221,8 +221,15 @@ class FakeClient:
         return self._specs[name]
 
     def subscribe(
-        self, stream: str, *, epochs: int | None = None, start: object = "begin", name: str | None = None
+        self,
+        stream: str,
+        *,
+        epochs: int | None = None,
+        start: object = "begin",
+        batch_size: int | None = None,
+        name: str | None = None,
     ) -> Subscription:
+        assert batch_size is None, "tests of other sizes use a daemon"
         self.starts[stream], self.trainer_names[stream] = start, name
         self.subscribed[stream] = FakeStream(self.spec(stream), epochs, missed=self._missed, spoiled=self._spoiled)
         return Subscription(self.subscribed[stream])

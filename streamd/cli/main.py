@@ -38,6 +38,7 @@ from streamd.cli.probe.command import probe  # noqa: E402 - as above
 from streamd.cli.service import SHARE_FOLDER, service  # noqa: E402 - as above
 from streamd.cli.status.command import status, top  # noqa: E402 - as above
 from streamd.cli.terminal.config_option import DEFAULT_CONFIG, SIZE_HELP, parse_size_option  # noqa: E402 - as above
+from streamd.cli.terminal.help_pages import UncutHelpGroup  # noqa: E402 - as above
 
 DEFAULT_ROWS: Final = 256
 MAX_ROWS: Final = 1024  # a sheet of some 7,000 by 7,000 pixels: more than most viewers open gladly
@@ -327,6 +328,7 @@ def _request_served_names(endpoint: str | None) -> Iterable[str]:
 
 
 app = typer.Typer(
+    cls=UncutHelpGroup,
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
     help="Load once, train many: serves shuffled, decoded image batches to any number of trainers on this host.",
 )  # fmt: skip

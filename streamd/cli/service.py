@@ -20,12 +20,13 @@ from typing import Final
 
 import typer
 
+from streamd.cli.terminal.help_pages import UncutHelpGroup
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError, HostError, format_install_command
 
 HELP: Final = "Makes streamd a service of this host, under systemd, or takes it away again. Run it as root."
 
-service = typer.Typer(help=HELP, no_args_is_help=True, rich_markup_mode=None)
+service = typer.Typer(cls=UncutHelpGroup, help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
 SHARE_FOLDER: Final = Path(__file__).parents[1] / "share"
 CONFIG_PATH: Final = Path("/etc/streamd/config.yaml")

@@ -9,6 +9,7 @@ from typing import Final, Literal
 from streamd.core.epoch_timing import EpochTiming
 from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
 from streamd.core.steps import RankSteps
+from streamd.core.text import format_count
 from streamd.errors import (
     RefusedError,
     StreamChangedError,
@@ -210,7 +211,7 @@ class ClientSession:
             return f"the data of stream {subscription.stream!r}"
         if self.state != "active" or self._expected or not subscription.together:
             return ""
-        return f"{subscription.together} trainers of stream {subscription.stream!r}"
+        return f"{format_count(subscription.together, 'trainer')} of stream {subscription.stream!r}"
 
     # --- from the shell
 

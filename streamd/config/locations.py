@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from streamd.core.text import split_long_list
+
 # The way to a value: ("streams", "train", "image", "size"); numbers are places in lists.
 KeyPath = tuple[str | int, ...]
 
@@ -85,8 +87,8 @@ def format_problems(problems: Iterable[ConfigProblem], places: KeyLocations) -> 
         if what not in seen:
             seen.add(what)
             lines.append(_format_problem(problem, places))
-    more = [f"and {len(lines) - _MAX_PROBLEMS} more"] if len(lines) > _MAX_PROBLEMS else []
-    return "\n".join(lines[:_MAX_PROBLEMS] + more)
+    shown, left_out = split_long_list(lines, _MAX_PROBLEMS)
+    return "\n".join([*shown, f"and {left_out} more"] if left_out else shown)
 
 
 def _format_problem(problem: ConfigProblem, places: KeyLocations) -> str:

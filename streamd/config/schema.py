@@ -58,7 +58,7 @@ from streamd.config.schema_sections import (
 )
 from streamd.config.schema_sources import CHUNKED_KINDS, ENCODED_KINDS, FilledSource
 from streamd.core.spec import BadPolicy, LabelType, RemainderPolicy, Shuffle
-from streamd.core.text import is_encodable
+from streamd.core.text import format_count, is_encodable
 from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
 from streamd.limits import GIB
 
@@ -219,11 +219,9 @@ class StreamConfig(ConfigModel):
     def _find_channel_problems(self) -> list[tuple[tuple[str, ...], str]]:
         mode, channels = self.image.mode, self.image.channels
         if isinstance(self.normalize, MeanStd):
+            wanted = f"but mode {mode} has {channels}; give one for each channel"
             return [
-                (
-                    ("normalize", key),
-                    f"has {len(levels)} numbers, but mode {mode} has {channels}; give one for each channel",
-                )
+                (("normalize", key), f"has {format_count(len(levels), 'number')}, {wanted}")
                 for key, levels in self.normalize.as_lists().items()
                 if len(levels) != channels
             ]

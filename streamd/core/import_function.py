@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from streamd.core.text import format_list
 from streamd.errors import ConfigError, suggest_name
 
 _SHOWN_FUNCTIONS: Final = 5  # functions, where none is like the one that is missing
@@ -37,8 +38,7 @@ def lookup_function(module: ModuleType, module_name: str, function_name: str) ->
 def _format_known_functions(known: Sequence[str]) -> str:
     if not known:
         return ", nor any other"
-    more = f" and {len(known) - _SHOWN_FUNCTIONS} more" if len(known) > _SHOWN_FUNCTIONS else ""
-    return f"; it has {', '.join(map(repr, known[:_SHOWN_FUNCTIONS]))}{more}"
+    return f"; it has {format_list([repr(each) for each in known], _SHOWN_FUNCTIONS)}"
 
 
 def _import_module(module_name: str) -> Any:

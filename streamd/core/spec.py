@@ -10,6 +10,8 @@ from typing import Final, Literal, NewType
 
 import msgspec
 
+from streamd.core.text import format_count
+
 OrderId = NewType("OrderId", str)
 PixelId = NewType("PixelId", str)
 
@@ -102,7 +104,9 @@ class OrderFacts:
             settings += [("shuffle.chunk", self.chunk, now.chunk), ("shuffle.buffer", self.buffer, now.buffer)]
         parts = [f"{key} was {before} and is {after}" for key, before, after in settings if before != after]
         if (self.content_id, self.samples) != (now.content_id, now.samples):
-            parts.append(f"the files or labels differ: {self.samples:,} samples then, {now.samples:,} now")
+            parts.append(
+                f"the files or labels differ: {format_count(self.samples, 'sample')} then, {now.samples:,} now"
+            )
         return "; ".join(parts) or "another version of streamd made it"
 
 

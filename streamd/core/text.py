@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+_Item = TypeVar("_Item")
+
+_FEW_ITEMS: Final = 2  # that are shown rather than counted
+
 
 def escape_unprintable(text: str) -> str:
     """`text` in one line, with what is not for printing, such as escape sequences, written as Python would."""
@@ -28,6 +35,18 @@ def is_encodable(name: str) -> bool:
 def format_count(number: int, what: str, plural: str | None = None) -> str:
     """`1 file`, `1,234 files`."""
     return f"{number:,} {what if number == 1 else plural or f'{what}s'}"
+
+
+def split_long_list(items: Sequence[_Item], limit: int) -> tuple[Sequence[_Item], int]:
+    """The first `limit` items, and how many are left out: none where there are only one or two more."""
+    left_out = len(items) - limit
+    return (items[:limit], left_out) if left_out > _FEW_ITEMS else (items, 0)
+
+
+def format_list(items: Sequence[str], limit: int) -> str:
+    """`a, b, c`, and of many items the first ones: `a, b, c and 7 more`."""
+    shown, left_out = split_long_list(items, limit)
+    return ", ".join(shown) + (f" and {left_out:,} more" if left_out else "")
 
 
 def format_duration(seconds: float) -> str:

@@ -79,7 +79,8 @@ def compute_descriptor_allowance(limit: int, *, workers: int, streams: int, is_m
     if sessions < 1:
         needed = limit - left + SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION
         raise ConfigError(
-            f"{limit} descriptors are too few to serve a trainer: {workers} workers and {streams} streams take {own}, "
+            f"{limit} descriptors are too few to serve a trainer: {format_count(workers, 'worker')} and "
+            f"{format_count(streams, 'stream')} take {own}, "
             f"newcomers {SPARE_DESCRIPTORS + KNOCKS}, one trainer {SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION}, which "
             f"makes {needed}; {_REMEDY}, or have fewer workers"
         )

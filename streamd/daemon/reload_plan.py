@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.text import format_list
 from streamd.errors import suggest_name
 
 SpecsByName = Mapping[str, StreamSpec]
@@ -99,5 +100,4 @@ def _iterate_label_differences(name: str, running: LabelSpec | None, written: La
 
 
 def _format_class_names(classes: list[str]) -> str:
-    more = len(classes) - _SHOWN_CLASSES
-    return ", ".join(classes[:_SHOWN_CLASSES]) + (f" and {more} more" if more > 0 else "")
+    return format_list(classes, _SHOWN_CLASSES)

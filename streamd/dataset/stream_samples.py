@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import LabelSpec
+from streamd.core.text import format_count
 from streamd.dataset.arrays import NpySource
 from streamd.dataset.files import TableSource
 from streamd.dataset.labels.encode import (
@@ -97,7 +98,8 @@ def _empty_part_error(stream: ListingRequest, split: SplitRule, scanned: Scanned
     groups = "" if scanned.groups is None else f" in {len(set(scanned.groups))} groups of column {split.by!r}"
     other = "larger" if part == "validation" else "smaller"
     return ConfigError(
-        f"streams.{stream.name}.source.part: none of {samples} samples{groups} falls into part {part} of "
+        f"streams.{stream.name}.source.part: none of {format_count(samples, 'sample')}{groups} falls into part "
+        f"{part} of "
         f"{{validation: {split.validation:g}, seed: {split.seed}}}; take a {other} fraction or another seed, or give "
         "each stream data of its own"
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamd.core.spec import StreamSpec
+from streamd.core.text import format_count
 from streamd.errors import ConfigError, suggest_name
 
 # Of ImageNet's training images, in 0-255: what torchvision's and Keras's "torch" mode weights were trained with.
@@ -45,7 +46,8 @@ def compute_pixel_scaling(spec: StreamSpec) -> PixelScaling:
 def _build_channel_scaling(spec: StreamSpec, mean: Sequence[float], std: Sequence[float]) -> PixelScaling:
     if not len(mean) == len(std) == spec.image.channels:
         raise ConfigError(
-            f"stream {spec.name!r}: normalize has {len(mean)} means and {len(std)} deviations for "
-            f"{spec.image.channels} channels"
+            f"stream {spec.name!r}: normalize has {format_count(len(mean), 'mean')} and "
+            f"{format_count(len(std), 'deviation')} for "
+            f"{format_count(spec.image.channels, 'channel')}"
         )
     return PixelScaling(tuple(mean), tuple(std))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamd.core.spec import StreamShape, count_steps_left
+from streamd.core.text import format_count
 from streamd.ipc.messages import Refusal
 from streamd.limits import (
     AHEAD_SHARE,
@@ -121,7 +122,8 @@ def admit_session(
     if not count_steps_left(0, event.world, shape.batches, event.uneven):
         return AdmissionDenial(
             "usage",
-            f"world {event.world} is more than the {shape.batches} batches of an epoch: every step would be dropped; "
+            f"world {event.world} is more than the {format_count(shape.batches, 'batch', 'batches')} of an "
+            "epoch: every step would be dropped; "
             'use fewer ranks, a smaller batch_size or uneven="pad"',
         )
     alone = compute_least_stream_bytes(shape, limits)
@@ -204,10 +206,11 @@ def _format_memory_arithmetic(
     batch = shape.slot_bytes / MIB
     beside, drop = [], ""
     if sessions:
-        beside.append(f"the {len(sessions)} sessions that are here")
+        beside.append(f"the {format_count(len(sessions), 'session')} already open")
     if held_over.apart_slots:
         beside.append(
-            f"the {held_over.apart_bytes / MIB:.1f} MiB of {held_over.apart_slots} batches that trainers still hold of "
+            f"the {held_over.apart_bytes / MIB:.1f} MiB of "
+            f"{format_count(held_over.apart_slots, 'batch', 'batches')} that trainers still hold of "
             "subscriptions that have ended"
         )
         drop = "drop the arrays taken from batch.images there, keep batch.copy() instead, or "

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from streamd.core.spec import BatchKey, StreamShape
+from streamd.core.text import format_count
 from streamd.scheduler import fair_share
 from streamd.scheduler.actions import (
     Action,
@@ -253,7 +254,7 @@ class Scheduler:
         for session in self._sessions.values():
             session.forget_batch(entry.key)
         return [
-            LogWarning(f"{reason}: no more than the {self._pool.most_slots} slots there are, for {_SLOT_RETRY_S:g} s")
+            LogWarning(f"{reason}: no more than {format_count(self._pool.most_slots, 'slot')}, for {_SLOT_RETRY_S:g} s")
         ]
 
     def _change_stream(self, stream: str, shape: StreamShape | None, reason: str) -> list[Action]:

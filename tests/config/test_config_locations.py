@@ -45,9 +45,9 @@ def test_without_a_file_there_are_no_lines() -> None:
 
 
 def test_ten_problems_are_told_and_the_rest_counted() -> None:
-    told = format_problems([ConfigProblem((f"k{n}",), "is bad") for n in range(12)], PLACES).splitlines()
+    told = format_problems([ConfigProblem((f"k{n}",), "is bad") for n in range(13)], PLACES).splitlines()
     assert len(told) == 11
-    assert told[-1] == "and 2 more"
+    assert told[-1] == "and 3 more"
 
 
 def test_the_number_of_a_list_that_nobody_wrote_is_not_told() -> None:

@@ -32,8 +32,8 @@ def test_a_wrong_function_or_module_is_answered_with_the_near_one(folder: Path) 
     (folder / "mynetwork.py").write_text("def build(spec):\n    pass\n")
     with pytest.raises(ConfigError, match="no function 'biuld'; did you mean 'build'"):
         load("mynetwork:biuld")
-    (folder / "others.py").write_text("".join(f"def g{number}(): pass\n" for number in range(7)))
-    with pytest.raises(ConfigError, match="no function 'build'; it has 'g0', 'g1', 'g2', 'g3', 'g4' and 2 more"):
+    (folder / "others.py").write_text("".join(f"def g{number}(): pass\n" for number in range(8)))
+    with pytest.raises(ConfigError, match="no function 'build'; it has 'g0', 'g1', 'g2', 'g3', 'g4' and 3 more"):
         load("others:build")
     with pytest.raises(ConfigError, match=r"no module 'mynetwrok'.*; did you mean 'mynetwork'"):
         load("mynetwrok:build")

@@ -6,7 +6,14 @@ import os
 
 import pytest
 
-from streamd.core.text import escape_unprintable, format_count, is_encodable, shorten_text
+from streamd.core.text import (
+    escape_unprintable,
+    format_count,
+    format_list,
+    is_encodable,
+    shorten_text,
+    split_long_list,
+)
 
 
 @pytest.mark.parametrize("text", ["", "cat/0001.jpg", "Zoë", "猫", "<b> [bold] \\n"])
@@ -44,3 +51,10 @@ def test_a_name_of_other_bytes_than_utf8_is_no_text(name: bytes, text: bool) -> 
 )
 def test_a_text_that_is_cut_says_so(text: str, short: str) -> None:
     assert shorten_text(text, 4) == short
+
+
+def test_a_long_list_is_counted_from_its_limit_on_and_one_that_is_little_longer_is_whole() -> None:
+    assert split_long_list([1, 2, 3, 4, 5], 3) == ([1, 2, 3, 4, 5], 0)
+    assert split_long_list([1, 2, 3, 4, 5, 6], 3) == ([1, 2, 3], 3)
+    assert format_list(["a", "b", "c"], 1) == "a, b, c"
+    assert format_list(["a", "b", "c", "d"], 1) == "a and 3 more"

@@ -71,7 +71,7 @@ def test_a_monitor_takes_what_its_visitors_may() -> None:
 
 
 def test_too_few_for_one_trainer_are_refused_with_the_number_that_is_enough() -> None:
-    with pytest.raises(ConfigError, match="64 descriptors are too few to serve a trainer: 1 workers") as refused:
+    with pytest.raises(ConfigError, match="64 descriptors are too few to serve a trainer: 1 worker ") as refused:
         given(64)
     needed = int(str(refused.value).partition("which makes ")[2].partition(";")[0])
     assert given(needed).sessions == 1

@@ -96,7 +96,7 @@ def test_the_same_order_is_gone_on_with_by_its_tokens() -> None:
         (("cat",), "'dog' went"),
         (("cat", "emu"), "'emu' came, 'dog' went"),
         (("dog", "cat"), "their order"),
-        (("cat", "dog", 1, 2, 3, 4, 5, 6, 7), "1, 2, 3, 4, 5 and 2 more came"),
+        (("cat", "dog", 1, 2, 3, 4, 5, 6, 7, 8), "1, 2, 3, 4, 5 and 3 more came"),
     ],
 )
 def test_classes_that_another_stream_brought_are_named(classes: tuple[int | str, ...], says: str) -> None:

@@ -29,7 +29,7 @@ def test_greyscale_has_one_pair_of_numbers() -> None:
 def test_numbers_of_other_channels_are_refused() -> None:
     with pytest.raises(ConfigError, match="stream 'train': normalize has 2 means and 2 deviations for 3 channels"):
         compute_pixel_scaling(make_spec(normalize={"mean": [0, 0], "std": [1, 1]}))
-    with pytest.raises(ConfigError, match="3 means and 3 deviations for 1 channels"):
+    with pytest.raises(ConfigError, match="3 means and 3 deviations for 1 channel"):
         compute_pixel_scaling(make_spec(normalize="imagenet", image=ImageSpec(8, 8, 1)))
 
 

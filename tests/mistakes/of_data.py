@@ -101,7 +101,7 @@ OF_DATA: Final = (
     Mistake(
         "left images beside the folders of the classes",
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/data' holds 1 images ('stray.jpg') beside"
+            "streamd: config.yaml:3: streams.train.source.path: '…/data' holds 1 image ('stray.jpg') beside"
             " 2 sub-folders ('cat', 'dog'); a folder is either flat or has one sub-folder a class: move the "
             "images into sub-folders, or the sub-folders elsewhere, or write labels: {} to take all images as they "
             "are, without labels"
@@ -178,7 +178,7 @@ OF_DATA: Final = (
     Mistake(
         "asked for whole batches and has too few images",
         says=(
-            "streamd: config.yaml:2: streams.train: 8 samples do not fill one batch of 64, and "
+            "streamd: config.yaml:2: streams.train: 8 samples cannot fill one batch of 64, and "
             "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         ),
         do="Take a smaller batch_size.",
@@ -370,7 +370,7 @@ OF_DATA: Final = (
         "set root to a folder that the names do not begin at",
         config=TABLE.replace("root: data", "root: data/cat"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.root: none of the 8 files of all.csv is in "
+            "streamd: config.yaml:3: streams.train.source.root: all.csv names 8 files, none of which is in "
             "'…/data/cat': 'cat/0000.jpg', 'cat/0001.jpg', 'cat/0002.jpg'; some are in '…/data': set root to"
             " it"
         ),
@@ -401,8 +401,8 @@ OF_DATA: Final = (
         "has Windows paths with a drive",
         config=TABLE,
         says=(
-            "… W streamd.sources: all.csv: 1 names have backslashes, read as slashes\n"
-            "streamd: config.yaml:3: streams.train.source.root: none of the 1 files of all.csv is in "
+            "… W streamd.sources: all.csv: 1 name has backslashes, read as slashes\n"
+            "streamd: config.yaml:3: streams.train.source.root: all.csv names 1 file, none of which is in "
             "'…/data': 'C:/data/cat/0000.jpg'; set root to the folder that the names begin at"
         ),
         do="Make the paths relative to root.",
@@ -413,7 +413,7 @@ OF_DATA: Final = (
         config=TABLE,
         files=rows("path,angle", "cat/0000,0.5"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.root: none of the 1 files of all.csv is in "
+            "streamd: config.yaml:3: streams.train.source.root: all.csv names 1 file, none of which is in "
             "'…/data': 'cat/0000'; with .jpg behind the names some are in '…/data': write whole names into "
             "the table"
         ),

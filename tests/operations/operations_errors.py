@@ -156,7 +156,7 @@ STOPS: Final[dict[str, str]] = {
     " cannot be read: ": "A disk or mount that fails: see to it, then start the trainers again.",
     "and all others are stale": "The file was written to or replaced: list anew, and begin anew.",
     "cannot be recorded": "Make room in the state's folder, then restart.",
-    " workers died, the last ": "Somebody kills them: look for the kernel's out-of-memory killer.",
+    " died, the last ": "Somebody kills them: look for the kernel's out-of-memory killer.",
     "transform at ": "Mend your transform, and reload.",
 }
 

@@ -167,7 +167,7 @@ def test_a_full_house_refuses_the_new_for_good_and_the_resuming_for_a_while() ->
 
     assert new.retry_s is None
     assert resuming.retry_s == ADMISSION_RETRY_S
-    assert "beside the 1 sessions that are here" in new.text
+    assert "beside the 1 session already open" in new.text
     assert "set memory to at least 9MiB" in new.text
     assert isinstance(ask(9, session(1, 2)), AdmissionGrant)
 

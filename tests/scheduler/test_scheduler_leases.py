@@ -127,7 +127,7 @@ def test_another_trainer_is_put_off_by_what_is_held_and_told_the_arithmetic(*, r
     assert refused is not None
     assert refused.retry_s is not None
     assert (
-        "come to 4.0 MiB beside the 1.0 MiB of 1 batches that trainers still hold of subscriptions that have ended"
+        "come to 4.0 MiB beside the 1.0 MiB of 1 batch that trainers still hold of subscriptions that have ended"
         in (refused.text)
     )
     assert "drop the arrays taken from batch.images" in refused.text

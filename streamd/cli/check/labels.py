@@ -10,9 +10,11 @@ import numpy as np
 
 from streamd.cli.check.duplicates import StreamSample
 from streamd.core.spec import LabelSpec, LabelType
+from streamd.core.text import format_list
 from streamd.dataset.manifest.types import LabelValues
 
 _UNEVEN_CLASSES: Final = 3.0  # times as many images: below that, training hardly notices
+_SHOWN_CLASSES: Final = 3  # without images, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,7 @@ def find_label_warnings(name: str, finding: LabelFinding) -> list[str]:
     found = []
     empty = [f"{each!r}" for each, count in finding.classes.items() if not count]
     if empty:
-        more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""  # noqa: PLR2004 - three names are enough to see
-        found.append(f"{name}: no image of {', '.join(empty[:3])}{more}")
+        found.append(f"{name}: no image of {format_list(empty, _SHOWN_CLASSES)}")
     if len(finding.classes) == 1 and finding.type == "category":
         found.append(f"{name} has one class only: there is nothing to tell apart")
     if finding.type == "category" and finding.imbalance is not None and finding.imbalance >= _UNEVEN_CLASSES:

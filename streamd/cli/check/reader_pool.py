@@ -16,6 +16,7 @@ from typing import Final, Self
 import msgspec
 
 from streamd.cli.check.reader_messages import GroupResult, SampleFault, SampleGroup, StreamToRead
+from streamd.core.text import format_count
 from streamd.daemon.engine.crashes import WorkerCondition, WorkerExit, diagnose_worker_exit
 from streamd.daemon.engine.watchdog import Watchdog
 from streamd.errors import ConfigError, StreamdError
@@ -83,7 +84,8 @@ class ReaderPool:
         ]
         if not any(fault.effect == "crash" for each in singles for fault in each.faults):
             self.notes.append(
-                f"a reading process ended, {death.description}, over {len(group.ids)} files of which each can be "
+                f"a reading process ended, {death.description}, over {format_count(len(group.ids), 'file')} of "
+                "which each can be "
                 "read by itself: is memory short?"
             )
         return singles
@@ -173,6 +175,7 @@ class _ReaderProcess:
             process = await asyncio.create_subprocess_exec(
                 *command, str(page), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 limit=_MAX_LINE_BYTES, pass_fds=[page], env={**os.environ, **WORKER_ENVIRONMENT},
+                process_group=0,  # out of reach of the terminal's Ctrl-C: its starter ends it
             )  # fmt: skip
             return cls(process, ProgressPage(page), deadline_s)
         finally:

@@ -26,12 +26,12 @@ from streamd.cli.check.labels import LabelFinding
 from streamd.cli.check.trainers_that_fit import TrainerCapacity
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
-from streamd.core.text import escape_unprintable, format_count, format_duration
+from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list
 from streamd.limits import DEFAULT_CREDIT
 
 _BAR_CHARS: Final = 30
-_FEW_CLASSES: Final = 12  # all of them are shown; of more, the largest and the smallest
-_END_CLASSES: Final = 5
+_FEW_CLASSES: Final = 24  # all of them are shown; of more, the largest and the smallest
+_END_CLASSES: Final = 10
 _SHOWN_FILES: Final = 20  # unreadable ones that are named
 _REMEDIES: Final[dict[BadPolicy, str]] = {
     "substitute": "substitute: the next good image of the batch takes the place of each",
@@ -87,12 +87,14 @@ def _format_stream(name: str, stream: StreamFinding, options: ReportOptions) -> 
     height, width = stream.size
     yield ReportLine(
         f"{name}: {format_count(stream.samples, 'sample')}, {format_bytes(stream.bytes)} in {stream.root}; "
-        f"{stream.batches:,} batches of {stream.batch_size}, images of {width}x{height}",
+        f"{format_count(stream.batches, 'batch', 'batches')} of {stream.batch_size}, images of {width}x{height}",
         "bold",
     )
     if stream.read < stream.samples:
         yield _format_named_line(
-            "read", f"{stream.read:,} of {stream.samples:,} files, evenly spread; what is said of files holds for these"
+            "read",
+            f"{stream.read:,} of {format_count(stream.samples, 'file')}, evenly spread; what is said of files "
+            "holds for these",
         )
     for label, finding in stream.labels.items():
         yield from _format_label_rows(label, finding, options)
@@ -194,14 +196,14 @@ def _format_unreadable(
 ) -> Iterator[ReportLine]:
     if not files:
         return
-    shown = files if options.everything else files[:_SHOWN_FILES]
+    shown, left_out = (files, 0) if options.everything else split_long_list(files, _SHOWN_FILES)
     raised = sum(each.effect == "transform" for each in files)
     told = [(len(files) - raised, format_count(len(files) - raised, "unreadable file"))]
     told.append((raised, f"{format_count(raised, 'sample')} that the transform raises on"))
     yield _format_named_line("bad", " and ".join(text for count, text in told if count), "red")
     yield from (_format_named_line("", f"  {each.file}: {each.reason}") for each in shown)
-    if len(shown) < len(files):
-        yield _format_named_line("", f"  ... {len(files) - len(shown)} more (--all or --json names them)", "dim")
+    if left_out:
+        yield _format_named_line("", f"  ... {left_out} more (--all or --json names them)", "dim")
     end = "the daemon would stop the stream" if bad.stops else f"the stream goes on (max_fraction {bad.max_fraction:g})"
     yield _format_named_line("", f"bad_samples: {_REMEDIES[bad.policy]}; {end}")
 

@@ -22,7 +22,7 @@ from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progr
 from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
 from streamd.config.schema import Config, list_unserved_settings
-from streamd.core.text import escape_unprintable, format_duration
+from streamd.core.text import escape_unprintable, format_count, format_duration
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 
 
@@ -146,7 +146,9 @@ class CheckLines(ListingLines):
         self._done += files
         if self._claim_due_line():
             left_s = (self._clock() - self._began_s) / self._done * (self._files - self._done)
-            self._write_line(f"read {self._done:,} of {self._files:,} files, about {format_duration(left_s)} to go")
+            self._write_line(
+                f"read {self._done:,} of {format_count(self._files, 'file')}, about {format_duration(left_s)} to go"
+            )
 
 
 def create_check_progress() -> CheckBar | CheckLines:

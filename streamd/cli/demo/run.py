@@ -24,6 +24,7 @@ from rich.table import Table
 
 from streamd.cli.demo.road import write_driving_set
 from streamd.client import connect
+from streamd.core.text import format_count
 from streamd.errors import StreamdError
 
 _READY_TIMEOUT_S: Final = 30.0
@@ -81,9 +82,8 @@ def run_demo(size: DemoSize, output: Path) -> None:
         with _DemoDaemon(place, console) as daemon:
             with connect(daemon.endpoint, timeout=_READY_TIMEOUT_S) as client:
                 streams = client.streams()
-            console.print(
-                f"   streams: {', '.join(f'{name} ({spec.samples} images)' for name, spec in streams.items())}"
-            )
+            listed = (f"{name} ({format_count(spec.samples, 'image')})" for name, spec in streams.items())
+            console.print(f"   streams: {', '.join(listed)}")
             receipts = _run_trainer(console, daemon, size.epochs, output)
             _print_receipt_table(console, receipts, daemon)
             console.rule("What it learned")
@@ -178,7 +178,10 @@ class _DemoDaemon:
     def _request_lease_summary(self) -> str:
         with connect(self.endpoint, timeout=_READY_TIMEOUT_S) as client:
             numbers = client.stats()["daemon"]
-        return f"{numbers['sessions']:.0f} sessions, {numbers['slots']:.0f} batches in memory"
+        return (
+            f"{format_count(int(numbers['sessions']), 'session')}, "
+            f"{format_count(int(numbers['slots']), 'batch', 'batches')} in memory"
+        )
 
 
 def _run_trainer(
@@ -264,7 +267,9 @@ def _run_judge_process(endpoint: str, output: Path) -> list[str]:
         str(output / "model.keras"),
         str(output / "predictions.png"),
     ]
-    judge = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    judge = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", process_group=0
+    )
     with _copy_stderr_in_thread(judge), _terminate_process_at_end(judge):
         assert judge.stdout is not None  # noqa: S101 - a pipe was asked for
         lines = judge.stdout.read().splitlines()

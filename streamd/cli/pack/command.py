@@ -128,7 +128,12 @@ class _WarningHandler(logging.Handler):
 def _print_result(result: PackResult, stream: str) -> None:
     from streamd.cli.pack.config_snippet import format_yaml  # noqa: PLC0415 - as above
     from streamd.config.units import format_bytes  # noqa: PLC0415 - as above
-    from streamd.core.text import escape_unprintable, format_count, format_duration  # noqa: PLC0415 - as above
+    from streamd.core.text import (  # noqa: PLC0415 - as above
+        escape_unprintable,
+        format_count,
+        format_duration,
+        split_long_list,
+    )
 
     typer.echo(
         f"{escape_unprintable(result.path)}: {format_count(result.samples, 'sample')}, "
@@ -138,9 +143,10 @@ def _print_result(result: PackResult, stream: str) -> None:
     )
     if result.bad:
         typer.echo(f"{format_count(len(result.bad), 'sample')} left out:")
-        for each in result.bad[:_MAX_BAD_SHOWN]:
+        shown, left_out = split_long_list(result.bad, _MAX_BAD_SHOWN)
+        for each in shown:
             typer.echo(escape_unprintable(f"  {each.file}: {each.reason}"))
-        if len(result.bad) > _MAX_BAD_SHOWN:
-            typer.echo(f"  and {len(result.bad) - _MAX_BAD_SHOWN:,} more; --json names all")
+        if left_out:
+            typer.echo(f"  and {left_out:,} more; --json names all")
     typer.echo("Serve it with")
     typer.echo(format_yaml({"streams": {stream: result.serving}}), nl=False)

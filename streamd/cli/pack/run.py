@@ -296,7 +296,7 @@ class PackLines(ListingLines):
 
     def start_packing(self, samples: int, done: int, row_bytes: int) -> None:
         if done:
-            self._write_line(f"going on behind {done:,} of {samples:,} samples")
+            self._write_line(f"going on behind {done:,} of {format_count(samples, 'sample')}")
         self._row_bytes = row_bytes
         self._start_phase(samples, done)
 
@@ -322,7 +322,8 @@ class PackLines(ListingLines):
         if self._claim_due_line():
             left = format_duration(self._rate.compute_seconds_left(self._total_samples - self._done_samples))
             self._write_line(
-                f"{phase_text} {self._done_samples:,} of {self._total_samples:,} samples, {self._rate}, about "
+                f"{phase_text} {self._done_samples:,} of {format_count(self._total_samples, 'sample')}, "
+                f"{self._rate}, about "
                 f"{left} to go"
             )
 

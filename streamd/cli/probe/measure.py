@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final
@@ -116,23 +116,32 @@ def _run_trainers(
     """The accounts, and what `stats` gives when all have drained the stream."""
     command = [sys.executable, "-P", "-m", "streamd.cli.probe.trainer_process"]
     requests = [replace(request, name=f"probe {number}") for number in range(1, trainers + 1)]
-    processes = [
-        subprocess.Popen(
-            [*command, msgspec.json.encode(each).decode()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-        )
-        for each in requests
-    ]
-    _wait_for_trainer_lines(processes)
-    _write_start_lines(processes)
-    _wait_for_trainer_lines(processes)
-    after = stats()
-    _write_start_lines(processes)
-    outputs = [process.communicate()[0] for process in processes]
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(_start_trainer([*command, msgspec.json.encode(each).decode()])) for each in requests
+        ]
+        _wait_for_trainer_lines(processes)
+        _write_start_lines(processes)
+        _wait_for_trainer_lines(processes)
+        after = stats()
+        _write_start_lines(processes)
+        outputs = [process.communicate()[0] for process in processes]
     failed = [process.returncode for process in processes if process.returncode]
     if failed:
         kind = RefusedError if set(failed) == {RefusedError.exit_status} else StreamdError
         raise kind("a probing process failed; its message is above")
     return [_drain_decoder.decode(output) for output in outputs], after
+
+
+@contextmanager
+def _start_trainer(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A trainer in a process group of its own, out of reach of the terminal's Ctrl-C; it is killed at the end."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, process_group=0) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # nothing, where it has ended
 
 
 def _wait_for_trainer_lines(processes: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -145,7 +154,7 @@ def _wait_for_trainer_lines(processes: Sequence[subprocess.Popen[bytes]]) -> Non
 def _write_start_lines(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         if process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # it has failed, and its status will tell
+            with suppress(BrokenPipeError):  # it has failed, and its status will tell
                 process.stdin.write(b"\n")
 
 

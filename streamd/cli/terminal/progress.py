@@ -14,6 +14,8 @@ from typing import Final, Self, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from streamd.core.text import format_count
+
 _LINE_INTERVAL_S: Final = 10.0
 
 
@@ -56,7 +58,7 @@ class ListingLines:
     def update_listing(self, stream: str, files: int) -> None:
         """So many files of a stream have been listed."""
         if self._claim_due_line():
-            self._write_line(f"listing {stream}: {files:,} files so far")
+            self._write_line(f"listing {stream}: {format_count(files, 'file')} so far")
 
     def _claim_due_line(self) -> bool:
         """Whether it is time for a line."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
-from streamd.cli.terminal.run_guarded import exit_without_typer, run_guarded
+from streamd.cli.terminal.run_guarded import INTERRUPTED, exit_without_typer, print_error, run_guarded
+from streamd.cli.terminal.stop_signals import StopSignals
 from streamd.core.receipt import Receipt
 
 PROGRAM = "streamd-train"
@@ -64,6 +68,10 @@ side begin together, whichever is up first:  --together 4
 
 With  --resume DIR  the same command goes on after the last whole epoch, whatever ended it. Each trainer needs a DIR
 of its own.
+
+Ctrl-C, or SIGTERM, ends the training after the running step and saves what there is as model.interrupted.keras, with
+curves and receipts so far; with  --resume DIR  the same command then goes on behind that step, or, if a validation was
+running, after the epoch before. The exit status is 130, or 143. A second signal ends at once and saves nothing.
 """
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -108,6 +116,15 @@ def train(
             help="Compute in 16 bits: float16 on a GPU; bfloat16 on a processor, where few gain by it.",
         ),
     ] = False,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Samples a training step: a divisor or a multiple of the stream's; default the stream's. Validation "
+            "keeps that of its own stream, on which its results do not depend.",
+        ),
+    ] = None,
     class_weight: Annotated[
         ClassWeightChoice | None, typer.Option(help="Weigh each sample by how rare its class is; validation does not.")
     ] = None,
@@ -152,14 +169,28 @@ def train(
         mixed_precision=mixed_precision,
         class_weight=class_weight.value if class_weight else None,
         name=name,
+        batch_size=batch_size,
+        command_line=shlex.join([PROGRAM, *sys.argv[1:]]),
     )
     if receipts:
         check_folder_exists(receipts)
-    with connect(endpoint, patience=patience) as client:
-        accounts = run.train_model(client, job, typer.echo)
-    if receipts:
-        receipts.write_bytes(msgspec.json.encode(accounts))
-    raise typer.Exit(compute_exit_status(accounts))
+    with StopSignals(print_stop_notice) as stop:
+        try:
+            with connect(endpoint, patience=patience) as client:
+                accounts = run.train_model(client, job, typer.echo, stop)
+        except KeyboardInterrupt:
+            print_error(PROGRAM, f"{stop.signal_text} came before the training began: nothing is saved")
+            raise typer.Exit(stop.exit_status or INTERRUPTED) from None
+        if receipts:
+            receipts.write_bytes(msgspec.json.encode(accounts))
+        raise typer.Exit(compute_exit_status(accounts) or stop.exit_status)
+
+
+def print_stop_notice() -> None:
+    """Answers the first signal at once: the running step may take long. The progress bar stands within its line."""
+    text = "stopping after the running step, and saving what there is; a second Ctrl-C ends at once and saves nothing"
+    with suppress(OSError):  # the terminal is gone
+        os.write(2, f"\n{PROGRAM}: {text}\n".encode())
 
 
 def compute_exit_status(receipts: list[Receipt]) -> int:

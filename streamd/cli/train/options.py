@@ -21,8 +21,9 @@ class TrainingOptions:
 
     With `together` the training begins when so many trainers have subscribed to the stream. With `resume` it is saved
     in that folder as it goes, and goes on from there. `callbacks` are named as module:function. Of `optimizer` and
-    `learning_rate` None means Keras's own. `name` is what it is called where people look at the daemon, None the
-    command's with the model's. Raises ConfigError for what cannot be.
+    `learning_rate` None means Keras's own, of `batch_size` the stream's. `name` is what it is called where people look
+    at the daemon, None the command's with the model's. `command_line` is how it was started. Raises ConfigError for
+    what cannot be.
     """
 
     stream: str
@@ -40,6 +41,8 @@ class TrainingOptions:
     mixed_precision: bool = False
     class_weight: Literal["balanced"] | None = None
     name: str | None = None
+    batch_size: int | None = None
+    command_line: str = "streamd-train"
 
     @property
     def trainer_name(self) -> str:
@@ -54,7 +57,12 @@ class TrainingOptions:
     @property
     def curves_path(self) -> Path:
         """Where the curves go: `model.curves.png` beside `model.keras`."""
-        return self.save.with_suffix(".curves.png")
+        return get_curves_path(self.save)
+
+    @property
+    def interrupted_save(self) -> Path:
+        """Where the model of a training that was stopped goes: `model.interrupted.keras`."""
+        return self.save.with_suffix(f".interrupted{self.save.suffix}")
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -67,6 +75,11 @@ class TrainingOptions:
         if rate is not None and not (rate > 0 and math.isfinite(rate)):
             raise ConfigError(f"a learning rate is a number above 0, such as 0.001, not {rate}")
         check_folder_exists(self.save)
+
+
+def get_curves_path(model: Path) -> Path:
+    """Where the curves of a model go: `model.curves.png` beside `model.keras`."""
+    return model.with_suffix(".curves.png")
 
 
 def check_folder_exists(path: Path) -> None:

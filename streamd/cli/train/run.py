@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from streamd.cli.terminal.stop_signals import StopSignals
 from streamd.cli.train.models import choose_builder, choose_optimizer, compile_model, set_mixed_precision
-from streamd.cli.train.options import TrainingOptions, check_streams_match, choose_label
+from streamd.cli.train.options import TrainingOptions, check_streams_match, choose_label, get_curves_path
 from streamd.client import Batch
 from streamd.client.client import Start
+from streamd.client.rebatch import BatchSplit
 from streamd.core import spec_file
 from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.import_function import format_error_with_source_line, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.text import format_count
 from streamd.errors import ConfigError, LossError, ReceiptError, StreamdError
 from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.lazy_import import import_library
@@ -53,7 +57,14 @@ class TrainingClient(Protocol):
 
     def spec(self, name: str, /) -> StreamSpec: ...
     def subscribe(
-        self, stream: str, /, *, epochs: int | None, start: Start = "begin", name: str | None = None
+        self,
+        stream: str,
+        /,
+        *,
+        epochs: int | None,
+        start: Start = "begin",
+        batch_size: int | None = None,
+        name: str | None = None,
     ) -> AbstractContextManager[AccountedStream]: ...
     def batch(self, stream: str, epoch: int, index: int, /) -> Batch: ...
     def names(self, stream: str, sample_ids: Iterable[int], /) -> list[str]: ...
@@ -68,22 +79,46 @@ class PreparedModel:
     callbacks: list[Any]
 
 
-def train_model(client: TrainingClient, options: TrainingOptions, print_line: Callable[[str], None]) -> list[Receipt]:
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """What a `fit` has come to. `saved` is where the model lies; None when it was stopped before its first step.
+
+    `stopped_place` says where it was stopped, `continued_place` where a run that resumes goes on.
+    """
+
+    history: TrainingHistory
+    elapsed_s: float
+    waited_s: float
+    saved: Path | None
+    stopped_place: str | None = None
+    continued_place: str | None = None
+
+
+def train_model(
+    client: TrainingClient, options: TrainingOptions, print_line: Callable[[str], None], stop: StopSignals | None = None
+) -> list[Receipt]:
     """Trains, saves the model and its curves, and tells the account, line by line, to `print_line`.
 
     Returns the receipts of the training stream, then those of the validation. An epoch whose account does not add up
-    ends the training; the model is not saved, and its receipt is the last. Raises ConfigError for what does not fit
+    ends the training; the model is not saved, and its receipt is the last. A signal that `stop` sees ends it after the
+    running step, and the model is saved as `options.interrupted_save`. Raises ConfigError for what does not fit
     together, LossError, once the account is told, for a loss that is no number; then nothing is saved either.
+    KeyboardInterrupt comes only before there is a subscription.
     """
+    stop = stop or StopSignals()
     check_training_streams(client, options)
     # Takes seconds, in which a subscription would hold memory.
-    learner = prepare_model(client.spec(options.stream), options, print_line)
+    learner = prepare_model(_get_trainer_spec(client, options), options, print_line)
     failure: ReceiptError | LossError | None = None
-    results: list[str] = []
+    result: TrainingResult | None = None
     with ExitStack() as stack:
         stream = stack.enter_context(
             client.subscribe(
-                options.stream, epochs=options.epochs, start=options.stream_start, name=options.trainer_name
+                options.stream,
+                epochs=options.epochs,
+                start=options.stream_start,
+                batch_size=options.batch_size,
+                name=options.trainer_name,
             )
         )
         held_out = (
@@ -91,32 +126,29 @@ def train_model(client: TrainingClient, options: TrainingOptions, print_line: Ca
             if options.validation
             else None
         )
+        stop.defer()
         try:
-            results = _fit_and_save_model(learner, client, stream, held_out, options)
+            result = _fit_and_save_model(learner, client, stream, held_out, options, stop)
         except (ReceiptError, LossError) as error:
             failure = error
     receipts = [*stream.receipts, *(held_out.receipts if held_out else [])]
-    if failure:
+    if failure or (result and result.stopped_place):
         print_line("")  # the progress bar has stopped within its line
     for line in [
-        *results,
+        *(_format_result_lines(result, stream.receipts, stop) if result else ()),
         *format_timing_lines([stream.timings]),
         *_format_receipt_lines(receipts, options),
+        *(_format_ending_lines(result, options) if result else ()),
     ]:
         print_line(line)
     if isinstance(failure, LossError) or (failure and all(receipt.ok for receipt in receipts)):
         raise failure
-    if not failure:
-        print_line(
-            f"saved {options.save}, its curves {options.curves_path.name}, and "
-            f"{spec_file.spec_file_path(options.save).name} for streamd.load_image"
-        )
     return receipts
 
 
 def check_training_streams(client: TrainingClient, options: TrainingOptions) -> None:
     """Raises ConfigError or RefusedError for what can be told without Keras, which takes long to load."""
-    spec = client.spec(options.stream)
+    spec = _get_trainer_spec(client, options)
     label = choose_label(spec, options.label)
     if options.validation:
         check_streams_match(spec, client.spec(options.validation), label)
@@ -137,6 +169,11 @@ def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callab
     return PreparedModel(model, label, [make(spec) for make in make_callbacks])
 
 
+def _get_trainer_spec(client: TrainingClient, options: TrainingOptions) -> StreamSpec:
+    """The stream as it is trained on. Raises ConfigError for a batch size that does not fit."""
+    return BatchSplit.from_batch_size(client.spec(options.stream), options.batch_size).trainer_spec
+
+
 def _compile_unless_compiled(model: Any, label: LabelSpec, options: TrainingOptions) -> None:
     asked = {"--optimizer": options.optimizer, "--learning-rate": options.learning_rate}
     given = [option for option, value in asked.items() if value is not None]
@@ -155,32 +192,55 @@ def _fit_and_save_model(
     stream: AccountedStream,
     held_out: AccountedStream | None,
     options: TrainingOptions,
-) -> list[str]:
-    """Trains and saves; returns what there is to say of it."""
+    stop: StopSignals,
+) -> TrainingResult:
+    """Trains, and saves what there is when that is over."""
+    name = prepared.label.name
+    validation = fit_data(held_out, targets=name) if held_out else None
+    data = fit_data(stream, targets=name, class_weight=options.class_weight)
+    for each in (data,) if validation is None else (data, validation):
+        each.guard_fetch = stop.allow_interrupt
+    callbacks = _build_callbacks(prepared, client, stream, data, options)
     began_s, waited_before_s = time.monotonic(), stream.wait_s
-    history = _fit_model(prepared, client, stream, held_out, options)
-    elapsed_s = time.monotonic() - began_s
-    prepared.model.save(options.save)
-    spec_file.write_spec(spec_file.spec_file_path(options.save), stream.spec)
-    draw_curves(history, options.curves_path)
-    samples = sum(receipt.samples for receipt in stream.receipts)
-    return [format_results(history), format_speed(samples, elapsed_s, stream.wait_s - waited_before_s)]
+    stopped_place = None
+    try:
+        _fit_model(prepared, stream, data, validation, callbacks.all, options)
+    except KeyboardInterrupt:
+        stopped_place = callbacks.recorder.describe_place()
+        if callbacks.resuming:
+            callbacks.resuming.save_interrupted()
+    elapsed_s, waited_s = time.monotonic() - began_s, stream.wait_s - waited_before_s
+    history = callbacks.recorder.history
+    continued_place = callbacks.resuming.describe_saved_place() if callbacks.resuming else None
+    if stopped_place and not callbacks.recorder.trained_steps:
+        return TrainingResult(history, elapsed_s, waited_s, None, "before its first step", continued_place)
+    saved = options.interrupted_save if stopped_place else options.save
+    # By the recorder's property, which on JAX first writes what was trained into the model.
+    _save_model(callbacks.recorder.model, stream.spec, history, saved, stop)
+    return TrainingResult(history, elapsed_s, waited_s, saved, stopped_place, continued_place)
+
+
+def _save_model(model: Any, spec: StreamSpec, history: TrainingHistory, path: Path, stop: StopSignals) -> None:
+    """Saves a model, its curves and its stream; each is whole, or not there."""
+    with stop.write_beside(path) as file:
+        model.save(file)
+    with stop.write_beside(spec_file.spec_file_path(path)) as file:
+        spec_file.write_spec(file, spec)
+    if history:
+        with stop.write_beside(get_curves_path(path)) as file:
+            draw_curves(history, file)
 
 
 def _fit_model(
     prepared: PreparedModel,
-    client: TrainingClient,
     stream: AccountedStream,
-    held_out: AccountedStream | None,
+    data: Any,
+    validation: Any,
+    callbacks: list[Any],
     options: TrainingOptions,
-) -> dict[str, list[float]]:
-    """The history that Keras returns: a number an epoch for the loss and each metric."""
-    name = prepared.label.name
-    validation = fit_data(held_out, targets=name) if held_out else None
-    data = fit_data(stream, targets=name, class_weight=options.class_weight)
-    callbacks = _build_callbacks(prepared, client, stream, data, options)
+) -> None:
     try:
-        done = prepared.model.fit(
+        prepared.model.fit(
             data,
             validation_data=validation,
             epochs=options.epochs,
@@ -194,9 +254,9 @@ def _fit_model(
         raise ConfigError(
             f"{options.model} cannot be trained on {options.stream!r}, whose images are uint8 (batch, {height}, "
             f"{width}, "
-            f"{channels}) and whose label {name!r} is {prepared.label.type}: {str(error).strip().splitlines()[0]}"
+            f"{channels}) and whose label {prepared.label.name!r} is {prepared.label.type}: "
+            f"{str(error).strip().splitlines()[0]}"
         ) from error
-    return dict(done.history)
 
 
 def _choose_keras_verbosity() -> int:
@@ -204,15 +264,24 @@ def _choose_keras_verbosity() -> int:
     return 1 if sys.stdout.isatty() else 2
 
 
+class _FitCallbacks(NamedTuple):
+    all: list[Any]
+    recorder: Any
+    resuming: Any
+
+
 def _build_callbacks(
     prepared: PreparedModel, client: TrainingClient, stream: AccountedStream, data: Any, options: TrainingOptions
-) -> list[Any]:
+) -> _FitCallbacks:
     """The user's own, and ours around them: the first sees a spoiled loss before anybody saves what it spoiled."""
     from streamd.cli.train.progress_bar import WaitBar  # noqa: PLC0415 - as above
+    from streamd.cli.train.training_place import PlaceRecorder  # noqa: PLC0415 - as above
     from streamd.frameworks.keras import NanGuard, ResumeCallback  # noqa: PLC0415 - imports Keras
 
-    resuming = [ResumeCallback(data, options.resume)] if options.resume else []
-    return [NanGuard(data, client, options.save.parent), *prepared.callbacks, WaitBar(stream), *resuming]
+    recorder = PlaceRecorder(data)
+    resuming = ResumeCallback(data, options.resume) if options.resume else None
+    ours = [WaitBar(stream), recorder, *([resuming] if resuming else [])]
+    return _FitCallbacks([NanGuard(data, client, options.save.parent), *prepared.callbacks, *ours], recorder, resuming)
 
 
 def _format_receipt_lines(receipts: Iterable[Receipt], options: TrainingOptions) -> list[str]:
@@ -279,11 +348,49 @@ def draw_curves(history: TrainingHistory, path: Path) -> None:
     figure.savefig(path, dpi=_DOTS_PER_INCH, format="png")
 
 
+def _format_result_lines(result: TrainingResult, receipts: Sequence[Receipt], stop: StopSignals) -> list[str]:
+    """What the training has come to, before its account."""
+    lines = [f"{stop.signal_text} stopped the training {result.stopped_place}"] if result.stopped_place else []
+    if result.history:
+        lines.append(format_results(result.history))
+    if result.saved:
+        samples = sum(receipt.samples for receipt in receipts)
+        lines.append(format_speed(samples, result.elapsed_s, result.waited_s))
+    return lines
+
+
+def _format_ending_lines(result: TrainingResult, options: TrainingOptions) -> list[str]:
+    """What lies where, and how to go on with a training that was stopped."""
+    lines = []
+    if result.saved:
+        spec_name = spec_file.spec_file_path(result.saved).name
+        curves = f"its curves {get_curves_path(result.saved).name}, and " if result.history else "and "
+        lines.append(f"saved {result.saved}, {curves}{spec_name} for streamd.load_image")
+    else:
+        lines.append("no model was saved: it has learned nothing yet")
+    return lines + (_format_remedy_lines(result, options) if result.stopped_place else [])
+
+
+def _format_remedy_lines(result: TrainingResult, options: TrainingOptions) -> list[str]:
+    """How to go on."""
+    if options.resume:
+        place = result.continued_place or "begins with epoch 1, since no state was saved yet"
+        return [f"to go on, run the same command again; it {place}:", f"  {options.command_line}"]
+    if not result.saved:
+        return []
+    folder = options.save.with_suffix(".resume")
+    return [
+        f"to use the model, or train it further:  keras.models.load_model({str(result.saved)!r})",
+        "this training cannot go on where it stopped; one that is started with  --resume DIR  can:",
+        f"  {options.command_line} --resume {shlex.quote(str(folder))}",
+    ]
+
+
 def format_receipt(receipt: Receipt) -> str:
-    """One epoch in one line, such as `epoch 3: 125 steps, 4000 samples, missed 0, repeated 0, bad 0: ok`."""
+    """One epoch in one line, such as `epoch 3: 125 steps, 4,000 samples, missed 0, repeated 0, bad 0: ok`."""
     facts = [
-        f"{receipt.steps} steps",
-        f"{receipt.samples} samples",
+        format_count(receipt.steps, "step"),
+        format_count(receipt.samples, "sample"),
         f"missed {receipt.missed}",
         f"repeated {receipt.repeated}",
         f"bad {receipt.bad}",
@@ -307,7 +414,10 @@ def _format_receipt_result(receipt: Receipt) -> str:
 def format_speed(samples: int, elapsed_s: float, waited_s: float) -> str:
     """The rate of training and the share of it spent waiting for batches."""
     rate, share = (samples / elapsed_s, waited_s / elapsed_s) if elapsed_s > 0 else (0.0, 0.0)
-    return f"{samples} samples in {elapsed_s:.1f} s: {rate:,.0f} samples/s, {share:.0%} of the time waiting for batches"
+    return (
+        f"{format_count(samples, 'sample')} in {elapsed_s:.1f} s: {rate:,.0f} samples/s, {share:.0%} of the "
+        "time waiting for batches"
+    )
 
 
 def format_results(history: Mapping[str, Sequence[float]]) -> str:
@@ -317,7 +427,7 @@ def format_results(history: Mapping[str, Sequence[float]]) -> str:
     """
     ends = [f"{name} {values[-1]:.4g}{_format_lowest_loss(name, values)}" for name, values in history.items()]
     epochs = max(map(len, history.values()), default=0)
-    return f"after {epochs} epoch{'' if epochs == 1 else 's'}: {', '.join(ends)}"
+    return f"after {format_count(epochs, 'epoch')}: {', '.join(ends)}"
 
 
 def _format_lowest_loss(name: str, values: Sequence[float]) -> str:

@@ -13,6 +13,7 @@ from streamd.core import log
 from streamd.core.bad_samples import BadSample
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import BatchKey, PixelId
+from streamd.core.text import format_count
 from streamd.daemon.engine.absences import MissingData
 from streamd.daemon.engine.batch_job import BatchJob, Task
 from streamd.daemon.engine.crashes import TransformFault, WorkerExit
@@ -423,7 +424,8 @@ class LocalEngine:
         task = task.with_one_more_death(now_s)
         if task.has_killed_too_many_workers(now_s):
             words = (
-                f"{task.deaths} workers died, the last {worker_exit.description}, at files beginning with "
+                f"{format_count(task.deaths, 'worker')} died, the last {worker_exit.description}, at files "
+                "beginning with "
                 f"{task.first_file_names}"
             )
             self._fail_batch(task.job, words)

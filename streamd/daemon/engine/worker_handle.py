@@ -95,6 +95,7 @@ class WorkerProcess:
                 sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), str(place),
                 stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno(), page],
                 env={**os.environ, **WORKER_ENVIRONMENT},
+                process_group=0,  # out of reach of the terminal's Ctrl-C, also before it can ignore it
             )  # fmt: skip
             track = ProgressPage(page)
         except BaseException:

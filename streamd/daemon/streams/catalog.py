@@ -236,7 +236,8 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path) -> ServedStream
     spec = _build_stream_spec(stream, listed)
     if spec.batches == 0:
         raise ConfigError(
-            f"streams.{stream.name}: {spec.samples} samples do not fill one batch of {spec.batch_size}, and "
+            f"streams.{stream.name}: {format_count(spec.samples, 'sample')} cannot fill one batch of "
+            f"{spec.batch_size}, and "
             "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         )
     transform = _locate_stream_transform(stream, folder)

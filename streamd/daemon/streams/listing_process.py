@@ -43,6 +43,7 @@ async def list_samples_in_process(config: ConfigInput, state: Path, *, anew: boo
         sys.executable, "-P", "-m", "streamd.daemon.streams.listing_process", str(state), str(log.current_level()),
         "all" if anew else "new", *(["json"] if log.is_json_output() else []),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        process_group=0,  # out of reach of the terminal's Ctrl-C: its starter ends it
     )  # fmt: skip
     try:
         said, _ = await process.communicate(msgspec.json.encode(config, enc_hook=os.fspath))

@@ -19,6 +19,7 @@ from streamd.core.receipt import compute_expected_digest
 from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_ids_of_batches
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor, StreamShape, StreamSpec
+from streamd.core.text import format_count
 from streamd.daemon.streams.manifest_locks import ManifestLock
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
@@ -137,7 +138,8 @@ class ServedStream:
             return None
         sample_id, reason = next(reversed(self.quarantine.reasons.items()))
         return (
-            f"{bad} of {self.spec.samples} samples are bad, more than bad_samples.max_fraction "
+            f"{bad:,} of {format_count(self.spec.samples, 'sample')} {'is' if bad == 1 else 'are'} bad, more "
+            "than bad_samples.max_fraction "
             f"{self.max_bad_fraction:g} allows; the last: {self._format_file_and_location(sample_id)}: {reason}; mend "
             f"{_TRANSFORM_REMEDY if reason.startswith(TRANSFORM_RAISED) else 'or remove them'}, or set a larger "
             "max_fraction: streamd check names them all"

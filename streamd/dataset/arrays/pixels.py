@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.text import format_count
 from streamd.dataset.manifest.types import StorageFormat
 from streamd.errors import ConfigError
 
@@ -58,7 +59,8 @@ def format_range_warning(first: npt.NDArray[Any], bounds: PixelRange) -> str | N
         return None
     what = "leave range out" if first.dtype == np.uint8 else "correct range"
     return (
-        f"found {numbers.min():g} to {numbers.max():g} in the first {len(first)} images, of which {outside:.0%} lie "
+        f"found {numbers.min():g} to {numbers.max():g} in the first {format_count(len(first), 'image')}, of "
+        f"which {outside:.0%} lie "
         f"beyond range [{bounds[0]:g}, {bounds[1]:g}] and become black or white; {what}, unless that is meant"
     )
 
@@ -97,11 +99,15 @@ def _suggest_range(few: npt.NDArray[Any]) -> str:
     """What to write, after a look at some images."""
     numbers = few[np.isfinite(few)]
     if not numbers.size:
-        return f"found no numbers in the first {len(few)} images; write range: [low, high], those of black and white"
+        return (
+            f"found no numbers in the first {format_count(len(few), 'image')}; write range: [low, high], "
+            "those of black and white"
+        )
     low, high = float(numbers.min()), float(numbers.max())
     usual = next((each for each in _USUAL_RANGES if each[0] <= low and high <= each[1]), None)
     least, most = usual or (math.floor(low), math.ceil(high))
     return (
-        f"found {low:g} to {high:g} in the first {len(few)} images, and pixels are 0-255: write range: [{least}, "
+        f"found {low:g} to {high:g} in the first {format_count(len(few), 'image')}, and pixels are 0-255: write "
+        f"range: [{least}, "
         f"{most}], if these are black and white in all of them"
     )

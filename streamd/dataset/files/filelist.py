@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamd.core.text import format_count
 from streamd.dataset.files import FilelistSource, lookup
 from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty_texts
 from streamd.dataset.labels.convert import convert_labels
@@ -83,7 +84,7 @@ def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple
     if not kept.size:
         raise ConfigError(f"{key}: {format_path(path)} names no file; write one line `path label` for each sample")
     if comments := sum(part.comments for part in parts):
-        _log.info("%s: %d lines of %s begin with # and are left out", key, comments, path.name)
+        _log.info("%s: left out %s of %s for a # at the start", key, format_count(comments, "line"), path.name)
     paths = pa.chunked_array([part.paths for part in parts], pa.large_string()).combine_chunks()
     rests = pa.chunked_array([part.rests for part in parts], pa.large_string())
     return paths, rests, SourceRows(path, lambda row: f"{path.name}, line {kept[row] + 1}")
@@ -202,7 +203,8 @@ def _split_label_values(rows: SourceRows, rests: ChunkedTexts, count: int, what:
     if (lengths != count).any():
         row = int(np.argmax(lengths != count))
         raise ConfigError(
-            f"{what}: {rows.format_location(row)} has {lengths[row]} values behind its path, and {count} labels "
+            f"{what}: {rows.format_location(row)} has {format_count(int(lengths[row]), 'value')} behind its "
+            f"path, and {format_count(count, 'label')} "
             "are wanted, one value each; correct it, or keep one label for all that is behind the path"
         )
     flat: list[Any] = [pc.list_flatten(part) for part in lists.chunks]

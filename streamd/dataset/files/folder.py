@@ -151,8 +151,9 @@ def scan_folder(
 
 def _mixed_folder_error(key: str, root: Path, folders: list[bytes], images: list[bytes]) -> ConfigError:
     return ConfigError(
-        f"{key}: {format_path(root)} holds {len(images)} images ({format_first_names(images)}) beside "
-        f"{len(folders)} sub-folders ({format_first_names(folders)}); a folder is either flat or has one "
+        f"{key}: {format_path(root)} holds {format_count(len(images), 'image')} ({format_first_names(images)}) beside "
+        f"{format_count(len(folders), 'sub-folder')} ({format_first_names(folders)}); a folder is either flat "
+        "or has one "
         "sub-folder a class: "
         "move the images into sub-folders, or the sub-folders elsewhere, or write labels: {} to take all images as "
         "they are, without labels"
@@ -192,12 +193,15 @@ def _report_walk_findings(walk: _FolderWalk, root: Path, folders: int, empty: li
             format_first_names(walk.removed),
         )
     if skipped:
-        _log.info("%s: skipped %d files that are no images: %s", walk.key, walk.skipped.total(), skipped)
+        others = format_count(walk.skipped.total(), "file that is no image", "files that are no images")
+        _log.info("%s: skipped %s: %s", walk.key, others, skipped)
     if empty:
         _log.warning(
-            "%s: %d sub-folders hold no image and are classes all the same: %s",
+            "%s: %s all the same: %s",
             walk.key,
-            len(empty),
+            format_count(
+                len(empty), "sub-folder holds no image and is a class", "sub-folders hold no image and are classes"
+            ),
             format_first_names(empty),
         )
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.compute as pc
 
+from streamd.core.text import format_count
 from streamd.dataset.labels.cells import SourceRows, Texts, build_path_column
 from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.manifest.types import Int64s
@@ -42,7 +43,8 @@ def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -
     """The names as relative paths below `root`: tidy, and none of them leading out. Pure but for resolving `root`."""
     windows: Any = pc.match_substring(texts, "\\")
     if windows.true_count:
-        _log.warning("%s: %d names have backslashes, read as slashes", rows.path.name, windows.true_count)
+        names = format_count(windows.true_count, "name has", "names have")
+        _log.warning("%s: %s backslashes, read as slashes", rows.path.name, names)
         texts = pc.replace_substring(texts, "\\", "/")
     files = build_path_column(texts)
     roots = [os.fsencode(root), os.path.realpath(os.fsencode(root))]
@@ -84,12 +86,14 @@ def stat_listed_files(
             first = f"{rows.format_location(missing[0])}, {format_path(files[missing[0]])}"
             others = format_other_locations(missing, rows.format_location, lambda row: format_path(files[row]))
             raise ConfigError(
-                f"{key}: {len(missing)} of {len(files)} files of {rows.path.name} are not in {format_path(root)}: "
-                f"{first}{others}; add them or leave their rows out"
+                f"{key}: {len(missing):,} of {format_count(len(files), 'file')} of {rows.path.name} "
+                f"{'is' if len(missing) == 1 else 'are'} not in {format_path(root)}: {first}{others}; add them or "
+                "leave their rows out"
             )
         names = format_first_names(files[row] for row in missing)
         raise ConfigError(
-            f"{key}: none of the {len(files)} files of {rows.path.name} is in {format_path(root)}: {names}; "
+            f"{key}: {rows.path.name} names {format_count(len(files), 'file')}, none of which is in "
+            f"{format_path(root)}: {names}; "
             f"{_suggest_root(rows.path.parent, root, files[:_TRIED_FILES])}"
         )
     return sizes, mtimes_ns

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.text import format_list
 from streamd.dataset.arrays.pixels import can_hold_images
 from streamd.dataset.hdf5.open import import_h5py
 from streamd.dataset.paths.confined import format_path
@@ -193,9 +194,8 @@ def _format_arrays(file: Any, wanted: str, images: int | None) -> str:
         return (False, not pictures) if images is None else (shape[:1] != (images,), pictures)
 
     ordered = sorted(arrays, key=rank_array)
-    listed = ", ".join(f"{name} ({arrays[name].dtype} {arrays[name].shape})" for name in ordered[:_SHOWN_ARRAYS])
-    more = f" and {len(ordered) - _SHOWN_ARRAYS} more" if len(ordered) > _SHOWN_ARRAYS else ""
-    return f"it has {listed}{more}{suggest_name(wanted, arrays)}"
+    listed = format_list([f"{name} ({arrays[name].dtype} {arrays[name].shape})" for name in ordered], _SHOWN_ARRAYS)
+    return f"it has {listed}{suggest_name(wanted, arrays)}"
 
 
 def _list_arrays(file: Any) -> dict[str, Hdf5Array]:

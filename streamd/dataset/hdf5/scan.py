@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from streamd.core.text import format_count
 from streamd.dataset.arrays.pixels import (
     INSPECTED_IMAGES,
     ImageShape,
@@ -218,7 +219,8 @@ def _check_chunk_cost(packed: CompressedArray | None, what: str) -> None:
         return
     if packed.chunk_bytes > MAX_CHUNK_BYTES:
         raise ConfigError(
-            f"{what} lies in chunks of {packed.chunk_rows:,} images, {packed.chunk_bytes // MIB:,} MiB, each of "
+            f"{what} lies in chunks of {format_count(packed.chunk_rows, 'image')}, "
+            f"{packed.chunk_bytes // MIB:,} MiB, each of "
             f"which is read whole; {MAX_CHUNK_BYTES // MIB} MiB are the most: write it with a smaller chunkshape"
         )
     if packed.is_cacheable_whole:
@@ -226,11 +228,11 @@ def _check_chunk_cost(packed: CompressedArray | None, what: str) -> None:
     chunk = packed.compute_shuffle_chunk_samples(packed.rows)
     buffer = packed.compute_shuffle_buffer_chunks(np.arange(packed.rows), chunk)
     _log.warning(
-        "%s lies in chunks of %d images, each of which is read whole and unpacked to get one of them; shuffle: "
+        "%s lies in chunks of %s, each of which is read whole and unpacked to get one of them; shuffle: "
         "{kind: chunk, chunk: %d, buffer: %d} does so seldom, and is what counts where none is written; streamd pack "
         "makes something faster of it",
         what,
-        packed.chunk_rows,
+        format_count(packed.chunk_rows, "image"),
         chunk,
         buffer,
     )

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import LabelSpec
+from streamd.core.text import format_list
 from streamd.dataset.labels.faults import SHOWN_FAULTS, format_other_locations
 from streamd.dataset.manifest.types import Int64s, ListedValues, LocationFormatter
 from streamd.errors import ConfigError, suggest_name
@@ -118,9 +119,7 @@ def add_class_counts_to_spec(spec: LabelSpec, values: Int64s) -> LabelSpec:
 
 def format_classes(classes: tuple[ClassValue, ...]) -> str:
     """The classes for a message, the first ones of many."""
-    names = ", ".join(str(value) for value in classes[:_SHOWN_CLASSES])
-    more = len(classes) - _SHOWN_CLASSES
-    return f"{names} and {more} more" if more > 0 else names
+    return format_list([str(value) for value in classes], _SHOWN_CLASSES)
 
 
 def build_number_label(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamd.core.text import format_count
 from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.manifest.types import WEIGHTS_LABEL, ScannedSamples, build_label_key
@@ -80,8 +81,9 @@ def check_row_count(key: str, file: str, rows: int, images: int) -> None:
     """Raises ConfigError unless what `file` holds beside the images has as many rows as there are of them."""
     if rows != images:
         raise ConfigError(
-            f"{key}: {file} has {rows:,} rows, and there are {images:,} images; it needs one row an image, in their "
-            "order: correct it, or the path of the images"
+            f"{key}: {file} has {format_count(rows, 'row')}, and there {'is' if images == 1 else 'are'} "
+            f"{format_count(images, 'image')}; it needs one row an image, in their order: correct it, or the path of "
+            "the images"
         )
 
 

@@ -24,6 +24,7 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.text import format_count
 from streamd.dataset.arrays.pixels import INSPECTED_IMAGES, format_range_warning, inspect_image_array
 from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
@@ -299,7 +300,8 @@ class PyxisFile:
             found, value = next(items, (b"", memoryview(b"")))
             if found != build_sample_key(number):
                 raise ConfigError(
-                    f"{self.key}: {format_path(self.path)} claims {self.count:,} samples, and has none under the key "
+                    f"{self.key}: {format_path(self.path)} claims {format_count(self.count, 'sample')}, and has "
+                    "none under the key "
                     f"{build_sample_key(number).decode()}; {_LAYOUT}"
                 )
             yield value

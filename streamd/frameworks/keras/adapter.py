@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from itertools import islice
 from types import FrameType
@@ -101,6 +101,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.feed = feed
         self.finished_steps: FinishedSteps | None = None  # who wants to know which batches the model has finished
         self.on_batch: Callable[[FeedBatch], None] | None = None  # who wants to see each batch on its way to the model
+        self.guard_fetch: Callable[[], AbstractContextManager[None]] = nullcontext  # around each wait for a batch
         self.convert = build_converter(keras.backend.backend())
         self.reader = find_or_create_reader(stream)
         self._stream = stream

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 from keras.src.distribution import distribution_lib
 
+from streamd.core.text import format_count
 from streamd.errors import ConfigError
 from streamd.frameworks import tensorflow, torch
 from streamd.frameworks.dlpack import Array
@@ -109,7 +110,8 @@ def check_distribution(row_counts: Iterable[int]) -> None:
     for rows in row_counts:
         if rows % parts:
             raise ConfigError(
-                f"a batch of {rows} rows cannot be shared equally by {parts} devices: serve the stream with a "
+                f"a batch of {format_count(rows, 'row')} cannot be shared equally by {parts} devices: serve the "
+                "stream with a "
                 f"batch_size that {parts} divides, and with  drop_remainder: true  or  drop_remainder: pad"
             )
 

@@ -23,6 +23,11 @@ class FinishedSteps:
         """Of the last batch that was finished; None before the first."""
         return None if self._place is None else self._place()
 
+    @property
+    def is_all_finished(self) -> bool:
+        """Whether the model has finished every batch that was fetched."""
+        return not self._fetched
+
     def begin_epoch(self) -> None:
         """An epoch begins, and so does the count of its steps."""
         self._fetched.clear()

@@ -63,7 +63,7 @@ class FitSteps:
     def _fetch_step(self) -> tuple[Any, ...]:
         if self._batches is None:
             self._batches, self._steps_left = self._adapter.begin_epoch(find_running_keras_methods(), self._asking)
-        batch = next(self._batches, None) if self._steps_left else None
+        batch = self._fetch_batch(self._batches) if self._steps_left else None
         if batch is None:
             self._adapter.end_epoch(is_short=self._steps_given < self._settings.steps)
             raise StopIteration
@@ -73,6 +73,10 @@ class FitSteps:
             self._adapter.on_batch(batch)
         self._adapter.record_taken_batch(batch)
         return convert_arrays(self._settings.feed.build_arrays(batch), self._convert)
+
+    def _fetch_batch(self, batches: Iterator[FeedBatch]) -> FeedBatch | None:
+        with self._adapter.guard_fetch():
+            return next(batches, None)
 
 
 class FitEpochs:

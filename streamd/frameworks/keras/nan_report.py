@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.sampler import Ids
+from streamd.core.text import format_list
 
 _MAX_NAMED: Final = 8  # samples: more of them fit no line
 
@@ -98,5 +99,4 @@ def _describe_loss_cause(steps: Sequence[StepRecord], files: Mapping[int, str]) 
 
 
 def _format_samples(ids: Sequence[int], files: Mapping[int, str]) -> str:
-    named = ", ".join(f"#{each} {files.get(each, '')}".rstrip() for each in ids[:_MAX_NAMED])
-    return f"{named} and {len(ids) - _MAX_NAMED} more" if len(ids) > _MAX_NAMED else named
+    return format_list([f"#{each} {files.get(each, '')}".rstrip() for each in ids], _MAX_NAMED)

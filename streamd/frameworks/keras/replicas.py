@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from streamd.core.text import format_count
 from streamd.errors import ConfigError
 from streamd.frameworks.dlpack import Array
 from streamd.frameworks.tensorflow import tensor
@@ -45,7 +46,8 @@ class ReplicaParts:
         for rows in row_counts:
             if rows < len(self):
                 raise ConfigError(
-                    f"a batch of {rows} rows cannot be shared by {len(self)} replicas: serve the stream with  "
+                    f"a batch of {format_count(rows, 'row')} cannot be shared by {len(self)} replicas: serve "
+                    "the stream with  "
                     "drop_remainder: true  or with a larger batch_size"
                 )
 

@@ -116,6 +116,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._done_steps = 0  # steps of the epoch
         self._total_steps = 0  # steps of all epochs
         self._saved_steps = 0  # of those, when it was saved last
+        self._saved_place: TrainingPlace | None = None  # of the newest state that there is
         self._is_longer = False  # the epoch that was interrupted, than others: Keras was told so
         self._is_at_work = partial(is_callback_in_running_fit, weakref.ref(self))
         self._rate: float | str | None = None  # the learning rate that the run was begun with
@@ -145,6 +146,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         )
         self._resumed_state, self._was_stopped, self._is_longer = None, False, False
         self._total_steps = self._saved_steps = self._done_steps = self._begun_steps = 0
+        self._saved_place = None
         self._rate = describe_learning_rate(self.model.optimizer)
         saved = self._checkpoints.load_newest_state()
         if saved:
@@ -190,6 +192,20 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     # --- saving
 
+    def save_interrupted(self) -> None:
+        """Saves the state after the last finished step of a `fit` that an exception ended while it waited for a batch.
+
+        Nothing is saved in an epoch whose steps are all done and whose validation is not, nor within several steps that
+        are one execution: then the state saved before counts.
+        """
+        is_within_epoch = 0 < self._done_steps < self._count_epoch_steps()
+        if is_within_epoch and self._total_steps > self._saved_steps and self._finished_steps.is_all_finished:
+            self._save_state(self._epoch, self._done_steps)
+
+    def describe_saved_place(self) -> str | None:
+        """Where the same program goes on, such as `goes on with epoch 3 of 10`; None where no state was saved."""
+        return _describe_place(self._saved_place, self.params["epochs"]) if self._saved_place else None
+
     def _claim_folder(self) -> None:
         """Makes the folder anew where it was removed, and claims it: it may be another one than was claimed before."""
         folder = self._checkpoints.directory
@@ -212,8 +228,9 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         if token is None:
             return  # no step was finished since the state that there is
         packer = DataPacker(keras.ops)
+        place = TrainingPlace(epoch, step, self._total_steps, token, over=over)
         content = {
-            "place": asdict(TrainingPlace(epoch, step, self._total_steps, token, over=over)),
+            "place": asdict(place),
             "interrupted": asdict(
                 InterruptedEpoch(self._data.step_geometry, self._count_epoch_steps(), step, self._data.is_own_epoch)
             ),
@@ -222,11 +239,12 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             "callbacks": self._other_callbacks.pack_callback_states(packer),
             "generators": packer.pack_value(collect_generator_states()),
         }
-        self._write_state(content, packer.arrays)
+        if self._write_state(content, packer.arrays):
+            self._saved_place = place
         self._saved_steps = self._total_steps
 
-    def _write_state(self, content: dict[str, Any], arrays: list[Array]) -> None:
-        """Saves, or says why that was not possible."""
+    def _write_state(self, content: dict[str, Any], arrays: list[Array]) -> bool:
+        """Saves and returns True, or says why that was not possible."""
         folder = self._checkpoints.directory
         try:
             self._claim_folder()
@@ -238,6 +256,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 f"the state after step {self._total_steps} could not be saved in {folder} ({why}); the training "
                 f"goes on, and {kept} still there"
             )
+            return False
+        return True
 
     # --- going on
 
@@ -249,6 +269,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         goes_on = not place.over and place.epoch < epochs
         place, resized = self._seek_stream_to_place(saved.content, place)
         self._total_steps = self._saved_steps = place.total
+        self._saved_place = place
         begin = FirstEpoch(epochs if place.over else place.epoch, self._is_at_work)
         self.model._initial_epoch = begin  # noqa: SLF001 - as in on_epoch_begin
         if place.step:
@@ -313,5 +334,5 @@ def _describe_place(place: TrainingPlace, epochs: int) -> str:
     if place.step:
         return f"goes on in epoch {place.epoch + 1} of {epochs}, after step {place.step}"
     if place.epoch >= epochs:
-        return f"all {epochs} epochs are done; it is only loaded"
+        return f"{'the one epoch is' if epochs == 1 else f'all {epochs} epochs are'} done; it is only loaded"
     return f"goes on with epoch {place.epoch + 1} of {epochs}"

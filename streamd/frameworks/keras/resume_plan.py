@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamd.core.text import format_count
+
 LearningRate = float | str | None  # a number, what a schedule is made of, or none at all
 
 
@@ -63,7 +65,9 @@ def describe_step_change(then: StepGeometry, now: StepGeometry, rest: int | None
     if recounted:
         first = (left - (rest or 0)) % now.steps if now.whole else 0
         shorter = f", but the first of them has the {first} that are left of the stream's" if first else ""
-        parts.append(f"an epoch had {then.steps} steps, and has the {now.steps} of this program from here on{shorter}")
+        parts.append(
+            f"an epoch had {_format_steps(then.steps)}, and has the {now.steps} of this program from here on{shorter}"
+        )
     if parts and rest:
         parts.append(f"before that, the rest of the epoch that was interrupted takes {_format_steps(rest)}")
     elif parts and rest == 0:
@@ -72,7 +76,7 @@ def describe_step_change(then: StepGeometry, now: StepGeometry, rest: int | None
 
 
 def _format_steps(count: int) -> str:
-    return f"{count} step" if count == 1 else f"{count} steps"
+    return format_count(count, "step")
 
 
 def describe_learning_rate_change(begun: LearningRate, kept: float | None, given: LearningRate) -> str | None:

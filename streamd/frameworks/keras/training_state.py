@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import keras
 import numpy as np
 
+from streamd.core.text import format_count
 from streamd.errors import ConfigError
 from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.plain_data import Array, DataPacker, UnkeptError, ValueSnapshot, unpack_value
@@ -114,7 +115,7 @@ def _describe_variable(variable: Any, packer: DataPacker) -> _SavedVariable:
 def _check_variables(variables: list[Any], saved: list[_SavedVariable], part: str, where: str) -> None:
     if len(variables) != len(saved):
         raise _build_state_mismatch_error(
-            where, part, f"it has {len(saved)} variables where there are {len(variables)} now"
+            where, part, f"it has {format_count(len(saved), 'variable')} where there are {len(variables)} now"
         )
     for variable, record in zip(variables, saved, strict=True):
         shape, dtype = list(variable.shape), keras.backend.standardize_dtype(variable.dtype)

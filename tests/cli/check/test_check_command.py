@@ -169,10 +169,10 @@ def test_a_signal_ends_it_without_a_word_and_without_leaving_anything(
     (tmp_path / "tmp").mkdir()
     environment = {**os.environ, **ills.environment, "TMPDIR": str(tmp_path / "tmp")}
     command = [sys.executable, "-c", MAIN, "check", "--config", str(config)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, process_group=0) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         wait_until(children.read_text, "the reading begins")
-        process.send_signal(number)
+        os.killpg(process.pid, number)
         _, said = process.communicate()
     assert (process.returncode, said) == (status, b"")
     assert list((tmp_path / "tmp").iterdir()) == []

@@ -70,8 +70,8 @@ def test_tags_are_not_weighed_against_each_other() -> None:
 
 def test_classes_without_an_image_are_named() -> None:
     assert find_label_warnings("label", category(cat=2, dog=2, emu=0)) == ["label: no image of 'emu'"]
-    (remark,) = find_label_warnings("label", category(cat=2, dog=2, a=0, b=0, c=0, d=0))
-    assert remark == "label: no image of 'a', 'b', 'c' and 1 more"
+    (remark,) = find_label_warnings("label", category(cat=2, dog=2, a=0, b=0, c=0, d=0, e=0, f=0))
+    assert remark == "label: no image of 'a', 'b', 'c' and 3 more"
 
 
 @pytest.mark.parametrize("finding", [category(cat=5), number(4, 4, 4)])

@@ -67,12 +67,12 @@ def summary(bad: int) -> PackResult:
 def test_people_are_told_the_rate_the_first_bad_ones_and_what_to_write(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wishes = packed_as(monkeypatch, summary(bad=12))
+    wishes = packed_as(monkeypatch, summary(bad=13))
     done = pack(config, "train", str(tmp_path / "o"), "--format", "tar", "--shuffle", "--shard", "1MiB", "--restart")
     lines = done.stdout.splitlines()
     assert lines[0] == "/packs: 1,200 samples, 5 MiB, in 2.0 s (600 samples/s), read back in 500 ms"
-    assert lines[1:3] == ["12 samples left out:", "  0.jpg: an empty file"]
-    assert lines[12] == "  and 2 more; --json names all"
+    assert lines[1:3] == ["13 samples left out:", "  0.jpg: an empty file"]
+    assert lines[12] == "  and 3 more; --json names all"
     assert lines[13:] == [
         "Serve it with",
         "streams:",

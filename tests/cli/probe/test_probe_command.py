@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
+from daemons import DaemonProcess, stream_config, wait_until, write_images
 from typer.testing import CliRunner
 
 from streamd.cli.main import app
@@ -38,6 +43,19 @@ def test_json_is_one_object_on_standard_output_with_the_promised_keys(endpoint: 
     assert result["decodes_per_batch"] >= 1
     assert [receipt["ok"] for receipt in result["receipts"]] == [True] * 4
     assert "draining 2 epochs of train in 2 processes" in done.stderr
+
+
+@pytest.mark.long
+def test_ctrl_c_in_the_terminal_ends_it_without_a_word_of_its_trainers(endpoint: str) -> None:
+    command = [sys.executable, "-m", "streamd.cli.main", "probe", "train", "--endpoint", endpoint]
+    wish = ["--epochs", "1000000", "--trainers", "2"]
+    with subprocess.Popen([*command, *wish], stderr=subprocess.PIPE, process_group=0) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: len(children.read_text().split()) == 2, "its trainers start")
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130
+    assert said == b"draining 1,000,000 epochs of train in 2 processes\n"
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, result: ProbeResult) -> dict[str, Any]:

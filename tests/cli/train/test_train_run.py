@@ -15,7 +15,7 @@ from trainer_fakes import ANGLE, KIND, FakeClient, FakeStream, make_spec
 
 from streamd.cli.train import run
 from streamd.cli.train.options import TrainingOptions
-from streamd.cli.train.run import train_model
+from streamd.cli.train.run import TrainingResult, train_model
 from streamd.core import spec_file
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.errors import ConfigError, LossError, ReceiptError, RefusedError
@@ -192,14 +192,14 @@ def test_an_optimizer_for_a_model_that_is_compiled_is_refused_before_there_is_a_
 def test_where_the_time_went_is_told(job: TrainingOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     timing, said = EpochTiming(0, 43.0, 2.0, "none", BatchSupply()), list[str]()
 
-    def fit(*given: Any) -> list[str]:
+    def fit(*given: Any) -> TrainingResult:
         given[2].timings.append(timing)
-        return ["after 1 epoch: loss 1"]
+        return TrainingResult({"loss": [1.0]}, 1.0, 0.0, job.save)
 
     monkeypatch.setattr(run, "prepare_model", lambda *_: None)
     monkeypatch.setattr(run, "_fit_and_save_model", fit)
     train_model(FakeClient([TRAIN]), job, said.append)
-    assert said[:2] == ["after 1 epoch: loss 1", timing.summary_text]
+    assert (said[0], said[2]) == ("after 1 epoch: loss 1", timing.summary_text)
     assert "if data were free: 41 s; with data: 43 s" in timing.summary_text
 
 

@@ -11,7 +11,7 @@ GOOD = Receipt("train", 3, 125, 4000, 0, 0, 0, 0, changed=False, complete=True, 
 
 
 def test_a_good_epoch_is_one_line_that_ends_in_ok() -> None:
-    assert format_receipt(GOOD) == "epoch 3: 125 steps, 4000 samples, missed 0, repeated 0, bad 0: ok"
+    assert format_receipt(GOOD) == "epoch 3: 125 steps, 4,000 samples, missed 0, repeated 0, bad 0: ok"
 
 
 def test_what_is_unusual_is_named() -> None:
@@ -28,7 +28,8 @@ def test_equal_counts_with_unequal_digests_are_told_apart() -> None:
 
 
 def test_the_speed_has_the_share_of_waiting() -> None:
-    assert format_speed(3000, 2.0, 0.5) == "3000 samples in 2.0 s: 1,500 samples/s, 25% of the time waiting for batches"
+    text = "3,000 samples in 2.0 s: 1,500 samples/s, 25% of the time waiting for batches"
+    assert format_speed(3000, 2.0, 0.5) == text
     assert "0 samples/s" in format_speed(0, 0.0, 0.0)
 
 

@@ -366,7 +366,7 @@ def test_a_folder_without_images_is_refused(tmp_path: Path, state: Path) -> None
 
 def test_an_epoch_without_batches_is_refused_with_the_remedy(folder: Path, state: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"11 samples do not fill one batch of 12.*drop_remainder: false or a smaller"
+        ConfigError, match=r"11 samples cannot fill one batch of 12.*drop_remainder: false or a smaller"
     ):
         serve(folder, state, batch_size=12, drop_remainder=True)
 

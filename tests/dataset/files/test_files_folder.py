@@ -62,7 +62,7 @@ def test_labels_wanted_of_a_flat_folder_are_refused_with_the_ways_out(tmp_path: 
 
 def test_images_beside_sub_folders_are_refused_with_both_named(tmp_path: Path) -> None:
     put(tmp_path, "loose.jpg", "cat/a.jpg")
-    with pytest.raises(ConfigError, match=r"1 images \('loose.jpg'\) beside 1 sub-folders \('cat'\)"):
+    with pytest.raises(ConfigError, match=r"1 image \('loose.jpg'\) beside 1 sub-folder \('cat'\)"):
         scanned(Folder(tmp_path))
 
 
@@ -75,7 +75,7 @@ def test_without_labels_images_may_lie_at_any_depth_in_byte_order_of_their_paths
     assert found.files == [b"cat-2/a.jpg", b"cat/a.jpg", b"cat/deep/b.jpg", b"loose.jpg"]
     assert (found.labels, found.specs) == ({}, {})
     assert [record.getMessage().rpartition("path: ")[2] for record in caplog.records] == [
-        "skipped 1 files that are no images: 1 .txt"
+        "skipped 1 file that is no image: 1 .txt"
     ]
 
 
@@ -122,7 +122,7 @@ def test_an_empty_class_is_a_class_and_warned_of(tmp_path: Path, caplog: pytest.
     put(tmp_path, "cat/a.jpg")
     (tmp_path / "ant").mkdir()
     assert scanned(Folder(tmp_path)).specs["label"].counts == (0, 1)
-    assert "hold no image and are classes all the same: 'ant'" in caplog.text
+    assert "1 sub-folder holds no image and is a class all the same: 'ant'" in caplog.text
 
 
 def test_a_label_may_have_another_name_and_an_order_of_its_own(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_backslashes_are_read_as_slashes_and_said_so(tmp_path: Path, caplog: pyt
     put(tmp_path, "b/a.jpg")
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         assert scanned(Table(table(tmp_path, "file\nb\\a.jpg\n"))).files == [b"b/a.jpg"]
-    assert "1 names have backslashes" in caplog.text
+    assert "1 name has backslashes" in caplog.text
     with pytest.raises(ConfigError, match="no file in"):
         scanned(Table(table(tmp_path, "file\n..\\a.jpg\n")))
 
@@ -257,7 +257,7 @@ def test_files_without_their_suffix_are_looked_for_in_the_root_before_all_other_
 
 
 def test_a_column_that_holds_no_names_is_answered_like_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none of the 1 files of all\.csv is in .*x'; set root to") as caught:
+    with pytest.raises(ConfigError, match=r"all\.csv names 1 file, none of which is in .*x'; set root to") as caught:
         scanned(Table(table(tmp_path, f"file\n{'x' * 9000}\n")))
     assert len(str(caught.value)) < 1000
 

@@ -136,7 +136,7 @@ def test_a_training_of_replicas_goes_on_where_it_was(mirrored: Any, tmp_path: Pa
 def test_a_batch_too_small_for_its_replicas_is_refused_before_anything_is_fetched(mirrored: Any) -> None:
     stream = FakeStream(make_spec(ANGLE, samples=9))
     model, _ = shared_model(mirrored)
-    with pytest.raises(ConfigError, match=r"a batch of 1 rows cannot be shared by 2 replicas: .*drop_remainder: true"):
+    with pytest.raises(ConfigError, match=r"a batch of 1 row cannot be shared by 2 replicas: .*drop_remainder: true"):
         model.fit(fit_data(stream), verbose=0)
     assert stream.taken == []
 

@@ -153,7 +153,7 @@ def test_a_run_that_is_through_is_only_loaded(begun: Path, capfd: pytest.Capture
     assert int(model.optimizer.iterations) == STEPS
     assert list(history) == ["loss", "mae", "val_loss", "val_mae"]
     said = capfd.readouterr().err
-    assert "all 1 epochs are done; it is only loaded" in said
+    assert "the one epoch is done; it is only loaded" in said
     assert "learning rate" not in said
 
 

@@ -1,0 +1,137 @@
+"""Ctrl-C and SIGTERM for a command that saves what it has before it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_END_OF_WATCH: Final = b"\0"  # no signal has this number
+
+
+class StopSignals:
+    """Ends a command at a moment that suits it; a second signal ends the process at once.
+
+        with StopSignals(print_notice) as stop:
+            prepare()                   # a signal raises KeyboardInterrupt here
+            stop.defer()
+            for batch in ...:           # and from here on only within `allow_interrupt`
+                with stop.allow_interrupt():
+                    ...
+
+    `print_notice` is called, in a thread, at once when a signal comes after `defer`. Without `with` no signal is seen.
+    Enter it in the main thread, where Python runs the handlers of signals.
+
+    A step of TensorFlow can keep the main thread, and with it Python's handlers, for minutes. But the interpreter
+    writes the number of each signal to a socket at once, and the thread that reads them acts on the second.
+    """
+
+    def __init__(self, print_notice: Callable[[], None] = lambda: None) -> None:
+        self.number: int | None = None  # of the first signal
+        self._print_notice = print_notice
+        self._is_deferred = self._was_deferred = self._is_watching = False
+        self._unfinished_files: set[Path] = set()  # which a process that ends at once removes
+        self._handlers_before: dict[int, Any] = {}
+
+    @property
+    def exit_status(self) -> int:
+        """As shells count: 130 for Ctrl-C, 143 for SIGTERM; 0 where no signal came."""
+        return 0 if self.number is None else 128 + self.number
+
+    @property
+    def signal_text(self) -> str:
+        """`Ctrl-C` or `SIGTERM`."""
+        return "SIGTERM" if self.number == signal.SIGTERM else "Ctrl-C"
+
+    def defer(self) -> None:
+        """Lets the first signal raise nothing from now on, but within `allow_interrupt`."""
+        self._is_deferred = self._was_deferred = True
+
+    @contextmanager
+    def allow_interrupt(self) -> Iterator[None]:
+        """Raises KeyboardInterrupt when a signal comes within the block, or came before it."""
+        was_deferred = self._is_deferred
+        # In this order: a signal after this line raises in its handler, one before it is found by the next.
+        self._is_deferred = False
+        try:
+            if self.number is not None:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._is_deferred = was_deferred
+
+    @contextmanager
+    def write_beside(self, path: Path) -> Iterator[Path]:
+        """A file beside `path`, with its suffix, that takes its place at the end; an error removes it."""
+        unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+        self._unfinished_files.add(unfinished)
+        try:
+            yield unfinished
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+            self._unfinished_files.discard(unfinished)
+
+    def __enter__(self) -> Self:
+        self._watched, self._written = socket.socketpair()
+        self._written.setblocking(False)
+        self._wakeup_before = signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
+        self._watcher = threading.Thread(target=self._watch_signals, name="stop-signals", daemon=True)
+        self._watcher.start()
+        self._is_watching = True
+        os.register_at_fork(after_in_child=self._forget_in_child)
+        for number in _STOP_SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as shells set SIGINT with `&`, and nohup others
+                self._handlers_before[number] = signal.signal(number, self._handle_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup_before)
+        self._is_watching = False
+        self._written.setblocking(True)
+        self._written.sendall(_END_OF_WATCH)
+        self._watcher.join()
+        self._watched.close()
+        self._written.close()
+
+    def _forget_in_child(self) -> None:
+        """A forked child has the socket too: the Ctrl-C that both get would be a second one to its parent."""
+        if self._is_watching:
+            signal.set_wakeup_fd(-1)
+
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - Python's signature
+        is_first = self.number is None
+        if is_first:
+            self.number = number
+        if is_first and not self._is_deferred:
+            raise KeyboardInterrupt
+
+    def _watch_signals(self) -> None:
+        """The thread that reads numbers of signals until the end of the watch, or of the process."""
+        came = 0
+        while (data := self._watched.recv(1)) != _END_OF_WATCH:
+            if data[0] not in _STOP_SIGNALS or data[0] not in self._handlers_before:
+                continue
+            came += 1
+            if came > 1:
+                self._end_process(data[0])
+            if self._was_deferred:
+                self._print_notice()
+
+    def _end_process(self, number: int) -> None:
+        """Ends the process whatever its main thread does. What is half written is removed, under no final name yet."""
+        for path in list(self._unfinished_files):
+            with suppress(OSError):
+                path.unlink()
+        os._exit(128 + number)

@@ -1,0 +1,70 @@
+"""Where a training is, in words, as Keras goes on with it. Imports Keras: `run` loads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from streamd.frameworks.keras.adapter import StreamAdapter
+from streamd.frameworks.keras.frames import find_fit_callbacks
+
+
+@dataclass(slots=True)
+class _CurrentPlace:
+    """`step` of the steps of `epoch` are done, both counted from 0; `trained_steps` by this process in all."""
+
+    epoch: int = 0
+    step: int = 0
+    trained_steps: int = 0
+    is_validating: bool = False
+    histories: list[Any] = field(default_factory=list)
+
+
+class PlaceRecorder(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Knows the place of a `fit` that was interrupted, and what it measured so far."""
+
+    def __init__(self, data: StreamAdapter) -> None:
+        super().__init__()
+        self._data = data
+        # In one value that stays the same one, so that nothing of it counts as a state to save.
+        self._place = _CurrentPlace()
+
+    @property
+    def trained_steps(self) -> int:
+        """How many steps this process has done."""
+        return self._place.trained_steps
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Of the loss and each metric, a number for each whole epoch."""
+        return dict(self._place.histories[0].history) if self._place.histories else {}
+
+    def describe_place(self) -> str:
+        """Such as `in epoch 7 of 100, after step 31 of 125`."""
+        place, epochs = self._place, self.params["epochs"]
+        if place.is_validating:
+            return f"in the validation of epoch {place.epoch + 1} of {epochs}"
+        if not place.step:
+            return f"after epoch {place.epoch} of {epochs}"
+        earlier = max(0, self._data.num_batches - self._data.epoch_steps)  # those that another process did
+        step, steps = place.step + earlier, self._data.epoch_steps + earlier
+        return f"in epoch {place.epoch + 1} of {epochs}, after step {step} of {steps}"
+
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        histories = [each for each in find_fit_callbacks().callbacks if isinstance(each, keras.callbacks.History)]
+        self._place.histories[:] = histories
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        self._place.epoch, self._place.step = epoch, 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        self._place.trained_steps += batch + 1 - self._place.step
+        self._place.step = batch + 1
+
+    def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        self._place.is_validating = True
+
+    def on_test_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        self._place.is_validating = False

@@ -1,0 +1,155 @@
+"""A training that Ctrl-C ends: what is saved, what is said, and where the same command goes on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from programs import forgotten
+from trainer_fakes import ANGLE, FakeClient, make_spec
+
+from streamd.cli.terminal.stop_signals import StopSignals
+from streamd.cli.train.options import TrainingOptions
+from streamd.cli.train.run import train_model
+from streamd.core import spec_file
+from streamd.core.receipt import Receipt
+from streamd.frameworks.keras import load_keras
+
+KERAS_SAVES = "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"  # Keras 3.15, NumPy 2
+pytestmark = [pytest.mark.train, pytest.mark.filterwarnings(KERAS_SAVES)]
+
+TRAIN = make_spec(ANGLE)  # three steps an epoch
+VALIDATION = make_spec(ANGLE, name="validation", shuffle="none")
+SIGNALLING = """
+import signal
+import keras
+
+class Signalling(keras.callbacks.Callback):
+    place = None
+    def on_epoch_begin(self, epoch, logs=None):
+        type(self).place = epoch
+        self.signal_at("begin")
+    def on_train_batch_end(self, batch, logs=None):
+        self.signal_at(batch)
+    def on_test_batch_end(self, batch, logs=None):
+        self.signal_at("test")
+    def signal_at(self, what):
+        if (self.place, what) == {moment}:
+            signal.raise_signal(signal.SIGINT)
+"""
+
+Train = Callable[..., list[Receipt]]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> TrainingOptions:
+    return TrainingOptions("train", 3, tmp_path / "pets.keras", seed=1, command_line="streamd-train --epochs 3")
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> Train:
+    """Trains, with a Ctrl-C at `moment`: an epoch, and in it "begin", "test", or the step at its end."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(job: TrainingOptions, moment: object = None) -> list[Receipt]:
+        Path("signalling.py").write_text(SIGNALLING.format(moment=moment))
+        with forgotten(tmp_path), StopSignals() as stop:
+            named = replace(job, callbacks=("signalling:Signalling",))
+            receipts = train_model(FakeClient([TRAIN, VALIDATION]), named, said.append, stop)
+            assert stop.number == (signal.SIGINT if moment else None)
+        return receipts
+
+    return run
+
+
+def list_files(job: TrainingOptions) -> set[str]:
+    return {path.name for path in job.save.parent.glob("*pets*")}
+
+
+def test_the_model_so_far_is_saved_under_another_name_and_the_account_is_told(
+    job: TrainingOptions, train: Train, said: list[str]
+) -> None:
+    receipts = train(job, (1, 1))
+    assert [(each.epoch, each.steps, each.complete, each.ok) for each in receipts] == [
+        (0, 3, True, True),
+        (1, 2, False, True),
+    ]
+    assert list_files(job) == {
+        "pets.interrupted.keras",
+        "pets.interrupted.curves.png",
+        "pets.interrupted.streamd.json",
+    }
+    assert said[:2] == ["", "Ctrl-C stopped the training in epoch 2 of 3, after step 2 of 3"]
+    assert said[2].startswith("after 1 epoch: loss ")
+    assert said[-3:] == [
+        f"to use the model, or train it further:  keras.models.load_model({str(job.interrupted_save)!r})",
+        "this training cannot go on where it stopped; one that is started with  --resume DIR  can:",
+        f"  streamd-train --epochs 3 --resume {job.save.with_suffix('.resume')}",
+    ]
+    assert load_keras().models.load_model(job.interrupted_save).optimizer.iterations == 5
+    assert spec_file.read_spec(spec_file.spec_file_path(job.interrupted_save)) == TRAIN
+
+
+def test_a_training_that_resumes_ends_with_the_weights_of_one_that_was_not_interrupted(
+    job: TrainingOptions, train: Train, said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(job)
+    weights = load_keras().models.load_model(job.save).get_weights()
+    resumed = replace(job, resume=tmp_path / "states")
+    train(resumed, (1, 1))
+    assert said[-2:] == [
+        "to go on, run the same command again; it goes on in epoch 2 of 3, after step 2:",
+        "  streamd-train --epochs 3",
+    ]
+    train(resumed, (2, 0))
+    assert "Ctrl-C stopped the training in epoch 3 of 3, after step 1 of 3" in said
+    assert [(each.epoch, each.steps) for each in train(resumed)] == [(2, 3)]
+    for one, other in zip(load_keras().models.load_model(job.save).get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert "cannot be kept" not in capsys.readouterr().err
+
+
+def test_an_epoch_whose_validation_was_interrupted_is_trained_again(
+    job: TrainingOptions, train: Train, said: list[str], tmp_path: Path
+) -> None:
+    resumed = replace(job, validation="validation", resume=tmp_path / "states")
+    train(resumed, (1, "test"))
+    assert "Ctrl-C stopped the training in the validation of epoch 2 of 3" in said
+    assert said[-2] == "to go on, run the same command again; it goes on with epoch 2 of 3:"
+    assert (job.interrupted_save).exists()
+
+
+def test_an_epoch_that_was_over_is_whole_where_nothing_validates_it(
+    job: TrainingOptions, train: Train, said: list[str], tmp_path: Path
+) -> None:
+    train(replace(job, resume=tmp_path / "states"), (1, 2))
+    assert "Ctrl-C stopped the training after epoch 2 of 3" in said
+    assert said[-2] == "to go on, run the same command again; it goes on with epoch 3 of 3:"
+
+
+def test_a_training_that_was_through_has_its_own_name(job: TrainingOptions, train: Train) -> None:
+    assert [each.complete for each in train(job, (2, 2))] == [True] * 3
+    assert list_files(job) == {"pets.keras", "pets.curves.png", "pets.streamd.json"}
+
+
+def test_before_the_first_step_there_is_nothing_to_save(
+    job: TrainingOptions, train: Train, said: list[str], tmp_path: Path
+) -> None:
+    assert train(replace(job, resume=tmp_path / "states"), (0, "begin")) == []
+    assert list_files(job) == set()
+    assert said == [
+        "",
+        "Ctrl-C stopped the training before its first step",
+        "no model was saved: it has learned nothing yet",
+        "to go on, run the same command again; it begins with epoch 1, since no state was saved yet:",
+        "  streamd-train --epochs 3",
+    ]
