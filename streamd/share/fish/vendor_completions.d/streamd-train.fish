@@ -9,7 +9,7 @@ function _streamd_train_at --argument-names wanted at --description 'whether tha
             continue
         end
         switch $word
-            case --callback --class-weight --endpoint --epochs --label --learning-rate --model --name --optimizer --patience --receipts --resume --save --seed --stream --together --validation
+            case --batch-size --callback --class-weight --endpoint --epochs --label --learning-rate --model --name --optimizer --patience --receipts --resume --save --seed --stream --together --validation
                 set before $word
             case '-*'
             case '*'
@@ -42,6 +42,7 @@ complete --command streamd-train --condition "_streamd_train_at ''" --long-optio
 complete --command streamd-train --condition "_streamd_train_at ''" --long-option optimizer --exclusive --description 'One of Keras\'s, such as sgd or adamw; default adam'
 complete --command streamd-train --condition "_streamd_train_at ''" --long-option learning-rate --exclusive --description 'Of the optimizer; default what Keras gives it'
 complete --command streamd-train --condition "_streamd_train_at ''" --long-option mixed-precision --description 'Compute in 16 bits: float16 on a GPU; bfloat16 on a processor, where few gain by it'
+complete --command streamd-train --condition "_streamd_train_at ''" --long-option batch-size --exclusive --description 'Samples a training step: a divisor or a multiple of the stream\'s; default the stream\'s. Validation keeps that of its own stream, on which its results do not depend'
 complete --command streamd-train --condition "_streamd_train_at ''" --long-option class-weight --exclusive --arguments 'balanced' --description 'Weigh each sample by how rare its class is; validation does not'
 complete --command streamd-train --condition "_streamd_train_at ''" --long-option seed --exclusive --description 'Seeds the initial weights, for a repeatable run'
 complete --command streamd-train --condition "_streamd_train_at ''" --long-option together --exclusive --description 'Begin when K trainers have subscribed to the stream'
