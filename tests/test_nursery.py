@@ -26,9 +26,9 @@ def run(nursery: Nursery, tmp_path: Path) -> Run:
 
 def test_its_status_and_words_are_the_commands(run: Run) -> None:
     assert run("--version")[0] == 0
-    status, said = run("serve")
+    status, said = run("probe")
     assert status == 2
-    assert "Missing option '--config'" in said
+    assert "Missing argument 'STREAM'" in said
 
 
 def test_its_folder_is_that_of_the_test(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

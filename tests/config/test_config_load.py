@@ -118,7 +118,10 @@ def test_a_file_without_keys_is_told_what_to_write(tmp_path: Path, text: str, to
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "no.yaml") == "FILE: there is no such file; name your configuration, or write one there"
+    assert refusal(tmp_path / "no.yaml") == (
+        "FILE: there is no such file; name your configuration (--config FILE), or have one written from your images: "
+        "streamd init PATH"
+    )
 
 
 def test_a_folder_is_told_from_a_file(tmp_path: Path) -> None:

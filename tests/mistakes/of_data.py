@@ -302,7 +302,7 @@ OF_DATA: Final = (
             "2: 'cat/0000.jpg'; add the cells that are missing, or take the line out\n"
             "config.yaml:4: streams.train.labels.angle: all.csv, line 4: column 'angle' holds 'left', which is no "
             "number (also line 5 'right'); correct it, or use type category\n"
-            "config.yaml:3: streams.train.source.root: 1 of 3 files of all.csv are not in '…/data': all.csv, line 3, "
+            "config.yaml:3: streams.train.source.root: 1 of 3 files of all.csv is not in '…/data': all.csv, line 3, "
             "'cat/0404.jpg'; add them or leave their rows out"
         ),
         do="Correct what the lines name: they come at once, the first ten of each kind.",

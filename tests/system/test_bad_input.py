@@ -78,7 +78,9 @@ def test_an_endpoint_where_no_daemon_is(tmp_path: Path) -> None:
     assert "start `streamd serve --config config.yaml`, or name its endpoint" in ended.lines[0]
 
 
-@pytest.mark.parametrize("arguments", [["serve"], ["probe"], ["probe", "train", "--trainers", "0"], ["srve"]])
+@pytest.mark.parametrize(
+    "arguments", [["serve", "PATH", "--config", "x.yaml"], ["probe"], ["probe", "train", "--trainers", "0"], ["srve"]]
+)
 def test_a_command_line_that_cannot_be(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 2

@@ -112,20 +112,7 @@ def train_model(
     failure: ReceiptError | LossError | None = None
     result: TrainingResult | None = None
     with ExitStack() as stack:
-        stream = stack.enter_context(
-            client.subscribe(
-                options.stream,
-                epochs=options.epochs,
-                start=options.stream_start,
-                batch_size=options.batch_size,
-                name=options.trainer_name,
-            )
-        )
-        held_out = (
-            stack.enter_context(client.subscribe(options.validation, epochs=None, name=options.trainer_name))
-            if options.validation
-            else None
-        )
+        stream, held_out = _subscribe(stack, client, options)
         stop.defer()
         try:
             result = _fit_and_save_model(learner, client, stream, held_out, options, stop)
@@ -144,6 +131,25 @@ def train_model(
     if isinstance(failure, LossError) or (failure and all(receipt.ok for receipt in receipts)):
         raise failure
     return receipts
+
+
+def _subscribe(
+    stack: ExitStack, client: TrainingClient, options: TrainingOptions
+) -> tuple[AccountedStream, AccountedStream | None]:
+    """The stream to train on and the one to validate on, which `stack` closes."""
+    name = options.trainer_name
+    stream = stack.enter_context(
+        client.subscribe(
+            options.stream,
+            epochs=options.epochs,
+            start=options.stream_start,
+            batch_size=options.batch_size,
+            name=name,
+        )
+    )
+    if options.validation is None:
+        return stream, None
+    return stream, stack.enter_context(client.subscribe(options.validation, epochs=None, name=name))
 
 
 def check_training_streams(client: TrainingClient, options: TrainingOptions) -> None:

@@ -143,7 +143,7 @@ def test_what_is_not_served_is_trouble_and_the_rest_is_read(tmp_path: Path) -> N
 def test_what_serve_would_not_start_with_is_the_same_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.yaml:1: streams\.train\.source\.path: there is no"):
         surveyed(tmp_path, tmp_path / "nothing")
-    with pytest.raises(ConfigError, match="do not fill one batch of 9"):
+    with pytest.raises(ConfigError, match="8 samples cannot fill one batch of 9"):
         surveyed(tmp_path, animals(tmp_path), batch_size=9, drop_remainder=True)
 
 

@@ -77,7 +77,7 @@ def test_blank_lines_comments_and_other_line_ends_are_left_out_and_lines_still_c
     text = "\ufeff# made by hand\r\n\r\n  a.jpg 1  \r\n\t# more\r\nb.jpg 0\r\n"
     found = scanned(written(tmp_path, text))
     assert (found.files, found.labels["label"].tolist()) == ([b"a.jpg", b"b.jpg"], [1, 0])
-    with pytest.raises(ConfigError, match=r"1 of 2 files of list\.txt are not in .*: list\.txt, line 5, 'c\.jpg'; add"):
+    with pytest.raises(ConfigError, match=r"1 of 2 files of list\.txt is not in .*: list\.txt, line 5, 'c\.jpg'; add"):
         scanned(written(tmp_path, text.replace("b.jpg", "c.jpg")))
 
 

@@ -373,7 +373,7 @@ def test_only_the_rows_that_meet_the_conditions_are_samples(tmp_path: Path) -> N
     assert (found.files, found.labels["x"].tolist()) == ([b"a.jpg", b"b.jpg"], [1.0, 2.0])
     with pytest.raises(ConfigError, match=r"labels\.x: all\.csv, line 3: column 'x' holds 'left'"):
         scanned(Table(path, where={"split": "test"}), x=Label("float"))
-    with pytest.raises(ConfigError, match=r"1 of 2 files of all\.csv are not in .*: all\.csv, line 3, 'missing\.jpg'"):
+    with pytest.raises(ConfigError, match=r"1 of 2 files of all\.csv is not in .*: all\.csv, line 3, 'missing\.jpg'"):
         scanned(Table(path, where={"split": "test"}))
 
 
