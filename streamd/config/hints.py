@@ -67,6 +67,19 @@ FOREIGN_KEYS: Final = {
     "world": "a trainer says it: subscribe(rank=R, world=W)",
 }
 
+# Keys of the configuration's whole language that this version does not serve, and what to do until it does.
+UNSERVED_KEYS: Final = {
+    "draw": "each sample comes once an epoch; weights: COLUMN weighs samples in the loss",
+    "expect": "compare order_id of client.spec(NAME) on both hosts",
+    "fetch": "copy the files to a disk of this host",
+    "fold": "write the folds into a column of a table, and select with where: {COLUMN: 1}",
+    "folds": "write the folds into a column of a table, and select with where: {COLUMN: 1}",
+    "images": "a sample is one image: write image: {size: [height, width]}",
+    "mix": "list the samples of both streams in one table",
+    "stratify": "split by a column of a table, or leave it out",
+    "take": "list the wanted samples in a table or a file list",
+}
+
 _FOREIGN_WORDS: Final = {
     "bool": "category",
     "boolean": "category",

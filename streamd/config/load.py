@@ -31,6 +31,7 @@ from streamd.config.hints import (
     KEY_EXAMPLES,
     MISSING_KEY_HINTS,
     SHORT_FORMS,
+    UNSERVED_KEYS,
     suggest_boolean,
     suggest_choice,
 )
@@ -315,6 +316,12 @@ def _has_stream_keys(value: object) -> bool:
 
 def _format_unknown_key(place: KeyPath, value: object) -> str:
     owner, key = _find_model_of_key(place), str(place[-1])
+    if key in UNSERVED_KEYS and (key != "images" or owner is StreamConfig):
+        return f"is not in this version; {UNSERVED_KEYS[key]}"
+    return _format_unplanned_key(owner, place, key, value)
+
+
+def _format_unplanned_key(owner: type[ConfigModel], place: KeyPath, key: str, value: object) -> str:
     if owner is Config and _has_stream_keys(value):
         return "unknown key; it looks like a stream: write it below streams"
     if (

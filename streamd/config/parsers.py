@@ -62,7 +62,8 @@ def build_number_parser(low: float, high: float, hint: HintBuilder) -> Callable[
 def parse_scalar(value: object) -> object:
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise ValueError(f"found {format_yaml_value(value)}; use a text, a number, true or false")
+    unserved = "conditions other than equality are not in this version; " if isinstance(value, dict | list) else ""
+    raise ValueError(f"found {format_yaml_value(value)}; {unserved}use a text, a number, true or false")
 
 
 def parse_nonempty_text(value: object) -> object:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from streamd.config.hints import UNSERVED_KEYS
 from streamd.config.load import load_config
 from streamd.errors import ConfigError
 
@@ -46,6 +47,16 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"normalize": {"mean": [9] * 3, "std": [9] * 3, "kind": 1}}, "normalize.kind: unknown key; use mean or std"),
         ({"batchsize": 3}, "batchsize: unknown key; did you mean 'batch_size'?"),
         ({3: 3}, "[3]: found 3; a key is text, put it in quotes"),
+        ({"draw": "each"}, f"draw: is not in this version; {UNSERVED_KEYS['draw']}"),
+        ({"source": {"kind": "folder", "path": "d", "take": 5}},
+ f"source.take: is not in this version; {UNSERVED_KEYS['take']}"),
+        ({"split": {"folds": 5}}, f"split.folds: is not in this version; {UNSERVED_KEYS['folds']}"),
+        ({"images": {"photo": {"size": [8, 8]}}}, f"images: is not in this version; {UNSERVED_KEYS['images']}"),
+        ({"source": {"kind": "folder", "path": "d", "images": "x"}},
+ "source.images: belongs to kind hdf5 or lmdb, and kind is folder; leave it out, or change the kind"),
+        ({"source": {"kind": "table", "path": "d.csv", "image": "f", "where": {"a": {"above": 3}}}},
+ ("source.where.a: found a mapping; conditions other than equality are not in this version; use a text, a number, "
+            "true or false")),
         ({"memory": "1GiB"}, "memory: is a key of the whole file: write it at the top level"),
         ({"size": [8, 8]}, "size: is a key of image: write it as image: {size: ...}"),
         ({"seed": 3}, "seed: is a key of shuffle: write it as shuffle: {seed: ...}"),
@@ -122,3 +133,8 @@ NO_KEY_TAKES_THESE = (3, 2.5, True, [1], {"odd": 1}, {1: 2})
 def test_no_mistake_is_told_in_the_librarys_words(key: str, odd: object) -> None:
     told = refusal({key: odd}).lower()
     assert not [word for word in LIBRARY_WORDS if word in told]
+
+
+@pytest.mark.parametrize("key", ["fetch", "expect"])
+def test_a_key_of_the_whole_file_that_is_not_served_yet_says_so(key: str) -> None:
+    assert refusal({}, **{key: None}) == f"{key}: is not in this version; {UNSERVED_KEYS[key]}"
