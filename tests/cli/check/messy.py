@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import sys
 import zlib
@@ -60,9 +61,10 @@ class Silence:
 
 
 def config_of(place: Path, streams: dict[str, dict[str, object]], **keys: object) -> Path:
-    """A configuration file in `place`, two workers."""
+    """A configuration file in `place`, two workers. Its endpoint is nobody's: a daemon may serve at the default one."""
     path = place / "config.yaml"
-    path.write_text(json.dumps({"memory": "64MiB", "workers": 2, "streams": streams, **keys}))
+    common = {"listen": f"ipc:///tmp/sd-check-{os.getpid()}.sock", "memory": "64MiB", "workers": 2}
+    path.write_text(json.dumps({**common, "streams": streams, **keys}))
     return path
 
 

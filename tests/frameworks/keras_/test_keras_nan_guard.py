@@ -51,7 +51,8 @@ def test_the_batch_whose_label_spoils_the_loss_is_shown_and_nobody_after_sees_it
         f"label 'angle' is NaN or infinite in 1 of 4 samples, which spoils the loss: mend #{ids[0]} train/{ids[0]}.png",
         f"its pictures: {page}",
     ]
-    assert all(f"#{each} train/{each}.png" in page.read_text() for each in ids)
+    shown = page.read_text()
+    assert all(f">#{each}</div>" in shown and f">train/{each}.png</div>" in shown for each in ids)
     assert "angle nan" in page.read_text()
     assert seen == [0]
 
