@@ -1,4 +1,4 @@
-"""`streamd`: one door. Commands are files or folders; these lie here: serve, show, demo, schema and completion."""
+"""`streamd`: one door. Commands are files or folders; these lie here: serve, show, demo and schema."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import json
 import logging
 import os
 import re
-import shlex
-from collections.abc import Iterable
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -35,22 +32,15 @@ from streamd.cli.check.command import check  # noqa: E402 - after the check for 
 from streamd.cli.init.command import init  # noqa: E402 - as above
 from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.probe.command import probe  # noqa: E402 - as above
-from streamd.cli.service import SHARE_FOLDER, service  # noqa: E402 - as above
+from streamd.cli.service import service  # noqa: E402 - as above
 from streamd.cli.status.command import status, top  # noqa: E402 - as above
 from streamd.cli.terminal.config_option import DEFAULT_CONFIG, SIZE_HELP, parse_size_option  # noqa: E402 - as above
 from streamd.cli.terminal.help_pages import UncutHelpGroup  # noqa: E402 - as above
+from streamd.cli.terminal.stream_names import complete_stream_names  # noqa: E402 - as above
 
 DEFAULT_ROWS: Final = 256
 MAX_ROWS: Final = 1024  # a sheet of some 7,000 by 7,000 pixels: more than most viewers open gladly
 _POSITION_PATTERN: Final = re.compile(r"([0-9]{1,12}):([0-9]{1,12})", re.ASCII)
-PROGRAMS: Final = ("streamd", "streamd-train")
-DAEMON_TIMEOUT_S: Final = 1.0  # for a daemon to answer: somebody has pressed Tab, and waits
-_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
-_SCRIPT_PATHS: Final = {
-    "bash": "bash-completion/completions/{}",
-    "zsh": "zsh/site-functions/_{}",
-    "fish": "fish/vendor_completions.d/{}.fish",
-}
 
 
 def schema() -> None:
@@ -184,7 +174,7 @@ def demo(
 
 
 def show(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream.")],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream.", autocompletion=complete_stream_names)],
     place: Annotated[str, typer.Argument(metavar="EPOCH:INDEX", help="The batch; both count from 0.")],
     output: Annotated[
         Path | None,
@@ -235,93 +225,10 @@ def parse_batch_position(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-# --- what shells want to know
-
-
-class Shell(StrEnum):
-    """Whose language a script is in."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")]) -> None:
-    """Prints a script by which a shell completes the commands, their options, and the names of streams.
-
-    Names are those of the daemon that runs, or those in the file that --config names. `streamd service install` puts
-    the scripts where the shells of this host find them by themselves.
-
-    \b
-    Examples:
-      eval "$(streamd completion bash)"             in ~/.bashrc
-      eval "$(streamd completion zsh)"              in ~/.zshrc, after compinit
-      streamd completion fish | source              in ~/.config/fish/config.fish
-    """
-    for program in PROGRAMS:
-        typer.echo(read_completion_script(shell, program), nl=False)
-
-
-def read_completion_script(shell: str, program: str) -> str:
-    """What completes a program in a shell."""
-    return build_completion_script_path(shell, program).read_text(encoding="utf-8")
-
-
-def build_completion_script_path(shell: str, program: str) -> Path:
-    """Where a script lies, under a folder like those in which shells look for such scripts."""
-    return SHARE_FOLDER / _SCRIPT_PATHS[shell].format(program)
-
-
-def streams(line: Annotated[str, typer.Argument(metavar="LINE", help="The command, as far as it is typed.")]) -> None:
-    """Prints the names of the streams that a command may mean, one a line: what the scripts ask."""
-    words = _split_shell_words(line)
-    config = _find_option_value("--config", words)
-    names = (
-        _read_configured_names(Path(config))
-        if config
-        else _request_served_names(_find_option_value("--endpoint", words))
-    )
-    for name in names:
-        typer.echo(name)
-
-
-def _split_shell_words(line: str) -> list[str]:
-    """As the shell would split it; a quotation need not have ended yet."""
-    for end in ("", '"', "'"):
-        try:
-            return [os.path.expandvars(word) for word in shlex.split(line + end)]
-        except ValueError:
-            continue
-    return []
-
-
-def _find_option_value(option: str, words: list[str]) -> str | None:
-    """What is given for an option: behind it, or with `=`; a `~` stands for the home."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        if word == option or word.startswith(f"{option}="):
-            value = following if word == option else word.partition("=")[2]
-            return os.path.expanduser(value) or None  # noqa: PTH111 - an endpoint is no path
-    return None
-
-
-def _read_configured_names(config: Path) -> Iterable[str]:
-    """The streams of a configuration, right or wrong as it may be."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 - only when it is needed, and without all that checks a configuration
-
-    data = YAML(typ="safe").load(config)
-    found = data.get("streams") if isinstance(data, dict) else None
-    return [name for name in map(str, found or ()) if _NAME_PATTERN.fullmatch(name)]
-
-
-def _request_served_names(endpoint: str | None) -> Iterable[str]:
-    """The streams of the daemon; where none can be, that is found out before NumPy and ZeroMQ are read."""
-    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - only when it is needed
-
-    found = find_socket(endpoint)
-    from streamd import connect  # noqa: PLC0415 - as above
-
-    with connect(found, timeout=DAEMON_TIMEOUT_S) as client:
-        return list(client.streams())
+def completion(context: typer.Context) -> None:
+    """Names the option that took this command's place: shells complete by what typer installs for them."""
+    del context
+    raise ConfigError("`streamd completion` is gone: run  streamd --install-completion  (and streamd-train, likewise)")
 
 
 # --- the door
@@ -329,7 +236,7 @@ def _request_served_names(endpoint: str | None) -> Iterable[str]:
 
 app = typer.Typer(
     cls=UncutHelpGroup,
-    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
+    pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
     help="Load once, train many: serves shuffled, decoded image batches to any number of trainers on this host.",
 )  # fmt: skip
 app.command()(init)
@@ -342,8 +249,7 @@ app.command()(probe)
 app.command()(pack)
 app.command()(schema)
 app.add_typer(service, name="service")
-app.command()(completion)
-app.command(hidden=True)(streams)
+app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(completion)
 app.command()(demo)
 
 

@@ -39,10 +39,22 @@ _SYSTEMD_FILES: Final = {  # in share/systemd : where it goes
     "streamd-train@.service": (_UNITS_FOLDER / "streamd-train@.service",),
     "sysusers.conf": (_LOCAL_FOLDER / "lib/sysusers.d/streamd.conf",),
     "tmpfiles.conf": (_LOCAL_FOLDER / "lib/tmpfiles.d/streamd.conf",),
-    "streamd.catalog": (_LOCAL_FOLDER / "lib/systemd/catalog/streamd.catalog",),
 }
-_UPDATE_CATALOG: Final = ("journalctl", "--update-catalog")
-_SHELLS_AND_MAN: Final = ("man", "bash-completion", "zsh", "fish")  # as they are, under /usr/local/share
+_FORMER_FILES: Final = tuple(  # that earlier versions installed
+    _LOCAL_FOLDER / name
+    for name in (
+        "lib/systemd/catalog/streamd.catalog",
+        "share/man/man1/streamd.1",
+        "share/man/man1/streamd-train.1",
+        "share/man/man5/streamd-config.5",
+        "share/bash-completion/completions/streamd",
+        "share/bash-completion/completions/streamd-train",
+        "share/zsh/site-functions/_streamd",
+        "share/zsh/site-functions/_streamd-train",
+        "share/fish/vendor_completions.d/streamd.fish",
+        "share/fish/vendor_completions.d/streamd-train.fish",
+    )
+)
 _SERVICES: Final = ("streamd.service", "streamd@.service", "streamd-train@.service")
 _ALL_UNITS: Final = (*_SERVICES, "streamd.socket", "streamd@.socket")
 _RUNNING_UNITS: Final = ("streamd-train@*.service", "streamd@*.socket", "streamd@*.service", "streamd.s*")
@@ -65,8 +77,7 @@ def install() -> None:
 
     The units are streamd, streamd@NAME for more daemons, and streamd-train@NAME for trainings, all of this very
     environment; the user and group are called streamd, and /etc/streamd/config.yaml is written unless there is one.
-    Manual pages and completions go to /usr/local/share, alert rules and a Grafana dashboard to
-    /usr/local/share/streamd.
+    Alert rules and a Grafana dashboard go to /usr/local/share/streamd.
 
     \b
     Example:
@@ -161,13 +172,13 @@ def install_on_host(host: ServiceHost, streamd: Path, unseen: list[Path]) -> Non
     """Makes `streamd` a service, or brings it up to date; `unseen` are folders it needs in spite of ProtectHome."""
     for place, text in read_files_to_install(streamd):
         host.write_file(place, text)
+    _remove_files(host, _FORMER_FILES)
     _write_bind_drop_ins(host, unseen)
     _write_mount_orders(host)  # before there is a first configuration, which names no data of anybody's
     _write_first_config(host)
     host.run_command(("systemd-sysusers", str(_SYSTEMD_FILES["sysusers.conf"][0])))
     host.run_command(("systemd-tmpfiles", "--create", str(_SYSTEMD_FILES["tmpfiles.conf"][0])))
     host.run_command(("systemctl", "daemon-reload"))
-    host.run_command(_UPDATE_CATALOG)
     host.print_line(f"installed for {streamd}; start it with:  systemctl enable --now streamd.socket streamd.service")
 
 
@@ -176,16 +187,19 @@ def remove_from_host(host: ServiceHost) -> None:
     host.run_command(("systemctl", "stop", *_RUNNING_UNITS))
     if units := [unit for unit in _ALL_UNITS if host.resolve_path(_UNITS_FOLDER / unit).exists()]:
         host.run_command(("systemctl", "disable", "--quiet", *units))  # of a template, all its instances
-    for place, _ in read_files_to_install(Path()):
-        if host.resolve_path(place).exists():
-            host.resolve_path(place).unlink()
-            host.print_line(f"removed {place}")
+    _remove_files(host, [*(place for place, _ in read_files_to_install(Path())), *_FORMER_FILES])
     _write_bind_drop_ins(host, [])
     _remove_mount_orders(host)
     host.remove_empty_folder(_OPERATORS_FOLDER)
     host.run_command(("systemctl", "daemon-reload"))
-    host.run_command(_UPDATE_CATALOG)
     host.print_line("left /etc/streamd*, /var/lib/streamd*, /var/cache/streamd* and the users as they are")
+
+
+def _remove_files(host: ServiceHost, places: Iterable[Path]) -> None:
+    for place in places:
+        if host.resolve_path(place).exists():
+            host.resolve_path(place).unlink()
+            host.print_line(f"removed {place}")
 
 
 def read_files_to_install(streamd: Path) -> Iterator[tuple[Path, str]]:
@@ -195,9 +209,6 @@ def read_files_to_install(streamd: Path) -> Iterator[tuple[Path, str]]:
         text = _COMMAND_PATTERN.sub(lambda found: format_start_command(f"{streamd}{found[1] or ''}"), text)
         for place in places:
             yield place, text
-    for tree in _SHELLS_AND_MAN:
-        for path in sorted(each for each in (SHARE_FOLDER / tree).rglob("*") if each.is_file()):
-            yield _LOCAL_FOLDER / "share" / path.relative_to(SHARE_FOLDER), path.read_text(encoding="utf-8")
     for path in sorted((SHARE_FOLDER / "monitoring").iterdir()):
         yield _OPERATORS_FOLDER / path.name, path.read_text(encoding="utf-8")
 

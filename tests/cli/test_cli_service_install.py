@@ -77,17 +77,16 @@ def test_users_and_folders_are_made_before_systemd_looks(told: Told) -> None:
         "systemd-sysusers /usr/local/lib/sysusers.d/streamd.conf",
         "systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/streamd.conf",
         "systemctl daemon-reload",
-        "journalctl --update-catalog",
     ]
 
 
-def test_the_journal_explains_our_events_and_forgets_them_with_us(told: Told) -> None:
-    catalog = "usr/local/lib/systemd/catalog/streamd.catalog"
+def test_what_earlier_versions_installed_is_removed(told: Told) -> None:
+    former = told.host.root / "usr/local/share/man/man1/streamd.1"
+    former.parent.mkdir(parents=True)
+    former.write_text("of a version with manual pages")
     install_on_host(told.host, STREAMD, [])
-    assert catalog in told.files()
-    remove_from_host(told.host)
-    assert catalog not in told.files()
-    assert told.commands[-1] == "journalctl --update-catalog"
+    assert not former.exists()
+    assert "removed /usr/local/share/man/man1/streamd.1" in told.said
 
 
 def test_a_first_configuration_can_be_read_and_names_a_schema_that_is_there(told: Told) -> None:

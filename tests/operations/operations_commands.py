@@ -53,7 +53,6 @@ STATUSES: Final[dict[str, tuple[str, str, str]]] = {
         "a mistake in the configuration or in what is asked; something is at its place already",
     ),
     "streamd schema": ("printed", "it cannot be printed, as to a disk that is full", "a library is missing"),
-    "streamd completion": ("printed", "it cannot be printed, as to a disk that is full", "an unknown shell"),
     "streamd demo": ("all receipts are ok", "the trainer or a receipt failed", "a library is missing"),
     "streamd service install": (
         "the units are there; nothing is started",

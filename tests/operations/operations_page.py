@@ -1,14 +1,10 @@
-"""The tables in docs/operations.md, from the code and what is to be done. `scripts/operations` writes them anew.
-
-The journal's catalog, which tells the same of events, is written with them.
-"""
+"""The tables in docs/operations.md, from the code and what is to be done. `scripts/operations` writes them anew."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from operations_bounds import bound_table
-from operations_catalog import write_catalog
 from operations_commands import command_table, signal_table
 from operations_errors import (
     doing_table,
@@ -51,4 +47,3 @@ PARTS: Final[dict[str, Part]] = {
 
 if __name__ == "__main__":
     PAGE.write_text(with_parts(PAGE.read_text(encoding="utf-8"), PARTS), encoding="utf-8")
-    write_catalog()

@@ -103,20 +103,6 @@ def test_the_service_that_is_installed_is_that_of_the_checkout(of_a_daemon: Envi
     assert (tmp_path / "etc/streamd/config.yaml").exists()
 
 
-def test_man_and_shells_find_what_is_theirs_beside_the_commands(of_a_trainer: Environment) -> None:
-    shared = {
-        name: (service.SHARE_FOLDER / name).read_text()
-        for tree in ("man", "bash-completion", "zsh", "fish")
-        for name in (
-            str(path.relative_to(service.SHARE_FOLDER))
-            for path in (service.SHARE_FOLDER / tree).rglob("*")
-            if path.is_file()
-        )
-    }
-    assert {"man/man1/streamd.1", "man/man5/streamd-config.5"} <= set(shared)
-    assert {name: (of_a_trainer.folder / "share" / name).read_text() for name in shared} == shared
-
-
 def test_the_service_command_finds_its_own_environment(of_a_daemon: Environment) -> None:
     found = of_a_daemon.run(
         "python", "-c", "from streamd.cli import service as hosting; print(hosting.find_streamd_command())"

@@ -35,21 +35,6 @@ def test_an_event_is_found_by_its_id_with_its_fields(service: Service) -> None:
     assert epoch["_TRANSPORT"] == "journal"
 
 
-def test_the_journal_explains_an_event_and_says_what_to_do(service: Service) -> None:
-    wait_until(lambda: entries(service, "daemon.ready"), "the journal has it", LIMIT_S)
-    explained = run(
-        "journalctl",
-        "--no-pager",
-        "--catalog",
-        f"_PID={service.pid}",
-        f"MESSAGE_ID={compute_message_id('daemon.ready')}",
-    )
-    assert "Subject: streamd: daemon.ready" in explained
-    assert "Trainers are served from now on." in explained
-    remedies = run("journalctl", "--dump-catalog", compute_message_id("daemon.stuck"))
-    assert "What to do: Report it, with the stacks" in remedies
-
-
 def test_what_a_stranger_says_is_a_warning_and_no_field(service: Service) -> None:
     with zmq.Context() as context, context.socket(zmq.DEALER) as strange:
         strange.linger = 0

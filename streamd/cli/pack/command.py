@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from streamd.cli.terminal.config_option import DEFAULT_CONFIG, ConfigOption
+from streamd.cli.terminal.stream_names import complete_stream_names
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ _MAX_BAD_SHOWN: Final = 10  # samples that are named; --json names all
 
 
 def pack(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream of the configuration to pack.")],
+    stream: Annotated[
+        str,
+        typer.Argument(
+            metavar="STREAM", help="The stream of the configuration to pack.", autocompletion=complete_stream_names
+        ),
+    ],
     destination: Annotated[Path, typer.Argument(metavar="DEST", help="Where it goes; nothing may be there yet.")],
     format_: Annotated[str, typer.Option("--format", metavar=_FORMAT_METAVAR, help="What to write.")],
     config: ConfigOption = DEFAULT_CONFIG,

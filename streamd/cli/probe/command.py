@@ -8,9 +8,13 @@ from typing import Annotated
 import msgspec
 import typer
 
+from streamd.cli.terminal.stream_names import complete_stream_names
+
 
 def probe(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream to drain.")],
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM", help="The stream to drain.", autocompletion=complete_stream_names)
+    ],
     endpoint: Annotated[
         str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
     ] = None,

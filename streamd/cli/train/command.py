@@ -14,6 +14,7 @@ import msgspec
 
 from streamd.cli.terminal.run_guarded import INTERRUPTED, exit_without_typer, print_error, run_guarded
 from streamd.cli.terminal.stop_signals import StopSignals
+from streamd.cli.terminal.stream_names import complete_stream_names
 from streamd.core.receipt import Receipt
 
 PROGRAM = "streamd-train"
@@ -74,16 +75,21 @@ curves and receipts so far; with  --resume DIR  the same command then goes on be
 running, after the epoch before. The exit status is 130, or 143. A second signal ends at once and saves nothing.
 """
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.command(help=HELP)
 def train(
-    stream: Annotated[str, typer.Option(metavar="NAME", help="The stream to train on.")],
+    stream: Annotated[
+        str, typer.Option(metavar="NAME", help="The stream to train on.", autocompletion=complete_stream_names)
+    ],
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to train.")],
     save: Annotated[Path, typer.Option(metavar="FILE", help="Where the trained model goes, a .keras file.")],
     validation: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A stream to evaluate after each epoch.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A stream to evaluate after each epoch.", autocompletion=complete_stream_names
+        ),
     ] = None,
     endpoint: Annotated[
         str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")

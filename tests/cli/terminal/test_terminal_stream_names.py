@@ -1,0 +1,52 @@
+"""The names of streams that a shell offers: as the shell asks for them, by typer's own protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from daemons import DaemonProcess, stream_config, write_images
+from typer.testing import CliRunner
+
+from streamd.cli.main import app
+
+
+def complete(*words: str) -> list[str]:
+    """What bash is offered for the last of `words`."""
+    asked = {"_STREAMD_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    return CliRunner().invoke(app, env=asked, prog_name="streamd").stdout.split()
+
+
+def test_names_are_those_of_the_daemon_that_is_meant(
+    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = stream_config(write_images(tmp_path, {"cat": 1}))
+    daemon = start_daemon({"streams": {"one": stream, "two": stream}})
+    assert complete("streamd", "show", "--endpoint", daemon.endpoint, "") == ["one", "two"]
+    monkeypatch.setenv("STREAMD_ENDPOINT", daemon.endpoint)
+    assert complete("streamd", "probe", "t") == ["two"]
+
+
+def test_without_a_daemon_nothing_is_offered_and_nothing_said(tmp_path: Path) -> None:
+    assert complete("streamd", "show", "--endpoint", f"ipc://{tmp_path}/none", "") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("streams: {one: {}, 2: {source: {kind: folder}}, 'not; a name': {}}", ["one", "2"]),
+        ("streams: [one]\n", ["one"]),
+        ("[1, 2]", []),
+        ("streams: {", []),
+    ],
+)
+def test_names_are_those_of_the_file_right_or_wrong_as_it_may_be(text: str, names: list[str], tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    assert complete("streamd", "pack", "--config", str(tmp_path / "c.yaml"), "") == names
+
+
+def test_the_command_of_earlier_versions_names_the_option_in_its_place() -> None:
+    done = CliRunner().invoke(app, ["completion", "bash"])
+    assert "run  streamd --install-completion" in str(done.exception)
+    assert "completion " not in CliRunner().invoke(app, ["--help"]).stdout.split("Commands:")[1]
