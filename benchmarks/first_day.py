@@ -1,6 +1,6 @@
-"""Serves packages of pictures that nobody here made, as README.md says, and writes docs/first-day.md.
+"""Serves packages of pictures that nobody here made, as README.md says, and writes docs/evidence/first-day.md.
 
-    scripts/first-day [--keep FOLDER]
+    scripts/docs first-day [--keep FOLDER]
 
 Each package is served with the configuration that a reader of README.md writes first. Where streamd refuses, the remedy
 that its message names is applied and nothing else, and the next try counts.
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "first-day.md"
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "evidence" / "first-day.md"
 STREAMD: Final = Path(sys.executable).with_name("streamd")
 MOST_TRIES: Final = 4  # beyond it the messages do not lead anywhere
 DOWNLOAD_S: Final = 600.0
@@ -186,15 +186,16 @@ def peculiar_names(root: Path) -> Counter[str]:
 
 
 def page(stories: list[Story]) -> Iterator[str]:
-    """The lines of docs/first-day.md."""
+    """The lines of docs/evidence/first-day.md."""
     yield "# The first day with other people's pictures\n"
     yield (
         "Packages of pictures that nobody here made, each served with the configuration that a reader of\n"
-        "[README.md](../README.md) writes first. Where streamd refuses, the remedy that its message names is applied,\n"
+        "[README.md](../../README.md) writes first. Where streamd refuses, the remedy that its message names is "
+        "applied,\n"
         "nothing else, and the next try counts. A package is served when `streamd probe train --epochs 2 --digest`\n"
         "ends with receipts that are ok.\n"
     )
-    yield "`scripts/first-day` wrote this page. It needs a network, so no test of the repository runs it.\n"
+    yield "`scripts/docs first-day` wrote this page. It needs a network, so no test of the repository runs it.\n"
     yield "| package | pictures | formats | names | bad | tries | samples/s |\n|---|---|---|---|---|---|---|"
     yield from map(row, stories)
     yield f"\nRates are of {os.cpu_count()} cores that others share; of a few batches, they say little.\n"

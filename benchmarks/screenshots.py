@@ -1,6 +1,6 @@
 """Makes the pictures of the dashboard that README.md shows: a daemon at work on drawn roads, in a real browser.
 
-    scripts/screenshots [FOLDER]
+    scripts/docs screenshots [FOLDER]
 
 One file is damaged, and the trainers are of different speed. What is drawn differs from run to run as a daemon's work
 does; the sizes of the pictures do not.

@@ -1,6 +1,6 @@
 """Random faults for an hour, and nothing lost, nothing repeated, nothing that grows.
 
-    scripts/soak [--minutes 60] [--seed N] [--between 20 60] [--results FOLDER]
+    scripts/bench soak [--minutes 60] [--seed N] [--between 20 60] [--results FOLDER]
 
 One daemon, four trainers, one of which lasts from beginning to end; a fault every 20 to 60 seconds. In the middle third
 no fault ends the daemon, so that what one daemon gathers over time shows. Every log is judged by the oracle of the
@@ -132,7 +132,7 @@ def _epochs(minutes: float) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/soak", description="Random faults, and nothing lost or grown.")
+    parser = argparse.ArgumentParser(prog="scripts/bench soak", description="Random faults, and nothing lost or grown.")
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument(
@@ -140,7 +140,7 @@ def main() -> None:
     )
     parser.add_argument("--results", type=Path, default=run.HERE / "results")
     options = parser.parse_args()
-    print(f"scripts/soak --minutes {options.minutes:g} --seed {options.seed}", flush=True)
+    print(f"scripts/bench soak --minutes {options.minutes:g} --seed {options.seed}", flush=True)
     table = Table(options.results / "soak.csv")
     with (
         tempfile.TemporaryDirectory(prefix="streamd-soak-") as folder,

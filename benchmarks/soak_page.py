@@ -63,7 +63,7 @@ def render(outcome: Outcome) -> str:
             f"# A soak of {outcome.minutes:g} minutes",
             "",
             f"{where.date}, commit {where.commit}, {where.cores} cores, Python {where.python}. Written by",
-            f"`scripts/soak --minutes {outcome.minutes:g} --seed {outcome.seed}`.",
+            f"`scripts/bench soak --minutes {outcome.minutes:g} --seed {outcome.seed}`.",
             "",
             f"{totals.batches:,} batches in {totals.epochs:,} epochs to {totals.lives:,} processes of trainers, of",
             f"which {totals.again:,} again, after a trainer had been killed. The oracle has judged every one: samples,",

@@ -1,6 +1,6 @@
 """The soak's stage: one daemon, trainers that write down all they take, and the oracle that reads along.
 
-The daemon, the trainers and the oracle are those of tests/faults; `scripts/soak` makes them importable.
+The daemon, the trainers and the oracle are those of tests/faults; `scripts/bench soak` makes them importable.
 """
 
 from __future__ import annotations

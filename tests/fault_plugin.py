@@ -1,4 +1,4 @@
-"""A pytest plugin: writes docs/faults.md from what the fault tests did, for `scripts/test --faults --report`.
+"""A pytest plugin: writes docs/evidence/faults.md from what the fault tests did, for `scripts/test --faults --report`.
 
 A row is a line of the table; tests say which they provoke by the mark `fault(row, what, departs="")`, and what they saw
 by `record_property("saw", sentence)`. The page is written when all tests have run, whatever came of them.
@@ -79,7 +79,7 @@ WHY_NOT: Final = {
     **dict.fromkeys(["32", "33", "34", "35", "36", "37", "38"], "hostile clients are another issue's"),
     "24": "hostile images are another issue's",
     "47": "there is one version so far",
-    "48": "run by scripts/soak, which writes its own page",
+    "48": "run by scripts/bench soak, which writes its own page",
 }
 _ABOUT: Final = (
     "Written by `scripts/test --faults --report`, never by hand. Trainers are processes that write down every batch "

@@ -32,7 +32,7 @@ GOOD = page.Outcome(
 def test_the_page_says_how_to_do_it_again_and_what_was_done() -> None:
     said = page.render(GOOD)
 
-    assert "`scripts/soak --minutes 60 --seed 7`" in said
+    assert "`scripts/bench soak --minutes 60 --seed 7`" in said
     assert "| kill -9 of a worker | 3 |" in said
     assert "24, 17 batches on loan" in said
     assert "**as promised**" in said

@@ -1,6 +1,6 @@
 """The table in docs/pixels.md: what one pixel of a golden file was, and what a trainer gets for it.
 
-`scripts/pixels` writes it anew.
+`scripts/docs pixels` writes it anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from PIL import Image
 from streamd.core.spec import ImageSpec
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pixels.md"
-BEGIN, END = "<!-- scripts/pixels writes from here -->", "<!-- to here -->"
+BEGIN, END = "<!-- scripts/docs pixels writes from here -->", "<!-- to here -->"
 
 Place = tuple[int, int]
 USUAL: Place = (12, 8)

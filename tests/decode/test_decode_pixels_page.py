@@ -11,7 +11,7 @@ from streamd.limits import MAX_PIXELS
 
 def test_the_table_is_what_the_command_writes() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert page == with_table(page), "run scripts/pixels"
+    assert page == with_table(page), "run scripts/docs pixels"
     assert BEGIN + "\n" + table() in page
 
 

@@ -1,4 +1,4 @@
-"""docs/mistakes.md, written from the mistakes that the tests make: `scripts/mistakes`."""
+"""docs/mistakes.md, written from the mistakes that the tests make: `scripts/docs mistakes`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ name it in the first line, as [config.yaml](../config.yaml) does.
 
 `…` stands for what depends on your machine. Search the page for a word of your message.
 
-<!-- Written by scripts/mistakes from the tests in tests/mistakes, which make every mistake on this page. -->
+<!-- Written by scripts/docs mistakes from the tests in tests/mistakes, which make every mistake on this page. -->
 """
 _CHAPTERS: Final = (
     ("Before there is a config.yaml", OF_FIRST_CONFIGURATION),

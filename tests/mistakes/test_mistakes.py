@@ -94,4 +94,4 @@ def test_every_mistake_of_the_configuration_is_told_with_file_and_line() -> None
 
 
 def test_the_page_is_what_the_mistakes_are() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run  scripts/mistakes"
+    assert PAGE.read_text(encoding="utf-8") == page(), "run  scripts/docs mistakes"

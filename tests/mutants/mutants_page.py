@@ -1,4 +1,4 @@
-"""docs/mutants.md: which check finds which fault, after how many runs, in how much time: `scripts/mutants`."""
+"""docs/evidence/mutants.md: which check finds which fault, after how many runs and seconds: `scripts/docs mutants`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hunt import CHECKS, Find
 from line_faults import FAULTS, Fault
 from mutate import ROOT, WHOLE, copied, hunted, places_of
 
-PAGE: Final = ROOT / "docs/mutants.md"
+PAGE: Final = ROOT / "docs/evidence/mutants.md"
 _MOST_CHARS: Final = 100
 _HEAD: Final = """\
 # Faults that the checks find
@@ -30,7 +30,7 @@ A cell has the runs until the first find and the processor time they took, start
 {runs} runs found nothing.
 In the unchanged package no check found anything in as many.
 
-<!-- Written by scripts/mutants from tests/mutants, which `scripts/test --all` runs. -->
+<!-- Written by scripts/docs mutants from tests/mutants, which `scripts/test --all` runs. -->
 
 | Fault | In | {checks} | What the first of them says |
 |---|---|{rules}---|

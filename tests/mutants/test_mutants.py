@@ -2,7 +2,7 @@
 
 By the checks that know nothing of the line: whole simulations, random runs, state machines, and the window's ledger in
 all of them. In the everyday run some faults have their turn; `scripts/test --all` looks for all of them, and
-`scripts/mutants` writes what each check makes of each into docs/mutants.md.
+`scripts/docs mutants` writes what each check makes of each into docs/evidence/mutants.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables in docs/operations.md, from the code and what is to be done. `scripts/operations` writes them anew."""
+"""The tables in docs/operations.md, from the code and the advice in tests/operations: `scripts/docs operations`."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "operations.md"
 END: Final = "<!-- to here -->"
-_PLACE: Final = re.compile(r"<!-- scripts/operations writes (\w+) from here -->\n.*?<!-- to here -->", re.DOTALL)
+_PLACE: Final = re.compile(r"<!-- scripts/docs operations writes (\w+) from here -->\n.*?<!-- to here -->", re.DOTALL)
 
 Part = Callable[[], str]
 
@@ -46,4 +46,4 @@ def prose(page: str) -> str:
 
 
 def _begin(name: str) -> str:
-    return f"<!-- scripts/operations writes {name} from here -->"
+    return f"<!-- scripts/docs operations writes {name} from here -->"

@@ -23,8 +23,8 @@ A run is a seed: it decides the data, the machine, who trains how, and what goes
 trainers' sessions, handoffs, tallies and tokens are the real ones; around them everything is simulated on one clock by
 one dice, without threads, sockets or files, so that the same seed gives the same run, on every machine.
 
-    scripts/simulate --epochs 1000000            # as many processes as cores
-    scripts/simulate --seed 7                    # one run, told event by event
+    scripts/bench simulate --epochs 1000000            # as many processes as cores
+    scripts/bench simulate --seed 7                    # one run, told event by event
 
 A run that broke a promise is named below by its seed, and replayed by `tests/simulation/test_simulation_slice.py` once
 what broke it is mended. Of the 24 of the run at commit c30a9d0, the 20 that it names came from mistakes of the
@@ -39,7 +39,7 @@ Whatever happens, each loop takes each of its steps once and in order, relative 
 all ranks together take the epoch; every receipt is ok; what is held, also by a forked child, does not change; memory
 stays within its bound, no worker idles, and once the faults are over everybody ends within seconds.
 
-<!-- Written by scripts/simulate --report from the figures of one command. -->
+<!-- Written by scripts/bench simulate --report from the figures of one command. -->
 """
 
 
@@ -107,7 +107,10 @@ class Figures:
             "rules and how often each was checked:",
             *(f"{number:12,}  {what}" for what, number in sorted(self.checked.items())),
             "",
-            *(f"BROKEN by seed {seed}: {broken}\n    scripts/simulate --seed {seed}" for seed, broken in self.told()),
+            *(
+                f"BROKEN by seed {seed}: {broken}\n    scripts/bench simulate --seed {seed}"
+                for seed, broken in self.told()
+            ),
             f"{len(self.failures)} runs broke a promise" if self.failures else "every promise was kept",
         ]
         return "\n".join(lines) + "\n"
@@ -143,7 +146,7 @@ def write_page(path: Path, figures: Figures, wanted_epochs: int, processes: int)
         _HEAD,
         f"{date}, commit {commit}: **{figures.sums()}** in {figures.wall_s:,.0f} s. **{kept}**\n",
         *filter(None, [stopped_early(figures, wanted_epochs, processes)]),
-        *(f"- seed {seed}: {broken} (`scripts/simulate --seed {seed}`)\n" for seed, broken in figures.told()),
+        *(f"- seed {seed}: {broken} (`scripts/bench simulate --seed {seed}`)\n" for seed, broken in figures.told()),
         _table("What went wrong", figures.faults()),
         _table("What came of it", figures.consequences()),
         _table("Rule, and how often it was checked", sorted(figures.checked.items())),

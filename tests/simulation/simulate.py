@@ -1,7 +1,7 @@
-"""scripts/simulate: seed after seed in as many processes as there are cores, or the story of one seed.
+"""scripts/bench simulate: seed after seed in as many processes as there are cores, or the story of one seed.
 
-    scripts/simulate --epochs 1000000            until so many epochs are done; --seconds S: for so long
-    scripts/simulate --seed 7                    what happened in one run, event by event
+    scripts/bench simulate --epochs 1000000            until so many epochs are done; --seconds S: for so long
+    scripts/bench simulate --seed 7                    what happened in one run, event by event
 
 Exit status 1 when a promise was broken; each such seed is named with the command that replays it.
 """
@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__.splitlines()[0] if __doc__ else None)
+    summary = __doc__.splitlines()[0] if __doc__ else None
+    parser = argparse.ArgumentParser(prog="scripts/bench simulate", description=summary)
     parser.add_argument("--epochs", type=int, default=1_000_000, help="epochs to run (default 1000000)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--processes", type=int, default=0, help="default: one a core")

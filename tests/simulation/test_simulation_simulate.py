@@ -1,4 +1,4 @@
-"""scripts/simulate: many runs added up, a broken promise named with the command that replays it, one seed's story."""
+"""scripts/bench simulate: many runs added up, a broken promise with the command that replays it, one seed's story."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_a_failing_seed_is_named_with_its_command(tmp_path: Path, monkeypatch: p
     figures.add(Simulation(41).run())
     write_page(tmp_path / "page.md", figures, wanted_epochs=1, processes=1)
 
-    assert "scripts/simulate --seed 41" in figures.text()
+    assert "scripts/bench simulate --seed 41" in figures.text()
     assert "1 runs broke a promise" in figures.text()
-    assert "scripts/simulate --seed 41" in (tmp_path / "page.md").read_text()
+    assert "scripts/bench simulate --seed 41" in (tmp_path / "page.md").read_text()
 
 
 def test_figures_travel_and_add_up() -> None:

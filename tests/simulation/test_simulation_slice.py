@@ -1,4 +1,4 @@
-"""A slice of what scripts/simulate runs by the million: every promise holds, whatever goes wrong."""
+"""A slice of what scripts/bench simulate runs by the million: every promise holds, whatever goes wrong."""
 
 from __future__ import annotations
 

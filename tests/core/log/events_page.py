@@ -1,4 +1,4 @@
-"""The table in docs/events.md: every event, its MESSAGE_ID, what it means. `scripts/events` writes it anew."""
+"""The table in docs/events.md: every event, its MESSAGE_ID, what it means. `scripts/docs events` writes it anew."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from streamd.core.log.events import EVENTS, compute_message_id
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "events.md"
-BEGIN, END = "<!-- scripts/events writes from here -->", "<!-- to here -->"
+BEGIN, END = "<!-- scripts/docs events writes from here -->", "<!-- to here -->"
 
 
 def table() -> str:
