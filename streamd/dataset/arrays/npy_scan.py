@@ -113,8 +113,8 @@ def _format_shape(shape: Sequence[int]) -> str:
 class LabelTable:
     """What a table says of the samples, by sample.
 
-    `columns` are those of each label, and `groups` the values that a split goes by. `kept` has the rows that are
-    samples; None means all rows. `display_names` are as in `ScannedSamples`.
+    `columns` are those of each label, and `groups` the values by which the samples are split. `kept` has the rows that
+    are samples; None means all rows. `display_names` are as in `ScannedSamples`.
     """
 
     columns: dict[str, list[Column]]

@@ -98,7 +98,7 @@ def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class _LineBlock:
-    """Some lines of a list: their number, how many are comments, which are `kept`, and these split into path and rest."""
+    """Some lines of a list: their number, how many are comments, which are `kept`, and the kept ones split in two."""
 
     lines: int
     comments: int

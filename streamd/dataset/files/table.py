@@ -57,7 +57,7 @@ def scan_table(
 
 
 def _encode_groups(found: Mapping[ColumnRequest, Column], image: ColumnRequest) -> list[bytes]:
-    """Returns the values that the split goes by; none where it goes by the column of file names."""
+    """Returns the values by which the samples are split; none where that is the column of file names."""
     return [
         text
         for ask in found
