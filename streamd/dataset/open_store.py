@@ -42,6 +42,7 @@ def open_store(manifest: Manifest, root: int) -> SampleStore | None:
             return ChunkStore(manifest, arrays, root)
         case "hdf5":
             return Hdf5Store(manifest, arrays, arrays.stored, root)
+    # Another version of streamd may have listed the samples, with a store that this one lacks.
     raise ConfigError(f"no store of kind {arrays.stored.store!r} in this version: {_LIST_ANEW}")
 
 

@@ -116,10 +116,12 @@ def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
     names = scanned.display_names
     shown = None if names is None else [names[row] for row in rows.tolist()]
     taken = replace(scanned, labels=labels, specs=specs, groups=None, weights=weights, display_names=shown)
+    # With arrays, the remaining columns describe files or rows and not samples, so only `rows` changes.
     if scanned.arrays is not None:
         return replace(taken, rows=rows if scanned.rows is None else scanned.rows[rows])
     files = [scanned.files[row] for row in rows.tolist()]
     taken = replace(taken, files=files, sizes=scanned.sizes[rows])
+    # The extra columns of shards are by sample. Their mtimes are in `shards`, so `mtimes_ns` is empty.
     if scanned.shards is not None:
         return replace(taken, extra={name: values[rows] for name, values in scanned.extra.items()})
     return replace(taken, mtimes_ns=scanned.mtimes_ns[rows])

@@ -111,7 +111,7 @@ def _format_shape(shape: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LabelTable:
-    """What a table says of the samples, by sample.
+    """The columns of a table that describe the samples.
 
     `columns` are those of each label, and `groups` the values by which the samples are split. `kept` has the rows that
     are samples; None means all rows. `display_names` are as in `ScannedSamples`.

@@ -32,6 +32,7 @@ class NpyStore:
             for file, size in enumerate(self._files.sizes):
                 self._map_file(file, size)
         except BaseException:
+            # Files before the one that failed are open and mapped already.
             self.close()
             raise
         self._prefetcher = RowPrefetcher(self._converter.row_bytes)
@@ -45,7 +46,7 @@ class NpyStore:
         self._mapped.append(np.frombuffer(memory, dtype, prod(shape), offset).reshape(shape))
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """Returns the mask of all samples; an empty mask once a file has changed."""
+        """Returns the mask of all samples, or of none once a file has changed."""
         return self._files.find_gatherable(ids)
 
     def prefetch_rows(self, ids: Ids) -> None:

@@ -54,7 +54,7 @@ def inspect_image_array(
 def format_range_warning(first: npt.NDArray[Any], bounds: PixelRange) -> str | None:
     """Returns a warning when more than a tenth of the numbers of the `first` images lie outside the range, else None.
 
-    That happens when a range was copied from another stream.
+    A range that was copied from another stream may cause that.
     """
     numbers = first[np.isfinite(first)]
     outside = ((numbers < bounds[0]) | (numbers > bounds[1])).mean() if numbers.size else 0.0

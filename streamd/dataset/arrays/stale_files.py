@@ -20,7 +20,7 @@ from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
 from streamd.errors import ConfigError, DataAwayError
 
 _FEW_FILES: Final = 4  # to check a file takes 1 to 4 us; to copy a task's rows takes 100 to 300 us
-_CHECK_SHARE: Final = 100  # checks of more files take at most one part in so many of the time
+_CHECK_SHARE: Final = 100  # checks of more files take at most a hundredth of the time
 
 
 class ListedFiles:
@@ -59,7 +59,7 @@ class ListedFiles:
             raise ConfigError(f"{format_path(path)} cannot be opened: {error.strerror}") from error
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """Returns the mask of all samples; an empty mask once a file has changed."""
+        """Returns the mask of all samples, or of none once a file has changed."""
         return ids != PAD_ID if self.are_unchanged() else np.zeros(ids.size, np.bool_)
 
     def are_unchanged(self) -> bool:

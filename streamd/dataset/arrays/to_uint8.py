@@ -96,6 +96,8 @@ class PixelConverter:
         return True
 
     def _copy_row_channels_last(self, row: RawRows, pixels: Pixels) -> None:
+        # The values are whole and within 0-255 by now, so both branches convert them exactly. A single channel has the
+        # same bytes in either order.
         if self._channels_first and len(row) > 1:
             cv2.merge(list(row.astype(np.uint8, copy=False)), pixels)  # NumPy takes four times as long
         else:

@@ -1,6 +1,6 @@
-"""Images in files of their own, listed from a `folder`, a `table` or a `filelist`.
+"""Images in files of their own: listed from a `folder`, a `table` or a `filelist`.
 
-`lookup` finds the files of the last two.
+`lookup` finds the files that a table or a list names.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TableSource(DataSource):
 
     @property
     def separator_mark(self) -> str | None:
-        """The separator as it stands in the file."""
+        """The separator as it is written in the file."""
         return "\t" if self.separator == "tab" else self.separator
 
     def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:

@@ -1,8 +1,8 @@
 """`kind: filelist`: a text file with one sample a line, `path label`, in the order of the list.
 
-Blank lines and lines that begin with # are left out. A path may contain spaces: it stands in quotes, or ends at a tab,
-or ends with the last image suffix that white space, a comma or a semicolon follows. In a line with none of these, the
-last word is the label (with several labels, as many words as there are labels).
+Blank lines and lines that begin with # are left out. A path may contain spaces: it is quoted, or ends at a tab, or ends
+with the last image suffix that white space, a comma or a semicolon follows. In a line with none of these, the last word
+is the label (with several labels, as many words as there are labels).
 
 A single label is all text behind the path, spaces included; as int or float it is a vector where it holds several
 numbers. Several labels have one value each, in the order of the configuration. Tabs separate the values; in a list
@@ -59,8 +59,7 @@ def scan_filelist(
             values, specs, fixed = convert_labels(wanted, columns)
             del columns
         files = lookup.normalize_file_names(rows, paths, root, f"{key}.root")
-        # Both are as large as the list. They go before the files are looked up, which takes longest: `files` has the
-        # names.
+        # Both are as large as the list, and are not needed while the files are looked up: `files` has the names.
         del paths, rests
         pa.default_memory_pool().release_unused()
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
@@ -135,6 +134,7 @@ def _split_lines(data: bytes) -> Texts:
     breaks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
     last = np.array([] if data.endswith(b"\n") else [len(data)], np.int64)
     ends = np.concatenate([[0], breaks + 1, last]).astype(np.int64)  # each line with its break, which is trimmed
+    # The column refers to the text itself and to the offsets of its lines: no Python string is made for a line.
     lines = pa.LargeStringArray.from_buffers(ends.size - 1, pa.py_buffer(ends.data), pa.py_buffer(data))
     return pc.utf8_trim_whitespace(lines)
 
@@ -146,6 +146,7 @@ def split_paths_from_labels(lines: Texts, words: int) -> tuple[Texts, Texts]:
     """
     found: Any = pc.extract_regex(lines, _BY_SUFFIX)
     paths, rests = _select_nonempty_field(found, "quoted", "path"), pc.struct_field(found, "rest")
+    # The first expression fits nearly all lines. The others are matched by a second one, and put back in their places.
     odd = found.is_null()
     if odd.true_count:
         by_words = (
@@ -208,7 +209,7 @@ def _split_label_numbers(rests: ChunkedTexts) -> Any:
 def _split_label_values(rows: SourceRows, rests: ChunkedTexts, count: int, what: str) -> list[ChunkedTexts]:
     """Splits the texts into one column for each of `count` labels.
 
-    Raises ConfigError where a line has another number.
+    Raises ConfigError where a line has more or fewer values.
     """
     between = next(
         mark for mark in _VALUE_SEPARATORS if pc.any(pc.match_substring_regex(rests, mark)).as_py() or mark == r"\s+"

@@ -103,9 +103,9 @@ class _FolderWalk:
         with translate_read_errors(self.root.join_path(inside), self.key):
             try:
                 found = self.list_folder(inside)
-            # A folder that was removed meanwhile is noted, and the walk goes on. `scan_folder` decides afterwards
-            # whether single files disappeared, or the disk.
             except FileNotFoundError:
+                # The folder was removed after it was listed, so the walk goes on. `scan_folder` decides afterwards
+                # whether only parts of the data disappeared, or the disk.
                 self.removed.append(folder)
                 return
         self.add_folder_entries(inside, *found, above)
@@ -137,6 +137,7 @@ def scan_folder(
             raise ConfigError(
                 f"{where}: {format_path(root)} is a file; kind folder wants a folder, a list of files is kind table"
             )
+        # Taken before the folder is listed, and compared afterwards if anything has disappeared.
         seen = root.stat()
         folders, images = walk.list_folder(b"")
     classes = folders if labels is None or labels else []
@@ -177,7 +178,7 @@ def _check_root_unchanged(walk: _FolderWalk, root: Path, seen: os.stat_result) -
     """Raises ConfigError where not only single files disappeared but the folder itself, as after an unmount."""
     with translate_read_errors(root, walk.key):
         found = root.stat()
-    # A mount or unmount changes the device or the inode of the path. Then the files that disappeared were not removed.
+    # A mount or unmount changes the device or the inode of the path. Then no single files were removed.
     if (found.st_dev, found.st_ino) != (seen.st_dev, seen.st_ino):
         raise ConfigError(
             f"{walk.key}: another folder took the place of {format_path(root)} while it was listed, as where a disk is "

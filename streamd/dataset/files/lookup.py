@@ -42,9 +42,7 @@ def resolve_root(source_root: Path | None, path: Path) -> Path:
 def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -> PathColumn:
     """Returns the names as relative paths below `root`, in the form `folder/file`.
 
-    Reads the disk only to resolve `root`.
-
-    Raises ConfigError for names that lead out of it.
+    Reads the disk only to resolve `root`. Raises ConfigError for names that lead out of it.
     """
     windows: Any = pc.match_substring(texts, "\\")
     if windows.true_count:
@@ -52,7 +50,7 @@ def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -
         _log.warning("%s: %s backslashes, read as slashes", rows.path.name, names)
         texts = pc.replace_substring(texts, "\\", "/")
     files = build_path_column(texts)
-    # An absolute name may go by the root's own spelling, or by the folder that its links lead to.
+    # An absolute name may begin with the root as it is spelled, or with the folder that its links lead to.
     roots = [os.fsencode(root), os.path.realpath(os.fsencode(root))]
     untidy: Any = pc.match_substring_regex(texts, _UNTIDY)
     outside: list[int] = []
@@ -92,6 +90,8 @@ def stat_listed_files(
         os.stat(root)  # noqa: PTH116 - for its error alone
     sizes, mtimes_ns, missing = stat_files(ConfinedRoot(os.fsencode(root), key), files, progress)
     if missing:
+        # If some files exist, the root is right, and the message names those that do not. If none does, the root is
+        # probably wrong, and the message suggests another one.
         if len(missing) < len(files):
             first = f"{rows.format_location(missing[0])}, {format_path(files[missing[0]])}"
             others = format_other_locations(missing, rows.format_location, lambda row: format_path(files[row]))

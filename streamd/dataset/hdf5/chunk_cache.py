@@ -45,7 +45,7 @@ class ChunkCache:
     def evict_chunks(self, nbytes: int) -> None:
         """Drops the least recently used chunks until so many bytes fit.
 
-        Called before the memory for them is allocated, too.
+        It is also called before a chunk is read, so that the limit holds while memory for the new one is allocated.
         """
         with self._lock:
             # The loop ends with an empty cache if the chunk is larger than the limit: it is then the only one kept.

@@ -69,8 +69,7 @@ class CompressedArray:
         return max(1, min(self.rows, several * self.chunk_rows) * samples // self.rows)
 
     def compute_shuffle_buffer_chunks(self, rows: Int64s, chunk: int) -> int:
-        """Returns the size of a shuffle's buffer, in chunks of `chunk` samples, such that a worker can keep all it
-        spans.
+        """Returns how many chunks of `chunk` samples a shuffle's buffer has, so that a worker can keep all it spans.
 
         `rows` are those of the samples, rising, (n,). The buffer has at least two chunks.
         """

@@ -69,7 +69,7 @@ class Hdf5Store:
         return self._chunks.unpacked_chunks, self._chunks.unpack_s
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """Returns the mask of all samples; an empty mask once the file has changed."""
+        """Returns the mask of all samples, or of none once the file has changed."""
         return self._files.find_gatherable(ids)
 
     def find_permanent_fault(self, sample_id: int) -> str:

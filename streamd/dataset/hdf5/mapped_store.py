@@ -51,7 +51,7 @@ class ChunkStore:
         self._prefetcher = RowPrefetcher(self._part_bytes)
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """Returns the mask of all samples; an empty mask once the file has changed."""
+        """Returns the mask of all samples, or of none once the file has changed."""
         return self._files.find_gatherable(ids)
 
     def find_permanent_fault(self, sample_id: int) -> str:

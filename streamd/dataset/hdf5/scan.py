@@ -51,7 +51,7 @@ from streamd.limits import MAX_CHUNK_BYTES, MIB
 _log: Final = logging.getLogger("streamd.sources")
 
 _SUFFIXES: Final = frozenset({".h5", ".hdf5", ".hdf", ".he5"})
-CHUNK_STORE: Final = "chunks"  # the store that copies rows from where they lie
+CHUNK_STORE: Final = "chunks"  # the store that copies rows from their offsets in the file
 
 LocatedImages = tuple[ArrayFiles, dict[str, Int64s]]
 
@@ -68,6 +68,7 @@ def scan_hdf5(
                 f"{key}.path: {format_path(path)} is a folder, and an HDF5 file is needed{_suggest_hdf5_files(path)}"
             )
     names = [os.fsencode(path.name)]
+    # The manifest gets the size and mtime from before the file is read. They are compared when all is read.
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
     with _open_unchanging_file(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
         images = hdf5array.find_array(file, source.images, path, f"{key}.images")
@@ -209,7 +210,7 @@ def _find_chunk_offsets(images: Hdf5Array, grid: ChunkGrid) -> Int64s | None:
     if dataset.file.userblock_size or dataset.id.get_create_plist().get_nfilters():
         return None
     if dataset.chunks is None:
-        offset = dataset.id.get_offset()  # None of one that lies among the file's headers, or nowhere yet
+        offset = dataset.id.get_offset()  # None if it lies among the file's headers, or is not written yet
         return None if offset is None else np.array([offset])
     if not hasattr(dataset.id, "chunk_iter"):  # HDF5 before 1.12.3
         return None

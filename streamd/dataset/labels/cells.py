@@ -1,8 +1,7 @@
 """A column's cells as text, as numbered distinct texts, as numbers or as lists of them.
 
-Errors name the line of a bad cell.
-
-Text is stripped of the white space around it, and a leading plus is no part of a number: people write `a.jpg, +5`.
+Errors name the line of a bad cell. Text is stripped of the white space around it, and a leading plus is no part of a
+number: people write `a.jpg, +5`.
 """
 
 from __future__ import annotations
@@ -181,6 +180,7 @@ def _join_chunks(cells: Cells) -> Any:
 def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) -> WideNumbers:
     if column.decimal_mark in {",", "either"}:
         texts = _read_decimal_commas(column, texts)
+    # Whole numbers are parsed as int64 first, since float64 is not exact for large ones. Some tables write 3 as 3.0.
     whole = _cast_texts_or_none(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64()) if kind == "int" else None
     numbers = whole or _cast_texts_or_none(texts, pa.float64())
     if numbers is not None:

@@ -262,10 +262,8 @@ def _read_delimited(table: TableFile, wanted: Sequence[int], text: TextFormat, f
     except pa.ArrowInvalid:
         _check_quotes_closed(table, text)  # an unclosed quote makes a cell larger than the library takes
         raise
-    # the text read a second time.
     # More breaks than rows are in blank lines, or in cells, perhaps because of a quote that is not closed. Only then is
     # the text parsed a second time.
-    # the text read a second time.
     if _count_line_breaks(table.path) > 1 + read.num_rows + len(uneven):
         _check_quotes_closed(table, text)
     if uneven:

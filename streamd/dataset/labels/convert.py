@@ -166,6 +166,7 @@ def _convert_number_lists(name: str, kind: Literal["int", "float"], column: Colu
 def _collect_tags(column: Column) -> SampleTags:
     elements, owners = cells.flatten_lists(column if cells.has_lists(column) else _split_tags(column))
     texts = cells.convert_to_texts(elements)
+    # An empty element, as between two separators, is no tag.
     there = ~cells.find_empty_texts(texts).to_numpy(zero_copy_only=False)
     levels, codes = cells.encode_distinct_texts(texts.filter(pa.array(there)))
     return SampleTags(len(column.cells), levels, owners[there], codes)
@@ -207,7 +208,7 @@ def convert_multi_hot(
 
 
 def compute_vector_width(columns: Sequence[Column]) -> int:
-    """Returns the numbers of a row: the number of columns, or the length of the lists.
+    """Returns how many numbers a row has: one for each column, or the length of the lists.
 
     Raises ConfigError unless all lists have the same length, which is not 0.
     """

@@ -39,7 +39,7 @@ class FaultCollector:
 
     @contextmanager
     def collect(self) -> Iterator[None]:
-        """Keeps a ConfigError of the code inside, so that the code behind it still runs."""
+        """Keeps a ConfigError of the code inside, so that the code after it still runs."""
         try:
             yield
         except ConfigError as error:
@@ -59,9 +59,7 @@ def raise_collected_faults() -> Iterator[FaultCollector]:
         told = "\n".join(map(str, faults.errors))
         faults.errors.clear()
         raise ConfigError(told)
-    # open, until the garbage collector comes by.
     # An error refers to the frames that it passed. If this frame referred to the error in turn, all of them, and the
     # files that they have open, would stay until the next garbage collection.
-    # open, until the garbage collector comes by.
     while faults.errors:
         raise faults.errors.pop()

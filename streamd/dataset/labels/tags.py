@@ -45,6 +45,8 @@ def build_tags_label(
     classes = order_classes(tagged.texts) if fixed is None else fixed
     numbers = lookup_class_numbers(tagged.texts, classes, format_code_location, key)[tagged.codes]
     packed = _make_empty_tags(tagged.samples, len(classes))
+    # A sample may have several tags in one byte. `at` sets every bit, where an indexed `|=` would keep only one of
+    # them.
     np.bitwise_or.at(packed, (tagged.rows, numbers >> 3), _compute_bit_mask(numbers))
     return packed, add_tag_counts_to_spec(LabelSpec(name, "tags", width=len(classes), classes=classes), packed)
 
@@ -67,6 +69,7 @@ def _make_empty_tags(samples: int, width: int) -> PackedTags:
 
 
 def _compute_bit_mask(numbers: npt.NDArray[np.int64] | np.int64) -> PackedTags:
+    # The order of `numpy.packbits`: the first class of a byte is its highest bit.
     return np.asarray(128 >> (numbers & 7), dtype=np.uint8)
 
 

@@ -110,6 +110,8 @@ def _find_undecodable_place(path: Path, encoding: str) -> _UndecodablePlace | No
             try:
                 breaks += decoder.decode(data, final=not data).count("\n")
             except UnicodeDecodeError as error:
+                # The decoder keeps the bytes of an unfinished character, and the bytes in `error` begin with them.
+                # Breaks are counted in decoded text only, so none of these bytes has been counted yet.
                 return _build_place(error, breaks)
             if not data:
                 return None

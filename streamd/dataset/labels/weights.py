@@ -1,7 +1,4 @@
-"""Weights of samples: read as one more label, under a name that no stream can use, then taken out of the labels.
-
-Pure.
-"""
+"""Weights of samples: read as one more label, which no stream can name, then taken out of the labels. Pure."""
 
 from __future__ import annotations
 

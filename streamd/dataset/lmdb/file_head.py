@@ -35,7 +35,7 @@ _NO_PAGE: Final = (1 << 64) - 1  # the root of a table without entries
 
 @dataclass(frozen=True, slots=True)
 class LmdbHead:
-    """The head that counts.
+    """The later of the two heads of an LMDB file.
 
     `end_offset` is where the last page ends, in bytes; that page may be free. `commit` is the number of the last
     commit. `root` is the number of the page from which all other pages in use are found.

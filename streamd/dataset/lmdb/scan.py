@@ -5,7 +5,7 @@ workers need neither LMDB nor msgpack.
 
 LMDB maps its file and follows page numbers without checking them, so a damaged file may kill this process. It is the
 one that lists the samples, and ends anyway. Nothing is locked or written; the number of the last commit shows whether
-somebody wrote meanwhile.
+another process wrote meanwhile.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def scan_lmdb(
         listing = _LmdbListing(file, source, f"streams.{stream}.source.images", keys)
         listing.read_samples(progress)
 
+    # The file is closed from here on. The collectors have copies of the labels' values.
     def build_column(name: str, array: str) -> Column:
         values = listing.collectors[array].join_values()
         return npy_columns.build_array_column(
@@ -164,6 +165,8 @@ class _LmdbListing:
         template, origin = None, 0
         for number, value in enumerate(self._file.read_sample_values()):
             found = known.get(len(value))
+            # Nearly all values have a known layout, which a comparison of a few bytes shows. Only the others are
+            # decoded.
             if found is None or not found.matches_value(value):
                 origin = origin or read_mapping_base_address(value, self._file)
                 found = known[len(value)] = self._inspect_new_layout(number, value)
@@ -312,7 +315,7 @@ class PyxisFile:
 def open_pyxis_file(path: Path, key: str) -> Iterator[PyxisFile]:
     """Opens the samples of the data file at `path`. Raises ConfigError unless it is whole and laid out by ml-pyxis.
 
-    Raises ConfigError at the end, too, if somebody wrote to it meanwhile.
+    Raises ConfigError at the end, too, if another process has written to it.
     """
     # Without a lock, a writer may reuse pages that are being read. Equal commits before and after show that none did.
     head = _read_lmdb_head(path, key)

@@ -28,7 +28,7 @@ from streamd.ipc.mapping import map_readable
 class LmdbStore:
     """The samples of a manifest that lists an LMDB file.
 
-    Once somebody has written to it, the store holds no sample any more.
+    Once the file has been written to, the store holds no sample any more.
     """
 
     def __init__(self, manifest: Manifest, arrays: ArrayFiles, root: int) -> None:
@@ -57,7 +57,7 @@ class LmdbStore:
         )
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """Returns the mask of all samples; an empty mask once the file has changed."""
+        """Returns the mask of all samples, or of none once the file has changed."""
         if parse_last_commit(self._memory, self._page_bytes) != self._commit:
             return np.zeros(ids.size, np.bool_)
         return self._files.find_gatherable(ids)

@@ -339,6 +339,7 @@ class Manifest:
 
     def lookup_rows(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Returns the row of `arrays` of each sample. An id of -1, which is no sample, stays -1."""
+        # Indexing with -1 reads the last row, which `where` then discards.
         return np.where(ids < 0, ids, self._mapped_column("rows")[ids]) if "rows" in self._columns else ids
 
     def file_name(self, sample_id: int) -> bytes:

@@ -34,8 +34,8 @@ class StorageFormat:
 
     `store` names the store that reads them, usually as the kind of the source. `place` is their name in the file.
     `dtype` is NumPy's name of their dtype. `range` has the two numbers that become 0 and 255; it may be None for uint8.
-    `channels_first` means that a row is (channels, height, width). Other columns of the manifest that the store needs
-    are its own affair.
+    `channels_first` means that a row is (channels, height, width). The store may keep further columns in the manifest,
+    which only it understands.
     """
 
     store: str
@@ -100,7 +100,7 @@ class ScannedSamples:
 
     `display_names` (n) are the names that people know the samples by, where those are not their files' names: a pack
     keeps the names of the files that it was made of. None means the names of `sample_names`. Identity, split and
-    reading go by `sample_names`.
+    reading use `sample_names`.
 
     Where samples lie in `shards`, each of `files` is a shard's name and the name of the image in it. `mtimes_ns` is
     empty, since a sample is as old as its shard, and `extra` has the columns `shard`, a number, and `offset`, in bytes.

@@ -26,7 +26,7 @@ class _OpenHow(ctypes.Structure):
 _HOW: Final = _OpenHow(_FLAGS, 0, _RESOLVE_BENEATH)
 _HOW_POINTER: Final = ctypes.byref(_HOW)
 _HOW_BYTES: Final = ctypes.c_size_t(ctypes.sizeof(_HOW))
-_syscall = ctypes.CDLL(None, use_errno=True).syscall  # without argtypes: its arguments are ctypes objects already
+_syscall = ctypes.CDLL(None, use_errno=True).syscall  # without argtypes: most arguments are ctypes objects
 _syscall.restype = ctypes.c_long
 
 
@@ -49,6 +49,7 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
 
     Raises UnfitFileError when the file is not the one in the manifest, OSError when it cannot be read.
     """
+    # At most the listed size is read, so its limit is also one on memory.
     check_file_size(size)
     descriptor = _open_beneath(root, name)
     try:

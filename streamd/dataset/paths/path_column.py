@@ -1,6 +1,6 @@
 """File names in a column of text: one blob, from which names are taken when needed.
 
-A list of ten million takes a gigabyte.
+A Python list of ten million names would take a gigabyte.
 """
 
 from __future__ import annotations

@@ -125,6 +125,7 @@ def find_files(
     The path names one file, a folder of them, or is a pattern. Raises ConfigError when there are no files, or too many.
     """
     root, names = _glob_names(path, key, kind.suffix)
+    # Arrays of labels may lie in the folder of the images.
     others = {os.path.realpath(each) for each in excluded}
     names = sorted(name for name in names if os.path.realpath(root / os.fsdecode(name)) not in others)
     if not names:

@@ -67,6 +67,8 @@ def _list_sample_files(manifest: Manifest, ids: Ids) -> Iterable[NameAndSize]:
 
 def is_root_proven(root: int, chosen_files: Iterable[NameAndSize]) -> bool:
     """Returns whether the directory descriptor `root` is the listed folder: half of `chosen_files` are there."""
+    # Single samples may have been deleted or replaced since the listing. That another folder has half of the names and
+    # sizes does not happen by chance.
     found = [_is_file_of_size(root, *file) for file in chosen_files]
     return 2 * sum(found) >= len(found)
 
@@ -107,6 +109,8 @@ def check_files_present(root: int, expected: ExpectedFiles) -> None:
 
     The files of a store may have changed nevertheless: that is checked when they are opened.
     """
+    # A store needs every one of its files, so all of them must exist. Of images in files of their own some may be
+    # missing.
     if expected.required_files:
         missing = next((name for name in expected.required_files if not _exists_below_root(root, name)), None)
         if missing is not None:

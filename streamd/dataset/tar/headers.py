@@ -127,9 +127,9 @@ class TarReader:
             raise _sparse_error(records.get(b"GNU.sparse.name", b"a member"))
 
     def _check_end_mark(self, place: int) -> None:
-        """Sets `has_end_mark`.
+        """Checks the end at `place`, which two empty blocks mark, and sets `has_end_mark`.
 
-        Raises BrokenTarError if anything but a little padding lies behind the end at `place`.
+        Raises BrokenTarError if anything but a little padding lies behind it.
         """
         rest = os.pread(self._descriptor, _MOST_PADDING_BYTES, place)
         if rest.count(0) < len(rest):

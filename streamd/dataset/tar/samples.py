@@ -71,6 +71,7 @@ def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Call
         raise ConfigError(f"{key}: {format_path(name)}: {error}; copy it anew{keep}") from error
     except BrokenTarError as error:
         raise ConfigError(f"{key}: {format_path(name)}: {error}") from error
+    # A suffix such as `left.jpg` makes a file the image only if its sample has no other one, which is known at the end.
     for sample, members in others.items():
         _add_image_if_single(shard, sample, members, key)
     _check_no_links(shard, key)
@@ -94,6 +95,7 @@ def _add_member(shard: Shard, others: dict[bytes, list[TarMember]], member: TarM
         return
     else:
         earlier = shard.other_files.setdefault(suffix, {}).setdefault(sample, member)
+    # `setdefault` has returned an earlier file with the same key and suffix.
     if earlier is not member:
         raise _duplicate_error(shard, [earlier, member], key)
 
