@@ -1,23 +1,23 @@
-"""From files to a manifest of samples, and from the manifest back to bytes or rows: one folder a format.
+"""From files to a manifest of samples, and from the manifest back to bytes or rows. Each format has one folder.
 
     table → columns ─────────────┐         ┌ convert → encode, tags ──┐
-    filelist                     ┼→ cells ─┴ lookup → confined        ┼→ Scanned → stream_samples → manifest
+    filelist                     ┼→ cells ─┴ lookup → confined        ┼→ ScannedSamples → stream_samples → manifest
     npy_scan → patterns, table ──┤                                    │
     tar: headers → samples → labels ┘                                 │
     folder → encode, confined                                         ┘
 
-    scan               the samples of a source, whatever its kind     open_store   the store that a list needs
-    stream_samples     train and validation, shared classes           transform_source    the user's function, not run
-    formats            the kinds of sources (pure)                    shard_reader   images that lie in larger files
-    sources            what a stream asks of its data (pure)
+    scan               lists the samples of a source of any kind     open_store    opens the store for a manifest
+    stream_samples     train and validation parts, shared classes    transform_source    finds a transform, runs none
+    formats            the kinds of sources (pure)                   shard_reader  reads images inside larger files
+    sources            the settings of a stream's data (pure)
 
-    files/     images in folders, tables, lists      tar/     in WebDataset shards
-    arrays/    rows of .npy files; what all stores of rows have in common
-    hdf5/      rows of HDF5 datasets                 lmdb/    values that ml-pyxis wrote
-    cache/     what was decoded, kept on disk        labels/  columns and cells to numbers and classes
-    paths/     files below their root, and no others         manifest/    the list, one mapped file
+    files/     images in folders, tables, lists      tar/     images in WebDataset shards
+    arrays/    rows of .npy files; code shared by all stores of rows
+    hdf5/      rows of HDF5 datasets                 lmdb/    values written by ml-pyxis
+    cache/     decoded samples kept on disk          labels/  columns and cells to numbers and classes
+    paths/     files below a root, and no others     manifest/    the list of samples, one mapped file
 
-A format is a folder: its settings in `__init__`, which the configuration reads, a function that lists its samples, and
-what reads them, unless they are files of their own. `formats` and `open_store` name it in one line each. CONTRIBUTING
-writes one from beginning to end.
+The folder of a format holds its settings, in `__init__`, where the configuration reads them; a function that lists its
+samples; and a reader for them, unless the samples are files of their own. `formats` and `open_store` each name the
+format in one line. CONTRIBUTING adds a format step by step.
 """

@@ -1,7 +1,7 @@
-"""The kinds of sources, each with what lists it. The configuration reads this, so that nothing large is imported here.
+"""The kinds of sources, each with the function that lists it. The configuration imports this, so it stays light.
 
-A new kind is one folder, with its settings and a function of (stream, source, labels, progress) that lists it, and one
-line in `FORMATS`.
+A new kind is a folder with its settings and a function of (stream, source, labels, progress) that lists its samples,
+and one line in `FORMATS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from streamd.dataset.tar import TarSource
 class SourceFormat:
     """One kind of source: its settings, the function that lists it, as `module:function`, and what pyarrow reads there.
 
-    The module is imported when its kind is listed: it loads libraries that take a while, or may be missing.
+    The module is imported when a source of its kind is listed, since it loads libraries that are slow or may be
+    missing.
     """
 
     settings: type[DataSource]

@@ -1,4 +1,4 @@
-"""What reads the samples of a list: a store of rows that need no decoding, or a reader of images in larger files.
+"""Opens what reads the samples of a list: a store of rows that need no decoding, or a reader of images in larger files.
 
 Images in files of their own need neither.
 """
@@ -23,9 +23,10 @@ _SHARD_READERS: Final[dict[str, type[ShardReader]]] = {
 
 
 def open_store(manifest: Manifest, root: int) -> SampleStore | None:
-    """The store of a manifest's samples, below the directory descriptor `root`; None: they are to be decoded.
+    """Opens the store of a manifest's samples, below the directory descriptor `root`; None if they must be decoded.
 
-    Raises ConfigError when a file is not the one that was listed, OSError when it cannot be opened.
+    Raises ConfigError when a file is not the listed one, DataAwayError when it is not there, OSError when it cannot be
+    mapped.
     """
     arrays = manifest.arrays
     if arrays is None:
@@ -41,13 +42,14 @@ def open_store(manifest: Manifest, root: int) -> SampleStore | None:
             return ChunkStore(manifest, arrays, root)
         case "hdf5":
             return Hdf5Store(manifest, arrays, arrays.stored, root)
+    # Another version of streamd may have listed the samples, with a store that this one lacks.
     raise ConfigError(f"no store of kind {arrays.stored.store!r} in this version: {_LIST_ANEW}")
 
 
 def open_shard_reader(manifest: Manifest, root: int) -> ShardReader | None:
-    """The reader of a manifest's images, below the directory descriptor `root`; None: they do not lie in shards.
+    """Opens the reader of a manifest's images, below the directory descriptor `root`; None if there are no shards.
 
-    Raises ConfigError when a shard is not the one that was listed, DataAwayError when it is not there.
+    Raises ConfigError when a shard is not the listed one, DataAwayError when it is not there.
     """
     shards = manifest.shards
     if shards is None:

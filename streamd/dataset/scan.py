@@ -1,4 +1,4 @@
-"""The samples of a source, whatever its kind: all of its parts, before a stream takes its own."""
+"""Lists the samples of a source of any kind: all of its parts, before a stream selects its own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from streamd.errors import ConfigError, MissingExtraError
 
 
 def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> ScannedSamples:
-    """Lists the samples of all parts of a source; `select_part_samples` keeps those of the stream that asks.
+    """Lists the samples of all parts of a source; `select_part_samples` keeps those of one stream.
 
-    `progress` is told now and then how many files have been seen so far. Raises ConfigError for whatever is wrong with
+    `progress` is called now and then with the number of files seen so far. Raises ConfigError for anything wrong with
     the data, with what to do about it.
     """
+    # Sources with columns read labels and weights themselves. All others read only their own, and files of labels are
+    # added afterwards, when the number of samples is known.
     if request.source.has_columns:
         return extract_weights(_scan_by_kind(request, collect_labels_and_weights(request), progress))
     labels, files = split_own_and_file_labels(request)
@@ -36,7 +38,7 @@ def _scan_by_kind(
 ) -> ScannedSamples:
     name, kind = request.name, request.source.kind
     by = find_group_column(request)
-    grouping = () if by is None else (by,)  # only what has columns is asked for one
+    grouping = () if by is None else (by,)  # only the functions of sources with a table take this argument
     found = FORMATS.get(kind)
     if found is None:
         known = ", ".join(FORMATS)
@@ -50,7 +52,7 @@ def _scan_by_kind(
 
 @contextmanager
 def _name_missing_extra(by_pyarrow: str, by_lmdb: str = "") -> Iterator[None]:
-    """Names the extra that installs a library, and what the library is needed for, when it is missing."""
+    """Turns a missing library into a MissingExtraError that names the extra to install, and the purpose."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""Encoded images that lie in larger files, such as the members of tars: read where they lie, from files kept open.
+"""Reads encoded images inside larger files, such as the members of tars, at their offsets, from files kept open.
 
-After each image its shard is looked at, so that none that was written meanwhile is taken for the one listed. That a
-shard has changed condemns no sample: it is as if all files of a folder had changed at once, and the stream stops.
+A shard is checked after each image, so that an image written meanwhile is never taken for the listed one. A changed
+shard condemns no sample: as if all files of a folder had changed at once, the stream stops.
 """
 
 from __future__ import annotations
@@ -31,22 +31,25 @@ _CHANGED: Final = "has changed since it was listed; restart with --rescan to lis
 
 
 class ShardChangedError(Exception):
-    """A shard is not the one that was listed."""
+    """A shard is not the listed one any more."""
 
 
 class _OpenShardFile:
-    """A shard, closed when nobody reads from it any more: another thread may still, when it is no longer kept."""
+    """An open shard. Its descriptor is closed when no thread refers to it any more.
+
+    Another thread may still read from it when it is no longer kept.
+    """
 
     __slots__ = ("__weakref__", "descriptor", "mtime_ns", "size")
 
     def __init__(self, root: int, name: bytes, size: int, mtime_ns: int) -> None:
-        """Raises UnfitFileError, OSError as `open_unchanged_file`."""
+        """Opens the shard. Raises UnfitFileError and OSError as `open_unchanged_file`."""
         self.descriptor = open_unchanged_file(root, name, size, mtime_ns)
         self.size, self.mtime_ns = size, mtime_ns
         weakref.finalize(self, os.close, self.descriptor)
 
     def check_as_listed(self) -> None:
-        """Raises UnfitFileError unless it is as it was listed."""
+        """Raises UnfitFileError unless the shard is still as it was listed, and not deleted."""
         found = os.fstat(self.descriptor)
         check_file_unchanged(found, self.size, self.mtime_ns)
         if not found.st_nlink:
@@ -64,33 +67,39 @@ def _check_listed_shard(root: int, name: bytes, size: int, mtime_ns: int) -> Non
 
 
 def _raise_if_shard_absent(name: bytes, error: OSError) -> None:
-    """Raises DataAwayError for an error of the system that says so."""
+    """Raises DataAwayError if the error means that the shard is not there."""
     if error.errno in ABSENT_ERRNOS:
         raise DataAwayError(f"{os.fsdecode(name)!r} is not there: {error.strerror}") from error
 
 
 class ShardReader:
-    """Reads images that lie in shards, below the directory descriptor `root`. Threads may share it."""
+    """Reads images in shards, below the directory descriptor `root`. Thread-safe."""
 
     def __init__(self, manifest: Manifest, shards: ShardFiles, root: int) -> None:
-        """Raises ConfigError when a shard is not the one that was listed, DataAwayError when it is not there."""
+        """Checks all shards. Raises ConfigError when one is not the listed one, DataAwayError when it is not there."""
         # As in `FileNames`: memory views cost a tenth of what array scalars do.
         self._shard, self._offsets = manifest.find_extra_column("shard").data, manifest.find_extra_column("offset").data
         self._sizes = manifest.sizes
         self._files = list(zip(shards.names, shards.sizes, shards.mtimes_ns, strict=True))
         for file in self._files:
             _check_listed_shard(root, *file)
+        # Two threads may open one shard at the same time; the cache keeps one of the two, and the other is closed after
+        # use. An exception is not cached, so a shard that was away is opened by a later call.
         self._open_shard = lru_cache(MAX_OPEN_SHARDS)(lambda number: _OpenShardFile(root, *self._files[number]))
 
     def read_image(self, sample_id: int, size: int) -> bytes:
-        """The bytes of one image. Raises UnfitFileError when it is too large, ShardChangedError, DataAwayError,
-        OSError.
+        """Returns the bytes of one image.
+
+        Raises UnfitFileError when it is too large, ShardChangedError, DataAwayError, OSError.
         """
         check_file_size(size)
         return self.read_stored_bytes(sample_id, size)
 
     def read_stored_bytes(self, sample_id: int, size: int) -> bytes:
-        """The first `size` bytes from where an image begins. Raises as `read_image`, but for what is too large."""
+        """Returns the `size` bytes that begin where an image does.
+
+        Raises as `read_image`, except that any size is allowed.
+        """
         number = self._shard[sample_id]
         try:
             shard = self._open_shard(number)
@@ -104,18 +113,19 @@ class ShardReader:
         return data
 
     def close_shards(self) -> None:
-        """Opens shards anew from now on, where the root leads to now."""
+        """Closes all shards. Later reads open them anew, below the folder that `root` refers to by then."""
+        # Threads that are reading hold their shard until they are done.
         self._open_shard.cache_clear()
 
     def prefetch_images(self, ids: Ids) -> None:
-        """Has a disk look for images without waiting for them: cold ones came two to four times as fast so."""
+        """Requests images from the disk without waiting for them: cold images came two to four times as fast."""
         for sample_id, size in zip(ids.tolist(), self._sizes[ids].tolist(), strict=True):
-            with contextlib.suppress(UnfitFileError, OSError):  # which reading will tell
+            with contextlib.suppress(UnfitFileError, OSError):  # reading the image reports them
                 shard = self._open_shard(self._shard[sample_id])
                 os.posix_fadvise(shard.descriptor, self._offsets[sample_id], size, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
-        """Lets go of the shards and of the manifest."""
+        """Closes the shards, and drops the columns of the manifest."""
         self._open_shard.cache_clear()
         self._shard = self._offsets = memoryview(b"")
         self._sizes = np.empty(0, np.int64)

@@ -1,7 +1,7 @@
-"""What a stream asks of its data: where the samples are, which labels they have, and which part of them it takes.
+"""The settings of a stream's data: where the samples are, which labels they have, and which part the stream takes.
 
-The configuration fills these; no format knows the library that reads it. A format declares a `DataSource` of its own
-in its folder's `__init__`, and each field says beside its type what a user should know of the key.
+The configuration fills these in; no format depends on the library that parses it. Each format declares its own
+`DataSource` in the `__init__` of its folder, and each field has the user's description of its key beside its type.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ENCODINGS: Final = ("utf-8", "utf-16", "cp1252", "latin-1", "cp1250", "cp1251",
 
 
 def find_encoding_mistakes(encoding: str | None) -> Iterator[tuple[str, str]]:
-    """The key and a sentence where `encoding` is none that Python knows."""
+    """Yields the key and a sentence if Python does not know `encoding`."""
     try:
-        b"  ".decode(encoding or "utf-8", "replace")  # of nothing, nobody would look the encoding up
+        b"  ".decode(encoding or "utf-8", "replace")  # for empty bytes Python would not look the encoding up
     except (LookupError, ValueError):
         near = suggest_name(str(encoding), _ENCODINGS)
         yield "encoding", f"found {encoding!r}; use an encoding of text that Python knows, such as cp1252{near}"
@@ -44,7 +44,7 @@ def find_encoding_mistakes(encoding: str | None) -> Iterator[tuple[str, str]]:
 class DataSource:
     """Where the samples of a stream are: a frozen dataclass for each `kind`, whose docstring users read.
 
-    `part` None means all samples. The class variables say what is true of every source of the kind.
+    `part` None means all samples. The class variables describe every source of the kind.
     """
 
     kind: str
@@ -52,17 +52,17 @@ class DataSource:
     part: Part | None
 
     is_encoded: ClassVar[bool] = True
-    """Samples are encoded images of any size, to be decoded; else they are rows of arrays, served as they are."""
+    """Samples are encoded images of any size, to be decoded; otherwise they are rows of arrays."""
     is_chunked: ClassVar[bool] = False
-    """What lies together is read together, so an epoch mixes chunks unless the configuration says otherwise."""
+    """Neighbouring samples are read together, so an epoch is shuffled in chunks unless configured otherwise."""
     has_columns: ClassVar[bool] = False
-    """Labels are columns or arrays of their own, and there are none but those that are configured."""
+    """Labels are columns or arrays of their own, and only configured ones exist."""
     has_fields: ClassVar[bool] = False
     """Weights may stand beside each image, as labels do."""
 
     @property
     def data_paths(self) -> tuple[Path, ...]:
-        """The files and folders that it names, patterns as they are written."""
+        """The files and folders of the source, patterns as they are written."""
         return (Path(self.path),)
 
     @property
@@ -71,22 +71,24 @@ class DataSource:
         return (Path(self.path),)
 
     def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
-        """Keys that do not go together: each key, and a sentence that says why."""
+        """Yields keys that do not go together, each with a sentence that says why."""
         return iter(())
 
     def copy_without_part(self) -> Self:
-        """The same source, whatever part of it a stream takes."""
+        """Returns the same source for all parts."""
         whole: Self = replace(cast("Any", self), part=None)
         return whole
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSource:
-    """Where one label is, or the weights; without arguments the one that classes of a folder or a list make.
+    """Where one label comes from, or the weights.
 
-    `type` is `category`, `int`, `float`, `string`, `tags`, or `weight` for weights. `source` is the column or columns
-    it is taken from; None means the label's own name. `file` is the .npy file it is taken from, if it is from one.
-    `classes` have a fixed order; None means that the data decide.
+    Without arguments: the label made of the classes of a folder or a list.
+
+    `type` is `category`, `int`, `float`, `string`, `tags`, or `weight` for weights. `source` has the column or columns;
+    None means the label's own name. `file` is the .npy file that holds the label, if one does. `classes` are in a fixed
+    order; None means that the data decide.
     """
 
     type: str = "category"
@@ -97,7 +99,7 @@ class LabelSource:
 
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """How a source is split in two: the fraction `validation`, above 0, is held back.
+    """How a source is split in two: the fraction `validation`, above 0, is held out.
 
     Samples with equal values in the column `by` stay together; None splits by file name.
     """
@@ -109,9 +111,10 @@ class SplitRule:
 
 @dataclass(frozen=True, slots=True)
 class ListingRequest:
-    """The samples that a stream wants listed.
+    """A request to list the samples of a stream.
 
-    `labels` None: those that the source has by itself; empty: none at all. `weights` None: all samples weigh 1.
+    `labels` None means those that the source has by itself; empty means none at all. `weights` None means that all
+    samples weigh 1.
     """
 
     name: str

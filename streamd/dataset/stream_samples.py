@@ -1,8 +1,8 @@
-"""What a stream has of the samples listed for it: the part that it takes, and classes as all streams number them.
+"""Selects a stream's samples from those listed, and numbers classes in the same way for all streams.
 
-`split` and `part`: each sample falls on its side by a keyed hash of its file name, or of its group's, and of nothing
-else: files that are added move none that are there, the root may move, and a larger fraction only adds to the
-validation samples.
+`split` and `part`: a keyed hash of its file name, or of its group's value, decides the side of each sample, and nothing
+else does. So new files do not move others, the root may move, and a larger fraction only adds to the validation
+samples.
 
 Labels of one name share one class list, so that 3 is the same class in every stream of a configuration.
 """
@@ -37,12 +37,12 @@ from streamd.dataset.sources import DataSource, ListingRequest, SplitRule
 from streamd.errors import ConfigError, suggest_name
 
 _log: Final = logging.getLogger("streamd.sources")
-_ROW_KINDS: Final = frozenset({"hdf5", "lmdb"})  # of which the rows have numbers, and no names of files
+_ROW_KINDS: Final = frozenset({"hdf5", "lmdb"})  # their samples are numbered rows without file names
 _PERSON: Final = b"streamd split 1"
 
 
 def find_group_column(stream: ListingRequest) -> str | None:
-    """The column that the split goes by, if the stream is a part and it goes by one. Raises ConfigError."""
+    """Returns the column by which the stream is split, if it is a part and its split names one. Raises ConfigError."""
     split = _find_active_split(stream)
     if split is None or split.by is None:
         return None
@@ -67,7 +67,10 @@ def _has_table(source: DataSource) -> bool:
 
 
 def select_part_samples(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
-    """The samples of the stream's part, in their order, with the classes of all. Raises ConfigError for none."""
+    """Returns the samples of the stream's part, in their order, with the classes of all.
+
+    Raises ConfigError if there are none.
+    """
     split = _find_active_split(stream)
     if split is None:
         if stream.split is not None and stream.source.part is None:
@@ -85,9 +88,10 @@ def _find_active_split(stream: ListingRequest) -> SplitRule | None:
 
 
 def find_validation_samples(names: Iterable[bytes], split: SplitRule) -> npt.NDArray[np.bool_]:
-    """Which of `names` fall into the validation part, (n,)."""
+    """Returns which of `names` fall into the validation part, (n,)."""
     key = split.seed.to_bytes(8, "little")
     digests = [hashlib.blake2b(name, digest_size=8, key=key, person=_PERSON).digest() for name in names]
+    # Each hash becomes a number in [0, 1), which is compared with the fraction.
     numbers = np.frombuffer(b"".join(digests), dtype="<u8")
     held_out: npt.NDArray[np.bool_] = (numbers >> 11) * 2.0**-53 < split.validation  # 53 bits, which float64 holds
     return held_out
@@ -112,10 +116,12 @@ def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
     names = scanned.display_names
     shown = None if names is None else [names[row] for row in rows.tolist()]
     taken = replace(scanned, labels=labels, specs=specs, groups=None, weights=weights, display_names=shown)
+    # With arrays, the remaining columns describe files or rows and not samples, so only `rows` changes.
     if scanned.arrays is not None:
         return replace(taken, rows=rows if scanned.rows is None else scanned.rows[rows])
     files = [scanned.files[row] for row in rows.tolist()]
     taken = replace(taken, files=files, sizes=scanned.sizes[rows])
+    # The extra columns of shards are by sample. Their mtimes are in `shards`, so `mtimes_ns` is empty.
     if scanned.shards is not None:
         return replace(taken, extra={name: values[rows] for name, values in scanned.extra.items()})
     return replace(taken, mtimes_ns=scanned.mtimes_ns[rows])
@@ -134,10 +140,10 @@ def _recompute_label_spec(values: ListedValues, spec: LabelSpec) -> LabelSpec:
 
 
 def share_classes(scans: Mapping[str, ScannedSamples]) -> dict[str, ScannedSamples]:
-    """Gives categories and tags of one name one class list in all streams.
+    """Gives categories and tags of one name the same class list in all streams.
 
-    `scans` by stream name. A configured class list holds for all; without one the classes are united, in the order of
-    `in_order`. Raises ConfigError when configured lists differ, or lack a class that another stream holds.
+    `scans` is by stream name. A configured class list holds for all streams; without one the classes are merged, in the
+    order of `order_classes`. Raises ConfigError when configured lists differ, or lack a class that another stream has.
     """
     names = sorted(
         {name for scanned in scans.values() for name, spec in scanned.specs.items() if _has_class_list(spec)}
@@ -156,6 +162,7 @@ def _merge_classes(name: str, scans: Mapping[str, ScannedSamples]) -> tuple[Clas
     fixed = next((stream for stream in lists if name in scans[stream].fixed), None)
     if fixed is None:
         return order_classes(str(value) for classes in lists.values() for value in classes)
+    # Nothing is merged into a configured list: the numbers of its classes must not depend on the data.
     for stream, classes in lists.items():
         if name in scans[stream].fixed and classes != lists[fixed]:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Where a transform is written, and the digest of that: the daemon's side, which runs none of it."""
+"""Finds the source of a transform, and computes its digest: the daemon's side, which runs none of it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from streamd.ipc.worker_messages import TransformPlace
 
 
 def find_transform_source(text: str, folder: Path) -> TransformPlace:
-    """The place of `module:function`, a module in `folder` or one that is installed. Raises ConfigError."""
+    """Returns the place of `module:function`, a module in `folder` or an installed one. Raises ConfigError."""
     module, _, function = text.partition(":")
     return TransformPlace(module, function, str(folder), compute_source_digest(module, folder))
 
 
 def compute_source_digest(module: str, folder: Path) -> str:
-    """A digest of the module's source, and of what it imports from `folder`, to any depth.
+    """Returns a digest of the module's source, and of everything that it imports from `folder`, to any depth.
 
-    Of an installed one the file alone counts, whatever else is installed with it. Raises ConfigError when there is no
-    such module, or its file cannot be read.
+    For an installed module only its own file counts. Raises ConfigError when there is no such module, or its file
+    cannot be read.
     """
     sources = find_source_files(module, folder) or {module: _find_installed_file(module, folder)}
     digest = IdentityDigest()
@@ -37,17 +37,18 @@ def compute_source_digest(module: str, folder: Path) -> str:
 
 
 def find_module_file(module: str, folder: Path) -> Path | None:
-    """The file of a module in `folder`, if it is there."""
+    """Returns the file of a module in `folder`, if it is there."""
     stem = folder.joinpath(*module.split("."))
     return next((path for path in (stem.with_name(f"{stem.name}.py"), stem / "__init__.py") if path.is_file()), None)
 
 
 def find_source_files(module: str, folder: Path) -> dict[str, Path]:
-    """The files of `folder` that importing a module runs, by module; none when it lies elsewhere."""
+    """Returns the files of `folder` that importing a module runs, by module; none when the module lies elsewhere."""
     found: dict[str, Path] = {}
     wanted = [module]
     while wanted:
         parts = wanted.pop().split(".")
+        # Importing a.b runs the packages a and a.b, so each prefix counts.
         for name in (".".join(parts[: count + 1]) for count in range(len(parts))):
             path = find_module_file(name, folder)
             if path is not None and name not in found:
@@ -57,10 +58,10 @@ def find_source_files(module: str, folder: Path) -> dict[str, Path]:
 
 
 def _list_imports(path: Path, module: str) -> Iterator[str]:
-    """The modules that a file names in its imports; some of them may be functions."""
+    """Yields the modules that a file names in its imports; some of them may be functions."""
     try:
         tree = ast.parse(_read_source(path))
-    except (SyntaxError, ValueError):  # its import will say so
+    except (SyntaxError, ValueError):  # importing it reports that
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -71,7 +72,7 @@ def _list_imports(path: Path, module: str) -> Iterator[str]:
 
 
 def _resolve_import_base(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
-    """What `from BASE import` means within a module."""
+    """Returns the module that BASE means in `from BASE import` within a module."""
     if not node.level:
         return node.module or ""
     parts = module.split(".")
@@ -80,12 +81,15 @@ def _resolve_import_base(node: ast.ImportFrom, module: str, *, is_package: bool)
 
 
 def _find_installed_file(module: str, folder: Path) -> Path:
-    """The file of a module on Python's path. Packages are looked into, never imported: that would run them here."""
+    """Returns the file of a module on Python's path.
+
+    Searches packages without importing them, which would run them here.
+    """
     importlib.invalidate_caches()
     first, *rest = module.split(".")
     try:
         spec = find_spec(first)
-    except ValueError:  # of modules without one, such as __main__
+    except ValueError:  # for modules without a spec, such as __main__
         spec = None
     for count in range(len(rest)):
         inner = None if spec is None else spec.submodule_search_locations

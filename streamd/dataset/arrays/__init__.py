@@ -1,7 +1,7 @@
 """Images that are rows of arrays: `npy_scan` lists them, `npy_store` gathers them from the mapped files.
 
-Also what all stores of rows have in common: the protocol (`store`), which
-numbers are `pixels`, how others become them (`to_uint8`), `readahead` from the disk, `stale_files`.
+The folder also holds what all stores of rows share: their protocol (`store`), which numbers are `pixels`, the
+conversion of other numbers (`to_uint8`), `readahead` from the disk, and the check for `stale_files`.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class NpySource(DataSource):
 
     @property
     def data_paths(self) -> tuple[Path, ...]:
-        """The arrays, and the table of labels."""
+        """The path of the arrays, and the table of labels."""
         return (Path(self.path), *self.label_files)
 
     @property
     def label_files(self) -> tuple[Path, ...]:
-        """The table; arrays of labels are named by the labels."""
+        """The table of labels, if there is one. Arrays of labels are named in the labels themselves."""
         return () if self.table is None else (self.table,)
 
     def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
-        """Conditions are put on columns of the table, and names stand in one."""
+        """Yields `names` and `where` if there is no table, since both refer to its columns."""
         if self.names and self.table is None:
             yield "names", "is a column, and there is no table; add table: FILE, or leave names out"
         if self.where and self.table is None:

@@ -1,6 +1,6 @@
-"""`kind: npy`: images that are rows of arrays, with labels from a table, a row an image, or from other arrays.
+"""`kind: npy`: images that are rows of arrays, with labels from a table (one row an image) or from other arrays.
 
-Samples are in the order of the rows, those of several files by bytes of the files' names.
+Samples are in the order of the rows. Several files are sorted by the bytes of their names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ def scan_npy(
     progress: Callable[[int], None],
     group_column: str | None = None,
 ) -> ScannedSamples:
-    """Lists the rows of arrays. `group_column` is the column of the table that a split goes by."""
+    """Lists the rows of arrays.
+
+    `group_column` is the column of the table by which the stream is split. Raises ConfigError.
+    """
     key = f"streams.{stream}.source.path"
     files = patterns.find_files(source.path, key, [file for label in labels.values() if (file := label.file)], progress)
     arrays = _build_array_files(files, source.range, key)
@@ -62,7 +65,7 @@ def scan_npy(
 
 
 def _build_array_files(files: MatchedFiles, bounds: PixelRange | None, key: str) -> ArrayFiles:
-    """What lies in the files. Raises ConfigError unless all hold images of one kind."""
+    """Describes the arrays in the files. Raises ConfigError unless all of them hold images of one kind."""
     headers = [patterns.read_npy_header(files.file_path(number), key) for number in range(len(files.names))]
     kinds = [_read_image_format(header, files.file_path(number), bounds, key) for number, header in enumerate(headers)]
     other = next((number for number, kind in enumerate(kinds) if kind != kinds[0]), None)
@@ -83,13 +86,13 @@ def _build_array_files(files: MatchedFiles, bounds: PixelRange | None, key: str)
 def _read_image_format(
     header: NpyHeader, path: Path, bounds: PixelRange | None, key: str
 ) -> tuple[ImageShape, StorageFormat]:
-    """What the images in an array are. Raises ConfigError when it holds none."""
+    """Returns the shape and the format of an array's images. Raises ConfigError when it holds none."""
     what, stored = f"{key}: {format_path(path)}", StorageFormat("npy", range=bounds)
     return inspect_image_array(what, header.shape, header.dtype, stored, lambda: _read_images_to_inspect(header, path))
 
 
 def _read_images_to_inspect(header: NpyHeader, path: Path) -> npt.NDArray[Any]:
-    """The first images of an array."""
+    """Reads the first images of an array."""
     return np.array(np.memmap(path, header.dtype, "r", header.offset, header.shape)[:INSPECTED_IMAGES])
 
 
@@ -108,9 +111,10 @@ def _format_shape(shape: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LabelTable:
-    """The `columns` of each label, the `groups` of a split, and which rows are samples, `kept`; None: all.
+    """The columns of a table that describe the samples.
 
-    `display_names` as ScannedSamples has them.
+    `columns` are those of each label, and `groups` the values by which the samples are split. `kept` has the rows that
+    are samples; None means all rows. `display_names` are as in `ScannedSamples`.
     """
 
     columns: dict[str, list[Column]]
@@ -122,7 +126,10 @@ class LabelTable:
 def read_label_table(
     stream: str, source: NpySource, labels: Mapping[str, LabelSource], group_column: str | None, images: int
 ) -> LabelTable:
-    """Reads what the configuration asks for. Raises ConfigError unless it has as many rows as there are `images`."""
+    """Reads the columns that the configuration names.
+
+    Raises ConfigError when a column is missing, or the table has not exactly one row for each of the `images`.
+    """
     where, by = f"streams.{stream}.source.where", f"streams.{stream}.split.by"
     asked = table.build_label_column_requests(stream, labels)
     group = [] if group_column is None else [table.ColumnRequest(group_column, by, by)]
@@ -130,9 +137,12 @@ def read_label_table(
     opened = None if source.table is None else columns.read_table_header(source.table, f"streams.{stream}.source.table")
     names = _request_name_column(opened, source.names, f"streams.{stream}.source.names")
     asks = [*(ask for several in asked.values() for ask in several), *group, *tests.values(), *names]
+    # All columns are read in one pass, and `where` is applied afterwards: the table is compared with the number of
+    # images while it still has all its rows.
     found = _read_table_columns(opened, asks, images)
     kept = select_rows(source.where, {name: found[ask] for name, ask in tests.items()}) if source.where else None
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
+    # Arrays of labels have one row for each image, too, so they must be added before `where` selects rows.
     wanted |= npy_columns.read_label_files(stream, labels, images)
     if kept is not None:
         found = {ask: table.select_column_rows(found[ask], kept) for ask in (*group, *names)}
@@ -145,7 +155,7 @@ def read_label_table(
 
 
 def _request_name_column(opened: columns.TableFile | None, wanted: str | None, key: str) -> list[table.ColumnRequest]:
-    """The column of the names: the one that the configuration wants, or the one that streamd pack writes; or none."""
+    """Returns the request for the column of names: the configured one, or the one that streamd pack writes, or none."""
     if opened is None:
         return []
     is_packed = opened.path.name == PACKED_TABLE and is_packed_name_key(opened.column_names[0])

@@ -1,7 +1,7 @@
-"""What an array has to be to hold images, whatever file it is in, and how its numbers become pixels. Pure.
+"""Which arrays hold images, in whatever file they are, and how their numbers become pixels. Pure.
 
-Numbers other than uint8 need a range: the two of them that become 0 and 255. Nobody guesses it, since a guess from some
-images would serve the others wrong.
+Numbers other than uint8 need a range: the two numbers that become 0 and 255. It is never guessed, since a range guessed
+from some images would distort the others.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from streamd.errors import ConfigError
 PixelRange = tuple[float, float]
 ImageShape = tuple[int, int, int]  # height, width, channels
 
-INSPECTED_IMAGES: Final = 64  # images whose numbers a message tells
-_OUTLIER_FRACTION: Final = 0.1  # of all numbers: outliers that are cut off are fewer
+INSPECTED_IMAGES: Final = 64  # images whose numbers a message shows
+_OUTLIER_FRACTION: Final = 0.1  # of all numbers; clipped outliers are expected to be fewer
 _CHANNELS: Final = (1, 3)
 _GREY, _COLOUR = 3, 4  # dimensions
 _NUMBER_KINDS: Final = "biuf"  # of dtypes
@@ -35,10 +35,10 @@ def inspect_image_array(
     stored: StorageFormat,
     read_first: Callable[[], npt.NDArray[Any]],
 ) -> tuple[ImageShape, StorageFormat]:
-    """The shape of an array's images as they are served, and how they lie there: `stored`, with what is seen added.
+    """Returns the shape of an array's images as they are served, and their format: `stored`, completed from the array.
 
-    `what` names the array in messages, with its key; `first` reads its first FEW images. Raises ConfigError for an
-    array that holds no images, or numbers without a range.
+    `what` names the array in messages, with its key. `read_first` reads its first INSPECTED_IMAGES images. Raises
+    ConfigError for an array that holds no images, or holds numbers that need a range and have none.
     """
     told = f"{what} holds {dtype} {tuple(shape)}"
     if dtype.kind == "O":
@@ -52,7 +52,10 @@ def inspect_image_array(
 
 
 def format_range_warning(first: npt.NDArray[Any], bounds: PixelRange) -> str | None:
-    """What to say of the `first` images where much of them lies outside their range, as after a copied line."""
+    """Returns a warning when more than a tenth of the numbers of the `first` images lie outside the range, else None.
+
+    A range that was copied from another stream may cause that.
+    """
     numbers = first[np.isfinite(first)]
     outside = ((numbers < bounds[0]) | (numbers > bounds[1])).mean() if numbers.size else 0.0
     if outside <= _OUTLIER_FRACTION:
@@ -66,12 +69,12 @@ def format_range_warning(first: npt.NDArray[Any], bounds: PixelRange) -> str | N
 
 
 def can_copy_unconverted(stored: StorageFormat) -> bool:
-    """Whether rows lie as they are served."""
+    """Returns whether rows are stored exactly as they are served."""
     return not stored.channels_first and stored.range is None
 
 
 def can_hold_images(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
-    """Whether an array has the shape and the numbers of images."""
+    """Returns whether an array has the shape and the dtype of images."""
     try:
         _interpret_image_shape("", shape)
     except ConfigError:
@@ -80,7 +83,10 @@ def can_hold_images(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
 
 
 def _interpret_image_shape(told: str, shape: Sequence[int]) -> tuple[ImageShape, bool]:
-    """Height, width and channels, and whether the channels come first; last, where both would do."""
+    """Returns (height, width, channels), and whether the channels come first. Where both fit, they come last.
+
+    Raises ConfigError, which begins with `told`, for a shape that images cannot have.
+    """
     if len(shape) not in {_GREY, _COLOUR} or 0 in shape:
         labels = "; it looks like labels" if len(shape) < _GREY and 0 not in shape else ""
         raise ConfigError(
@@ -96,7 +102,7 @@ def _interpret_image_shape(told: str, shape: Sequence[int]) -> tuple[ImageShape,
 
 
 def _suggest_range(few: npt.NDArray[Any]) -> str:
-    """What to write, after a look at some images."""
+    """Returns advice about the range to write, after a look at a `few` images."""
     numbers = few[np.isfinite(few)]
     if not numbers.size:
         return (

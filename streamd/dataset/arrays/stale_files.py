@@ -1,4 +1,7 @@
-"""Whether the files of a store are still those that were listed: few of them are looked at every time it is asked."""
+"""Whether the files of a store are still the listed ones.
+
+A few files are checked at every call, more only now and then.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_unchan
 from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
 from streamd.errors import ConfigError, DataAwayError
 
-_FEW_FILES: Final = 4  # a look at each takes 1 to 4 us, and to copy a task's rows 100 to 300
-_CHECK_SHARE: Final = 100  # looks at more files take no more than this part of the time
+_FEW_FILES: Final = 4  # to check a file takes 1 to 4 us; to copy a task's rows takes 100 to 300 us
+_CHECK_SHARE: Final = 100  # checks of more files take at most a hundredth of the time
 
 
 class ListedFiles:
@@ -33,13 +36,13 @@ class ListedFiles:
 
     @property
     def sizes(self) -> list[int]:
-        """In bytes."""
+        """The size of each file, in bytes."""
         return [size for _, size, _ in self._files]
 
     def open_file(self, file: int) -> int:
-        """A descriptor of a file. Raises ConfigError when it is not the one that was listed, or cannot be opened.
+        """Opens a file, and returns its descriptor.
 
-        DataAwayError when it is not there.
+        Raises DataAwayError when it is not there, ConfigError when it is not the listed one or cannot be opened.
         """
         name, size, mtime_ns = self._files[file]
         try:
@@ -56,11 +59,16 @@ class ListedFiles:
             raise ConfigError(f"{format_path(path)} cannot be opened: {error.strerror}") from error
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """All samples, unless a file has changed."""
+        """Returns the mask of all samples, or of none once a file has changed."""
         return ids != PAD_ID if self.are_unchanged() else np.zeros(ids.size, np.bool_)
 
     def are_unchanged(self) -> bool:
-        """Whether all files are still the same; if they are many, whether they were at the last look."""
+        """Returns whether all files are still the same.
+
+        Of more than `_FEW_FILES`, it may return the result of the last check.
+        """
+        # A check costs a stat a file. The next one waits a hundred times as long as this one takes, so that a slow disk
+        # or thousands of files do not slow every task.
         now_s = time.monotonic()
         if len(self._files) <= _FEW_FILES or now_s >= self._next_check_s:
             self._unchanged = all(self._is_unchanged(*file) for file in self._files)

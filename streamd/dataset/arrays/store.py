@@ -1,6 +1,7 @@
 """Samples that need no decoding: a store copies their pixels straight into the slot.
 
-A source has one when its stream does. `worker.fill_rows` asks it first; what it does not hold is read and decoded.
+A stream has a store when its source has one, or when it has a cache. `worker.fill_rows` asks the store first, and reads
+and decodes what it does not hold.
 """
 
 from __future__ import annotations
@@ -17,26 +18,27 @@ Pixels = npt.NDArray[np.uint8]
 
 
 class SampleStore(Protocol):
-    """Decoded samples by their id, as one worker sees them. PAD_ID is never held.
+    """Decoded samples by id, as one worker sees them. A store never holds PAD_ID.
 
-    `find_gatherable` may come from another thread. A mapping whose file is cut off ends the worker by SIGBUS, which
-    is held against the host and no sample.
+    `find_gatherable` may be called from another thread. Where a mapped file has been cut off, access ends the worker
+    with SIGBUS; the host is blamed for that, and no sample.
     """
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """Which of `ids` can be gathered, (n,): their files need not be read ahead."""
+        """Returns which of `ids` can be gathered, (n,). Their files need not be read ahead."""
 
     def prefetch_rows(self, ids: Ids) -> None:
-        """These will be gathered soon: what is not in memory may be read meanwhile. Waits for no disk."""
+        """Requests samples that will be gathered soon, where they are not in memory. Waits for no disk."""
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
-        """Copies samples into `images`, (n, H, W, C) uint8, C-contiguous; which of them, (n,).
+        """Copies samples into `images`, (n, H, W, C) uint8, C-contiguous. Returns which of `ids` were copied, (n,).
 
-        Rows that it does not hold may hold anything afterwards. Once a task: no Python for each row where possible.
+        The rows of the other samples may hold anything afterwards. It is called once a task, so implementations avoid
+        Python code for each row where they can.
         """
 
     def find_permanent_fault(self, sample_id: int) -> str:
-        """What is wrong for good with a sample that was not gathered; nothing, if it may be another time."""
+        """Returns why a sample that was not gathered is bad for good; an empty text if a later attempt may succeed."""
 
     def close(self) -> None:
-        """Lets go of files; nothing is asked of it any more."""
+        """Closes the files. The store is not used afterwards."""

@@ -1,7 +1,8 @@
-"""Rows as a store has them, of any numbers and order, into pixels as they are served: uint8, (height, width, channels).
+"""Converts stored rows of any dtype and channel order to pixels as they are served: uint8, (height, width, channels).
 
-Numbers are clipped to the range, scaled to 0-255 and rounded, half to even, in float32, or in float64 where they do not
-fit in that: one operation after the other, so that every machine gets the same. NaN is no pixel.
+Numbers are clipped to the range, scaled to 0-255 and rounded, half to even. The arithmetic is in float32, or in float64
+for dtypes that do not fit in float32, one operation after the other, so that every machine gets the same pixels. A row
+with a NaN is bad.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _WHITE: Final = 255.0
 
 
 class PixelConverter:
-    """What becomes of the rows of one store. Not for several threads, since it works in memory of its own.
+    """Converts the rows of one store. Not thread-safe, since it works in buffers of its own.
 
-    `shape`, `dtype` and `row_bytes` are those of a row as it is stored; `is_needed` where it is served otherwise.
-    `faults` are samples that are bad for good, and why.
+    `shape`, `dtype` and `row_bytes` are those of a stored row. `is_needed` is False where rows are stored as they are
+    served. `faults` has the samples that are bad for good, with the reason.
     """
 
     def __init__(self, arrays: ArrayFiles) -> None:
@@ -45,16 +46,21 @@ class PixelConverter:
         self._raw: RawRows = np.empty((0, *self.shape), self.dtype)
 
     def prepare_read_buffer(self, images: Pixels) -> RawRows:
-        """Where rows are to be read to: (n, *shape) of dtype; `images` itself where nothing has to be converted."""
+        """Returns the buffer to read rows into, (n, *shape) of `dtype`.
+
+        It is `images` itself where no conversion is needed.
+        """
         if not self.is_needed:
             return images
+        # The buffer only grows, and the next task overwrites it: nothing may keep a view of it.
         if len(self._raw) < len(images):
             self._raw = np.empty((len(images), *self.shape), self.dtype)
         return self._raw[: len(images)]
 
     def convert_rows(self, raw: RawRows, images: Pixels, ids: Ids, held: Mask) -> Mask:
-        """Converts what was read into `prepare_read_buffer` of these images; which are good, (n,), of those that were
-        `held`.
+        """Converts the rows in the buffer of `prepare_read_buffer`.
+
+        Returns the mask of the good ones among those `held`, (n,).
         """
         if not self.is_needed:
             return held
@@ -66,7 +72,10 @@ class PixelConverter:
         return good
 
     def _convert_row(self, row: RawRows, pixels: Pixels) -> bool:
-        """One row: it stays in the processor's cache from the first step to the last."""
+        """Converts one row, and returns whether it is good.
+
+        One row at a time stays in the processor's cache through all steps.
+        """
         if self._range is None:
             self._copy_row_channels_last(row, pixels)
             return True
@@ -74,6 +83,7 @@ class PixelConverter:
         levels = self._levels
         levels[...] = row
         np.clip(levels, low, high, out=levels)
+        # One NaN makes the minimum NaN, and clipping keeps it. An infinity has become one of the bounds.
         if np.isnan(levels.min()):
             return False
         if low:
@@ -86,6 +96,8 @@ class PixelConverter:
         return True
 
     def _copy_row_channels_last(self, row: RawRows, pixels: Pixels) -> None:
+        # The values are whole and within 0-255 by now, so both branches convert them exactly. A single channel has the
+        # same bytes in either order.
         if self._channels_first and len(row) > 1:
             cv2.merge(list(row.astype(np.uint8, copy=False)), pixels)  # NumPy takes four times as long
         else:

@@ -1,11 +1,12 @@
-"""The file that a stream's decoded samples are kept in: whose they are, a record for each, then the pixels by id.
+"""The file that keeps a stream's decoded samples: a header, a record for each sample, then the pixels by id.
 
     magic 8 | version u32 | bytes of a row u32 | samples u64 | content_id 32 | pixel_id 32 | zeros up to a page
     records: mtime_ns i64 | checksum u64, 0 while the row is not published | zeros up to a page
     rows: pixels, the first sample's first
 
-All numbers are little-endian. Space is allocated before anything is written, so that a full disk is met here and not in
-the middle of an epoch. A file that is too short for its rows ends whoever looks at them; so it never shrinks.
+All numbers are little-endian. Space is allocated before anything is written, so that a full disk shows here and not in
+the middle of an epoch. The file never shrinks: a process that reads a mapping beyond the end of its file dies of
+SIGBUS.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ _FOLDER_MODE = 0o700
 
 
 class UnfitCacheError(Exception):
-    """A cache that cannot be used; the stream does without."""
+    """A cache that cannot be used. Its stream is served without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
-    """What a cache is of, and so where everything lies in its file. Pure."""
+    """What a cache holds, which decides where everything lies in its file. Pure."""
 
     content_id: str
     pixel_id: PixelId
@@ -59,41 +60,44 @@ class CacheLayout:
 
     @property
     def cache_file_name(self) -> str:
-        """Of the file. Other samples or other pixels have another one."""
+        """The name of the file. Other samples or other pixels have a file of their own."""
         return f"{self.content_id[:16]}-{self.pixel_id[:16]}.cache"
 
     @property
     def header_page_bytes(self) -> bytes:
-        """The first page."""
+        """The first page of the file."""
         ids = self.content_id.encode(), self.pixel_id.encode()
         return _HEADER.pack(_MAGIC, _VERSION, self.row_bytes, self.samples, *ids).ljust(PAGE_BYTES, b"\0")
 
     @property
     def rows_offset(self) -> int:
-        """Where the first row begins."""
+        """Where the first row begins, in bytes."""
         return PAGE_BYTES + -(-self.samples * RECORD_TYPE.itemsize // PAGE_BYTES) * PAGE_BYTES
 
     def file_bytes(self, rows: int) -> int:
-        """The size of a file with room for the first `rows` samples."""
+        """Returns the size of a file with room for the first `rows` samples."""
         return self.rows_offset + rows * self.row_bytes
 
     def count_rows(self, file_bytes: int) -> int:
-        """How many samples, the first ones, have room in a file of this size."""
+        """Returns how many samples, from the first on, have room in a file of this size."""
         return min(self.samples, max(0, file_bytes - self.rows_offset) // self.row_bytes)
 
     def count_rows_within_limit(self, max_bytes: int | None) -> int:
-        """How many samples are kept when a file may have `max_bytes`; None is no bound."""
+        """Returns how many samples are kept when a file may have `max_bytes`; None is no limit."""
         return self.samples if max_bytes is None else self.count_rows(max_bytes)
 
 
 def lock_file_name(spec: StreamSpec) -> str:
-    """The file whose lock says who writes a stream's cache. No decoder is asked: the daemon has none."""
+    """Returns the name of the file whose lock decides which process writes a stream's cache.
+
+    It depends on the image settings instead of the pixel id, since the daemon has no decoder to compute that id with.
+    """
     return f"{spec.content_id[:16]}-{compute_identity('streamd cache 1', repr(spec.image))[:16]}.lock"
 
 
 @dataclass(frozen=True, slots=True)
 class CacheFile:
-    """An open file: it holds `rows` samples, of which the first `capacity` may be written."""
+    """An open cache file: it holds `rows` samples, of which this process may write the first `writable_rows`."""
 
     layout: CacheLayout
     descriptor: int
@@ -103,7 +107,10 @@ class CacheFile:
 
     @staticmethod
     def open(place: CachePlace, layout: CacheLayout) -> CacheFile:
-        """Opens the file of `layout`; who may write makes it, and room in it. Raises UnfitCacheError."""
+        """Opens the file of `layout`.
+
+        A process that may write creates it, and makes room in it. Raises UnfitCacheError.
+        """
         path = Path(place.folder) / layout.cache_file_name
         flags = os.O_RDWR | os.O_CREAT if place.writable else os.O_RDONLY
         try:
@@ -117,23 +124,23 @@ class CacheFile:
             raise
 
     def write_row(self, sample_id: int, row: memoryview) -> None:
-        """Writes a sample's pixels, which nobody believes before they are published. Raises OSError."""
+        """Writes a sample's pixels. No process uses them before their record is published. Raises OSError."""
         _write_fully(self.descriptor, row, self.layout.file_bytes(sample_id))
 
     def map_row_records(self) -> npt.NDArray[np.void]:
-        """The records, of dtype RECORD; what a writer puts there is published."""
+        """Maps the records, of dtype RECORD_TYPE. Whatever a writer stores there is published to all processes."""
         mapped = map_writable if self.writable_rows else map_readable
         return np.frombuffer(
             mapped(self.descriptor, self.layout.rows_offset), RECORD_TYPE, self.layout.samples, PAGE_BYTES
         )
 
     def map_rows(self) -> npt.NDArray[np.uint8]:
-        """The pixels, (rows, bytes of a row), read-only."""
+        """Maps the pixels, (rows, bytes of a row), read-only."""
         memory = map_readable(self.descriptor, self.layout.file_bytes(self.rows))
         return np.frombuffer(memory, np.uint8, offset=self.layout.rows_offset).reshape(self.rows, self.layout.row_bytes)
 
     def sync_rows(self) -> None:
-        """Returns when all that was written is safe on the disk. Raises OSError."""
+        """Returns when everything written so far is safe on the disk. Raises OSError."""
         os.fdatasync(self.descriptor)
 
     def close(self) -> None:
@@ -147,10 +154,13 @@ def _initialize_cache_file(path: Path, place: CachePlace, layout: CacheLayout, d
     trouble = ""
     wanted = layout.count_rows_within_limit(place.max_bytes)
     if place.writable:
-        with _hold_file_lock(descriptor):  # the other workers' turn comes
+        # All workers of a daemon open the file at about the same time. The first one allocates and writes the header;
+        # the others wait, and find both done.
+        with _hold_file_lock(descriptor):
             trouble = _allocate_space(path, descriptor, layout.file_bytes(wanted))
             _write_header(descriptor, layout)
     nbytes = os.fstat(descriptor).st_size
+    # Readers and writers make the same checks. A reader that comes before the writer's header finds none.
     header = os.pread(descriptor, PAGE_BYTES, 0)
     if nbytes < layout.rows_offset or not header.strip(b"\0"):
         raise UnfitCacheError(trouble or f"{path}: nothing is in it yet")
@@ -173,7 +183,7 @@ def _hold_file_lock(descriptor: int) -> Iterator[None]:
 
 
 def _allocate_space(path: Path, descriptor: int, nbytes: int) -> str:
-    """Makes room for `nbytes`, all of them or none; why it cannot, or nothing."""
+    """Allocates `nbytes`, all or none. Returns why it cannot, or an empty text."""
     before = os.fstat(descriptor)
     allocated_bytes = before.st_blocks * _BLOCK_BYTES
     if min(before.st_size, allocated_bytes) >= nbytes:
@@ -181,10 +191,14 @@ def _allocate_space(path: Path, descriptor: int, nbytes: int) -> str:
     system = os.fstatvfs(descriptor)
     free = system.f_bavail * system.f_frsize
     why = os.strerror(errno.ENOSPC)
-    if nbytes - allocated_bytes <= free:  # else asking would take what others need, for a moment
+    # An allocation that fails takes all free space for a moment, which other programs may need. So it is not even tried
+    # where the space is known to be too small.
+    if nbytes - allocated_bytes <= free:
         try:
             os.posix_fallocate(descriptor, 0, nbytes)
         except OSError as error:
+            # Gives back what a failed allocation has taken. Other processes may have mapped the file up to its former
+            # size, so it must not become shorter than that.
             os.ftruncate(descriptor, before.st_size)
             why = error.strerror or type(error).__name__
         else:
@@ -196,7 +210,7 @@ def _allocate_space(path: Path, descriptor: int, nbytes: int) -> str:
 
 
 def _write_header(descriptor: int, layout: CacheLayout) -> None:
-    """Says what a new file is of. One that says something already is left as it is."""
+    """Writes the header of a new file that has room. Leaves an existing header as it is."""
     if os.fstat(descriptor).st_size >= layout.rows_offset and not os.pread(descriptor, PAGE_BYTES, 0).strip(b"\0"):
         _write_fully(descriptor, layout.header_page_bytes, 0)
 
@@ -208,16 +222,18 @@ def _write_fully(descriptor: int, data: bytes | memoryview, offset: int) -> None
 
 
 class WriterLocks:
-    """The locks of this process, by path, each held as often as it was taken: two streams may share a cache.
+    """The locks that this process holds, by path. Each counts its holders, since two streams may share a cache.
 
-    They end with the process, however it ends.
+    The system releases them when the process ends, however it ends.
     """
 
     def __init__(self) -> None:
-        self._held: dict[Path, tuple[int, int]] = {}  # descriptor, how often
+        self._held: dict[Path, tuple[int, int]] = {}  # descriptor, number of holders
 
     def acquire_lock(self, path: Path) -> bool:
-        """Whether this process may write from now on. If not, it is said why."""
+        """Returns whether this process may write from now on. If not, logs why."""
+        # flock belongs to an open file, so a second descriptor of the same path would be refused even within this
+        # process. The one descriptor is shared and counted instead.
         descriptor, times = self._held.get(path) or (_open_cache_lock_file(path), 0)
         if descriptor is None:
             return False
@@ -225,7 +241,7 @@ class WriterLocks:
         return True
 
     def release_lock(self, path: Path) -> None:
-        """Gives back what `take` gave. KeyError for a lock that is not held."""
+        """Undoes one `acquire_lock`. Raises KeyError for a lock that is not held."""
         descriptor, times = self._held.pop(path)
         if times > 1:
             self._held[path] = descriptor, times - 1
@@ -234,7 +250,7 @@ class WriterLocks:
 
 
 def _open_cache_lock_file(path: Path) -> int | None:
-    """A descriptor that holds the lock of `path`; None when another has it, or it cannot be made."""
+    """Returns a descriptor that holds the lock of `path`; None when another process has it, or it cannot be made."""
     try:
         path.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)

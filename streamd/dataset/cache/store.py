@@ -1,16 +1,17 @@
-"""Decoded samples kept on disk: what was decoded once is gathered from then on, by every epoch and every daemon.
+"""Decoded samples kept on disk: a sample that was decoded once is gathered from then on, in all epochs, by all daemons.
 
-The samples kept are the first ones by id, as many as there is room for: a fixed choice, so that a cache smaller than
-the data spares each epoch its part, and a larger `max` adds to what is there. Nothing is ever evicted.
+The cache keeps the first samples by id, as many as fit. The choice is fixed, so that a cache smaller than the data
+serves its share of every epoch, and a larger `max` adds to what is there. Nothing is ever evicted.
 
-Pixels are those of the file that the manifest knows: a row counts while the manifest has the mtime that it was decoded
-at. The file itself is not looked at any more, so one that changed or went since is still there as it was listed.
+Pixels are those of the file that the manifest lists: a row counts while the manifest has the mtime that the file had
+when the row was decoded. The file itself is not checked any more, so one that changed or disappeared since is still
+served as it was listed.
 
-Rows are written as they are decoded and published when they are safe on the disk: only then the record gets its
-checksum. Each process checks a row once, before it first uses it. So a kill at any moment, or a power cut, costs rows
-that were not published, and a torn row is decoded anew. Whoever writes, writes the same bytes: two writers do no harm.
+Rows are written as they are decoded, and published once they are safe on the disk: only then does the record get its
+checksum. Each process checks a row once, before it first uses it. So a kill or a power cut at any moment costs only
+rows that were not published, and a torn row is decoded again. All writers write the same bytes, so two do no harm.
 
-Has what caches were given published a moment later, by a thread: together, and while decoding goes on.
+`CachePublisher` publishes new rows a moment later, many together, in a thread, while decoding goes on.
 """
 
 from __future__ import annotations
@@ -33,15 +34,20 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import CachePlace
 from streamd.limits import CACHE_PUBLISH_S, CACHE_UNPUBLISHED_BYTES
 
-_UNCHECKED, _GOOD, _UNPUBLISHED, _DAMAGED = 0, 1, 2, 3  # what this process knows of a row
-_SEED: Final = struct.Struct("<qqq")  # id, bytes and mtime of the file: a row in another's place is damaged, too
+# What this process knows of a row. Each row starts _UNCHECKED. Its first use makes it _GOOD or _DAMAGED. A row that is
+# written becomes _UNPUBLISHED, and _GOOD once it is published; until then it is decoded wherever it is wanted.
+_UNCHECKED, _GOOD, _UNPUBLISHED, _DAMAGED = 0, 1, 2, 3
+_SEED: Final = struct.Struct("<qqq")  # id, bytes and mtime of the file, so that a row in the wrong place is damaged
 _PUBLISHED: Final = 1 << 32  # beside the checksum, so that no record of a published row is 0
 
 
 class DecodedCache:
-    """One stream's cache in one worker: a Store, to which what was decoded is given.
+    """One stream's cache in one worker: a SampleStore that also takes rows that were just decoded.
 
-    `remarks` gets a sentence when something goes wrong, which is never more than that.
+    `remarks` collects sentences for the operator. A cache that fails costs speed and nothing else.
+
+    The worker's event loop gathers and writes. A reading thread may call `find_gatherable`, and another thread
+    publishes.
     """
 
     def __init__(self, file: CacheFile, manifest: Manifest, image_shape: tuple[int, int, int]) -> None:
@@ -62,14 +68,16 @@ class DecodedCache:
 
     @staticmethod
     def open(place: CachePlace, spec: StreamSpec, manifest: Manifest, pixel_id: PixelId) -> DecodedCache:
-        """Raises UnfitCacheError, which says why the stream does without."""
+        """Opens the cache of a stream. Raises UnfitCacheError with the reason why the stream has none."""
         file = CacheFile.open(place, CacheLayout.from_stream_spec(spec, pixel_id))
         return DecodedCache(file, manifest, spec.image_shape)
 
     # --- what is there
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """See Store. What another process has published counts as soon as it is."""
+        """See `SampleStore`. A row that another process publishes counts at once."""
+        # `clip` reads some other sample for an id outside the range; the conditions below and in `_find_published_ids`
+        # exclude such ids again.
         states = self._states.take(ids, mode="clip")
         held: Mask = (states == _GOOD) & (ids >= 0)
         if not held.all():
@@ -79,11 +87,12 @@ class DecodedCache:
     def _find_published_ids(self, ids: Ids) -> Mask:
         records = self._records.take(ids, mode="clip")
         known: Mask = records["mtime_ns"] == self._manifest.lookup_mtimes_ns(ids)
+        # Records exist for all samples, rows only for those that fit into the file when it was mapped.
         known &= (records["checksum"] != 0) & (ids >= 0) & (ids < self._rows.shape[0])
         return known
 
     def prefetch_rows(self, ids: Ids) -> None:
-        """See Store."""
+        """See `SampleStore`."""
         if self._prefetcher.is_worthwhile:
             shape, rows = self._file.layout, ids[self.find_gatherable(ids)].tolist()
             self._prefetcher.prefetch_rows(
@@ -91,12 +100,12 @@ class DecodedCache:
             )
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
-        """See Store. A row that is found damaged is not held from then on."""
+        """See `SampleStore`. A row found damaged is not held from then on."""
         held = self.find_gatherable(ids)
         for place in np.flatnonzero(held & (self._states.take(ids, mode="clip") != _GOOD)).tolist():
             held[place] = self._verify_row_checksum(int(ids[place]))
         if held.all():
-            np.take(self._rows, ids, axis=0, out=images, mode="clip")  # mode="raise" would take a detour
+            np.take(self._rows, ids, axis=0, out=images, mode="clip")  # mode="raise" would make a copy first
         else:
             for place in np.flatnonzero(held).tolist():
                 images[place] = self._rows[ids[place]]
@@ -104,7 +113,7 @@ class DecodedCache:
         return held
 
     def _verify_row_checksum(self, sample_id: int) -> bool:
-        """Checks a row that this process has not used yet."""
+        """Checks a row that this process has not used yet, and returns whether it is sound."""
         sound = self._compute_row_checksum(sample_id, self._rows[sample_id]) == int(
             self._records[sample_id]["checksum"]
         )
@@ -123,7 +132,7 @@ class DecodedCache:
         return _PUBLISHED | zlib.crc32(row.data, zlib.crc32(seed))
 
     def find_permanent_fault(self, sample_id: int) -> str:
-        """Nothing: what is not held is decoded."""
+        """Returns nothing: a sample that is not held is decoded."""
         del sample_id
         return ""
 
@@ -131,13 +140,13 @@ class DecodedCache:
 
     @property
     def unpublished_rows(self) -> int:
-        """Rows that are kept and not published yet."""
+        """The number of rows that are written and not published yet."""
         return len(self._unpublished)
 
     def write_row(self, sample_id: int, row: Pixels) -> None:
         """Writes a sample that was just decoded, if it is one of those that are kept.
 
-        While the disk lags too far behind, it is left for another epoch: the stream waits for no disk.
+        Where the disk lags too far behind, the sample is left for a later epoch: a stream never waits for this disk.
         """
         if sample_id >= self._writable_rows or self._states[sample_id] in {_GOOD, _UNPUBLISHED}:
             return
@@ -148,26 +157,37 @@ class DecodedCache:
         except OSError as error:
             self._disable_writing(error)
             return
+        # The checksum is computed now: the row lies in a slot, where a transform may change it next, and which belongs
+        # to another batch as soon as the task is reported.
         self._states[sample_id] = _UNPUBLISHED
         self._unpublished.append((sample_id, self._compute_row_checksum(sample_id, row)))
 
     def publish_rows(self) -> None:
-        """Makes what was kept so far safe on the disk, then known to all. Takes a while: for another thread."""
+        """Syncs the rows written so far to the disk, then publishes them. It blocks on the disk."""
+        # The lock keeps two publications apart: the publisher's, and the last one when a stream is closed or the worker
+        # ends. It does not keep `write_row` out, which appends at the right end meanwhile. Iterating over a deque that
+        # grows raises, so the rows are taken by index.
         with self._publishing:
-            rows = [self._unpublished[place] for place in range(len(self._unpublished))]  # more may come meanwhile
+            rows = [self._unpublished[place] for place in range(len(self._unpublished))]
             try:
                 self._publish_row_records(rows)
             except OSError as error:
                 self._disable_writing(error)
+            # The rows leave the deque even where they could not be published. They stay _UNPUBLISHED, so this process
+            # decodes them each time; they count as unpublished until here, so that `write_row` sees how far the disk
+            # lags behind.
             for _ in rows:
                 self._unpublished.popleft()
 
     def _publish_row_records(self, rows: list[tuple[int, int]]) -> None:
         if not rows:
             return
+        # Pixels reach the disk before any record can name them: a record that survives a power cut has a row behind it.
         self._file.sync_rows()
         ids, checksums = np.array(rows, np.uint64).T
-        self._records["checksum"][ids] = 0  # of a file that was listed anew
+        # A record may still hold the checksum of an earlier version of its file. It is withdrawn first, so that no
+        # process ever finds it beside the new mtime. The new checksum comes last, since it publishes the row.
+        self._records["checksum"][ids] = 0
         self._records["mtime_ns"][ids] = self._manifest.lookup_mtimes_ns(ids)
         self._records["checksum"][ids] = checksums
         self._states[ids] = _GOOD
@@ -184,25 +204,31 @@ class DecodedCache:
             self.remarks.append(sentence)
 
     def close(self) -> None:
-        """Publishes what is left, and lets go of the file."""
+        """Publishes the remaining rows, and closes the file."""
         self.publish_rows()
         self._file.close()
 
 
 class CachePublisher:
-    """The publishing that is under way or about to be, one at a time for each cache."""
+    """Publishes what was written to caches after a delay, in at most one task for each cache.
+
+    It belongs to the worker's event loop.
+    """
 
     def __init__(self, delay_s: float = CACHE_PUBLISH_S) -> None:
         self._delay_s = delay_s
         self._under_way: dict[DecodedCache, asyncio.Task[None]] = {}
 
     def schedule_publish(self, cache: DecodedCache) -> None:
-        """The cache may have been given something."""
+        """Schedules a publication if the cache has unpublished rows and none is scheduled or running."""
         if cache.unpublished_rows and cache not in self._under_way:
             task = asyncio.ensure_future(self._publish_after_delay(cache))
             self._under_way[cache] = task
             task.add_done_callback(lambda _: self._under_way.pop(cache))
 
     async def _publish_after_delay(self, cache: DecodedCache) -> None:
+        # A worker that ends in order publishes its caches once more, so cancelling this task loses no rows. A stream
+        # that was closed meanwhile has published everything: `publish_rows` then finds no rows, and does not touch the
+        # closed descriptor.
         await asyncio.sleep(self._delay_s)
         await asyncio.to_thread(cache.publish_rows)

@@ -1,4 +1,7 @@
-"""Images in files of their own: listed from a `folder`, a `table` or a `filelist`; `lookup` finds what these name."""
+"""Images in files of their own: listed from a `folder`, a `table` or a `filelist`.
+
+`lookup` finds the files that a table or a list names.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class FolderSource(DataSource):
 
     @property
     def label_files(self) -> tuple[Path, ...]:
-        """None: the names of folders are the labels."""
+        """None, since the names of the sub-folders are the labels."""
         return ()
 
 
@@ -51,11 +54,11 @@ class TableSource(DataSource):
 
     @property
     def separator_mark(self) -> str | None:
-        """The separator as it stands in the file."""
+        """The separator as it is written in the file."""
         return "\t" if self.separator == "tab" else self.separator
 
     def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
-        """An encoding has to be one that Python knows."""
+        """Yields `encoding` if Python knows no such encoding."""
         return find_encoding_mistakes(self.encoding)
 
     @property
@@ -75,7 +78,7 @@ class FilelistSource(DataSource):
     encoding: EncodingKey = field(default=None, repr=False)
 
     def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
-        """An encoding has to be one that Python knows."""
+        """Yields `encoding` if Python knows no such encoding."""
         return find_encoding_mistakes(self.encoding)
 
     @property

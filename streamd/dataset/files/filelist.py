@@ -1,12 +1,12 @@
-"""`kind: filelist`: a text file, a sample a line, `path label`, in the list's order.
+"""`kind: filelist`: a text file with one sample a line, `path label`, in the order of the list.
 
-Blank lines and lines that begin with # are left out. The path stands in quotes, or a tab ends it, or it ends behind
-the last image suffix that white space, a comma or a semicolon follows, so that it may hold spaces. In a line that has
-none of these the last word is the label (with several labels, as many words as there are labels).
+Blank lines and lines that begin with # are left out. A path may contain spaces: it is quoted, or ends at a tab, or ends
+with the last image suffix that white space, a comma or a semicolon follows. In a line with none of these, the last word
+is the label (with several labels, as many words as there are labels).
 
-What is behind the path is the one label, spaces and all; as int or float it is a vector where it holds several
-numbers. Several labels are taken in the order of the configuration, one value each, between tabs, where the list has
-none between commas or semicolons, where it has none of these between white space.
+A single label is all text behind the path, spaces included; as int or float it is a vector where it holds several
+numbers. Several labels have one value each, in the order of the configuration. Tabs separate the values; in a list
+without tabs, commas or semicolons do; in a list without these, white space.
 """
 
 from __future__ import annotations
@@ -40,32 +40,37 @@ _log: Final = logging.getLogger("streamd.sources")
 _GAP: Final = r"(?:\s*[,;]\s*|\s+)"
 _SUFFIX: Final = "|".join(re.escape(suffix.decode()) for suffix in IMAGE_SUFFIXES)
 _BY_SUFFIX: Final = rf'(?i)^(?:"(?P<quoted>[^"]+)"|(?P<path>[^\t]*(?:{_SUFFIX})))(?:{_GAP}(?P<rest>.*))?$'
-_BLOCK_CHARS: Final = 4 * MIB  # of a list, cut at a time
-_VALUE_SEPARATORS: Final = (r"\s*\t\s*", r"\s*[,;]\s*", r"\s+")  # values, the first that a list has
+_BLOCK_CHARS: Final = 4 * MIB  # of a list, split at a time
+_VALUE_SEPARATORS: Final = (r"\s*\t\s*", r"\s*[,;]\s*", r"\s+")  # the first one that occurs in a list separates values
 
 
 def scan_filelist(
     stream: str, source: FilelistSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
 ) -> ScannedSamples:
-    """Lists the lines of a file."""
+    """Lists the samples of a list file. Raises ConfigError."""
     key = f"streams.{stream}.source"
     paths, rests, rows = _read_filelist(source.path, source.encoding, f"{key}.path", max(1, len(labels or {})))
     root = lookup.resolve_root(source.root, source.path)
     with raise_collected_faults() as faults:
         wanted = _choose_label_sources(rows, rests, labels, f"streams.{stream}.labels")
+        # A mistake in a label does not keep the paths from being checked: one message names both.
         with faults.collect():
             columns = _build_label_columns(rows, rests, wanted, f"streams.{stream}.labels")
             values, specs, fixed = convert_labels(wanted, columns)
             del columns
         files = lookup.normalize_file_names(rows, paths, root, f"{key}.root")
-        del paths, rests  # as large as the list, and nobody needs more than their texts while the files are looked up
+        # Both are as large as the list, and are not needed while the files are looked up: `files` has the names.
+        del paths, rests
         pa.default_memory_pool().release_unused()
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
     return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed)
 
 
 def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple[Texts, ChunkedTexts, SourceRows]:
-    """Of the lines that name samples the paths and what is behind them, see `cut`."""
+    """Returns the paths of the lines that name samples, the text behind each, and their rows.
+
+    See `split_paths_from_labels`; `words` is passed on to it.
+    """
     with translate_read_errors(path, key):
         if path.is_dir():
             raise ConfigError(
@@ -92,7 +97,7 @@ def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class _LineBlock:
-    """Some lines of a list: how many they and the comments are, which of them are `kept`, and these cut in two."""
+    """Some lines of a list: their number, how many are comments, which are `kept`, and the kept ones split in two."""
 
     lines: int
     comments: int
@@ -102,7 +107,7 @@ class _LineBlock:
 
 
 def _read_line_blocks(file: TextIO, words: int) -> Iterator[_LineBlock]:
-    """Some lines after the other, since in between they take several times the memory of the file."""
+    """Reads and splits a block of lines at a time, since splitting takes several times the memory of the text."""
     for text in _read_whole_lines(file):
         lines = _split_lines(text.encode())
         comments: Any = pc.starts_with(lines, "#")
@@ -112,7 +117,7 @@ def _read_line_blocks(file: TextIO, words: int) -> Iterator[_LineBlock]:
 
 
 def _read_whole_lines(file: TextIO) -> Iterator[str]:
-    """All text of a file, whole lines at a time, with \\n behind each."""
+    """Yields all text of a file in blocks of whole lines, each with its \\n; the last one may lack it."""
     rest = ""
     while data := file.read(_BLOCK_CHARS):
         lines, end, rest = (rest + data).rpartition("\n")
@@ -122,18 +127,26 @@ def _read_whole_lines(file: TextIO) -> Iterator[str]:
 
 
 def _split_lines(data: bytes) -> Texts:
-    """Lines, without the white space around them. As a column: Python's texts would take four times the memory."""
+    """Returns the lines, without the white space around them.
+
+    They are a column, since Python's strings would take four times the memory.
+    """
     breaks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
     last = np.array([] if data.endswith(b"\n") else [len(data)], np.int64)
     ends = np.concatenate([[0], breaks + 1, last]).astype(np.int64)  # each line with its break, which is trimmed
+    # The column refers to the text itself and to the offsets of its lines: no Python string is made for a line.
     lines = pa.LargeStringArray.from_buffers(ends.size - 1, pa.py_buffer(ends.data), pa.py_buffer(data))
     return pc.utf8_trim_whitespace(lines)
 
 
 def split_paths_from_labels(lines: Texts, words: int) -> tuple[Texts, Texts]:
-    """The path of each line and what is behind it; `words` of it in lines whose path has no image suffix."""
+    """Returns the path of each line, and the text behind it.
+
+    In a line whose path has no image suffix, the last `words` words are that text.
+    """
     found: Any = pc.extract_regex(lines, _BY_SUFFIX)
     paths, rests = _select_nonempty_field(found, "quoted", "path"), pc.struct_field(found, "rest")
+    # The first expression fits nearly all lines. The others are matched by a second one, and put back in their places.
     odd = found.is_null()
     if odd.true_count:
         by_words = (
@@ -155,7 +168,7 @@ def _select_nonempty_field(found: Any, one: str, other: str) -> Texts:
 def _choose_label_sources(
     rows: SourceRows, rests: ChunkedTexts, labels: Mapping[str, LabelSource] | None, key: str
 ) -> Mapping[str, LabelSource]:
-    """The labels of the configuration, or the one that a list with labels has without it."""
+    """Returns the configured labels. Without any, returns the one label of a list that has labels."""
     has_labels = not pc.all(find_empty_texts(rests)).as_py()
     if labels is None:
         return {"label": LabelSource()} if has_labels else {}
@@ -188,13 +201,16 @@ def _build_label_columns(
 
 
 def _split_label_numbers(rests: ChunkedTexts) -> Any:
-    """The numbers of one label: a list a line, or the texts as they are where no line has several."""
+    """Splits one label into a list of numbers a line; returns the texts as they are if no line has several."""
     lists = pc.split_pattern_regex(rests, _GAP)
     return rests if pc.max(pc.list_value_length(lists)).as_py() == 1 else lists
 
 
 def _split_label_values(rows: SourceRows, rests: ChunkedTexts, count: int, what: str) -> list[ChunkedTexts]:
-    """One column for each of `count` labels."""
+    """Splits the texts into one column for each of `count` labels.
+
+    Raises ConfigError where a line has more or fewer values.
+    """
     between = next(
         mark for mark in _VALUE_SEPARATORS if pc.any(pc.match_substring_regex(rests, mark)).as_py() or mark == r"\s+"
     )

@@ -1,6 +1,7 @@
 """`kind: folder`: one sub-folder a class, or a flat folder of images without labels.
 
-Samples are in byte order of class and file name. Hidden names are ignored, other than image files skipped and counted.
+Samples are in byte order of class and file name. Hidden names are ignored. Files that are no images are skipped and
+counted.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
 _SHOWN_SUFFIXES: Final = 5  # in a message
-_MAC_ARCHIVE_FOLDER: Final = b"__MACOSX"  # a folder that archives made on a Mac bring along, and no class
+_MAC_ARCHIVE_FOLDER: Final = b"__MACOSX"  # a folder in archives made on a Mac; it is no class
 
 
 @dataclass(slots=True)
 class _FolderWalk:
-    """One pass over a folder, in order, and all that it has seen."""
+    """One pass over a folder, in order, and what it has found."""
 
     key: str
     root: ConfinedRoot
@@ -49,10 +50,10 @@ class _FolderWalk:
     sizes: array[int] = field(default_factory=lambda: array("q"))
     mtimes_ns: array[int] = field(default_factory=lambda: array("q"))
     skipped: Counter[str] = field(default_factory=Counter)  # other files, by suffix
-    removed: list[bytes] = field(default_factory=list)  # files and folders that were removed since they were listed
+    removed: list[bytes] = field(default_factory=list)  # files and folders that disappeared after they were listed
 
     def list_folder(self, folder: bytes) -> tuple[list[bytes], list[bytes]]:
-        """The names of the sub-folders and of the images in `folder`, sorted; other files are counted.
+        """Returns the sorted names of the sub-folders and of the images in `folder`; counts other files.
 
         Raises OSError.
         """
@@ -73,7 +74,7 @@ class _FolderWalk:
         return sorted(folders), sorted(images)
 
     def add_image(self, name: bytes) -> None:
-        """Notes one image."""
+        """Adds an image with its size and mtime. Raises ConfigError for a link that leads nowhere."""
         found = self.root.stat_file(name)
         if found is None:
             if self.root.is_link(name):
@@ -89,7 +90,10 @@ class _FolderWalk:
             self.progress(len(self.files))
 
     def walk_folder(self, folder: bytes, above: tuple[bytes, ...]) -> None:
-        """Takes all images in and under `folder` in byte order of their paths; `above` are the folders it lies in."""
+        """Adds all images in and under `folder`, in byte order of their paths. `above` are the folders that it lies in.
+
+        Raises ConfigError for a link that leads back to one of them.
+        """
         inside = self.root.resolve_name(folder)
         if inside in above:
             raise ConfigError(
@@ -100,6 +104,8 @@ class _FolderWalk:
             try:
                 found = self.list_folder(inside)
             except FileNotFoundError:
+                # The folder was removed after it was listed, so the walk goes on. `scan_folder` decides afterwards
+                # whether only parts of the data disappeared, or the disk.
                 self.removed.append(folder)
                 return
         self.add_folder_entries(inside, *found, above)
@@ -107,7 +113,8 @@ class _FolderWalk:
     def add_folder_entries(
         self, inside: bytes, folders: list[bytes], images: list[bytes], above: tuple[bytes, ...]
     ) -> None:
-        """Takes what `list_folder` found in the folder `inside`, and all images under it."""
+        """Adds the images that `list_folder` found in the folder `inside`, and all images in its sub-folders."""
+        # With its slash a folder sorts as the paths below it do, so that all paths come in byte order.
         for name in sorted([*images, *(folder + b"/" for folder in folders)]):
             if name.endswith(b"/"):
                 self.walk_folder(join_name(inside, name[:-1]), (*above, inside))
@@ -118,9 +125,9 @@ class _FolderWalk:
 def scan_folder(
     stream: str, source: FolderSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
 ) -> ScannedSamples:
-    """Lists the images of a folder; the names of its sub-folders, if it has any, become the one label.
+    """Lists the images of a folder. The names of its sub-folders, if it has any, become the one label.
 
-    Without labels, `labels` being empty, images may lie at any depth.
+    If `labels` is empty, the stream has no labels and images may lie at any depth. Raises ConfigError.
     """
     where = f"streams.{stream}.source.path"
     root = Path(os.path.abspath(source.path))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
@@ -130,6 +137,7 @@ def scan_folder(
             raise ConfigError(
                 f"{where}: {format_path(root)} is a file; kind folder wants a folder, a list of files is kind table"
             )
+        # Taken before the folder is listed, and compared afterwards if anything has disappeared.
         seen = root.stat()
         folders, images = walk.list_folder(b"")
     classes = folders if labels is None or labels else []
@@ -167,9 +175,10 @@ def _walk_class_folder(walk: _FolderWalk, folder: bytes) -> int:
 
 
 def _check_root_unchanged(walk: _FolderWalk, root: Path, seen: os.stat_result) -> None:
-    """Raises ConfigError where it is not single files that are gone, but the folder itself, as after an unmount."""
+    """Raises ConfigError where not only single files disappeared but the folder itself, as after an unmount."""
     with translate_read_errors(root, walk.key):
         found = root.stat()
+    # A mount or unmount changes the device or the inode of the path. Then no single files were removed.
     if (found.st_dev, found.st_ino) != (seen.st_dev, seen.st_ino):
         raise ConfigError(
             f"{walk.key}: another folder took the place of {format_path(root)} while it was listed, as where a disk is "
@@ -218,7 +227,7 @@ def _decode_class_name(key: str, folder: bytes) -> str:
 def _build_folder_labels(
     stream: str, texts: list[str], counts: list[int], wanted: Mapping[str, LabelSource]
 ) -> tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]:
-    """The label that the names of the sub-folders make: its values, its spec, and its name if its classes are fixed."""
+    """Returns the label made of the sub-folders' names: its values, its spec, and its name if its classes are fixed."""
     if not texts and not wanted:
         return {}, {}, frozenset()
     name, label = _choose_label_source(stream, bool(texts), wanted)
@@ -231,7 +240,7 @@ def _build_folder_labels(
 def _build_label_of_type(
     name: str, label: LabelSource, texts: list[str], codes: Int64s, key: str
 ) -> tuple[ListedValues, LabelSpec]:
-    """The label of samples whose sub-folders are `codes` (n,) of `texts`."""
+    """Returns the label of samples whose sub-folders are `codes` (n,) of `texts`."""
 
     def format_location(row: int) -> str:
         return f"sub-folder {texts[int(codes[row])]!r}"
@@ -278,7 +287,7 @@ def _choose_label_source(stream: str, has_classes: bool, wanted: Mapping[str, La
 
 def _parse_folder_number(text: str, key: str) -> float:
     try:
-        return float(text.replace("_", "?"))  # Python alone takes 1_000 for a number
+        return float(text.replace("_", "?"))  # float() alone would accept 1_000
     except ValueError as error:
         raise ConfigError(
             f"{key}: sub-folder {text!r} is no number; use type category, or rename the folder"

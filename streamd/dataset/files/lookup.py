@@ -1,4 +1,4 @@
-"""File names as a table or a list spells them: made relative to the root, looked up, and missed with advice."""
+"""File names as a table or a list spells them: made relative to the root, looked up, and reported if missing."""
 
 from __future__ import annotations
 
@@ -35,21 +35,26 @@ _UNTIDY: Final = r"^/|//|/$|(^|/)\.{1,2}(/|$)|\x00"
 
 
 def resolve_root(source_root: Path | None, path: Path) -> Path:
-    """What names are relative to: the configured root, else the folder of the file at `path` that holds them."""
+    """Returns the folder that names are relative to: the configured root, else the folder of the file at `path`."""
     return Path(os.path.abspath(source_root or path.parent))  # noqa: PTH100 - resolve() would follow links
 
 
 def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -> PathColumn:
-    """The names as relative paths below `root`: tidy, and none of them leading out. Pure but for resolving `root`."""
+    """Returns the names as relative paths below `root`, in the form `folder/file`.
+
+    Reads the disk only to resolve `root`. Raises ConfigError for names that lead out of it.
+    """
     windows: Any = pc.match_substring(texts, "\\")
     if windows.true_count:
         names = format_count(windows.true_count, "name has", "names have")
         _log.warning("%s: %s backslashes, read as slashes", rows.path.name, names)
         texts = pc.replace_substring(texts, "\\", "/")
     files = build_path_column(texts)
+    # An absolute name may begin with the root as it is spelled, or with the folder that its links lead to.
     roots = [os.fsencode(root), os.path.realpath(os.fsencode(root))]
     untidy: Any = pc.match_substring_regex(texts, _UNTIDY)
     outside: list[int] = []
+    # Most names are tidy. Only the others become Python objects here, one at a time.
     for row in np.flatnonzero(untidy.to_numpy(zero_copy_only=False)).tolist():
         name = _make_path_relative(files[row], roots)
         if name is None:
@@ -66,7 +71,7 @@ def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -
 
 
 def _make_path_relative(name: bytes, roots: Sequence[bytes]) -> bytes | None:
-    """`name` relative to the root, by its spelling alone; None when it leads out or can name no file."""
+    """Returns `name` relative to the root, by its spelling alone; None if it leads out or can name no file."""
     for root in roots if b"\0" not in name else ():
         path = posixpath.normpath(posixpath.join(root, name))
         if path.startswith(root.rstrip(b"/") + b"/"):
@@ -77,11 +82,16 @@ def _make_path_relative(name: bytes, roots: Sequence[bytes]) -> bytes | None:
 def stat_listed_files(
     rows: SourceRows, root: Path, files: PathColumn, key: str, progress: Callable[[int], None]
 ) -> tuple[Int64s, Int64s]:
-    """Sizes in bytes and modification times in ns of `files`, see `stat_files`. Raises ConfigError for missing ones."""
+    """Returns the sizes in bytes and mtimes in ns of `files`; see `stat_files`.
+
+    Raises ConfigError for missing files.
+    """
     with translate_read_errors(root, key):
         os.stat(root)  # noqa: PTH116 - for its error alone
     sizes, mtimes_ns, missing = stat_files(ConfinedRoot(os.fsencode(root), key), files, progress)
     if missing:
+        # If some files exist, the root is right, and the message names those that do not. If none does, the root is
+        # probably wrong, and the message suggests another one.
         if len(missing) < len(files):
             first = f"{rows.format_location(missing[0])}, {format_path(files[missing[0]])}"
             others = format_other_locations(missing, rows.format_location, lambda row: format_path(files[row]))
@@ -100,7 +110,7 @@ def stat_listed_files(
 
 
 def _suggest_root(folder: Path, root: Path, files: Sequence[bytes]) -> str:
-    """Which of the likely roots has some of the files, the nearest first; as advice."""
+    """Returns advice that names the nearest likely root with some of the files."""
     for place in iterate_likely_roots(folder, root):
         for suffix in (b"", *IMAGE_SUFFIXES):
             if any(is_file_beneath(place, name + suffix) for name in files):
@@ -109,7 +119,10 @@ def _suggest_root(folder: Path, root: Path, files: Sequence[bytes]) -> str:
 
 
 def iterate_likely_roots(folder: Path, root: Path) -> Iterator[Path]:
-    """Where files that a table in `folder` names may be: the root, the folder, its parent, or a sub-folder of these."""
+    """Yields folders that may hold the files named by a table in `folder`.
+
+    These are the root, the folder, its parent, and then the sub-folders of each.
+    """
     around = dict.fromkeys((root, folder, folder.parent))
     yield from around
     for outer in around:
@@ -126,13 +139,13 @@ def _format_root_advice(place: Path, suffix: bytes) -> str:
 
 
 def is_file_beneath(folder: Path, name: bytes) -> bool:
-    """Whether a name, relative to a folder, is a file's; an absolute name counts by itself."""
+    """Returns whether `name`, relative to a folder, is a file. An absolute name ignores the folder."""
     return os.path.isfile(folder / os.fsdecode(name))  # noqa: PTH113 - pathlib raises where a name is too long
 
 
 def _list_subfolders(folder: Path) -> list[Path]:
     try:
         inner = sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.is_dir())
-    except OSError:  # it is only advice that is looked for
+    except OSError:  # the result is only advice
         return []
     return inner[:_TRIED_FOLDERS]

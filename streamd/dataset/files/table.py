@@ -1,4 +1,4 @@
-"""`kind: table`: one row a sample, in the table's order; a column of file names, and columns of labels."""
+"""`kind: table`: one row a sample, in the table's order, with a column of file names and columns of labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class ColumnRequest:
-    """A column, the key of the configuration that wants it, and the key that names it."""
+    """A column, the configuration key that needs it (`key`), and the key that names it (`named_by`)."""
 
     column: str
     key: str
@@ -35,7 +35,7 @@ def scan_table(
     progress: Callable[[int], None],
     group_column: str | None = None,
 ) -> ScannedSamples:
-    """Lists the rows of a table. `group_column` is the one that a split goes by."""
+    """Lists the rows of a table. `group_column` is the column by which the stream is split. Raises ConfigError."""
     key = f"streams.{stream}.source"
     image = ColumnRequest(source.image, f"{key}.image", f"{key}.image")
     settings = columns.TextSettings(source.separator_mark, source.encoding, source.decimal)
@@ -43,19 +43,21 @@ def scan_table(
         table = columns.read_table_header(source.path, f"{key}.path", settings)
         found, wanted = _read_sample_columns(stream, source, table, image, labels, group_column, faults)
         rows, root = found[image].rows, lookup.resolve_root(source.root, source.path)
+        # A mistake in a label does not keep the file names from being checked: one message names both.
         with faults.collect():
             values, specs, fixed = convert_labels(labels, wanted)
         wanted.clear()
         files = lookup.normalize_file_names(rows, cells.convert_to_nonempty_texts(found[image]), root, f"{key}.root")
         groups = _encode_groups(found, image)
-        found.clear()  # the table's text, which nobody needs while the files are looked up
+        # The table's text is not needed while the files are looked up, which takes longest.
+        found.clear()
         pa.default_memory_pool().release_unused()
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
     return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None)
 
 
 def _encode_groups(found: Mapping[ColumnRequest, Column], image: ColumnRequest) -> list[bytes]:
-    """What the split goes by, where that is another column than the one of the file names."""
+    """Returns the values by which the samples are split; none where that is the column of file names."""
     return [
         text
         for ask in found
@@ -73,7 +75,7 @@ def _read_sample_columns(
     group_column: str | None,
     faults: FaultCollector,
 ) -> tuple[dict[ColumnRequest, Column], dict[str, list[Column]]]:
-    """The columns of the file names and of the groups, and those of the labels, of the rows that are samples."""
+    """Returns the columns of file names and groups, and those of each label, of the rows that are samples."""
     by, where = f"streams.{stream}.split.by", source.where or {}
     own = [image] if group_column is None else [image, ColumnRequest(group_column, by, by)]
     asked, tests = (
@@ -84,6 +86,7 @@ def _read_sample_columns(
         table, [*own, *(ask for several in asked.values() for ask in several), *tests.values()], faults
     )
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
+    # The files hold a row for each row of the table, so they are read before `where` selects any.
     wanted |= npy_columns.read_label_files(stream, labels, len(found[image].cells))
     if where:
         kept = select_rows(where, {name: found[ask] for name, ask in tests.items()})
@@ -93,7 +96,7 @@ def _read_sample_columns(
 
 
 def build_label_column_requests(stream: str, labels: Mapping[str, LabelSource]) -> dict[str, list[ColumnRequest]]:
-    """The columns that each label is made of, but for those that files hold."""
+    """Returns the columns that each label is made of, without the labels that .npy files hold."""
     return {
         name: _build_requests_of_label(name, label, build_label_key(stream, name))
         for name, label in labels.items()
@@ -102,7 +105,7 @@ def build_label_column_requests(stream: str, labels: Mapping[str, LabelSource]) 
 
 
 def _build_requests_of_label(name: str, label: LabelSource, key: str) -> list[ColumnRequest]:
-    """The columns that a label is made of; `key` is the label's own."""
+    """Returns the columns that a label is made of; `key` is the key of the label."""
     match label.source:
         case None:
             return [ColumnRequest(name, key, key)]
@@ -114,14 +117,14 @@ def _build_requests_of_label(name: str, label: LabelSource, key: str) -> list[Co
 
 
 def build_condition_column_requests(conditions: Mapping[str, Scalar], key: str) -> dict[str, ColumnRequest]:
-    """The column that each of the conditions looks at; `key` is that of all."""
+    """Returns the column that each condition compares; `key` is the key of all conditions."""
     return {name: ColumnRequest(name, f"{key}.{name}", f"{key}.{name}") for name in conditions}
 
 
 def read_requested_columns(
     table: columns.TableFile, requests: Sequence[ColumnRequest], faults: FaultCollector
 ) -> dict[ColumnRequest, Column]:
-    """The columns asked for, with all their rows but those of another width, which are faults."""
+    """Reads the requested columns. Rows of another width than the header are left out, and added to `faults`."""
     positions = {ask: table.find_column_index(ask.column, ask.named_by) for ask in requests}
     cells_at = columns.read_columns(table, list(positions.values()), faults)
     mark = None if table.text is None else table.text.decimal_mark
@@ -130,13 +133,16 @@ def read_requested_columns(
 
 
 def select_column_rows(column: Column, kept: Int64s) -> Column:
-    """The rows `kept` of a column; places still tell where they stand."""
+    """Returns the rows `kept` of a column. Locations still refer to the rows of the file."""
     rows = SourceRows(column.rows.path, lambda row: column.rows.format_location(int(kept[row])))
     return replace(column, cells=_select_cell_rows(column.cells, kept), rows=rows)
 
 
 def _select_cell_rows(several: cells.Cells, kept: Int64s) -> cells.Cells:
-    """The rows `kept` of some cells; of their pieces one by one, for pyarrow would first make them into one."""
+    """Returns the rows `kept` of some cells.
+
+    Takes them from each piece, since pyarrow would first join all pieces into one.
+    """
     if not isinstance(several, pa.ChunkedArray):
         return several.take(pa.array(kept))
     taken = [piece.take(pa.array(rows)) for piece, rows in split_rows_by_column_piece(several.chunks, kept)]

@@ -1,4 +1,4 @@
-"""Finding arrays in an open HDF5 file, by names that people write, and reading those of labels."""
+"""Finds arrays in an open HDF5 file by the names that people write, and reads those of labels."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from streamd.dataset.hdf5.open import import_h5py
 from streamd.dataset.paths.confined import format_path
 from streamd.errors import ConfigError, suggest_name
 
-_MAX_LISTED: Final = 200  # arrays of a file that are looked at for a message
+_MAX_LISTED: Final = 200  # arrays of a file that are examined for a message
 _SHOWN_ARRAYS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Hdf5Array:
-    """An h5py.Dataset that is whole in its file and can be read, or a `column` of one that is a table.
+    """An h5py.Dataset that lies entirely in its file and can be read, or a `column` of one that is a table.
 
-    `path` of the file, `name` of the array in it, which for a column is /table/column.
+    `path` is the file, and `name` the name of the array in it. A column is named /table/column.
     """
 
     dataset: Any
@@ -33,7 +33,7 @@ class Hdf5Array:
 
     @property
     def display_name(self) -> str:
-        """For a message."""
+        """The name for a message."""
         return f"{self.name} of {format_path(self.path)}"
 
     @property
@@ -51,12 +51,12 @@ class Hdf5Array:
 
     @property
     def sliceable_rows(self) -> Any:
-        """What its rows are sliced from, as NumPy has them."""
+        """The object to slice for its rows, as NumPy arrays."""
         return self.dataset if self.column is None else self.dataset.fields(self.column)
 
     @property
     def chunk_shape(self) -> tuple[int, ...] | None:
-        """The shape of a chunk, (rows, ...); None where all lies in one piece."""
+        """The shape of a chunk, (rows, ...); None if the array is not chunked."""
         chunk = self.dataset.chunks
         return None if chunk is None else (*chunk, *self.shape[len(chunk) :])
 
@@ -64,7 +64,7 @@ class Hdf5Array:
     def has_numpy_number_format(self) -> bool:
         """Whether its numbers lie in the file as NumPy has them: with all their bits, and the exponents of IEEE.
 
-        PyTables writes truths as bit fields of a byte each, which HDF5 takes for another type than any of NumPy's.
+        PyTables writes booleans as bit fields of a byte each, which HDF5 takes for another type than any of NumPy's.
         """
         if self.column is not None:
             return False
@@ -73,16 +73,16 @@ class Hdf5Array:
 
     @property
     def column_names(self) -> list[str]:
-        """The names of a table's columns; none of what is no table."""
+        """The names of a table's columns; none for a plain array."""
         return [f"{self.name}/{column}" for column in self.dtype.names or ()]
 
     @property
     def has_texts(self) -> bool:
-        """Whether it holds texts, of any length; a column has them as bytes."""
+        """Whether it holds texts of any length. A column of texts has them as bytes instead."""
         return self.column is None and import_h5py().check_string_dtype(self.dtype) is not None
 
     def read_values(self, key: str) -> npt.NDArray[Any]:
-        """All of it, as numbers or texts. Raises ConfigError, naming `key`, where it is damaged."""
+        """Returns all values, as numbers or texts. Raises ConfigError, naming `key`, where the array is damaged."""
         try:
             values: npt.NDArray[Any] = (
                 self.dataset.asstr()[:].astype(np.str_) if self.has_texts else self.sliceable_rows[:]
@@ -92,7 +92,7 @@ class Hdf5Array:
         return values
 
     def read_texts_as_bytes(self, key: str) -> list[bytes]:
-        """All texts of one that has them, as they lie in the file. Raises ConfigError, naming `key`."""
+        """Returns all texts as they lie in the file. Raises ConfigError, naming `key`, where the array is damaged."""
         try:
             texts: list[bytes] = self.sliceable_rows[:].reshape(-1).tolist()
         except OSError as error:
@@ -101,19 +101,20 @@ class Hdf5Array:
 
     @property
     def other_arrays_text(self) -> str:
-        """For a message: what other arrays there are in the file."""
+        """The arrays in the file, for a message."""
         return _format_arrays(self.dataset.file, "", None)
 
     def read_first_rows(self, rows: int) -> npt.NDArray[Any]:
-        """The first rows."""
+        """Reads the first `rows` rows."""
         values: npt.NDArray[Any] = self.sliceable_rows[:rows]
         return values
 
 
 def find_array(file: Any, name: str, path: Path, key: str, images: int | None = None) -> Hdf5Array:
-    """The array `name`, such as /group/array or /table/column, of an h5py.File. Raises ConfigError, naming `key`.
+    """Finds the array `name`, such as /group/array or /table/column, in an h5py.File.
 
-    A message tells arrays of images first, unless a label of so many `images` is looked for.
+    Raises ConfigError, naming `key`. Its message lists arrays of images first; where a label for so many `images` is
+    wanted, it lists arrays with as many rows first.
     """
     full = "/" + name.strip("/")
     try:
@@ -137,6 +138,7 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
             f"{key}: {full} of {format_path(path)} holds values of a type that NumPy does not have; write it anew "
             "as numbers that it has, such as uint8 or float32"
         )
+    # The manifest has the size and mtime of one file only. Data in another file could change without notice.
     if item.file.filename != file.filename or item.is_virtual or item.external:
         raise _external_data_error(full, path, key)
     _check_filters(item, f"{key}: {full} of {format_path(path)}")
@@ -144,13 +146,13 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
 
 
 def find_sliceable_rows(file: Any, place: str) -> Any:
-    """What the rows are sliced from of the array, or column of a table, that was found at `place`."""
+    """Returns the object to slice for the rows of the array, or table column, that was found at `place`."""
     where, column = _split_column_name(file, place)
     return Hdf5Array(file[where], Path(file.filename), place, column).sliceable_rows
 
 
 def _split_column_name(file: Any, full: str) -> tuple[str, str | None]:
-    """A name as that of a table and of its column, if it is one."""
+    """Splits a name into that of a table and of its column, if it names a column."""
     table, _, column = full.rpartition("/")
     item = file.get(table) if table else None
     is_table = isinstance(item, import_h5py().Dataset) and (
@@ -164,9 +166,9 @@ def _is_external_link(file: Any, place: str) -> bool:
 
 
 def _has_numpy_dtype(dataset: Any) -> bool:
-    """Whether NumPy has a type for what it holds: of times and of the largest floats h5py makes none."""
+    """Returns whether NumPy has a type for the values: h5py has none for times and for the largest floats."""
     try:
-        dataset.dtype  # noqa: B018 - it is made when it is asked for
+        dataset.dtype  # noqa: B018 - reading the property builds the dtype
     except (TypeError, ValueError):
         return False
     return True
@@ -184,7 +186,7 @@ def _external_data_error(full: str, path: Path, key: str) -> ConfigError:
 
 
 def _format_arrays(file: Any, wanted: str, images: int | None) -> str:
-    """What arrays there are: those first that could be images, or labels of so many."""
+    """Lists the arrays of the file for a message, the most likely images, or labels of so many images, first."""
     arrays = _list_arrays(file)
     if not arrays:
         return "it holds no arrays at all; correct the path"
@@ -199,7 +201,7 @@ def _format_arrays(file: Any, wanted: str, images: int | None) -> str:
 
 
 def _list_arrays(file: Any) -> dict[str, Hdf5Array]:
-    """The arrays of a file, by their names; of a table its columns."""
+    """Returns the arrays of a file by name, and the columns of its tables."""
     arrays: dict[str, Hdf5Array] = {}
     path = Path(file.filename)
 
@@ -215,7 +217,7 @@ def _list_arrays(file: Any) -> dict[str, Hdf5Array]:
 
 
 def _check_filters(dataset: Any, what: str) -> None:
-    """Raises ConfigError for a compression that is not here."""
+    """Raises ConfigError where a compression filter is not installed."""
     settings, known = dataset.id.get_create_plist(), import_h5py().h5z.filter_avail
     for number in range(settings.get_nfilters()):
         code, _, _, name = settings.get_filter(number)

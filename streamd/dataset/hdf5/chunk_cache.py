@@ -1,4 +1,4 @@
-"""Chunks of arrays that were decompressed, kept while there is room: one bound for all stores of a process."""
+"""Keeps decompressed chunks of arrays, within one limit for all stores of a process."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from typing import Final
 from streamd.dataset.arrays.to_uint8 import RawRows
 from streamd.limits import CHUNKS_KEPT_BYTES
 
-ArrayKey = tuple[object, ...]  # what tells arrays apart; the same for two stores over one array, which share its chunks
+ArrayKey = tuple[object, ...]  # identifies an array; two stores over one array have the same key and share its chunks
 
 
 class ChunkCache:
-    """The chunks that were used last, up to `max_bytes`, but one of any size. For several threads."""
+    """The most recently used chunks, up to `max_bytes` in all. A single chunk may be larger. Thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._chunks: OrderedDict[tuple[ArrayKey, int], RawRows] = OrderedDict()
-        self._lock = Lock()  # stores are closed in a thread of their own
+        # Rows are gathered in the event loop's thread, and stores are closed in another. The lock protects the order
+        # and the byte count; chunks themselves are never written to once they are here.
+        self._lock = Lock()
 
     def get_chunk(self, array: ArrayKey, number: int) -> RawRows | None:
-        """A chunk, if it is kept."""
+        """Returns a chunk, or None if it is not kept."""
         with self._lock:
             if (array, number) not in self._chunks:
                 return None
@@ -31,22 +33,27 @@ class ChunkCache:
             return self._chunks[array, number]
 
     def order_cached_first(self, array: ArrayKey, numbers: Sequence[int]) -> list[int]:
-        """The places of chunks' `numbers`, in rising order but for those that are kept, which come first.
+        """Returns the positions in `numbers`, those of kept chunks first, otherwise in rising order of the chunks.
 
-        Read the other way round, tasks that want more chunks than there is room for would find none of them.
+        If missing chunks were read first, a task that needs more chunks than fit would evict the kept ones before it
+        uses them.
         """
         with self._lock:
             absent = {number: (array, number) not in self._chunks for number in set(numbers)}
         return sorted(range(len(numbers)), key=lambda place: (absent[numbers[place]], numbers[place]))
 
     def evict_chunks(self, nbytes: int) -> None:
-        """Drops what was used longest ago, until there is room for so many bytes: before these take memory, too."""
+        """Drops the least recently used chunks until so many bytes fit.
+
+        It is also called before a chunk is read, so that the limit holds while memory for the new one is allocated.
+        """
         with self._lock:
+            # The loop ends with an empty cache if the chunk is larger than the limit: it is then the only one kept.
             while self._chunks and self._bytes + nbytes > self._max_bytes:
                 self._bytes -= self._chunks.popitem(last=False)[1].nbytes
 
     def add_chunk(self, array: ArrayKey, number: int, chunk: RawRows) -> None:
-        """Keeps a chunk that is not kept."""
+        """Adds a chunk that is not kept yet."""
         self.evict_chunks(chunk.nbytes)
         with self._lock:
             self._chunks[array, number] = chunk
@@ -59,4 +66,4 @@ class ChunkCache:
                 self._bytes -= self._chunks.pop(key).nbytes
 
 
-CHUNK_CACHE: Final = ChunkCache(CHUNKS_KEPT_BYTES)  # this process's, however many streams it has open
+CHUNK_CACHE: Final = ChunkCache(CHUNKS_KEPT_BYTES)  # one for the process, however many streams it has open

@@ -1,4 +1,4 @@
-"""How HDF5 cuts an array into chunks, and where the parts of a row are in them. Pure."""
+"""Divides an HDF5 array into chunks, and locates the parts of a row in them. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import product
 from math import ceil, prod
 from typing import Final
 
-# Columns of the manifest: where each chunk begins in its file, in bytes and in the order of the grid; a chunk's shape.
+# Columns of the manifest: the offset of each chunk in its file, in bytes and in the order of the grid; a chunk's shape.
 CHUNK_OFFSETS: Final = "chunk_offsets"
 CHUNK_SHAPE: Final = "chunk_shape"
 
@@ -18,7 +18,7 @@ Slices = tuple[slice, ...]
 
 @dataclass(frozen=True, slots=True)
 class RowPiece:
-    """A part of each row: where in the row it lies, and where in the chunk's part of that row."""
+    """A part of each row: its place in the row, and its place in the part of that row that a chunk holds."""
 
     in_row: Slices
     in_chunk: Slices
@@ -26,14 +26,14 @@ class RowPiece:
 
 @dataclass(frozen=True)
 class ChunkGrid:
-    """An array of `shape`, (n, ...), cut into chunks of the shape `chunk_shape`, (rows, ...)."""
+    """An array of `shape`, (n, ...), divided into chunks of the shape `chunk_shape`, (rows, ...)."""
 
     shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of which parts lie in one chunk."""
+        """The number of rows that a chunk holds, or holds parts of."""
         return self.chunk_shape[0]
 
     @cached_property
@@ -47,18 +47,19 @@ class ChunkGrid:
 
     @cached_property
     def row_pieces(self) -> tuple[RowPiece, ...]:
-        """The parts of a row, in the order of the chunks that they lie in."""
+        """The parts of a row, in the order of the chunks that hold them."""
+        # Chunks at the edges reach beyond the array, so a part may be smaller than its chunk.
         sizes, sides = self.shape[1:], self.chunk_shape[1:]
         starts = product(*(range(0, size, side) for size, side in zip(sizes, sides, strict=True)))
         return tuple(_build_row_piece(start, sizes, sides) for start in starts)
 
     @property
     def has_whole_rows(self) -> bool:
-        """Whether rows lie in one piece."""
+        """Whether each row lies in one chunk, in one piece."""
         return self.chunk_shape[1:] == self.shape[1:]
 
     def compute_chunk_number(self, first: Sequence[int]) -> int:
-        """Of the chunk whose first element has these coordinates."""
+        """Returns the number of the chunk whose first element has these coordinates."""
         number = 0
         for place, side, count in zip(first, self.chunk_shape, self.grid_shape, strict=True):
             number = number * count + place // side

@@ -1,9 +1,9 @@
-"""Samples of an HDF5 file that are compressed, of another form than NumPy's, or not all written: read by h5py.
+"""Samples of an HDF5 file that only h5py can read: compressed, not in NumPy's number format, or not all written.
 
-A chunk is read whole. Numbers in other bits than NumPy's are converted by the library.
+Whole chunks are read. The library converts numbers whose bits are not as NumPy's.
 
-HDF5 has one lock for all that a process does with it; each worker is a process. A chunk that was read is kept as long
-as there is room in the process, since the next task may want its other rows.
+HDF5 has one lock for everything a process does with it, so each worker process has its own. A chunk that was read is
+kept as long as there is room in the process, since the next task may need its other rows.
 """
 
 from __future__ import annotations
@@ -29,15 +29,21 @@ from streamd.errors import ConfigError
 
 DAMAGED_CHUNK: Final = "its chunk of the file is damaged: it cannot be decompressed"
 _SYSTEM_FAILURE: Final = (
-    "errno"  # in what HDF5 says when the system failed it, which may pass, as where a mapping ends by SIGBUS
+    "errno"  # in HDF5's message when the system failed: such a fault may pass, so it condemns no sample
 )
 
 
 class Hdf5Store:
-    """All samples of a manifest that lists an array in HDF5. They are held no more when its file has changed."""
+    """The samples of a manifest that lists an array in HDF5.
+
+    Once the file has changed, the store holds no sample any more.
+    """
 
     def __init__(self, manifest: Manifest, arrays: ArrayFiles, stored: StorageFormat, root: int) -> None:
-        """Raises ConfigError when the file is not the one that was listed, or h5py is missing; OSError."""
+        """Opens the file.
+
+        Raises ConfigError when it is not the listed one or cannot be read, MissingExtraError, OSError.
+        """
         self._manifest = manifest
         self._converter = PixelConverter(arrays)
         self._files = ListedFiles(manifest, root)
@@ -51,32 +57,36 @@ class Hdf5Store:
             os.close(self._descriptor)
             raise
         seen = os.fstat(self._descriptor)
+        # The key of the chunk cache includes the size and mtime: a file that was replaced or rewritten finds no chunks
+        # of the earlier one.
         array = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, stored.place)
         grid = build_chunk_grid(manifest, arrays, self._converter)
         self._chunks = ChunkReader(find_sliceable_rows(self._file, stored.place), array, grid, self._converter)
 
     @property
     def decompression_totals(self) -> tuple[int, float]:
-        """How many chunks were decompressed so far, and the seconds that it took."""
+        """The number of chunks decompressed so far, and the seconds that took."""
         return self._chunks.unpacked_chunks, self._chunks.unpack_s
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """All of them, unless the file has changed."""
+        """Returns the mask of all samples, or of none once the file has changed."""
         return self._files.find_gatherable(ids)
 
     def find_permanent_fault(self, sample_id: int) -> str:
-        """See Store."""
+        """See `SampleStore`."""
         return self._converter.faults.get(sample_id, "")
 
     def prefetch_rows(self, ids: Ids) -> None:
-        """Nothing: to read ahead would take the lock that the present task needs."""
+        """Does nothing: reading ahead would take the library's lock, which the present task needs."""
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
-        """Copies rows into `images`, (n, H, W, C); which of `ids` they are, (n,)."""
+        """Copies rows into `images`, (n, H, W, C). Returns the mask of the `ids` that were copied, (n,)."""
         raw = self._converter.prepare_read_buffer(images)
         rows = self._manifest.lookup_rows(np.maximum(ids, 0))
         bad = self._chunks.read_rows(rows.tolist(), raw)
-        good: Mask = self._files.find_gatherable(ids)  # after reading: what was written meanwhile does not count
+        # The file is checked after it was read: rows that were written meanwhile are not served. A chunk that cannot be
+        # decompressed is damaged only in a file that is still the listed one.
+        good: Mask = self._files.find_gatherable(ids)
         for place, reason in bad.items():
             if good[place]:
                 good[place] = False
@@ -84,14 +94,17 @@ class Hdf5Store:
         return self._converter.convert_rows(raw, images, ids, good)
 
     def close(self) -> None:
-        """Lets go of the file and of its chunks, which another store over the same array reads again."""
+        """Closes the file, and drops its chunks. Another store over the same array reads them again."""
         self._chunks.close()
         self._file.close()
         os.close(self._descriptor)
 
 
 class ChunkReader:
-    """The rows of an array, or of a table's column, by whole chunks. `unpacked` were read so far, in `unpack_s`."""
+    """Reads the rows of an array, or of a table's column, by whole chunks.
+
+    `unpacked_chunks` counts the chunks read so far, and `unpack_s` the seconds that took.
+    """
 
     def __init__(self, dataset: Any, array: ArrayKey, grid: ChunkGrid, converter: PixelConverter) -> None:
         self._dataset = dataset
@@ -103,10 +116,14 @@ class ChunkReader:
         self.unpack_s = 0.0
 
     def read_rows(self, rows: list[int], raw: RawRows) -> dict[int, str]:
-        """Copies `rows` to `raw`; the places whose chunks are damaged, and how. Raises OSError if the system fails."""
+        """Copies `rows` to `raw`.
+
+        Returns the positions whose chunks are damaged, and why. Raises OSError if the system fails.
+        """
         bad: dict[int, str] = {}
         numbers = [row // self._chunk_rows for row in rows]
-        for place in CHUNK_CACHE.order_cached_first(self._array, numbers):  # a chunk that many share is read once
+        # In this order rows of one chunk follow each other, so that each chunk is read once.
+        for place in CHUNK_CACHE.order_cached_first(self._array, numbers):
             try:
                 raw[place] = self._read_chunk(numbers[place])[rows[place] % self._chunk_rows]
             except OSError as error:
@@ -116,7 +133,7 @@ class ChunkReader:
         return bad
 
     def _read_chunk(self, number: int) -> RawRows:
-        """The rows of a chunk, and of those beside it that have the other parts of them."""
+        """Returns the rows of a chunk. Where a row is in several chunks, side by side, all of them are read."""
         kept = CHUNK_CACHE.get_chunk(self._array, number)
         if kept is not None:
             return kept
@@ -130,5 +147,5 @@ class ChunkReader:
         return chunk
 
     def close(self) -> None:
-        """Drops what is kept."""
+        """Drops the chunks that are kept."""
         CHUNK_CACHE.drop_array(self._array)

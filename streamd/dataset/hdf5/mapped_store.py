@@ -1,7 +1,7 @@
-"""Samples that lie in chunks of an HDF5 file, as they are: copied from the mapped file, of which the place is known.
+"""Samples that lie uncompressed in chunks of an HDF5 file: copied from known offsets of the mapped file.
 
-Where each chunk begins was found when the samples were listed. So a worker opens no HDF5: it has neither the library's
-lock nor its memory, and numbers in a damaged file lead nobody astray.
+The offset of each chunk was found when the samples were listed. So a worker opens no HDF5: it needs neither the
+library's lock nor its memory, and never follows the numbers in a damaged file.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ Offsets: TypeAlias = npt.NDArray[np.int64]
 
 
 class ChunkStore:
-    """All samples of a manifest that lists an array in chunks. They are held no more when its file has changed."""
+    """The samples of a manifest that lists an array in chunks.
+
+    Once the file has changed, the store holds no sample any more.
+    """
 
     def __init__(self, manifest: Manifest, arrays: ArrayFiles, root: int) -> None:
-        """Raises ConfigError when the file is not the one that was listed, OSError when it cannot be mapped."""
+        """Maps the file. Raises ConfigError when it is not the listed one, OSError when it cannot be mapped."""
         self._manifest = manifest
         self._converter = PixelConverter(arrays)
         self._grid = build_chunk_grid(manifest, arrays, self._converter)
@@ -48,15 +51,15 @@ class ChunkStore:
         self._prefetcher = RowPrefetcher(self._part_bytes)
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """All of them, unless the file has changed."""
+        """Returns the mask of all samples, or of none once the file has changed."""
         return self._files.find_gatherable(ids)
 
     def find_permanent_fault(self, sample_id: int) -> str:
-        """See Store."""
+        """See `SampleStore`."""
         return self._converter.faults.get(sample_id, "")
 
     def prefetch_rows(self, ids: Ids) -> None:
-        """Has rows read that are not in memory."""
+        """Requests the rows that are not in memory from the disk."""
         if self._prefetcher.is_worthwhile:
             offsets = self._find_offsets(ids[ids != PAD_ID])
             self._prefetcher.prefetch_rows(
@@ -64,7 +67,7 @@ class ChunkStore:
             )
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
-        """Copies rows into `images`, (n, H, W, C); which of `ids` they are, (n,)."""
+        """Copies rows into `images`, (n, H, W, C). Returns the mask of the `ids` that were copied, (n,)."""
         raw = self._converter.prepare_read_buffer(images)
         offsets = self._find_offsets(np.maximum(ids, 0))
         if self._grid.has_whole_rows:
@@ -72,11 +75,12 @@ class ChunkStore:
         else:
             self._assemble_rows_from_pieces(offsets, raw)
         self._prefetcher.record_page_faults()
-        good: Mask = self._files.find_gatherable(ids)  # after reading: what was written meanwhile does not count
+        # The file is checked after the copy: rows that were written meanwhile are not served.
+        good: Mask = self._files.find_gatherable(ids)
         return self._converter.convert_rows(raw, images, ids, good)
 
     def _find_offsets(self, ids: Ids) -> Offsets:
-        """Where the pieces of each row begin in the file, (n, pieces)."""
+        """Returns the offset of each piece of each row in the file, in bytes, (n, pieces)."""
         chunks, inner = np.divmod(self._manifest.lookup_rows(ids), self._grid.chunk_rows)
         offsets: Offsets = self._offsets[chunks] + inner[:, np.newaxis] * self._part_bytes
         return offsets
@@ -84,24 +88,27 @@ class ChunkStore:
     def _copy_rows(self, offsets: Offsets, raw: RawRows) -> None:
         nbytes = self._part_bytes
         rows = [self._bytes[offset : offset + nbytes] for offset in offsets[:, 0].tolist()]
-        np.concatenate(rows, out=raw.reshape(-1).view(np.uint8))  # a little less Python than a loop
+        np.concatenate(rows, out=raw.reshape(-1).view(np.uint8))  # a little faster than a loop in Python
 
     def _assemble_rows_from_pieces(self, offsets: Offsets, raw: RawRows) -> None:
-        """Large images lie in several chunks each, which in turn may reach beyond the image."""
+        """Copies rows piece by piece.
+
+        Large images span several chunks each, and the last of these may reach beyond the image.
+        """
         for row, begins in zip(raw, offsets.tolist(), strict=True):
             for piece, offset in zip(self._grid.row_pieces, begins, strict=True):
                 part = self._bytes[offset : offset + self._part_bytes].view(self._converter.dtype)
                 row[piece.in_row] = part.reshape(self._grid.chunk_shape[1:])[piece.in_chunk]
 
     def close(self) -> None:
-        """Lets go of the mapping and of its file, and of the manifest."""
+        """Drops the mapping and the column of the manifest, and closes the file."""
         self._bytes = np.empty(0, np.uint8)
         self._offsets = np.empty((0, 1), np.int64)
         os.close(self._descriptor)
 
 
 def build_chunk_grid(manifest: Manifest, arrays: ArrayFiles, converter: PixelConverter) -> ChunkGrid:
-    """How the listed array is cut; one of grey images may have no dimension of channels."""
+    """Returns the grid of the listed array. An array of grey images may have no dimension for channels."""
     chunk = tuple(manifest.find_extra_column(CHUNK_SHAPE).tolist())
     shape = (arrays.starts[-1], *converter.shape)
     grey = len(chunk) < len(shape)

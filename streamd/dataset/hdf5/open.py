@@ -1,4 +1,4 @@
-"""Opening an HDF5 file to read it: without locks, which a read-only disk may refuse; errors say why."""
+"""Opens an HDF5 file for reading, without locks, which a read-only disk may refuse; its errors give the reason."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, Final
 from streamd.errors import MissingExtraError
 
 _PURPOSE: Final = "kind hdf5"
-_PLUGIN_MODULE: Final = "hdf5plugin"  # whoever has it has decompressors in it, which are there once it is imported
+_PLUGIN_MODULE: Final = "hdf5plugin"  # importing it, where it is installed, registers its decompressors
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-_FIRST_OFFSET: Final = 512  # the signature is at 0, 512, 1024, 2048, ..., behind what the user put before it
+_FIRST_OFFSET: Final = 512  # the signature is at 0, 512, 1024, 2048, ..., behind a user block, if there is one
 
 
 class UnfitHdf5Error(Exception):
-    """The library does not read this file; why, and what to do."""
+    """A file that the library cannot read; the message has the reason, and what to do."""
 
 
 def import_h5py() -> Any:
-    """h5py. Raises MissingExtraError."""
+    """Returns the module h5py. Raises MissingExtraError."""
     try:
         import h5py  # noqa: PLC0415 - an extra, which takes a while to load
     except ModuleNotFoundError as error:
@@ -30,22 +30,26 @@ def import_h5py() -> Any:
 
 
 def open_hdf5_file(descriptor: int, *, cache_bytes: int | None = None) -> Any:
-    """The h5py.File behind a descriptor, to be closed by the caller. Raises UnfitHdf5Error, MissingExtraError.
+    """Returns the h5py.File behind a descriptor; the caller closes it. Raises UnfitHdf5Error, MissingExtraError.
 
-    `cache_bytes` is what HDF5 keeps of the chunks it has read.
+    `cache_bytes` limits what HDF5 keeps of the chunks it has read.
     """
     h5py = import_h5py()
     with suppress(ModuleNotFoundError):
         importlib.import_module(_PLUGIN_MODULE)
     _check_readable(descriptor)
     try:
+        # h5py opens the file anew through /proc, so its position and its closing are independent of the descriptor.
         return h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, rdcc_nbytes=cache_bytes)
     except OSError as error:
         raise UnfitHdf5Error(_explain_failure(str(error))) from error
 
 
 def _check_readable(descriptor: int) -> None:
-    """Writers lock their file; a lock that cannot be had for another reason says nothing."""
+    """Raises UnfitHdf5Error unless the file is an HDF5 file that no process has open for writing.
+
+    Writers lock their file. Where the lock fails for another reason, nothing is known, and the file passes.
+    """
     if not _has_signature(descriptor):
         raise UnfitHdf5Error("it is no HDF5 file; correct the path")
     try:
@@ -67,7 +71,7 @@ def _has_signature(descriptor: int) -> bool:
 
 
 def _explain_failure(said: str) -> str:
-    """In our words where we know better."""
+    """Translates a message of the library where the cause is known."""
     if "truncated file" in said:
         return "it is cut off; copy it again, or write it anew"
     if "already open for write" in said:

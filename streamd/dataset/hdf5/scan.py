@@ -1,7 +1,7 @@
-"""`kind: hdf5`: images that are rows of an array in an HDF5 file, as PyTables or h5py wrote it, with others as labels.
+"""`kind: hdf5`: images that are rows of an array in an HDF5 file of PyTables or h5py, with other arrays as labels.
 
-Samples are in the order of the rows. Where rows lie in the file as they are, workers copy them from there and need no
-HDF5: the places of the chunks are kept in the manifest.
+Samples are in the order of the rows. Where rows lie in the file unchanged, workers copy them from there and need no
+HDF5: the manifest has the offsets of the chunks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from streamd.limits import MAX_CHUNK_BYTES, MIB
 _log: Final = logging.getLogger("streamd.sources")
 
 _SUFFIXES: Final = frozenset({".h5", ".hdf5", ".hdf", ".he5"})
-CHUNK_STORE: Final = "chunks"  # the store that copies rows from where they lie
+CHUNK_STORE: Final = "chunks"  # the store that copies rows from their offsets in the file
 
 LocatedImages = tuple[ArrayFiles, dict[str, Int64s]]
 
@@ -62,12 +62,13 @@ def scan_hdf5(
     """Lists the rows of an array in an HDF5 file. Raises ConfigError."""
     key = f"streams.{stream}.source"
     with translate_read_errors(source.path, f"{key}.path"):
-        path = source.path.resolve(strict=True)  # links of the user's own choice may lead anywhere
+        path = source.path.resolve(strict=True)  # links in the user's own path may lead anywhere
         if path.is_dir():
             raise ConfigError(
                 f"{key}.path: {format_path(path)} is a folder, and an HDF5 file is needed{_suggest_hdf5_files(path)}"
             )
     names = [os.fsencode(path.name)]
+    # The manifest gets the size and mtime from before the file is read. They are compared when all is read.
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
     with _open_unchanging_file(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
         images = hdf5array.find_array(file, source.images, path, f"{key}.images")
@@ -87,7 +88,7 @@ def scan_hdf5(
 
 
 def _suggest_hdf5_files(folder: Path) -> str:
-    """For a message: which files of a folder are probably meant."""
+    """Names the files of a folder that the user probably meant, for a message."""
     names = sorted(os.fsencode(each.name) for each in folder.iterdir() if each.suffix in _SUFFIXES)
     return (
         f"; name one of those in it, such as {format_first_names(names)}"
@@ -98,7 +99,10 @@ def _suggest_hdf5_files(folder: Path) -> str:
 
 @contextmanager
 def _open_unchanging_file(path: Path, key: str, seen: tuple[int, int]) -> Iterator[Any]:
-    """The h5py.File, which must be as it was `seen`, by size and mtime, when all is read. Raises ConfigError."""
+    """Opens the h5py.File for the time of the context.
+
+    Raises ConfigError unless the size and mtime are still those `seen` when all is read.
+    """
     with translate_read_errors(path, key):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -114,7 +118,7 @@ def _open_unchanging_file(path: Path, key: str, seen: tuple[int, int]) -> Iterat
 
 
 def _read_display_names(file: Any, source: Hdf5Source, path: Path, key: str, images: int) -> list[bytes] | None:
-    """What the images are called: by the array that the configuration names, or by the one of a pack; None: by rows."""
+    """Returns the names of the images, from the configured array or that of a pack; None if there is neither."""
     packed = (
         file.get(f"/{PACKED_NAMES_ARRAY}")
         if source.names is None and source.images.strip("/") == PACKED_IMAGES_ARRAY
@@ -133,7 +137,7 @@ def _read_display_names(file: Any, source: Hdf5Source, path: Path, key: str, ima
 
 
 def _read_label_columns(file: Any, stream: str, name: str, label: LabelSource, path: Path, images: int) -> list[Column]:
-    """The arrays of a label: one, or those that are listed; without `from` the one of its own name."""
+    """Reads the arrays of a label: one, or those that are listed. Without `from`, the array has the label's name."""
     key = build_label_key(stream, name)
     several = label.source if isinstance(label.source, tuple) else (label.source or name,)
     return [
@@ -154,7 +158,7 @@ def _read_label_column(found: Hdf5Array, key: str, images: int) -> Column:
 
 
 def _locate_image_rows(images: Hdf5Array, bounds: tuple[float, float] | None, key: str) -> LocatedImages:
-    """What the images are, and where they lie."""
+    """Returns what the images are, and the extra columns that say where they lie."""
     what = f"{key}: {images.display_name}"
     shape, stored = _read_image_format(images, StorageFormat(LIBRARY_STORE, images.name, range=bounds), what)
     if bounds and (said := format_range_warning(images.read_first_rows(INSPECTED_IMAGES), bounds)):
@@ -166,15 +170,18 @@ def _locate_image_rows(images: Hdf5Array, bounds: tuple[float, float] | None, ke
     if offsets is None:
         _check_chunk_cost(CompressedArray.from_manifest(where, columns.__getitem__), what)
         return where, columns
+    # A mapping that ends before its last row would end the workers with SIGBUS, so a file that is too short is refused
+    # here.
     if offsets.max() + prod(grid.chunk_shape) * images.dtype.itemsize > images.dataset.file.id.get_filesize():
         raise ConfigError(f"{what} is damaged: it reaches beyond the end of the file; write it anew")
+    # In this form the rows lie as in an .npy file, and `NpyStore` gathers them with one NumPy call.
     if images.dataset.chunks is None and can_copy_unconverted(stored):
         return ArrayFiles(shape, where.starts, (int(offsets[0]),)), {}
     return replace(where, stored=replace(stored, store=CHUNK_STORE)), {**columns, CHUNK_OFFSETS: offsets}
 
 
 def _read_image_format(images: Hdf5Array, asked: StorageFormat, what: str) -> tuple[ImageShape, StorageFormat]:
-    """As `inspect_image_array`, with what else there is where this holds no images."""
+    """Calls `inspect_image_array`; where the array cannot hold images, its error names the other arrays of the file."""
     try:
         return inspect_image_array(
             what, images.shape, images.dtype, asked, lambda: images.read_first_rows(INSPECTED_IMAGES)
@@ -186,15 +193,16 @@ def _read_image_format(images: Hdf5Array, asked: StorageFormat, what: str) -> tu
 
 
 def _choose_read_shape(images: Hdf5Array) -> tuple[int, ...]:
-    """What is read at a time of an array in one piece: a row, where the library converts it."""
+    """Returns the shape to read at a time of an array that is not chunked: one row, where the library converts it."""
     return images.shape if images.has_numpy_number_format else (1, *images.shape[1:])
 
 
 def _find_chunk_offsets(images: Hdf5Array, grid: ChunkGrid) -> Int64s | None:
-    """Where each chunk begins, in the order of the grid; None unless all are there, with numbers as in memory.
+    """Returns the offset of each chunk, in the order of the grid.
 
-    An array in one piece is one chunk. What the user has put before all else counts for some versions of HDF5 and not
-    for others.
+    Returns None unless all chunks are written, with numbers as in memory. An array that is not chunked is one chunk.
+    Files with a user block are left to the library, since some versions of HDF5 count its bytes in the offsets and
+    others do not.
     """
     dataset = images.dataset
     if not images.has_numpy_number_format:
@@ -202,7 +210,7 @@ def _find_chunk_offsets(images: Hdf5Array, grid: ChunkGrid) -> Int64s | None:
     if dataset.file.userblock_size or dataset.id.get_create_plist().get_nfilters():
         return None
     if dataset.chunks is None:
-        offset = dataset.id.get_offset()  # None of one that lies among the file's headers, or nowhere yet
+        offset = dataset.id.get_offset()  # None if it lies among the file's headers, or is not written yet
         return None if offset is None else np.array([offset])
     if not hasattr(dataset.id, "chunk_iter"):  # HDF5 before 1.12.3
         return None
@@ -214,7 +222,7 @@ def _find_chunk_offsets(images: Hdf5Array, grid: ChunkGrid) -> Int64s | None:
 
 
 def _check_chunk_cost(packed: CompressedArray | None, what: str) -> None:
-    """Says what the compression costs. Raises ConfigError for chunks that are too large to be read whole."""
+    """Warns of the cost of compressed chunks. Raises ConfigError for chunks that are too large to be read whole."""
     if packed is None:
         return
     if packed.chunk_bytes > MAX_CHUNK_BYTES:
@@ -223,6 +231,7 @@ def _check_chunk_cost(packed: CompressedArray | None, what: str) -> None:
             f"{packed.chunk_bytes // MIB:,} MiB, each of "
             f"which is read whole; {MAX_CHUNK_BYTES // MIB} MiB are the most: write it with a smaller chunkshape"
         )
+    # A worker that keeps every chunk decompresses each once in any order, so there is nothing to warn of.
     if packed.is_cacheable_whole:
         return
     chunk = packed.compute_shuffle_chunk_samples(packed.rows)

@@ -1,7 +1,7 @@
-"""What is said of samples: columns and cells of any source to numbers, classes, tags and weights.
+"""Labels and weights of samples: columns and cells of any source to numbers, classes, tags and weights.
 
-columns      a table's columns, their lines, rows by condition      cells       cells to texts, numbers, lists
+columns      a table's columns, row locations, conditions           cells       cells to texts, numbers, lists
 convert      cells to labels, by their type                         encode      categories, numbers, strings (pure)
-tags         any number of classes a sample (pure)                  weights     what each sample weighs (pure)
+tags         any number of classes a sample (pure)                  weights     the weight of each sample (pure)
 npy_columns  .npy files of labels, beside any source
 """

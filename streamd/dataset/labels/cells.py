@@ -1,6 +1,7 @@
-"""A column's cells as text, as numbered levels, as numbers or as lists of them; a bad cell is named by its line.
+"""A column's cells as text, as numbered distinct texts, as numbers or as lists of them.
 
-Text is taken without the white space around it, and a leading plus is no part of a number: people write `a.jpg, +5`.
+Errors name the line of a bad cell. Text is stripped of the white space around it, and a leading plus is no part of a
+number: people write `a.jpg, +5`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from streamd.dataset.manifest.types import Int64s, LocationFormatter
 from streamd.dataset.paths.path_column import PathColumn
 from streamd.errors import ConfigError
 
-Cells: TypeAlias = Any  # a pyarrow Array or ChunkedArray; its stubs, where installed, know too few of its functions
+Cells: TypeAlias = Any  # a pyarrow Array or ChunkedArray; pyarrow's stubs, where installed, lack many functions
 Texts: TypeAlias = Any  # an Array of large strings
 DecimalMark = Literal[".", ",", "either"]
 WideNumbers = Int64s | npt.NDArray[np.float64]
@@ -33,7 +34,10 @@ _PIECE_ROWS: Final = 1 << 14  # trimmed at a time
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """The rows of the file at `path` that become samples; `format_location` says where a person finds one of them."""
+    """The rows of the file at `path` that become samples.
+
+    `format_location` returns where a person finds a row, such as `labels.csv, line 7`.
+    """
 
     path: Path
     format_location: LocationFormatter
@@ -41,10 +45,10 @@ class SourceRows:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One cell a row. `display_name` is its name in messages, `key` the key of the configuration that wants it.
+    """One cell a row. `display_name` is its name in messages, `key` the configuration key that needs it.
 
-    `decimal_mark` is what stands before the digits of a fraction in the text of a table: `either` where the numbers
-    show it. None of all else.
+    `decimal_mark` is the mark before the fraction of a number in a text table; `either` where the numbers themselves
+    decide. It is None for everything else.
     """
 
     cells: Cells
@@ -55,19 +59,19 @@ class Column:
 
 
 def convert_to_nonempty_texts(column: Column) -> Texts:
-    """The cells as text, none of it empty."""
+    """Returns the cells as text. Raises ConfigError if one is empty."""
     texts = convert_to_texts(column)
     _check_no_empty_cell(column, find_empty_texts(texts))
     return texts
 
 
 def convert_to_texts(column: Column) -> Texts:
-    """The cells as text, which may be empty; a gap is an empty text."""
+    """Returns the cells as text, which may be empty; a missing value is an empty text. Raises ConfigError."""
     cells = column.cells
     try:
         if pa.types.is_dictionary(cells.type):
             cells = cells.cast(cells.type.value_type)
-        if pa.types.is_floating(cells.type):  # NaN is how some tables write a gap
+        if pa.types.is_floating(cells.type):  # some tables write a missing value as NaN
             cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, cells.type), cells)
         trimmed = pc.utf8_trim_whitespace(_join_chunks(cells).cast(pa.large_string()))
         texts: Texts = pc.fill_null(trimmed, pa.scalar("", trimmed.type))
@@ -80,7 +84,7 @@ def convert_to_texts(column: Column) -> Texts:
 
 
 def convert_to_text_pieces(column: Column) -> list[Texts]:
-    """The cells as text, which may be empty, some rows at a time; in the column's own memory where that can be."""
+    """Returns the cells as text, which may be empty, some rows a piece, in the column's own memory where possible."""
     cells = column.cells
     chunks = cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]
     parts = (chunk.slice(start, _PIECE_ROWS) for chunk in chunks for start in range(0, len(chunk), _PIECE_ROWS))
@@ -88,8 +92,9 @@ def convert_to_text_pieces(column: Column) -> list[Texts]:
 
 
 def _reuse_original_cells(cells: Any, texts: Texts) -> Texts:
-    """`texts`, or the cells that they were made of, if these are the same."""
+    """Returns the cells instead of the `texts` made of them, if both are the same."""
     has_offsets = pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)  # others are copied anyway
+    # The texts are the cells, stripped. Stripping only removes bytes, so an equal number of bytes means equal texts.
     if not has_offsets or cells.null_count or _count_text_bytes(cells) != _count_text_bytes(texts):
         return texts
     return cells.cast(pa.large_string())
@@ -101,25 +106,26 @@ def _count_text_bytes(texts: Any) -> int:
 
 
 def find_empty_texts(texts: Texts) -> Any:
-    """Which texts are empty, as an Array."""
+    """Returns which texts are empty, as an Array."""
     return pc.equal(texts, pa.scalar("", texts.type))
 
 
 def encode_distinct_texts(texts: Texts) -> tuple[list[str], Int64s]:
-    """The distinct texts, and for each cell the position of its own among them, (n,)."""
+    """Returns the distinct texts, and for each cell the position of its text among them, (n,)."""
     encoded = texts.dictionary_encode()
     levels: list[str] = encoded.dictionary.to_pylist()
     return levels, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def encode_texts(texts: Texts) -> list[bytes]:
-    """The texts in UTF-8."""
+    """Returns the texts in UTF-8."""
     encoded: list[bytes] = texts.cast(pa.large_binary()).to_pylist()
     return encoded
 
 
 def build_path_column(texts: Texts) -> PathColumn:
-    """The same, as they are in the column's memory."""
+    """Returns the texts as a PathColumn over the same memory."""
+    # A sliced array shares the buffers of the whole one, so its offset counts here; the ends index the whole blob.
     _, ends, blob = texts.cast(pa.large_string()).buffers()
     return PathColumn(
         memoryview(blob), np.frombuffer(ends, dtype=np.int64, count=len(texts) + 1, offset=8 * texts.offset)
@@ -127,7 +133,7 @@ def build_path_column(texts: Texts) -> PathColumn:
 
 
 def convert_to_numbers(column: Column, kind: Literal["int", "float"]) -> WideNumbers:
-    """The cells as int64 where they are whole and wanted so, else as float64, (n,)."""
+    """Returns the cells, (n,): as int64 where `kind` is int and all are whole, else as float64. Raises ConfigError."""
     cells = _join_chunks(column.cells)
     if pa.types.is_dictionary(cells.type):
         cells = cells.cast(cells.type.value_type)
@@ -149,13 +155,13 @@ def convert_to_numbers(column: Column, kind: Literal["int", "float"]) -> WideNum
 
 
 def has_lists(column: Column) -> bool:
-    """Whether each cell is a list, as Parquet has them."""
+    """Returns whether each cell is a list, as in Parquet."""
     kind = column.cells.type
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def flatten_lists(column: Column) -> tuple[Column, Int64s]:
-    """The elements of a column of lists, one behind the other, as a column, and the row of each, (elements,)."""
+    """Returns the elements of a column of lists as one column, and the row of each element, (elements,)."""
     lists = _join_chunks(column.cells)
     owners: Int64s = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     rows = SourceRows(column.rows.path, lambda element: column.rows.format_location(int(owners[element])))
@@ -163,7 +169,7 @@ def flatten_lists(column: Column) -> tuple[Column, Int64s]:
 
 
 def is_text_type(kind: pa.DataType) -> bool:
-    """Whether cells of this type are text."""
+    """Returns whether cells of this type are text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
@@ -174,6 +180,7 @@ def _join_chunks(cells: Cells) -> Any:
 def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) -> WideNumbers:
     if column.decimal_mark in {",", "either"}:
         texts = _read_decimal_commas(column, texts)
+    # Whole numbers are parsed as int64 first, since float64 is not exact for large ones. Some tables write 3 as 3.0.
     whole = _cast_texts_or_none(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64()) if kind == "int" else None
     numbers = whole or _cast_texts_or_none(texts, pa.float64())
     if numbers is not None:
@@ -182,7 +189,7 @@ def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) 
 
 
 def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
-    """The numbers with points. Raises ConfigError where nobody can tell a decimal mark from one between thousands."""
+    """Returns the numbers with points. Raises ConfigError where the meaning of a comma or point is unclear."""
     commas = _find_matches(texts, _DECIMAL_COMMA)
     if not commas.any():
         return texts
@@ -196,6 +203,8 @@ def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
             f"({column.rows.format_location(row)}) has a point; write all its numbers alike, without marks between "
             "thousands"
         )
+    # Where every comma may stand between thousands, as in 1,234, the meaning is unclear. One number whose comma may
+    # not, such as 1,5, settles it for all.
     if column.decimal_mark == "either" and not (commas & ~_find_matches(texts, _THOUSANDS)).any():
         raise ConfigError(
             f"{where}, whose comma may stand before a fraction or between thousands, as in all its numbers; write "
@@ -209,7 +218,7 @@ def _find_matches(texts: Texts, pattern: str) -> npt.NDArray[np.bool_]:
 
 
 def replace_decimal_commas(texts: Texts) -> Texts:
-    """The texts, with a point in those that are a number with a decimal comma."""
+    """Returns the texts, with a point in those that are a number with a decimal comma."""
     return pc.replace_substring_regex(texts, _DECIMAL_COMMA, r"\1.\2")
 
 
@@ -229,7 +238,7 @@ def _build_no_number_error(column: Column, texts: Texts) -> ConfigError:
 
 
 def _cast_texts_or_none(texts: Texts, dtype: pa.DataType) -> Any:
-    """The texts as numbers, or None where one of them is no such number."""
+    """Returns the texts as numbers, or None where one of them is no such number."""
     try:
         return texts.cast(dtype)
     except pa.ArrowInvalid:
@@ -237,7 +246,7 @@ def _cast_texts_or_none(texts: Texts, dtype: pa.DataType) -> Any:
 
 
 def _find_failing_rows(texts: Texts) -> list[int]:
-    """The rows that are no numbers, by trying each distinct text: the library does not say which."""
+    """Returns the rows that are no numbers. It tries each distinct text, since the library does not name them."""
     levels, codes = encode_distinct_texts(texts)
     failing = [_cast_texts_or_none(pa.array([level], pa.large_string()), pa.float64()) is None for level in levels]
     rows: list[int] = np.flatnonzero(np.array(failing, np.bool_)[codes]).tolist()

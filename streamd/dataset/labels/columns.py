@@ -1,9 +1,8 @@
-"""The wanted columns of a table, and the lines that its rows stand in.
+"""Reads the needed columns of a table, finds the lines of its rows, and selects rows by condition.
 
-`where`: the rows of a table whose columns have the values that are asked for.
-
-Cells of a CSV are text, and what is asked for has a type. A text asks for that text; a number for cells that say this
-number, however they write it; true for `true`, `yes` and 1, false for `false`, `no` and 0, in any case of letters.
+`where` selects the rows of a table whose columns have given values. Cells of a CSV are text, and a given value has a
+type. A text matches the same text; a number matches cells with this number, in any notation; true matches `true`, `yes`
+and 1, false matches `false`, `no` and 0, in any case of letters.
 """
 
 from __future__ import annotations
@@ -45,23 +44,23 @@ from streamd.limits import MIB
 USUAL_SEPARATORS: Final = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET_SUFFIXES: Final = (".parquet", ".pq")
 _SHOWN_COLUMNS: Final = 30  # in a message
-_HEAD_CHARS: Final = 1 << 16  # of a text, by which its separator is told
+_HEAD_CHARS: Final = 1 << 16  # of a text, from which its separator is found
 _ROWS_PER_READ: Final = 1 << 14  # of Parquet
 Mask = npt.NDArray[np.bool_]
 
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 BOOLEAN_WORDS: Final = {True: ("true", "t", "yes", "y", "1", "1.0"), False: ("false", "f", "no", "n", "0", "0.0")}
-_EXACT_BELOW: Final = 1 << 53  # from here on float64 takes neighbours for one whole number
+_EXACT_BELOW: Final = 1 << 53  # from here on float64 cannot represent every whole number
 _SHOWN_VALUES: Final = 20  # of a column in a message
 
-csv.field_size_limit(sys.maxsize)  # pyarrow takes cells of any length, and their lines are told with this library
+csv.field_size_limit(sys.maxsize)  # pyarrow takes cells of any length, and this library finds their lines
 
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """How the text of a table is read: what separates cells, and its encoding, as Python calls it.
+    """How the text of a table is read: the separator of its cells, and its encoding under Python's name.
 
-    `decimal_mark` is what stands before the digits of a fraction, as `Column` has it.
+    `decimal_mark` is the mark before the fraction of a number, as in `Column`.
     """
 
     separator: str
@@ -71,7 +70,7 @@ class TextFormat:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A table: its file, the names of its columns, and the key of the configuration that names it.
+    """A table: its file, the names of its columns, and the configuration key that names it.
 
     `text` is None for Parquet.
     """
@@ -80,19 +79,22 @@ class TableFile:
     column_names: tuple[str, ...]
     key: str
     text: TextFormat | None = None
-    _lines: list[int] = field(default_factory=list)  # where each row begins, once somebody has asked
+    _lines: list[int] = field(default_factory=list)  # where each row begins; filled by the first `format_location`
 
     def format_location(self, row: int) -> str:
-        """Where a person finds row `row`, counted from 0 without those that have too many cells or too few."""
+        """Returns where a person finds row `row`, counted from 0 without the rows of other widths."""
         if self.text is None:
             return f"{self.path.name}, row {row + 1}"
         if not self._lines:
             self._lines.extend(_find_row_lines(self.path, self.text, len(self.column_names)))
-        # Where the two readers take quotes for something else, a row may be unknown to the one that counts lines.
+        # The csv module may read unusual quotes differently from pyarrow, and then find fewer rows.
         return f"{self.path.name}, " + (f"line {self._lines[row]}" if row < len(self._lines) else f"row {row + 1}")
 
     def find_column_index(self, column: str, key: str) -> int:
-        """Where `column` stands in the header. Raises ConfigError, naming `key`, when it is not there exactly once."""
+        """Returns the position of `column` in the header.
+
+        Raises ConfigError, naming `key`, unless it is there exactly once.
+        """
         found = [position for position, name in enumerate(self.column_names) if name == column]
         if len(found) == 1:
             return found[0]
@@ -122,13 +124,13 @@ def _format_separator_hint(header: Sequence[str], text: TextFormat | None) -> st
 
 
 def format_separator(mark: str) -> str:
-    """As a configuration has it."""
+    """Returns a separator as a configuration spells it."""
     return "tab" if mark == "\t" else f"{mark!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class TextSettings:
-    """What a configuration says of the text of a table; None where the file is to say it."""
+    """The configured settings for the text of a table; None where the file decides."""
 
     separator: str | None = None
     encoding: str | None = None
@@ -136,7 +138,7 @@ class TextSettings:
 
 
 def read_table_header(path: Path, key: str, settings: TextSettings | None = None) -> TableFile:
-    """Reads the names of the columns only, and how the rest is to be read."""
+    """Reads the names of the columns, and decides how the rest is read. Raises ConfigError."""
     suffix, settings = path.suffix.lower(), settings or TextSettings()
     text: TextFormat | None = None
     with translate_read_errors(path, key):
@@ -161,7 +163,10 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
 
 
 def _choose_text_format(path: Path, settings: TextSettings, key: str) -> TextFormat:
-    """As it is configured, and else as the file begins. Commas mark decimals only where they separate no cells."""
+    """Returns the configured format; what is not configured is found from the beginning of the file.
+
+    A comma may be a decimal mark only where it does not separate cells.
+    """
     encoding = choose_text_encoding(path, settings.encoding, key)
     separator = settings.separator or _choose_separator(path, encoding, key)
     return TextFormat(separator, encoding, settings.decimal or ("." if separator == "," else "either"))
@@ -170,6 +175,7 @@ def _choose_text_format(path: Path, settings: TextSettings, key: str) -> TextFor
 def _choose_separator(path: Path, encoding: str, key: str) -> str:
     with path.open(newline="", encoding=encoding, errors="replace") as file:
         head = file.read(_HEAD_CHARS)
+        # The head ends at a whole line. A text of one block needs no cut, even where its last line has no break.
         cut = head.rfind("\n") + 1 if file.read(1) else 0
     try:
         return choose_separator(head[:cut] if cut else head, USUAL_SEPARATORS[path.suffix.lower()])
@@ -196,14 +202,17 @@ def _read_text_header(path: Path, text: TextFormat, key: str) -> list[str]:
 
 
 def _build_text_error(path: Path, text: TextFormat, key: str, error: Exception) -> ConfigError:
-    """What to do about a text that cannot be decoded."""
+    """Returns the error for a text that cannot be decoded or parsed."""
     return build_encoding_error(path, text.encoding, key) or ConfigError(
         f"{key}: {format_path(path)} cannot be read: {error}; write it anew"
     )
 
 
 def _find_row_lines(path: Path, text: TextFormat, width: int) -> Iterator[int]:
-    """The line, from 1, where each row of `width` cells begins; blank lines, and line breaks in quotes, count."""
+    """Yields the line, from 1, where each row of `width` cells begins.
+
+    Blank lines and breaks inside quotes count as lines.
+    """
     with path.open(newline="", encoding=text.encoding, errors="replace") as lines:
         reader = csv.reader(lines, delimiter=text.separator)
         next(filter(None, reader), None)
@@ -215,7 +224,10 @@ def _find_row_lines(path: Path, text: TextFormat, width: int) -> Iterator[int]:
 
 
 def read_columns(table: TableFile, positions: Sequence[int], faults: FaultCollector) -> dict[int, Cells]:
-    """The columns at `positions`, and no others, without the rows of other widths than the header, which are faults."""
+    """Reads the columns at `positions`. Rows of another width than the header are left out, and added to `faults`.
+
+    Raises ConfigError, also for a table without rows.
+    """
     wanted = sorted(set(positions))
     with translate_read_errors(table.path, table.key):
         try:
@@ -238,7 +250,7 @@ def read_columns(table: TableFile, positions: Sequence[int], faults: FaultCollec
 
 
 def _read_parquet(path: Path, names: list[str]) -> pa.Table:
-    """Some rows at a time: a group of rows at once takes twice the memory until it is read."""
+    """Reads some rows at a time: a whole row group takes twice its memory while it is read."""
     with pq.ParquetFile(path) as file:
         schema = pa.schema([file.schema_arrow.field(name) for name in names])
         return pa.Table.from_batches(file.iter_batches(_ROWS_PER_READ, columns=names), schema)
@@ -248,9 +260,11 @@ def _read_delimited(table: TableFile, wanted: Sequence[int], text: TextFormat, f
     try:
         read, uneven = _parse_delimited(table, wanted, text)
     except pa.ArrowInvalid:
-        _check_quotes_closed(table, text)  # they make cells larger than the library takes
+        _check_quotes_closed(table, text)  # an unclosed quote makes a cell larger than the library takes
         raise
-    if _count_line_breaks(table.path) > 1 + read.num_rows + len(uneven):  # then blank lines have them, or cells
+    # More breaks than rows are in blank lines, or in cells, perhaps because of a quote that is not closed. Only then is
+    # the text parsed a second time.
+    if _count_line_breaks(table.path) > 1 + read.num_rows + len(uneven):
         _check_quotes_closed(table, text)
     if uneven:
         error = _uneven_rows_error(table, uneven, is_whole_table=read.num_rows == 0)
@@ -263,16 +277,16 @@ def _read_delimited(table: TableFile, wanted: Sequence[int], text: TextFormat, f
 def _parse_delimited(
     table: TableFile, wanted: Sequence[int], text: TextFormat
 ) -> tuple[pa.Table, list[pa_csv.InvalidRow]]:
-    """The wanted columns, and the rows left out for having more or fewer cells than the header."""
+    """Returns the needed columns, and the rows that were left out for having more or fewer cells than the header."""
 
     def skip_row(row: pa_csv.InvalidRow) -> Literal["skip"]:
         uneven.append(row)
         return "skip"
 
     uneven: list[pa_csv.InvalidRow] = []
-    numbers = [str(position) for position in range(len(table.column_names))]  # names may be there twice, numbers not
+    numbers = [str(position) for position in range(len(table.column_names))]  # unlike names, positions are unique
     types = {str(position): pa.large_string() for position in wanted}
-    encoding = "utf8" if text.encoding == UTF8 else text.encoding  # others are made UTF-8 by Python, which takes longer
+    encoding = "utf8" if text.encoding == UTF8 else text.encoding  # others are converted by Python, which takes longer
     read = pa_csv.read_csv(
         table.path,
         # One thread, since only then does the library know the number of a row that it refuses.
@@ -303,7 +317,10 @@ def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *,
 
 
 def _find_record_lines(table: TableFile, numbers: Sequence[int]) -> list[int]:
-    """The lines, from 1, where the records `numbers` begin, ascending and counted from 0, the header among them."""
+    """Returns the lines, from 1, where the records `numbers` begin.
+
+    `numbers` ascend, and count from 0 with the header.
+    """
     text, wanted, found = table.text, set(numbers), list[int]()
     if text is None:
         return found
@@ -321,7 +338,10 @@ def _find_record_lines(table: TableFile, numbers: Sequence[int]) -> list[int]:
 
 
 def _check_quotes_closed(table: TableFile, text: TextFormat) -> None:
-    """A quote that is closed rows later, or never, makes one cell of them, which pyarrow takes without a word."""
+    """Raises ConfigError for a quote that is closed rows later, or never.
+
+    pyarrow would silently make one cell of these rows.
+    """
     line = _find_unclosed_quote_line(table.path, text)
     if line is not None:
         raise ConfigError(
@@ -331,7 +351,7 @@ def _check_quotes_closed(table: TableFile, text: TextFormat) -> None:
 
 
 def _find_unclosed_quote_line(path: Path, text: TextFormat) -> int | None:
-    """The line of the first row that a quote draws over several lines and that ends amid a cell."""
+    """Returns the first line of a row that quotes extend over several lines and that ends inside a cell, or None."""
     with path.open(newline="", encoding=text.encoding, errors="replace") as lines:
         reader = csv.reader(lines, delimiter=text.separator, strict=True)
         while True:
@@ -350,7 +370,10 @@ def _count_line_breaks(path: Path) -> int:
 
 
 def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column]) -> Int64s:
-    """The rows that meet all of `conditions`, ascending; `columns` by the same names. Raises ConfigError for none."""
+    """Returns the rows that meet all of `conditions`, ascending. `columns` has a column for each condition.
+
+    Raises ConfigError if no row does.
+    """
     texts = {name: _convert_to_compared_texts(columns[name], value) for name, value in conditions.items()}
     masks = {name: find_matching_cells(texts[name], value) for name, value in conditions.items()}
     for name, mask in masks.items():
@@ -374,8 +397,9 @@ def _convert_to_compared_texts(column: Column, value: Scalar) -> Texts:
 
 
 def find_matching_cells(texts: Texts, value: Scalar) -> Mask:
-    """Which cells say `value`, (n,)."""
+    """Returns which cells match `value`, (n,)."""
     match value:
+        # A bool is an int to Python, so it must come first.
         case bool():
             return _convert_to_mask(pc.is_in(pc.utf8_lower(texts), pa.array(BOOLEAN_WORDS[value], texts.type)))
         case str():
@@ -386,6 +410,7 @@ def find_matching_cells(texts: Texts, value: Scalar) -> Mask:
 
 def _find_matching_number_cells(texts: Texts, value: float) -> Mask:
     said = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
+    # A large whole number is compared by its text alone, since as float64 it would match its neighbours, too.
     if not isinstance(value, int) or abs(value) < _EXACT_BELOW:
         numeric = _convert_to_mask(pc.match_substring_regex(texts, _NUMBER))
         plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")

@@ -1,11 +1,11 @@
-"""From columns of cells to a label of the type that is wanted: tables and lists alike.
+"""Converts columns of cells to labels of the configured types, for tables and lists alike.
 
 A string is the cell's text, and may be empty. Several columns of numbers, or a column of lists of equal length, are a
-vector; a category or tags where they are 0 and 1, a number a class. Other tags are the elements of a list; else `|`,
-`;` or `,` separate them, or, in a column that has none of these, white space. A cell without tags is legal.
+vector; for a category or tags they hold 0 and 1, one number a class. Other tags are the elements of a list, or are
+separated by `|`, `;` or `,`, or by white space in a column that has none of these. A cell without tags is legal.
 
-Of classes that are stored as 0 and 1, a category has one 1 in every row, tags any number of them. They are looked at
-some rows at a time: as numbers, the one-hot labels of ImageNet would take ten gigabytes.
+Where classes are stored as 0 and 1, a category has one 1 in every row, and tags have any number of them. These numbers
+are converted some rows at a time: all at once, the one-hot labels of ImageNet would take ten gigabytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 
 Label = tuple[ListedValues, LabelSpec]
-Labels = tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]  # as Scanned has them
+Labels = tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]  # as in ScannedSamples
 Marks = npt.NDArray[np.float64]
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -47,7 +47,10 @@ _MULTI_HOT: Final = rf"^\[?\s*{_ANY}(?:{_GAP}{_ANY})+\s*\]?$"
 
 
 def convert_labels(wanted: Mapping[str, LabelSource], columns: Mapping[str, Sequence[Column]]) -> Labels:
-    """All labels, each from its columns: one, or several where `source` lists them. Raises ConfigError, of all."""
+    """Converts all labels, each from its columns: one, or several where `source` lists them.
+
+    Raises one ConfigError for the faults of all labels.
+    """
     found: dict[str, Label] = {}
     with raise_collected_faults() as faults:
         for name, label in wanted.items():
@@ -61,7 +64,7 @@ def convert_labels(wanted: Mapping[str, LabelSource], columns: Mapping[str, Sequ
 
 
 def _has_class_columns(label: LabelSource) -> bool:
-    """Whether the columns that the configuration lists are classes."""
+    """Returns whether the columns that the configuration lists are classes."""
     return isinstance(label.source, tuple) and label.type in {"category", "tags"}
 
 
@@ -75,6 +78,7 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
             return _convert_category_label(name, wanted, columns)
         case "tags":
             return _convert_tags_label(name, wanted, columns)
+        # The types above take lists or several columns. No type below does.
         case _ if listed or cells.has_lists(column):
             raise ConfigError(
                 f"{column.key}.from: several {'columns' if listed else 'numbers a row'} make a vector of type float or "
@@ -123,7 +127,7 @@ def _convert_tags_label(name: str, wanted: LabelSource, columns: Sequence[Column
 
 
 def _find_configured_classes(wanted: LabelSource, column: Column) -> tuple[ClassValue, ...] | None:
-    """The classes that the configuration lists: as such, or as the columns that they are stored in."""
+    """Returns the classes that the configuration lists, by name or as columns; None if it lists none."""
     listed = wanted.source if isinstance(wanted.source, tuple) else None
     classes = wanted.classes if wanted.classes is not None else listed
     return None if classes is None else encode.parse_configured_classes(classes, column.key)
@@ -162,13 +166,14 @@ def _convert_number_lists(name: str, kind: Literal["int", "float"], column: Colu
 def _collect_tags(column: Column) -> SampleTags:
     elements, owners = cells.flatten_lists(column if cells.has_lists(column) else _split_tags(column))
     texts = cells.convert_to_texts(elements)
+    # An empty element, as between two separators, is no tag.
     there = ~cells.find_empty_texts(texts).to_numpy(zero_copy_only=False)
     levels, codes = cells.encode_distinct_texts(texts.filter(pa.array(there)))
     return SampleTags(len(column.cells), levels, owners[there], codes)
 
 
 def _split_tags(column: Column) -> Column:
-    """The column with its texts as lists of tags."""
+    """Returns the column with its texts split into lists of tags."""
     texts = cells.convert_to_texts(column)
     marked = pc.any(pc.match_substring_regex(texts, _TAG_MARKS)).as_py()
     if not marked:
@@ -179,9 +184,10 @@ def _split_tags(column: Column) -> Column:
 def convert_one_hot(
     name: str, columns: Sequence[Column], classes: tuple[ClassValue, ...] | None
 ) -> tuple[Int64s, LabelSpec]:
-    """The class of each row, whose number is 1. `classes` are in the order of the numbers; None calls them 0 to k - 1.
+    """Returns the class of each row: the position of its 1.
 
-    Raises ConfigError, naming the row, where another number of them is 1, or one is neither 0 nor 1.
+    `classes` names the classes in the order of the numbers; None names them 0 to k - 1. Raises ConfigError, naming the
+    row, unless one number is 1 and all others are 0.
     """
     width = compute_vector_width(columns)
     named = _choose_class_names(columns[0], classes, width)
@@ -193,7 +199,7 @@ def convert_one_hot(
 def convert_multi_hot(
     name: str, columns: Sequence[Column], classes: tuple[ClassValue, ...] | None
 ) -> tuple[PackedTags, LabelSpec]:
-    """The classes whose numbers are 1, as `tags.build_tags_label` gives them. Otherwise as `category`."""
+    """Returns the classes whose numbers are 1, packed as by `tags.build_tags_label`. Otherwise as `convert_one_hot`."""
     width = compute_vector_width(columns)
     named = _choose_class_names(columns[0], classes, width)
     packed = [_pack_marks_to_bits(marks, part) for part, marks in _iterate_marks(columns, width)]
@@ -202,7 +208,10 @@ def convert_multi_hot(
 
 
 def compute_vector_width(columns: Sequence[Column]) -> int:
-    """The numbers of a row: one a column, or those of a list. Raises ConfigError unless all lists are as long."""
+    """Returns how many numbers a row has: one for each column, or the length of the lists.
+
+    Raises ConfigError unless all lists have the same length, which is not 0.
+    """
     column = columns[0]
     if not cells.has_lists(column):
         return len(columns)
@@ -217,9 +226,9 @@ def compute_vector_width(columns: Sequence[Column]) -> int:
 
 
 def find_mark_columns(columns: Sequence[Column], *, listed: bool, single: bool) -> Sequence[Column] | None:
-    """What of a label's `columns` holds 0 and 1; None: its classes are there by their names.
+    """Returns the columns that hold a label's classes as 0 and 1; None if cells hold the classes by name.
 
-    `listed`: the configuration lists several columns. `single`: one number is 1, as a category wants it.
+    `listed`: the configuration lists several columns. `single`: exactly one number is 1, as for a category.
     """
     if listed:
         return columns
@@ -230,14 +239,14 @@ def find_mark_columns(columns: Sequence[Column], *, listed: bool, single: bool) 
 
 
 def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
-    """A column of texts such as `0 0 1` or `[0, 1, 0]` as one of lists; None where a text is another.
+    """Returns a column of texts such as `0 0 1` or `[0, 1, 0]` as one of lists; None if any text has another form.
 
-    `single`: exactly one number is 1; otherwise the texts are a class each, whatever they look like.
+    `single`: exactly one number is 1. Where any text has another number of them, all texts are names of classes.
     """
     pattern = _ONE_HOT if single else _MULTI_HOT
     if not _all_texts_match(
         cells.convert_to_texts(slice_column_rows(column, 0, 1)), pattern
-    ):  # the first says it of nearly all columns
+    ):  # the first text decides for nearly all columns
         return None
     texts = cells.convert_to_texts(column)
     if not _all_texts_match(texts, pattern):
@@ -247,15 +256,15 @@ def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
 
 
 def _is_array_column(column: Column) -> bool:
-    """Whether the lists are rows of an array of numbers."""
+    """Returns whether the lists are rows of an array of numbers."""
     kind = column.cells.type
     return bool(pa.types.is_fixed_size_list(kind)) and _is_number_type(kind.value_type)
 
 
 def _has_only_zeros_and_ones(column: Column) -> bool:
-    """Whether a column of lists holds nothing but 0 and 1, as many in each row, and more than one.
+    """Returns whether a column of lists holds only 0 and 1, the same number of them in each row, and more than one.
 
-    Such lists are no tags by name: two of three would be the same.
+    Such lists cannot be names of tags: there are only two names, so a list of three would have one of them twice.
     """
     if not _has_equal_lengths(column.cells):
         return False
@@ -270,7 +279,7 @@ def _is_number_type(kind: pa.DataType) -> bool:
 
 
 def slice_column_rows(column: Column, start: int, stop: int) -> Column:
-    """The rows from `start` to `stop`; places still tell where they stand."""
+    """Returns the rows from `start` to `stop`. Locations still refer to the rows of the file."""
     rows = SourceRows(column.rows.path, lambda row: column.rows.format_location(start + row))
     return replace(column, cells=column.cells.slice(start, stop - start), rows=rows)
 
@@ -285,7 +294,7 @@ def _has_equal_lengths(lists: Any) -> bool:
 
 
 def _compute_list_lengths(lists: Any) -> npt.NDArray[np.int64]:
-    """Of each list; a gap has none."""
+    """Returns the length of each list; a missing list has length 0."""
     lengths = pc.fill_null(pc.list_value_length(lists), pa.scalar(0, pa.int32()))
     return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
 
@@ -303,7 +312,7 @@ def _choose_class_names(column: Column, classes: tuple[ClassValue, ...] | None, 
 
 
 def _iterate_marks(columns: Sequence[Column], width: int) -> Iterator[tuple[Column, Marks]]:
-    """The first column and the numbers of all, (rows, width), of some rows at a time."""
+    """Yields blocks of rows: the block of the first column, and the numbers of all columns, (rows, width)."""
     rows = len(columns[0].cells)
     step = max(1, _BLOCK_NUMBERS // width)
     for start in range(0, rows, step):
@@ -312,7 +321,7 @@ def _iterate_marks(columns: Sequence[Column], width: int) -> Iterator[tuple[Colu
 
 
 def _convert_to_mark_rows(part: Column) -> Marks:
-    """(rows, k) of a column of lists, (rows, 1) of another."""
+    """Returns the numbers of a column of lists, (rows, k), or of another column, (rows, 1)."""
     flat = cells.flatten_lists(part)[0] if cells.has_lists(part) else part
     return cells.convert_to_numbers(flat, "float").astype(np.float64, copy=False).reshape(len(part.cells), -1)
 

@@ -1,4 +1,4 @@
-"""From label values to what a batch carries: pure, whatever source they come from."""
+"""Converts label values of any source to the values that a batch carries. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 # At most 18 digits, which int64 always holds. "007" is a code, not the number 7; "3.0" is how some tables write 3.
 _WHOLE_NUMBER: Final = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0*)?")
-_SHOWN_CLASSES: Final = 20  # in a message; more would bury it
+_SHOWN_CLASSES: Final = 20  # in a message; more would make it unreadable
 
 
 def order_classes(texts: Iterable[str]) -> tuple[ClassValue, ...]:
-    """The distinct classes of `texts`: whole numbers sorted as numbers when all are, else by their UTF-8 bytes."""
+    """Returns the distinct classes of `texts`: sorted as numbers if all are whole, else by their UTF-8 bytes."""
     return tuple(sorted(_parse_classes({_normalize_class_text(text) for text in texts}), key=_class_sort_key))
 
 
@@ -36,19 +36,19 @@ def _class_sort_key(value: ClassValue) -> int | bytes:
 
 
 def _parse_classes(plain: Iterable[str]) -> list[int] | list[str]:
-    """Whole numbers when all are."""
+    """Returns the classes as whole numbers if all are, else as texts."""
     texts = list(plain)
     return [int(text) for text in texts] if all(map(_WHOLE_NUMBER.fullmatch, texts)) else texts
 
 
 def _normalize_class_text(text: str) -> str:
-    """One spelling for a whole number, whatever the other classes are: other streams' may be added to them."""
+    """Returns a whole number in one spelling, even among other texts: another stream may add its classes to them."""
     match = _WHOLE_NUMBER.fullmatch(text)
     return match[1] if match else text
 
 
 def parse_configured_classes(classes: Sequence[object], key: str) -> tuple[ClassValue, ...]:
-    """The classes of the configuration in their own order. Raises ConfigError for repeated ones or none."""
+    """Returns the classes of the configuration in their own order. Raises ConfigError for repeated ones or none."""
     if not classes:
         raise ConfigError(f"{key}: classes is empty; list them, or leave classes out to take them from the data")
     listed = _parse_classes(_normalize_class_text(str(value)) for value in classes)
@@ -66,9 +66,9 @@ def build_category_label(
     format_location: LocationFormatter,
     key: str,
 ) -> tuple[Int64s, LabelSpec]:
-    """Numbers the classes of a label.
+    """Numbers the classes of a label, and returns the number of each sample's class, with the spec.
 
-    `texts` are its distinct values, `codes` (n,) the position of each sample's value among them, `fixed` the
+    `texts` are the distinct values, `codes` (n,) the position of each sample's value among them, and `fixed` the
     configured classes. Raises ConfigError for a value that is not among these.
     """
 
@@ -84,9 +84,9 @@ def build_category_label(
 def lookup_class_numbers(
     texts: Sequence[str], classes: tuple[ClassValue, ...], format_code_location: Callable[[int], str], key: str
 ) -> Int64s:
-    """The number of each text among `classes`.
+    """Returns the number of each text among `classes`.
 
-    Raises ConfigError for one that is none; `format_code_location` says where it is.
+    Raises ConfigError for a text that is not among them; `format_code_location` says where it is.
     """
     numbers = build_class_numbers(classes)
     positions = np.array([numbers.get(_normalize_class_text(text), -1) for text in texts], dtype=np.int64)
@@ -101,24 +101,24 @@ def lookup_class_numbers(
 
 
 def _format_other_texts(texts: Sequence[str], others: Sequence[int], format_code_location: Callable[[int], str]) -> str:
-    """For a message about one text: the `others` that it holds for, too."""
+    """Formats the `others` of the same kind, for a message about one text."""
     shown = ", ".join(f"{texts[code]!r}{format_code_location(code)}" for code in others[: SHOWN_FAULTS - 1])
     more = f" and {len(others) - SHOWN_FAULTS + 1:,} more" if len(others) >= SHOWN_FAULTS else ""
     return f"; nor are {shown}{more}" if others else ""
 
 
 def build_class_numbers(classes: Iterable[ClassValue]) -> dict[str, int]:
-    """The number of each class, by its text."""
+    """Returns the number of each class, by its text."""
     return {str(value): number for number, value in enumerate(classes)}
 
 
 def add_class_counts_to_spec(spec: LabelSpec, values: Int64s) -> LabelSpec:
-    """`spec` of a category with the samples of each class counted."""
+    """Returns `spec` of a category with the number of samples of each class."""
     return replace(spec, counts=tuple(np.bincount(values, minlength=len(spec.classes)).tolist()))
 
 
 def format_classes(classes: tuple[ClassValue, ...]) -> str:
-    """The classes for a message, the first ones of many."""
+    """Formats the classes for a message, only the first ones of many."""
     return format_list([str(value) for value in classes], _SHOWN_CLASSES)
 
 
@@ -129,10 +129,15 @@ def build_number_label(
     format_location: LocationFormatter,
     key: str,
 ) -> tuple[Numbers, LabelSpec]:
-    """Checks a label of numbers, (n,). Raises ConfigError at the first one not whole (int) or not finite (float)."""
+    """Checks a label of numbers, (n,), and returns it with its spec.
+
+    Raises ConfigError where a number is not whole (int) or not finite in float32 (float).
+    """
     wide = values.astype(np.float64)
     kept: Numbers
     if kind == "float":
+        # Numbers that do not fit become infinite or arbitrary here, without a warning from NumPy. The checks below find
+        # them.
         with np.errstate(over="ignore"):
             kept = wide.astype(np.float32)
         _check_no_bad_value(~np.isfinite(kept), wide, "a finite number that float32 holds", format_location, key)
@@ -154,7 +159,7 @@ def build_number_label(
 
 
 def add_mean_and_std_to_spec(spec: LabelSpec, values: ListedValues) -> LabelSpec:
-    """`spec` with the mean and std of all its `values`, (n,) or (n, k)."""
+    """Returns `spec` with the mean and std of all its `values`, (n,) or (n, k)."""
     wide = np.asarray(values, np.float64)
     return replace(spec, mean=float(wide.mean()), std=float(wide.std()))
 
@@ -175,7 +180,7 @@ def _check_no_bad_value(
 def build_string_label(
     name: str, texts: Sequence[bytes], format_location: LocationFormatter, key: str
 ) -> tuple[npt.NDArray[np.bytes_], LabelSpec]:
-    """A label of texts in UTF-8, which may be empty. Raises ConfigError as `build_string_spec` does."""
+    """Returns a label of texts in UTF-8, which may be empty. Raises ConfigError as `build_string_spec` does."""
     lengths = np.fromiter(map(len, texts), np.int64, count=len(texts))
     nul = np.array([row for row, text in enumerate(texts) if b"\0" in text], np.int64)
     spec = build_string_spec(name, lengths, nul, format_location, key)
@@ -185,7 +190,7 @@ def build_string_label(
 def build_string_spec(
     name: str, lengths: Int64s, with_nul: Int64s, format_location: LocationFormatter, key: str
 ) -> LabelSpec:
-    """A label of texts with `lengths` in bytes (n,), of which the rows `with_nul` hold a NUL.
+    """Returns the spec of texts with `lengths` in bytes, (n,). The rows `with_nul` hold a NUL.
 
     Raises ConfigError for a text that is too long or holds a NUL.
     """
@@ -197,6 +202,6 @@ def build_string_spec(
             f"{MAX_TEXT_BYTES}, "
             "since every row of a batch has room for the longest: shorten it, or keep long texts in a file of their own"
         )
-    if with_nul.size:  # a field of fixed width ends at its NULs
+    if with_nul.size:  # NULs pad the fields of fixed width
         raise ConfigError(f"{key}: {format_location(int(with_nul[0]))} holds a text with a NUL in it; remove it")
     return LabelSpec(name, "string", text_bytes=longest)

@@ -1,4 +1,4 @@
-"""Faults of data, so many at once as a person mends in one go: the places of one kind, and those of several kinds."""
+"""Collects faults of data, so that one message has as many as a person corrects in one go."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SHOWN_FAULTS: Final = 10  # of one kind in a message
 def format_other_locations(
     rows: Sequence[int], format_location: LocationFormatter, format_value: Callable[[int], str] | None = None
 ) -> str:
-    """For a message that names the first of `rows`: ` (also line 7 'x', line 9 'y' and 3 more)`; nothing for one row.
+    """Formats all `rows` but the first, which the message names: ` (also line 7 'x', line 9 'y' and 3 more)`.
 
-    `format_value` says what stands in a row.
+    Returns an empty text for one row. `format_value` formats what is in a row.
     """
     if len(rows) <= 1:
         return ""
@@ -32,14 +32,14 @@ def format_other_locations(
 
 
 class FaultCollector:
-    """Collects errors of the data until all of them are known. Made by `raise_collected_faults`."""
+    """Collects errors of the data until all of them are known. Created by `raise_collected_faults`."""
 
     def __init__(self) -> None:
         self.errors: list[ConfigError] = []
 
     @contextmanager
     def collect(self) -> Iterator[None]:
-        """Keeps the ConfigError of what is done inside, so that what comes next is looked at, too."""
+        """Keeps a ConfigError of the code inside, so that the code after it still runs."""
         try:
             yield
         except ConfigError as error:
@@ -48,7 +48,10 @@ class FaultCollector:
 
 @contextmanager
 def raise_collected_faults() -> Iterator[FaultCollector]:
-    """Raises, at the end, one ConfigError with a line for each that was collected, and for one that ended it early."""
+    """Raises one ConfigError at the end, with a line for each collected error.
+
+    An error that ends the block early is one of them.
+    """
     faults = FaultCollector()
     with faults.collect():
         yield faults
@@ -56,7 +59,7 @@ def raise_collected_faults() -> Iterator[FaultCollector]:
         told = "\n".join(map(str, faults.errors))
         faults.errors.clear()
         raise ConfigError(told)
-    # An error holds the frames that it passed; a frame that held it in turn would keep all of them, and what they have
-    # open, until the garbage collector comes by.
+    # An error refers to the frames that it passed. If this frame referred to the error in turn, all of them, and the
+    # files that they have open, would stay until the next garbage collection.
     while faults.errors:
         raise faults.errors.pop()

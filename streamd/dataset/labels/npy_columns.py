@@ -1,4 +1,4 @@
-"""Arrays of labels, a row an image in their order, as columns; and the .npy files that hold them, beside any source."""
+"""Arrays of labels as columns, with one row an image in their order; and the .npy files that hold them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VECTOR: Final = 2  # dimensions
 def add_labels_from_files(
     stream: ListingRequest, files: Mapping[str, LabelSource], scanned: ScannedSamples
 ) -> ScannedSamples:
-    """What was found, and the labels that `files` hold, a row a sample; all in the order of the configuration."""
+    """Returns the scanned samples with the labels in `files`, a row a sample, in the order of the configuration."""
     values, specs, fixed = convert_labels(files, read_label_files(stream.name, files, scanned.samples))
     values, specs = scanned.labels | values, scanned.specs | specs
     order = sorted(values, key=[*(stream.labels or values), WEIGHTS_LABEL].index)
@@ -40,23 +40,23 @@ def add_labels_from_files(
 
 
 def read_label_files(stream: str, labels: Mapping[str, LabelSource], images: int) -> dict[str, list[Column]]:
-    """The columns of those of the `labels` that .npy files hold. Raises ConfigError unless each has a row an image."""
+    """Reads those of the `labels` that .npy files hold. Raises ConfigError unless each file has one row an image."""
     files = {name: file for name, label in labels.items() if (file := label.file)}
     return {name: [_read_label_file(file, build_label_key(stream, name), images)] for name, file in files.items()}
 
 
 def _read_label_file(path: Path, key: str, images: int) -> Column:
     header = patterns.read_npy_header(path, f"{key}.from")
-    # An empty one cannot be mapped.
+    # The header is checked before the file is mapped, since an empty array cannot be.
     check_label_array(header.shape, header.dtype, format_path(path), f"{key}.from", images)
     return build_array_column(np.load(path, mmap_mode="r"), path, path.name, key, images)
 
 
 def build_array_column(values: npt.NDArray[Any], path: Path, name: str, key: str, images: int) -> Column:
-    """An array of numbers or texts, (n,), (n, 1) or (n, k), as a column; one of k holds lists.
+    """Returns an array of numbers or texts, (n,), (n, 1) or (n, k), as a column; where k > 1, the cells are lists.
 
-    `path` is its file, `name` what a person calls it, such as samples.hdf5:/labels, and `key` that of its label. Raises
-    ConfigError where it holds something else, or another number of rows than there are `images`.
+    `path` is its file, `name` its name for people, such as samples.hdf5:/labels, and `key` that of its label. Raises
+    ConfigError where it holds something else, or its number of rows is not `images`.
     """
     check_label_array(values.shape, values.dtype, format_path(path), f"{key}.from", images)
     width = values.shape[1] if values.ndim == _VECTOR else 1
@@ -68,7 +68,10 @@ def build_array_column(values: npt.NDArray[Any], path: Path, name: str, key: str
 
 
 def check_label_array(shape: tuple[int, ...], dtype: np.dtype[Any], file: str, key: str, images: int) -> None:
-    """Raises ConfigError unless an array of `file` is a label of so many images; it need not have been read."""
+    """Raises ConfigError unless an array of `file` is a label of so many `images`.
+
+    The array need not have been read.
+    """
     if dtype.kind not in _KINDS or len(shape) not in {1, _VECTOR} or 0 in shape:
         raise ConfigError(
             f"{key}: {file} holds {dtype} {shape}; labels are numbers or texts, (n,) or (n, k): reshape it, or save it "
@@ -78,7 +81,7 @@ def check_label_array(shape: tuple[int, ...], dtype: np.dtype[Any], file: str, k
 
 
 def check_row_count(key: str, file: str, rows: int, images: int) -> None:
-    """Raises ConfigError unless what `file` holds beside the images has as many rows as there are of them."""
+    """Raises ConfigError unless `file` has as many rows as there are images."""
     if rows != images:
         raise ConfigError(
             f"{key}: {file} has {format_count(rows, 'row')}, and there {'is' if images == 1 else 'are'} "
@@ -88,5 +91,8 @@ def check_row_count(key: str, file: str, rows: int, images: int) -> None:
 
 
 def _widen_floats(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Fractions as cells of a table are read: classes are made of their digits, and 0.1 has others in each width."""
+    """Returns fractions as float64, as the cells of a table are read.
+
+    Classes are made of their digits, and 0.1 has other digits in each width.
+    """
     return values.astype(np.float64, copy=False) if values.dtype.kind == "f" else values

@@ -21,7 +21,7 @@ PackedTags = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class SampleTags:
-    """The tags of `samples` samples: `texts` are the distinct ones; sample `rows[i]` has the one at `codes[i]`."""
+    """The tags of `samples` samples. `texts` are the distinct tags, and sample `rows[i]` has the tag `codes[i]`."""
 
     samples: int
     texts: Sequence[str]
@@ -32,7 +32,7 @@ class SampleTags:
 def build_tags_label(
     name: str, tagged: SampleTags, fixed: tuple[ClassValue, ...] | None, format_location: LocationFormatter, key: str
 ) -> tuple[PackedTags, LabelSpec]:
-    """Numbers the tags of a label; `fixed` are the configured classes.
+    """Numbers the tags of a label, and returns them packed, with the spec. `fixed` are the configured classes.
 
     Raises ConfigError for a tag that is not among these, and where no sample has any tag.
     """
@@ -45,12 +45,14 @@ def build_tags_label(
     classes = order_classes(tagged.texts) if fixed is None else fixed
     numbers = lookup_class_numbers(tagged.texts, classes, format_code_location, key)[tagged.codes]
     packed = _make_empty_tags(tagged.samples, len(classes))
+    # A sample may have several tags in one byte. `at` sets every bit, where an indexed `|=` would keep only one of
+    # them.
     np.bitwise_or.at(packed, (tagged.rows, numbers >> 3), _compute_bit_mask(numbers))
     return packed, add_tag_counts_to_spec(LabelSpec(name, "tags", width=len(classes), classes=classes), packed)
 
 
 def renumber_tags(packed: PackedTags, numbers: Int64s, width: int) -> PackedTags:
-    """The same tags, where class k has become class `numbers[k]` of `width`."""
+    """Returns the same tags after class k has become class `numbers[k]` of `width`."""
     moved = _make_empty_tags(len(packed), width)
     for old, new in enumerate(numbers.tolist()):
         moved[_find_samples_with_tag(packed, old), new >> 3] |= _compute_bit_mask(np.int64(new))
@@ -58,7 +60,7 @@ def renumber_tags(packed: PackedTags, numbers: Int64s, width: int) -> PackedTags
 
 
 def add_tag_counts_to_spec(spec: LabelSpec, packed: PackedTags) -> LabelSpec:
-    """`spec` with the samples of each tag counted."""
+    """Returns `spec` with the number of samples of each tag."""
     return replace(spec, counts=tuple(int(_find_samples_with_tag(packed, tag).sum()) for tag in range(spec.width)))
 
 
@@ -67,10 +69,11 @@ def _make_empty_tags(samples: int, width: int) -> PackedTags:
 
 
 def _compute_bit_mask(numbers: npt.NDArray[np.int64] | np.int64) -> PackedTags:
+    # The order of `numpy.packbits`: the first class of a byte is its highest bit.
     return np.asarray(128 >> (numbers & 7), dtype=np.uint8)
 
 
 def _find_samples_with_tag(packed: PackedTags, tag: int) -> npt.NDArray[np.bool_]:
-    """Which samples have the tag, (n,)."""
+    """Returns which samples have the tag, (n,)."""
     having: npt.NDArray[np.bool_] = packed[:, tag >> 3] & _compute_bit_mask(np.int64(tag)) != 0
     return having

@@ -1,7 +1,7 @@
-"""How the text of a table or a list is encoded: named, told by its first bytes, or UTF-8; and what is to be done else.
+"""Chooses the encoding of a text table or list: that of its byte order mark, else the configured one, else UTF-8.
 
-A file that begins with a byte order mark is read by that. One that is no UTF-8 is refused, with the line, the byte and
-what the line says in the encoding that it looks like: guessing alone would put wrong letters into names of classes.
+A file that is not UTF-8 is refused; the message has the line, the byte, and the line's text in the encoding that the
+file seems to have. To guess alone would put wrong letters into names of classes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MARKS: Final = (  # the longer ones first: that of UTF-32 begins as that of UTF
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _HEAD_BYTES: Final = 4096
-_ZEROS_OF_UTF16: Final = 4  # of so many bytes one is zero, where most letters are those of English
+_ZEROS_OF_UTF16: Final = 4  # one of so many bytes, at least, is zero where most letters are those of English
 _SHOWN_CHARS: Final = 60  # of a line in a message
 _LIKELY_LEGACY: Final = "cp1252"
 
 
 def choose_text_encoding(path: Path, named: str | None, key: str) -> str:
-    """The encoding of a file, as Python calls it: by its mark, else `named`, else UTF-8.
+    """Returns the encoding of a file under Python's name: that of its byte order mark, else `named`, else UTF-8.
 
     Raises ConfigError for UTF-16 that neither has a mark nor is named, and OSError.
     """
@@ -52,7 +52,7 @@ def choose_text_encoding(path: Path, named: str | None, key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _UndecodablePlace:
-    """Where a file cannot be decoded: the `line`, from 1, its bytes, and the first byte that does not fit."""
+    """Where a file cannot be decoded: the `line`, from 1, its `data`, and the first `byte` that does not fit."""
 
     line: int
     data: bytes
@@ -61,7 +61,10 @@ class _UndecodablePlace:
 
 
 def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | None:
-    """What to do about a file that is not in `encoding`, by the first such line; None where all is. Raises OSError."""
+    """Returns an error that names the first line not in `encoding`, with what to do; None if all are.
+
+    Raises OSError.
+    """
     place = _find_undecodable_place(path, encoding)
     if place is None:
         return None
@@ -87,14 +90,14 @@ def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | N
 
 
 def format_encoding_remedy(path: Path, encoding: str, key: str) -> str:
-    """The key that names an encoding, where the source has one, and the command that does without."""
+    """Names the key that sets the encoding, if the source has one, and a command that converts the file."""
     command = f"iconv -f {encoding.upper()} -t UTF-8 {path.name} > utf8-{path.name}"
     named = "" if _has_no_encoding_key(key) else f"write encoding: {encoding} into the source, or "
     return f"{named}save it as UTF-8: {command}"
 
 
 def _has_no_encoding_key(key: str) -> bool:
-    """Whether the file is a table beside arrays, which is read as UTF-8 alone."""
+    """Returns whether the file is a table beside arrays, which is always read as UTF-8."""
     return key.endswith(".table")
 
 
@@ -107,6 +110,8 @@ def _find_undecodable_place(path: Path, encoding: str) -> _UndecodablePlace | No
             try:
                 breaks += decoder.decode(data, final=not data).count("\n")
             except UnicodeDecodeError as error:
+                # The decoder keeps the bytes of an unfinished character, and the bytes in `error` begin with them.
+                # Breaks are counted in decoded text only, so none of these bytes has been counted yet.
                 return _build_place(error, breaks)
             if not data:
                 return None

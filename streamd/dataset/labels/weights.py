@@ -1,4 +1,4 @@
-"""Weights of samples: read as one more label, which no stream has, and taken out of what was found. Pure."""
+"""Weights of samples: read as one more label, which no stream can name, then taken out of the labels. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamd.errors import ConfigError
 
 
 def collect_labels_and_weights(stream: ListingRequest) -> Mapping[str, LabelSource]:
-    """The labels that are configured, and the weights."""
+    """Returns the configured labels, and the weights among them."""
     labels = stream.labels or {}
     return labels if stream.weights is None else {**labels, WEIGHTS_LABEL: stream.weights}
 
@@ -21,9 +21,9 @@ def collect_labels_and_weights(stream: ListingRequest) -> Mapping[str, LabelSour
 def split_own_and_file_labels(
     stream: ListingRequest,
 ) -> tuple[Mapping[str, LabelSource] | None, dict[str, LabelSource]]:
-    """For a source that has no columns: what it has by itself, None as ListingRequest has it, and what files hold.
+    """Splits the labels of a source without columns into those it has by itself and those that files hold.
 
-    Raises ConfigError for weights that it cannot have by itself.
+    The former are None where `ListingRequest` has None. Raises ConfigError for weights that the source cannot have.
     """
     wanted = collect_labels_and_weights(stream)
     files = {name: each for name, each in wanted.items() if each.file}
@@ -45,7 +45,7 @@ def _check_weights_source(stream: ListingRequest, weights: LabelSource) -> None:
 
 
 def extract_weights(scanned: ScannedSamples) -> ScannedSamples:
-    """What was found, with its weights where they belong."""
+    """Returns the scanned samples with their weights moved from `labels` to `weights`."""
     if WEIGHTS_LABEL not in scanned.labels:
         return scanned
     return replace(
@@ -57,7 +57,7 @@ def extract_weights(scanned: ScannedSamples) -> ScannedSamples:
 
 
 def require_nonzero_weight(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
-    """What was found. Raises ConfigError where no sample weighs anything, since nothing would be learnt."""
+    """Returns the scanned samples. Raises ConfigError if all of them weigh 0, since nothing would be learnt."""
     if scanned.weights is not None and scanned.weights.size and not scanned.weights.any():
         raise ConfigError(
             f"streams.{stream.name}.weights: all {scanned.samples:,} samples weigh 0, so nothing would be learnt; "

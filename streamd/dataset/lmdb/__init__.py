@@ -1,7 +1,6 @@
 """Images in LMDB files that ml-pyxis wrote: `scan` lists them with the library, `store` copies them without it.
 
-`pyxis_layout` is how their values are made up (pure), `file_head` whether a file
-is whole (pure).
+`pyxis_layout` reads and writes the format of their values (pure). `file_head` tells whether a file is whole (pure).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The head of an LMDB file: how far it may go, which write was its last, and whether all of it is there. Pure.
+"""The head of an LMDB file: where its last page ends, which commit was its last, and whether it is whole. Pure.
 
     page header 16 | magic u32 | version u32 | address 8 | map bytes 8 | two tables, 48 each | last page 8 | commit 8
 
-The first two pages have one each, written by turns; the one of the later commit counts. The page size stands in the
-first table, the page from which all others are found in the second. LMDB follows numbers in such a file without looking
-where they lead: whoever opens it asks here before.
+Each of the first two pages has such a head. Commits write them alternately, and the head of the later commit counts.
+The page size is in the first table; the root page, from which all others are found, is in the second. LMDB follows page
+numbers in a file without checking them, so a file is checked here before it is opened.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ _COMMIT_AT: Final = _META.size - _COMMIT.size
 _MAGIC: Final = 0xBEEFC0DE
 _VERSION: Final = 1
 _PAGE_BYTES: Final = frozenset(1 << power for power in range(9, 17))
-OFFSETS_COLUMN: Final = "offsets"  # a column of the manifest: where in such a file each image begins, in bytes
-COMMIT_COLUMN: Final = "commit"  # the same: the number of the last write before it was listed, alone
-HEAD_BYTES: Final = max(_PAGE_BYTES) + _META.size  # what `parse_lmdb_head` needs of a file, or all of a shorter one
+OFFSETS_COLUMN: Final = "offsets"  # a column of the manifest: the offset of each image in such a file, in bytes
+COMMIT_COLUMN: Final = "commit"  # a column of the manifest, of one number: the last commit before the listing
+HEAD_BYTES: Final = max(_PAGE_BYTES) + _META.size  # `parse_lmdb_head` needs these first bytes, or a whole shorter file
 
 
 _PAGE: Final = struct.Struct("<10x HH 2x")
 _NODE: Final = struct.Struct("<HHHH")
 _NUMBER: Final = struct.Struct("<Q")
 _BRANCH, _LEAF = 1, 2  # kinds of pages
-_LARGE, _TABLE = 1, 2  # kinds of values: on pages of their own; a table, of which the root stands at the end
+_LARGE, _TABLE = 1, 2  # kinds of values: on pages of their own; a table, which ends with its root page
 _TABLE_BYTES: Final = 48
 _NO_PAGE: Final = (1 << 64) - 1  # the root of a table without entries
 
 
 @dataclass(frozen=True, slots=True)
 class LmdbHead:
-    """`commit` is the number of the last write; `end`, in bytes, is where the last page ends, which may be a free one.
+    """The later of the two heads of an LMDB file.
 
-    `root` is the number of the page from which all others that are in use are found.
+    `end_offset` is where the last page ends, in bytes; that page may be free. `commit` is the number of the last
+    commit. `root` is the number of the page from which all other pages in use are found.
     """
 
     page_bytes: int
@@ -47,7 +48,10 @@ class LmdbHead:
 
 
 def parse_lmdb_head(data: bytes | memoryview) -> LmdbHead | None:
-    """The head of the file that begins so; None when it is no LMDB file of a 64-bit, little-endian machine."""
+    """Returns the head of a file that begins with `data`.
+
+    Returns None if it is no LMDB file of a 64-bit, little-endian machine.
+    """
     first = _parse_meta_page(data, 0)
     second = None if first is None else _parse_meta_page(data, first.page_bytes)
     if first is None or second is None:
@@ -65,20 +69,19 @@ def _parse_meta_page(data: bytes | memoryview, offset: int) -> LmdbHead | None:
 
 
 def parse_last_commit(data: bytes | memoryview, page_bytes: int) -> int:
-    """The number of the last write to the file that begins so, which is a `LmdbHead.commit`; for one that has a
-    head.
-    """
+    """Returns the `LmdbHead.commit` of a file that begins with `data`, and that is known to have a head."""
     commits = (int(_COMMIT.unpack_from(data, page + _COMMIT_AT)[0]) for page in (0, page_bytes))
     return max(commits)
 
 
 def is_file_whole(data: bytes | memoryview, head: LmdbHead) -> bool:
-    """Whether every page that is in use lies in `data`, a whole file. Free pages at its end need not be written."""
+    """Returns whether every page in use lies in `data`, the whole file. Free pages at its end need not exist."""
     if len(data) >= head.end_offset:
         return True
     pending, seen = [head.root], {_NO_PAGE}
     while pending:
         page = pending.pop()
+        # A damaged file may have cycles. Each page is visited once, so the walk ends.
         if page in seen:
             continue
         seen.add(page)
@@ -93,9 +96,10 @@ def is_file_whole(data: bytes | memoryview, head: LmdbHead) -> bool:
 
 
 def _list_child_pages(page: bytes | memoryview) -> tuple[list[int], int]:
-    """The pages below one, and the last of those that hold its large values."""
+    """Returns the pages below one, and the last of the pages that hold its large values."""
     kind, lower = _PAGE.unpack_from(page)
     below, last = [], 0
+    # The bounds keep a damaged page from raising here. A wrong page number does no harm, since the caller checks each.
     for (at,) in struct.iter_unpack("<H", page[_PAGE.size : min(lower, len(page)) & ~1]):
         low, high, flags, key_bytes = _NODE.unpack_from(page, min(at, len(page) - _NODE.size))
         value = page[at + _NODE.size + key_bytes :]

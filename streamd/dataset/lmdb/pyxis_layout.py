@@ -1,10 +1,10 @@
-"""The layout of ml-pyxis: which keys an LMDB of samples has, and how arrays lie in its values. Pure.
+"""The layout of ml-pyxis: the keys in an LMDB of samples, and the arrays in its values. Pure.
 
     data_db    0000000017 -> {X: {type: 2, dtype: "|u1", shape: [128, 128, 3], data: bytes}, y: ...}
-    meta_db    nb_samples -> how many there are, as text
+    meta_db    nb_samples -> the number of samples, as text
 
-Both levels are msgpack, the inner one as bytes in the outer one. The arrays of a value are not decoded one by one:
-values of one shape differ in their data alone, so whoever has taken one apart knows where the data of all others lie.
+Both levels are msgpack, the inner one as bytes in the outer one. Not every value is decoded: values with arrays of the
+same shapes differ in the arrays' data alone, so one decoded value shows where the data of all others lie.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ BytesLike = bytes | memoryview
 
 
 class UnfitValueError(Exception):
-    """A value that is not laid out so, and why."""
+    """A value that is not laid out as ml-pyxis does, and why."""
 
 
 def build_sample_key(number: int) -> bytes:
-    """The key of a sample in `data_db`."""
+    """Returns the key of a sample in `data_db`."""
     return b"%010d" % number
 
 
 def encode_sample(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """The value of one sample, its arrays by name, byte for byte as `pyxis.Writer` writes it."""
+    """Returns the value of one sample, with its arrays by name, byte for byte as `pyxis.Writer` writes it."""
     return encode({name: _encode_array(array) for name, array in arrays.items()})
 
 
@@ -64,33 +64,38 @@ class ArrayField:
 
 @dataclass(frozen=True, slots=True)
 class ValueTemplate:
-    """How a value is laid out, and every other one that `matches_value`: `fields` are its arrays by name."""
+    """The layout of one value and of all others that it `matches_value`; `fields` are the arrays by name."""
 
     fields: Mapping[str, ArrayField]
     _length: int
-    _fixed: tuple[tuple[int, int, bytes], ...]  # what lies between the arrays: from, to, bytes
+    _fixed: tuple[tuple[int, int, bytes], ...]  # the parts between the arrays' data: start, stop, bytes
 
     @staticmethod
     def from_value(value: BytesLike) -> ValueTemplate:
-        """Takes a value apart; what is no array is passed over. Raises UnfitValueError."""
+        """Decodes a value, and skips what is no array. Raises UnfitValueError."""
         try:
             inner = _value_decoder.decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UnfitValueError(f"it is no msgpack map from names to bytes ({error})") from error
         found = {name: _parse_array_field(name, packed, find_memory_address(value)) for name, packed in inner.items()}
         fields = {name: field for name, field in found.items() if field is not None}
+        # Everything between the data of the arrays must be equal in a value that matches: names, dtypes, shapes,
+        # lengths.
         arrays = sorted((field.start, field.stop) for field in fields.values())
         gaps = pairwise([0, *(end for array in arrays for end in array), len(value)])
         fixed = tuple((start, stop, bytes(value[start:stop])) for start, stop in list(gaps)[::2])
         return ValueTemplate(fields, len(value), fixed)
 
     def matches_value(self, value: BytesLike) -> bool:
-        """Whether a value has the same arrays, of the same shapes, at the same places."""
+        """Returns whether a value has the same arrays, of the same shapes, at the same offsets."""
         return len(value) == self._length and all(value[start:stop] == piece for start, stop, piece in self._fixed)
 
 
 def _parse_array_field(name: str, packed: memoryview, origin: int) -> ArrayField | None:
-    """An array, in a value that begins at the address `origin`; None for what is none."""
+    """Returns an array of a value that begins at the address `origin`; None for anything else.
+
+    Raises UnfitValueError for an array whose size contradicts its shape.
+    """
     try:
         parts = _parts_decoder.decode(packed)
         if decode(parts[b"type"]) != _ARRAY_TYPE:
@@ -101,11 +106,12 @@ def _parse_array_field(name: str, packed: memoryview, origin: int) -> ArrayField
         return None
     if dtype.hasobject or min(shape, default=0) < 0 or prod(shape) * dtype.itemsize != data.nbytes:
         raise UnfitValueError(f"its {name!r} claims to be {dtype} {shape} and has {data.nbytes} bytes")
+    # The decoder returns views of the value and not copies, so the difference of addresses is the offset.
     start = find_memory_address(data) - origin if data.nbytes else 0
     return ArrayField(dtype, shape, start, start + data.nbytes)
 
 
 def find_memory_address(memory: BytesLike) -> int:
-    """Where it lies in this process."""
+    """Returns the address of `memory` in this process."""
     address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     return address

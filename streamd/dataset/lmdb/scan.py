@@ -1,11 +1,11 @@
-"""`kind: lmdb`: images that ml-pyxis wrote into an LMDB file, an array of each sample, with others as labels.
+"""`kind: lmdb`: images that ml-pyxis wrote into an LMDB file, one array of each sample, with other arrays as labels.
 
-Samples are in the order of their numbers. Each is looked at once, and where its image lies in the file is kept, so that
+Samples are in the order of their numbers. Each is read once, and the offset of its image in the file is kept, so that
 workers need neither LMDB nor msgpack.
 
-LMDB maps its file and follows the numbers in it without looking where they lead, so a damaged one may end this process:
-the one that lists the samples, and ends anyway. Nothing is locked and nothing written: whether somebody else wrote
-meanwhile is seen by the number of the last write.
+LMDB maps its file and follows page numbers without checking them, so a damaged file may kill this process. It is the
+one that lists the samples, and ends anyway. Nothing is locked or written; the number of the last commit shows whether
+another process wrote meanwhile.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _LAYOUT: Final = (
     "write the file with pyxis.Writer, or with streamd pack --format lmdb"
 )
 _KEYS_SHOWN: Final = 3
-_KEY_CHARS: Final = 40  # of a key that is shown
+_KEY_CHARS: Final = 40  # of a key in a message
 _TEXT_KINDS: Final = "SU"  # of dtypes
 _MAPS: Final = Path("/proc/self/maps")
 
@@ -87,6 +87,7 @@ def scan_lmdb(
         listing = _LmdbListing(file, source, f"streams.{stream}.source.images", keys)
         listing.read_samples(progress)
 
+    # The file is closed from here on. The collectors have copies of the labels' values.
     def build_column(name: str, array: str) -> Column:
         values = listing.collectors[array].join_values()
         return npy_columns.build_array_column(
@@ -103,7 +104,7 @@ def scan_lmdb(
 
 
 def _find_data_file(path: Path, key: str) -> Path:
-    """The file that holds the data: `path`, or the one in that folder. Links of the user's own choice are followed."""
+    """Returns the file that holds the data: `path`, or the data file in that folder, with links followed."""
     with translate_read_errors(path, key):
         data = path / _DATA_FILE if path.is_dir() else path
         if path.is_dir() and not data.exists():
@@ -114,19 +115,19 @@ def _find_data_file(path: Path, key: str) -> Path:
 
 
 def _list_label_arrays(name: str, label: LabelSource) -> list[str]:
-    """The arrays of each sample that a label is made of."""
+    """Returns the names of the arrays that a label is made of."""
     return [str(each) for each in label.source] if isinstance(label.source, tuple) else [str(label.source or name)]
 
 
 @dataclass(slots=True)
 class _ArrayCollector:
-    """The values of an array of all samples, collected one by one."""
+    """Collects the values of one array, sample by sample."""
 
-    fields: list[ArrayField] = field(default_factory=list)  # one a run, where its last value lies
-    runs: list[bytearray] = field(default_factory=list)  # values of one dtype, one after the other
+    fields: list[ArrayField] = field(default_factory=list)  # one a run: the place of the array in its last value
+    runs: list[bytearray] = field(default_factory=list)  # each has the values of one dtype, one after the other
 
     def set_array_field(self, found: ArrayField) -> None:
-        """From now on values lie there."""
+        """Sets the place of the array in the values that follow. A new dtype begins a new run."""
         if not self.fields or found.dtype != self.fields[-1].dtype:
             self.runs.append(bytearray())
             self.fields.append(found)
@@ -137,13 +138,13 @@ class _ArrayCollector:
         self.runs[-1] += value[place.start : place.stop]
 
     def join_values(self) -> npt.NDArray[Any]:
-        """(n, ...) in the widest of their dtypes."""
+        """Returns all values, (n, ...), in a dtype that holds those of all runs."""
         runs = zip(self.runs, self.fields, strict=True)
         return np.concatenate([np.frombuffer(run, each.dtype).reshape(-1, *each.shape) for run, each in runs])
 
 
 class _LmdbListing:
-    """Reads a file once. `keys` of the configuration ask for the arrays of labels, by the arrays' names."""
+    """Lists a file in one pass. `keys` maps the name of each label's array to the configuration key that needs it."""
 
     def __init__(self, file: PyxisFile, source: LmdbSource, images_key: str, keys: Mapping[str, str]) -> None:
         self._file = file
@@ -159,11 +160,13 @@ class _LmdbListing:
         self.arrays: ArrayFiles | None = None
 
     def read_samples(self, progress: Callable[[int], None]) -> None:
-        """Finds where the images lie, and collects the labels. Raises ConfigError."""
-        known: dict[int, ValueTemplate] = {}  # by the length of values, which texts change
+        """Finds the offsets of the images, and collects the labels. Raises ConfigError."""
+        known: dict[int, ValueTemplate] = {}  # by the length of a value, which depends on the texts in it
         template, origin = None, 0
         for number, value in enumerate(self._file.read_sample_values()):
             found = known.get(len(value))
+            # Nearly all values have a known layout, which a comparison of a few bytes shows. Only the others are
+            # decoded.
             if found is None or not found.matches_value(value):
                 origin = origin or read_mapping_base_address(value, self._file)
                 found = known[len(value)] = self._inspect_new_layout(number, value)
@@ -180,7 +183,7 @@ class _LmdbListing:
         self._warn_of_pixels_beyond_range(next(iter(known.values())))
 
     def _inspect_new_layout(self, number: int, value: memoryview) -> ValueTemplate:
-        """Takes apart a sample that is unlike those before it."""
+        """Decodes a sample whose layout is new, and checks it against the first one. Raises ConfigError."""
         try:
             template = ValueTemplate.from_value(value)
         except UnfitValueError as error:
@@ -189,6 +192,7 @@ class _LmdbListing:
                 "the file anew"
             ) from error
         if self.arrays is None:
+            # The first sample decides which array holds the names. It joins `_keys` before their arrays are checked.
             self._collect_names(template.fields)
         for name, key in (*self._keys.items(), (self._image_name, self._images_key)):
             self._check_sample_array(number, name, key, template.fields)
@@ -200,7 +204,7 @@ class _LmdbListing:
         return template
 
     def _collect_names(self, fields: Mapping[str, ArrayField]) -> None:
-        """Has the names collected, too: those that the configuration wants, or those that a pack has kept."""
+        """Adds the array of names to those collected: the configured one, or the one that a pack has kept."""
         packed = (name for name, found in fields.items() if is_packed_name_key(name) and found.dtype.kind == "S")
         self._name_array = self._name_array or next(packed, None)
         if self._name_array is None:
@@ -215,7 +219,7 @@ class _LmdbListing:
         self.collectors.setdefault(self._name_array, _ArrayCollector())
 
     def join_display_names(self) -> list[bytes] | None:
-        """What each sample is called; None where the file does not say it."""
+        """Returns the name of each sample; None where the file has no names."""
         if self._name_array is None:
             return None
         texts = self.collectors[self._name_array].join_values().reshape(-1)
@@ -223,7 +227,7 @@ class _LmdbListing:
         return encoded
 
     def _check_sample_array(self, number: int, name: str, key: str, fields: Mapping[str, ArrayField]) -> None:
-        """Raises ConfigError unless the sample has the array, and it is like that of the first one."""
+        """Raises ConfigError unless the sample has the array, and it is like that of the first sample."""
         if name not in fields:
             raise ConfigError(
                 f"{key}: {self._format_sample(number)} has no array {name!r}, only "
@@ -247,7 +251,7 @@ class _LmdbListing:
         return format_path(build_row_name(os.fsencode(self._file.path), number))
 
     def _build_array_files(self, template: ValueTemplate) -> ArrayFiles:
-        """What the images are, of which the first is such a one. Raises ConfigError when they are none."""
+        """Describes the images, of which the first has this layout. Raises ConfigError when they are no images."""
         image, count = template.fields[self._image_name], self._file.count
         what = f"{self._images_key}: {self._image_name!r} of {format_path(self._file.path)}"
         stored = StorageFormat("lmdb", self._image_name, range=self._range)
@@ -257,12 +261,12 @@ class _LmdbListing:
         return ArrayFiles(shape, (0, count), (0,), stored)
 
     def _warn_of_pixels_beyond_range(self, template: ValueTemplate) -> None:
-        """Says so where the first images, of which `template` is the first, are mostly beyond it."""
+        """Warns if many pixels of the first images lie outside the range; `template` is the layout of the first."""
         if self._range and (said := format_range_warning(self._read_images_to_inspect(template), self._range)):
             _log.warning("%s: %r of %s: %s", self._images_key, self._image_name, format_path(self._file.path), said)
 
     def _read_images_to_inspect(self, template: ValueTemplate) -> npt.NDArray[Any]:
-        """The first images, as they are stored."""
+        """Reads the first images as they are stored."""
         column = _ArrayCollector()
         column.set_array_field(template.fields[self._image_name])
         for value in filter(template.matches_value, islice(self._file.read_sample_values(), INSPECTED_IMAGES)):
@@ -280,10 +284,10 @@ def _format_array_field(found: ArrayField) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PyxisFile:
-    """An open file of `count` samples, at least one; `commit` is the number of the last write to it.
+    """An open file of `count` samples, at least one; `commit` is the number of its last commit.
 
-    `key` is that of the configuration that names it. Values are views of mapped memory: none may outlive
-    `open_pyxis_file`.
+    `key` is the configuration key that names it. Values are views of mapped memory: none may outlive
+    the context of `open_pyxis_file`.
     """
 
     path: Path
@@ -293,7 +297,7 @@ class PyxisFile:
     _cursor: lmdb.Cursor[memoryview]
 
     def read_sample_values(self) -> Iterator[memoryview]:
-        """The value of each sample, in order. Raises ConfigError when one is missing."""
+        """Yields the value of each sample, in order. Raises ConfigError when one is missing."""
         self._cursor.first()
         items = self._cursor.iternext()
         for number in range(self.count):
@@ -309,10 +313,11 @@ class PyxisFile:
 
 @contextmanager
 def open_pyxis_file(path: Path, key: str) -> Iterator[PyxisFile]:
-    """The samples of the data file at `path`. Raises ConfigError unless it is whole and laid out so.
+    """Opens the samples of the data file at `path`. Raises ConfigError unless it is whole and laid out by ml-pyxis.
 
-    Also, at the end, when somebody wrote to it meanwhile.
+    Raises ConfigError at the end, too, if another process has written to it.
     """
+    # Without a lock, a writer may reuse pages that are being read. Equal commits before and after show that none did.
     head = _read_lmdb_head(path, key)
     try:
         with (
@@ -348,7 +353,7 @@ def _read_lmdb_head(path: Path, key: str) -> LmdbHead:
 def _open_sample_cursor(
     environment: lmdb.Environment, transaction: lmdb.Transaction[memoryview], what: str
 ) -> tuple[int, lmdb.Cursor[memoryview]]:
-    """The number of samples, and a cursor over them."""
+    """Returns the number of samples, and a cursor over them."""
     try:
         data, meta = (environment.open_db(name, transaction, create=False) for name in (DATA_DB, META_DB))
     except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
@@ -373,13 +378,14 @@ def _format_first_keys(transaction: lmdb.Transaction[memoryview]) -> str:
 
 
 def read_mapping_base_address(value: memoryview, file: PyxisFile) -> int:
-    """The address at which the file begins in this process: LMDB maps it in one piece. `value` is any of its values.
+    """Returns the address at which the file is mapped in this process, in one piece. `value` is any of its values.
 
-    Raises ConfigError when the system does not tell the truth about it.
+    Raises ConfigError when the system's answer proves wrong.
     """
     address = find_memory_address(value)
     origin = _read_base_from_proc_maps(address)
     with translate_read_errors(file.path, file.key), file.path.open("rb") as opened_file:
+        # The answer of the system is checked: the bytes at that offset of the file must be those of the value.
         opened_file.seek(address - origin)
         if opened_file.read(len(value)) != value:
             raise ConfigError(

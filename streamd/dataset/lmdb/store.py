@@ -1,9 +1,10 @@
 """Samples that are arrays in the values of an LMDB file: copied from the mapped file into the slot.
 
-Where each image lies was found when the samples were listed, and what LMDB has written it does not move. So a worker
-opens no LMDB: nothing is locked, no reader is registered, and numbers in a damaged file lead nobody astray. In place of
-a read transaction stands the number of the last write. LMDB writes into free pages only, and pages that a write frees
-are free for the next but one: if the number is still the listed one after an image was copied, the image is whole.
+The offset of each image was found when the samples were listed, and LMDB does not move what it has written. So a worker
+opens no LMDB: it locks nothing, registers no reader, and never follows numbers in a damaged file. The number of the
+last commit takes the place of a read transaction. LMDB writes into free pages only, and pages that a commit frees are
+reused by the next commit but one at the earliest. If the number is still the listed one after an image was copied, the
+image is whole.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ from streamd.ipc.mapping import map_readable
 
 
 class LmdbStore:
-    """All samples of a manifest that lists an LMDB file. They are held no more when somebody has written to it."""
+    """The samples of a manifest that lists an LMDB file.
+
+    Once the file has been written to, the store holds no sample any more.
+    """
 
     def __init__(self, manifest: Manifest, arrays: ArrayFiles, root: int) -> None:
-        """Raises ConfigError when the file is not the one that was listed, OSError when it cannot be mapped."""
+        """Maps the file. Raises ConfigError when it is not the listed one, OSError when it cannot be mapped."""
         self._manifest = manifest
         self._commit = int(manifest.find_extra_column(COMMIT_COLUMN)[0])
         self._converter = PixelConverter(arrays)
@@ -53,39 +57,40 @@ class LmdbStore:
         )
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """All of them, unless the file has changed."""
+        """Returns the mask of all samples, or of none once the file has changed."""
         if parse_last_commit(self._memory, self._page_bytes) != self._commit:
             return np.zeros(ids.size, np.bool_)
         return self._files.find_gatherable(ids)
 
     def find_permanent_fault(self, sample_id: int) -> str:
-        """See Store."""
+        """See `SampleStore`."""
         return self._converter.faults.get(sample_id, "")
 
     def prefetch_rows(self, ids: Ids) -> None:
-        """Has images read that are not in memory."""
+        """Requests the images that are not in memory from the disk."""
         if self._prefetcher.is_worthwhile:
             self._prefetcher.prefetch_rows(
                 (self._descriptor, offset) for offset in self._find_offsets(ids[ids != PAD_ID])
             )
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
-        """Copies images into `images`, (n, H, W, C); which of `ids` they are, (n,)."""
+        """Copies images into `images`, (n, H, W, C). Returns the mask of the `ids` that were copied, (n,)."""
         raw = self._converter.prepare_read_buffer(images)
         rows, row_bytes = raw.reshape(len(raw), -1).view(np.uint8), self._converter.row_bytes
         for place, offset in enumerate(self._find_offsets(np.maximum(ids, 0))):
             rows[place] = self._pixels[offset : offset + row_bytes]
         self._prefetcher.record_page_faults()
-        good = self.find_gatherable(ids)  # after copying: what was written meanwhile does not count
+        # The commit is read after the copy. Read before it, a writer could still reuse a page in between.
+        good = self.find_gatherable(ids)
         return self._converter.convert_rows(raw, images, ids, good)
 
     def _find_offsets(self, ids: Ids) -> list[int]:
-        """Where images begin in the file, in bytes."""
+        """Returns the offset of each image in the file, in bytes."""
         offsets: list[int] = self._manifest.find_extra_column(OFFSETS_COLUMN)[self._manifest.lookup_rows(ids)].tolist()
         return offsets
 
     def close(self) -> None:
-        """Lets go of the mapping and of its file."""
+        """Drops the mapping, and closes its file."""
         self._memory = memoryview(b"")
         self._pixels = np.frombuffer(self._memory, np.uint8)
         os.close(self._descriptor)

@@ -1,5 +1,5 @@
-"""The list of samples: `types` is what is asked of a source and what it gives back, `manifest` that as one mapped file.
+"""The list of samples: `types` has what the listing of a source returns, `manifest` keeps that in one mapped file.
 
-`columns` keeps names as columns: each folder once, whole numbers as narrow as they may be; and labels that are texts
-(pure).
+`columns` stores names as columns, with each folder once and whole numbers as narrow as possible, and labels that are
+texts (pure). `packed_names` says where a pack keeps the names of its files (pure).
 """

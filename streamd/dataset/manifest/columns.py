@@ -1,13 +1,13 @@
 """File names and texts as columns. Pure.
 
-File names: each folder once, and for every file the number of its folder and what it is called there.
+Of file names, each folder is kept once, and for every file the number of its folder and its name in there.
 
-`folders` holds the folders' names, slash included, one behind the other, and `folder_ends` (f + 1) says where each
-begins and ends; `folder` (n) is the number of each file's. `names` and `offsets` (n + 1) are the same for what is
-behind the last slash. A manifest of version 1 has whole names, and no folders.
+`folders` is the concatenation of the folders' names, each with its last slash, and `folder_ends` (f + 1) their bounds.
+`folder` (n) is the number of each file's folder. `names` and `offsets` (n + 1) are the concatenation and the bounds of
+what is behind the last slash. A manifest of version 1 has whole names, and no folders.
 
-A label of texts as a column of cells has them: made into fields of equal width when asked for, some at a time. As one
-array, 10⁶ texts of 1 KiB take a gigabyte beside the column that they come from.
+A label of texts stays in the column of cells that it was read from, and becomes fields of equal width when they are
+needed, some at a time. As one array, 10⁶ texts of 1 KiB would take a gigabyte beside that column.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ RowIndices = npt.NDArray[np.int64]
 TextFields = npt.NDArray[np.bytes_]
 
 _INTEGER_TYPES: Final = tuple(map(np.dtype, ("u1", "i1", "u2", "i2", "u4", "i4")))
-_BLOCK_BYTES: Final = 1 << 22  # of fields at a time: their rows cost more than the block
+_BLOCK_BYTES: Final = 1 << 22  # of fields at a time; making the fields costs more than handling a block
 
 
 def build_name_columns(files: Sequence[bytes]) -> dict[str, ColumnArray]:
-    """The columns of `files`, (n,)."""
+    """Returns the columns of the names `files`, (n,)."""
     numbers: dict[bytes, int] = {}
     names, ends = bytearray(), array("q", [0])
 
     def iterate_folder_numbers() -> Iterator[int]:
-        """The folder of each file; what is behind it is noted."""
+        """Yields the number of each file's folder, and appends the rest of its name to `names`."""
         for file in files:
             cut = file.rfind(b"/") + 1
             names.extend(file[cut:])
@@ -53,7 +53,7 @@ def build_name_columns(files: Sequence[bytes]) -> dict[str, ColumnArray]:
 
 
 def narrow_integers(values: ColumnArray) -> ColumnArray:
-    """Whole numbers in the narrowest type that holds them all, little-endian; other values as they are."""
+    """Returns whole numbers in the narrowest type that holds them all, and other values as they are, little-endian."""
     kind = values.dtype
     if kind.kind == "i" and values.size:
         least, most = int(values.min()), int(values.max())
@@ -67,14 +67,14 @@ class FileNames:
     """Looks names up in the columns of a mapped manifest."""
 
     def __init__(self, columns: Mapping[str, ColumnArray]) -> None:
-        # Workers ask for every sample they decode; memory views cost a tenth of what array scalars do.
+        # Workers look up every sample that they decode, and memory views cost a tenth of what array scalars do.
         self._names, self._ends = columns["names"].data, columns["offsets"].data
         self._folder = columns["folder"].data if "folder" in columns else None
         if self._folder is not None:
             self._folders, self._folder_ends = columns["folders"].data, columns["folder_ends"].data
 
     def file_name(self, number: int) -> bytes:
-        """The name of file `number`, relative to the root. IndexError when there are not so many."""
+        """Returns the name of file `number`, relative to the root. Raises IndexError if there are fewer files."""
         name = self._names[self._ends[number] : self._ends[number + 1]]
         if self._folder is None:
             return bytes(name)
@@ -83,9 +83,9 @@ class FileNames:
 
 
 class TextColumn:
-    """UTF-8 texts of at most `width` bytes, (n,), in `pieces`: arrays of pyarrow's large strings, without gaps.
+    """UTF-8 texts of at most `width` bytes, (n,), in `pieces`: arrays of pyarrow's large strings, without nulls.
 
-    `rows` are those of all pieces that it has, ascending; None: all.
+    `rows` selects rows of all pieces, ascending; None means all rows.
     """
 
     def __init__(self, pieces: Sequence[Any], width: int, rows: RowIndices | None = None) -> None:
@@ -99,31 +99,31 @@ class TextColumn:
 
     @property
     def nbytes(self) -> int:
-        """Of all fields."""
+        """The size of all fields."""
         return self.shape[0] * self.dtype.itemsize
 
     def __getitem__(self, rows: RowIndices) -> TextColumn:
-        """The rows at these positions, ascending; no text is copied."""
+        """Returns the rows at these positions, ascending. No text is copied."""
         own = rows if self._rows is None else self._rows[rows]
         return TextColumn(self._pieces, self.dtype.itemsize, own)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """All fields at once."""
-        del copy  # there is none to be shared
+        """Returns all fields as one array."""
+        del copy  # the array is always new
         return np.concatenate([np.empty(0, self.dtype), *self.iterate_blocks()]).astype(dtype or self.dtype, copy=False)
 
     def tolist(self) -> list[Any]:
-        """All texts, as arrays give theirs."""
+        """Returns all texts, as an array does."""
         return [text for block in self.iterate_blocks() for text in block.tolist()]
 
     def iterate_blocks(self) -> Iterator[TextFields]:
-        """The fields, (rows,) each, one behind the other."""
+        """Yields the fields in blocks, (rows,) each."""
         step = max(1, _BLOCK_BYTES // self.dtype.itemsize)
         for texts in self._iterate_slices(step):
             yield np.array(texts.cast("large_binary").to_pylist(), self.dtype)
 
     def _iterate_slices(self, step: int) -> Iterator[Any]:
-        """The texts, at most `step` of them each."""
+        """Yields the texts, at most `step` at a time."""
         if self._rows is None:
             for piece in self._pieces:
                 yield from (piece.slice(start, step) for start in range(0, len(piece), step))
@@ -133,7 +133,7 @@ class TextColumn:
 
 
 def split_rows_by_column_piece(pieces: Sequence[Any], rows: RowIndices) -> Iterator[tuple[Any, RowIndices]]:
-    """Each of the pieces of a column, and those of `rows`, ascending, that lie in it, counted from its first."""
+    """Yields each piece of a column with those of `rows` that lie in it, counted from its start. `rows` ascend."""
     starts = [0, *accumulate(map(len, pieces))]
     cuts = np.searchsorted(rows, starts).tolist()
     for piece, first, (start, stop) in zip(pieces, starts, pairwise(cuts), strict=False):

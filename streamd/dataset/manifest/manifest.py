@@ -2,13 +2,15 @@
 
     magic 8 | version u32 | header bytes u32 | BLAKE2b of the header 32 | header, JSON | columns, each 64-aligned
 
-All numbers are little-endian, whole ones in the narrowest type that holds their column. Columns: those of `columns`,
-`sizes` and `mtimes_ns` (n), and `label.NAME` as `Scanned` has it. Where samples are rows of arrays, all but the labels
-are the files', and `rows`, unless all rows are samples, says which are. `weights`, if samples have their own, is
-float32 (n). `display.NAME` are the columns of the names that people know samples by, if those are others. `extra.NAME`
-are what a store needs, or what finds samples in shards; a shard's mtime stands in the header.
-Offsets of columns count from the end of the header, rounded up to 64. Opening reads the header alone, so it takes as
-long for a billion samples as for ten.
+All numbers are little-endian; whole numbers have the narrowest type that holds their column. The columns are those of
+`columns`, `sizes` and `mtimes_ns` (n), and `label.NAME` as in `ScannedSamples`. Where samples are rows of arrays, these
+are the files' columns, except for the labels, and `rows` has the row of each sample unless all rows are samples.
+`weights` is float32 (n), if samples have their own. `display.NAME` are the columns of display names, if those differ
+from the file names. `extra.NAME` are what a store needs, or what locates samples in shards; the mtimes of shards are in
+the header.
+
+Offsets of columns count from the end of the header, rounded up to 64. Only the header is read when a manifest is
+opened, so that takes as long for a billion samples as for ten.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from streamd.limits import TENSOR_ALIGN_BYTES
 _MAGIC: Final = b"streamdM"
 _VERSION: Final = 2
 _READABLE_VERSIONS: Final = (1, 2)
-_NAMES_PER_BLOCK: Final = 1 << 16  # digested at a time; all of them at once would be a gigabyte of ten million
+_NAMES_PER_BLOCK: Final = 1 << 16  # digested at a time; ten million names at once would take a gigabyte
 _DISPLAY_PREFIX: Final = "display."
 _PREFIX: Final = struct.Struct("<8sII32s")
 
@@ -53,7 +55,7 @@ WritableColumn = ColumnArray | TextColumn
 
 @dataclass(frozen=True, slots=True)
 class _ColumnExtent:
-    """Where a column lies: `offset` in bytes from the first column's."""
+    """Where a column lies. `offset` is in bytes from the first column."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -80,13 +82,15 @@ _header_decoder: Final = msgspec.json.Decoder(_ManifestHeader)
 
 
 def compute_content_id(scanned: ScannedSamples) -> str:
-    """A digest over names, sizes, labels and weights: equal wherever the data are, whenever they were copied."""
+    """Returns a digest over names, sizes, labels and weights: equal wherever and whenever the data were copied."""
     digest = IdentityDigest()
     digest.add_part("streamd content 1")
     ends = np.zeros(len(scanned.files) + 1, dtype="<u8")
     np.cumsum(np.fromiter(map(len, scanned.files), dtype="<u8", count=len(scanned.files)), out=ends[1:])
     names = iter(scanned.files)
     digest.add_part_in_pieces(int(ends[-1]), iter(lambda: b"".join(islice(names, _NAMES_PER_BLOCK)), b""))
+    # The ends tell `ab`, `c` from `a`, `bc`. Numbers are digested in their own types here, never in the narrow ones of
+    # the file, so that the digest does not depend on the form of the manifest.
     _digest_columns(digest, ends, scanned.sizes)
     for name in sorted(scanned.labels):
         spec = scanned.specs[name]
@@ -121,8 +125,8 @@ def _view_column_bytes(column: ColumnArray) -> memoryview:
 def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> None:
     """Writes the manifest of `scanned`, whole or not at all, readable by this user only.
 
-    `config_id` is kept as it is, for the caller to tell manifests of other configurations. Raises ConfigError when the
-    disk refuses.
+    `config_id` is kept unchanged; the caller recognises manifests of other configurations by it. Raises ConfigError
+    when the disk refuses.
     """
     columns: dict[str, WritableColumn] = dict(build_name_columns(scanned.files))
     columns |= {"sizes": narrow_integers(scanned.sizes), "mtimes_ns": narrow_integers(scanned.mtimes_ns)}
@@ -183,6 +187,8 @@ def _replace_file(path: Path, header: _ManifestHeader, columns: Iterable[Writabl
         with os.fdopen(number, "wb") as file:
             _write_header_and_columns(file, header, columns)
             file.flush()
+            # The data are on the disk before the name refers to them: after a power cut the name has the old file or
+            # the whole new one. Processes that have mapped the old file keep it.
             os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException:
@@ -192,7 +198,7 @@ def _replace_file(path: Path, header: _ManifestHeader, columns: Iterable[Writabl
 
 
 def sync_folder(folder: Path) -> None:
-    """Until this is done a power cut may undo that a file was made in a folder, or renamed. Raises OSError."""
+    """Syncs a folder, so that a power cut cannot undo that a file was created or renamed in it. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -204,6 +210,7 @@ def _write_header_and_columns(file: BinaryIO, header: _ManifestHeader, columns: 
     encoded = msgspec.json.encode(header)
     file.write(_PREFIX.pack(_MAGIC, _VERSION, len(encoded), _compute_header_checksum(encoded)))
     file.write(encoded)
+    # Each column begins at a multiple of 64 in the file. So does the first one, from which `_compute_extents` counts.
     for column in columns:
         file.write(bytes(_align_offset(file.tell()) - file.tell()))
         file.writelines(_view_column_bytes(block) for block in _iterate_column_blocks(column))
@@ -214,11 +221,12 @@ def _compute_header_checksum(header: bytes) -> bytes:
 
 
 class Manifest:
-    """A mapped manifest; `Manifest.open` makes it. Arrays are read-only views of the mapping and outlive `close`.
+    """A mapped manifest, made by `Manifest.open`. Arrays are read-only views of the mapping, and outlive `close`.
 
-    `samples`; `root`, what names are relative to; `labels`, a LabelSpec by name; `content_id`, see there; `config_id`
-    as it was written; `sizes` (n,) in bytes and `mtimes_ns` (n,), whole numbers of any type; `arrays`, the files that
-    samples are rows of, whose sizes and mtimes these are then, or None; `shards`, the files that samples lie in, or
+    `samples` is their number. `root` is the folder that names are relative to. `labels` has a LabelSpec for each name.
+    `content_id` is that of `compute_content_id`, and `config_id` the one that was written. `sizes` (n,) are in bytes,
+    and `mtimes_ns` (n,) in ns, whole numbers of any type. `arrays` describes the files that samples are rows of, or is
+    None; with it, sizes and mtimes are those of the files. `shards` describes the files that samples lie in, or is
     None.
     """
 
@@ -258,7 +266,10 @@ class Manifest:
 
     @property
     def list_id(self) -> str:
-        """A digest of what a sample's number means: equal where content and mtimes are. Made when first asked for."""
+        """A digest of what a sample's number means, equal where content and mtimes are.
+
+        It is computed at the first access.
+        """
         if not self._list_id:
             digest = IdentityDigest()
             digest.add_part("streamd list 1")
@@ -279,23 +290,26 @@ class Manifest:
         )
 
     def lookup_mtimes_ns(self, ids: npt.NDArray[np.int64]) -> ColumnArray:
-        """The mtime of the file of each sample, or of its shard, in ns, (len(ids),)."""
+        """Returns the mtime of the file of each sample, or of its shard, in ns, (len(ids),)."""
         if self.shards is None:
             return self._mapped_column("mtimes_ns")[ids]
         return self._shard_mtimes_ns[self.find_extra_column("shard")[ids]]
 
     def lookup_sample_bytes(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The bytes of each sample: its file, or its row, (len(ids),)."""
+        """Returns the bytes of each sample, of its file or its row, (len(ids),)."""
         if self.arrays is not None:
             return np.full(ids.size, self.arrays.row_bytes, np.int64)
         return self.sizes[ids].astype(np.int64)
 
     def label_column(self, name: str) -> LabelValues:
-        """The column of a label, as `Scanned` has it: (n,) or (n, k). KeyError for an unknown one."""
+        """Returns the column of a label, as in `ScannedSamples`: (n,) or (n, k). Raises KeyError for an unknown one."""
         return self._widen_label_values(name, self._mapped_column(f"label.{name}"))
 
     def gather_label(self, name: str, ids: npt.NDArray[np.int64]) -> ColumnArray:
-        """What a batch carries of a label for samples `ids`, (B,) or (B, k); tags as 0 and 1, uint8."""
+        """Returns the values of a label that a batch of samples `ids` carries, (B,) or (B, k).
+
+        Tags are 0 and 1, uint8.
+        """
         values, spec = self._mapped_column(f"label.{name}")[ids], self.labels[name]
         return (
             np.unpackbits(values, axis=1, count=spec.width)
@@ -304,7 +318,10 @@ class Manifest:
         )
 
     def find_extra_column(self, name: str) -> ColumnArray:
-        """A column that the stream's store needs, whole numbers of any type. KeyError for an unknown one."""
+        """Returns a column that the stream's store needs, whole numbers of any type.
+
+        Raises KeyError for an unknown one.
+        """
         return self._mapped_column(f"extra.{name}")
 
     @property
@@ -313,19 +330,23 @@ class Manifest:
         return "weights" in self._columns
 
     def gather_weights(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """What each of the samples `ids` weighs, (B,): 1 unless the list says otherwise."""
+        """Returns the weights of the samples `ids`, (B,): 1 unless the list has weights."""
         return self._mapped_column("weights")[ids] if self.has_weights else np.ones(ids.shape, np.float32)
 
     def _widen_label_values(self, name: str, values: ColumnArray) -> ColumnArray:
-        """Values of a label as they are outside this file: classes and whole numbers in int64."""
+        """Returns values of a label in the type they have outside this file: classes and whole numbers in int64."""
         return values.astype(np.int64, copy=False) if self.labels[name].type in {"category", "int"} else values
 
     def lookup_rows(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The rows of `arrays` that samples are; -1, which is no sample, for itself."""
+        """Returns the row of `arrays` of each sample. An id of -1, which is no sample, stays -1."""
+        # Indexing with -1 reads the last row, which `where` then discards.
         return np.where(ids < 0, ids, self._mapped_column("rows")[ids]) if "rows" in self._columns else ids
 
     def file_name(self, sample_id: int) -> bytes:
-        """The file name of a sample, relative to `root`, or its row in one. IndexError outside [0, samples)."""
+        """Returns the file name of a sample, relative to `root`, or its row in a file.
+
+        Raises IndexError outside [0, samples).
+        """
         if not 0 <= sample_id < self.samples:
             raise IndexError(f"sample id {sample_id} asked of {self.samples} samples")
         if self.arrays is None:
@@ -334,12 +355,12 @@ class Manifest:
         return build_row_name(self._lookup_name(file), row)
 
     def display_name(self, sample_id: int) -> bytes:
-        """What people know a sample by: its name in the data that a pack was made of, else its file name."""
+        """Returns the name that people know a sample by: the name in the data of a pack, else the file name."""
         name = b"" if self._display_names is None else self._display_names.file_name(sample_id)
         return name or self.file_name(sample_id)
 
     def array_file_names(self) -> list[bytes]:
-        """The names of the files of `arrays`, relative to `root`."""
+        """Returns the names of the files of `arrays`, relative to `root`."""
         return [self._lookup_name(file) for file in range(len(self.arrays.offsets))] if self.arrays is not None else []
 
     def _lookup_name(self, number: int) -> bytes:
@@ -348,15 +369,15 @@ class Manifest:
         return self._names.file_name(number)
 
     def file_names(self, ids: Iterable[int]) -> list[bytes]:
-        """The file names of samples, in the order asked for."""
+        """Returns the file names of samples, in the order of `ids`."""
         return [self.file_name(int(sample_id)) for sample_id in ids]
 
     def display_names(self, ids: Iterable[int]) -> list[bytes]:
-        """What people know samples by, in the order asked for."""
+        """Returns the display names of samples, in the order of `ids`."""
         return [self.display_name(int(sample_id)) for sample_id in ids]
 
     def close(self) -> None:
-        """Lets go of the mapping; it ends with the last array taken from it."""
+        """Drops the mapping; it ends with the last array taken from it."""
         self._columns.clear()
         self._names = self._display_names = None
 
@@ -374,7 +395,7 @@ def _view_column(data: ColumnArray, extent: _ColumnExtent) -> ColumnArray:
 
 
 def _read_manifest_header(path: Path, file: ColumnArray) -> tuple[_ManifestHeader, int]:
-    """The header, and where the columns begin."""
+    """Returns the header, and where the columns begin. Raises ConfigError for a file that cannot be used."""
     if file.size < _PREFIX.size:
         raise _unusable_error(path, "it is too short")
     magic, version, length, checksum = _PREFIX.unpack(file[: _PREFIX.size].tobytes())
@@ -385,6 +406,8 @@ def _read_manifest_header(path: Path, file: ColumnArray) -> tuple[_ManifestHeade
             path, f"it has version {version}, and this streamd reads {' and '.join(map(str, _READABLE_VERSIONS))}"
         )
     encoded = file[_PREFIX.size : _PREFIX.size + length].tobytes()
+    # Only the header has a checksum. To check the columns, too, every process that maps the file would have to read all
+    # of it.
     if _compute_header_checksum(encoded) != checksum:
         raise _unusable_error(path, "its header is damaged")
     try:
@@ -392,6 +415,7 @@ def _read_manifest_header(path: Path, file: ColumnArray) -> tuple[_ManifestHeade
     except msgspec.MsgspecError as error:
         raise _unusable_error(path, f"its header is of another kind: {error}") from error
     start = _align_offset(_PREFIX.size + length)
+    # A mapping that ends before its columns would end its readers with SIGBUS.
     if start + max(place.end_offset for place in header.columns.values()) > file.size:
         raise _unusable_error(path, f"it is cut off at {file.size} bytes")
     return header, start

@@ -5,7 +5,7 @@
     hdf5    /names
     lmdb    an array of each sample, as bytes; packs of older versions have none
 
-The key is `name`, with as many `_` behind it as it takes to be no label's.
+The key is `name`, with as many `_` behind it as it takes to differ from all labels.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _NAME_KEYS: Final = re.compile(rf"{_NAME_KEY}_*")
 
 
 def choose_name_key(labels: Container[str]) -> str:
-    """What the names are called beside these labels."""
+    """Returns the key of the names beside these labels."""
     return choose_unused_key(_NAME_KEY, labels)
 
 
 def choose_unused_key(name: str, labels: Container[str]) -> str:
-    """`name`, with as many `_` behind it as it takes to be none of the labels."""
+    """Returns `name`, with as many `_` behind it as it takes to differ from all labels."""
     return name if name not in labels else choose_unused_key(f"{name}_", labels)
 
 
 def is_packed_name_key(key: str) -> bool:
-    """Whether a pack may keep its names under this key."""
+    """Returns whether a pack may keep its names under this key."""
     return _NAME_KEYS.fullmatch(key) is not None

@@ -1,4 +1,4 @@
-"""What a format gives back when its samples are listed, and how images lie in files that hold many."""
+"""The result of listing the samples of a source, and how images lie in files that hold many."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LabelValues = npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.u
 ListedValues = LabelValues | TextColumn
 LocationFormatter = Callable[[int], str]  # a row's number -> where a person finds it, such as "labels.csv, line 7"
 
-WEIGHTS_LABEL: Final = "\0weights"  # the label as which sources read weights; no text of a configuration has a NUL
+WEIGHTS_LABEL: Final = "\0weights"  # the label under which sources read weights; no text of a configuration has a NUL
 
 
 def build_label_key(stream: str, label: str) -> str:
-    """The key of the configuration that wants a label, or the weights."""
+    """Returns the configuration key of a label, or of the weights."""
     return f"streams.{stream}.weights" if label == WEIGHTS_LABEL else f"streams.{stream}.labels.{label}"
 
 
@@ -32,9 +32,10 @@ def build_label_key(stream: str, label: str) -> str:
 class StorageFormat:
     """How images lie in a store that is no plain array of uint8.
 
-    `store` is the store that reads them, a kind of source. `place` is what they are called in it. `dtype` is NumPy's
-    name of their numbers, and `range` the two of them that become 0 and 255, None for uint8. `channels_first` says that
-    a row is (channels, height, width). Columns of the manifest that the store needs are its own affair.
+    `store` names the store that reads them, usually as the kind of the source. `place` is their name in the file.
+    `dtype` is NumPy's name of their dtype. `range` has the two numbers that become 0 and 255; it may be None for uint8.
+    `channels_first` means that a row is (channels, height, width). The store may keep further columns in the manifest,
+    which only it understands.
     """
 
     store: str
@@ -48,9 +49,10 @@ class StorageFormat:
 class ArrayFiles:
     """Pixels that need no decoding: files that each hold an array of images.
 
-    `shape` (height, width, channels) of a row as it is served. The rows count through all files: `starts` has the first
-    row of each and the one behind the last. Where `stored` is None, a row lies in C order, in uint8, as it is served,
-    and `offsets`, in bytes, say where in its file an array begins; else the store knows.
+    `shape` is (height, width, channels) of a row as it is served. Rows are numbered through all files: `starts` has the
+    first row of each file, and the number of all rows at the end. Where `stored` is None, rows are uint8 in C order, as
+    they are served, and `offsets` says where the array begins in its file, in bytes. Otherwise the store knows where
+    rows lie.
     """
 
     shape: tuple[int, int, int]
@@ -63,7 +65,7 @@ class ArrayFiles:
         return prod(self.shape)
 
     def locate_row(self, row: int) -> tuple[int, int]:
-        """The file that holds a row, and the row's number in it."""
+        """Returns the file that holds a row, and the row's number in it."""
         file = bisect_right(self.starts, row) - 1
         return file, row - self.starts[file]
 
@@ -83,24 +85,25 @@ class ShardFiles:
 
 @dataclass(frozen=True, slots=True)
 class ScannedSamples:
-    """The samples of one stream, as the disk showed them; position i everywhere is sample id i.
+    """The samples of one stream, as they were on the disk. Position i in every column is sample id i.
 
-    `files` are relative to `root`, as the file system spells them. `sizes` (n,) int64 in bytes, `mtimes_ns` (n,) int64.
-    `labels` hold one array each: int64 for category and int, float32 for float, (n,) or (n, k); UTF-8 bytes of fixed
-    width for string, (n,), perhaps in blocks; packed bits for tags, see `tags`. `fixed` names the labels whose classes
-    the configuration lists; their order is not ours to change. `groups` (n) is what the split goes by where that is not
-    the file name.
+    `files` are relative to `root`, as the file system spells them. `sizes` (n,) int64 are in bytes, and `mtimes_ns`
+    (n,) int64. `labels` has one array for each label: int64 for category and int, float32 for float, (n,) or (n, k);
+    UTF-8 bytes of fixed width for string, (n,), perhaps as a TextColumn; packed bits for tags, see `tags`. `fixed`
+    names the labels whose classes the configuration lists, in an order that must not change. `groups` (n) are the
+    values by which samples are split where those are not the file names.
 
     Where samples are rows of `arrays`, `files`, `sizes` and `mtimes_ns` are those of the files that hold them. `rows`
-    (n,) has the row of each sample; None: all rows are samples, in order. `weights` (n,) float32, finite and not below
-    0, is what each sample weighs in a batch; None: 1. `extra` are columns, of any length, that the store needs to find
-    them; they are kept in the manifest and are no part of what makes two lists equal.
+    (n,) has the row of each sample; None means that all rows are samples, in order. `weights` (n,) float32, finite and
+    not below 0, are the samples' weights in a batch; None means 1. `extra` has columns of any length that the store
+    needs to find the samples. They are kept in the manifest, and do not count when two lists are compared.
 
-    `display_names` (n) are what people know the samples by where that is not a file of their own, as a pack keeps the
-    names of the files that it was made of; None: as `sample_names`. Identity, split and reading go by `sample_names`.
+    `display_names` (n) are the names that people know the samples by, where those are not their files' names: a pack
+    keeps the names of the files that it was made of. None means the names of `sample_names`. Identity, split and
+    reading use `sample_names`.
 
-    Where samples lie in `shards`, `files` are what they are called, a shard's name and the one in it. `mtimes_ns` is
-    empty, since a sample is as old as its shard, and `extra` has the columns `shard`, a number, and `offset` in bytes.
+    Where samples lie in `shards`, each of `files` is a shard's name and the name of the image in it. `mtimes_ns` is
+    empty, since a sample is as old as its shard, and `extra` has the columns `shard`, a number, and `offset`, in bytes.
     """
 
     root: Path
@@ -125,7 +128,7 @@ class ScannedSamples:
         return len(self.files) if self.arrays is None else self.arrays.starts[-1]
 
     def sample_names(self) -> Iterable[bytes]:
-        """What each sample is called: its file, or its place in one, such as images.npy[17]."""
+        """Returns the name of each sample: its file, or its place in one, such as images.npy[17]."""
         if self.arrays is None:
             return self.files
         rows = range(self.samples) if self.rows is None else self.rows.tolist()
@@ -133,5 +136,5 @@ class ScannedSamples:
 
 
 def build_row_name(file: bytes, row: int) -> bytes:
-    """What a sample in an array is called."""
+    """Returns the name of a sample in an array."""
     return b"%b[%d]" % (file, row)

@@ -1,4 +1,4 @@
-"""What sources need of the disk: errors a person can act on, links that stay inside, sizes of many files at once."""
+"""Disk access for sources: errors that a person can act on, links confined to a root, sizes of many files at once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ MutableFiles = list[bytes] | PathColumn
 
 IMAGE_SUFFIXES: Final = tuple(b".jpg .jpeg .jfif .png .webp .bmp .gif .tif .tiff .avif .ppm .pgm .pbm .pnm".split())
 PROGRESS_FILES: Final = 4096  # files between two reports: some ten milliseconds of a warm disk
-_STAT_THREADS: Final = 16  # a network disk answers many questions at once
-_QUICK_STAT_S: Final = 100e-6  # memory answers in a twentieth of this, where threads would only wait for each other
+_STAT_THREADS: Final = 16  # a network disk answers many requests at once
+_QUICK_STAT_S: Final = 100e-6  # in memory a stat takes a twentieth of this, and threads would only wait for each other
 _SHOWN_FILES: Final = 3  # named in a message
-_SHOWN_CHARS: Final = 300  # of a path in a message: a column that holds no paths may hold whole pages
+_SHOWN_CHARS: Final = 300  # of a path in a message; cells of a wrong column may be pages long
 
 
 def format_path(path: bytes | str | Path) -> str:
-    """A path for a message: quoted, with bytes that are no UTF-8 escaped, and the end of a very long one.
+    """Returns a path for a message: quoted, with bytes that are no UTF-8 escaped, and only the end of a very long one.
 
-    Without the `..` that a configuration begins it with, unless a link makes that another path.
+    `..` is resolved, as in a configuration that begins a path with it, unless a link gives that another meaning.
     """
     name = os.fsencode(path)
     short = os.path.normpath(name) if name.startswith(b"/") and b"/../" in name and b"\0" not in name else name
@@ -43,7 +43,7 @@ def format_path(path: bytes | str | Path) -> str:
 
 @contextmanager
 def translate_read_errors(path: bytes | str | Path, key: str) -> Iterator[None]:
-    """Turns the system's errors on `path` into a ConfigError; `where` is the key that named it."""
+    """Turns the system's errors on `path` into a ConfigError; `key` is the configuration key that named it."""
     try:
         yield
     except FileNotFoundError as error:
@@ -74,7 +74,7 @@ def _lookup_user_name() -> str:
 
 
 class ConfinedRoot:
-    """The root that no link may lead out of. Names are relative to it; `where` is the key that named it."""
+    """A root that no link may lead out of. Names are relative to it; `key` is the configuration key that named it."""
 
     def __init__(self, root: bytes, key: str) -> None:
         self._root, self._key = root.rstrip(b"/"), key
@@ -84,9 +84,10 @@ class ConfinedRoot:
         return self._root + b"/" + name if name else self._root or b"/"
 
     def resolve_name(self, name: bytes) -> bytes:
-        """`name` with its links followed. Raises ConfigError, naming it, when they lead out of the root.
+        """Returns `name` with its links followed. Raises ConfigError, naming it, when they lead out of the root.
 
-        Workers open files beneath the root and take no absolute link there, so this is the name that they are given.
+        Workers open files beneath the root and refuse absolute links there, so the manifest needs the name without
+        links.
         """
         real = os.path.realpath(self.join_path(name))
         if real != (self._real or b"/") and not real.startswith(self._real + b"/"):
@@ -97,7 +98,7 @@ class ConfinedRoot:
         return real[len(self._real) + 1 :]
 
     def stat_file(self, name: bytes) -> tuple[bytes, os.stat_result] | None:
-        """`name` with a last link followed, and what is there; None when nothing is.
+        """Returns `name` with its last link followed, and the stat of the file; None when nothing is there.
 
         Raises ConfigError for a link out of the root, and for anything that is no regular file.
         """
@@ -109,7 +110,7 @@ class ConfinedRoot:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:  # nothing can be there
+            if error.errno == errno.ENAMETOOLONG:  # no file can have this name
                 return None
             with translate_read_errors(self.join_path(name), self._key):
                 raise
@@ -120,23 +121,26 @@ class ConfinedRoot:
         return name, found
 
     def is_link(self, name: bytes) -> bool:
-        """Whether `name`, at which nothing was found, is a link that leads nowhere; else it is gone."""
+        """Returns whether `name`, where `stat_file` found nothing, is a link to nowhere. Otherwise the file is gone."""
         return os.path.islink(self.join_path(name))  # noqa: PTH114 - names are bytes, which pathlib does not take
 
 
 def stat_files(
     root: ConfinedRoot, files: MutableFiles, progress: Callable[[int], None]
 ) -> tuple[Int64s, Int64s, list[int]]:
-    """Sizes in bytes and modification times in ns of `files`, and the positions of the missing ones.
+    """Returns the sizes in bytes and mtimes in ns of `files`, and the positions of the missing ones.
 
-    Names that are links are replaced in `files` by what they lead to. Raises ConfigError as `ConfinedRoot.stat_file`
-    does.
+    Names that are links are replaced in `files` by the names that they lead to. Raises ConfigError as
+    `ConfinedRoot.stat_file` does.
     """
+    # Each folder is resolved once, so that for a file only its last name remains to be checked for a link.
     folders = {name.rpartition(b"/")[0] for name in files}
     linked = {folder: inside for folder in sorted(folders) if (inside := root.resolve_name(folder)) != folder}
     sizes, mtimes_ns = np.zeros(len(files), dtype=np.int64), np.zeros(len(files), dtype=np.int64)
     missing: list[int] = []
 
+    # Runs in this thread first, then in several. Each block writes to positions of its own in `sizes`, `mtimes_ns` and
+    # `files`; appending to `missing` is atomic, and its order is restored at the end.
     def stat_block(start: int) -> int:
         rows = range(start, min(start + PROGRESS_FILES, len(files)))
         for row, name in zip(rows, files[rows.start : rows.stop], strict=True):
@@ -155,7 +159,8 @@ def stat_files(
         progress(seen)
         if time.monotonic() - began_s > seen * _QUICK_STAT_S:
             break
-    with ThreadPoolExecutor(_STAT_THREADS, "streamd-stat") as pool:  # for what is left, if anything is
+    # The remaining blocks, if any. Where one of them raises, those that have begun are finished first.
+    with ThreadPoolExecutor(_STAT_THREADS, "streamd-stat") as pool:
         for count in pool.map(stat_block, starts):
             seen += count
             progress(seen)
@@ -174,5 +179,5 @@ def join_name(folder: bytes, name: bytes) -> bytes:
 
 
 def format_first_names(names: Iterable[bytes]) -> str:
-    """The first few names for a message."""
+    """Formats the first few names for a message."""
     return ", ".join(format_path(name) for name, _ in zip(names, range(_SHOWN_FILES), strict=False))

@@ -1,7 +1,7 @@
-"""Reading a file that a manifest names, and nothing outside its root.
+"""Reads a file that a manifest names, and nothing outside its root.
 
-openat2(RESOLVE_BENEATH) lets the kernel refuse every way out: `..`, absolute links, links that point outside.
-Python has no wrapper for it, hence ctypes.
+With openat2(RESOLVE_BENEATH) the kernel refuses every way out: `..`, absolute links, links that point outside. Python
+has no wrapper for it, hence ctypes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _OpenHow(ctypes.Structure):
 _HOW: Final = _OpenHow(_FLAGS, 0, _RESOLVE_BENEATH)
 _HOW_POINTER: Final = ctypes.byref(_HOW)
 _HOW_BYTES: Final = ctypes.c_size_t(ctypes.sizeof(_HOW))
-_syscall = ctypes.CDLL(None, use_errno=True).syscall  # without argtypes: what is converted already needs no conversion
+_syscall = ctypes.CDLL(None, use_errno=True).syscall  # without argtypes: most arguments are ctypes objects
 _syscall.restype = ctypes.c_long
 
 
@@ -45,15 +45,17 @@ def _open_beneath(root: int, name: bytes) -> int:
 
 
 def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
-    """The bytes of `name` under the directory descriptor `root`.
+    """Returns the bytes of `name` under the directory descriptor `root`.
 
-    Raises UnfitFileError when the file is not the one that the manifest knows, OSError when it cannot be read.
+    Raises UnfitFileError when the file is not the one in the manifest, OSError when it cannot be read.
     """
+    # At most the listed size is read, so its limit is also one on memory.
     check_file_size(size)
     descriptor = _open_beneath(root, name)
     try:
         data = _read_at_most(descriptor, size)
-        found = os.fstat(descriptor)  # after reading: a file written meanwhile would be half of each
+        # The file is checked after it was read: one that was written meanwhile would be half old and half new.
+        found = os.fstat(descriptor)
         _check_regular_file(found)
         check_file_size(found.st_size)
         check_file_unchanged(found, size, mtime_ns)
@@ -65,7 +67,10 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
 
 
 def open_unchanged_file(root: int, name: bytes, size: int, mtime_ns: int) -> int:
-    """A descriptor of the file `name`, of any size, under the directory descriptor `root`. Raises as `read_file`."""
+    """Returns a descriptor of the file `name`, of any size, under the directory descriptor `root`.
+
+    Raises as `read_file`.
+    """
     descriptor = _open_beneath(root, name)
     try:
         check_file_unchanged(os.fstat(descriptor), size, mtime_ns)
@@ -76,7 +81,7 @@ def open_unchanged_file(root: int, name: bytes, size: int, mtime_ns: int) -> int
 
 
 def check_file_size(size: int) -> None:
-    """Raises UnfitFileError for an image larger than any."""
+    """Raises UnfitFileError for a file larger than any image may be."""
     if size > MAX_FILE_BYTES:
         raise UnfitFileError(f"{size} bytes are more than {MAX_FILE_BYTES}")
 
@@ -87,18 +92,18 @@ def _check_regular_file(found: os.stat_result) -> None:
 
 
 def check_file_unchanged(found: os.stat_result, size: int, mtime_ns: int) -> None:
-    """Raises UnfitFileError unless this is the file that the manifest knows."""
+    """Raises UnfitFileError unless the size and mtime are those in the manifest."""
     if found.st_size != size or found.st_mtime_ns != mtime_ns:
         raise UnfitFileError("stale: changed since it was listed; restart with --rescan to list it anew")
 
 
 def _read_at_most(descriptor: int, size: int) -> bytes:
-    """What is there of the first `size` bytes."""
+    """Returns the first `size` bytes, or fewer if the file is shorter."""
     try:
         data = os.read(descriptor, size)
         while len(data) < size and (more := os.read(descriptor, size - len(data))):
             data += more
-    except OSError:  # as folders do, and pipes
+    except OSError:  # from a folder or a pipe, for example
         _check_regular_file(os.fstat(descriptor))
         raise
     return data

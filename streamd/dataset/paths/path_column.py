@@ -1,4 +1,7 @@
-"""File names as a column of text holds them: one blob, cut when asked for. A list of ten million takes a gigabyte."""
+"""File names in a column of text: one blob, from which names are taken when needed.
+
+A Python list of ten million names would take a gigabyte.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from typing import Final, overload
 
 from streamd.dataset.manifest.types import Int64s
 
-_BLOCK_NAMES: Final = 1 << 16  # ends made into Python's numbers at a time: far cheaper than one by one
+_BLOCK_NAMES: Final = 1 << 16  # ends converted to Python's int at a time, which is far cheaper than one by one
 
 
 class PathColumn(Sequence[bytes]):
-    """Names in `blob`; `ends` (n + 1) says where each begins and ends. Single ones may be given other names."""
+    """Names in `blob`, with their bounds in `ends` (n + 1). Single names can be replaced."""
 
     def __init__(self, blob: memoryview, ends: Int64s) -> None:
         self._blob = blob
@@ -44,7 +47,7 @@ class PathColumn(Sequence[bytes]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(bytes.__eq__, self, other))
 
-    __hash__ = None  # type: ignore[assignment]  # as lists have none: names change
+    __hash__ = None  # type: ignore[assignment]  # as of a list, since names change
 
     def _lookup_name(self, row: int) -> bytes:
         name = self._replaced_names.get(row)

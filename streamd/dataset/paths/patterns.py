@@ -1,4 +1,4 @@
-"""The files that a path names, and what the headers of .npy files say. Nothing in them is unpickled."""
+"""Finds the files that a path names, and reads the headers of .npy files. Nothing in them is unpickled."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from streamd.limits import MAX_ARRAY_FILES
 
 NPY_SUFFIX: Final = ".npy"
 _ZIP: Final = b"PK\x03\x04"
-# What NumPy raises for a header beside ValueError; MemoryError is what Python calls too deep an expression.
+
+# NumPy raises these for a bad header, beside ValueError. Python raises MemoryError for too deep an expression.
 _HEADER_ERRORS: Final = (SyntaxError, TokenError, TypeError, MemoryError, RecursionError)
 _BRACES: Final = re.compile(r"\{[^{}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
 class NpyHeader:
-    """An array in a file, in C order: `offset` bytes before it."""
+    """An array in C order in a file, behind `offset` bytes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -42,7 +43,10 @@ class NpyHeader:
 
 
 def read_npy_header(path: Path, key: str) -> NpyHeader:
-    """The header of an .npy file. Raises ConfigError, naming `key`, unless it holds a whole array in C order."""
+    """Returns the header of an .npy file.
+
+    Raises ConfigError, naming `key`, unless it holds a whole array in C order.
+    """
     with translate_read_errors(path, key), path.open("rb") as file:
         header, in_columns = _parse_npy_header(file, path, key)
         size = os.fstat(file.fileno()).st_size
@@ -59,7 +63,10 @@ def read_npy_header(path: Path, key: str) -> NpyHeader:
 
 
 def _parse_npy_header(file: BinaryIO, path: Path, key: str) -> tuple[NpyHeader, bool]:
-    """The header, and whether the array is in Fortran order."""
+    """Returns the header, and whether the array is in Fortran order.
+
+    Raises ConfigError for a file that is no .npy file.
+    """
     if file.read(len(_ZIP)) == _ZIP:
         raise ConfigError(
             f"{key}: {format_path(path)} is an archive of arrays; save each with np.save in a file of its own"
@@ -84,7 +91,10 @@ def _parse_npy_header(file: BinaryIO, path: Path, key: str) -> tuple[NpyHeader, 
 
 @dataclass(frozen=True, slots=True)
 class MatchedFiles:
-    """The files of a path, by bytes of their names, which are relative to `root`; their sizes in bytes and mtimes."""
+    """The files that a path names, sorted by the bytes of their names; with sizes in bytes and mtimes.
+
+    Names are relative to `root`.
+    """
 
     root: Path
     names: list[bytes]
@@ -97,7 +107,7 @@ class MatchedFiles:
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """Files of one `suffix`; `most` of them make a stream."""
+    """Files of one `suffix`. A stream has at most `max_files` of them, if that is not None."""
 
     suffix: str
     max_files: int | None = None
@@ -110,11 +120,12 @@ TAR_FILES: Final = FileKind(".tar")
 def find_files(
     path: str, key: str, excluded: Collection[Path], progress: Callable[[int], None], kind: FileKind = NPY_FILES
 ) -> MatchedFiles:
-    """The files that `path` names: one, those of a folder, or those that a pattern fits, but for `excluded`.
+    """Returns the files that `path` names, without those `excluded`.
 
-    Raises ConfigError when there is none, or too many.
+    The path names one file, a folder of them, or is a pattern. Raises ConfigError when there are no files, or too many.
     """
     root, names = _glob_names(path, key, kind.suffix)
+    # Arrays of labels may lie in the folder of the images.
     others = {os.path.realpath(each) for each in excluded}
     names = sorted(name for name in names if os.path.realpath(root / os.fsdecode(name)) not in others)
     if not names:
@@ -134,7 +145,7 @@ def find_files(
 
 
 def _missing_file_error(root: ConfinedRoot, name: bytes, key: str) -> ConfigError:
-    """Files hold many samples each: a stream does without none of them unasked."""
+    """Returns the error for a missing file. Each file holds many samples, so a stream never goes on without one."""
     if root.is_link(name):
         return ConfigError(f"{key}: the link {format_path(name)} leads nowhere; remove or mend it")
     return ConfigError(
@@ -143,8 +154,9 @@ def _missing_file_error(root: ConfinedRoot, name: bytes, key: str) -> ConfigErro
 
 
 def _glob_names(path: str, key: str, suffix: str) -> tuple[Path, list[bytes]]:
-    """The root, and the names below it."""
+    """Returns the root, and the names below it."""
     whole = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
+    # A path that exists is taken literally, even where it has wildcards in its name.
     if not whole.exists() and glob.has_magic(path):
         root = next(parent for parent in whole.parents if not glob.has_magic(str(parent)))
         with translate_read_errors(root, key):
@@ -159,5 +171,5 @@ def _glob_names(path: str, key: str, suffix: str) -> tuple[Path, list[bytes]]:
         if whole.is_dir():
             return whole, [os.fsencode(name) for name in glob.glob(f"*{suffix}", root_dir=whole)]  # noqa: PTH207 - as above
         whole.stat()
-    real = whole.resolve()  # a file that is named by itself may be a link to anywhere
+    real = whole.resolve()  # a single file may be a link to anywhere
     return real.parent, [os.fsencode(real.name)]

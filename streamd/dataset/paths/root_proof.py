@@ -1,7 +1,7 @@
-"""Whether the data that a manifest lists are there: a root is proven by a few of its files, drawn by seed.
+"""Tells whether the data that a manifest lists are there: a few of its files, drawn by seed, prove the root.
 
-An empty mount point, or another disk in the place of the listed one, has no file that was listed; without a proof each
-of them would look like a sample that is gone. Names and sizes count, and nothing that a copy or a new mount changes.
+An empty mount point, or another disk in place of the listed one, has none of the listed files; without a proof each of
+them would look like a sample that was deleted. Only names and sizes count, which a copy or a new mount does not change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamd.dataset.paths.confined import format_path
 from streamd.errors import DataAwayError
 from streamd.limits import PROOF_SAMPLES
 
-# What says that a file of a store is not there.
+# The errors that mean that a file of a store is not there.
 ABSENT_ERRNOS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 
 NameAndSize = tuple[bytes, int]  # a name, relative to the root, and a size in bytes
@@ -32,7 +32,7 @@ _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFiles:
-    """What must lie below `root`: half of the files of the samples `drawn`, and all the files that a store `needs`."""
+    """The files that must lie below `root`: half of `chosen_files`, and all `required_files`, which a store needs."""
 
     root: Path
     chosen_files: tuple[NameAndSize, ...]
@@ -40,19 +40,22 @@ class ExpectedFiles:
 
 
 def choose_expected_files(manifest: Manifest) -> ExpectedFiles:
-    """What the data of a manifest are known by, without a look at them."""
+    """Returns the files by which the data of a manifest are recognised. Does not touch the data."""
     needs = tuple(manifest.array_file_names()) if manifest.shards is None else manifest.shards.names
     return ExpectedFiles(manifest.root, tuple(_list_sample_files(manifest, _choose_proof_samples(manifest))), needs)
 
 
 def _choose_proof_samples(manifest: Manifest) -> Ids:
-    """PROOF_SAMPLES of the samples, or all if there are fewer: the same for equal lists, wherever the data are."""
+    """Returns PROOF_SAMPLES of the samples, or all if there are fewer.
+
+    They are the same for equal lists, wherever the data are.
+    """
     positions = np.arange(min(PROOF_SAMPLES, manifest.samples), dtype=np.int64)
     return permute_positions(positions, manifest.samples, derive_epoch_keys(0, 0, f"root {manifest.content_id}"))
 
 
 def _list_sample_files(manifest: Manifest, ids: Ids) -> Iterable[NameAndSize]:
-    """The file that each sample is, or lies in."""
+    """Returns the name and size of the file that each sample is, or lies in."""
     if manifest.shards is not None:
         names, sizes = manifest.shards.names, manifest.shards.sizes
         return [(names[shard], sizes[shard]) for shard in manifest.find_extra_column("shard")[ids].tolist()]
@@ -63,7 +66,9 @@ def _list_sample_files(manifest: Manifest, ids: Ids) -> Iterable[NameAndSize]:
 
 
 def is_root_proven(root: int, chosen_files: Iterable[NameAndSize]) -> bool:
-    """Whether the directory descriptor `root` is the folder that was listed: half of what was `drawn` is there."""
+    """Returns whether the directory descriptor `root` is the listed folder: half of `chosen_files` are there."""
+    # Single samples may have been deleted or replaced since the listing. That another folder has half of the names and
+    # sizes does not happen by chance.
     found = [_is_file_of_size(root, *file) for file in chosen_files]
     return 2 * sum(found) >= len(found)
 
@@ -77,7 +82,7 @@ def _is_file_of_size(root: int, name: bytes, size: int) -> bool:
 
 
 def open_root_folder(root: Path) -> int:
-    """A descriptor of the folder that a path leads to now. Raises DataAwayError when there is none."""
+    """Returns a descriptor of the folder that a path leads to now. Raises DataAwayError when there is none."""
     try:
         return os.open(root, _FOLDER_FLAGS)
     except OSError as error:
@@ -85,8 +90,10 @@ def open_root_folder(root: Path) -> int:
 
 
 def find_absence_reason(expected: ExpectedFiles) -> str:
-    """Why the data are not there, nothing if they are. It asks a file system, which may take for ever to answer."""
+    """Returns why the data are not there; an empty text if they are. Blocks for as long as the file system does."""
     try:
+        # The path is opened anew each time: a descriptor from before a mount still leads to the folder below the mount
+        # point.
         root = open_root_folder(expected.root)
         try:
             check_files_present(root, expected)
@@ -98,10 +105,12 @@ def find_absence_reason(expected: ExpectedFiles) -> str:
 
 
 def check_files_present(root: int, expected: ExpectedFiles) -> None:
-    """Raises DataAwayError unless the data are below a root that is open.
+    """Raises DataAwayError unless the data are below an open root.
 
-    Files of a store may have changed, for all that: whoever opens them will say so.
+    The files of a store may have changed nevertheless: that is checked when they are opened.
     """
+    # A store needs every one of its files, so all of them must exist. Of images in files of their own some may be
+    # missing.
     if expected.required_files:
         missing = next((name for name in expected.required_files if not _exists_below_root(root, name)), None)
         if missing is not None:

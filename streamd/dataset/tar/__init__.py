@@ -1,6 +1,6 @@
-"""Images in WebDataset shards: `scan` lists them by their `headers`; `shard_reader` reads one where it lies.
+"""Images in WebDataset shards: `scan` lists them by their `headers`; `shard_reader` reads each at its offset.
 
-`samples` puts files of one key together, `labels` what stands beside an image.
+`samples` groups the files of one key, `labels` reads the files beside an image.
 """
 
 from __future__ import annotations

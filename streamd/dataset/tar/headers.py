@@ -1,7 +1,7 @@
-"""The files in a tar, found by its headers: what each is called and where its bytes lie. Nothing is unpacked.
+"""Finds the files in a tar by its headers: the name of each and the offset of its bytes. Nothing is unpacked.
 
-Plain, pax and GNU headers are read, at 4 to 8 us a member; the standard library's reader, which makes a record of
-twenty fields for each, takes ten times as long.
+Plain, pax and GNU headers are read, at 4 to 8 us a member. The reader of the standard library, which makes a record of
+twenty fields for each member, takes ten times as long.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from streamd.dataset.paths.confined import format_path
 
 _BLOCK_BYTES: Final = 512
 _EMPTY: Final = bytes(_BLOCK_BYTES)
-_MOST_PADDING_BYTES: Final = 1 << 20  # behind the end, which tar itself fills up to 10 KiB
-_MOST_EXTRA_BYTES: Final = 1 << 20  # of a header that goes on in a block of its own: no system has longer names
+_MOST_PADDING_BYTES: Final = 1 << 20  # behind the end; tar itself pads to a multiple of 10 KiB
+_MOST_EXTRA_BYTES: Final = 1 << 20  # of an extended header; no system has longer names
 _PACKED: Final = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
 _MOST_DIGITS: Final = 20  # of a number: more than any file has bytes
 
 _FILES: Final = frozenset((b"0", b"\0", b"7"))
 _LINKS: Final = frozenset((b"1", b"2"))
-# Links, devices, folders: no bytes, whatever they say.
+
+# Links, devices and folders have no bytes, whatever size their headers give.
 _KINDS_WITHOUT_BYTES: Final = frozenset((b"1", b"2", b"3", b"4", b"5", b"6"))
 _SPARSE: Final = b"S"
 _PAX: Final = b"x"
@@ -31,15 +32,15 @@ _LONG_NAME: Final = b"L"
 
 
 class BrokenTarError(Exception):
-    """A file that is no whole tar, or none whose members can be read where they lie."""
+    """A file that is not a whole tar, or whose members cannot be read at their offsets."""
 
 
 class TruncatedTarError(BrokenTarError):
-    """A tar that ends before it should."""
+    """A tar that ends too early."""
 
 
 class TarMember(NamedTuple):
-    """A file in a tar: `size` bytes, from byte `offset` of the tar on."""
+    """A file in a tar: `size` bytes from byte `offset` of the tar."""
 
     name: bytes
     offset: int
@@ -47,13 +48,13 @@ class TarMember(NamedTuple):
 
     @property
     def next_header_offset(self) -> int:
-        """Where the next header is."""
+        """The offset of the next header."""
         return self.offset + -(-self.size // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
 @dataclass(slots=True)
 class _ExtendedHeader:
-    """What a header of its own says of the member behind it."""
+    """What an extended header says of the member behind it."""
 
     name: bytes | None = None
     size: int | None = None
@@ -62,7 +63,7 @@ class _ExtendedHeader:
 class TarReader:
     """A tar of `size` bytes.
 
-    A walk notes the `links` it meets, which have no bytes, and whether the tar `has_end_mark`.
+    `read_members` collects the `links` that it meets, which have no bytes, and sets `has_end_mark` if the tar has one.
     """
 
     def __init__(self, descriptor: int, size: int) -> None:
@@ -72,16 +73,20 @@ class TarReader:
         self.has_end_mark = False
 
     def read_members(self) -> Iterator[TarMember]:
-        """Its files, in their order; folders and devices are passed over. Raises BrokenTarError, OSError."""
+        """Yields the files, in their order; folders and devices are skipped. Raises BrokenTarError, OSError."""
         place, told = 0, _ExtendedHeader()
         while place < self._size:
             block = os.pread(self._descriptor, _BLOCK_BYTES, place)
             if block == _EMPTY:
                 self._check_end_mark(place)
                 return
+            # Where the first block is too short, the file is no tar, and its checksum fails. Where a later one is, the
+            # tar is cut off.
             if place:
                 self._check_not_truncated(place + _BLOCK_BYTES)
             size, kind, start = _parse_member_size(block, place), block[156:157], place + _BLOCK_BYTES
+            # Extended headers add to `told` until the member that they describe; that one resets it. Several may
+            # precede one member.
             if kind in {_PAX, _LONG_NAME}:
                 self._read_extended_header(told, kind, TarMember(b"", start, size))
             else:
@@ -97,7 +102,7 @@ class TarReader:
             place = start + -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
 
     def read_member(self, member: TarMember) -> bytes:
-        """The bytes of a member, as far as they are there. Raises OSError."""
+        """Returns the bytes of a member, as far as they exist. Raises OSError."""
         return os.pread(self._descriptor, member.size, member.offset)
 
     def _check_not_truncated(self, end: int, name: bytes = b"") -> None:
@@ -106,7 +111,7 @@ class TarReader:
             raise TruncatedTarError(f"it is cut off at byte {self._size:,}, in {what}, which ends at byte {end:,}")
 
     def _read_extended_header(self, header: _ExtendedHeader, kind: bytes, member: TarMember) -> None:
-        """Reads the member that is a header, and what it says of the next one."""
+        """Reads an extended header, and adds what it says of the next member to `header`."""
         if member.size > _MOST_EXTRA_BYTES:
             raise _damaged_error(member.offset)
         self._check_not_truncated(member.offset + member.size)
@@ -122,7 +127,10 @@ class TarReader:
             raise _sparse_error(records.get(b"GNU.sparse.name", b"a member"))
 
     def _check_end_mark(self, place: int) -> None:
-        """Two empty blocks end a tar. Raises BrokenTarError where something lies behind them."""
+        """Checks the end at `place`, which two empty blocks mark, and sets `has_end_mark`.
+
+        Raises BrokenTarError if anything but a little padding lies behind it.
+        """
         rest = os.pread(self._descriptor, _MOST_PADDING_BYTES, place)
         if rest.count(0) < len(rest):
             raise BrokenTarError(
@@ -138,16 +146,17 @@ class TarReader:
 
 
 def _parse_member_size(block: bytes, place: int) -> int:
-    """The size that a header gives, once its checksum is right."""
+    """Returns the size in a header. Raises BrokenTarError unless its checksum is right."""
     try:
         said = int(block[148:156].rstrip(b" \0"), 8)
     except ValueError:
         raise _damaged_error(place, block) from None
-    # The sum of all bytes, its own field taken as spaces. Adler-32 has such a sum, modulo a prime and from 1 on.
+    # The checksum is the sum of all bytes, with its own field as spaces. The low half of Adler-32 is such a sum plus 1,
+    # modulo a prime.
     if (said + sum(block[148:156]) - 8 * 32 + 1) % 65521 != zlib.adler32(block) & 0xFFFF:
         raise _damaged_error(place, block)
     size = block[124:136]
-    if size[0] == 0x80:  # in binary, since eight gigabytes and more do not fit octal digits  # noqa: PLR2004 - of the format
+    if size[0] == 0x80:  # in binary, since 8 GiB and more do not fit into the octal digits  # noqa: PLR2004 - of the format
         return int.from_bytes(size[1:], "big")
     return _parse_whole_number(size.strip(b" \0") or b"0", 8, place)
 
@@ -160,12 +169,12 @@ def _parse_whole_number(digits: bytes, base: int, place: int) -> int:
 
 def _parse_member_name(block: bytes) -> bytes:
     name = block[:100].partition(b"\0")[0]
-    prefix = block[345:500].partition(b"\0")[0] if block[257:263] == b"ustar\0" else b""  # GNU has times there
+    prefix = block[345:500].partition(b"\0")[0] if block[257:263] == b"ustar\0" else b""  # GNU tars have times there
     return prefix + b"/" + name if prefix else name
 
 
 def _parse_pax_records(data: bytes, place: int) -> Iterator[tuple[bytes, bytes]]:
-    """The records of a pax header, `length key=value` and a line's end, all of which count."""
+    """Yields the records of a pax header, each `length key=value` and a line's end; the length counts all of that."""
     while data:
         digits, _, _ = data[:20].partition(b" ")
         length = _parse_whole_number(digits, 10, place)
@@ -177,7 +186,7 @@ def _parse_pax_records(data: bytes, place: int) -> Iterator[tuple[bytes, bytes]]
 
 
 def _damaged_error(place: int, block: bytes = b"") -> BrokenTarError:
-    """Of a place where a header belongs."""
+    """Returns the error for a place where a header should be."""
     if place:
         return BrokenTarError(f"it is damaged: there is no header at byte {place:,}; copy it anew")
     tool = next((tool for mark, tool in _PACKED.items() if block.startswith(mark)), "")

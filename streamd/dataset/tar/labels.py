@@ -1,4 +1,4 @@
-"""Labels out of shards: the text of a file beside each image, a field of its JSON, or the image's folder."""
+"""Reads labels from shards: the text of a file beside each image, a field of its JSON, or the image's folder."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from streamd.dataset.tar.headers import TarMember
 from streamd.dataset.tar.samples import Shard
 from streamd.errors import ConfigError, suggest_name
 
-_CLASS: Final = b"cls"  # what WebDataset calls the number of an image's class
+_CLASS: Final = b"cls"  # WebDataset's suffix for the number of an image's class
 _JSON: Final = "json"
 _SHOWN_FIELDS: Final = 20  # of a record in a message
 _EMPTY_RECORD: Final = "{}"
 _PACKED_KEY: Final = re.compile(rb"[0-9]{9}")  # of a sample that streamd pack wrote
-_MOST_BYTES: Final = 1 << 20  # of what stands beside an image: a text, or a record of numbers
+_MOST_BYTES: Final = 1 << 20  # of a file beside an image: a text, or a record of numbers
 _record_decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 FieldValue = str | list[str]
@@ -33,9 +33,9 @@ FieldValue = str | list[str]
 
 @dataclass(frozen=True, slots=True)
 class TarLabelSource:
-    """What a label is taken from: the files of a `suffix`, the `field` of what is JSON in them; the folder for none.
+    """Where a label comes from: files with a `suffix`, or a `field` of the JSON in them.
 
-    Where samples lack one that `is_optional`, it is an empty text.
+    An empty suffix means the folder of the image. Where `is_optional`, samples without it have an empty text.
     """
 
     suffix: bytes
@@ -44,7 +44,7 @@ class TarLabelSource:
 
     @property
     def display_name(self) -> str:
-        """For a message."""
+        """The name for a message."""
         name = f"its .{self.suffix.decode()}" if self.suffix else "its folder"
         return f"{self.field!r} in {name}" if self.field else name
 
@@ -53,12 +53,12 @@ TarLabelSources = Mapping[str, Sequence[TarLabelSource]]  # by label
 
 
 def find_default_labels(shard: Shard) -> dict[str, LabelSource]:
-    """What a shard with images says by itself: `.cls` beside them, else folders of one level; or nothing."""
+    """Returns the label of a shard that needs no configuration: `.cls` files, else folders of one level; or none."""
     return {"label": LabelSource()} if _CLASS in shard.other_files or _has_class_folders(shard) else {}
 
 
 def find_label_sources(stream: str, labels: Mapping[str, LabelSource], shard: Shard) -> TarLabelSources:
-    """Where labels are, told by the first shard that holds images where the configuration does not say it."""
+    """Returns where labels come from. The first shard with images decides where the configuration does not say it."""
     return {
         name: _find_sources_of_label(name, label, shard, build_label_key(stream, name))
         for name, label in labels.items()
@@ -77,7 +77,7 @@ def _find_sources_of_label(name: str, label: LabelSource, shard: Shard, key: str
 
 
 def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
-    """What a label is taken from by its name alone."""
+    """Returns where a label comes from, by its name alone. Raises ConfigError if the shard has nothing of that name."""
     suffixes = [name.lower().encode(), *([_CLASS] if name == "label" else [])]
     found = next((suffix for suffix in suffixes if suffix in shard.other_files), None)
     if found is not None:
@@ -104,7 +104,7 @@ def _parse_label_source(text: str, key: str) -> TarLabelSource:
 
 
 def find_packed_names(shard: Shard) -> TarLabelSource | None:
-    """Where a shard that streamd pack wrote keeps what its images were called; None in another."""
+    """Returns where a shard that streamd pack wrote keeps the names of its images; None for other shards."""
     sample = next(iter(shard.images), b"")
     member = shard.other_files.get(_JSON.encode(), {}).get(sample)
     if member is None or member.size > _MOST_BYTES or not _PACKED_KEY.fullmatch(sample):
@@ -112,14 +112,18 @@ def find_packed_names(shard: Shard) -> TarLabelSource | None:
     try:
         record = _record_decoder.decode(shard.tar.read_member(member))
     except msgspec.DecodeError:
-        return None  # what is no object has no fields
+        return None  # only a JSON object has fields
     field = next(iter(record), "")
     return TarLabelSource(_JSON.encode(), field, is_optional=True) if is_packed_name_key(field) else None
 
 
 def read_label_values(shard: Shard, sources: TarLabelSources, stream: str) -> dict[TarLabelSource, list[FieldValue]]:
-    """What is asked for, a value an image in their order. Raises ConfigError where one is missing, and OSError."""
+    """Returns the values of each source, one an image in their order.
+
+    Raises ConfigError where one is missing, and OSError.
+    """
     keys = {ask: build_label_key(stream, label) for label, several in sources.items() for ask in several}
+    # Several labels may be fields of one JSON file, which is read once.
     first = {ask.suffix: ask for ask in reversed(keys)}
     texts = {suffix: _read_label_texts(shard, ask, keys[ask]) for suffix, ask in first.items()}
     records = {
@@ -152,7 +156,7 @@ def _read_label_texts(shard: Shard, source: TarLabelSource, key: str) -> list[Fi
 
 
 def _suggest_field(shard: Shard, sample: bytes, wanted: str) -> str:
-    """What to do about a label that is no file: name the field of the sample's JSON, where one is called so."""
+    """Returns advice for a label without files: the field of the sample's JSON with that name, if there is one."""
     for suffix, files in shard.other_files.items():
         member = files.get(sample)
         if member is None or suffix.rpartition(b".")[2].decode(errors="replace") != _JSON or member.size > _MOST_BYTES:
@@ -160,7 +164,7 @@ def _suggest_field(shard: Shard, sample: bytes, wanted: str) -> str:
         try:
             record = _record_decoder.decode(shard.tar.read_member(member))
         except msgspec.DecodeError:
-            continue  # what is no object has no fields to name
+            continue  # only a JSON object has fields
         field = next((name for name in record if name.casefold() == wanted.casefold()), None)
         if field is not None:
             spelled = suffix.decode(errors="backslashreplace")
@@ -216,7 +220,7 @@ def _decode_json_records(
 def _extract_json_fields(
     shard: Shard, records: Sequence[dict[str, Any]], source: TarLabelSource, key: str
 ) -> list[FieldValue]:
-    """The field of each record, as the text that it would be in a table."""
+    """Returns the field of each record, as the text that it would be in a table."""
     found: list[FieldValue] = []
     for record, image in zip(records, shard.images.values(), strict=True):
         if source.is_optional and not isinstance(record.get(source.field), str):
@@ -258,7 +262,7 @@ def _convert_json_scalar(value: object, what: str) -> str:
 def build_label_columns(
     stream: str, sources: TarLabelSources, values: Mapping[TarLabelSource, Sequence[FieldValue]], rows: SourceRows
 ) -> dict[str, list[Column]]:
-    """The columns of all labels, of the values from all shards."""
+    """Returns the columns of all labels, with the `values` from all shards."""
     return {
         name: [
             Column(_build_arrow_cells(values[ask]), ask.display_name, rows, build_label_key(stream, name))

@@ -1,9 +1,9 @@
-"""From the files in a shard to its samples, as WebDataset has them: what one key names belongs together.
+"""Groups the files of a shard into samples, as WebDataset does: files with the same key belong together.
 
-A key is a file's name up to the first dot behind its folder, and the rest is the suffix, in any case of letters: a
+The key is a file's name up to the first dot behind its folder, and the rest is the suffix, in any case of letters: a
 shard's `a/7.jpg`, `a/7.cls` and `a/7.meta.json` are the sample `a/7.jpg`, with two files beside it. The image is the
-file whose suffix is an image's; where none is, the one whose suffix ends so, such as `7.left.jpg`. Hidden names count
-as little as in a folder.
+file with the suffix of an image, or if there is none, the one whose suffix ends so, such as `7.left.jpg`. Hidden names
+are ignored, as in a folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ MembersBySuffix = dict[bytes, dict[bytes, TarMember]]  # by suffix and key
 
 @dataclass(slots=True)
 class Shard:
-    """An open shard: its `images` by key, in byte order of their names; its other files, `other_files` them or not."""
+    """An open shard.
+
+    `images` are by key, in byte order of their names. `other_files` are by suffix and key, whether beside an image or
+    not.
+    """
 
     name: bytes
     tar: TarReader
@@ -39,16 +43,17 @@ class Shard:
 
     @property
     def suffix_summary(self) -> str:
-        """What its files are, for a message."""
+        """The number of files of each suffix, for a message."""
         found = Counter({suffix: len(files) for suffix, files in self.other_files.items()})
         found.update(image.name.rpartition(b".")[2].lower() for image in self.images.values())
         return format_suffixes(found)
 
 
 def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Callable[[int], None]) -> Shard:
-    """Reads the headers of an open shard; `key` is that of its path, `progress` is told how many images were seen.
+    """Reads the headers of an open shard.
 
-    Raises ConfigError, by name, where it is no whole tar, or two of its files are in each other's way; OSError.
+    `key` is the configuration key of its path. `progress` is called with the number of images seen. Raises ConfigError,
+    naming the shard, if it is no whole tar, or if two of its files are the same part of a sample; OSError.
     """
     shard = Shard(name, TarReader(descriptor, size))
     others: dict[bytes, list[TarMember]] = {}  # images by key, of suffixes that only end as an image's
@@ -66,6 +71,7 @@ def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Call
         raise ConfigError(f"{key}: {format_path(name)}: {error}; copy it anew{keep}") from error
     except BrokenTarError as error:
         raise ConfigError(f"{key}: {format_path(name)}: {error}") from error
+    # A suffix such as `left.jpg` makes a file the image only if its sample has no other one, which is known at the end.
     for sample, members in others.items():
         _add_image_if_single(shard, sample, members, key)
     _check_no_links(shard, key)
@@ -74,7 +80,7 @@ def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Call
 
 
 def _add_member(shard: Shard, others: dict[bytes, list[TarMember]], member: TarMember, key: str) -> None:
-    """Puts a file where it belongs."""
+    """Adds a file to the images, or to `others`, or to the other files. Ignores hidden ones."""
     name = _LEADING.sub(b"", member.name)
     member = TarMember(name, member.offset, member.size)
     if _HIDDEN.search(name):
@@ -89,6 +95,7 @@ def _add_member(shard: Shard, others: dict[bytes, list[TarMember]], member: TarM
         return
     else:
         earlier = shard.other_files.setdefault(suffix, {}).setdefault(sample, member)
+    # `setdefault` has returned an earlier file with the same key and suffix.
     if earlier is not member:
         raise _duplicate_error(shard, [earlier, member], key)
 
@@ -124,7 +131,7 @@ def _check_no_links(shard: Shard, key: str) -> None:
 
 
 def format_suffixes(suffixes: Counter[bytes]) -> str:
-    """How many files have each suffix, for a message."""
+    """Formats the number of files of each suffix, for a message."""
     most = suffixes.most_common(_SHOWN_SUFFIXES)
     return ", ".join(f"{count} {_format_suffix(suffix)}" for suffix, count in most) or "nothing"
 
@@ -134,6 +141,6 @@ def _format_suffix(suffix: bytes) -> str:
 
 
 def count_stray_files(shard: Shard) -> Counter[bytes]:
-    """The files that stand beside no image, by suffix."""
+    """Counts the files that belong to no image, by suffix."""
     found = chain.from_iterable(((suffix, sample) for sample in files) for suffix, files in shard.other_files.items())
     return Counter(suffix for suffix, sample in found if sample not in shard.images)

@@ -1,6 +1,6 @@
-"""`kind: tar`: WebDataset shards, and other tars of images. Their headers are read once, their images where they lie.
+"""`kind: tar`: WebDataset shards, and other tars of images. Headers are read once; images are read at their offsets.
 
-Samples are in byte order of the shards' names and of the images' names in them.
+Samples are in byte order of the shards' names, then of the images' names.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from streamd.dataset.tar.samples import Shard, count_stray_files, format_suffixe
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
-_THREADS: Final = 16  # a disk answers many questions at once
-_QUICK_SAMPLE_S: Final = 200e-6  # memory answers in a tenth of this, where threads would only wait for each other
-_NAMES: Final = "\0names"  # as which they are read, beside the labels
+_THREADS: Final = 16  # a disk answers many requests at once
+_QUICK_SAMPLE_S: Final = 200e-6  # in memory a sample takes a tenth of this, and threads would only wait for each other
+_NAMES: Final = "\0names"  # the key under which names are read, beside the labels
 _IMAGE_SUFFIX_TEXT: Final = b" ".join(IMAGE_SUFFIXES).decode()
 
 
 def scan_tar(
     stream: str, source: TarSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
 ) -> ScannedSamples:
-    """Lists the images in shards, and what stands beside them."""
+    """Lists the images in shards, with their labels. Raises ConfigError."""
     key = f"streams.{stream}.source.path"
     files = patterns.find_files(source.path, key, (), lambda _: None, patterns.TAR_FILES)
     listing = _TarListing(stream, files, labels, progress)
@@ -90,7 +90,7 @@ def _no_images_error(listing: _TarListing) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class _LabelPlan:
-    """The labels that are wanted, and where they are in every shard; `names` is where a pack keeps its names."""
+    """The configured labels, and where they come from in every shard; `names` says where a pack keeps its names."""
 
     labels: Mapping[str, LabelSource]
     sources: TarLabelSources
@@ -99,7 +99,7 @@ class _LabelPlan:
 
 @dataclass(frozen=True, slots=True)
 class _ShardContents:
-    """What one shard gives: its images, in order, the values of what is asked for, one an image, and what to say."""
+    """The contents of one shard: its images in order, the values of each label source, one an image, and warnings."""
 
     names: list[bytes]
     offsets: Int64s
@@ -111,7 +111,7 @@ class _ShardContents:
 
 @dataclass(slots=True)
 class _TarListing:
-    """The shards of one stream, read one after the other, or together where a disk is slow."""
+    """Lists the shards of one stream: one after the other, or several at a time where the disk is slow."""
 
     stream: str
     files: MatchedFiles
@@ -126,13 +126,15 @@ class _TarListing:
         return f"streams.{self.stream}.source.path"
 
     def list_shards(self) -> Iterator[_ShardContents]:
-        """What the shards give, in their order."""
+        """Yields the contents of the shards, in their order."""
         numbers, began_s = iter(range(len(self.files.names))), time.monotonic()
+        # Threads start only after a shard has made the plan. It does not change any more, so they need no lock.
         for number in numbers:
             yield self._record_shard(self._list_shard(number))
             if self.plan is not None and time.monotonic() - began_s > self.samples * _QUICK_SAMPLE_S:
                 break
-        with ThreadPoolExecutor(_THREADS, "streamd-tar") as pool:  # for those that are left, if any are
+        # The remaining shards, if any. The results come in order, and only this thread counts and logs them.
+        with ThreadPoolExecutor(_THREADS, "streamd-tar") as pool:
             yield from map(self._record_shard, pool.map(self._list_shard, numbers))
 
     def _record_shard(self, part: _ShardContents) -> _ShardContents:
@@ -144,7 +146,7 @@ class _TarListing:
         return part
 
     def _list_shard(self, number: int) -> _ShardContents:
-        """Lists one shard; which others are read meanwhile makes no difference."""
+        """Lists one shard. Runs in several threads; the result does not depend on the others."""
         name, path = self.files.names[number], self.files.file_path(number)
         with translate_read_errors(path, self.path_key):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -178,7 +180,10 @@ class _TarListing:
         return read_label_values(shard, {**plan.sources, **names}, self.stream)
 
     def _choose_label_plan(self, shard: Shard) -> _LabelPlan:
-        """What the first shard with images decides; without labels in the configuration, all must say the same."""
+        """Returns the plan that the first shard with images made.
+
+        Where no labels are configured, raises ConfigError unless this shard leads to the same plan.
+        """
         if self.plan is not None and self.labels is not None:
             return self.plan
         labels = find_default_labels(shard) if self.labels is None else self.labels
@@ -194,7 +199,7 @@ class _TarListing:
         return self.plan
 
     def _check_no_stray_files(self, shard: Shard, plan: _LabelPlan) -> None:
-        """Labels without an image: it has been lost."""
+        """Raises ConfigError for labels without an image, since the image must have been lost."""
         suffixes = {ask.suffix for several in plan.sources.values() for ask in several if ask.suffix}
         lone = [each for suffix in suffixes for each in shard.other_files.get(suffix, {}) if each not in shard.images]
         if lone:
@@ -206,7 +211,7 @@ class _TarListing:
             )
 
     def log_ignored_files(self) -> None:
-        """Says what is not served."""
+        """Logs the files that are not served."""
         if self.passed_over:
             _log.info(
                 "%s: passed over files that belong to no image: %s", self.path_key, format_suffixes(self.passed_over)
