@@ -54,7 +54,7 @@ class OutgoingBatch:
     was_sent: bool = False
 
 
-_NumberedBatch = tuple[int, OutgoingBatch]  # with its number in the session
+_NumberedBatch = tuple[int, OutgoingBatch]  # number in the session, batch
 
 
 class BatchSender:
@@ -160,6 +160,7 @@ class BatchSender:
 
     def _send_to_connection(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> None:
         """Sends batches to one client, unless it is gone."""
+        # The session may have ended while its batches were queued.
         if connection.is_gone:
             return
         started_s = time.monotonic()

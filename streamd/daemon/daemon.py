@@ -302,7 +302,7 @@ class Daemon:
         return config, streams
 
     async def _reload_on_request(self, reloader: Reloader, dispatcher: Dispatcher) -> None:
-        """Reloads on request until cancelled, once at a time. Requests during a reload cause one more."""
+        """Reloads on request until cancelled, one reload at a time. Requests during a reload cause one more."""
         while True:
             await self._reload_requested.wait()
             # Cleared before the configuration is read, so that a later change is never missed.

@@ -1,7 +1,7 @@
-"""Checks the files that a configuration names: whether they are there, and whether label files are newer than listed.
+"""Checks that the files of a configuration are there, and that label files are not newer than the manifest.
 
-File systems may be mounted late, or never answer. The manifest holds the mtimes of images, and the labels from tables
-and lists without the mtimes of these files: until --rescan, the labels of the manifest are served.
+File systems may be mounted late, or never answer. The manifest holds the mtimes of images, and the labels of tables and
+lists, but not the mtimes of those files. Until --rescan, the labels of the manifest are served.
 """
 
 from __future__ import annotations

@@ -265,6 +265,7 @@ class Dispatcher:
     # As the engine's listener: EngineListener says when each is called.
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
+        # The sender knows each batch before the scheduler can answer that it is to be sent.
         now_s = time.monotonic()
         for job in jobs:
             self._batch_sender.add_filled_batch(job)
@@ -303,6 +304,7 @@ class Dispatcher:
 
     def _on_session_lost(self, session: int, reason: str) -> None:
         """Ends a session whose trainer cannot report any more which batches it holds."""
+        # A forked child may still read the slots that it leased, so the scheduler drops them and never reuses them.
         if self._session_manager.end_session(session, reason) or session in self._scheduler.ended_sessions:
             self._handle_scheduler_events(SessionLost(session))
 
@@ -370,6 +372,7 @@ class Dispatcher:
             now_s = time.monotonic()
             self._perform_scheduler_actions(self._scheduler.handle_events(events, now_s), now_s, is_fresh=is_fresh)
         self._batch_sender.send_queued_or_delay(is_fresh=is_fresh)
+        # The end of a session sends messages to others, which may find more clients unreachable.
         while self._unreachable_sessions:
             self._on_session_closed(self._unreachable_sessions.pop(), None, "it cannot be reached, or does not read")
         self._set_deadline_timer()

@@ -65,8 +65,10 @@ class _EpochPass:
 class _OpenEpoch:
     epoch_decodes: _EpochDecodes
     began_s: float
+    # A session is in `first_batches` from its first batch until it confirms the epoch or ends. It is in `ended_passes`
+    # too from the receipt on, which follows its last batch.
     first_batches: dict[int, int] = field(default_factory=dict)  # by session: the batch at which it began
-    ended_passes: dict[int, _EpochPass] = field(default_factory=dict)  # by session: all sent, none confirmed
+    ended_passes: dict[int, _EpochPass] = field(default_factory=dict)  # by session
     confirmed_passes: list[_EpochPass] = field(default_factory=list)
 
 

@@ -182,7 +182,8 @@ class Reloader:
         """Serves all versions or none, since a worker imports a module only once."""
         await measure_shuffles_in_thread(each.stream for each in versions)
         pixel_ids = await self._engine.open_streams_in_new_workers([each.stream for each in versions])
-        for each in versions:  # as above
+        # Nothing may be awaited in this loop, for the same reason.
+        for each in versions:
             self._replace_served_version(each, pixel_ids[each.stream_name])
 
     def _replace_served_version(self, version: _StreamVersion, pixel_id: PixelId) -> None:

@@ -41,7 +41,7 @@ _CONNECTED: Final = int(zmq.EVENT_ACCEPTED)
 _DISCONNECTED: Final = int(zmq.EVENT_DISCONNECTED)
 _MONITOR_EVENT: Final = struct.Struct("=Hi")  # event number and value, as a monitor socket sends them
 _NAME_CHARACTERS: Final = string.digits + string.ascii_lowercase
-_NAME_LENGTH: Final = 2  # with its mark as long as the descriptor socket's suffix, for which a path has room
+_NAME_LENGTH: Final = 2  # with the `~` before it as long as the descriptor socket's suffix, for which a path has room
 _LISTEN_RETRY_S: Final = 1.0
 _UNCONFIRMED_GROUPS: Final = 2  # the last groups, whose connections libzmq may not have reported yet
 
@@ -122,7 +122,7 @@ class Router:
 
     def _bind_listening_socket(self, waiting: socket.socket, name: str) -> None:
         """Gives a listening socket to libzmq, which accepts the connections that wait there, and later ones."""
-        assert self._socket is not None  # noqa: S101 - it is listened with
+        assert self._socket is not None  # noqa: S101 - start_listening has set it
         self._socket.setsockopt(zmq.USE_FD, waiting.detach())
         self._socket.bind(f"ipc://{name}")
 
@@ -268,13 +268,13 @@ class ConnectionGate:
         return 1 + sum(group.count_group_descriptors(is_sure=place < unsure) for place, group in groups)
 
     def on_connection_accepted(self, name: str) -> None:
-        """libzmq has accepted a connection of that group."""
+        """Counts a connection of a group that libzmq has accepted."""
         if name in self._groups:
             self._groups[name].accepted += 1
             self._pause_or_resume_listening()
 
     def on_connection_ended(self, name: str) -> None:
-        """A connection of that group has ended."""
+        """Counts an ended connection of a group, and ends earlier groups that have none left."""
         if name not in self._groups:
             return
         self._groups[name].ended += 1

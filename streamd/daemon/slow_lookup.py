@@ -37,7 +37,7 @@ class SlowLookup(Generic[AnswerType]):
 
     async def wait_for_answer(self) -> AnswerType:
         """Returns the answer of the file system, or `no_answer` after PROOF_S."""
-        # A file system that hangs blocks one thread, not one for each lookup: a later call waits for the same answer.
+        # A file system that hangs blocks one thread, not one for each call: later calls wait for the same answer.
         if self._pending_answer is None:
             self._pending_answer = ask_in_thread(self._question)
         # Unlike wait_for, this does not cancel the future when the time is over.

@@ -56,7 +56,7 @@ class ServiceManager:
 
     def notify_reloading(self, status: str) -> None:
         """Reports that a reload has begun; `notify_ready` ends it."""
-        # By the time, a manager that requested a reload knows that this one began after its request.
+        # Without the time, a manager would take this for a reload from before its own request.
         self._send_notification(
             "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", _format_status_assignment(status)
         )

@@ -1,4 +1,4 @@
-"""Streams whose data are missing: checks for the data until they return, and reports both to the engine."""
+"""Finds streams whose data are missing, checks until the data return, and reports both to the engine."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class MissingData:
             absence.wait_task.cancel()
 
     def start_data_check(self, number: int, stream: ServedStream) -> None:
-        """Starts to check the data of a stream that keep a worker waiting; calls `on_missing` if they are not there."""
+        """Starts a check of a stream's data, for which a worker waits; it calls `on_missing` if they are not there."""
         # Several workers may wait for one stream: one check at a time is enough, and each may block a thread.
         if self._group is not None and number not in self._missing and number not in self._checks_under_way:
             self._checks_under_way.add(number)

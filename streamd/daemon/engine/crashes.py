@@ -43,7 +43,7 @@ def diagnose_silent_worker(
     `silent_s` are the seconds since it last wrote its progress, or was given work. `process_state` is the letter of
     /proc/PID/stat.
     """
-    # Being stopped is no matter of a slow row, so a stopped worker is reported long before the deadline.
+    # A stopped process makes no progress at any row, so it is reported long before the deadline of a row.
     if silent_s >= min(STOPPED_S, deadline_s) and process_state in {"T", "t"}:
         return WorkerCondition.STOPPED
     if silent_s < deadline_s:

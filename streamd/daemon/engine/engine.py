@@ -27,7 +27,7 @@ from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import StreamOpenFailed, StreamReady, StreamRemark, TaskDone, WorkerReport
 from streamd.limits import NEW_WORKERS_S, ROW_DEADLINE_S
 
-_READ_RETRIES: Final = 5  # of a read that may pass, before the stream is given up
+_READ_RETRIES: Final = 5  # of a read whose error may pass, before the batch fails
 _READ_RETRY_S: Final = 0.1  # doubled each time
 
 

@@ -65,7 +65,7 @@ class OpenStreams:
         return self._entries[number].stream
 
     def add_stream(self, stream: ServedStream) -> int:
-        """Adds a version that is about to be opened, and returns its number. It does not become current by this."""
+        """Adds a version that is about to be opened, and returns its number. It is not the current version yet."""
         number = next(self._numbers)
         self._entries[number] = _StreamEntry(stream, cache_lock=self._acquire_cache_lock(stream))
         return number

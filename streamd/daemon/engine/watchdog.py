@@ -46,7 +46,7 @@ class Watchdog:
             self._schedule_check(self._first_check_s)
 
     def mark_worker_idle(self) -> None:
-        """Notes that the worker has no work left. The timer stays: work comes more often than timers should be set."""
+        """Notes that the worker has no work left. The timer is kept, since work comes faster than timers are set."""
         self._is_busy = False
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import TransformPlace, UnmapSlots, WorkerCommand
 from streamd.limits import WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 
-_PASSING_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # of starting a process
+_PASSING_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # starting a process
 
 
 @dataclass(slots=True, eq=False)
@@ -229,6 +229,7 @@ class WorkerPool:
                 continue
             generation.workers.append(worker)
             self._listener.on_worker_started(worker)
+            # When this is cancelled, the worker is still in the list, and `_run_generation` shuts it down.
             death = await worker.wait_for_exit()
             # Removed before the listener is called: it queues tasks again, which must not go to the dead worker.
             generation.workers.remove(worker)
