@@ -1,4 +1,4 @@
-"""The daemon's centre: turns messages into scheduler events, and scheduler actions into messages, tasks and memory."""
+"""Turns messages into scheduler events, and scheduler actions into messages, tasks and memory."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ class Dispatcher:
             paused = self._status_builder.is_stream_paused(connection.stream.spec.name)
             self._send_to_session(connection, Pong(session.sent, session.upto, released, connection.receipts, paused))
 
-    # As the engine's listener: EngineListener says when each is called.
+    # The methods of EngineListener, which documents when each is called.
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         # The sender knows each batch before the scheduler can answer that it is to be sent.

@@ -30,7 +30,7 @@ class SlidingCount:
             self._cells[cell] = amount
 
     def merge_maximum(self, other: SlidingCount) -> None:
-        """Raises each cell to at least what the other count has in it."""
+        """Increases each cell to that of the other count, where that is larger."""
         for cell, amount in other._cells.items():
             self._cells[cell] = max(amount, self._cells.get(cell, 0))
 
