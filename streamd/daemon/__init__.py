@@ -1,12 +1,12 @@
-"""The server process: who connects, what each trainer gets, when, and how it went.
+"""The server process: its life, its sockets, its sessions, and what it reports.
 
-daemon      start, serve, drain, shut down               reload, reload_plan    the configuration read again
+daemon      start, serve, drain, shut down               reload, reload_plan    applies a changed configuration
 router      the ROUTER socket                            dispatcher             messages to events, actions to messages
-sessions    how sessions come and go                     batch_sender           batches on their way out
-status_builder  what it knows of itself, and answers     epoch_summary          how an epoch went, once for all
-systemd     the daemon as the service manager sees it    socket_activation      the sockets that it hands over
+sessions    admits, refuses and ends sessions            batch_sender           queues batches and sends them
+status_builder  the status, and answers to queries       epoch_summary          one summary of each epoch
+systemd     notifications to the service manager         socket_activation      sockets that the manager hands over
 embedded    the daemon behind `streamd.local`            data_places            whether the data are there yet
-start_libraries    those that it does not start without
+start_libraries    libraries without which it does not start
 
-engine/     batches made on this host      streams/    what is served      monitor/    what is asked over HTTP
+engine/     batches made on this host      streams/    what is served      monitor/    metrics and dashboard over HTTP
 """

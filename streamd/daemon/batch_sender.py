@@ -1,8 +1,9 @@
-"""Batches on their way out: headers encoded once for all sessions, and a moment's wait for company.
+"""Sends batches: encodes each header once for all sessions, and lets fresh batches wait a moment for others.
 
-A trainer that waits for every batch is woken for each, and on a busy host a wake-up costs it and the decoders about as
-much as a dozen decoded rows. So a batch that was just decoded waits up to SEND_COMPANY_S for others, as a network card
-holds back its interrupt. Only trainers that wait for the decoders meet this; what lay ready goes out at once.
+A trainer that waits for every batch wakes for each one, and on a busy host a wake-up costs the trainer and the decoders
+about as much as a dozen decoded rows. So a batch that was just decoded waits up to SEND_COMPANY_S for others, as a
+network card coalesces interrupts. Only trainers that wait for the decoders see this delay; batches that lay ready leave
+at once.
 """
 
 from __future__ import annotations
@@ -30,16 +31,17 @@ from streamd.ipc.messages import BatchReady
 from streamd.ipc.slots import SlotStore
 from streamd.limits import SEND_COMPANY_CREDIT, SEND_COMPANY_S
 
-_FULL_QUEUE_BATCHES: Final = 4  # batches that go out together at the latest
-_MAX_MESSAGE_BATCHES: Final = 64  # of a message
+_FULL_QUEUE_BATCHES: Final = 4  # a queue of so many batches is sent at once
+_MAX_MESSAGE_BATCHES: Final = 64  # in one message
 
 
 @dataclass(slots=True, eq=False)
 class OutgoingBatch:
-    """A whole batch in its slot, its message encoded once for all sessions.
+    """A complete batch in its slot, with its message encoded once for all sessions.
 
-    `samples` of its rows are no padding, and decoding it took `effort`. `awaited_by` are the sessions that had room for
-    it before it was decoded, `deliveries` how many sessions it was queued for. `was_sent`: it has gone to one of them.
+    `samples` counts the rows that are not padding; `effort` is what decoding took. `awaited_by` are the sessions that
+    had room for it before it was decoded; `deliveries` is how many sessions it was queued for. `was_sent` is True once
+    it was sent to one of them.
     """
 
     key: BatchKey
@@ -52,7 +54,7 @@ class OutgoingBatch:
     was_sent: bool = False
 
 
-_NumberedBatch = tuple[int, OutgoingBatch]  # with its number in the session
+_NumberedBatch = tuple[int, OutgoingBatch]  # number in the session, batch
 
 
 class BatchSender:
@@ -84,7 +86,7 @@ class BatchSender:
         self._timer: asyncio.TimerHandle | None = None
 
     def add_filled_batch(self, job: BatchJob) -> None:
-        """Encodes what a slot holds from now on."""
+        """Encodes the message of a batch that now lies in its slot."""
         key, slot = job.key, job.slot
         bad = job.stream.list_bad_rows(key.epoch, key.index, job.row_status)
         rows = job.delivered_ids
@@ -94,14 +96,14 @@ class BatchSender:
         self._batches[slot] = OutgoingBatch(key, message, encode_message(message), samples, effort)
 
     def remove_batches_in_slots(self, slots: Iterable[int]) -> None:
-        """These slots are over: nothing is sent of them any more."""
+        """Forgets the batches in these slots, which are being dropped."""
         for slot in slots:
             self._batches.pop(slot, None)
 
     def queue_delivery(
         self, connection: Connection, number: int, slot: int, *, is_awaited: bool = False
     ) -> OutgoingBatch:
-        """Queues what a slot holds as delivery `number` of a session, and returns that batch.
+        """Queues the batch in a slot as delivery `number` of a session, and returns it.
 
         `is_awaited`: the session had to wait for its decoding.
         """
@@ -114,7 +116,8 @@ class BatchSender:
         return batch
 
     def send_queued_or_delay(self, *, is_fresh: bool) -> None:
-        """Sends what was queued, or lets it wait: only batches that were just decoded (`is_fresh`) ever do."""
+        """Sends the queued batches, or lets them wait. Only batches that were just decoded (`is_fresh`) wait."""
+        # This is called after every event. Batches that already wait keep waiting for the timer.
         if not self._has_new:
             return
         self._has_new = False
@@ -130,7 +133,7 @@ class BatchSender:
         return len(slots) < _FULL_QUEUE_BATCHES and all(each.credit >= SEND_COMPANY_CREDIT for each, _ in self._queue)
 
     def send_queued_batches(self) -> None:
-        """Sends everything, to each connection in the order in which it was queued."""
+        """Sends all queued batches, to each connection in the order in which they were queued."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -145,24 +148,27 @@ class BatchSender:
                 self._send_to_connection(connection, deliveries[session][start : start + _MAX_MESSAGE_BATCHES])
 
     def _count_supplied_batches(self, connection: Connection, batches: Sequence[OutgoingBatch]) -> None:
-        """Counts the batches that leave, and what those among them took that the connection had to wait for."""
+        """Counts the batches that leave, and the decoding effort of those that the connection had to wait for."""
         awaited = [batch for batch in batches if connection.session in batch.awaited_by]
         connection.supply_counter.add_batches(
             len(batches), [batch.effort for batch in awaited if self._is_still_in_slot(batch)]
         )
 
     def _is_still_in_slot(self, batch: OutgoingBatch) -> bool:
-        """Whether a batch still lies in its slot, which may be another's or nobody's by now."""
+        """Whether a batch still lies in its slot. The slot may be free by now, or hold another batch."""
         return self._batches.get(batch.message.slot) is batch
 
     def _send_to_connection(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> None:
         """Sends batches to one client, unless it is gone."""
+        # The session may have ended while its batches were queued.
         if connection.is_gone:
             return
         started_s = time.monotonic()
         batches = [batch for _, batch in deliveries]
+        # A queued batch is leased by the session, so its slot is stable unless the client released the batch before it
+        # was sent. No client of ours does that.
         if not all(map(self._is_still_in_slot, batches)):
-            self._on_unreachable(connection.session)  # it gave one back before it was sent: no trainer of ours does
+            self._on_unreachable(connection.session)
             return
         if self._batch_preview.has_waiters:
             self._batch_preview.on_batch_sent(connection.stream, batches[-1].message)
@@ -186,14 +192,14 @@ class BatchSender:
             self._stats.add_count(f"stream.{batches[0].key.stream}", "first_sent", first_sent)
 
     def _send_slot_numbers(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
-        """Sends one message that says in which slots the batches lie; whether the client could be reached."""
+        """Sends one message that names the slots of the batches; returns whether the client could be reached."""
         frames = [
             build_frame(self._build_frame_header(connection, number), batch.encoded) for number, batch in deliveries
         ]
         return self._router.send_frame(connection.identity, bundle_records(frames))
 
     def _send_inline_pixels(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
-        """Sends the pixels themselves, a message a batch; whether the client could be reached."""
+        """Sends the pixels themselves, one message a batch; returns whether the client could be reached."""
         for number, batch in deliveries:
             inline = msgspec.structs.replace(batch.message, slot=0, inline=True)
             pixels = self._slots.map_slot(batch.message.slot)
@@ -209,7 +215,7 @@ class BatchSender:
         return FrameHeader(self._boot, connection.session, number)
 
     def close(self) -> None:
-        """Drops what is queued."""
+        """Drops the queued batches."""
         if self._timer is not None:
             self._timer.cancel()
         self._queue.clear()

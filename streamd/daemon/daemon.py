@@ -1,6 +1,6 @@
-"""The daemon's life in four verbs: start, serve, drain, shut down. Signals in, an exit status out.
+"""The daemon's life: start, serve, drain, shut down.
 
-SIGTERM and SIGINT drain and end it; SIGHUP reloads, which is part of serving.
+SIGTERM and SIGINT drain and end it. SIGHUP reloads the configuration while it serves.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ _STDERR_DESCRIPTOR: Final = 2
 
 
 class _DaemonStopped(Exception):  # noqa: N818 - no error: it leaves the task group, and everything in it
-    """Somebody asked the daemon to end."""
+    """Ends the task group of a daemon that was asked to stop."""
 
 
 class Daemon:
     """One run of `streamd serve`.
 
-    `address` serves there, whatever the configuration says, and there alone. `on_ready` is called when it serves.
-    `manager` is told how it goes; `handed_sockets`, which it gave, are the endpoint.
+    `address` is the only address that is served, whatever the configuration names. `on_ready` is called when trainers
+    are served. `manager` receives status notifications; `handed_sockets`, which it handed over, are the endpoint.
     """
 
     def __init__(
@@ -103,12 +103,13 @@ class Daemon:
         self._router = Router(address, handed_sockets, self._allowance.max_connection_descriptors)
 
     async def run(self) -> None:
-        """Serves until SIGTERM or SIGINT. Raises what ended it otherwise."""
+        """Serves until SIGTERM or SIGINT. Raises the error that ended it otherwise."""
         self._install_signal_handlers()
         try:
             async with asyncio.TaskGroup() as group:
                 dispatcher = await self._wait_for_start_or_stop(self._start_serving(group))
                 await self._stop_requested.wait()
+                # A reload would replace streams while their trainers are being sent away.
                 await self._cancel_reload_task()
                 await self._drain_sessions(dispatcher)
                 self._close_sockets(dispatcher)
@@ -118,13 +119,14 @@ class Daemon:
         except* StreamdError as errors:
             raise _find_first_error(errors) from errors
         finally:
+            # Every task of the group has ended, the engine and its workers with it, so nothing uses these any more.
             self._router.close()
             self._slots.close()
         if self._failure is not None:
             raise self._failure
 
     async def _wait_for_start_or_stop(self, start: Coroutine[None, None, Dispatcher]) -> Dispatcher:
-        """Awaits the start; a signal that comes first ends it."""
+        """Awaits the start and returns its result. Raises _DaemonStopped if a stop is requested first."""
         starting, stopped = asyncio.ensure_future(start), asyncio.ensure_future(self._stop_requested.wait())
         try:
             await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -132,12 +134,14 @@ class Daemon:
                 raise _DaemonStopped
             return starting.result()
         finally:
+            # A cancelled start has to finish its clean-up first: it kills the process that lists samples.
             starting.cancel()
             stopped.cancel()
             await asyncio.wait({starting, stopped})
 
     async def _start_serving(self, group: asyncio.TaskGroup) -> Dispatcher:
         """Lists the data, starts the workers, opens the endpoint."""
+        # The lock comes first: while another daemon serves this endpoint, its manifests must not be listed again.
         config, began_s = self._config, time.monotonic()
         self._router.lock_endpoint()
         opening = group.create_task(self._open_monitor(group), name="opening the monitor")
@@ -148,7 +152,7 @@ class Daemon:
         await engine.find_missing_data()
         self._manager.notify_starting("starts the workers")
         group.create_task(engine.run(), name="engine")
-        await measure_shuffles_in_thread(streams)  # while the workers start, before anything is shown of the streams
+        await measure_shuffles_in_thread(streams)  # while the workers start, before any status is built
         with add_error_locations(config):
             pixel_ids = await engine.wait_for_pixel_ids()
         monitor = await opening
@@ -167,7 +171,7 @@ class Daemon:
             allowance=self._allowance,
             monitor=MonitorAt(monitor.url, monitor.token) if monitor else None,
         )
-        # First, for a welcome sends trainers there.
+        # The descriptor socket comes first, since a welcome sends trainers there.
         dispatcher.descriptor_server.start_listening(
             self._router.descriptor_socket_path, SOCKET_MODE, self._router.handed_descriptor_socket
         )
@@ -186,7 +190,7 @@ class Daemon:
         return Scheduler(shapes, SchedulerLimits(config.memory, config.worker_count, self._allowance.slots))
 
     def _announce_ready(self, group: asyncio.TaskGroup, dispatcher: Dispatcher, seconds: float) -> None:
-        """Tells everybody who waits for it that trainers are served now."""
+        """Reports that trainers are served now, to the log, the service manager and `on_ready`."""
         log.info(
             "daemon.ready",
             f"serving at {self._router.address}",
@@ -200,10 +204,10 @@ class Daemon:
         self._on_ready()
 
     async def _open_monitor(self, group: asyncio.TaskGroup) -> Monitor | None:
-        """Answers over HTTP from now on, if the configuration says so.
+        """Starts the HTTP server and returns it; None if the configuration has no monitor.
 
-        So early, for whoever lists long is healthy, and not ready. A large library is read for it: in a thread, while
-        the workers come up.
+        It starts early, so that a daemon that lists samples for long is seen as healthy, though not ready. Its large
+        library is imported in a thread, while the workers start.
         """
         if self._config.monitor is None:
             return None
@@ -216,7 +220,7 @@ class Daemon:
         return monitor
 
     def _load_config(self) -> Config:
-        """The configuration as it is written now. Raises ConfigError, also for what this version does not serve."""
+        """Loads the configuration. Raises ConfigError, also for settings that this version does not serve."""
         config = load_config(self._config_source)
         if self._address is not None:
             config = config.model_copy(update={"listen": (self._address,), "curve": None, "monitor": None})
@@ -226,10 +230,10 @@ class Daemon:
         return config
 
     async def _wait_for_data_places(self, config: Config) -> Config:
-        """Under a service manager, waits for data to be listed that are not there: their file system may come late.
+        """Under a service manager, waits until the data to be listed are there: file systems may be mounted late.
 
-        At a terminal, and for a program, the listing says at once what is missing. Returns what to go on with: SIGHUP
-        has the configuration read again.
+        Without a manager it does not wait, and the listing reports what is missing. Returns the configuration to
+        continue with, since SIGHUP reloads it during the wait.
         """
         looks, said = self._build_data_place_lookups(config), ""
         while self._manager.is_present and (absent := "; ".join(await looks.find_absence_reasons())):
@@ -247,11 +251,12 @@ class Daemon:
         return config
 
     def _build_data_place_lookups(self, config: Config) -> DataPlaceLookups:
+        # A stream with a manifest needs no listing, and the engine waits for its data while other streams are served.
         wanted = config.streams if self._rescan else find_unlisted_streams(config, self._state)
         return DataPlaceLookups(stream for name, stream in config.streams.items() if name in wanted)
 
     def _reload_config_or_keep(self, config: Config) -> Config:
-        """The streams as they are written now; those of `config` if there is a mistake, which is logged."""
+        """Loads the streams as they are written now. Logs a mistake, and then returns `config`."""
         log.notice("reload.began", "reading the configuration again")
         try:
             return keep_daemon_settings(config, self._load_config())
@@ -260,7 +265,7 @@ class Daemon:
             return config
 
     async def _list_and_open_streams(self, config: Config, *, list_again: bool) -> list[ServedStream]:
-        """Opens the configuration's streams; lists their samples first where no list is there, or with `list_again`."""
+        """Opens the configuration's streams. First lists those without a manifest, or all of them with `list_again`."""
         with add_error_locations(config):
             make_state_folder(self._state)
         locks = self._locks.get_or_create_locks(build_lock_paths(config, self._state))
@@ -272,18 +277,20 @@ class Daemon:
     async def _run_listing_process(
         self, config: Config, locks: Mapping[str, ManifestLock], *, list_again: bool
     ) -> None:
-        """Has the samples listed, and shares the locks of their lists: no other daemon replaces them from then on."""
+        """Lists the samples in a process, then holds shared locks, so that no other daemon replaces the manifests."""
         listed = False
         while not listed:
-            # The process that lists has these alone, so this daemon lets go of those that it serves already.
+            # The listing process needs these locks exclusively, so this daemon releases those that it holds.
             for name in config.streams if list_again else find_unlisted_streams(config, self._state):
                 locks[name].release_lock()
             try:
                 await list_samples_in_process(self._config_source, self._state, anew=list_again)
             finally:
-                listed = acquire_shared_locks(locks.values())  # or another process lists them just now
+                # This fails while another process lists the same samples. The next listing process waits for it.
+                listed = acquire_shared_locks(locks.values())
             list_again = False
-            if find_unlisted_streams(config, self._state):  # that process has read the configuration once more
+            # The listing process has read the configuration by itself, and may have found other streams in it.
+            if find_unlisted_streams(config, self._state):
                 raise ConfigError(f"{self._config_source}: it was changed while its samples were listed; try again")
 
     # --- reloading
@@ -295,9 +302,10 @@ class Daemon:
         return config, streams
 
     async def _reload_on_request(self, reloader: Reloader, dispatcher: Dispatcher) -> None:
-        """One reload after the other, as long as it serves; what is asked for during one is one more."""
+        """Reloads on request until cancelled, one reload at a time. Requests during a reload cause one more."""
         while True:
             await self._reload_requested.wait()
+            # Cleared before the configuration is read, so that a later change is never missed.
             self._reload_requested.clear()
             self._manager.notify_reloading("reads the configuration again")
             dispatcher.set_reload_failed(failed=not await reloader.reload_streams())
@@ -308,7 +316,7 @@ class Daemon:
         await asyncio.wait({self._reloads})
 
     def _handle_sighup(self) -> None:
-        """SIGHUP: somebody wants a reload, or the terminal that the daemon was started in is gone, which ends it."""
+        """Requests a reload; or a stop, if the daemon was started in a terminal and the terminal is gone."""
         if self._has_terminal and not os.isatty(_STDERR_DESCRIPTOR):
             self.request_stop()
         elif isinstance(self._config_source, Mapping):
@@ -322,7 +330,7 @@ class Daemon:
     # --- the service manager
 
     async def _notify_watchdog(self, dispatcher: Dispatcher, watchdog_s: float) -> None:
-        """Says twice a period that all is well, as long as it is; the manager starts the daemon anew otherwise."""
+        """Notifies the service manager twice a period while work progresses; it restarts the daemon otherwise."""
         pulse = ProgressWatch(time.monotonic())
         while True:
             if pulse.is_progressing(
@@ -338,12 +346,13 @@ class Daemon:
     # --- the end
 
     def request_stop(self) -> None:
-        """Asks it to send its trainers away and end, as SIGTERM does."""
+        """Requests that the daemon drains its sessions and ends, as SIGTERM does."""
         self._stop_requested.set()
 
     async def _drain_sessions(self, dispatcher: Dispatcher) -> None:
-        """Sends everyone away; a second signal ends the wait."""
+        """Sends all trainers away, and waits up to DRAIN_S until they have left; a second signal ends the wait."""
         log.info("daemon.draining", "sending the trainers away", sessions=dispatcher.session_count)
+        # The first signal has set this event. Cleared, it reports the second one.
         self._stop_requested.clear()
         self._manager.notify_stopping(f"sends {format_count(dispatcher.session_count, 'trainer')} away")
         dispatcher.drain_sessions()
@@ -367,7 +376,7 @@ class Daemon:
         loop.set_exception_handler(self._stop_on_loop_error)
 
     def _stop_on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A callback raised: the daemon's state is not to be trusted, so it ends, and says why."""
+        """Ends the daemon after a callback raised, since its state cannot be trusted. `run` raises the error."""
         del loop
         error = context.get("exception")
         log.error("daemon.failed", context.get("message", "a callback failed"), error=error)
@@ -376,7 +385,7 @@ class Daemon:
 
 
 def _raise_descriptor_limit() -> int:
-    """Slots, trainers and workers take descriptors: as many as the system lets us have; how many that is."""
+    """Raises the limit of descriptors, which slots, trainers and workers need, as far as allowed; returns it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
@@ -387,7 +396,7 @@ def _raise_daemon_stopped() -> NoReturn:
 
 
 def _warn_of_newer_labels(config: Config, streams: Iterable[ServedStream], engine: LocalEngine) -> None:
-    """Warns of label files newer than their list, of those streams whose data are there to be looked at."""
+    """Warns of label files that are newer than their manifest, for the streams whose data are there."""
     away = engine.streams_without_data
     warn_of_newer_label_files(config, (each for each in streams if each.spec.name not in away))
 

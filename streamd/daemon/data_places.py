@@ -1,7 +1,7 @@
-"""The files that a configuration names: whether they are there yet, and whether labels are newer than their listing.
+"""Checks that the files of a configuration are there, and that label files are not newer than the manifest.
 
-File systems may be mounted late, or never answer. Images have their mtimes in the manifest; a table or a list, whose
-labels are there too, has none: until --rescan, the list's labels are served.
+File systems may be mounted late, or never answer. The manifest holds the mtimes of images, and the labels of tables and
+lists, but not the mtimes of those files. Until --rescan, the labels of the manifest are served.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _LASTING_ERRNOS: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, er
 
 
 def list_data_places(streams: Iterable[StreamConfig]) -> list[Path]:
-    """The files and folders that sources, labels and weights name, each once; of a pattern, its first folder."""
+    """Returns the files and folders that sources, labels and weights name, each once; of a pattern, its folder."""
     return list(dict.fromkeys(_strip_glob_pattern(path) for stream in streams for path in stream.data_paths))
 
 
 def _strip_glob_pattern(path: Path) -> Path:
-    """What of a path a shell would not fill in; a file whose own name looks like a pattern is named by itself."""
+    """Returns the deepest folder above the wildcards of a path; the path itself if it has none, or exists."""
     if not glob.has_magic(str(path)) or path.exists():
         return path
     return next(parent for parent in path.parents if not glob.has_magic(str(parent)))
 
 
 class DataPlaceLookups:
-    """Looks for the data that streams name, whose file systems may never answer."""
+    """Checks whether the data that streams name are there. Their file systems may never answer."""
 
     def __init__(self, streams: Iterable[StreamConfig]) -> None:
         self._lookups = [
@@ -50,19 +50,19 @@ class DataPlaceLookups:
         ]
 
     async def find_absence_reasons(self) -> list[str]:
-        """Those that are not there, are folders with nothing in them, or cannot be reached now, as messages say it."""
+        """Returns a message for each place that is missing, is an empty folder, or cannot be reached now."""
         answers = await asyncio.gather(*(lookup.wait_for_answer() for lookup in self._lookups))
         return [absence for absence in dict.fromkeys(answers) if absence]
 
 
 def find_absence_reason(path: Path) -> str:
-    """What is absent of a path of the data, nothing if it is there. It asks a file system, as long as that takes."""
+    """Returns why data at a path are absent, or "". Blocks for as long as the file system takes."""
     place = _strip_glob_pattern(path)
     return f"{format_path(place)}: not there, or empty" if _is_absent_or_empty(place) else ""
 
 
 def _is_absent_or_empty(place: Path) -> bool:
-    """Also while a file server does not answer. What waiting does not mend is left to the listing, which names it."""
+    """Whether a place is missing, empty, or cannot be read now. False for lasting errors: the listing reports them."""
     try:
         with os.scandir(place) as entries:
             return next(entries, None) is None
@@ -73,9 +73,9 @@ def _is_absent_or_empty(place: Path) -> bool:
 
 
 async def wait_for_mount(lookup_requested: asyncio.Event) -> None:
-    """Returns when something was mounted or unmounted, or when a look is `lookup_requested`.
+    """Returns after a mount or unmount, when `lookup_requested` is set, or after `LOOK_FOR_DATA_S`.
 
-    And after `LOOK_FOR_DATA_S`: files may come by other ways.
+    The time limit is there because files may also appear without a mount.
     """
     mounts = MountEvents()
     ways = [
@@ -85,6 +85,7 @@ async def wait_for_mount(lookup_requested: asyncio.Event) -> None:
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        # Both have to end before the mount events are closed, which one of them waits for.
         for way in ways:
             way.cancel()
         await asyncio.wait(ways)
@@ -92,7 +93,7 @@ async def wait_for_mount(lookup_requested: asyncio.Event) -> None:
 
 
 def warn_of_newer_label_files(config: Config, streams: Iterable[ServedStream]) -> None:
-    """Warns of such files of these streams, once their file systems have answered; it does not wait for that."""
+    """Warns of label files newer than the manifest. Returns at once: warnings follow when file systems answer."""
     for each in streams:
         if files := config.streams[each.spec.name].label_files:
             asked = ask_in_thread(partial(find_files_newer_than_manifest, files, each.manifest_path))
@@ -110,10 +111,10 @@ def _log_newer_label_files(stream: str, asked: asyncio.Future[list[str]]) -> Non
 
 
 def find_files_newer_than_manifest(files: Collection[Path], manifest: Path) -> list[str]:
-    """Those that were written after the manifest, as messages name them. It asks file systems, as long as they take."""
+    """Returns the files written after the manifest, as messages name them. Blocks while file systems do not answer."""
     written: list[str] = []
     for file in files:
-        with suppress(OSError):  # the looks for the data say what is wrong with them
+        with suppress(OSError):  # other checks report what is wrong with these files
             found = file.stat()
             if stat.S_ISREG(found.st_mode) and found.st_mtime > manifest.stat().st_mtime:
                 written.append(format_path(file))

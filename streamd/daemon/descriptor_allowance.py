@@ -1,4 +1,4 @@
-"""How many trainers and batches fit into the descriptors that a process may have. Arithmetic, and the words for it."""
+"""Divides the descriptors of the process among trainers, batches and streams. Arithmetic and its messages; no I/O."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REMEDY: Final = "allow it more open files (ulimit -n, LimitNOFILE= of its unit)
 
 @dataclass(frozen=True, slots=True)
 class DescriptorAllowance:
-    """What of `limit` descriptors is for whom; `own` are those that the daemon takes, with so many `streams`."""
+    """How `descriptor_limit` descriptors are divided. The daemon takes `own_descriptors` with `streams` streams."""
 
     descriptor_limit: int
     own_descriptors: int
@@ -36,16 +36,16 @@ class DescriptorAllowance:
 
     @property
     def max_connection_descriptors(self) -> int:
-        """Descriptors of the endpoint: a connection of each session and the socket it came in by, and others'."""
+        """The most descriptors of the endpoint: a connection and a listening socket a session, and spare ones."""
         return 2 * self.sessions + SPARE_DESCRIPTORS
 
     @property
     def max_lifeline_connections(self) -> int:
-        """Connections to the descriptor socket, those who have not said their secret included."""
+        """The most connections to the descriptor socket, including those that have not sent their secret yet."""
         return self.sessions + KNOCKS
 
     def format_session_refusal(self, ended: int = 0) -> str:
-        """Why there is no session more. `ended`: how many of them are over, and trainers hold batches of them."""
+        """Returns why no more sessions fit. `ended` of them are over while trainers still hold their batches."""
         held = f" (of which {ended} are over while trainers still hold batches of them)" if ended else ""
         if self.sessions == MAX_SESSIONS:
             return f"{MAX_SESSIONS} sessions are open{held}, which is the most"
@@ -57,7 +57,7 @@ class DescriptorAllowance:
         )
 
     def explain_too_many_streams(self, streams: int) -> str | None:
-        """Why a reload cannot have so many streams, if it cannot: what is promised to trainers stays theirs."""
+        """Returns why a reload cannot have so many streams, or None. What is promised to trainers is never taken."""
         added = streams - self.streams
         promised = self.own_descriptors + SPARE_DESCRIPTORS + KNOCKS + SESSION_DESCRIPTORS * self.sessions + self.slots
         if added * STREAM_DESCRIPTORS <= max(0, self.descriptor_limit - promised):
@@ -71,7 +71,7 @@ class DescriptorAllowance:
 
 
 def compute_descriptor_allowance(limit: int, *, workers: int, streams: int, is_monitored: bool) -> DescriptorAllowance:
-    """What fits into `limit` descriptors. Raises ConfigError when not even one trainer does."""
+    """Divides `limit` descriptors. Raises ConfigError when they are too few for one trainer."""
     monitor = MAX_MONITOR_CONNECTIONS if is_monitored else 0
     own = OWN_DESCRIPTORS + WORKER_DESCRIPTORS * workers + STREAM_DESCRIPTORS * streams + monitor
     left = limit - own - SPARE_DESCRIPTORS - KNOCKS
@@ -85,9 +85,10 @@ def compute_descriptor_allowance(limit: int, *, workers: int, streams: int, is_m
             f"makes {needed}; {_REMEDY}, or have fewer workers"
         )
     for_slots = left - SESSION_DESCRIPTORS * sessions
+    # Reloads get descriptors only beyond the fewest slots that each session needs.
     for_reloads = min(STREAM_DESCRIPTORS * RELOADED_STREAMS, for_slots - LEAST_SLOTS_A_SESSION * sessions)
     return DescriptorAllowance(limit, own, sessions, min(MAX_SLOTS, for_slots - for_reloads), streams)
 
 
-# Where nobody counts.
+# For callers that do not limit descriptors.
 AMPLE_ALLOWANCE: Final = compute_descriptor_allowance(1 << 16, workers=1, streams=1, is_monitored=False)

@@ -1,4 +1,4 @@
-"""The daemon's middle: messages become scheduler events, scheduler actions become messages, tasks and memory."""
+"""Turns messages into scheduler events, and scheduler actions into messages, tasks and memory."""
 
 from __future__ import annotations
 
@@ -80,9 +80,12 @@ SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Dispatcher:
-    """Everything that happens between the sockets. Lives on the event loop's thread."""
+    """Connects the router, the scheduler and the engine. Lives on the event loop's thread.
 
-    waits_for_data: Final = True  # its trainers do, so it asks the engine again for batches whose data return
+    `_handle_scheduler_events` alone changes the scheduler, and never awaits: events are handled one after the other.
+    """
+
+    waits_for_data: Final = True  # it requests these batches again when the data return
 
     def __init__(
         self,
@@ -140,7 +143,7 @@ class Dispatcher:
 
     @property
     def streams(self) -> Mapping[str, ServedStream]:
-        """What is served now, by name."""
+        """The streams that are served now, by name."""
         return self._streams
 
     @property
@@ -154,15 +157,15 @@ class Dispatcher:
 
     @property
     def finished_work_count(self) -> int:
-        """How often something has come of work: tasks that were done, workers that were replaced."""
+        """How many tasks were done and workers replaced so far; it changes while work progresses."""
         return self._stats.find_stage_times("engine", "idle").count + self._engine.worker_death_count
 
     def build_status(self) -> DaemonStatus:
-        """How it is doing now."""
+        """Returns the status of the daemon as of now."""
         return self._status_builder.build_status(self._scheduler, time.monotonic(), is_draining=self._is_draining)
 
     def collect_stats_values(self) -> dict[str, dict[str, float]]:
-        """What a client is told who asks for the numbers of stats."""
+        """Returns the counters and times that a client gets for `stats`, by group and name."""
         return self._query_responder.collect_stats_values(len(self._connections))
 
     async def wait_until_no_sessions(self, interrupt: asyncio.Event) -> None:
@@ -170,22 +173,22 @@ class Dispatcher:
         await self._session_manager.wait_until_no_sessions(interrupt)
 
     def close(self) -> None:
-        """Ends the lifelines and the timer; nothing is heard from now on."""
+        """Closes the lifelines, and drops queued batches and the timer."""
         self.descriptor_server.close()
         self._batch_sender.close()
         if self._timer is not None:
             self._timer.cancel()
 
-    # --- what happens
+    # --- events
 
     def handle_frame(self, identity: bytes, data: bytes) -> None:
-        """One frame of a client."""
+        """Handles one frame of a client."""
         try:
             header, message = decode_client_frame(data)
         except ProtocolError as error:
             self._stats.add_count("wire", "malformed")
             log.warning("wire.malformed", str(error))
-            if isinstance(error, OtherVersionError):  # whatever is said, the frame around it names our version
+            if isinstance(error, OtherVersionError):  # the frame around the refusal names our version
                 self._send_without_session(identity, Refused("usage", str(error)))
             return
         match message:
@@ -204,7 +207,7 @@ class Dispatcher:
                 self._send_without_session(identity, answer)
 
     def _reply_no_session(self, identity: bytes, header: FrameHeader, message: ClientMessage) -> None:
-        """A frame of a session that is none, or not this connection's: whoever believes in it is told."""
+        """Answers a frame for a session that does not exist, or is not this connection's. A goodbye gets no answer."""
         self._stats.add_count("wire", "stale")
         if not isinstance(message, Goodbye):
             self._router.send_frame(
@@ -244,6 +247,7 @@ class Dispatcher:
                     )
                 )
             case Ping():
+                # The pong counts the batches that were sent, so those still queued are sent before it.
                 self._batch_sender.send_queued_batches()
                 self._send_pong(connection)
                 self._handle_scheduler_events()
@@ -251,16 +255,17 @@ class Dispatcher:
                 self._on_session_closed(connection.session, kept, "said goodbye")
 
     def _send_pong(self, connection: Connection) -> None:
-        """Tells a client its session as it is here."""
+        """Sends a client the state of its session as the daemon has it."""
         session = next((each for each in self._scheduler.sessions if each.id == connection.session), None)
         if session is not None:
             released = session.sent - len(session.leases)
             paused = self._status_builder.is_stream_paused(connection.stream.spec.name)
             self._send_to_session(connection, Pong(session.sent, session.upto, released, connection.receipts, paused))
 
-    # As the engine's listener: EngineListener says when each is called.
+    # The methods of EngineListener, which documents when each is called.
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
+        # The sender knows each batch before the scheduler can answer that it is to be sent.
         now_s = time.monotonic()
         for job in jobs:
             self._batch_sender.add_filled_batch(job)
@@ -272,7 +277,7 @@ class Dispatcher:
         self._handle_scheduler_events(ProductionFailed(job.slot, reason))
 
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
-        """The data of a stream are away: its trainers wait until they are there again."""
+        """Pauses a stream whose data are missing. Its trainers wait until the data return."""
         self._status_builder.on_stream_paused(stream, reason)
         self._handle_scheduler_events(StreamPaused(stream, tuple(job.slot for job in jobs)))
 
@@ -284,6 +289,8 @@ class Dispatcher:
         self._status_builder.on_worker_died(time.monotonic())
 
     def _handle_subscribe(self, identity: bytes, message: Subscribe) -> None:
+        # A connection has one session at a time. Only this boot's sessions count as earlier ones, since batches of an
+        # earlier daemon take no memory of this one.
         before = self._connections.find_by_identity(identity)
         if before is not None:
             self._on_session_closed(before.session, None, "it subscribed anew")
@@ -296,12 +303,13 @@ class Dispatcher:
             self._handle_scheduler_events(event)
 
     def _on_session_lost(self, session: int, reason: str) -> None:
-        """Nobody will say any more what becomes of its memory."""
+        """Ends a session whose trainer cannot report any more which batches it holds."""
+        # A forked child may still read the slots that it leased, so the scheduler drops them and never reuses them.
         if self._session_manager.end_session(session, reason) or session in self._scheduler.ended_sessions:
             self._handle_scheduler_events(SessionLost(session))
 
     def _on_session_closed(self, session: int, kept: tuple[int, ...] | None, reason: str) -> None:
-        """A session is over; of its batches its trainer holds `kept`, None for whichever they may be."""
+        """Ends a session. Its trainer still holds the deliveries `kept`; None stands for all that it may hold."""
         if (
             self._session_manager.end_session(session, reason, hang_up=False)
             or session in self._scheduler.ended_sessions
@@ -310,20 +318,22 @@ class Dispatcher:
         self._close_session_lifeline(session)
 
     def _on_batches_released(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None:
-        """A trainer holds these batches no longer, which it says where its session is over."""
+        """Releases batches that the trainer of an ended session has dropped, as it reports on its lifeline."""
         self._handle_scheduler_events(LeaseReleased(session, numbers, retired))
         if self._connections.find_by_session(session) is None:
             self._close_session_lifeline(session)
 
     def _close_session_lifeline(self, session: int) -> None:
-        """A session that is over keeps its lifeline as long as something of it is held."""
+        """Closes the lifeline of an ended session, unless its trainer still holds batches of it."""
+        # A half-closed lifeline shows the trainer the end, and still carries its reports of dropped batches. Without a
+        # lifeline no report can come, so the session is lost.
         if session not in self._scheduler.ended_sessions:
             self.descriptor_server.close_session(session)
         elif not self.descriptor_server.half_close_session(session):
             self._handle_scheduler_events(SessionLost(session))
 
     def drain_sessions(self) -> None:
-        """Produces nothing more and tells everyone to come back to the next daemon."""
+        """Stops production, and tells all trainers to subscribe to the next daemon."""
         self._is_draining = True
         self._handle_scheduler_events(DrainRequested())
         for connection in self._connections.list_connections():
@@ -331,7 +341,8 @@ class Dispatcher:
         self._handle_scheduler_events()
 
     def replace_stream_ending_sessions(self, name: str, stream: ServedStream | None, reason: str) -> None:
-        """From now on `name` is another stream, or none; who reads what it was until now is told why that ends."""
+        """Replaces the stream `name`, or removes it (None). Its sessions end, and their trainers get the reason."""
+        # The sessions, the queries and the status share this mapping, so it is changed in place.
         if stream is None:
             del self._streams[name]
         else:
@@ -340,26 +351,28 @@ class Dispatcher:
         self._status_builder.on_stream_changed(name)
 
     def replace_stream_keeping_sessions(self, stream: ServedStream) -> None:
-        """Serves a stream that nobody can tell from the one of its name; sessions go on."""
+        """Replaces a stream by one that trainers cannot tell from it. Its sessions go on."""
         self._streams[stream.spec.name] = stream
 
     def set_reload_failed(self, *, failed: bool) -> None:
-        """The configuration was read again; `failed`: something of it is not served, which its status tells."""
+        """Records whether the last reload left a part of the configuration unserved; the status reports it."""
         self._status_builder.set_reload_failed(failed=failed)
 
-    # --- what is done about it
+    # --- actions
 
     def _on_session_unreachable(self, session: int) -> None:
-        """A session could not be sent something: it ends with the event under way, or right after this callback."""
+        """Marks a session whose client cannot be reached. It ends after the event under way, or after this callback."""
+        # Ending it is a scheduler event of its own, which must not begin in the middle of another's actions.
         self._unreachable_sessions.append(session)
         asyncio.get_running_loop().call_soon(self._handle_scheduler_events)
 
     def _handle_scheduler_events(self, *events: Event, is_fresh: bool = False) -> None:
-        """What came together is answered together; `is_fresh`: batches that were just decoded, and nothing else."""
+        """Handles events that arrived together, with one decision. `is_fresh`: all report batches just decoded."""
         if events:
             now_s = time.monotonic()
             self._perform_scheduler_actions(self._scheduler.handle_events(events, now_s), now_s, is_fresh=is_fresh)
         self._batch_sender.send_queued_or_delay(is_fresh=is_fresh)
+        # The end of a session sends messages to others, which may find more clients unreachable.
         while self._unreachable_sessions:
             self._on_session_closed(self._unreachable_sessions.pop(), None, "it cannot be reached, or does not read")
         self._set_deadline_timer()
@@ -388,6 +401,7 @@ class Dispatcher:
         try:
             self._slots.ensure_slot(action.slot, action.slot_bytes)
         except OSError as error:
+            # The scheduler's actions are being performed now, so the denial is an event of a later turn.
             reason = f"no memory for another batch of {action.slot_bytes} bytes: {error.strerror}"
             asyncio.get_running_loop().call_soon(self._handle_scheduler_events, SlotDenied(action.slot, reason))
             return
@@ -397,9 +411,11 @@ class Dispatcher:
         connection = self._connections.find_by_session(session)
         if connection is None:
             return
+        # The digest is computed in a thread, and other events are handled meanwhile.
         digest = await self._expected_digests.compute_digest(connection.stream, cursor)
         connection.receipts += 1
-        self._batch_sender.send_queued_batches()  # the epoch's last batches belong to its supply
+        # The supply counts batches when they are sent, so the epoch's last ones go first.
+        self._batch_sender.send_queued_batches()
         dropped = count_dropped_samples(connection.stream, cursor)
         self._status_builder.epoch_tracker.on_epoch_sent(session, connection.stream.spec, cursor)
         self._send_to_session(
@@ -408,6 +424,7 @@ class Dispatcher:
         self._handle_scheduler_events()
 
     def _drop_slots_everywhere(self, slots: tuple[int, ...]) -> None:
+        # The workers come first: commands queued for them may carry the descriptors that are closed next.
         self._engine.unmap_slots_in_workers(slots)
         for slot in slots:
             self._slots.drop_slot(slot)
@@ -425,6 +442,7 @@ class Dispatcher:
         self._router.send_frame(identity, build_frame(FrameHeader(self._boot, 0, 0), encode_message(message)))
 
     def _set_deadline_timer(self) -> None:
+        # This runs after every event, while the deadline seldom changes: an equal one keeps its timer.
         deadline_s = self._scheduler.next_deadline_s()
         if deadline_s == self._timer_due_s:
             return

@@ -1,6 +1,7 @@
-"""A daemon that lives as long as one other process, behind `streamd.local`: `python -m streamd.daemon.embedded`.
+"""The daemon behind `streamd.local`, which ends with the process that started it: `python -m streamd.daemon.embedded`.
 
-Its input brings one line, what to serve; when it ends, so does the daemon. Its output brings one line back.
+Standard input brings one line, what to serve; the end of the input stops the daemon. Standard output carries one line
+back: that it serves, or why it does not.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _request_decoder: Final = msgspec.json.Decoder(LocalDaemonRequest)
 async def _serve_until_stdin_closes(
     config_source: ConfigInput, request: LocalDaemonRequest, on_ready: Callable[[], None]
 ) -> None:
-    from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - where its libraries are missing, that is said in our words
+    from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - a missing library is reported in our words
     from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
 
     check_worker_libraries("streamd.local")
@@ -35,7 +36,7 @@ async def _serve_until_stdin_closes(
         config_source, state=Path(request.folder) / "state", rescan=True, address=request.endpoint, on_ready=on_ready
     )
     loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin.fileno(), daemon.request_stop)  # nothing is ever written there again: readable is ended
+    loop.add_reader(sys.stdin.fileno(), daemon.request_stop)  # nothing more is written there, so readable means ended
     try:
         await daemon.run()
     finally:
@@ -43,7 +44,7 @@ async def _serve_until_stdin_closes(
 
 
 def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
-    """The configuration asked for, or one made from the data that are named instead. Raises ConfigError."""
+    """Returns the requested configuration, or one made from the data that the request names. Raises ConfigError."""
     from streamd.daemon.starter.starter_config import LoggedProgress, build_unwritten_config  # noqa: PLC0415 - as above
     from streamd.daemon.starter.survey import names_configuration, names_data  # noqa: PLC0415 - as above
 
@@ -60,7 +61,7 @@ def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
 
 
 def _check_config(request: LocalDaemonRequest) -> None:
-    """Raises ConfigError for a mistake in the configuration; loading the daemon would take three times as long."""
+    """Raises ConfigError for a mistake in the configuration. To load the daemon would take three times as long."""
     from streamd.config.load import CONFIG_SUFFIXES, load_config  # noqa: PLC0415 - as above
 
     if isinstance(request.config, dict) or Path(request.config).suffix.lower() in CONFIG_SUFFIXES:
@@ -68,7 +69,7 @@ def _check_config(request: LocalDaemonRequest) -> None:
 
 
 def _run_daemon(request: LocalDaemonRequest) -> int:
-    """Serves; an exit status. The reason is said on standard output, or on stderr once `READY` was said there."""
+    """Serves, and returns an exit status. Writes an error to standard output, or to stderr after READY_LINE."""
     said_on = sys.stdout
 
     def write_ready_line() -> None:
@@ -94,14 +95,14 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
 
 
 def main() -> None:
-    """The process."""
+    """Runs the process: reads the request, serves it, and removes its folder."""
     fill_closed_standard_descriptors()
-    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the end of the input is for the loop
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the loop waits for the end of the input
         errand = _request_decoder.decode(lines.readline())
     try:
         status = _run_daemon(errand)
     finally:
-        shutil.rmtree(errand.folder, ignore_errors=True)  # the other side may do so at the same time
+        shutil.rmtree(errand.folder, ignore_errors=True)  # the other process may remove it at the same time
     sys.exit(status)
 
 

@@ -1,4 +1,4 @@
-"""When an epoch of a stream is over for all who were in it, and how it went. Pure, time is an argument."""
+"""Finds when an epoch of a stream is over for all its trainers, and summarizes it. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
 from streamd.core.epoch_timing import EpochTiming
 from streamd.core.spec import BatchKey, Cursor, StreamSpec
 
-_MAX_EPOCHS_AHEAD: Final = 256  # epochs that batches were made of and nobody is in yet: one for each trainer
+_MAX_EPOCHS_AHEAD: Final = 256  # epochs with batches and without trainers yet: one for each trainer
 
-StreamEpoch = tuple[str, int]  # of a stream
+StreamEpoch = tuple[str, int]  # stream name, epoch
 
 
 @dataclass(frozen=True, slots=True)
 class EpochSummary:
-    """One epoch of a stream, told once for all its trainers.
+    """One epoch of a stream, summarized once for all its trainers.
 
-    `samples` are those that passed by while they were there, counted once, `bad` rows among them; `seconds` is what
-    the slowest trainer took, from its first wish to its last batch. `verdict` is the limit of the trainer that waited
-    the greatest part of its time, if any has told.
+    `samples` are those between the first and the last batch that its trainers read, each counted once; `bad` rows are
+    among them. `seconds` is the time of the slowest trainer, from its first request to its last batch. `verdict` is the
+    bottleneck of the trainer that waited the greatest part of its time, None if no trainer has reported one.
     """
 
     stream: str
@@ -38,7 +38,7 @@ class EpochSummary:
 
     @property
     def text(self) -> str:
-        """That it is over, and what limited it."""
+        """The message that the epoch is over, with what limited it."""
         limit = f"; {BOTTLENECK_ADVICE[self.verdict].sentence}" if self.verdict else ""
         return f"all who were in it are through with an epoch{limit}"
 
@@ -46,12 +46,12 @@ class EpochSummary:
 @dataclass(slots=True)
 class _EpochDecodes:
     decodes: int = 0
-    bad_rows: dict[int, int] = field(default_factory=dict)  # rows, by index, where there are any
+    bad_rows: dict[int, int] = field(default_factory=dict)  # of a batch, by its index, if it has any
 
 
 @dataclass(frozen=True, slots=True)
 class _EpochPass:
-    """What one trainer has had of an epoch: batches from `begin` to `end`, its other ranks' too."""
+    """The part of an epoch that one trainer has read: batches `first_batch` to `end_batch`, other ranks' too."""
 
     first_batch: int
     end_batch: int
@@ -65,26 +65,28 @@ class _EpochPass:
 class _OpenEpoch:
     epoch_decodes: _EpochDecodes
     began_s: float
-    first_batches: dict[int, int] = field(default_factory=dict)  # by session: where it came in
-    ended_passes: dict[int, _EpochPass] = field(default_factory=dict)  # by session: sent its last batch, not confirmed
+    # A session is in `first_batches` from its first batch until it confirms the epoch or ends. It is in `ended_passes`
+    # too from the receipt on, which follows its last batch.
+    first_batches: dict[int, int] = field(default_factory=dict)  # by session: the batch at which it began
+    ended_passes: dict[int, _EpochPass] = field(default_factory=dict)  # by session
     confirmed_passes: list[_EpochPass] = field(default_factory=list)
 
 
 class EpochTracker:
-    """Counts as things happen. Who comes to an epoch when all others are through with it begins another account."""
+    """Tracks the epochs that trainers read. A trainer that begins one after all others have left opens it anew."""
 
     def __init__(self) -> None:
         self._open_epochs: dict[StreamEpoch, _OpenEpoch] = {}
         self._decodes_ahead: dict[StreamEpoch, _EpochDecodes] = {}
-        self._epoch_by_session: dict[int, StreamEpoch] = {}  # by session
+        self._epoch_by_session: dict[int, StreamEpoch] = {}  # the epoch of its last batch
         self._began_s: dict[int, float] = {}  # by session
 
     def on_session_began(self, session: int, now_s: float) -> None:
-        """A session was let in."""
+        """Records when a session was admitted."""
         self._began_s[session] = now_s
 
     def on_batch_produced(self, key: BatchKey, marks: RowStatus) -> None:
-        """A batch was decoded, whose rows have these verdicts."""
+        """Records a batch that was decoded, and how many of its rows are bad."""
         epoch = (key.stream, key.epoch)
         account = self._open_epochs.get(epoch)
         made = account.epoch_decodes if account is not None else self._decodes_ahead.setdefault(epoch, _EpochDecodes())
@@ -94,9 +96,10 @@ class EpochTracker:
             del self._decodes_ahead[next(iter(self._decodes_ahead))]
 
     def on_batch_sent(self, session: int, rank: int, key: BatchKey, now_s: float, *, is_first: bool) -> None:
-        """A batch goes to a session of that rank; the first of an epoch takes it in.
+        """Records a batch that is sent to a session of this rank. The first one of an epoch adds the session to it.
 
-        `is_first`: it went to nobody before, so its decode counts now. What is decoded ahead and dropped never does.
+        `is_first`: no session was sent it before, so its decode counts now. A batch that is decoded ahead and dropped
+        is never counted.
         """
         at = self._epoch_by_session.get(session)
         if at is None or at[1] != key.epoch:
@@ -113,7 +116,7 @@ class EpochTracker:
         account.first_batches[session] = max(0, key.index - rank)
 
     def on_epoch_sent(self, session: int, spec: StreamSpec, cursor: Cursor) -> None:
-        """A session was sent all of the epoch that it now stands at the end of."""
+        """Records that a session was sent the whole epoch at whose end `cursor` stands."""
         account = self._open_epochs.get((spec.name, cursor.epoch))
         if account is not None and session in account.first_batches:
             account.ended_passes[session] = _EpochPass(
@@ -123,7 +126,7 @@ class EpochTracker:
     def confirm_epoch_received(
         self, session: int, epoch: int, timing: EpochTiming | None, now_s: float
     ) -> list[EpochSummary]:
-        """A session has had all of an epoch, as it says itself; what is finished by that, at most one."""
+        """Records that a trainer has received all of an epoch; returns the summary if it was the last, else []."""
         key = (self._epoch_by_session.get(session, ("", 0))[0], epoch)
         account = self._open_epochs.get(key)
         passed = account.ended_passes.pop(session, None) if account is not None else None
@@ -136,7 +139,7 @@ class EpochTracker:
         return self._close_epoch_if_left(key)
 
     def remove_session(self, session: int) -> list[EpochSummary]:
-        """A session is no more; what is finished by that."""
+        """Removes a session; returns the summaries of epochs that it was the last one in."""
         self._began_s.pop(session, None)
         at = self._epoch_by_session.pop(session, None)
         if at is None:
@@ -146,12 +149,13 @@ class EpochTracker:
             self._open_epochs[epoch].first_batches.pop(session)
             self._open_epochs[epoch].ended_passes.pop(session, None)
             finished += self._close_epoch_if_left(epoch)
+        # Without any trainer of the stream, batches made ahead belong to an epoch that may never begin.
         if all(other[0] != at[0] for other in self._epoch_by_session.values()):
             self._decodes_ahead = {epoch: made for epoch, made in self._decodes_ahead.items() if epoch[0] != at[0]}
         return finished
 
     def _close_epoch_if_left(self, epoch: StreamEpoch) -> list[EpochSummary]:
-        """Closes an account that nobody is in any more; it is told of if anybody came to its end."""
+        """Closes an epoch that no session is in any more. It has a summary if at least one trainer came to its end."""
         if self._open_epochs[epoch].first_batches:
             return []
         account = self._open_epochs.pop(epoch)
@@ -159,7 +163,7 @@ class EpochTracker:
 
 
 def _add_trainer_timing(passed: _EpochPass, timing: EpochTiming | None, span_s: float, age_s: float) -> _EpochPass:
-    """A trainer says how long it took; for what is longer than its session stands the time since the first batch."""
+    """Adds a trainer's own timing. A time longer than its session's age is replaced by that of the epoch so far."""
     if timing is None:
         return replace(passed, seconds=span_s)
     seconds = timing.seconds if 0 < timing.seconds <= age_s else span_s

@@ -1,7 +1,7 @@
-"""A reload: the configuration is read again, and what it changes is changed, one stream after the other.
+"""Reloads the configuration: reads it again, and applies its changes to one stream after the other.
 
-Streams that their trainers would see no difference in go on as if nothing had happened. A mistake in the configuration,
-or in the data that it names, changes nothing at all.
+A stream goes on undisturbed if its trainers would see no difference. A mistake in the configuration, or in the data
+that it names, changes nothing at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ReadStreams = Callable[[], Awaitable[tuple[Config, list[ServedStream]]]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StreamVersion:
-    """A stream that is to be served, new or in the place of one whose trainers are told `why` that ends."""
+    """A stream to be served. It is new, or replaces one whose trainers get the `reason` for its end."""
 
     stream: ServedStream
     reason: str
@@ -43,8 +43,8 @@ class _StreamVersion:
 class Reloader:
     """Reloads a daemon that runs on `config`.
 
-    `read_streams` reads the configuration and lists its samples as at a start. One reload at a time: whoever calls
-    `reload` waits for it before the next. `allowance` is what the daemon promised.
+    `read_streams` reads the configuration and lists its samples as at a start. A caller must await `reload_streams`
+    before it calls it again. `allowance` is how many descriptors the daemon has promised to trainers.
     """
 
     def __init__(
@@ -62,10 +62,11 @@ class Reloader:
         self._allowance = allowance
 
     async def reload_streams(self) -> bool:
-        """Whether it serves all that the configuration says now. What is wrong is logged, and changes nothing.
+        """Reloads; returns whether the whole configuration is served now. Mistakes are logged and change nothing.
 
-        Cancelling it is for the daemon's end.
+        It may only be cancelled when the daemon ends, since a cancelled reload may be half applied.
         """
+        # Every check that can refuse the reload as a whole comes before the first change that trainers can see.
         log.notice("reload.began", "reading the configuration again")
         try:
             config, streams = await self._read_streams()
@@ -104,9 +105,9 @@ class Reloader:
         )
 
     def _move_quarantine_files(self, changes: StreamChanges, new_streams: dict[str, ServedStream]) -> None:
-        """A list may have a new place, since what it shares classes with changed; its verdicts count there too.
+        """Moves the verdicts of kept streams whose manifest has another path, as streams that share classes changed.
 
-        The stream goes on with the old list, and has the lock of each place: nobody takes either away.
+        The stream goes on with the old manifest and holds the locks of both paths, so that no process replaces either.
         """
         for name in changes.kept:
             was, now = self._dispatcher.streams[name], new_streams[name]
@@ -118,7 +119,7 @@ class Reloader:
     async def _apply_stream_changes(
         self, changes: StreamChanges, new_streams: dict[str, ServedStream], config: Config
     ) -> set[str]:
-        """The names of streams that no worker could open: they are as they were."""
+        """Applies the changes; returns the names of streams that no worker could open, which are as before."""
         for name, why in changes.removed.items():
             self._dispatcher.replace_stream_ending_sessions(name, None, why)
             self._engine.close_stream(name)
@@ -145,7 +146,7 @@ class Reloader:
     def _split_by_need_of_new_workers(
         self, versions: Sequence[_StreamVersion]
     ) -> tuple[list[_StreamVersion], list[_StreamVersion]]:
-        """Those that need new workers, which all get at a time; and those that do not."""
+        """Returns the versions that need new workers, which get them together, and those that do not."""
         transformed = [each for each in versions if each.stream.transform is not None]
         if not self._engine.needs_new_workers(each.stream for each in transformed):
             return [], [*versions]
@@ -154,7 +155,7 @@ class Reloader:
     async def _apply_change_or_log(
         self, names: Collection[str], change: Coroutine[Any, Any, None], config: Config
     ) -> bool:
-        """Whether streams are served as they should be; a folder may have gone since its files were listed."""
+        """Awaits a change; returns whether it succeeded. It fails, say, if data are gone since they were listed."""
         try:
             with add_error_locations(config):
                 await change
@@ -164,7 +165,7 @@ class Reloader:
         return True
 
     async def _renew_kept_stream(self, running: ServedStream, written: ServedStream) -> None:
-        """Its sessions go on; how many bad samples they bear may be another number, and the cache another one."""
+        """Applies another limit of bad samples or another cache to a stream whose sessions go on."""
         if (running.max_bad_fraction, running.cache) != (written.max_bad_fraction, written.cache):
             renewed = replace(running, max_bad_fraction=written.max_bad_fraction, cache=written.cache)
             await check_data_present(renewed)
@@ -174,14 +175,15 @@ class Reloader:
     async def _serve_from_running_workers(self, version: _StreamVersion) -> None:
         await measure_shuffles_in_thread([version.stream])
         pixel_id = await self._engine.open_stream(version.stream)
-        # From here to the change nothing else may run: what is begun now shows the new version.
+        # Nothing may be awaited before the replacement: batches that begin now are already of the new version.
         self._replace_served_version(version, pixel_id)
 
     async def _serve_from_new_workers(self, versions: Sequence[_StreamVersion]) -> None:
-        """All of them or none: workers import a module once."""
+        """Serves all versions or none, since a worker imports a module only once."""
         await measure_shuffles_in_thread(each.stream for each in versions)
         pixel_ids = await self._engine.open_streams_in_new_workers([each.stream for each in versions])
-        for each in versions:  # as above
+        # Nothing may be awaited in this loop, for the same reason.
+        for each in versions:
             self._replace_served_version(each, pixel_ids[each.stream_name])
 
     def _replace_served_version(self, version: _StreamVersion, pixel_id: PixelId) -> None:
@@ -193,7 +195,7 @@ class Reloader:
 
 
 def keep_daemon_settings(running: Config, written: Config) -> Config:
-    """The streams as they are written, with the settings of the daemon that runs; warns of those that differ."""
+    """Returns the written streams with the settings of the running daemon. Warns of settings that differ."""
     settings = _collect_daemon_settings(running)
     if names := find_restart_settings(settings, _collect_daemon_settings(written)):
         log.warning("reload.restart_needed", f"{', '.join(names)}: as before, until the daemon is started anew")
@@ -201,14 +203,14 @@ def keep_daemon_settings(running: Config, written: Config) -> Config:
 
 
 def log_reload_refusal(error: Exception) -> None:
-    """Says why a reload changes nothing."""
+    """Logs why a reload changes nothing."""
     for line in str(error).splitlines():
         log.error("reload.failed", line)
     log.error("reload.failed", "nothing is changed; mend it and send SIGHUP again")
 
 
 def log_served_streams(streams: Iterable[ServedStream], config: Config) -> None:
-    """Says what is served from now on, and warns of poor mixing and of what subscription would refuse."""
+    """Logs what is served from now on; warns of poor mixing, and of streams that do not fit into memory."""
     for each in streams:
         spec, shape = each.spec, each.stream_shape
         log.info(
@@ -235,14 +237,15 @@ def log_served_streams(streams: Iterable[ServedStream], config: Config) -> None:
 
 
 def _have_same_files(running: ServedStream, written: ServedStream) -> bool:
-    """Whether two lists name the very same files, none of them written since."""
+    """Whether two manifests name the same files, with the same mtimes."""
     if running.manifest.content_id != written.manifest.content_id:
         return False
     return np.array_equal(running.manifest.mtimes_ns, written.manifest.mtimes_ns)
 
 
 def _share_running_quarantine(running: ServedStream, written: ServedStream) -> ServedStream:
-    """Batches of the old version may still be under way: what they find bad is known to the new one at once."""
+    """Returns the new version with the quarantine of the running one, if their files are the same."""
+    # Batches of the old version may still be under way. What they find bad is then known to the new one at once.
     same_place = running.quarantine.path == written.quarantine.path
     if not (same_place and _have_same_files(running, written)):
         return written
@@ -250,5 +253,5 @@ def _share_running_quarantine(running: ServedStream, written: ServedStream) -> S
 
 
 def _collect_daemon_settings(config: Config) -> dict[str, object]:
-    """All but the streams."""
+    """Returns all settings but the streams."""
     return {name: getattr(config, name) for name in Config.model_fields if name != "streams"}

@@ -1,4 +1,4 @@
-"""What a new configuration means for the streams that are served: who stays, who goes, and what trainers hear. Pure."""
+"""Plans what a new configuration changes in the streams that are served, and the reasons for their trainers. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN_CLASSES = 5  # in a message; more would bury it
 
 @dataclass(frozen=True, slots=True)
 class StreamChanges:
-    """Streams by what becomes of them. `changed` and `removed` say what the trainers of each are told."""
+    """Stream names by what a reload does to them. `changed` and `removed` hold the reason for the trainers of each."""
 
     kept: tuple[str, ...]
     changed: Mapping[str, str]
@@ -27,11 +27,11 @@ class StreamChanges:
 def plan_stream_changes(
     before: SpecsByName, after: SpecsByName, relisted: Collection[str] = (), transformed: Collection[str] = ()
 ) -> StreamChanges:
-    """What becomes of each stream. `relisted`: those whose files are other ones, though names and sizes are the same.
-    `transformed`: those with another transform, or another version of it.
+    """Returns what a reload does to each stream.
 
-    A stream is kept when its trainers would see no difference. The identity of its pixels is not asked: it follows from
-    `image` and the transform, as long as one daemon lives.
+    `relisted` streams have other files, though names and sizes are the same. `transformed` streams have another
+    transform, or another version of it. A stream is kept when its trainers would see no difference. Its pixel identity
+    is not compared: within one daemon it follows from `image` and the transform.
     """
     others = {*relisted, *transformed}
     same = [name for name, spec in after.items() if name not in others and _is_spec_unchanged(before.get(name), spec)]
@@ -48,7 +48,7 @@ def plan_stream_changes(
 
 
 def find_restart_settings(running: Mapping[str, object], wanted: Mapping[str, object]) -> tuple[str, ...]:
-    """The settings that are other ones now, by name; a daemon reads them when it starts."""
+    """Returns the names of settings that differ now, which a daemon reads only when it starts."""
     return tuple(name for name, value in running.items() if wanted[name] != value)
 
 
@@ -74,7 +74,7 @@ def _format_change_reason(running: StreamSpec, written: StreamSpec, other_differ
 
 
 def _iterate_spec_differences(running: StreamSpec, written: StreamSpec) -> Iterator[str]:
-    """What trainers see beside the order, in the words of the configuration."""
+    """Yields the differences that trainers see besides the order, in the words of the configuration."""
     if running.image != written.image:
         yield "image differs"
     if running.normalize != written.normalize:

@@ -1,12 +1,12 @@
-"""The daemon's ROUTER: frames in, frames out. The only server file with ZeroMQ.
+"""The daemon's ROUTER socket, which receives and sends frames. The only module of the daemon that uses ZeroMQ.
 
-The socket belongs to the event loop's thread, never blocks, and is read when its descriptor says so. That descriptor is
-edge-triggered, and sending may eat the edge: after sending, the socket's state is looked at again.
+The socket belongs to the event loop's thread, never blocks, and is read when its descriptor is readable. That
+descriptor is edge-triggered, and sending may consume the edge, so the socket's state is checked again after each send.
 
-Trainers are let in a few at a time, as far as there are descriptors. libzmq accepts whoever connects to a socket that
-it listens at, and ends the process when it gets no descriptor for one more. So it is never given the socket at the
-path: that one only collects knocks, `KNOCKS` at most. Those in it are let in by taking its place at the path with a new
-one, and giving libzmq the old one, which nobody reaches any more.
+Trainers are admitted a few at a time, as far as there are descriptors. libzmq accepts every connection to a socket that
+it listens at, and ends the process when it gets no descriptor for one. So libzmq never gets the socket at the path,
+which only collects connections, `KNOCKS` at most. To admit them, the daemon binds a new socket, renames it to the path,
+and gives the old one to libzmq. No client can reach the old one any more.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from streamd.limits import HANDSHAKE_MS, KNOCKS, MAX_CLIENT_FRAME_BYTES, ROUTER_
 
 SOCKET_MODE: Final = 0o660
 _MAX_FRAMES_PER_TURN: Final = 256  # read before the loop serves others
-# As plain numbers: to combine two of an enumeration takes longer than to look at the socket.
+# Plain integers, since combining members of an enumeration takes longer than reading the socket's state.
 _NO_WAIT: Final = int(zmq.DONTWAIT)
 _NO_WAIT_MORE: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
 _INPUT: Final = int(zmq.POLLIN)
 _CONNECTED: Final = int(zmq.EVENT_ACCEPTED)
 _DISCONNECTED: Final = int(zmq.EVENT_DISCONNECTED)
-_MONITOR_EVENT: Final = struct.Struct("=Hi")  # number and value, as a monitor tells of it
+_MONITOR_EVENT: Final = struct.Struct("=Hi")  # event number and value, as a monitor socket sends them
 _NAME_CHARACTERS: Final = string.digits + string.ascii_lowercase
-_NAME_LENGTH: Final = 2  # with the mark before them as long as the descriptor socket's suffix: there is room for that
+_NAME_LENGTH: Final = 2  # with the `~` before it as long as the descriptor socket's suffix, for which a path has room
 _LISTEN_RETRY_S: Final = 1.0
-_UNCONFIRMED_GROUPS: Final = 2  # groups let in last, of whose knocks libzmq may not have told yet
+_UNCONFIRMED_GROUPS: Final = 2  # the last groups, whose connections libzmq may not have reported yet
 
 FrameHandler = Callable[[bytes, bytes], None]
 
@@ -51,8 +51,8 @@ FrameHandler = Callable[[bytes, bytes], None]
 class Router:
     """One ipc endpoint, locked against a second daemon, readable and writable by owner and group.
 
-    Sockets that were handed over are used as they are, and outlive it: all who connect to them are let in. At a socket
-    of its own there are at most as many connections as `max_descriptors` descriptors are enough for.
+    Sockets that the service manager handed over are used as they are, and outlive the daemon: every connection to them
+    is accepted. A socket of the daemon's own accepts as many connections as `max_descriptors` descriptors allow.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Router:
         handed_sockets: socket_activation.HandedSockets | None = None,
         max_descriptors: int = SPARE_DESCRIPTORS,
     ) -> None:
-        """Raises ConfigError for an endpoint that cannot be, or that other sockets were handed over for."""
+        """Raises ConfigError for an invalid endpoint, or one that differs from the sockets that were handed over."""
         endpoint.check_endpoint(address)
         self.address = address
         self._path = endpoint.socket_path(address)
@@ -84,11 +84,11 @@ class Router:
 
     @property
     def handed_descriptor_socket(self) -> socket.socket | None:
-        """The descriptor socket, where it was handed over; whoever listens there closes it."""
+        """The descriptor socket, if it was handed over. The server that listens there closes it."""
         return self._handed_sockets[1] if self._handed_sockets else None
 
     def start_listening(self, handle_frame: FrameHandler) -> None:
-        """Binds and begins to call `receive(identity, frame)`. Raises ConfigError when the endpoint is taken."""
+        """Binds, and calls `handle_frame(identity, frame)` from now on. Raises ConfigError if the address is taken."""
         self.lock_endpoint()
         self._handle_frame = handle_frame
         router = self._context.socket(zmq.ROUTER)
@@ -99,7 +99,7 @@ class Router:
         router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         self._socket = router
         try:
-            if self._handed_sockets is not None:  # libzmq closes the descriptor, and leaves the path alone
+            if self._handed_sockets is not None:  # libzmq closes the descriptor, and leaves the path
                 self._bind_listening_socket(self._handed_sockets[0], str(self._path))
             else:
                 self._monitor = router.get_monitor_socket(_CONNECTED | _DISCONNECTED)
@@ -111,8 +111,9 @@ class Router:
                     self._bind_listening_socket,
                     self._unbind_listening_socket,
                 )
-                self._handle_connection_events()  # a descriptor of ZeroMQ is quiet until its socket was found empty
-        except OSError as error:  # which ZeroMQ's are not
+                # The descriptor of a ZeroMQ socket stays silent until the socket was found empty once.
+                self._handle_connection_events()
+        except OSError as error:  # ZMQError is not one
             raise ConfigError(f"cannot listen at {self.address}: {error.strerror}") from error
         except zmq.ZMQError as error:
             raise ConfigError(f"cannot listen at {self.address}: {error.strerror}") from error
@@ -120,18 +121,18 @@ class Router:
         self._read_frames()
 
     def _bind_listening_socket(self, waiting: socket.socket, name: str) -> None:
-        """Has libzmq accept who waits at a listening socket, and whoever comes there later."""
-        assert self._socket is not None  # noqa: S101 - it is listened with
+        """Gives a listening socket to libzmq, which accepts the connections that wait there, and later ones."""
+        assert self._socket is not None  # noqa: S101 - start_listening has set it
         self._socket.setsockopt(zmq.USE_FD, waiting.detach())
         self._socket.bind(f"ipc://{name}")
 
     def _unbind_listening_socket(self, name: str) -> None:
-        """Ends a socket that was let in, whose connections have all ended."""
+        """Ends a listening socket of libzmq, whose connections have all ended."""
         assert self._socket is not None  # noqa: S101 - as above
         self._socket.unbind(f"ipc://{name}")
 
     def _handle_connection_events(self) -> None:
-        """Tells the door of connections that came or went."""
+        """Reports connections that were accepted or ended to the connection gate."""
         monitor, door = self._monitor, self._connection_gate
         while monitor is not None and door is not None and _has_socket_input(monitor):
             what, place = monitor.recv_multipart(_NO_WAIT)
@@ -143,10 +144,11 @@ class Router:
             tell(os.fsdecode(place).removeprefix("ipc://"))
 
     def lock_endpoint(self) -> None:
-        """Locks the endpoint, for ZeroMQ would steal it from a living daemon, and clears what a dead one left.
+        """Locks the endpoint, and removes the socket files of a daemon that has died.
 
-        A daemon does so first of all: listing anew, it would else replace the manifests that another one has mapped.
-        Raises ConfigError when the endpoint is taken.
+        Without the lock, ZeroMQ would take the endpoint from a living daemon. A daemon locks it before anything else:
+        otherwise --rescan could replace manifests that another daemon has mapped. Raises ConfigError when the endpoint
+        is taken.
         """
         if self._lock_descriptor is None:
             self._lock_descriptor = _open_endpoint_lock(self._path)
@@ -159,7 +161,7 @@ class Router:
             each.unlink(missing_ok=True)
 
     def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
-        """Sends to one client without ever waiting; False when it is gone or does not read."""
+        """Sends to one client, and never waits. False when the client is gone or does not read."""
         router = self._socket
         if router is None:
             return False
@@ -172,7 +174,8 @@ class Router:
                 router.send(pixels, _NO_WAIT, copy=False)
         except zmq.ZMQError:
             return False
-        finally:  # whatever became of it, it may have used up the signal of a frame that has come
+        finally:
+            # A send, also a failed one, may consume the signal of a frame that has arrived.
             self._schedule_frame_read()
         return True
 
@@ -189,10 +192,12 @@ class Router:
             if not _has_socket_input(router):
                 return
             receive(*_receive_frame(router))
+        # Other callbacks get their turn, and reading goes on after them: the descriptor gives no further signal for
+        # frames that lie there already.
         self._schedule_frame_read()
 
     def close(self) -> None:
-        """Ends the socket and gives the endpoint up."""
+        """Closes the socket, removes its files, and releases the endpoint."""
         if self._scheduled_read is not None:
             self._scheduled_read.cancel()
         if self._connection_gate is not None:
@@ -208,17 +213,18 @@ class Router:
             self._socket.close(0)
             self._socket = None
         self._context.destroy(0)
+        # The files go before the lock, which the next daemon takes before it makes its own.
         if self._lock_descriptor is not None:
             self._remove_socket_files()
             os.close(self._lock_descriptor)
             self._lock_descriptor = None
-        for each in self._handed_sockets or ():  # if it never came to listen
+        for each in self._handed_sockets or ():  # open still, if it never began to listen
             each.close()
 
 
 @dataclass(slots=True)
 class _ConnectionGroup:
-    """Connections that were let in together: the listening socket is one descriptor, each connection another."""
+    """Connections admitted together. Their listening socket takes one descriptor, and each connection another."""
 
     accepted: int = 0
     ended: int = 0
@@ -228,11 +234,12 @@ class _ConnectionGroup:
 
 
 class ConnectionGate:
-    """Owns the socket at `path`, and counts what it let in.
+    """Owns the socket at `path`, and counts the connections that it admitted.
 
-    `max_descriptors` descriptors are for listening and connections. `accept_waiting` is given a listening socket with
-    its name, to accept what waits there; `stop_accepting` ends it when its connections have. `accepted` and `ended`
-    are told of each connection by that name. Lives on the event loop.
+    Listening and connections take at most `max_descriptors` descriptors. `accept_waiting` gets a listening socket and
+    its name, and accepts the connections that wait there; `stop_accepting` ends that socket when its connections have
+    ended. `on_connection_accepted` and `on_connection_ended` are called for each connection with that name. Lives on
+    the event loop.
     """
 
     def __init__(
@@ -245,7 +252,7 @@ class ConnectionGate:
     ) -> None:
         self._path, self._mode, self._max_descriptors = path, mode, max_descriptors
         self._accept_waiting, self._stop_accepting = accept_waiting, stop_accepting
-        self._groups: dict[str, _ConnectionGroup] = {}  # by name, in the order in which they were let in
+        self._groups: dict[str, _ConnectionGroup] = {}  # by name, in the order in which they were admitted
         self._names = itertools.cycle(map("".join, itertools.product(_NAME_CHARACTERS, repeat=_NAME_LENGTH)))
         self._queue, self._name = self._open_listening_socket()
         self._is_full = False
@@ -254,22 +261,24 @@ class ConnectionGate:
 
     @property
     def used_descriptor_count(self) -> int:
-        """What listening and connections may take now, knocks that were let in and not told of included."""
+        """The most descriptors that listening and connections may take now, with connections not reported yet."""
+        # libzmq may not have reported all connections of the last groups, so each of these counts as a full one.
         unsure = len(self._groups) - _UNCONFIRMED_GROUPS
         groups = enumerate(self._groups.values())
         return 1 + sum(group.count_group_descriptors(is_sure=place < unsure) for place, group in groups)
 
     def on_connection_accepted(self, name: str) -> None:
-        """libzmq has accepted a connection of that group."""
+        """Counts a connection of a group that libzmq has accepted."""
         if name in self._groups:
             self._groups[name].accepted += 1
             self._pause_or_resume_listening()
 
     def on_connection_ended(self, name: str) -> None:
-        """A connection of that group has ended."""
+        """Counts an ended connection of a group, and ends earlier groups that have none left."""
         if name not in self._groups:
             return
         self._groups[name].ended += 1
+        # The last groups are kept even if all known connections have ended, since others may not be reported yet.
         for each, group in list(self._groups.items())[:-_UNCONFIRMED_GROUPS]:
             if group.ended == group.accepted:
                 del self._groups[each]
@@ -283,8 +292,9 @@ class ConnectionGate:
         self._queue.close()
 
     def _open_listening_socket(self) -> tuple[socket.socket, str]:
-        """A new socket in the place of the one at the path. Raises OSError."""
+        """Puts a new listening socket in place of the one at the path; returns it and its name. Raises OSError."""
         name = next(name for name in map(f"{self._path}~{{}}".format, self._names) if self._is_socket_name_free(name))
+        # The rename replaces the old socket in one step, so there is always one at the path for clients to connect to.
         aside = Path(name)
         aside.unlink(missing_ok=True)
         queue = socket.socket(socket.AF_UNIX)
@@ -300,11 +310,11 @@ class ConnectionGate:
         return queue, name
 
     def _is_socket_name_free(self, name: str) -> bool:
-        """Also where a daemon left its socket that was killed right here; other files are somebody else's."""
+        """Whether a name is free, or has a socket that a killed daemon left there. Other files are not touched."""
         return name not in self._groups and (not os.path.lexists(name) or Path(name).is_socket())
 
     def _pause_or_resume_listening(self) -> None:
-        """Hears knocks while there is room for all that may come at a time, and the last ones were let in."""
+        """Listens while there is room for KNOCKS more connections, and libzmq has accepted one of the last group."""
         loop = asyncio.get_running_loop()
         last = next(reversed(self._groups.values()), None)
         is_full = self.used_descriptor_count + 1 + KNOCKS > self._max_descriptors
@@ -326,10 +336,11 @@ class ConnectionGate:
         waiting, name = self._queue, self._name
         try:
             self._queue, self._name = self._open_listening_socket()
-        except OSError as error:  # the folder is full, or may not be written any more: who is here goes on
+        except OSError as error:  # the folder is full or not writable now: present trainers go on
             log.warning("session.refused", f"no new trainer for {_LISTEN_RETRY_S:g} s: {self._path}: {error.strerror}")
             self._retry_timer = asyncio.get_running_loop().call_later(_LISTEN_RETRY_S, self._pause_or_resume_listening)
             return
+        # The group is known before libzmq can report its connections.
         self._groups[name] = _ConnectionGroup()
         self._accept_waiting(waiting, name)
         self._pause_or_resume_listening()
@@ -340,7 +351,7 @@ def _has_socket_input(router: zmq.Socket[bytes]) -> bool:
 
 
 def _receive_frame(router: zmq.Socket[bytes]) -> tuple[bytes, bytes]:
-    """Who says what; nothing when it comes in parts, which no client of ours does."""
+    """Receives one frame: identity and data. The data are empty for a frame in parts, which no client of ours sends."""
     identity, frame = router.recv(_NO_WAIT), router.recv(_NO_WAIT, copy=False)
     if not frame.more:
         return identity, frame.bytes
@@ -349,22 +360,22 @@ def _receive_frame(router: zmq.Socket[bytes]) -> tuple[bytes, bytes]:
 
 
 def build_endpoint_lock_path(path: Path) -> Path:
-    """The file beside a socket that its daemon has locked."""
+    """Returns the path of the lock file beside a socket."""
     return Path(f"{path}.lock")
 
 
 def build_folder_endpoint_error(path: Path) -> ConfigError:
-    """The refusal of a socket's path that is a folder's."""
+    """Returns the error for a socket's path that is a folder."""
     return ConfigError(f"cannot listen at {path}: it is a folder; name a file in it, such as {path}/streamd.sock")
 
 
 def build_unusable_endpoint_error(path: Path, error: OSError) -> ConfigError:
-    """The refusal of a socket's path where nothing can be written."""
+    """Returns the error for a socket's path that cannot be written."""
     return ConfigError(f"cannot listen at {path}: {error.strerror}: {error.filename}; choose another with `listen:`")
 
 
 def _open_endpoint_lock(path: Path) -> int:
-    """An exclusive lock beside the socket, held until the process ends. Raises ConfigError."""
+    """Takes the exclusive lock beside a socket; returns its descriptor. Raises ConfigError if that is not possible."""
     if path.is_dir():
         raise build_folder_endpoint_error(path)
     try:

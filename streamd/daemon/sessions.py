@@ -1,8 +1,7 @@
-"""How sessions come and go: who may begin, what they are told when they do, and what is noted when they end.
+"""Sessions as they begin and end: validates subscriptions, sends welcomes and refusals, and logs both ends.
 
-The daemon's book of who is connected: routing identity, session, and how each wants its pixels.
-
-What speaks against a subscription before the scheduler is asked: names, numbers, tokens.
+It also keeps the connected clients: routing identity, session, and how each receives its pixels. A subscription with an
+invalid name, number or token is refused here, before the scheduler gets it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _FULL_RETRY_S: Final = 1.0
 
 @dataclass(slots=True)
 class Connection:
-    """A client with a session, or one that is just asking for it."""
+    """A client with a session, or one whose subscription the scheduler has yet to admit."""
 
     identity: bytes
     session: int
@@ -47,7 +46,7 @@ class Connection:
     rank: int
     world: int
     credit: int = 0
-    receipts: int = 0  # told so far
+    receipts: int = 0  # sent so far
     is_gone: bool = False
     supply_counter: SupplyCounter = field(default_factory=SupplyCounter)
     trainer: SubscribedTrainer = field(default_factory=SubscribedTrainer)
@@ -64,7 +63,7 @@ class Connections:
         return len(self._by_session)
 
     def list_connections(self) -> list[Connection]:
-        """A copy, safe to remove from while walking."""
+        """Returns a copy, so that a caller may remove connections while it iterates."""
         return list(self._by_session.values())
 
     def add_connection(self, connection: Connection) -> None:
@@ -94,9 +93,9 @@ def find_subscribe_refusal(
     allowance: DescriptorAllowance = AMPLE_ALLOWANCE,
     ended_count: int = 0,
 ) -> Refused | None:
-    """Why a subscription cannot be, with what to do; None when nothing speaks against it.
+    """Returns the refusal of a subscription, with what to do; None when it is valid.
 
-    `ended`: how many of the `sessions` are over while their trainers hold something of them.
+    `ended_count` of the `session_count` sessions are over while their trainers still hold batches of them.
     """
     stream = streams.get(message.stream)
     if stream is None:
@@ -113,7 +112,7 @@ def find_subscribe_refusal(
 
 
 def _find_cursor_refusal(message: Subscribe, spec: StreamSpec) -> Refused | None:
-    """What is wrong with the place at which the subscription wants to begin."""
+    """Returns the refusal of a cursor that the stream cannot begin at, or of a token of another order; else None."""
     if message.order_id is not None and message.order_id != spec.order_id:
         return Refused(
             "token", explain_order_mismatch(message.order_id, message.order, spec, is_running=message.resuming)
@@ -129,7 +128,7 @@ def _find_cursor_refusal(message: Subscribe, spec: StreamSpec) -> Refused | None
 
 
 def describe_trainer(message: Subscribe) -> SubscribedTrainer:
-    """What a subscription says of its trainer, made fit to be shown; numbers that cannot be are left out."""
+    """Returns a subscription's trainer as it may be shown: a long name is cut, and impossible numbers become 0."""
     return SubscribedTrainer(
         shorten_text(message.name, MAX_TRAINER_NAME_CHARS),
         message.pid if 0 < message.pid < _PIDS_END else 0,
@@ -139,9 +138,10 @@ def describe_trainer(message: Subscribe) -> SubscribedTrainer:
 
 
 class SessionManager:
-    """Keeps the book of connections. `send_to_session` speaks within a session, `tell` to who has none.
+    """Adds and removes connections. `send_without_session` sends to clients that have no session.
 
-    `descriptor_path` is the path of the descriptor socket, where a session ties its lifeline.
+    `descriptor_path` is the path of the descriptor socket, where a trainer opens the lifeline of its session. Lives on
+    the event loop.
     """
 
     def __init__(
@@ -169,7 +169,8 @@ class SessionManager:
     async def wait_until_no_sessions(self, interrupt: asyncio.Event) -> None:
         """Returns when the last session has ended, or `interrupt` is set."""
         if len(self.connections):
-            self._is_empty.clear()  # it may have been empty before
+            # It may still be set from an earlier time without sessions.
+            self._is_empty.clear()
             waits = [asyncio.ensure_future(self._is_empty.wait()), asyncio.ensure_future(interrupt.wait())]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -186,10 +187,12 @@ class SessionManager:
         earlier_sessions: tuple[int, ...] = (),
         ended_count: int = 0,
     ) -> Subscribed | None:
-        """What the scheduler is asked about a subscription; None when it cannot be, which the client is told.
+        """Adds a connection and returns its event for the scheduler; sends a refusal and returns None if invalid.
 
-        `earlier`: sessions of this client that are over while it holds something of them; `ended`: all such sessions.
+        `earlier_sessions` of this client are over while it still holds batches of them; `ended_count` counts all such
+        sessions of all clients.
         """
+        # Ended sessions count too, since their lifelines still take descriptors.
         sessions = len(self.connections) + ended_count
         refusal = find_subscribe_refusal(
             message,
@@ -224,7 +227,7 @@ class SessionManager:
         )
 
     def apply_session_action(self, action: AdmitSession | SetCredit | RefuseSession | StopStream, now_s: float) -> None:
-        """The scheduler has decided who is let in and with what, who is not, and who must go."""
+        """Performs what the scheduler has decided: admits, refuses or stops sessions, or changes their credit."""
         match action:
             case AdmitSession():
                 self._send_welcome(action, now_s)
@@ -236,7 +239,7 @@ class SessionManager:
                 self._stop_stream_sessions(action)
 
     def end_session(self, session: int, reason: str, *, hang_up: bool = True) -> bool:
-        """A session ends; whether there was one."""
+        """Ends a session; returns whether it was connected. `hang_up` closes its lifeline at once."""
         connection = self.connections.remove_session(session)
         self._status_builder.on_session_ended(session, time.monotonic())
         if hang_up:
@@ -249,7 +252,7 @@ class SessionManager:
         return connection is not None
 
     def log_finished_epochs(self, summaries: Iterable[EpochSummary]) -> None:
-        """Says once for all trainers how an epoch went that they are through with."""
+        """Logs the summaries of epochs that all their trainers have finished."""
         for each in summaries:
             log.info("epoch.finished", each.text, **asdict(each))
 
@@ -300,7 +303,8 @@ class SessionManager:
 
     def _stop_stream_sessions(self, action: StopStream) -> None:
         if not action.sessions:
-            return  # each batch that was in production fails by itself; the first has ended the sessions and said why
+            # Each batch in production fails by itself. The first one has ended the sessions and logged the reason.
+            return
         if action.changed:
             log.notice("stream.changed", action.reason, sessions=len(action.sessions))
         else:
@@ -310,5 +314,6 @@ class SessionManager:
             connection = self.connections.find_by_session(session)
             if connection is not None:
                 self._send_to_session(connection, Stopped(action.reason, action.changed))
-                # It hangs up itself when it has read why: the end of its lifeline could overtake the message.
+                # The client hangs up when it has read the reason. If the lifeline were closed here, its end could reach
+                # the client before the message does.
                 self.end_session(session, "its stream stopped", hang_up=False)

@@ -1,4 +1,4 @@
-"""Counts that forget: what happened in the last seconds, over one stretch of time for all of them. Pure."""
+"""Counts over the last seconds. All counts cover the same stretch of time. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final
 
 from streamd.core.status import COUNTED_SPAN_S
 
-_CELL_S: Final = 0.5  # what is counted together, and forgotten together
-_MIN_WINDOW_S: Final = 1.0  # a rate over less would be noise
+_CELL_S: Final = 0.5  # seconds that are counted together, and forgotten together
+_MIN_WINDOW_S: Final = 1.0  # seconds; a rate over less would be noise
 
 
 @dataclass(slots=True)
 class SlidingCount:
-    """Counts over the last `span_s` seconds, in a few cells: adding costs next to nothing, whatever the rate.
+    """Counts over the last `span_s` seconds, in a few cells, so that adding is cheap at any rate.
 
-    Cells begin at fixed times, so that all counts of one span cover the same stretch.
+    Cells begin at fixed times, so that all counts of one span cover the same stretch of time.
     """
 
     span_s: int = COUNTED_SPAN_S
@@ -30,12 +30,12 @@ class SlidingCount:
             self._cells[cell] = amount
 
     def merge_maximum(self, other: SlidingCount) -> None:
-        """Counts at least what the other counted, in each part of the span."""
+        """Increases each cell to that of the other count, where that is larger."""
         for cell, amount in other._cells.items():
             self._cells[cell] = max(amount, self._cells.get(cell, 0))
 
     def compute_total(self, now_s: float) -> float:
-        """What was counted within the span."""
+        """Returns the sum over the span."""
         self._remove_expired_cells(now_s)
         return sum(self._cells.values())
 
@@ -46,7 +46,7 @@ class SlidingCount:
 
 
 def compute_window(now_s: float, began_s: float) -> float:
-    """The seconds that all counts of the usual span cover, of a daemon that began at `began_s`."""
+    """Returns the seconds that all counts of the usual span cover now, in a daemon that began at `began_s`."""
     covered_from_s = _find_first_cell(now_s, COUNTED_SPAN_S) * _CELL_S
     return max(_MIN_WINDOW_S, now_s - max(began_s, covered_from_s))
 

@@ -1,4 +1,4 @@
-"""Looks at file systems that may never answer.
+"""Lookups on file systems that may never answer.
 
 Each runs in a thread of its own. Its answer is awaited for a bounded time, and the process may end without it.
 """
@@ -20,9 +20,9 @@ NO_ANSWER: Final = f"does not answer within {PROOF_S:g} s"
 
 
 class SlowLookup(Generic[AnswerType]):
-    """Asks `question` of a file system; while one look is unanswered, there is no second.
+    """Runs `question`, which looks at a file system; while one lookup is unanswered, no second one starts.
 
-    `no_answer` stands for the answer of a file system that gives none in time.
+    `no_answer` is returned in place of an answer that does not come in time. Lives on the event loop.
     """
 
     def __init__(self, question: Callable[[], AnswerType], no_answer: AnswerType) -> None:
@@ -32,13 +32,15 @@ class SlowLookup(Generic[AnswerType]):
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether the file system did not answer in time."""
+        """Whether the file system has not answered the last lookup in time."""
         return self._pending_answer is not None
 
     async def wait_for_answer(self) -> AnswerType:
-        """What the file system says, or `no_answer` when it does not in time."""
+        """Returns the answer of the file system, or `no_answer` after PROOF_S."""
+        # A file system that hangs blocks one thread, not one for each call: later calls wait for the same answer.
         if self._pending_answer is None:
             self._pending_answer = ask_in_thread(self._question)
+        # Unlike wait_for, this does not cancel the future when the time is over.
         await asyncio.wait({self._pending_answer}, timeout=PROOF_S)
         if not self._pending_answer.done():
             return self._no_answer
@@ -47,11 +49,12 @@ class SlowLookup(Generic[AnswerType]):
 
 
 def ask_in_thread(question: Callable[[], AnswerType]) -> asyncio.Future[AnswerType]:
-    """Asks in a thread that the process may end without; the answer comes to the running loop."""
+    """Runs `question` in a daemon thread; returns a future of the running loop for its answer or exception."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[AnswerType] = loop.create_future()
 
     def settle_answer(set_answer: Callable[[], None]) -> None:
+        # This runs on the loop, as futures are not thread-safe. The waiting task may have been cancelled meanwhile.
         if not answer.cancelled():
             set_answer()
 
@@ -59,11 +62,11 @@ def ask_in_thread(question: Callable[[], AnswerType]) -> asyncio.Future[AnswerTy
         set_answer: Callable[[], None]
         try:
             found = question()
-        except Exception as error:  # noqa: BLE001 - raised again by whoever asked
+        except Exception as error:  # noqa: BLE001 - raised again where the future is awaited
             set_answer = partial(answer.set_exception, error)
         else:
             set_answer = partial(answer.set_result, found)
-        with suppress(RuntimeError):  # the loop is closed: nobody asks any more
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits for the answer
             loop.call_soon_threadsafe(settle_answer, set_answer)
 
     threading.Thread(target=answer_question, name="looking for data", daemon=True).start()

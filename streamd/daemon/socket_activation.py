@@ -1,6 +1,6 @@
-"""Sockets that the service manager holds and hands over at each start: endpoints that outlive the daemon.
+"""Sockets that the service manager holds and hands over at each start, so that endpoints outlive the daemon.
 
-Who connects while there is none waits for the next one, and nobody else can bind the path in between.
+A client that connects while no daemon runs waits for the next one, and no other process can bind the path in between.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ HandedSockets = dict[Path, socket.socket]
 def take_handed_sockets(
     environment: MutableMapping[str, str], first_descriptor: int = FIRST_DESCRIPTOR
 ) -> HandedSockets:
-    """The listening sockets handed to this process, by path; none where there is no manager.
+    """Returns the listening sockets handed to this process, by path; {} where there is no manager.
 
-    They are the caller's to close. The variables are taken out of the environment, and no child inherits the sockets.
-    Raises ConfigError for a socket that is no path's.
+    The caller has to close them. The variables are removed from the environment, and children do not inherit the
+    sockets. Raises ConfigError for a socket that is not bound to a path.
     """
     pid, count, _ = (environment.pop(name, "") for name in _VARIABLES)
     if pid != str(os.getpid()) or not count.isdecimal():
@@ -44,7 +44,7 @@ def take_handed_sockets(
 
 
 def has_waiting_connection(sockets: Iterable[socket.socket]) -> bool:
-    """Whether somebody has connected to one of these listening sockets and was not let in yet."""
+    """Whether a client has connected to one of these listening sockets and was not accepted yet."""
     poller = select.poll()
     for link in sockets:
         poller.register(link, select.POLLIN)
@@ -64,7 +64,7 @@ def _read_socket_path(link: socket.socket) -> Path:
 def choose_endpoint_sockets(
     handed_sockets: HandedSockets, endpoint_path: Path, descriptor_path: Path
 ) -> tuple[socket.socket, socket.socket] | None:
-    """The two that belong to an endpoint; None when none were handed over. Raises ConfigError for others."""
+    """Returns the two sockets of an endpoint; None when none were handed over. Raises ConfigError for other sockets."""
     if not handed_sockets:
         return None
     stream, packets = handed_sockets.get(endpoint_path), handed_sockets.get(descriptor_path)

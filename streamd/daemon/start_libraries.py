@@ -1,4 +1,4 @@
-"""The libraries that a daemon does not start without, though they are no part of it: for `serve` and for `check`."""
+"""Checks and imports libraries without which a daemon does not start, for `serve` and for `check`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from streamd.errors import MissingExtraError
 if TYPE_CHECKING:
     from streamd.daemon.monitor.http_server import Monitor  # imports a large library
 
-# Imported by the workers alone, which would die of a missing one, one after the other.
+# Only the workers import these. Each worker would die of a missing one, so it is found before they start.
 _WORKER_LIBRARIES: Final = ("PIL", "aiofiles", "cv2", "simplejpeg")
 _EXTRA: Final = "serve"
 
 
 def check_worker_libraries(purpose: str) -> None:
-    """Looks for the libraries of the workers, and imports none. Raises MissingExtraError for the first that lacks."""
+    """Finds the libraries of the workers without importing them. Raises MissingExtraError for the first missing one."""
     for library in _WORKER_LIBRARIES:
         if importlib.util.find_spec(library) is None:
             raise MissingExtraError(library, _EXTRA, purpose)
 
 
 def import_monitor() -> type[Monitor]:
-    """The server of the dashboard, with its library. Raises MissingExtraError."""
+    """Imports the dashboard server with its library, and returns its class. Raises MissingExtraError."""
     try:
         module = import_module("streamd.daemon.monitor.http_server")
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""What the daemon knows of itself: who reads what, how fast, and whether each decode is shared.
+"""Builds the daemon's status: which trainers read which streams, how fast, and whether they share each decode.
 
-What happened lately, over one stretch of time for all figures. And what the daemon tells anyone who asks, without a
-session: what is served, how it goes, what files are called.
+All rates cover the same stretch of time. This module also answers queries, which need no session: the streams served,
+the status, the counters, the dashboard's address and the names of files.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _NO_MONITOR_TEXT: Final = (
 
 QueryMessage = AskStreams | AskStats | AskStatus | AskMonitor | AskNames
 QueryAnswer = Streams | Stats | StatusNow | MonitorAt | Names | Refused
-StreamPart = tuple[str, int, int]  # a stream, and whose batches of it: rank and world
+StreamPart = tuple[str, int, int]  # stream name, rank, world
 
 
 @dataclass(frozen=True, slots=True)
 class SubscribedTrainer:
-    """What a subscription says of its trainer: its process, and how many steps of how many rows an epoch has for it.
+    """A trainer as its subscription describes it: its name, process, rows of a batch and steps of an epoch.
 
-    What is 0 is not known: the steps and rows are then those of the stream.
+    0 means unknown. Steps and rows are then those of the stream.
     """
 
     name: str = ""
@@ -78,22 +78,22 @@ _UNKNOWN_TRAINER: Final = SubscribedTrainer()
 
 @dataclass(slots=True)
 class _SessionActivity:
-    """What one session got and took; `batches` also counts what others of its part got that have ended since."""
+    """What one session was sent and took. `batches` also counts those of ended sessions of the same part."""
 
     part: StreamPart
     trainer: SubscribedTrainer
     began_s: float
     last_active_s: float  # when it last got a batch or took one
-    batches: SlidingCount  # sent to it
+    batches: SlidingCount  # that were sent to it
     samples: SlidingCount = field(default_factory=SlidingCount)  # that it took
-    taken: int = 0  # deliveries
-    untaken: deque[tuple[int, int]] = field(default_factory=deque)  # epoch and samples of those sent and not yet taken
+    taken: int = 0  # deliveries that its loop took
+    untaken: deque[tuple[int, int]] = field(default_factory=deque)  # epoch and samples of each delivery sent, not taken
     last_epoch: EpochTiming | None = None
 
 
 @dataclass(slots=True)
 class StatusBuilder:
-    """Counts as things happen; puts it all together when somebody asks. Times are monotonic, in seconds."""
+    """Counts events, and builds the status from the counts. Times are seconds of the monotonic clock."""
 
     streams: Mapping[str, ServedStream]
     workers: int
@@ -103,20 +103,20 @@ class StatusBuilder:
     began_s: float
     epoch_tracker: EpochTracker = field(default_factory=EpochTracker)
     _sessions: dict[int, _SessionActivity] = field(default_factory=dict)
-    # Batches of sessions that ended, where none took over.
+    # Batches of ended sessions, for parts that no session reads now.
     _ended_batches: dict[StreamPart, SlidingCount] = field(default_factory=dict)
     _decoded_batches: dict[str, SlidingCount] = field(init=False)  # by stream
-    # By stream: batches that went to a first trainer. What was decoded ahead and never sent is no decode of a batch.
+    # By stream: batches sent to a first trainer. A batch that is decoded ahead and never sent does not count.
     _first_sent_batches: dict[str, SlidingCount] = field(init=False)
-    _taken_samples: dict[str, SlidingCount] = field(init=False)  # by stream, of sessions that have ended as well
-    _streams_read_once: set[str] = field(default_factory=set)  # of which a trainer has read an epoch
+    _taken_samples: dict[str, SlidingCount] = field(init=False)  # by stream, also of ended sessions
+    _streams_read_once: set[str] = field(default_factory=set)  # by a trainer, for at least one epoch
     _busy_seconds: SlidingCount = field(default_factory=SlidingCount)
     _reading_seconds: SlidingCount = field(default_factory=SlidingCount)
     _waited_seconds: SlidingCount = field(default_factory=SlidingCount)  # of all trainers
     _slot_wait_seconds: SlidingCount = field(default_factory=SlidingCount)
     _slot_wait_total_s: float = 0.0
     _worker_deaths: SlidingCount = field(default_factory=lambda: SlidingCount(_DEATHS_SPAN_S))
-    # Why a stream's trainers were ended, until one comes again.
+    # Why a stream's sessions were ended, until a new one begins.
     _failed_streams: dict[str, str] = field(default_factory=dict)
     _paused_streams: dict[str, str] = field(default_factory=dict)  # why a stream's trainers wait for its data
     _reload_failed: bool = False
@@ -126,7 +126,7 @@ class StatusBuilder:
         self._first_sent_batches = {name: SlidingCount() for name in self.streams}
         self._taken_samples = {name: SlidingCount() for name in self.streams}
 
-    # --- what happens
+    # --- events
 
     def on_session_began(
         self, session: int, part: StreamPart, now_s: float, trainer: SubscribedTrainer = _UNKNOWN_TRAINER
@@ -137,7 +137,7 @@ class StatusBuilder:
         self._sessions[session] = _SessionActivity(part, trainer, now_s, now_s, batches)
 
     def set_process(self, session: int, pid: int) -> None:
-        """The kernel names the process of a session, which knows it as the daemon's host does."""
+        """Sets the process of a session as the kernel reports it, which is its pid on the daemon's host."""
         if session in self._sessions and pid > 0:
             self._sessions[session].trainer = replace(self._sessions[session].trainer, pid=pid)
 
@@ -145,7 +145,8 @@ class StatusBuilder:
         seen = self._sessions.pop(session, None)
         if seen is None:
             return
-        # What was decoded for it stays in the count, so what it got must, too.
+        # The decodes for its batches stay counted, so its batches must stay too. Sessions of the same part had the same
+        # batches, so the larger count of each cell stands for both.
         heirs = [other for other in self._sessions.values() if other.part == seen.part]
         for heir in heirs:
             heir.batches.merge_maximum(seen.batches)
@@ -158,7 +159,7 @@ class StatusBuilder:
     def on_batches_sent(
         self, session: int, deliveries: Sequence[tuple[int, int]], now_s: float, *, first_sent: int
     ) -> None:
-        """A session was sent batches, of each its epoch and samples; `first_sent` of them went to nobody before."""
+        """Counts batches sent to a session, by epoch and samples. For `first_sent` of them it is the first session."""
         seen = self._sessions[session]
         seen.batches.add_amount(now_s, len(deliveries))
         seen.untaken.extend(deliveries)
@@ -167,14 +168,15 @@ class StatusBuilder:
             self._first_sent_batches[seen.part[0]].add_amount(now_s, first_sent)
 
     def on_progress(self, session: int, taken: int, waited_s: float, now_s: float) -> None:
-        """A trainer has taken so many deliveries of its session, and has waited so long since it last told."""
-        self._waited_seconds.add_amount(now_s, max(0.0, waited_s))  # whatever a client says
+        """Counts the deliveries that a trainer has taken in all, and the seconds waited since its last report."""
+        self._waited_seconds.add_amount(now_s, max(0.0, waited_s))  # a client may send any number
         seen = self._sessions.get(session)
         if seen is not None:
+            # A client may also claim to have taken more than it was sent.
             self._mark_taken(seen, min(taken - seen.taken, len(seen.untaken)), now_s)
 
     def on_epoch_received(self, session: int, epoch: int, now_s: float) -> None:
-        """A trainer has an epoch behind it, and with it all that was sent of that."""
+        """Records that a trainer has finished an epoch, and so has taken all deliveries of it."""
         seen = self._sessions.get(session)
         if seen is not None:
             self._streams_read_once.add(seen.part[0])
@@ -191,17 +193,17 @@ class StatusBuilder:
         self.counters.add_count(f"stream.{seen.part[0]}", "taken_samples", samples)
 
     def on_slot_wait(self, total_s: float, now_s: float) -> None:
-        """All the time so far in which there was no slot for the next batch."""
+        """Counts the time without a slot for the next batch, from its total so far in seconds."""
         self._slot_wait_seconds.add_amount(now_s, total_s - self._slot_wait_total_s)
         self._slot_wait_total_s = total_s
 
     def on_epoch_timing_reported(self, session: int, timing: EpochTiming) -> None:
-        """A session has said where the time of an epoch went."""
+        """Records how a session has spent the time of its last epoch."""
         if session in self._sessions:
             self._sessions[session].last_epoch = timing
 
     def on_stream_changed(self, stream: str) -> None:
-        """A stream was replaced, added or taken away: what was counted was another's."""
+        """Resets the counts of a stream that was replaced, added or removed."""
         self._failed_streams.pop(stream, None)
         self._paused_streams.pop(stream, None)
         self._ended_batches = {part: batches for part, batches in self._ended_batches.items() if part[0] != stream}
@@ -216,15 +218,15 @@ class StatusBuilder:
         self.epoch_tracker.on_batch_produced(job.key, job.row_status)
 
     def on_worker_died(self, now_s: float) -> None:
-        """A worker has died, and is replaced."""
+        """Counts a worker that has died and is replaced."""
         self._worker_deaths.add_amount(now_s)
 
     def on_stream_failed(self, stream: str, reason: str) -> None:
-        """The trainers of a stream were ended."""
+        """Records why a stream's sessions were ended."""
         self._failed_streams[stream] = reason
 
     def on_stream_paused(self, stream: str, why: str) -> None:
-        """The trainers of a stream wait for its data."""
+        """Records why the trainers of a stream wait for its data."""
         self._paused_streams[stream] = why
 
     def is_stream_paused(self, stream: str) -> bool:
@@ -232,17 +234,17 @@ class StatusBuilder:
         return stream in self._paused_streams
 
     def on_stream_resumed(self, stream: str) -> None:
-        """The data are there again."""
+        """Records that the data of a stream are there again."""
         self._paused_streams.pop(stream, None)
 
     def set_reload_failed(self, *, failed: bool) -> None:
-        """The configuration was read again; `failed`: something of it is not served."""
+        """Records whether the last reload left a part of the configuration unserved."""
         self._reload_failed = failed
 
-    # --- what is told
+    # --- status
 
     def build_status(self, scheduler: Scheduler, now_s: float, *, is_draining: bool) -> DaemonStatus:
-        """Everything, as of now."""
+        """Returns the status of the daemon as of now."""
         self.on_slot_wait(scheduler.slot_wait_s, now_s)
         sessions = [session for session in scheduler.sessions if session.id in self._sessions]
         window_s = compute_window(now_s, self.began_s)
@@ -275,7 +277,8 @@ class StatusBuilder:
         )
 
     def _compute_waiting_trainers(self, sessions: Sequence[SessionStatus], now_s: float, window_s: float) -> float:
-        """How many waited, on average. A trainer reports its wait with the batch; until then it is seen to wait."""
+        """Returns how many trainers waited, on average."""
+        # A trainer reports its wait after the batch has come. While none gets any, those seen waiting are counted.
         if any(each.samples_per_s for each in sessions):
             return min(self._waited_seconds.compute_total(now_s) / window_s, float(len(sessions)))
         return float(sum(each.doing == "waiting" for each in sessions))
@@ -309,11 +312,12 @@ class StatusBuilder:
         )
 
     def compute_decodes_per_batch(self, stream: str, now_s: float) -> float | None:
-        """Decodes for each batch that the trainers got; trainers of one rank get the same ones.
+        """Returns the decodes for each batch that trainers were sent; None if they were sent none lately.
 
-        A decode counts with the first trainer that its batch goes to, in the moment that this counts the batch: so a
-        trainer alone is at 1, whatever was decoded ahead or dropped before it was sent.
+        A decode counts when its batch is first sent to a trainer. So a trainer alone is at 1, whatever was decoded
+        ahead, or dropped before it was sent.
         """
+        # Sessions of one part get the same batches, so each part counts the largest number that one of them was sent.
         needed = {
             part: batches.compute_total(now_s) for part, batches in self._ended_batches.items() if part[0] == stream
         }
@@ -356,7 +360,7 @@ class StatusBuilder:
 
 
 def _are_trainers_too_far_apart(readers: Iterable[ScheduledSession]) -> bool:
-    """Whether trainers of one rank are further from each other than one holds batches: they cannot share now."""
+    """Whether trainers of one rank are further apart than the largest credit, so that they cannot share decodes now."""
     places: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for session in readers:
         if not session.finished:
@@ -380,7 +384,7 @@ def _compute_session_state(session: ScheduledSession, quiet_s: float, in_flight:
 
 @dataclass(frozen=True, slots=True)
 class QueryResponder:
-    """`streams` are those served now: a reload changes the mapping. `monitor` is None where there is none."""
+    """Answers queries. `streams` are those served now: a reload changes the mapping. `monitor` is None without one."""
 
     streams: Mapping[str, ServedStream]
     scheduler: Scheduler
@@ -390,7 +394,7 @@ class QueryResponder:
     monitor: MonitorAt | None = None
 
     def answer_query(self, question: QueryMessage, *, session_count: int, is_draining: bool) -> QueryAnswer:
-        """The answer as of now."""
+        """Returns the answer as of now."""
         match question:
             case AskStreams():
                 return Streams({name: stream.spec for name, stream in self.streams.items()})
@@ -413,7 +417,7 @@ class QueryResponder:
         return Names(tuple(stream.format_file_name(sample_id) for sample_id in question.sample_ids))
 
     def collect_stats_values(self, session_count: int) -> dict[str, dict[str, float]]:
-        """All that is counted, and what goes up and down as it is now."""
+        """Returns all counters and the present gauges, by group and name."""
         self.counters.set_gauge("daemon", "sessions", session_count)
         self.counters.set_gauge("daemon", "memory_used_bytes", self.scheduler.used_bytes)
         self.counters.set_gauge("daemon", "slots", len(self.slots))
@@ -425,7 +429,7 @@ class QueryResponder:
 
 
 def find_names_query_refusal(question: AskNames, streams: Mapping[str, ServedStream]) -> Refused | None:
-    """Why names cannot be told."""
+    """Returns the refusal of a query for names; None when it is valid."""
     stream = streams.get(question.stream)
     if stream is None:
         return build_unknown_stream_refusal(question.stream, streams)
@@ -439,5 +443,5 @@ def find_names_query_refusal(question: AskNames, streams: Mapping[str, ServedStr
 
 
 def build_unknown_stream_refusal(name: str, streams: Iterable[str]) -> Refused:
-    """Why nothing is known of a stream."""
+    """Returns the refusal of a query or subscription for a stream that is not served."""
     return Refused("unknown", f"no stream {name!r}{suggest_name(name, streams)}; served: {', '.join(streams)}")

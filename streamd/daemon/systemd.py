@@ -1,6 +1,6 @@
-"""What the daemon tells the service manager that started it, and nobody else: datagrams of lines `NAME=value`.
+"""Notifies the service manager that started the daemon, by datagrams of lines `NAME=value`.
 
-Whether the daemon gets anywhere, and how it is, in a line: what the service manager is told now and then.
+It also decides whether the daemon makes progress, and formats its status in one line, for these notifications.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from streamd.core.status import DaemonStatus
 from streamd.core.text import escape_unprintable, format_count
 from streamd.limits import REFUSED_START_S, STALLED_S
 
-_NOTIFY_TIMEOUT_S: Final = 1.0  # the manager's queue holds megabytes: when it is full, the whole host stands still
+_NOTIFY_TIMEOUT_S: Final = 1.0  # its queue holds megabytes: when it is full, the whole host stands still
 _VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceManager:
-    """The service manager; without `address` there is none, and nothing is said.
+    """The service manager. Without an `address` there is none, and nothing is sent.
 
-    It wants to hear that all is well every `watchdog_s` seconds, unless that is None.
+    It expects a watchdog notification every `watchdog_s` seconds, unless that is None.
     """
 
     address: str | None = None
@@ -34,7 +34,7 @@ class ServiceManager:
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str]) -> Self:
-        """The one that an environment names. Its variables are taken out: no child of ours speaks in our name."""
+        """Returns the manager that the environment names. Removes its variables, so that no child sends in our name."""
         address, microseconds, pid = (environment.pop(name, "") for name in _VARIABLES)
         if not address.startswith(("/", "@")):
             return cls()
@@ -47,31 +47,29 @@ class ServiceManager:
         return self.address is not None
 
     def notify_starting(self, status: str) -> None:
-        """What it does before it serves."""
+        """Reports what the daemon does before it serves."""
         self._send_notification(_format_status_assignment(status))
 
     def notify_ready(self, status: str) -> None:
-        """It serves, for the first time or after a reload."""
+        """Reports that the daemon serves, for the first time or after a reload."""
         self._send_notification("READY=1", _format_status_assignment(status))
 
     def notify_reloading(self, status: str) -> None:
-        """A reload began; `notify_ready` ends it.
-
-        Without the time a manager would take it for one before its own wish.
-        """
+        """Reports that a reload has begun; `notify_ready` ends it."""
+        # Without the time, a manager would take this for a reload from before its own request.
         self._send_notification(
             "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", _format_status_assignment(status)
         )
 
     def notify_stopping(self, status: str) -> None:
-        """The end began."""
+        """Reports that the daemon has begun to end."""
         self._send_notification("STOPPING=1", _format_status_assignment(status))
 
     def notify_refused_start_and_wait(self, reason: str) -> None:
-        """Says why it does not start, and returns after `REFUSED_START_S`, or when it is asked to end.
+        """Reports why the daemon does not start, and returns after `REFUSED_START_S`, or at SIGTERM or SIGINT.
 
-        A trainer that waits at a socket of the manager's starts a daemon that has ended again at once, until the
-        manager gives both of them up. SIGTERM and SIGINT are blocked from now on: the process is about to end.
+        A trainer that waits at a socket of the manager makes it restart a daemon that has ended at once, until the
+        manager gives up the daemon and the socket. SIGTERM and SIGINT stay blocked: the process is about to end.
         """
         asked = {signal.SIGTERM, signal.SIGINT}
         signal.pthread_sigmask(signal.SIG_BLOCK, asked)
@@ -79,7 +77,7 @@ class ServiceManager:
         signal.sigtimedwait(asked, REFUSED_START_S)
 
     def notify_watchdog(self, status: str) -> None:
-        """It serves, as it should."""
+        """Reports that the daemon serves and makes progress."""
         self._send_notification("WATCHDOG=1", _format_status_assignment(status))
 
     def _send_notification(self, *lines: str) -> None:
@@ -99,9 +97,10 @@ def _format_status_assignment(text: str) -> str:
 
 
 class ProgressWatch:
-    """Tells a daemon that decodes, or has nothing to decode, from one whose work is stuck.
+    """Finds whether the daemon's work is stuck, while it has something to decode.
 
-    The engine replaces a worker that is stuck long before `stalled_s`; what stands still for longer is the engine.
+    The engine replaces a worker that is stuck long before `stalled_s`. Work that stands still for longer means that the
+    engine itself is stuck.
     """
 
     def __init__(self, now_s: float, stalled_s: float = STALLED_S) -> None:
@@ -117,7 +116,7 @@ class ProgressWatch:
 
 
 def format_status_headline(status: DaemonStatus) -> str:
-    """`serves train, validation to 3 trainers: 812 images/s`, and what is wrong, if anything is."""
+    """Returns a line such as `serves train, validation to 3 trainers: 812 images/s`, followed by any troubles."""
     names = ", ".join(stream.name for stream in status.streams)
     rate = sum(stream.samples_per_s for stream in status.streams)
     flows = f": {rate:,.0f} images/s" if status.sessions else ""

@@ -1,4 +1,4 @@
-"""Streams whose data are away: each is looked for until they are there, and the engine hears of it."""
+"""Finds streams whose data are missing, checks until the data return, and reports both to the engine."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ADVICE: Final = (
 
 
 def format_missing_data(reason: str) -> str:
-    """What is said of a stream whose data are away."""
+    """Returns the message about a stream whose data are missing."""
     return f"it waits for its data: {reason}; {_ADVICE}"
 
 
 def build_absence_lookup(stream: ServedStream) -> SlowLookup[str]:
-    """Looks for the data of a stream; its answer is why they are not there, nothing if they are."""
+    """Returns a lookup of a stream's data; its answer is why they are missing, or "" if they are there."""
     expected = choose_expected_files(stream.manifest)
     return SlowLookup(partial(find_absence_reason, expected), f"{str(expected.root)!r} {NO_ANSWER}")
 
@@ -44,7 +44,7 @@ class _MissingStream:
     stream: str
     lookup: SlowLookup[str]
     message: str
-    pause_s: float  # before the next look
+    pause_s: float  # before the next check
     wait_task: asyncio.Task[None] | None = None
 
 
@@ -59,8 +59,8 @@ class MissingData:
     on_missing: Callable[[int, str], None]
     on_returned: Callable[[str], None]
     _missing: dict[int, _MissingStream] = field(default_factory=dict)
-    _checks_under_way: set[int] = field(default_factory=set)  # whether their data are there
-    _last_returns: dict[int, tuple[float, float]] = field(default_factory=dict)  # when, and the pause before
+    _checks_under_way: set[int] = field(default_factory=set)  # numbers of streams whose data a check looks for
+    _last_returns: dict[int, tuple[float, float]] = field(default_factory=dict)  # by number: when, and the last pause
     _group: asyncio.TaskGroup | None = None
     _mounts: MountEvents | None = None
 
@@ -69,25 +69,28 @@ class MissingData:
 
     @property
     def messages_by_stream(self) -> dict[str, str]:
-        """What is said of each stream whose data are away."""
+        """The message about each stream whose data are missing, by its name."""
         return {each.stream: each.message for each in self._missing.values()}
 
     async def watch_for_returned_data(self) -> None:
-        """Looks for what is away, until cancelled."""
+        """Waits for missing data to return, until cancelled. `on_returned` is called from its tasks."""
         self._mounts = MountEvents()
         try:
             async with asyncio.TaskGroup() as self._group:
+                # These were added before the task group existed, so nothing waits for them yet.
                 for number in self._missing:
                     self._start_waiting_for_return(number)
                 await asyncio.get_running_loop().create_future()  # for ever
         finally:
+            # The group has ended every task that waits for a mount event, so nothing uses the descriptors any more.
             self._mounts.close()
 
     def add_stream(self, number: int, stream: ServedStream, reason: str) -> str:
-        """The data of a stream are away from now on; what is said of it."""
+        """Records that a stream's data are missing, and starts to wait for them; returns the message about it."""
         name = stream.spec.name
         returned_s, paused_s = self._last_returns.get(number, (0.0, 0.0))
-        # Where looks and reads disagree, as they should not, this keeps them from doing so all the time.
+        # If checks find the data and reads still fail, which should not happen, the stream would pause and resume in
+        # a tight loop. So a stream whose data were missing a short time ago starts with twice its last pause.
         relapsed = time.monotonic() < returned_s + 2 * RETURN_MAX_S
         pause_s = min(max(2 * paused_s, RETURN_MIN_S), RETURN_MAX_S) if relapsed else RETURN_MIN_S
         lookup = build_absence_lookup(stream)
@@ -98,23 +101,24 @@ class MissingData:
         return self._missing[number].message
 
     async def add_streams_without_data(self, streams: Mapping[int, ServedStream]) -> None:
-        """Begins with those streams whose data are not there. What a cache has of them may do without."""
+        """Adds the streams whose data are missing. One with a cache is left out, since the cache may hold all rows."""
         lookups = [build_absence_lookup(stream) for stream in streams.values()]
         answers = await asyncio.gather(*(lookup.wait_for_answer() for lookup in lookups))
         for (number, stream), lookup, why in zip(streams.items(), lookups, answers, strict=True):
-            # Without an answer a worker would wait for the file system too, whatever the cache has.
+            # A file system that does not answer would block the worker that opens the stream, whatever the cache holds.
             if why and (stream.cache is None or lookup.is_unanswered):
                 self.add_stream(number, stream, why)
 
     def remove_stream(self, number: int) -> None:
-        """Nobody asks for a stream any more."""
+        """Removes a stream version that is no longer served, and stops waiting for its data."""
         absence = self._missing.pop(number, None)
         self._last_returns.pop(number, None)
         if absence is not None and absence.wait_task is not None:
             absence.wait_task.cancel()
 
     def start_data_check(self, number: int, stream: ServedStream) -> None:
-        """Whether the data of a stream are there at all, which keep a worker waiting."""
+        """Starts a check of a stream's data, for which a worker waits; it calls `on_missing` if they are not there."""
+        # Several workers may wait for one stream: one check at a time is enough, and each may block a thread.
         if self._group is not None and number not in self._missing and number not in self._checks_under_way:
             self._checks_under_way.add(number)
             self._group.create_task(self._report_if_data_missing(number, build_absence_lookup(stream)), name="asking")
@@ -122,6 +126,7 @@ class MissingData:
     async def _report_if_data_missing(self, number: int, lookup: SlowLookup[str]) -> None:
         why = await lookup.wait_for_answer()
         self._checks_under_way.discard(number)
+        # A worker may have reported the missing data while this waited.
         if why and number not in self._missing:
             self.on_missing(number, why)
 
@@ -133,13 +138,14 @@ class MissingData:
         )
 
     async def _wait_for_return(self, number: int, absence: _MissingStream) -> None:
-        """Ends when the data are there: it looks when mounts have changed, and else after ever longer pauses."""
+        """Checks when mounts change, else after pauses that double up to RETURN_MAX_S, until the data are there."""
         assert self._mounts is not None  # noqa: S101 - as above
         while True:
             await self._mounts.wait_for_change(absence.pause_s)
             if not await absence.lookup.wait_for_answer():
                 break
             absence.pause_s = min(2 * absence.pause_s, RETURN_MAX_S)
+        # `remove_stream` removes the entry and cancels this task in one step, so the entry is still there.
         del self._missing[number]
         self._last_returns[number] = time.monotonic(), absence.pause_s
         log.notice("data.back", "its data are there again: it goes on", stream=absence.stream)

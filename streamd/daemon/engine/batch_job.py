@@ -1,4 +1,4 @@
-"""One batch on its way through the workers: which rows are still to be filled, and with what."""
+"""One batch while workers fill it: its tasks, and the sample that each row gets."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from streamd.limits import TASK_ATTEMPTS, TASK_GIVE_UP_S, WORKER_RESPAWN_MAX_S, 
 
 @dataclass(slots=True, eq=False)
 class BatchJob:
-    """A batch being filled. `delivered_ids` follows the verdicts as they come in."""
+    """A batch that workers are filling. `delivered_ids` is resolved again when samples turn out to be bad."""
 
     key: BatchKey
     stream: ServedStream
-    stream_number: int  # of the stream, to the workers
+    stream_number: int  # under which workers know this version of the stream
     slot: int
     slot_bytes: int
     row_cost: RowCost = field(default_factory=RowCost)
     delivered_ids: Ids = field(init=False)
     row_status: RowStatus = field(init=False)
-    known_bad_samples: int = field(init=False)  # known when the batch was last resolved
-    pending_tasks: int = 0  # tasks that are not over
+    known_bad_samples: int = field(init=False)  # how many were known when `delivered_ids` was last resolved
+    pending_tasks: int = 0  # queued, with a worker, or waiting to be tried again
     is_given_up: bool = False
-    busy_s: float = 0.0  # of workers' time, ...
-    waited_s: float = 0.0  # ... in which they waited for reads
-    busy_fraction: float = 0.0  # the part of the workers that had a task when it was whole
+    busy_s: float = 0.0  # seconds that workers spent on its rows, ...
+    waited_s: float = 0.0  # ... and those of them in which they waited for reads
+    busy_fraction: float = 0.0  # fraction of the workers that had a task when it was complete
 
     def __post_init__(self) -> None:
         self._resolve_delivered_ids()
@@ -48,7 +48,7 @@ class BatchJob:
         self.delivered_ids, self.row_status = self.stream.resolve_delivered_ids(self.key.epoch, self.key.index)
 
     def make_first_tasks(self, numbers: Iterator[int]) -> list[Task]:
-        """The tasks that fill the whole batch."""
+        """Returns the tasks that fill the whole batch."""
         rows = _make_row_numbers(self.delivered_ids.size)
         if not self.row_cost.is_known and self.stream.manifest.arrays is None:  # rows of arrays are copied, not decoded
             self.row_cost.estimate_from_bytes(
@@ -59,7 +59,8 @@ class BatchJob:
         return self._split_rows_into_tasks(rows, numbers)
 
     def make_refill_tasks(self, numbers: Iterator[int]) -> list[Task]:
-        """The tasks for rows that new verdicts have given another sample."""
+        """Returns tasks for the rows whose sample has changed with new verdicts; [] if there are none."""
+        # Verdicts are only ever added, so an equal number means the same verdicts.
         if self.known_bad_samples == len(self.stream.quarantine.reasons):
             return []
         before = self.delivered_ids
@@ -67,7 +68,7 @@ class BatchJob:
         return self._split_rows_into_tasks(np.flatnonzero(before != self.delivered_ids).astype(np.uint16), numbers)
 
     def make_retry_task(self, task: Task, unfilled: tuple[UnfilledRow, ...], numbers: Iterator[int]) -> Task:
-        """A task for the rows of `task` whose samples failed in a way that may pass. Deaths do not count in it."""
+        """Returns a task for the rows of `task` whose read errors may pass. Its count of deaths starts at 0."""
         failed = np.isin(task.ids, [sample.sample_id for sample in unfilled if not sample.lasting])
         return self._make_task(task.rows[failed], task.ids[failed], next(numbers), failures=task.failures + 1)
 
@@ -84,38 +85,39 @@ class BatchJob:
 
 
 class Task(FillRows, frozen=True, eq=False, kw_only=True):
-    """A worker's part of a batch, until its rows are filled. A worker gets the fields of FillRows alone.
+    """Rows of one batch for one worker, until they are filled. Only the fields of FillRows are sent.
 
-    A suspect is the task of one sample that was being decoded when a worker died of something that a sample may do.
+    A suspect is a task with the rows of one sample: a worker died at the pixels of that sample, of a cause that the
+    sample may explain.
     """
 
     job: BatchJob
     queued_s: float  # on the monotonic clock
-    deaths: int = 0  # of workers, for reasons that are not the samples'
-    first_death_s: float = 0.0  # when the first of them died
-    failures: int = 0  # of reads, which may pass
+    deaths: int = 0  # of workers at this task, from causes outside its samples
+    first_death_s: float = 0.0  # when the first of them happened, on the monotonic clock
+    failures: int = 0  # earlier attempts that ended with read errors that may pass
     is_suspect: bool = False
 
     def with_one_more_death(self, now_s: float) -> Task:
-        """This task when one more worker has died at it."""
+        """Returns this task with one more death counted, which happened at `now_s`."""
         return replace(self, deaths=self.deaths + 1, first_death_s=self.first_death_s if self.deaths else now_s)
 
     def has_killed_too_many_workers(self, now_s: float) -> bool:
-        """Whether too many workers have died at it, over too long a time."""
+        """Whether at least TASK_ATTEMPTS workers have died at this task, over at least TASK_GIVE_UP_S."""
         return self.deaths >= TASK_ATTEMPTS and now_s - self.first_death_s >= TASK_GIVE_UP_S
 
     @property
     def retry_delay_s(self) -> float:
-        """The time before it is tried again, since a worker died at it."""
+        """The pause after a death, in seconds: 0 after the first, then growing to WORKER_RESPAWN_MAX_S."""
         return min(WORKER_RESPAWN_S * ((1 << min(self.deaths - 1, 10)) - 1), WORKER_RESPAWN_MAX_S)
 
     @property
     def first_file_names(self) -> str:
-        """The first of its files, by name."""
+        """The names of the first three files, separated by commas."""
         return ", ".join(self.job.stream.format_file_name(int(each)) for each in self.ids[:3] if each >= 0)
 
     def split_off_suspect(self, sample_id: int, numbers: Iterator[int]) -> tuple[Task, list[Task]]:
-        """The rows of one sample as a suspect, and a task with those of all others, if there are any."""
+        """Returns a suspect with the rows of one sample, and a task with all other rows, if there are any."""
         own = self.ids == sample_id
         others = [] if own.all() else [self._select_rows(~own, next(numbers))]
         return replace(self._select_rows(own, next(numbers)), is_suspect=True), others
@@ -124,7 +126,7 @@ class Task(FillRows, frozen=True, eq=False, kw_only=True):
         return replace(self, number=number, rows=self.rows[chosen], ids=self.ids[chosen])
 
     def add_times_to_stats(self, report: TaskDone, stats: ProcessStats) -> None:
-        """Counts where the time of this task went, and how many of its rows a cache held."""
+        """Adds the read and decode times of this task to the statistics, and its cache hits and misses."""
         group, rows = f"stream.{self.job.key.stream}", self.rows.size
         stats.stage_histogram(group, "read").add_runs(report.read_ns / 1e9, rows)
         stats.stage_histogram(group, "decode").add_runs(report.decode_ns / 1e9, rows)
@@ -133,8 +135,9 @@ class Task(FillRows, frozen=True, eq=False, kw_only=True):
             stats.add_count(group, "cache_misses", rows - report.gathered)
 
     def update_row_cost(self, report: TaskDone) -> None:
-        """Notes what a row of the stream takes; a task that did not make all its rows says nothing of that."""
+        """Updates the cost of a row of the stream. A task that did not fill all its rows is left out."""
         samples, cost = int(np.count_nonzero(self.ids != PAD_ID)), self.job.row_cost
+        # The cache lies before the transform, so a stream with a transform works on every row, cached or not.
         made = samples if self.job.stream.transform else samples - report.gathered
         if samples == 0 or report.decode_ns == 0 or report.bad or report.unfit:
             return
@@ -146,6 +149,7 @@ class Task(FillRows, frozen=True, eq=False, kw_only=True):
 
 @lru_cache(maxsize=64)
 def _make_row_numbers(count: int) -> RowNumbers:
+    # All whole batches of one size share this array, so nothing may write to it.
     rows = np.arange(count, dtype=np.uint16)
     rows.setflags(write=False)
     return rows

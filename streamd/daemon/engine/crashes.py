@@ -1,4 +1,4 @@
-"""What the end of a worker says of the sample it was at, or of a transform, and when its silence is too long. Pure."""
+"""Judges a worker's exit against the sample or transform that it was at, and how long a worker may be silent. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Final
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, RowProgress, TransformTrial, WorkerPhase
 from streamd.limits import GIB, STOPPED_S, WORKER_DATA_BYTES
 
-# What a worker does to a row's pixels: in words, and the words for what it does it with.
+# Phases in which a worker handles a row's pixels: the verb for messages, and the name of what runs.
 _PIXEL_PHASES: Final = {
     WorkerPhase.DECODING: ("decode", "its decoder"),
     WorkerPhase.TRANSFORMING: ("transform", "the transform"),
 }
-# What a worker does before there is a row: how it takes too long, how it ends, and what to look for.
+# Phases in which a worker tries a transform: words for one that takes too long, and for one that ends its process.
 _TRIAL_PHASES: Final = {
     WorkerPhase.IMPORTING: ("to import", "when it is imported"),
     WorkerPhase.TRYING: ("on a built-in image", "on a built-in image"),
 }
-# SIGBUS is a file cut off, or memory.
+# SIGBUS is left out: it means a file that was cut off, or a lack of memory, and no fault of a sample.
 _CRASH_SIGNALS: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE})
 
 
 class WorkerCondition(Enum):
-    """What a look at a silent worker finds."""
+    """The condition in which a check finds a silent worker."""
 
     AT_WORK = "at work"
     WAITING = "not at a row's pixels: it starts, or waits for a file"
@@ -38,9 +38,12 @@ class WorkerCondition(Enum):
 def diagnose_silent_worker(
     progress: RowProgress | TransformTrial, silent_s: float, deadline_s: float, process_state: str
 ) -> WorkerCondition:
-    """`silent_s` since it last wrote where it is, or was given work; `process_state` is the letter of
+    """Returns the condition of a worker from its progress page and the state of its process.
+
+    `silent_s` are the seconds since it last wrote its progress, or was given work. `process_state` is the letter of
     /proc/PID/stat.
     """
+    # A stopped process makes no progress at any row, so it is reported long before the deadline of a row.
     if silent_s >= min(STOPPED_S, deadline_s) and process_state in {"T", "t"}:
         return WorkerCondition.STOPPED
     if silent_s < deadline_s:
@@ -51,13 +54,13 @@ def diagnose_silent_worker(
 
 
 def is_waiting_for_file(progress: RowProgress) -> bool:
-    """Whether a worker that has a task waits for files, as far as it says: it is at no row's pixels."""
+    """Whether a worker that has a task waits for files: its progress page shows it at no row's pixels."""
     return progress.phase not in _PIXEL_PHASES
 
 
 @dataclass(frozen=True, slots=True)
 class TransformFault:
-    """What speaks against the transform of a stream, by its number; `is_certain` if nothing else can be at fault."""
+    """A fault in the transform of a stream version; `is_certain` if nothing else can be the cause."""
 
     stream_number: int
     reason: str
@@ -66,9 +69,10 @@ class TransformFault:
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit:
-    """How a worker ended, in `words`, and where. `sample_fault` is what it says of the sample there; None: nothing.
+    """How a worker ended (`description`), and the row that it was at (`progress`).
 
-    `transform_fault` is what it says of a transform that was being tried.
+    `sample_fault` is the reason against the sample of that row, `transform_fault` the one against a transform that the
+    worker was trying. Each is None where the exit does not show a fault.
     """
 
     description: str
@@ -84,10 +88,11 @@ def diagnose_worker_exit(
     killed_for: WorkerCondition | None,
     deadline_s: float,
 ) -> WorkerExit:
-    """Judges an end by its return code, negative for a signal, and by what it was killed for, if we did it.
+    """Judges a worker's exit by its return code, negative for a signal.
 
-    Only what a sample's own pixels can do is held against it: what comes from outside, such as SIGKILL, is not, and
-    neither is anything that happens while a file is read. A transform answers for all but that.
+    `killed_for` is the condition for which the daemon killed it, None if it did not. A sample is blamed only for what
+    its pixels can cause: never for what comes from outside, such as SIGKILL, nor for anything that happens while a file
+    is read. A transform that was being tried is blamed when it exceeds the deadline, crashes, or exits the process.
     """
     words = _describe_worker_exit(return_code, killed_for)
     if progress.phase not in _PIXEL_PHASES or killed_for is WorkerCondition.ENDLESS_TRIAL:
@@ -109,7 +114,7 @@ def diagnose_worker_exit(
 def _find_transform_fault(
     return_code: int, trial: TransformTrial, killed_for: WorkerCondition | None, deadline_s: float
 ) -> TransformFault | None:
-    """What the end of a worker that was at no row's pixels says of the transform it tried, if it tried one."""
+    """Returns the fault of the transform that a worker was trying when it ended, or None. It was at no row's pixels."""
     if trial.phase not in _TRIAL_PHASES:
         return None
     takes, ends = _TRIAL_PHASES[trial.phase]
@@ -121,6 +126,7 @@ def _find_transform_fault(
     own = -return_code in _CRASH_SIGNALS if return_code < 0 else return_code != OUT_OF_MEMORY_STATUS
     if killed_for is not None or not own:
         return None
+    # Not certain, since the trial runs in a thread beside the worker's other work, which may have ended the process.
     how = f"{trial.subject} ends its process {ends}, {_describe_worker_exit(return_code, None)}"
     return TransformFault(trial.stream, f"{how}: run it by itself to see why", is_certain=False)
 

@@ -27,19 +27,19 @@ from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import StreamOpenFailed, StreamReady, StreamRemark, TaskDone, WorkerReport
 from streamd.limits import NEW_WORKERS_S, ROW_DEADLINE_S
 
-_READ_RETRIES: Final = 5  # of a read that may pass, before the stream is given up
+_READ_RETRIES: Final = 5  # of a read whose error may pass, before the batch fails
 _READ_RETRY_S: Final = 0.1  # doubled each time
 
 
 class EngineListener(Protocol):
-    """What the engine's owner does about batches and data. All calls come in the event loop's thread."""
+    """Receives the engine's events about batches and data. All calls come on the event loop's thread."""
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether batches are asked for again when missing data return; else they fail when data are missing."""
+        """Whether the listener requests batches again when missing data return; if not, the batches fail."""
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
-        """All rows of these batches lie in their slots, and nobody writes there any more."""
+        """All rows of these batches are in their slots, and no worker writes to the slots any more."""
 
     def on_batch_failed(self, job: BatchJob, reason: str) -> None:
         """A batch cannot be filled, now or later."""
@@ -48,7 +48,7 @@ class EngineListener(Protocol):
         """A worker has died. Another starts in its place."""
 
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
-        """The data of a stream are not there: these batches end unfilled. Only called if `waits_for_data`."""
+        """The data of a stream are missing, and these batches end unfilled. Called only if `waits_for_data`."""
 
     def on_data_returned(self, stream: str) -> None:
         """The data of a stream are there again."""
@@ -88,7 +88,7 @@ class LocalEngine:
 
     @property
     def streams_without_data(self) -> Collection[str]:
-        """The streams whose data are away."""
+        """The names of the streams whose data are missing."""
         return self._missing_data.messages_by_stream.keys()
 
     def set_listener(self, listener: EngineListener) -> None:
@@ -101,7 +101,7 @@ class LocalEngine:
     # --- the streams
 
     async def wait_for_pixel_ids(self) -> dict[str, PixelId]:
-        """The identity of the pixels that workers make of each stream, once a worker has opened it."""
+        """Waits until a worker has opened each stream; returns the identity of its pixels, by stream name."""
         return await self._streams.wait_for_pixel_ids(self._streams.current_numbers_by_name())
 
     async def find_missing_data(self) -> None:
@@ -111,14 +111,15 @@ class LocalEngine:
     async def open_stream(self, stream: ServedStream) -> PixelId:
         """Opens a new stream, or a new version of one, in all workers; returns the identity of its pixels.
 
-        Its data have to be there. Batches that begin after the return are of the new version; those under way keep
-        theirs. A caller that awaits this directly, not in a task, goes on before any other callback runs.
+        Its data must be present. Batches that begin after the return are of the new version; those under way keep
+        theirs. A caller that awaits this directly, not through a task, resumes before any other callback runs.
         """
         number = self._streams.add_stream(stream)
         try:
             self._pool.send_to_newest_workers(self._streams.make_open_command(number))
             pixel_id = await self._streams.wait_for_pixel_id(number)
         except BaseException:
+            # Also on cancellation: workers that have opened this version close it again.
             self._pool.send_to_all_workers(*self._streams.retire_stream_version(number))
             raise
         self._make_stream_version_current(number)
@@ -138,8 +139,9 @@ class LocalEngine:
         """Opens several streams in new workers, which replace all others when every stream is open.
 
         Batches under way are finished by the workers that began them. Raises ConfigError when a stream cannot be
-        opened, or is not in time; the workers are as they were then.
+        opened, or not within NEW_WORKERS_S; the present workers then stay.
         """
+        # A worker opens all known streams when it starts, so the streams are added before the workers.
         numbers = {stream.spec.name: self._streams.add_stream(stream) for stream in streams}
         self._pool.start_next_generation()
         try:
@@ -155,6 +157,8 @@ class LocalEngine:
                     "for something, or end who imports it?"
                 ) from error
             raise
+        # Nothing is awaited from here to the return, so no batch begins between the switch of workers and that of
+        # the versions: each begins in a worker that has its version open.
         self._pool.switch_to_next_generation()
         for number in numbers.values():
             self._make_stream_version_current(number)
@@ -162,29 +166,31 @@ class LocalEngine:
         return pixel_ids
 
     def close_stream(self, name: str) -> None:
-        """Begins no more batches of a stream; workers close it after its last one. Raises KeyError if unknown."""
+        """Begins no more batches of a stream; workers close it after its last batch. Raises KeyError if unknown."""
         self._missing_data.remove_stream(self._streams.current_numbers_by_name()[name])
         self._pool.send_to_all_workers(*self._streams.close_stream(name))
 
     def _make_stream_version_current(self, number: int) -> None:
-        """Lets a stream's name stand for this number from now on. The data of this version are there."""
+        """Makes `number` the current version of its stream. The data of this version must be present."""
         name = self._streams.get_stream(number).spec.name
         earlier = self._streams.current_numbers_by_name().get(name)
         if earlier is not None and earlier in self._missing_data:
             self._missing_data.remove_stream(earlier)
-            # After the caller has replaced the old version.
+            # The listener still knows the old version, which waits for its data. The caller replaces it before the
+            # next turn of the event loop, so the stream resumes with the new version.
             asyncio.get_running_loop().call_soon(self._report_data_returned, name)
         self._pool.send_to_all_workers(*self._streams.make_version_current(number))
 
     # --- the path of a batch
 
     def produce_batch(self, key: BatchKey, slot: int, slot_bytes: int) -> None:
-        """Begins a batch. The listener gets its outcome, never before this returns."""
+        """Begins a batch. The listener receives its outcome, always after this returns."""
         number, stream = self._streams.add_batch_under_way(key.stream)
         job = BatchJob(key, stream, number, slot, slot_bytes, self._streams.get_row_cost(number))
         self._pool.add_job(job)
         reason = self._streams.get_failure_reason(number) or stream.explain_too_many_bad_samples()
-        if reason is not None:  # known from an earlier run, perhaps
+        if reason is not None:
+            # The caller is in the middle of the scheduler's actions and cannot take an event now.
             asyncio.get_running_loop().call_soon(self._fail_batch, job, reason)
             return
         self._queue_tasks(job, job.make_first_tasks(self._task_numbers))
@@ -226,6 +232,7 @@ class LocalEngine:
         if report.unfit:
             self._fail_batch(job, report.unfit)
             return
+        # Missing data say nothing about single samples, so this comes before any verdict is recorded.
         if missing := next((each.reason for each in report.bad if each.away), ""):
             self._pause_stream_without_data(job.stream_number, missing)
             return
@@ -235,7 +242,7 @@ class LocalEngine:
             self._finish_job(job)
 
     def _handle_bad_rows(self, task: Task, report: TaskDone) -> bool:
-        """Records samples that are bad for good, and reads others again later. False when the batch has failed."""
+        """Records samples that are bad for good, and reads the others again later. False when the batch has failed."""
         job, stream = task.job, task.job.stream
         lasting = [BadSample(each.sample_id, each.reason) for each in report.bad if each.lasting]
         reason = record_bad_samples(stream, lasting, self._stats)
@@ -246,6 +253,7 @@ class LocalEngine:
             self._fail_batch(job, reason)
             return False
         if passing:
+            # Counted before the pause: otherwise another task's report could complete the batch without these rows.
             job.pending_tasks += 1
             again = job.make_retry_task(task, report.bad, self._task_numbers)
             asyncio.get_running_loop().call_later(
@@ -254,6 +262,7 @@ class LocalEngine:
         return True
 
     def _requeue_task_unless_given_up(self, task: Task) -> None:
+        # The batch may have been given up during the pause.
         if task.job.is_given_up:
             self._subtract_pending_tasks(task.job, 1)
             return
@@ -261,7 +270,9 @@ class LocalEngine:
         self._pool.assign_queued_tasks()
 
     def _finish_job(self, job: BatchJob) -> None:
-        """Ends a batch whose rows are all filled, unless samples turned bad meanwhile: their rows are filled again."""
+        """Completes a batch whose rows are all filled; first refills rows whose samples have turned bad meanwhile."""
+        # Another batch may have found a sample of this one bad after this one was resolved. A batch must show all
+        # verdicts of its stream, so that it is the same when it is made again.
         tasks = job.make_refill_tasks(self._task_numbers)
         if tasks:
             self._queue_tasks(job, tasks)
@@ -271,9 +282,9 @@ class LocalEngine:
         self._filled.append(job)
 
     def _report_filled_batches(self, reporting_worker: WorkerProcess | None = None) -> None:
-        """Reports all batches that one datagram of a worker has completed, so that what follows is decided once."""
+        """Reports all batches that one datagram has completed in one call, so that the scheduler decides once."""
         if self._filled:
-            assert self._listener is not None  # noqa: S101 - the daemon names it before it lets anyone in
+            assert self._listener is not None  # noqa: S101 - the daemon sets it before it accepts trainers
             filled, self._filled = self._filled, []
             at_work = self._pool.busy_fraction(reporting_worker)
             for job in filled:
@@ -291,11 +302,13 @@ class LocalEngine:
         self._listener.on_batch_failed(job, reason)
 
     def _mark_job_given_up(self, job: BatchJob) -> None:
+        # Tasks that a worker has, or that wait to be tried again, still count as pending: the batch is removed with the
+        # last of them. A worker may still write to the slot, so the scheduler never uses the slot again.
         job.is_given_up = True
         self._subtract_pending_tasks(job, self._pool.remove_queued_tasks(job))
 
     def _pause_stream_without_data(self, number: int, reason: str) -> None:
-        """Ends the batches of a stream whose data are missing. The listener asks again when the data return."""
+        """Gives up the batches of a stream version whose data are missing. The listener requests them again later."""
         jobs = [job for job in self._pool.find_stream_jobs(number) if not job.is_given_up]
         if not jobs:
             return
@@ -305,12 +318,14 @@ class LocalEngine:
             for job in jobs:
                 self._fail_batch(job, reason)
             return
+        # All batches are given up before the listener is called, since it may begin new ones at once.
         for job in jobs:
             self._mark_job_given_up(job)
         if number == current[name]:
             reason = self._missing_data.add_stream(number, stream, reason)
         self._listener.on_data_missing(name, reason, jobs)
-        if current[name] not in self._missing_data:  # only an earlier version has lost its data
+        # If only an earlier version has lost its data, the current version makes the batches again at once.
+        if current[name] not in self._missing_data:
             self._listener.on_data_returned(name)
 
     def _pause_stream_and_kill_waiting_workers(self, number: int, reason: str) -> None:
@@ -323,13 +338,13 @@ class LocalEngine:
             self._listener.on_data_returned(name)
 
     def _subtract_pending_tasks(self, job: BatchJob, count: int) -> None:
-        """Counts tasks of a batch that are over. The last one of a batch that was given up releases it."""
+        """Subtracts tasks of a batch that are over. The last one removes a batch that was given up."""
         job.pending_tasks -= count
         if job.is_given_up and job.pending_tasks == 0:
             self._remove_ended_job(job)
 
     def _remove_ended_job(self, job: BatchJob) -> None:
-        """Ends a batch that has no task left in any worker; its stream may be closed then."""
+        """Removes a batch that has no task left. The workers close its stream version if that is no longer needed."""
         self._pool.send_to_all_workers(*self._streams.remove_batch_under_way(job.stream_number))
         self._pool.remove_job(job)
 
@@ -343,13 +358,14 @@ class LocalEngine:
             seeking.cancel()
 
     def on_worker_started(self, worker: WorkerProcess) -> None:
-        """Opens all streams in a new worker, and sends it tasks that wait."""
+        """Opens all streams in a new worker, and sends it queued tasks."""
         for command in self._streams.make_open_commands():
+            # A worker leaves missing data alone until a task needs them; opening them could block it.
             worker.send_command(replace(command, away=command.number in self._missing_data))
         self._pool.assign_queued_tasks()
 
     def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None:
-        """Warns that a worker waits for files, and asks whether its stream's data are there at all."""
+        """Logs that a worker waits for files, and starts a check whether its stream's data are there."""
         task = worker.tasks.get(progress.task)
         log.warning(
             "worker.waiting",
@@ -359,15 +375,17 @@ class LocalEngine:
         )
         if task is None:
             return
+        # No batch needs these files any more, so the worker is replaced without a check.
         if task.job.is_given_up:
             worker.kill_waiting_process()
         else:
             self._missing_data.start_data_check(task.job.stream_number, task.job.stream)
 
     def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
-        """Queues a dead worker's tasks again, and holds its end against the row or transform it was at."""
+        """Queues a dead worker's tasks again, and blames the row or transform it was at, if its exit shows a fault."""
         if self._listener is not None:
             self._listener.on_worker_lost()
+        # The transform comes first: tasks of batches that fail because of it are then dropped, not queued again.
         if worker_exit.transform_fault is not None:
             self._on_transform_crash(worker_exit.transform_fault)
         self._requeue_tasks_of_dead_worker(worker, worker_exit)
@@ -376,12 +394,13 @@ class LocalEngine:
 
     def _requeue_tasks_of_dead_worker(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
         """Queues a dead worker's tasks ahead of all others. The death counts for the task that it was at."""
+        # A worker between two rows may name no task that it still has. The death then counts for its oldest task.
         tasks = list(worker.tasks.values())
         at = worker.tasks.get(worker_exit.progress.task)
         first = at or next(iter(tasks), None)
-        # Each goes to the head of the queue, so the last one goes first.
+        # Each task goes to the head of the queue, so they go in reverse order.
         for task in reversed(tasks):
-            if task.job.is_given_up:  # its slot is gone
+            if task.job.is_given_up:  # its slot was dropped
                 self._subtract_pending_tasks(task.job, 1)
             elif task is at and worker_exit.sample_fault is not None and worker_exit.progress.place < task.ids.size:
                 self._on_row_crash(task, int(task.ids[worker_exit.progress.place]), worker_exit.sample_fault)
@@ -403,6 +422,7 @@ class LocalEngine:
             return
         file = task.job.stream.format_file_name(sample_id)
         log.warning("sample.suspect", blame, stream=task.job.key.stream, sample=sample_id, file=file)
+        # The suspect takes the place of this task among the pending ones, so only the others are added.
         suspect, others = task.split_off_suspect(sample_id, self._task_numbers)
         task.job.pending_tasks += len(others)
         self._pool.queue_suspect_task(suspect)
@@ -410,7 +430,7 @@ class LocalEngine:
             self._pool.requeue_task(other)
 
     def _record_crashing_sample(self, job: BatchJob, bad_sample: BadSample) -> None:
-        """Records a bad sample, whose own task is over; its rows are filled again by the stream's policy."""
+        """Records a bad sample and ends its task. Its rows are filled again by the stream's policy for bad samples."""
         self._subtract_pending_tasks(job, 1)
         reason = record_bad_samples(job.stream, [bad_sample], self._stats)
         if reason is not None:
@@ -419,7 +439,7 @@ class LocalEngine:
             self._finish_job(job)
 
     def _retry_task_after_death(self, task: Task, worker_exit: WorkerExit) -> None:
-        """Queues a task again after a pause that grows, when its worker died of something else; fails it at a limit."""
+        """Queues a task again after a growing pause, if no sample explains the death; fails the batch at a limit."""
         now_s = time.monotonic()
         task = task.with_one_more_death(now_s)
         if task.has_killed_too_many_workers(now_s):
@@ -430,14 +450,14 @@ class LocalEngine:
             )
             self._fail_batch(task.job, words)
             self._subtract_pending_tasks(task.job, 1)
-        elif task.is_suspect:  # it waits for the worker that replaces the dead one, so for a pause
+        elif task.is_suspect:  # it needs a fresh worker, which starts after a pause anyway
             self._pool.requeue_task(task)
         else:
             asyncio.get_running_loop().call_later(task.retry_delay_s, self._requeue_task_unless_given_up, task)
 
 
 def record_bad_samples(stream: ServedStream, bad_samples: Sequence[BadSample], stats: ProcessStats) -> str | None:
-    """Writes new bad samples to the quarantine and syncs it; returns why the stream must stop, if it must."""
+    """Writes new bad samples to the quarantine and syncs it; returns why the stream must stop, or None."""
     try:
         new = stream.quarantine.append_new_bad_samples(bad_samples)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The event that something was mounted or unmounted on this host."""
+"""Waits until a file system is mounted or unmounted on this host."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ def _open_mounts() -> int:
 
 
 class MountEvents:
-    """Wakes those who wait when the mounts of this host change, until it is closed."""
+    """Watches this host's mount table and wakes all waiting tasks when it changes. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
         self._mounts = _open_mounts()
-        # The file is always readable, and a change is an exception to it: the loop asks for the first alone.
+        # The kernel reports a change of this file as EPOLLPRI, and the file is always readable. The event loop watches
+        # for readability alone, so it watches an epoll object instead, which is readable while EPOLLPRI is pending.
         self._changes = select.epoll()
         self._changes.register(self._mounts, select.EPOLLPRI)
         asyncio.get_running_loop().add_reader(self._changes.fileno(), self._on_change)
 
     def _on_change(self) -> None:
-        self._changes.poll(0)  # it is heard of, and not again
+        self._changes.poll(0)  # consumes the event; the loop would call this again and again otherwise
+        # Waiting tasks hold the event that is set here; later ones wait for the next change.
         self._changed.set()
         self._changed = asyncio.Event()
 

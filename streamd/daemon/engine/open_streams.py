@@ -1,4 +1,4 @@
-"""Which streams the workers know, under which numbers, and when they may forget one."""
+"""The streams that workers have open, under which numbers, and when workers may close one."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from streamd.dataset.cache.file import WriterLocks, lock_file_name
 from streamd.errors import ConfigError, OtherPixelsError, format_open_failure
 from streamd.ipc.worker_messages import CloseStream, OpenStream, TransformPlace
 
-_MAX_TRANSFORM_FAULTS: Final = 2  # one may be somebody else's fault
+_MAX_TRANSFORM_FAULTS: Final = 2  # the first may have another cause
 
 
 @dataclass(slots=True, eq=False)
 class _StreamEntry:
     stream: ServedStream
-    batches_under_way: int = 0  # batches
+    batches_under_way: int = 0  # begun, and with tasks that are not over
     is_retired: bool = False
-    cache_lock: Path | None = None  # that lets its workers write its cache
-    transform_faults: int = 0  # workers that ended over its transform, or so it seems
-    failure_reason: str = ""  # why no worker shall open it any more
-    remarks: set[str] = field(default_factory=set)
-    pixel_id: asyncio.Future[PixelId] | None = None
+    cache_lock: Path | None = None  # held while its workers may write its cache; None: they only read it
+    transform_faults: int = 0  # workers that ended while they tried its transform
+    failure_reason: str = ""  # why no worker opens it any more
+    remarks: set[str] = field(default_factory=set)  # logged already
+    pixel_id: asyncio.Future[PixelId] | None = None  # the first worker's answer
     row_cost: RowCost = field(default_factory=RowCost)
 
 
 @dataclass(slots=True)
 class OpenStreams:
-    """Streams by number, and the number that each name stands for now.
+    """Streams by number, and the current number of each name.
 
-    A number is never used twice: a worker's late word about one that is closed must not be taken for another's. What
-    has to be said to the workers is returned.
+    A number is one version of a stream. It is never used twice: a worker's late report about a closed version must not
+    be taken for one about another. Methods return the commands that the caller has to send to the workers.
     """
 
-    streams: InitVar[Iterable[ServedStream]]  # to begin with; kept no longer than they are served
+    streams: InitVar[Iterable[ServedStream]]  # the first versions; not kept longer than they are served
     _entries: dict[int, _StreamEntry] = field(init=False, default_factory=dict)
     _current: dict[str, int] = field(init=False, default_factory=dict)
     _numbers: itertools.count[int] = field(init=False, default_factory=itertools.count)
@@ -53,59 +53,59 @@ class OpenStreams:
             self.make_version_current(self.add_stream(stream))
 
     def current_numbers_by_name(self) -> dict[str, int]:
-        """The number that each name stands for."""
+        """Returns the current number of each name."""
         return dict(self._current)
 
     def served_streams(self) -> dict[int, ServedStream]:
-        """Those that names stand for, by number."""
+        """Returns the current versions, by number."""
         return {number: self._entries[number].stream for number in self._current.values()}
 
     def get_stream(self, number: int) -> ServedStream:
-        """KeyError for a number that is over."""
+        """Returns a version by its number. Raises KeyError for one that was removed."""
         return self._entries[number].stream
 
     def add_stream(self, stream: ServedStream) -> int:
-        """A number for a stream that is to be opened. Its name does not stand for it yet."""
+        """Adds a version that is about to be opened, and returns its number. It is not the current version yet."""
         number = next(self._numbers)
         self._entries[number] = _StreamEntry(stream, cache_lock=self._acquire_cache_lock(stream))
         return number
 
     def _acquire_cache_lock(self, stream: ServedStream) -> Path | None:
-        """The lock of a stream's cache, if it has one and it is to be had."""
+        """Takes the writer lock of a stream's cache; None when there is no cache, or the lock cannot be taken."""
         if stream.cache is None:
             return None
         path = Path(stream.cache.folder) / lock_file_name(stream.spec)
         return path if self._locks.acquire_lock(path) else None
 
     def make_version_current(self, number: int) -> list[CloseStream]:
-        """From now on the stream's name stands for this number, and for no earlier one."""
+        """Makes a version the current one of its name, and retires the one before; returns commands for all workers."""
         name = self._entries[number].stream.spec.name
         earlier = self._current.get(name)
         self._current[name] = number
         return [] if earlier is None else self.retire_stream_version(earlier)
 
     def close_stream(self, name: str) -> list[CloseStream]:
-        """No batch of this name is begun any more. KeyError for one that nobody knows."""
+        """Removes a name and retires its version; returns commands for all workers. Raises KeyError if unknown."""
         return self.retire_stream_version(self._current.pop(name))
 
     def add_batch_under_way(self, name: str) -> tuple[int, ServedStream]:
-        """A batch is begun: of which stream, and its number. KeyError for a name that nobody knows."""
+        """Counts a batch that begins; returns its version's number and stream. Raises KeyError for an unknown name."""
         number = self._current[name]
         entry = self._entries[number]
         entry.batches_under_way += 1
         return number, entry.stream
 
     def get_row_cost(self, number: int) -> RowCost:
-        """What a row of this stream takes, as far as is known."""
+        """Returns the cost of a row of this version, as far as it is known."""
         return self._entries[number].row_cost
 
     def remove_batch_under_way(self, number: int) -> list[CloseStream]:
-        """A batch has no task left in any worker."""
+        """Counts a batch that has no task left in any worker; returns commands for all workers."""
         self._entries[number].batches_under_way -= 1
         return self._remove_version_if_unused(number)
 
     def retire_stream_version(self, number: int) -> list[CloseStream]:
-        """This number is over as soon as none of its batches is under way."""
+        """Retires a version: it is removed once none of its batches is under way. Returns commands for all workers."""
         self._entries[number].is_retired = True
         return self._remove_version_if_unused(number)
 
@@ -119,36 +119,37 @@ class OpenStreams:
         return [CloseStream(number)]
 
     def make_open_commands(self) -> list[OpenStream]:
-        """What a new worker has to be told first."""
+        """Returns the commands that open all versions in a new worker."""
         return [self.make_open_command(number) for number, entry in self._entries.items() if not entry.failure_reason]
 
     def make_open_command(self, number: int) -> OpenStream:
-        """What workers are told of one stream."""
+        """Returns the command that opens one version."""
         entry = self._entries[number]
         stream, cache = entry.stream, entry.stream.cache
         place = None if cache is None else replace(cache, writable=entry.cache_lock is not None)
         return OpenStream(number, str(stream.manifest_path), _strip_label_classes(stream.spec), place, stream.transform)
 
     async def wait_for_pixel_id(self, number: int) -> PixelId:
-        """What the pipeline makes of a stream, once a worker has said it."""
+        """Waits until a worker has opened a version; returns its pixel identity. Raises ConfigError if that fails."""
+        # All callers and workers share this future, so a cancelled caller must not cancel it.
         return await asyncio.shield(self._get_pixel_id_future(self._entries[number]))
 
     async def wait_for_pixel_ids(self, numbers: Mapping[str, int]) -> dict[str, PixelId]:
-        """The same for several streams, by name. Raises ConfigError, once each of them has an answer."""
+        """Waits for several versions; returns pixel identities by name. Raises ConfigError once each has an answer."""
         answers = await asyncio.gather(*map(self.wait_for_pixel_id, numbers.values()), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
-        # All there: it waits for none.
+        # Every answer is there, so this does not wait.
         return {name: await self.wait_for_pixel_id(number) for name, number in numbers.items()}
 
     def current_transforms(self) -> set[TransformPlace]:
-        """The transforms of the streams that names stand for."""
+        """Returns the transforms of the current versions."""
         current = (self._entries[number].stream.transform for number in self._current.values())
         return {place for place in current if place is not None}
 
     def on_stream_opened(self, number: int, pixel_id: PixelId) -> None:
-        """A worker has said what its pipeline makes. Raises OtherPixelsError when another makes something else."""
+        """Records the pixel identity that a worker reports. Raises OtherPixelsError if an earlier one differs."""
         if number not in self._entries:  # closed meanwhile
             return
         answer = self._get_pixel_id_future(self._entries[number])
@@ -161,7 +162,7 @@ class OpenStreams:
             )
 
     def on_stream_open_failed(self, number: int, reason: str) -> None:
-        """A worker cannot open a stream: who waits for its first word hears why; later, only its tasks fail."""
+        """Raises ConfigError in callers that wait for the first answer. After that, only the worker's tasks fail."""
         if number not in self._entries:
             return
         entry = self._entries[number]
@@ -170,7 +171,7 @@ class OpenStreams:
             answer.set_exception(ConfigError(format_open_failure(entry.stream.spec.name, reason)))
 
     def count_transform_fault(self, fault: TransformFault) -> str:
-        """A worker ended over the transform of a stream. Why the stream is given up, if it is: for good, by all."""
+        """Counts a worker that ended in a transform; returns why the stream version has failed for good, or ""."""
         entry = self._entries.get(fault.stream_number)
         if entry is None:  # closed meanwhile
             return ""
@@ -181,11 +182,11 @@ class OpenStreams:
         return entry.failure_reason
 
     def get_failure_reason(self, number: int) -> str:
-        """Why no worker has this stream any more, if so."""
+        """Returns why no worker opens this version any more, or ""."""
         return self._entries[number].failure_reason
 
     def log_worker_remark(self, number: int, text: str) -> None:
-        """Logs what a worker has to say about a stream. Others may say the same."""
+        """Logs a worker's remark about a stream, once if several workers send the same text."""
         entry = self._entries.get(number)
         if entry is not None and text not in entry.remarks:
             entry.remarks.add(text)
@@ -199,6 +200,6 @@ class OpenStreams:
 
 
 def _strip_label_classes(spec: StreamSpec) -> StreamSpec:
-    """What a worker needs of a spec: class lists have no bound, its records have."""
+    """Returns a spec without class lists: workers do not need them, and their size has no bound, unlike a record."""
     labels = {name: replace(label, classes=(), counts=()) for name, label in spec.labels.items()}
     return replace(spec, labels=labels)

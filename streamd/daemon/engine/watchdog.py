@@ -1,4 +1,4 @@
-"""The timer of a worker that has work: it rings when it may have been stopped, or what it is at would be overdue."""
+"""The timer of a busy worker, which finds one that was stopped or has exceeded its deadline."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from streamd.daemon.engine.crashes import WorkerCondition, diagnose_silent_worke
 from streamd.ipc.progress_page import RowProgress, TransformTrial
 from streamd.limits import STOPPED_S
 
-_LATE_S: Final = 1.0  # a timer so late says that the whole host stood still, the workers with it
+_LATE_S: Final = 1.0  # a timer this late means that the whole host stood still, the workers with it
 
 
 class Watchdog:
-    """Looks `read_progress` a worker is when it has been silent for a while, and tells what it finds unless all is
-    well.
+    """Checks a busy worker that has been silent for a while, and reports its condition unless it is at work.
+
+    `read_progress` reads the worker's progress page. `on_overdue` is called again at each check while the condition
+    lasts. Lives on the event loop.
     """
 
     def __init__(
@@ -37,14 +39,14 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
 
     def mark_worker_busy(self) -> None:
-        """The worker, which had no work, has some."""
+        """Notes that the worker, which had no work, has work now."""
         self._busy_since_ns = time.monotonic_ns()
         self._is_busy = True
         if self._timer is None:
             self._schedule_check(self._first_check_s)
 
     def mark_worker_idle(self) -> None:
-        """It has no more. The timer is left alone: work comes in faster than timers are set and cancelled."""
+        """Notes that the worker has no work left. The timer is kept, since work comes faster than timers are set."""
         self._is_busy = False
 
     def close(self) -> None:
@@ -58,8 +60,10 @@ class Watchdog:
 
     def _check_worker_progress(self, due_s: float) -> None:
         self._timer = None
+        # Without work there is no deadline. `mark_worker_busy` starts the timer again.
         if not self._is_busy:
             return
+        # After a pause of the whole host the worker gets the time of a first check again.
         if asyncio.get_running_loop().time() - due_s > _LATE_S:
             self._schedule_check(self._first_check_s)
             return
@@ -71,7 +75,7 @@ class Watchdog:
             self._on_overdue(found)
 
     def _compute_check_delay_s(self, silent_s: float) -> float:
-        """Until the next look: when the silence will have lasted STOPPED_S, then so often, and at the deadline."""
+        """Returns the seconds to the next check: at STOPPED_S of silence, then every STOPPED_S, and at the deadline."""
         if silent_s >= self._deadline_s:
             return self._deadline_s
         return (
@@ -81,11 +85,12 @@ class Watchdog:
         )
 
     def _compute_silence_s(self) -> float:
+        # An idle worker writes no progress, so silence cannot begin before it last got work.
         return (time.monotonic_ns() - max(self._busy_since_ns, self._read_progress().began_ns)) / 1e9
 
 
 def _read_process_state(pid: int) -> str:
-    """The letter of a process's state; X, dead, when there is none."""
+    """Returns the letter of a process's state; "X" (dead) when there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""One worker process as the engine sees it: its socket, its page, its tasks, the slots it has mapped."""
+"""One worker process as the engine sees it: its socket, its progress page, its tasks, and the slots it has mapped."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from streamd.ipc.worker_messages import (
 )
 from streamd.limits import WORKER_ENVIRONMENT, WORKER_LEAVE_S
 
-_GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP_RECORDS  # a larger record goes alone
+_GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP_RECORDS  # bytes; a larger record goes alone
 
 
 class WorkerListener(Protocol):
-    """Gets the events of workers. All calls come in the event loop's thread."""
+    """Receives the events of workers. All calls come on the event loop's thread."""
 
     def on_worker_started(self, worker: WorkerProcess) -> None:
         """A worker has started and knows no stream yet."""
@@ -42,17 +42,17 @@ class WorkerListener(Protocol):
         """A worker has sent these reports in one datagram."""
 
     def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None:
-        """A worker has waited for a file beyond the deadline. This is said once of each place."""
+        """A worker has waited for a file beyond the deadline. Called once for each place that it waits at."""
 
     def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
         """A worker has ended; `worker.tasks` are those that it has not finished."""
 
 
 class WorkerProcess:
-    """A running worker. Its socket never fills: it gets a few small tasks at a time, and commands about slots.
+    """A running worker. Its socket never fills: it carries a few small tasks at a time, and commands about slots.
 
-    Records of one turn of the event loop go in one datagram. `tasks` are those that it has, by number, in the order in
-    which they were given; the engine takes them back when it dies.
+    Records of one turn of the event loop go in one datagram. `tasks` are its unfinished tasks by number, in the order
+    in which they were sent; the engine takes them back when the worker dies. Lives on the event loop.
     """
 
     def __init__(
@@ -72,22 +72,22 @@ class WorkerProcess:
         self._trial_watchdog = Watchdog(
             process.pid, page.read_transform_trial, row_deadline_s, self._on_transform_trial_overdue
         )
-        self._untried_streams: set[int] = set()  # streams whose transforms it has yet to try
+        self._untried_streams: set[int] = set()  # numbers of streams whose transforms it has yet to try
         self._killed_for: WorkerCondition | None = None
         self._last_waiting_progress: RowProgress | None = None
         self._mapped_slots: set[int] = set()
-        self._pending_records: list[bytes] = []  # to be sent with the turn's end
-        self._pending_descriptors: list[int] = []  # that go with them
+        self._pending_records: list[bytes] = []  # sent at the end of the loop's turn
+        self._pending_descriptors: list[int] = []  # sent with them
         self._flush_handle: asyncio.Handle | None = None
         self.tasks: dict[int, Task] = {}
         self.is_fresh = True  # was never given a task
-        self.has_suspect = False  # gets nothing beside the task it has
+        self.has_suspect = False  # its task is a suspect; it gets no other beside it
         self.completed_tasks = 0
         asyncio.get_running_loop().add_reader(link, self._receive_reports)
 
     @classmethod
     async def start(cls, place: int, listener: WorkerListener, row_deadline_s: float) -> Self:
-        """Starts `python -m streamd.worker` with its end of a new socket pair and a new page."""
+        """Starts `python -m streamd.worker` with a new socket pair and a new progress page. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         page = create_memfd("streamd.track", PROGRESS_PAGE_BYTES)
         try:
@@ -102,6 +102,7 @@ class WorkerProcess:
             ours.close()
             raise
         finally:
+            # The child has its own copies. With the worker's end open here too, its death would not end the socket.
             theirs.close()
             os.close(page)
         ours.setblocking(False)
@@ -113,11 +114,13 @@ class WorkerProcess:
 
     @property
     def row_progress(self) -> RowProgress:
-        """Where it is by its own word."""
+        """The row that the worker is at, as it last wrote it to its progress page."""
         return self._page.read_row_progress()
 
     def send_command(self, command: WorkerCommand) -> None:
-        """Says something; a worker that is dead already does not hear it, and `ended` tells."""
+        """Queues a command. A worker that is already dead does not get it; `wait_for_exit` reports its end."""
+        # The worker tries the transforms of new streams beside its rows, so they have a watchdog of their own. It runs
+        # until each stream was opened or has failed.
         if isinstance(command, OpenStream) and command.transform is not None:
             if not self._untried_streams:
                 self._trial_watchdog.mark_worker_busy()
@@ -125,11 +128,12 @@ class WorkerProcess:
         self._queue_command_record(command, [])
 
     def send_task(self, task: Task, slots: SlotStore) -> None:
-        """Sends a task, with its slot's descriptor when the slot is new to this worker. A suspect is alone there."""
+        """Queues a task, with its slot's descriptor if this worker has not mapped it. A suspect must be alone there."""
         if not self.tasks:
             self._row_watchdog.mark_worker_busy()
         self.is_fresh, self.has_suspect = False, task.is_suspect
         self.tasks[task.number] = task
+        # A worker keeps its mapping until `UnmapSlots`, so it needs each slot's descriptor once.
         descriptors = []
         if task.slot not in self._mapped_slots:
             descriptors.append(slots.ensure_slot(task.slot, task.slot_bytes))
@@ -137,6 +141,7 @@ class WorkerProcess:
         self._queue_command_record(task, descriptors)
 
     def _queue_command_record(self, command: WorkerCommand, descriptors: list[int]) -> None:
+        # Records keep their order: one that does not fit sends those before it first.
         record = encode_command(command)
         if len(self._pending_records) == MAX_GROUP_RECORDS or (self._pending_records and len(record) > _GROUPED_BYTES):
             self._send_queued_records()
@@ -148,7 +153,7 @@ class WorkerProcess:
             self._flush_handle = asyncio.get_running_loop().call_soon(self._send_queued_records)
 
     def _send_queued_records(self) -> None:
-        """Sends what was said since the last time."""
+        """Sends the queued records in one datagram. Kills a worker that does not read."""
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
@@ -161,13 +166,14 @@ class WorkerProcess:
                 socket.send_fds(self._link, [bundle_records(records)], descriptors)
             else:
                 self._link.send(bundle_records(records))
-        except BlockingIOError:  # hundreds of words lie unread
+        except BlockingIOError:  # hundreds of records lie unread
             self._kill_process(WorkerCondition.NOT_READING)
         except (BrokenPipeError, ConnectionResetError):
+            # The worker has died. `on_worker_died` gives its tasks back to the engine, these included.
             return
 
     def remove_finished_task(self, number: int) -> Task:
-        """Notes that a task is done, and returns it."""
+        """Removes a task that the worker has finished, and returns it."""
         task = self.tasks.pop(number)
         self.completed_tasks += 1
         self.has_suspect = False
@@ -176,21 +182,23 @@ class WorkerProcess:
         return task
 
     def forget_mapped_slots(self, slots: tuple[int, ...]) -> bool:
-        """Strikes slots off what this worker has mapped; whether it had any."""
+        """Removes slots from those that this worker has mapped; returns whether it had mapped any of them."""
         had = not self._mapped_slots.isdisjoint(slots)
         self._mapped_slots.difference_update(slots)
         if had:
-            self._send_queued_records()  # their descriptors are about to be closed
+            # Queued tasks may carry descriptors of these slots, which the caller is about to close.
+            self._send_queued_records()
         return had
 
     def kill_waiting_process(self) -> None:
-        """Ends it, since it waits for files that nobody wants any more. No sample is to blame."""
+        """Kills the worker, which waits for files that no batch needs now. No sample is blamed."""
         self._kill_process(WorkerCondition.WAITING)
 
     async def wait_for_exit(self) -> WorkerExit:
-        """Waits for the process's end; how it ended, and where it was."""
+        """Waits until the process has ended; returns how it ended, and at which row."""
         code = await self._process.wait()
-        while self._receive_reports():  # its last words may still lie in the socket
+        # Its last reports may still lie in the socket. The tasks in them are done, and must not be queued again.
+        while self._receive_reports():
             pass
         return diagnose_worker_exit(
             code,
@@ -201,7 +209,7 @@ class WorkerProcess:
         )
 
     def _on_row_overdue(self, condition: WorkerCondition) -> None:
-        """It has been silent for too long; a disk may take twice as long, with a word about it, and no longer."""
+        """Kills a worker past its deadline. One that waits for a file is reported first, and has as long again."""
         at = self._page.read_row_progress()
         if condition is not WorkerCondition.WAITING or at == self._last_waiting_progress:
             self._kill_process(condition)
@@ -210,17 +218,17 @@ class WorkerProcess:
             self._listener.on_worker_waiting(self, at)
 
     def _on_transform_trial_overdue(self, condition: WorkerCondition) -> None:
-        """It may be long before a stream's transform has its turn: its files are opened first, and other streams."""
+        """Kills a worker that is stuck in a transform. WAITING is no fault: files of streams are opened before it."""
         if condition is not WorkerCondition.WAITING:
             self._kill_process(condition)
 
     def _kill_process(self, condition: WorkerCondition) -> None:
         self._killed_for = self._killed_for or condition
-        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+        with contextlib.suppress(ProcessLookupError):  # it has already ended
             self._process.kill()
 
     async def shut_down(self) -> None:
-        """Closes the socket and waits for the worker's end; one that does not hear of it is killed."""
+        """Closes the socket and waits until the worker has ended; kills it after WORKER_LEAVE_S."""
         self.close()
         try:
             async with asyncio.timeout(WORKER_LEAVE_S):
@@ -240,12 +248,13 @@ class WorkerProcess:
         self._link.close()
 
     def _receive_reports(self) -> bool:
-        """Hears one datagram; the loop calls again as long as there is one. False when there was none."""
+        """Receives one datagram; the loop calls this again while there are more. False when there was none."""
         try:
             data = self._link.recv(MAX_RECORD_BYTES)
         except BlockingIOError:
             return False
         except ConnectionResetError:
+            # The worker died with commands unread, which is an end like any other.
             data = b""
         if data:
             reports = [decode_report(record) for record in split_records(data)]
@@ -253,6 +262,7 @@ class WorkerProcess:
                 self._remove_tried_streams(reports)
             self._listener.on_worker_reports(self, reports)
         else:
+            # An ended socket stays readable, so the loop would call this without end. `wait_for_exit` does the rest.
             asyncio.get_running_loop().remove_reader(self._link)
         return bool(data)
 

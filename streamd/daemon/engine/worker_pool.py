@@ -1,7 +1,7 @@
-"""The worker processes of this host: started, given tasks, and replaced when they die.
+"""Starts the worker processes of this host, gives them tasks, and replaces those that die.
 
-Workers come in generations, since a process can import one version of a transform. A new generation starts beside the
-present one; from the switch on it begins all batches, and the one before it ends with the last batch that it began.
+Workers come in generations, since a process can import only one version of a transform. A new generation starts beside
+the present one. After the switch it begins all batches, and the one before it ends with the last batch that it began.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import TransformPlace, UnmapSlots, WorkerCommand
 from streamd.limits import WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 
-_PASSING_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # of starting a process
+_PASSING_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # starting a process
 
 
 @dataclass(slots=True, eq=False)
 class _WorkerGeneration:
-    """Workers that started for the same transforms, and the tasks that wait for them."""
+    """Workers that started for the same transforms, and the tasks that are queued for them."""
 
     workers: list[WorkerProcess] = field(default_factory=list)
     queue: deque[Task] = field(default_factory=deque)
@@ -37,10 +37,10 @@ class _WorkerGeneration:
     running: asyncio.Task[None] | None = None
 
     def take_next_task(self) -> tuple[WorkerProcess, Task] | None:
-        """Takes the next task out of its queue, with the worker that gets it; None when nobody may have one.
+        """Removes the next task from its queue, and returns it with its worker; None when no worker may have one.
 
-        A suspect goes to a worker that was never given a task. Each is there because a worker died, and the one that
-        starts in its place is fresh: no suspect waits in vain. All others go to the worker with the fewest tasks.
+        A suspect goes to a worker that was never given a task. It exists because a worker died, and the worker that
+        starts in its place is fresh, so no suspect waits for ever. Other tasks go to the worker with the fewest.
         """
         if self.suspects:
             fresh = next((worker for worker in self.workers if worker.is_fresh), None)
@@ -48,6 +48,7 @@ class _WorkerGeneration:
                 return fresh, self.suspects.popleft()
         if not self.queue:
             return None
+        # A worker with a suspect gets no other task, so its death tells of that sample alone.
         found, fewest = None, self.queue[0].job.row_cost.tasks_ahead
         for worker in self.workers:
             if len(worker.tasks) < fewest and not worker.has_suspect:
@@ -55,7 +56,7 @@ class _WorkerGeneration:
         return None if found is None else (found, self.queue.popleft())
 
     def remove_queued_tasks(self, job: BatchJob) -> int:
-        """Takes a batch's tasks out of the queues; how many there were."""
+        """Removes a batch's tasks from the queues; returns how many there were."""
         before = len(self.queue) + len(self.suspects)
         self.queue, self.suspects = (
             deque(task for task in tasks if task.job is not job) for tasks in (self.queue, self.suspects)
@@ -64,9 +65,9 @@ class _WorkerGeneration:
 
 
 class WorkerPool:
-    """`count` worker processes in each generation, from `run` until it is cancelled.
+    """`count` worker processes in each generation, from `run` until it is cancelled. Lives on the event loop.
 
-    `imported_transforms` are those that the workers which begin batches have imported, or tried to.
+    `imported_transforms` are the transforms that the newest generation has imported, or tried to.
     """
 
     def __init__(
@@ -80,8 +81,8 @@ class WorkerPool:
         self._queue_waits = stats.find_stage_times("engine", "queue")
         self._group: asyncio.TaskGroup | None = None
         self._generations = [_WorkerGeneration()]  # the last one begins batches, those before it finish theirs
-        self._next_generation: _WorkerGeneration | None = None  # starts, and begins nothing before the switch
-        self._jobs: dict[BatchJob, _WorkerGeneration] = {}  # that are not over, each with the one that began it
+        self._next_generation: _WorkerGeneration | None = None  # starting; begins no batch before the switch
+        self._jobs: dict[BatchJob, _WorkerGeneration] = {}  # under way, each with the one that began it
         self._ended_deaths = 0  # in generations that have ended
         self.imported_transforms: set[TransformPlace] = set()
 
@@ -92,26 +93,26 @@ class WorkerPool:
 
     @property
     def death_count(self) -> int:
-        """How many of these and of earlier workers have died."""
+        """How many workers have died, in these generations and earlier ones."""
         return self._ended_deaths + sum(generation.deaths for generation in self._generations)
 
     def busy_fraction(self, reporting_worker: WorkerProcess | None) -> float:
-        """The part of the workers that have a task, 0 to 1; `reporting_worker` has just had one."""
+        """Returns the fraction of the newest workers that have a task, 0 to 1. `reporting_worker` counts as such."""
         workers = self._generations[-1].workers
         return sum([bool(worker.tasks) or worker is reporting_worker for worker in workers]) / max(1, len(workers))
 
     # --- batches and their tasks
 
     def add_job(self, job: BatchJob) -> None:
-        """A batch begins, in the newest generation."""
+        """Adds a batch to the newest generation, whose workers fill it."""
         self._jobs[job] = self._generations[-1]
 
     def remove_job(self, job: BatchJob) -> None:
-        """A batch has no task left. An earlier generation ends with its last one."""
+        """Removes a batch that has no task left. An earlier generation ends with its last batch."""
         self._end_generation_if_done(self._jobs.pop(job))
 
     def find_stream_jobs(self, stream_number: int) -> list[BatchJob]:
-        """The batches of a stream's number that are not over."""
+        """Returns the batches under way of a stream's number."""
         return [job for job in self._jobs if job.stream_number == stream_number]
 
     def queue_tasks(self, job: BatchJob, tasks: Sequence[Task]) -> None:
@@ -128,7 +129,7 @@ class WorkerPool:
         (generation.suspects if task.is_suspect else generation.queue).appendleft(task)
 
     def remove_queued_tasks(self, job: BatchJob) -> int:
-        """Takes a batch's tasks out of the queues; how many there were."""
+        """Removes a batch's tasks from the queues; returns how many there were."""
         return self._jobs[job].remove_queued_tasks(job)
 
     def assign_queued_tasks(self) -> None:
@@ -139,10 +140,10 @@ class WorkerPool:
                 self._queue_waits.add_runs(time.monotonic() - task.queued_s)
                 worker.send_task(task, self._slots)
 
-    # --- what workers are told
+    # --- commands to workers
 
     def send_to_all_workers(self, *commands: WorkerCommand) -> None:
-        """Sends commands to every worker, also to those of a generation that starts."""
+        """Sends commands to every worker, including those of a generation that is starting."""
         for generation in (
             self._generations if self._next_generation is None else [*self._generations, self._next_generation]
         ):
@@ -153,13 +154,14 @@ class WorkerPool:
         _send_to_generation(self._generations[-1], commands)
 
     def unmap_slots_in_workers(self, slots: tuple[int, ...]) -> None:
-        """Has every worker unmap slots that are over."""
+        """Has every worker unmap slots that are about to be closed."""
+        # A generation that is starting has had no task, so its workers have mapped nothing.
         for worker in self.workers:
             if worker.forget_mapped_slots(slots):
                 worker.send_command(UnmapSlots(slots))
 
     def kill_workers_waiting_for_files(self, stream_number: int) -> None:
-        """Kills the workers that wait for files of this stream's number; others start in their places."""
+        """Kills the workers that wait for files of this stream's number; others start in their place."""
         for worker in self.workers:
             at = worker.row_progress
             task = worker.tasks.get(at.task)
@@ -169,12 +171,12 @@ class WorkerPool:
     # --- generations
 
     def start_next_generation(self) -> None:
-        """Starts workers beside the present ones, which go on beginning batches until the switch. One at a time."""
+        """Starts workers beside the present ones, which begin all batches until the switch. One start at a time."""
         self._next_generation = _WorkerGeneration()
         self._start_generation(self._next_generation)
 
     def switch_to_next_generation(self) -> None:
-        """Has the new workers begin all batches from now on."""
+        """Lets the new workers begin all batches from now on."""
         assert self._next_generation is not None  # noqa: S101 - it was started
         earlier = self._generations[-1]
         self._generations.append(self._next_generation)
@@ -182,12 +184,13 @@ class WorkerPool:
         self._end_generation_if_done(earlier)
 
     def discard_next_generation(self) -> None:
-        """Ends the new workers; all is as before they started."""
+        """Ends the new workers; the present ones stay."""
         generation, self._next_generation = self._next_generation, None
         if generation is not None:
             _cancel_generation_task(generation)
 
     def _end_generation_if_done(self, generation: _WorkerGeneration) -> None:
+        # The newest generation stays without batches; an earlier one stays while a batch that it began is under way.
         if generation is self._generations[-1] or generation in self._jobs.values():
             return
         self._generations.remove(generation)
@@ -217,7 +220,7 @@ class WorkerPool:
             await asyncio.gather(*(worker.shut_down() for worker in workers))
 
     async def _keep_worker_running(self, generation: _WorkerGeneration, place: int) -> None:
-        """Starts a worker, and another when it dies, after ever longer pauses while nothing gets done."""
+        """Starts a worker, and another one when it dies. Pauses double while workers die before they finish a task."""
         pause_s = WORKER_RESPAWN_S
         while True:
             worker = await self._start_worker(place)
@@ -226,7 +229,9 @@ class WorkerPool:
                 continue
             generation.workers.append(worker)
             self._listener.on_worker_started(worker)
+            # When this is cancelled, the worker is still in the list, and `_run_generation` shuts it down.
             death = await worker.wait_for_exit()
+            # Removed before the listener is called: it queues tasks again, which must not go to the dead worker.
             generation.workers.remove(worker)
             generation.deaths += 1
             self._stats.add_count("engine", "worker_deaths")
@@ -239,7 +244,7 @@ class WorkerPool:
             await asyncio.sleep(pause_s)
 
     async def _start_worker(self, place: int) -> WorkerProcess | None:
-        """A new worker; None when the host has no room for a process now."""
+        """Starts a worker; returns None when the host has no room for a process now. Raises other OSErrors."""
         try:
             return await WorkerProcess.start(place, self._listener, self._row_deadline_s)
         except OSError as error:
