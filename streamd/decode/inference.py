@@ -1,4 +1,4 @@
-"""One image as a stream shows it to its trainers, for a trained model to be asked about."""
+"""Decodes one image as a stream shows it to its trainers, for inference with a trained model."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _read_file_bytes(file: File) -> bytes:
 
 
 def _explain_read_error(path: str | os.PathLike[str], error: OSError) -> str:
-    """Why a path cannot be read, in a sentence's first half."""
+    """Returns why a path cannot be read, as the first half of a sentence."""
     if not os.fspath(path):
         return "the path is empty"
     if isinstance(error, IsADirectoryError):
