@@ -148,7 +148,7 @@ def _compute_upright_size(size: PixelSize, orientation: int) -> PixelSize:
 
 
 def _choose_reduced_size(size: PixelSize, orientation: int, image: ImageSpec, crop: Crop | None) -> PixelSize:
-    """The (height, width), as stored, at the smallest scale that covers what is shown of the picture."""
+    """Returns the stored (height, width) at the smallest scale that is not below the target, else the full size."""
     shown = _compute_upright_size(size, orientation)
     for reduction in _REDUCTIONS:
         reduced = -(-size[0] // reduction), -(-size[1] // reduction)
