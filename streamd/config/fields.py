@@ -92,6 +92,7 @@ def _parse_endpoint(value: object, info: ValidationInfo) -> str:
     if path == text or not path or "\0" in path:
         what = "an endpoint is ipc:///path/to/socket or tcp://address:port"
         raise ValueError(f"found {format_yaml_value(value)}; {what}{_suggest_endpoint(text)}")
+    # ZeroMQ takes a leading @ for an abstract socket, which has no permissions, and * for a temporary file.
     if path[0] in "@*":
         raise ValueError(
             f"found {format_yaml_value(value)}; only a socket in a folder has permissions, use ipc:///path/to/socket"

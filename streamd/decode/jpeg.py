@@ -110,11 +110,13 @@ def _decode_and_resize(
     shown = _compute_upright_size(size, orientation)
     crop = None if draw is None else compute_crop(*shown, image, draw)
     reduced = size if image.exact else _choose_reduced_size(size, orientation, image, crop)
+    # simplejpeg decodes at the smallest scale that is not below `least`, which is `reduced`; (0, 0) is full size.
     least = (0, 0) if reduced == size else reduced
     if reduced == (image.height, image.width) and orientation == UPRIGHT and crop is None:
         _decode_unresized(data, row, image, least)
         return
     pixels = _decode_pixels(data, image, least, None)
+    # The crop was drawn on the upright picture at full size, and is cut from the upright reduced decode.
     part = None if crop is None else crop.scale_to(shown, _compute_upright_size(reduced, orientation))
     if image.exact:
         resize_picture(row, turn_upright(build_pil_image(pixels), orientation), image, part)

@@ -101,6 +101,7 @@ def _load_picture(data: bytes, format_name: str, mode: PlainMode) -> tuple[Image
     The caller turns it after the decoder's own copy of the pixels is freed: memory never holds three copies.
     """
     with Image.open(BytesIO(data), formats=(format_name,)) as picture:
+        # Both checks come before load(), which allocates all pixels and decodes them.
         check_image_size(picture.height, picture.width)
         storage = _find_pixel_storage(picture, len(data))
         picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
@@ -122,6 +123,7 @@ def _check_format_support(format_name: str) -> None:
 @contextmanager
 def _raise_bad_image_for_pillow_errors(format_name: str) -> Iterator[None]:
     """Turns every error that Pillow raises for damaged bytes into BadImageError."""
+    # A library in this process may have set the switch. This is no fault of the file, so it must not become a verdict.
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise RuntimeError(
             "something in this process switched ImageFile.LOAD_TRUNCATED_IMAGES on: pixels would be invented"

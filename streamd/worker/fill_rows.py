@@ -113,6 +113,8 @@ class TaskRunner:
         if transform is None:
             return
         columns = {name: tensor.build_array_in_memory(self._memory) for name, tensor in self._layout.labels.items()}
+        # Each sample has a generator of its own, so a batch that is made again draws the same numbers, however it is
+        # cut into tasks.
         for place, rng in enumerate(build_generators(spec.seed, self._task.epoch, ids, RNG_PURPOSE), start):
             # Padding and rows that could not be filled hold no sample.
             if self._is_gathered[place] or place in self._decoded:
@@ -138,6 +140,7 @@ class TaskRunner:
         rows = self._task.rows if self._row_slice is None else self._row_slice
         absent = ids == PAD_ID
         whole = not absent.any()
+        # Padding has no row in the manifest: it looks up sample 0, whose values are then overwritten.
         known = ids if whole else np.where(absent, 0, ids)
         self._layout.sample_ids.build_array_in_memory(self._memory)[rows] = ids
         self._layout.weights.build_array_in_memory(self._memory)[rows] = manifest.gather_weights(known) * ~absent

@@ -101,6 +101,7 @@ class Worker:
             # The task is bound to no name here: while the worker is idle, the name would keep a dropped slot mapped.
             await self._run_task(*self._queue.popleft(), idle_ns)
             idle_since = time.monotonic_ns()
+        # Tasks that are still queued are dropped: no daemon is left to receive their reports.
         if self._failure is not None:
             raise self._failure
         for source in self._readers.values():
@@ -247,7 +248,8 @@ class Worker:
             else:
                 await self._open_pending_stream(command)
         except DataAwayError:
-            if number in self._pending_streams:  # neither closed meanwhile, nor opened for a task
+            # During the await the stream may have been closed, or opened by a task: then there is nothing to report.
+            if number in self._pending_streams:
                 self._pending_streams[number] = replace(command, away=True)
                 await self._open_new_stream(number)
         except (ConfigError, OSError) as error:
@@ -280,6 +282,8 @@ class Worker:
             self._send_records(encode_report(StreamRemark(number, remark)))
 
     def _start_reading(self, task: FillRows) -> PendingRead:
+        # Called when a task arrives, so that a thread reads its files while earlier tasks are decoded. A pending stream
+        # has no reader yet; its files are read when the task runs.
         if task.stream in self._pending_streams:
             return None
         source = self._readers[task.stream]
@@ -346,6 +350,7 @@ def open_inherited_progress_page(descriptor: str) -> ProgressPage:
 
 def main() -> None:
     """Runs a worker on the socket and the page whose descriptors are the first arguments."""
+    # First: a file that is opened before could get the number of a closed standard descriptor.
     fill_closed_standard_descriptors()
     apply_worker_limits()
     os.dup2(_STDERR, _STDOUT)  # a transform may print, and the standard output of a command is for its results

@@ -216,6 +216,7 @@ class StreamReader:
         except UnfitFileError as error:
             reason, lasting = format_error_reason(error), True
         except OSError as error:
+            # A shard that cannot be opened says nothing about one of its images, so that is never a lasting fault.
             reason = error.strerror or type(error).__name__
             lasting = self.shard_reader is None and error.errno in _LASTING_ERRORS
         try:
@@ -294,6 +295,7 @@ def predict_pixel_id(command: OpenStream, page: ProgressPage) -> tuple[PixelId, 
     """Returns the pixel id of a stream whose data are away, and remarks for the operator. Raises ConfigError."""
     manifest = open_listed_manifest(command.spec, Path(command.manifest))
     try:
+        # This reader opens neither root nor store, and its close() must not be called: only the manifest is closed.
         source = StreamReader(command.spec, manifest, _NO_ROOT, choose_expected_files(manifest))
         source, remarks = _add_transform(source, command, page)
         return source.pixel_id, remarks

@@ -230,6 +230,7 @@ def _try_transform(transform: StreamTransform, image: ImageSpec, report_trial: R
         raise ConfigError(f"{subject} is called as f(image, labels, rng), which it does not take: {error}") from error
     except ValueError:  # a function written in C may have no signature to inspect
         pass
+    # Twice in one process: this finds functions that keep state, or draw from another generator than `rng`.
     try:
         first, again = (
             list(_transform_probe_images(transform, image, subject, report_trial)),
@@ -326,7 +327,7 @@ def _import_module(name: str, folder: Path) -> ModuleType:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))  # last: placed first, a file named like a library would hide it from the worker
     sys.dont_write_bytecode = True  # a compiled file is matched by seconds and size, which may miss an edit
-    importlib.invalidate_caches()
+    importlib.invalidate_caches()  # the cached listing of the folder may lack a file that was written since
     try:
         file = None if "." in name else find_module_file(name, folder)
         return importlib.import_module(name) if file is None else _import_file(file)

@@ -86,6 +86,7 @@ class BatchPreview:
 
     def _copy_preview_from_slot(self, stream: ServedStream, ready: BatchReady) -> Preview:
         spec, rows = stream.spec, compute_preview_row_count(stream.spec, ready.rows)
+        # The first rows of each tensor lie at its beginning, so one copy for each tensor is enough.
         lies, first = compute_layout(spec, ready.rows), compute_layout(spec, rows)
         memory = np.empty(first.size_bytes, np.uint8).data
         for there, here in zip(lies.all_tensors, first.all_tensors, strict=True):

@@ -59,6 +59,7 @@ class Dashboard:
 
     def __init__(self, token: str) -> None:
         self._token = token
+        # Read once: a request chooses among these names, so no path of a request ever reaches the file system.
         self._page_files = {
             each.name: each.read_bytes()
             for each in (files("streamd.daemon.monitor") / "page").iterdir()
@@ -258,6 +259,7 @@ class Monitor:
     async def _check_host_and_answer(self, request: web.Request, handler: HttpHandler) -> web.StreamResponse:
         """Refuses requests under a foreign Host, and answers with a sentence where there is nothing to answer with."""
         host = request.headers.get("Host")
+        # Checked before every handler, since metrics are not for pages of other sites either.
         if not is_own_host_header(host, (self._host, socket.gethostname())):
             return build_text_response(
                 421, "this is not that host: ask by address, by localhost or by this machine's name"

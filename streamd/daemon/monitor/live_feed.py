@@ -273,6 +273,7 @@ class LiveFeed:
     def _encode_snapshot(
         self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder, now_s: float
     ) -> _EncodedEvents:
+        # All pages share one previous snapshot: how many pages are open changes no rate.
         before = self._last_snapshot if now_s < self._last_snapshot_s + _MAX_SNAPSHOT_AGE_S else None
         figures = snapshot_builder.take_snapshot()
         self._last_snapshot, self._last_snapshot_s = figures, now_s

@@ -277,6 +277,7 @@ def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
     batch_size, remainder = stream.batch_size, stream.remainder
     whole, rest = divmod(listed.samples, batch_size)
     chunk, buffer = _choose_chunk_and_buffer(stream.shuffle, listed)
+    # The order id is computed from the finished spec. The pixel id is known once a worker has opened the stream.
     spec = StreamSpec(
         name=stream.name,
         samples=listed.samples,

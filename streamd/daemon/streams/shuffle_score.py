@@ -174,6 +174,7 @@ def _compute_tenths(values: npt.NDArray[Any]) -> Ids:
 def _score_label_mixing(label: str, sample: _SampledBatches, members: Ids, classes: Ids) -> MixingScore | None:
     """Returns the score of one label: sample `members[i]` has class `classes[i]`. A sample may have several tags."""
     samples = sample.ids.size
+    # All counts are of ordered pairs: for each class, its samples times the samples that are not in it.
     sizes = np.bincount(classes)
     apart_in_all = int((sizes * (samples - sizes)).sum())
     pairs = sample.rows * (sample.rows - 1)
