@@ -41,7 +41,7 @@ from streamd.config.schema_sources import SOURCE_MODELS
 from streamd.config.units import format_yaml_value
 from streamd.errors import ConfigError, suggest_name
 
-ConfigInput = Path | str | Mapping[str, object]  # a configuration: a file's path, or what would stand in it
+ConfigInput = Path | str | Mapping[str, object]  # a configuration: the path of a file, or the contents of one
 CONFIG_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 # The mistake behind a message of the YAML parser, and what to do about it. The first that matches replaces the message.

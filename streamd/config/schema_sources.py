@@ -42,7 +42,7 @@ class SourceModel(ConfigModel):
 
 def _build_source_model(settings: type[DataSource]) -> type[SourceModel]:
     hints = get_type_hints(settings, include_extras=True)
-    declared: Any = settings  # a dataclass, as every format is
+    declared: Any = settings  # the settings of every format are a dataclass
     keys = {
         each.name: _build_field_definition(hints[each.name], each.default) for each in fields(declared) if each.init
     }

@@ -101,7 +101,7 @@ class Worker:
             # The task is bound to no name here: while the worker is idle, the name would keep a dropped slot mapped.
             await self._run_task(*self._queue.popleft(), idle_ns)
             idle_since = time.monotonic_ns()
-        # Tasks that are still queued are dropped: no daemon is left to receive their reports.
+        # Tasks that are still queued are dropped: the daemon is gone, or gives them to another worker after a failure.
         if self._failure is not None:
             raise self._failure
         for source in self._readers.values():
@@ -165,7 +165,7 @@ class Worker:
             self._pending_reports.append(encode_report(StreamRemark(stream, cache.remarks.pop(0))))
 
     async def _report_done(self, report: TaskDone) -> None:
-        """Queues a report; sends all when they are as many as the tasks left, so that few wake the daemon."""
+        """Queues a report. Sends all when they are as many as the tasks left, so that the daemon wakes less often."""
         self._pending_reports.append(encode_report(report))
         if self._has_reports_for_half_of_queue():
             self._receive_commands()  # tasks that arrived meanwhile count, too

@@ -91,7 +91,7 @@ def main() -> None:
     """Answers the request on standard input, under the limits of a worker."""
     die_with_parent(os.getppid())
     apply_worker_limits()
-    warnings.simplefilter("ignore")  # about damaged files
+    warnings.simplefilter("ignore")  # they concern damaged files, which are expected here
     # Shows what is left of a truncated file. Workers never set this: it would invent pixels of batches.
     ImageFile.LOAD_TRUNCATED_IMAGES = True
     with suppress(StreamdError, OSError):  # the list was replaced or its folder is gone: nothing can be drawn

@@ -222,7 +222,7 @@ class Monitor:
         Closing waits for the next turn of the loop, when connections that were accepted in this turn are counted.
         """
         loop, server = asyncio.get_running_loop(), self._runner.server
-        assert server is not None  # noqa: S101 - it is there as long as anybody listens
+        assert server is not None  # noqa: S101 - set as long as the runner listens
         loop.call_soon(_close_oldest_connections, server)
         return server()
 

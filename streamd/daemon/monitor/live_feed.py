@@ -279,7 +279,8 @@ class LiveFeed:
         self._last_snapshot, self._last_snapshot_s = figures, now_s
         now, made = compare_snapshots(before, figures), build_facts_by_stream(daemon.streams)
         whole = _encode_event(build_dashboard_view(now, figures, made, self._host))
-        if not any(each.status.stopped or each.status.failed for each in now.streams):  # as nearly always
+        # Nearly always there is nothing to redact, and one encoding serves both kinds of requests.
+        if not any(each.status.stopped or each.status.failed for each in now.streams):
             return _EncodedEvents(whole, whole)
         return _EncodedEvents(
             whole, _encode_event(build_dashboard_view(redact_failure_reasons(now), figures, made, self._host))

@@ -48,7 +48,7 @@ _REFUSED_FILES: Final = (  # suffixes, what such a file is, what to do with it
 )
 _OTHER_SUFFIXES: Final = (*_HDF5_SUFFIXES, ".mdb", ".npy", ".npz", ".txt", ".lst", *_ARCHIVES)
 _MAC_ARCHIVE_FOLDER: Final = "__MACOSX"
-_SHOWN_NAMES: Final = 5  # in a note
+_SHOWN_NAMES: Final = 5  # names in a note
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from streamd.errors import ConfigError
 
 _TRIED_FILES: Final = 20  # cells of a column, evenly spread, that are tried as file names
 _SUFFIX_PATTERN: Final = "|".join(each.decode().replace(".", r"\.") for each in IMAGE_SUFFIXES)
-_SHOWN_COLUMNS: Final = 10  # in a message
+_SHOWN_COLUMNS: Final = 10  # columns named in a message
 _PART_COLUMNS: Final = frozenset({"split", "part", "set", "subset", "partition", "phase", "dataset", "usage", "fold"})
 _PART_WORDS: Final = {
     "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
