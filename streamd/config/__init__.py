@@ -1,12 +1,11 @@
-"""The configuration: config.yaml -> a frozen `Config`, or a ConfigError that names every line to mend.
+"""Reads config.yaml into a frozen `Config`, or raises a ConfigError that names every line to correct.
 
-    load       text -> data -> streams -> models, and what the models refuse, as sentences
-    inherit    `like:` and stream names (pure)            locations    a place and a sentence (pure)
-    schema     the models, and as editors read them;      parsers      single values (pure)
-               _sections, fields, and _sources, made      hints        what people mean who write otherwise (pure)
-               of what formats declare                    units        1GiB, 10s (pure)
+    load       text to data, to streams, to models; errors of the models as sentences
+    inherit    `like:` and stream names (pure)            locations    the line of each key, and problems (pure)
+    schema     the models, and their JSON schema          parsers      parsers of single values (pure)
+    schema_sections, schema_sources                       hints        corrections for common mistakes (pure)
+               parts of the models                        units        sizes and durations, 1GiB, 10s (pure)
+    fields     the types of the models' keys
 
-config.schema.json is what `streamd schema` prints.
-
-Only this package knows pydantic and ruamel.yaml.
+config.schema.json is what `streamd schema` prints. Only this package imports pydantic and ruamel.yaml.
 """

@@ -1,4 +1,4 @@
-"""Models and the types of their fields: the readers, bound to the library that validates."""
+"""The base of all models and the types of their keys: binds the parsers to pydantic."""
 
 from __future__ import annotations
 
@@ -44,12 +44,15 @@ _IPC_SCHEME: Final = "ipc://"
 _TCP_SCHEME: Final = "tcp://"
 _MAX_SEED: Final = (1 << 63) - 1
 _MAX_CHUNK: Final = 1 << 32  # samples or chunks: more than any store holds
-_CROP_SCALES: Final = (0.0001, 1.0)  # of a picture's area: less than a hundredth of its sides shows nothing
-_CROP_RATIOS: Final = (0.01, 100.0)  # width by height
+_CROP_SCALES: Final = (0.0001, 1.0)  # of a picture's area: a crop of less than a hundredth of each side shows nothing
+_CROP_RATIOS: Final = (0.01, 100.0)  # width divided by height
 
 
 def build_validation_error(*problems: tuple[tuple[str, ...], str]) -> ValidationError:
-    """An error for facts that do not fit together: each problem is (keys below the model it is raised in, sentence)."""
+    """Returns an error for keys that contradict each other.
+
+    Each problem is a pair (keys below the model that raises the error, sentence).
+    """
     return ValidationError.from_exception_data(
         "refused",
         [
@@ -60,16 +63,16 @@ def build_validation_error(*problems: tuple[tuple[str, ...], str]) -> Validation
 
 
 class ConfigModel(BaseModel):
-    """What all models share: they do not change, and a key they do not know is an error.
+    """The base of all models: they are frozen, and an unknown key is an error.
 
-    The text below a key is what editors show of it, by way of the JSON schema.
+    The docstring below a key goes into the JSON schema, and editors show it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 def resolve_path(path: str, info: ValidationInfo) -> str:
-    """`path` as seen from the configuration's folder, which `load` passes as the context."""
+    """Returns `path` as absolute, relative to the configuration's folder, which `load` passes as the context."""
     if not is_encodable(path):
         raise ValueError(f"found {path!a}, whose name is not UTF-8; rename it, or name a link to it")
     base: Path = (info.context or {}).get("base", Path())
@@ -89,6 +92,7 @@ def _parse_endpoint(value: object, info: ValidationInfo) -> str:
     if path == text or not path or "\0" in path:
         what = "an endpoint is ipc:///path/to/socket or tcp://address:port"
         raise ValueError(f"found {format_yaml_value(value)}; {what}{_suggest_endpoint(text)}")
+    # ZeroMQ takes a leading @ for an abstract socket, which has no permissions, and * for a temporary file.
     if path[0] in "@*":
         raise ValueError(
             f"found {format_yaml_value(value)}; only a socket in a folder has permissions, use ipc:///path/to/socket"
@@ -104,7 +108,7 @@ def _parse_endpoint(value: object, info: ValidationInfo) -> str:
 
 
 def _suggest_endpoint(text: str) -> str:
-    """`; did you mean 'ipc:///run/s'?` for a path or another scheme, `tcp://...` for a bare address."""
+    """Suggests `; did you mean 'ipc:///run/s'?` for a path or another scheme, `tcp://...` for a bare address."""
     if text.startswith(_TCP_SCHEME):
         return "; its port is missing or too large"
     rest = re.sub(r"^[a-z]+:/*(?=/)", "", text)
@@ -114,7 +118,7 @@ def _suggest_endpoint(text: str) -> str:
 
 
 def _build_value_schema(**schema: object) -> WithJsonSchema:
-    """What the JSON schema says of a type that a reader of ours checks."""
+    """Returns the JSON schema of a type that one of our parsers checks."""
     return WithJsonSchema(schema)
 
 
@@ -123,14 +127,14 @@ def _build_number_schema(low: float, high: float, kind: str = "integer") -> With
 
 
 def _build_bounds_schema(low: float, high: float) -> WithJsonSchema:
-    """Two numbers, the smaller first."""
+    """Returns the JSON schema of two numbers, the smaller first."""
     return _build_value_schema(
         type="array", items={"type": "number", "minimum": low, "maximum": high}, minItems=2, maxItems=2
     )
 
 
 def _build_quantity_schema(units: str, **more: object) -> WithJsonSchema:
-    """A plain number, or one with a unit."""
+    """Returns the JSON schema of a plain number, or a number with one of `units`, a pattern."""
     text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,18}}(\.[0-9]{{1,18}})?\s*({units})?\s*$"}
     return _build_value_schema(anyOf=[{"type": "number", "minimum": 0}, text], **more)
 

@@ -1,4 +1,4 @@
-"""What people mean who write something else: words of other tools, keys of other places, what the right form is. Pure.
+"""Corrections for common mistakes: words of other tools, keys in the wrong place, examples of the right form. Pure.
 
 A hint is the end of a message, from its semicolon on, or empty.
 """
@@ -10,7 +10,7 @@ from typing import Final
 from streamd.config.units import format_yaml_value
 from streamd.errors import suggest_name
 
-# What to write where a mapping is needed, by the key that holds it.
+# Examples for keys that need a mapping.
 KEY_EXAMPLES: Final[dict[str | int, str]] = {
     "streams": "streams: {train: {source: {kind: folder, path: data/train}, image: {size: [128, 128]}}}",
     "source": "source: {kind: folder, path: data/train}",
@@ -28,7 +28,7 @@ KEY_EXAMPLES: Final[dict[str | int, str]] = {
 # Keys whose mapping may be written as one word.
 SHORT_FORMS: Final[dict[str | int, list[str]]] = {"shuffle": ["full", "none", "chunk"], "engine": ["local", "ray"]}
 
-# What a key that is missing holds.
+# What to add where a required key is missing.
 MISSING_KEY_HINTS: Final[dict[str | int, str]] = {
     "streams": f"add at least one: {KEY_EXAMPLES['streams']}",
     "source": f"say where the samples are, such as {KEY_EXAMPLES['source']}",
@@ -42,7 +42,7 @@ MISSING_KEY_HINTS: Final[dict[str | int, str]] = {
     "clients": "name the folder of the clients' public keys",
 }
 
-# Keys of other tools, or of another place: what takes their part here.
+# Keys of other tools, or of another place, and what replaces them here.
 FOREIGN_KEYS: Final = {
     "address": "the daemon's address is listen, at the top level",
     "augment": "each trainer augments in its own model",
@@ -143,7 +143,8 @@ _BOOLEAN_WORDS: Final = {"yes": "true", "on": "true", "true": "true", "no": "fal
 
 
 def suggest_choice(value: object, choices: list[str]) -> str:
-    """`; did you mean 'full'?` for a word that stands for, or nearly is, one of `choices`."""
+    """Suggests `; did you mean 'full'?` for a word that means one of `choices`, or nearly is one."""
+    # YAML reads some of these words, such as true or null, as values other than text.
     if value is not None and not isinstance(value, bool | str):
         return ""
     text = format_yaml_value(value) if isinstance(value, bool) else value or "null"
@@ -152,13 +153,13 @@ def suggest_choice(value: object, choices: list[str]) -> str:
 
 
 def suggest_boolean(value: object) -> str:
-    """`; did you mean true?` for YAML 1.1's other words, and for quotes."""
+    """Suggests `; did you mean true?` for the other booleans of YAML 1.1, and for quoted ones."""
     word = _BOOLEAN_WORDS.get(str(value).casefold()) if isinstance(value, str) else None
     return f"; did you mean {word}?" if word else ""
 
 
 def suggest_whole_number(value: object) -> str:
-    """`; did you mean 1000?` for 1e3, 1000.0 and '1000': what says a whole number and is none in YAML."""
+    """Suggests `; did you mean 1000?` for 1e3, 1000.0 and '1000', which are no whole numbers in YAML."""
     if isinstance(value, float) and value.is_integer():
         return f"; did you mean {int(value)}?"
     if isinstance(value, str) and value.strip().isdecimal():
@@ -167,7 +168,7 @@ def suggest_whole_number(value: object) -> str:
 
 
 def suggest_fraction(value: object) -> str:
-    """`; did you mean 0.2?` for 20, 20% and '0.2'."""
+    """Suggests `; did you mean 0.2?` for 20, 20% and '0.2'."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return ""
     text = str(value).strip()

@@ -1,4 +1,4 @@
-"""`like:` and the names of streams: raw streams with all their keys, before any value is looked at. Pure."""
+"""Resolves `like:` and checks the names of streams, before any value is validated. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RawStreams = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedStreams:
-    """`raw` streams that can be validated, `copied` (stream, key) -> the stream that wrote it, and what is wrong."""
+    """The `raw` streams to validate, `copied` (stream, key) -> the stream that wrote the key, and the problems."""
 
     raw: dict[str, object]
     copied: dict[tuple[str, str], str]
@@ -27,7 +27,10 @@ class ResolvedStreams:
 
 
 def resolve_streams(streams: object) -> ResolvedStreams:
-    """Gives every stream its name and the keys it takes from others; a stream that cannot be resolved is left out."""
+    """Gives every stream its name and the keys that it copies; leaves out a stream that cannot be resolved.
+
+    A stream that is left out has a problem of its own, or copies from one that has.
+    """
     if not isinstance(streams, Mapping) or not streams:
         found = "there are none" if not streams else f"found {format_yaml_value(streams)}, a mapping of names is needed"
         return ResolvedStreams({}, {}, (ConfigProblem(("streams",), f"{found}; {MISSING_KEY_HINTS['streams']}"),))
@@ -65,7 +68,10 @@ def _lookup_like_name(stream: object) -> object:
 
 
 def _find_like_chain(name: str, streams: RawStreams) -> tuple[list[str] | None, list[ConfigProblem]]:
-    """The streams that `name` copies from, nearest first; None when the way is broken, told where it breaks."""
+    """Returns the streams that `name` copies from, nearest first.
+
+    Returns None if the chain is broken, and the problem only for the stream where it breaks.
+    """
     chain: list[str] = []
     here = name
     while (wanted := _lookup_like_name(streams[here])) is not None:
@@ -73,7 +79,8 @@ def _find_like_chain(name: str, streams: RawStreams) -> tuple[list[str] | None, 
             return None, [] if chain else [_build_unknown_like_problem(here, wanted, streams)]
         if wanted in (name, *chain):
             circle = " -> ".join([name, *chain, wanted])
-            is_told = wanted != name or name != min([name, *chain])  # once for each circle
+            # One report for each circle: that of its first stream by name, when the circle leads back to it.
+            is_told = wanted != name or name != min([name, *chain])
             return None, [] if is_told else [
                 ConfigProblem(("streams", name, "like"), f"goes in a circle: {circle}; take a like away")
             ]

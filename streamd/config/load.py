@@ -1,7 +1,7 @@
-"""config.yaml to a `Config`: text to plain data with the line of every key, to streams, to models. JSON is YAML.
+"""Loads config.yaml as a `Config`: text to plain data with the line of every key, to streams, to models. JSON is YAML.
 
-What the models refuse becomes sentences that say what was found and what is allowed. This is the only file of the
-package that reads a file.
+Errors of the models become sentences that say what was found and what is allowed. No other module of the package reads
+a file.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from streamd.config.schema_sources import SOURCE_MODELS
 from streamd.config.units import format_yaml_value
 from streamd.errors import ConfigError, suggest_name
 
-ConfigInput = Path | str | Mapping[str, object]  # a configuration: a file's path, or what would stand in it
+ConfigInput = Path | str | Mapping[str, object]  # a configuration: the path of a file, or the contents of one
 CONFIG_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
-# What people have done who meet a parser's words, and what to do about it; the first that fits is told in their place.
+# The mistake behind a message of the YAML parser, and what to do about it. The first that matches replaces the message.
 _YAML_REMEDIES: Final = {
     r"'\t'": "a tab is here; indent with spaces",
     "mapping values are not allowed": "a second colon is in this line; give each key a line of its own, or put a value "
@@ -63,10 +63,10 @@ _YAML_REMEDIES: Final = {
 
 
 def load_config(where: ConfigInput) -> Config:
-    """The configuration in the YAML or JSON file `where`, or given as a mapping.
+    """Loads the configuration in the YAML or JSON file `where`, or from a mapping.
 
-    Relative paths are seen from the file's folder, those of a mapping from the current one; none has to exist.
-    Raises ConfigError with one line, `file:line: key.path: what is wrong and what is allowed`, for each mistake.
+    Paths are relative to the file's folder, and for a mapping to the current directory; none has to exist. Raises
+    ConfigError with one line, `file:line: key.path: what is wrong and what is allowed`, for each mistake.
     """
     if isinstance(where, Mapping):
         return _build_config(YamlDocument(where, {}), "configuration", _find_current_directory())
@@ -83,7 +83,7 @@ def _find_current_directory() -> Path:
 
 @contextmanager
 def add_error_locations(config: Config) -> Iterator[None]:
-    """Puts file and line before the errors of the data that `config` names, where they begin with a key path."""
+    """Puts file and line before each line of a ConfigError of the body that begins with a key path of `config`."""
     try:
         yield
     except ConfigError as error:
@@ -113,6 +113,7 @@ def _build_config(document: YamlDocument, name: str, base: Path) -> Config:
     if not isinstance(data, Mapping):
         found = "is empty" if data is None else f"holds {format_yaml_value(data)} where keys are needed"
         raise ConfigError(f"{name}:1: {found}; write at least {KEY_EXAMPLES['streams']}")
+    # Models are validated even if the document or `like` has problems, so that one message names all mistakes.
     streams = inherit.resolve_streams(data["streams"]) if "streams" in data else inherit.ResolvedStreams({}, {}, ())
     places = KeyLocations(name, document.lines, streams.copied)
     wrong = [*document.problems, *streams.problems]
@@ -132,7 +133,7 @@ def _validate_config(data: Mapping[str, object], base: Path, places: KeyLocation
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """A parsed file: `data` of dict, list, str, int, float, bool and None; `lines` count from 1."""
+    """A parsed file: `data` of dict, list, str, int, float, bool and None, and the line of each key, from 1."""
 
     data: object
     lines: dict[KeyPath, int]
@@ -140,12 +141,12 @@ class YamlDocument:
 
 
 class _PlainConstructor(SafeConstructor):
-    """Builds plain values only; a tag that would build anything else is an error. Keys are text, as in JSON."""
+    """Constructs plain values only; a tag for anything else is an error. Keys are text, as in JSON."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         for key, _ in node.value:
             if isinstance(key, ScalarNode) and key.value != "<<":
-                key.ctag = Tag(suffix=_TEXT_TAG)  # `2026:` and `no:` are names of streams and columns, never numbers
+                key.ctag = Tag(suffix=_TEXT_TAG)  # `2026:` and `no:` are names of streams or columns
         return super().construct_mapping(node, deep)
 
 
@@ -153,12 +154,12 @@ def _construct_scalar_text(_constructor: SafeConstructor, node: ScalarNode) -> s
     return str(node.value)
 
 
-# JSON knows no dates, nor do we.
+# A date stays text: JSON has no dates, and no key needs one.
 _PlainConstructor.add_constructor("tag:yaml.org,2002:timestamp", _construct_scalar_text)
 
 
 def parse_yaml(text: str, name: str) -> YamlDocument:
-    """Reads `text`. Raises ConfigError with line and column where it is no YAML; keys written twice are problems."""
+    """Parses `text`. Raises ConfigError with line and column where it is not YAML; repeated keys become problems."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", ReusedAnchorWarning)
@@ -167,7 +168,7 @@ def parse_yaml(text: str, name: str) -> YamlDocument:
         raise ConfigError(f"{name}:{_explain_yaml_error(error, text)}") from error
     except ReusedAnchorWarning as error:
         raise ConfigError(f"{name}: {' '.join(str(error).split())}; give each anchor a name of its own") from error
-    except (ValueError, LookupError, TypeError, AttributeError) as error:  # ruamel on a tag such as !!int x
+    except (ValueError, LookupError, TypeError, AttributeError) as error:  # from ruamel, for a tag such as !!int x
         raise ConfigError(f"{name}: not valid YAML: a tag does not fit its value: {error}") from error
     except RecursionError as error:
         raise ConfigError(f"{name}: nested too deeply to be a configuration") from error
@@ -180,7 +181,7 @@ def _compose_document(text: str) -> YamlDocument:
     if root is None:
         return YamlDocument(None, {})
     lines, problems = _index_key_lines(root)
-    yaml.constructor.allow_duplicate_keys = True  # they are in `problems`, all of them
+    yaml.constructor.allow_duplicate_keys = True  # `problems` has all of them; ruamel would stop at the first
     return YamlDocument(yaml.constructor.construct_document(root), lines, problems)
 
 
@@ -197,7 +198,10 @@ def _explain_yaml_error(error: YAMLError, text: str) -> str:
 
 
 def _index_key_lines(root: Node) -> tuple[dict[KeyPath, int], tuple[ConfigProblem, ...]]:
-    """The line of every key, and the keys written twice. A node that aliases repeat is walked once."""
+    """Returns the line of every key, and a problem for each repeated key.
+
+    A node that aliases repeat is visited once: nested aliases would otherwise take exponential time.
+    """
     lines: dict[KeyPath, int] = {(): 1}
     problems = []
     walked: set[int] = set()
@@ -226,7 +230,7 @@ def _iterate_child_nodes(node: Any) -> Iterator[tuple[str | int, int, Node]]:
 
 
 def explain_errors(errors: Iterable[ErrorDetails]) -> list[ConfigProblem]:
-    """One problem for each of a validation's errors, but none for a key that is missing because it is misspelled."""
+    """Returns one problem for each validation error, except for a missing key that a misspelled one stands for."""
     errors = list(errors)
     misspelled = {
         wanted for error in errors if error["type"] == "extra_forbidden" for wanted in _find_likely_key_paths(error)
@@ -239,7 +243,7 @@ def explain_errors(errors: Iterable[ErrorDetails]) -> list[ConfigProblem]:
 
 
 def _strip_union_member_keys(place: KeyPath) -> KeyPath:
-    """The keys as they are written: without the marks that tell the members of a union apart."""
+    """Returns the keys as they are written, without pydantic's marks of union members."""
     if place[2:3] == ("source",) and place[3:4] and place[3] in SOURCE_MODELS:
         place = (*place[:3], *place[4:])
     return tuple(key for key in place if key not in {"<name>", "<values>", "[key]"})
@@ -265,7 +269,7 @@ def _format_allowed_choices(value: object, expected: str, also: str = "") -> str
 
 
 def _quote_mark(choice: str) -> str:
-    """A choice as it is written: marks such as ; in quotes."""
+    """Quotes a choice that is a punctuation mark, such as ";"."""
     return choice if any(map(str.isalnum, choice)) else f'"{choice}"'
 
 
@@ -279,13 +283,13 @@ def _format_literal_error(error: ErrorDetails) -> str:
 
 
 def _list_known_keys(model: type[ConfigModel]) -> list[str]:
-    """The keys of `model` as they are written."""
+    """Returns the keys of `model` as they are written in a file."""
     names = [field.alias or name for name, field in model.model_fields.items()]
     return [*(name for name in names if name != "name"), "like"] if model is StreamConfig else names
 
 
 def _find_model_of_key(place: KeyPath) -> type[ConfigModel]:
-    """The model that the unknown key at `place` was found in."""
+    """Returns the model in which the unknown key at `place` was found."""
     match place[:-1]:
         case ("streams", _):
             return StreamConfig
@@ -299,7 +303,7 @@ def _find_model_of_key(place: KeyPath) -> type[ConfigModel]:
 
 
 def _find_likely_key_paths(error: ErrorDetails) -> Iterator[KeyPath]:
-    """The places of the keys that an unknown key stands for."""
+    """Yields the places of the keys for which an unknown key may stand."""
     *above, key = error["loc"]
     owner = _find_model_of_key(error["loc"])
     if owner is Config and (
@@ -342,19 +346,19 @@ def _format_unplanned_key(owner: type[ConfigModel], place: KeyPath, key: str, va
 
 
 def _list_kinds_with_key(key: str, value: object = None) -> list[str]:
-    """The kinds of sources that have a key; an `image` with keys of its own is a stream's."""
+    """Returns the kinds of sources that have a key; an `image` with keys of its own belongs to a stream."""
     if key == "image" and isinstance(value, Mapping):
         return []
     return [kind for kind, model in SOURCE_MODELS.items() if key in _list_known_keys(model)]
 
 
 def _has_known_singular_or_plural(key: str, owner: type[ConfigModel]) -> bool:
-    """Whether a key of `owner` differs by nothing but an s: `image` is meant, not another kind's `images`."""
+    """Whether a key of `owner` differs only by an s: then `image` is meant, and not another kind's `images`."""
     return not {f"{key}s", key.removesuffix("s")}.isdisjoint(_list_known_keys(owner))
 
 
 def _suggest_place_of_key(owner: type[ConfigModel], key: str) -> str | None:
-    """Where a key belongs that is written in another place; None when it belongs nowhere, or in too many."""
+    """Returns where a misplaced key belongs; None if it belongs nowhere, or in too many places."""
     if owner is not StreamConfig and key in _list_known_keys(StreamConfig):
         return "a stream: write it below streams.NAME"
     if owner is not Config and key in _list_known_keys(Config):

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and where: a place and a sentence. Pure."""
+"""Problems of a configuration, and the lines of its keys. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 
 from streamd.core.text import split_long_list
 
-# The way to a value: ("streams", "train", "image", "size"); numbers are places in lists.
+# The keys that lead to a value, ("streams", "train", "image", "size"); numbers are indices of lists.
 KeyPath = tuple[str | int, ...]
 
-_MAX_PROBLEMS: Final = 10  # problems in one message: more are never read at once
+_MAX_PROBLEMS: Final = 10  # problems in one message: nobody reads more at once
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One thing to mend."""
+    """One thing to correct: the keys that lead to it, and a sentence."""
 
     keys: KeyPath
     sentence: str
@@ -27,7 +27,7 @@ class ConfigProblem:
 class KeyLocations:
     """Where keys are written: the file's name, the line of each key, and the streams that keys were copied from.
 
-    All are equal: where a configuration is written is no part of what it says.
+    All instances compare equal, since the lines of a configuration are no part of its meaning.
     """
 
     name: str = field(compare=False)
@@ -35,19 +35,19 @@ class KeyLocations:
     copied: Mapping[tuple[str, str], str] = field(compare=False)
 
     def resolve_inherited_keys(self, keys: KeyPath) -> KeyPath:
-        """The same keys in the stream that wrote them."""
+        """Returns the same keys in the stream that wrote them, if they were copied by `like`."""
         match keys:
             case ("streams", str(stream), str(key), *_) if (stream, key) in self.copied:
                 return ("streams", self.copied[stream, key], *keys[2:])
         return keys
 
     def strip_unwritten_index(self, keys: KeyPath) -> KeyPath:
-        """`keys` without the number of a list that nobody wrote: `listen: x` stands for `listen: [x]`."""
+        """Returns `keys` without the index of a list that is not written: `listen: x` stands for `listen: [x]`."""
         alone = keys and isinstance(keys[-1], int) and keys[:-1] in self.lines and keys not in self.lines
         return keys[:-1] if alone else keys
 
     def find_line(self, keys: KeyPath) -> int:
-        """The line of `keys`, or of the nearest key above them that is written; 0 when there is no file."""
+        """Returns the line of `keys`, or of the nearest key above them that is written; 0 without a file."""
         keys = self.resolve_inherited_keys(keys)
         for length in range(len(keys), -1, -1):
             if keys[:length] in self.lines:
@@ -55,12 +55,12 @@ class KeyLocations:
         return 0
 
     def format_location(self, keys: KeyPath) -> str:
-        """`config.yaml:7`; without a file only its name."""
+        """Returns `config.yaml:7`; without a file only its name."""
         line = self.find_line(keys)
         return f"{self.name}:{line}" if line else self.name
 
     def find_keys_by_path(self, path: str) -> KeyPath:
-        """The keys that a dotted path means, or the nearest above them that are written; () when it means none."""
+        """Returns the keys that a dotted path names, or the nearest written keys above them; () if there are none."""
         known = {format_keys(keys): keys for keys in self.lines}
         for (stream, key), other in self.copied.items():
             below = [keys[2:] for keys in self.lines if keys[:3] == ("streams", other, key)]
@@ -74,12 +74,15 @@ _LAST_KEY: Final = re.compile(r"[.\[]?[^.\[]*$")
 
 
 def format_keys(keys: KeyPath) -> str:
-    """`streams.train.image.size`, `listen[0]`."""
+    """Formats keys as `streams.train.image.size` or `listen[0]`."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
 
 
 def format_problems(problems: Iterable[ConfigProblem], places: KeyLocations) -> str:
-    """One line a problem, in the order of the file; what `like` copied is told once, where it is written."""
+    """Formats one line for each problem, in the order of the file.
+
+    A problem of a key that `like` copied appears once, where the key is written.
+    """
     seen: set[tuple[KeyPath, str]] = set()
     lines = []
     for problem in sorted(problems, key=lambda problem: places.find_line(problem.keys)):

@@ -1,4 +1,4 @@
-"""Readers of single values: what YAML gives -> what the models hold, or a ValueError that is a whole sentence. Pure."""
+"""Parses single values: a value from YAML to the value of a model, or a ValueError that is a whole sentence. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from streamd.config.units import format_bytes, format_yaml_value, parse_bytes
 from streamd.errors import suggest_name
 from streamd.limits import MIB
 
-HintBuilder = Callable[[object], str]  # the end of a message: `; did you mean 0.2?`, or empty
+HintBuilder = Callable[[object], str]  # returns the end of a message: `; did you mean 0.2?`, or empty
 
 _NUMBERS_OF_SIZE: Final = 2  # height and width
-_NUMBERS_OF_RANGE: Final = 2  # least and most
+_NUMBERS_OF_RANGE: Final = 2  # minimum and maximum
 MAX_SIDE: Final = 16384  # pixels; beyond it a single image is no longer a row of a batch
 _MAX_LEVEL: Final = 255.0  # the brightest value of a pixel
-_FRACTIONS: Final = {  # of pixels in 0-1, as other tools' recipes have them, mean and std: what they are called here
+_FRACTIONS: Final = {  # means and stds of other tools, for pixels in 0-1, by their name here
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "minus_one_one": ((0.5,), (0.5, 0.5, 0.5)),
 }
@@ -28,12 +28,12 @@ _MAX_PORT: Final = 65535
 
 
 def build_short_form_parser(key: str) -> Callable[[object], object]:
-    """A reader for the short form of a model: a plain string stands for `{key: string}`."""
+    """Returns a parser for the short form of a model: a plain string stands for `{key: string}`."""
     return lambda value: {key: value} if isinstance(value, str) else value
 
 
 def build_whole_number_parser(low: int, high: int) -> Callable[[object], int]:
-    """A reader of whole numbers from `low` to `high`; true and false are none."""
+    """Returns a parser of whole numbers from `low` to `high`; true and false are not numbers."""
 
     def parse_value(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -47,7 +47,7 @@ def build_whole_number_parser(low: int, high: int) -> Callable[[object], int]:
 
 
 def build_number_parser(low: float, high: float, hint: HintBuilder) -> Callable[[object], float]:
-    """A reader of numbers above `low`, up to and including `high`; `hint` ends the message for any other value."""
+    """Returns a parser of numbers above `low`, up to and including `high`; `hint` ends the message for other values."""
 
     def parse_value(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
@@ -111,7 +111,7 @@ def parse_image_size(value: object) -> object:
 
 
 def _suggest_size(value: object) -> str:
-    """`; did you mean [128, 128]?` for 128, '128x128' and ['128', '128']: height first, as they are written."""
+    """Suggests `; did you mean [128, 128]?` for 128, '128x128' and ['128', '128'], in the order they are written."""
     plain = isinstance(value, int | str | list | tuple) and not isinstance(value, bool)
     numbers = [int(number) for number in re.findall(r"(?<![\d.-])\d{1,5}(?!\d)", str(value))] if plain else []
     if not 1 <= len(numbers) <= _NUMBERS_OF_SIZE or not all(1 <= number <= MAX_SIDE for number in numbers):
@@ -120,7 +120,7 @@ def _suggest_size(value: object) -> str:
 
 
 def build_bounds_parser(low: float, high: float) -> Callable[[object], object]:
-    """A reader of [least, most], both from `low` to `high`."""
+    """Returns a parser of [least, most], both from `low` to `high`."""
 
     def parse_value(value: object) -> object:
         ends = value if isinstance(value, list | tuple) else ()
@@ -158,7 +158,7 @@ def parse_channel_levels(value: object) -> object:
 
 
 def _suggest_levels(levels: Sequence[float]) -> str:
-    """What to write for `levels` of 0-1."""
+    """Returns what to write for `levels` that are meant for pixels in 0-1."""
     scaled = ", ".join(f"{level * _MAX_LEVEL:.6g}" for level in levels)
     name = next((name for name, known in _FRACTIONS.items() if tuple(levels) in known), None)
     if name is not None:

@@ -1,13 +1,13 @@
-"""The configuration, as frozen models: what config.yaml may say, with its defaults and bounds.
+"""The configuration as frozen models: the keys of config.yaml, with their defaults and bounds.
 
     Config ── listen, memory, workers, ...
       └─ streams: name -> StreamConfig ── source (schema_sources), the rest (schema_sections)
 
-A `ValueError` raised here is a whole sentence for the person who wrote the file; `load` puts the place before it.
+A `ValueError` raised here is a whole sentence for the author of the file; `load` puts the place before it.
 
-The JSON schema, by which editors complete keys, explain them and underline mistakes, is made from the models, and says
-what they accept, short forms and `like` included. What no schema can say (means that fit the mode, a `like` of a stream
-that exists) is left to `load`. It is in draft 7, which every editor knows.
+The JSON schema is made from the models. Editors use it to complete keys, explain them and underline mistakes. It
+accepts what the models accept, including short forms and `like`. Rules that a schema cannot express (means that fit the
+mode, a `like` of a stream that exists) are left to `load`. It is written in draft 7, which every editor supports.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ ListenKey = Annotated[
 
 _REMAINDERS: Final[dict[bool | str, RemainderPolicy]] = {True: "drop", False: "keep", "pad": "pad"}
 _NAME_PATTERN: Final = "^[A-Za-z0-9_.-]{1,64}$"
-_DROPPED_KEYS: Final = ("title", "discriminator")  # names of our classes, and what draft 7 does not know
+_DROPPED_KEYS: Final = ("title", "discriminator")  # names of our classes, and a keyword that draft 7 does not have
 
 
 def _build_label_source(label: LabelConfig | WeightsConfig) -> LabelSource:
@@ -129,19 +129,19 @@ class StreamConfig(ConfigModel):
 
     @property
     def bad_policy(self) -> BadPolicy:
-        """The policy that counts: as written, else `mask` where shuffle is none, else `substitute`."""
+        """The policy in effect: as written, else `mask` where shuffle is none, else `substitute`."""
         return self.bad_samples.policy or ("mask" if self.shuffle.kind == "none" else "substitute")
 
     @property
     def array_files(self) -> tuple[Path, ...]:
-        """The .npy files that labels and weights are taken from."""
+        """The .npy files that hold labels and weights."""
         labels, weights = (self.labels or {}).values(), self.weights
         files = [*(label.file for label in labels), weights.file if weights else None]
         return tuple(file for file in files if file)
 
     @property
     def listing_request(self) -> ListingRequest:
-        """Which samples the stream has, as formats read it."""
+        """The samples that the stream has, in the form that dataset formats read."""
         split, labels, weights = self.split, self.labels, self.weights
         return ListingRequest(
             self.name,
@@ -153,23 +153,23 @@ class StreamConfig(ConfigModel):
 
     @property
     def data_paths(self) -> tuple[Path, ...]:
-        """The files and folders that source, labels and weights name, patterns as they are written."""
+        """The files and folders that source, labels and weights name; patterns are not expanded."""
         return (*self.source.data_paths, *self.array_files)
 
     @property
     def label_files(self) -> tuple[Path, ...]:
-        """The files that labels and weights are taken from."""
+        """The files that hold labels and weights."""
         return (*self.source.label_files, *self.array_files)
 
     @property
     def remainder(self) -> RemainderPolicy:
-        """`drop_remainder` in a StreamSpec's words."""
+        """`drop_remainder` as a StreamSpec names it."""
         return _REMAINDERS[self.drop_remainder]
 
     @model_validator(mode="before")
     @classmethod
     def _add_default_split(cls, data: object) -> object:
-        """A stream that takes a part and does not say how to split takes the default split."""
+        """Adds the default split to a stream that takes a part and has no split of its own."""
         source = data.get("source") if isinstance(data, Mapping) else None
         takes_part = isinstance(source, Mapping) and source.get("part") in ("train", "validation")
         if isinstance(data, Mapping) and takes_part and data.get("split") is None:
@@ -179,7 +179,7 @@ class StreamConfig(ConfigModel):
     @model_validator(mode="before")
     @classmethod
     def _add_default_shuffle(cls, data: object) -> object:
-        """The kind of shuffle that counts where none is written, but for the models' own default."""
+        """Makes chunk the default kind of shuffle for sources that are read fastest in chunks."""
         source = data.get("source") if isinstance(data, Mapping) else None
         if not isinstance(data, Mapping) or not isinstance(source, Mapping) or source.get("kind") not in CHUNKED_KINDS:
             return data
@@ -231,14 +231,14 @@ class StreamConfig(ConfigModel):
 
 
 class Config(ConfigModel):
-    """All of config.yaml. `memory` in bytes. Paths are absolute; `base` is what relative ones were seen from.
+    """All of config.yaml. `memory` is in bytes. Paths are absolute, resolved against `base_folder`.
 
-    `places` tells the line of each key, for what turns out wrong with the data.
+    `key_locations` has the line of each key, for errors that appear only when the data are read.
     """
 
     curve: CurveConfig | None = None
     """The keys that tcp:// endpoints need."""
-    listen: ListenKey = None  # after curve: it needs it
+    listen: ListenKey = None  # after curve: its validator reads curve, and pydantic validates in this order
     """The daemon's socket, such as ipc:///run/streamd/streamd.sock; null is the default place."""
     memory: Memory = GIB
     """Batch memory for all streams and trainers together, at least 1MiB: 512MiB, 2GB."""
@@ -257,23 +257,23 @@ class Config(ConfigModel):
     _places: KeyLocations = PrivateAttr(default=KeyLocations("configuration", {}, {}))
 
     def model_post_init(self, context: Any, /) -> None:
-        """Remembers what `load` passes as the context."""
+        """Keeps the folder and the lines of keys, which `load` passes as the context."""
         if context:
             self._base, self._places = context["base"], context["places"]
 
     @property
     def base_folder(self) -> Path:
-        """The folder that relative paths were seen from."""
+        """The folder against which relative paths were resolved."""
         return self._base
 
     @property
     def key_locations(self) -> KeyLocations:
-        """Where its keys are written."""
+        """The file and line of each key."""
         return self._places
 
     @property
     def worker_count(self) -> int:
-        """Decode processes; `auto` is one for each processor core that this process may use."""
+        """The number of decode processes; `auto` is one for each processor core that this process may use."""
         return len(os.sched_getaffinity(0)) if self.workers == "auto" else self.workers
 
     @field_validator("listen")
@@ -287,7 +287,7 @@ class Config(ConfigModel):
 
 
 def list_unserved_settings(config: Config) -> list[str]:
-    """One sentence, with its key path, for each thing in `config` that is valid but not served by this version."""
+    """Returns a sentence, with its key path, for each setting that is valid but not served by this version."""
     return [
         f"{place}: {what} not served by this version; {remedy}"
         for place, what, remedy in _iterate_unserved_settings(config)
@@ -307,7 +307,7 @@ def _iterate_unserved_settings(config: Config) -> Iterator[_UnservedSetting]:
         yield "curve", "CURVE keys are", "leave curve out"
     if config.engine.kind != "local":
         yield "engine", f"kind {config.engine.kind} is", "use local"
-    if not is_encodable(str(config.base_folder)):  # the processes that list and decode are told of it in UTF-8
+    if not is_encodable(str(config.base_folder)):  # the listing process and the workers receive the path in UTF-8
         yield "streams", f"a configuration in {str(config.base_folder)!a}, no name in UTF-8, is", "keep it elsewhere"
     for name, stream in config.streams.items():
         for place, what, remedy in _iterate_unserved_stream_settings(stream):
@@ -321,7 +321,10 @@ def _iterate_unserved_stream_settings(stream: StreamConfig) -> Iterator[_Unserve
 
 
 def _iterate_unserved_label_arrays(stream: StreamConfig) -> Iterator[_UnservedSetting]:
-    """Files of labels stand beside any source; arrays that have names, only in a file of kind hdf5."""
+    """Yields labels and weights from arrays that this version cannot read.
+
+    A .npy file may stand beside any source; a named array must lie in a source of kind hdf5.
+    """
     froms = {f"labels.{name}": label.source for name, label in (stream.labels or {}).items()}
     if stream.weights is not None:
         froms["weights"] = stream.weights.source
@@ -333,12 +336,12 @@ def _iterate_unserved_label_arrays(stream: StreamConfig) -> Iterator[_UnservedSe
 
 
 def _is_stored_array_name(source: object) -> bool:
-    """Whether `from` names an array in a file."""
+    """Whether `from` names an array in a file, such as /labels."""
     return isinstance(source, str) and source.startswith("/") and parse_npy_path(source) is None
 
 
 def build_json_schema() -> JsonSchema:
-    """The schema, with its definitions in alphabetical order."""
+    """Returns the JSON schema of config.yaml, with its definitions in alphabetical order."""
     schema = _tidy_schema(Config.model_json_schema(ref_template="#/definitions/{model}"))
     definitions = schema.pop("$defs")
     definitions["StreamConfig"] = _extend_stream_schema(definitions["StreamConfig"])
@@ -346,7 +349,7 @@ def build_json_schema() -> JsonSchema:
     definitions["PaceConfig"]["minProperties"] = 1
     for name, definition in definitions.items():
         if not name.endswith("Source"):
-            del definition["description"]  # it speaks of our classes; every key has words of its own
+            del definition["description"]  # it describes our classes; every key has a description of its own
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "streamd: config.yaml",
@@ -357,7 +360,7 @@ def build_json_schema() -> JsonSchema:
 
 
 def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
-    """A stream has no key for its name, may copy another one, and if not, needs a source, and a size for files."""
+    """Adjusts the schema of a stream: no key for its name, `like`, and without it a source and a size for files."""
     properties = {key: value for key, value in schema["properties"].items() if key != "name"}
     like = {"type": "string", "description": "A stream whose keys are copied, but for those given here."}
     files = {
@@ -375,9 +378,10 @@ def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
 
 
 def _tidy_schema(schema: Any) -> Any:
-    """Without noise, and with what stands beside a reference, which draft 7 overlooks, put around it.
+    """Returns the schema without noise, and with each `$ref` that has siblings wrapped in `allOf`.
 
-    A default that is null or has keys says nothing to the person who may leave the key out.
+    Draft 7 ignores the siblings of a `$ref`. Defaults that are null or mappings are left out, since they tell the
+    author of a file nothing.
     """
     if isinstance(schema, list):
         return [_tidy_schema(each) for each in schema]

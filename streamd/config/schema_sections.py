@@ -1,4 +1,4 @@
-"""The parts of the configuration: one model for each key that holds keys."""
+"""The sections of the configuration: one model for each key that holds a mapping."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ CHANNELS_OF_MODE: Final = {"RGB": 3, "L": 1}
 
 
 def parse_npy_path(source: object) -> Path | None:
-    """The .npy file that `from` names, if it names one."""
+    """Returns the .npy file that `from` names, or None if it names another place."""
     return Path(source) if isinstance(source, str) and source.endswith(".npy") else None
 
 
 def resolve_npy_path(source: object, info: ValidationInfo) -> object:
-    """What `from` says, a .npy file as seen from the configuration's folder."""
+    """Returns the value of `from`; the path of a .npy file is resolved against the configuration's folder."""
     return source if (file := parse_npy_path(source)) is None else resolve_path(str(file), info)
 
 
 class LabelConfig(ConfigModel):
-    """One label. `source` is what `from` says: column(s), an array or a file; None means the label's own name."""
+    """One label. `source` is the value of `from`: columns, an array or a file; None stands for the label's own name."""
 
     type: LabelType
     """category and int become int64, float float32, string text, tags one 0 or 1 for each class."""
@@ -74,7 +74,7 @@ class LabelConfig(ConfigModel):
 
     @property
     def file(self) -> Path | None:
-        """The .npy file that it is taken from, if it is from one."""
+        """The .npy file that holds the label; None if it comes from another place."""
         return parse_npy_path(self.source)
 
     @field_validator("classes")
@@ -87,7 +87,7 @@ class LabelConfig(ConfigModel):
 
 
 class WeightsConfig(ConfigModel):
-    """What each sample weighs in a batch. `source` is what `from` says; a source reads it as one more label."""
+    """The weight of each sample. `source` is the value of `from`; formats read weights as one more label."""
 
     source: Annotated[Text, AfterValidator(resolve_npy_path)] = Field(alias="from")
     """The column that holds a number a sample, 0 or more, or the array: file.npy, or /array of an HDF5 file."""
@@ -98,16 +98,16 @@ class WeightsConfig(ConfigModel):
 
     @property
     def classes(self) -> None:
-        """A weight has none."""
+        """None: weights have no classes."""
 
     @property
     def file(self) -> Path | None:
-        """The .npy file that it is taken from, if it is from one."""
+        """The .npy file that holds the weights; None if they come from another place."""
         return parse_npy_path(self.source)
 
 
 class ImageConfig(ConfigModel):
-    """What every image becomes. `size` is (height, width) in pixels, `stored` for arrays as they are, or not given."""
+    """The form of every image. `size` is (height, width) in pixels, `stored` for arrays as they are, or None."""
 
     size: Annotated[Size | Literal["stored"] | None, BeforeValidator(parse_image_size)] = None
     """[height, width] in pixels; stored for arrays as they are."""
@@ -138,7 +138,7 @@ class ImageConfig(ConfigModel):
 
 
 class ShuffleConfig(ConfigModel):
-    """The order of an epoch. For kind chunk, `chunk` samples are stored together and `buffer` chunks are mixed."""
+    """The order of an epoch. For kind chunk, `chunk` samples are read together, and `buffer` chunks are mixed."""
 
     kind: Shuffle = "full"
     """full mixes all samples, none keeps their order, chunk mixes the chunks, and the samples of a few at a time."""
@@ -180,7 +180,7 @@ class MeanStd(ConfigModel):
 
 
 class BadSamplesConfig(ConfigModel):
-    """What happens to samples that cannot be decoded. `policy` None: see `StreamConfig.bad_policy`."""
+    """The treatment of samples that cannot be decoded. For `policy` None see `StreamConfig.bad_policy`."""
 
     policy: BadPolicy | None = None
     """substitute takes the next good image of the batch, mask gives zeros of weight 0, fail stops the stream. Without
@@ -191,7 +191,7 @@ class BadSamplesConfig(ConfigModel):
 
 
 class SplitConfig(ConfigModel):
-    """`validation` is the fraction held back, chosen by a hash of the relative name or of the column `by`."""
+    """The split: `validation` is the fraction held back, chosen by a hash of the relative name or the column `by`."""
 
     validation: Fraction = 0.2
     """The fraction that is held back, such as 0.2."""
@@ -202,14 +202,17 @@ class SplitConfig(ConfigModel):
 
 
 class PaceConfig(ConfigModel):
-    """`lockstep_s`: seconds an epoch that leaders wait so that each batch is decoded once; None is `free`."""
+    """The pace of trainers. `lockstep_s`: seconds an epoch that leaders wait, so that each batch is decoded once.
+
+    None stands for `free`.
+    """
 
     lockstep_s: Annotated[Seconds | None, Field(alias="lockstep")] = None
     """How long leaders may wait an epoch, such as 10s."""
 
 
 class CacheConfig(ConfigModel):
-    """Decoded samples kept in the folder `path`, in a file of at most `max_bytes` (None: no bound)."""
+    """The cache of decoded samples in the folder `path`, in a file of at most `max_bytes` (None: no bound)."""
 
     path: DataPath
     """The folder it is kept in, which may be deleted at any time."""

@@ -1,4 +1,4 @@
-"""Where a stream's samples come from: one model a kind, told apart by `kind`, made of what the format declares."""
+"""The sources of samples: one model for each `kind`, built from the settings that the format declares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamd.config.fields import ConfigModel, DataGlob, DataPath, PixelRange, S
 from streamd.dataset.formats import FORMATS
 from streamd.dataset.sources import IS_PATTERN, DataSource, Scalar
 
-# What a setting of a format is in a configuration; types that are not here are taken as they are.
+# The type of a key in a configuration, by the type of the format's setting; other types are used as they are.
 _KEY_TYPES: Final[dict[object, object]] = {
     Path: DataPath,
     str: Text,
@@ -30,7 +30,7 @@ class SourceModel(ConfigModel):
     settings: ClassVar[type[DataSource]]
 
     def build_source(self) -> DataSource:
-        """The settings of the format, as they are written here."""
+        """Returns the settings of the format, filled with the keys of this model."""
         return self.settings(**{name: value for name, value in self if name != "kind"})
 
     @model_validator(mode="after")
@@ -42,7 +42,7 @@ class SourceModel(ConfigModel):
 
 def _build_source_model(settings: type[DataSource]) -> type[SourceModel]:
     hints = get_type_hints(settings, include_extras=True)
-    declared: Any = settings  # a dataclass, as every format is
+    declared: Any = settings  # the settings of every format are a dataclass
     keys = {
         each.name: _build_field_definition(hints[each.name], each.default) for each in fields(declared) if each.init
     }
@@ -56,7 +56,7 @@ def _build_source_model(settings: type[DataSource]) -> type[SourceModel]:
 
 
 def _build_field_definition(hint: Any, default: object) -> tuple[Any, Any]:
-    """The type and the field of a key; the text of a setting is what editors show of it."""
+    """Returns the type and the pydantic field of a key; editors show the text of the setting as its description."""
     kind, *marks = get_args(hint)
     about = next(mark for mark in marks if isinstance(mark, str))
     is_optional = get_origin(kind) in {Union, UnionType} and NoneType in get_args(kind)
@@ -73,7 +73,7 @@ CHUNKED_KINDS: Final = frozenset(kind for kind, model in SOURCE_MODELS.items() i
 
 
 class _FilledSource:
-    """Tells pydantic to validate by the models, and to hand out the settings that they fill."""
+    """Makes pydantic validate by the models, and return the settings that they fill."""
 
     def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         models: Any = Annotated[Union[tuple(SOURCE_MODELS.values())], Field(discriminator="kind")]  # noqa: UP007 - of a tuple

@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: `1GiB`, `512 MB`, `10s`, `2m`. Pure."""
+"""Parses and formats sizes and durations as users write them: `1GiB`, `512 MB`, `10s`, `2m`. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NEAR_SECONDS: Final = {
     **dict.fromkeys(("mins", "minute", "minutes"), "m"),
     **dict.fromkeys(("hr", "hrs", "hour", "hours"), "h"),
 }
-_SHOWN_CHARS: Final = 60  # of a value in a message: enough to find it, never a page
+_SHOWN_CHARS: Final = 60  # of a value in a message: enough to find it in the file
 
 
 def format_yaml_value(value: object) -> str:
-    """A value as a message names it: short, in YAML's words rather than Python's."""
+    """Formats a value for a message: short, and as YAML spells it."""
     match value:
         case None:
             return "nothing (null)"
@@ -39,7 +39,7 @@ def format_yaml_value(value: object) -> str:
 
 
 def _parse_number_with_unit(value: object, units: Mapping[str, float]) -> float | None:
-    """The number that `value` says, in base units; None when it says none."""
+    """Returns the number that `value` denotes, in base units; None if it is no number with a known unit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -50,13 +50,13 @@ def _parse_number_with_unit(value: object, units: Mapping[str, float]) -> float 
 
 
 def _suggest_unit(value: object, units: Mapping[str, str]) -> str:
-    """`; did you mean 1GiB?` for 1G: a number with a unit that others use."""
+    """Suggests `; did you mean 1GiB?` for 1G, a unit of other tools."""
     found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     return f"; did you mean {found[1]}{units[found[2].lower()]}?" if found and found[2].lower() in units else ""
 
 
 def parse_bytes(value: object) -> int:
-    """Bytes of `1GiB`, `512 MB`, `1.5GiB` or a plain number. Raises ValueError saying what is allowed."""
+    """Parses `1GiB`, `512 MB`, `1.5GiB` or a plain number to bytes. Raises ValueError, which says what is allowed."""
     amount = _parse_number_with_unit(value, _BYTE_UNITS)
     if amount is None or not 0 <= amount < 1 << 63:
         example = "write it like 512MiB, 1.5GiB, 20GB or as a whole number of bytes"
@@ -67,7 +67,7 @@ def parse_bytes(value: object) -> int:
 
 
 def parse_seconds(value: object) -> float:
-    """Seconds of `10s`, `250ms`, `2m`, `1h` or a plain number. Raises ValueError saying what is allowed."""
+    """Parses `10s`, `250ms`, `2m`, `1h` or a number to seconds. Raises ValueError, which says what is allowed."""
     amount = _parse_number_with_unit(value, _SECOND_UNITS)
     if amount is None or not 0 <= amount < float("inf"):
         example = "write it like 10s, 250ms, 2m, 1h or as a number of seconds"
@@ -78,7 +78,7 @@ def parse_seconds(value: object) -> float:
 
 
 def format_bytes(count: int) -> str:
-    """`count` bytes in the largest binary unit that keeps it at one or more: `1.5 GiB`, `12 bytes`."""
+    """Formats `count` bytes in the largest binary unit that gives one or more: `1.5 GiB`, `12 bytes`."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if count >= 1024**power:
             return f"{count / 1024**power:.1f}".removesuffix(".0") + f" {unit}"

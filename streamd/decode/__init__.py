@@ -1,10 +1,10 @@
-"""From a file's bytes to a row of a slot: one decoder a format, chosen by content, never by name.
+"""Decodes a file's bytes into a row of a slot: one decoder for each format, chosen by content, never by name.
 
     sniff         the format of a file               decoders     the decoder for it
-    jpeg          by libjpeg-turbo                   pillow       all others, any mode to RGB or greyscale
-    exif          which side is up                   resize       to the size of a row
-    random_crop   where a random part lies           pixel_id     what the pixels depend on
-    pil_image     an array as Pillow has it          inference    one image for a trained model
+    jpeg          JPEG, by libjpeg-turbo             pillow       all other formats, any mode to RGB or greyscale
+    exif          the orientation of a picture       resize       to the size of a row
+    random_crop   the box of a random crop           pixel_id     the identity of the pixels
+    pil_image     an array as a Pillow image         inference    one image for a trained model
 
-Nothing is imported here: `inference` is what a trainer may call, and says which extra the decoders need.
+This file imports nothing: a trainer may import `inference` without the decoders, and learns which extra brings them.
 """

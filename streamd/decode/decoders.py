@@ -1,6 +1,6 @@
-"""Which decoder a file gets.
+"""Chooses the decoder of a file by its format.
 
-There is no second decoder after a data error and no fallback when a library is missing: both would change pixels.
+A data error is never tried with a second decoder, and a missing library has no fallback: both would change pixels.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __all__ = ["BadImageError", "decode_image"]
 
 
 def decode_image(data: bytes, row: Row, image: ImageSpec, draw: CropDraw | None = None) -> None:
-    """Decodes one image file into `row`, (height, width, channels) uint8, C-contiguous.
+    """Decodes one image file into `row`, uint8 (height, width, channels), C-contiguous.
 
-    `draw` is what `compute_random_crop_draws` drew for the sample where `image` is cropped at random. Without it the
-    middle is shown, as by `resize: crop`: what a trained model is to be asked about.
+    Where `image` is cropped at random, `draw` holds the sample's numbers from `compute_random_crop_draws`. Without
+    them the middle is shown, as with `resize: crop`: this is the part to show to a trained model.
 
-    Raises BadImageError when the bytes are at fault, ConfigError when this Pillow was built without the format. What a
-    failed decode leaves in the row is undefined.
+    Raises BadImageError if the bytes are at fault, ConfigError if this Pillow was built without the format. After an
+    error the contents of the row are undefined.
     """
     name = detect_format(data)
     if name == "JPEG":

@@ -1,4 +1,4 @@
-"""Which way up a picture is: the EXIF orientation. Copies of it in XMP are ignored, in every format alike."""
+"""The EXIF orientation of a picture. Copies of it in XMP are ignored in every format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 from streamd.decode.resize import BadImageError
 
 UPRIGHT: Final = 1
-SIDEWAYS: Final = 5  # orientations from here on exchange height and width
+SIDEWAYS: Final = 5  # orientations of 5 and above exchange height and width
 
 _ORIENTATION: Final = 0x0112
 _TURNS: Final = {
@@ -26,14 +26,15 @@ _TURNS: Final = {
 
 
 def parse_orientation(exif: bytes) -> int:
-    """1 to 8 from a block of EXIF data, with or without its `Exif` prefix; 1 when it says nothing sensible.
+    """Returns the orientation, 1 to 8, from a block of EXIF data, with or without its `Exif` prefix.
 
-    Raises BadImageError when the block cannot be read: which way up the picture is cannot be known then.
+    Returns 1, upright, for a missing or invalid value. Raises BadImageError if the block cannot be read, since the
+    orientation is then unknown.
     """
     block = Image.Exif()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about metadata, of which one number is wanted
+            warnings.simplefilter("ignore")  # they concern other metadata than this one number
             block.load(exif)
             value = block.get(_ORIENTATION, UPRIGHT)
     except (OSError, ValueError, SyntaxError, TypeError, struct.error) as error:
@@ -42,6 +43,6 @@ def parse_orientation(exif: bytes) -> int:
 
 
 def turn_upright(picture: Image.Image, orientation: int) -> Image.Image:
-    """The picture turned so that it is shown as it was taken."""
+    """Returns the picture turned upright; the same object if its orientation needs no turn."""
     turn = _TURNS.get(orientation)
     return picture.transpose(turn) if turn is not None else picture

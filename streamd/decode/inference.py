@@ -1,4 +1,4 @@
-"""One image as a stream shows it to its trainers, for a trained model to be asked about."""
+"""Decodes one image as a stream shows it to its trainers, for inference with a trained model."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ File = str | os.PathLike[str] | bytes | BinaryIO
 
 
 def load_image(file: File, spec: StreamSpec | str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
-    """The pixels of an image file, exactly as a daemon makes them for `spec`: uint8 (height, width, channels).
+    """Decodes an image file exactly as a daemon does for `spec`. Returns uint8 (height, width, channels).
 
-    file: a path, the bytes of a file, or what is open for reading them.
+    file: a path, the bytes of a file, or a file opened with 'rb'.
     spec: `stream.spec`, or the path of the `.streamd.json` that streamd-train writes beside a model.
 
-    `resize: random_crop` shows the middle, as `resize: crop` does. A transform is not applied. Where the stream has
-    one, or its daemon other versions of the decoders, its pixels are not those made here, and a warning says so. Models
+    `resize: random_crop` shows the middle, as `resize: crop` does. A transform is not applied. If the stream has one,
+    or its daemon has other versions of the decoders, the pixels differ from the stream's, and a warning says so. Models
     take batches: `image[None]`.
 
     Raises ConfigError for a file that cannot be read or is no sound image, for a stream that is served from arrays, and
-    for a `spec` that is none; MissingExtraError without the extra `serve`, which brings the decoders.
+    for an invalid `spec`; MissingExtraError without the extra `serve`, which brings the decoders.
     """
     known = _load_spec(spec)
     try:
@@ -94,7 +94,7 @@ def _read_file_bytes(file: File) -> bytes:
 
 
 def _explain_read_error(path: str | os.PathLike[str], error: OSError) -> str:
-    """Why a path cannot be read, in a sentence's first half."""
+    """Returns why a path cannot be read, as the first half of a sentence."""
     if not os.fspath(path):
         return "the path is empty"
     if isinstance(error, IsADirectoryError):

@@ -1,7 +1,7 @@
-"""JPEG by libjpeg-turbo, at a reduced DCT scale that still covers the target.
+"""Decodes JPEG by libjpeg-turbo, at a reduced DCT scale that still covers the target.
 
-Reduced scales are a half, a quarter and an eighth, for which libjpeg-turbo has vector code. The others cost more: of a
-500x375 photograph 5/8 takes a fifth longer than the whole, and 3/8 longer than a half, for fewer pixels.
+Reduced scales are a half, a quarter and an eighth, for which libjpeg-turbo has vector code. Other scales cost more: for
+a 500x375 photograph, 5/8 takes a fifth longer than full scale, and 3/8 takes longer than a half, for fewer pixels.
 """
 
 from __future__ import annotations
@@ -32,30 +32,33 @@ from streamd.limits import KIB
 PixelSize = tuple[int, int]  # height, width
 
 _SEGMENT: Final = struct.Struct(">HH")  # a marker and a length that counts itself
-_MARKER: Final = re.compile(rb"\xff[^\x00\xff]")  # behind fill bytes, or bytes that libjpeg passes over
+_MARKER: Final = re.compile(rb"\xff[^\x00\xff]")  # the next marker, after fill bytes or bytes that libjpeg skips
 _SCAN: Final = 0xFFDA
 _EXIF_SEGMENT: Final = 0xFFE1
 _EXIF: Final = b"Exif\x00\x00"
 _WITHOUT_LENGTH: Final = frozenset({0xFF01, *range(0xFFD0, _SCAN)})
 _WITH_LENGTH: Final = frozenset(range(0xFF02, 0xFFFF)) - _WITHOUT_LENGTH - {_SCAN}
-_MOST_SEGMENTS: Final = 1 << 16  # before the pixels: the largest profiles take some hundred
+_MOST_SEGMENTS: Final = 1 << 16  # before the pixels: the largest colour profiles take some hundred
 _REDUCTIONS: Final = (8, 4, 2)
-_BUFFER_BYTES: Final = 128 * KIB  # a decode of up to so much is copied into its row from the cache
+_BUFFER_BYTES: Final = 128 * KIB  # larger decodes are written to their rows directly, see _DecodeBuffer
 
-# How most files begin, written as they are by libjpeg: JFIF, two tables, a frame of three colours.
+# The beginning of most files, as libjpeg writes it: JFIF, two quantization tables, a frame of three colours. One unpack
+# then replaces a call that reads the whole header.
 _USUAL: Final = struct.Struct(">6s14x5s64x5s64x5sHHB")
 _USUAL_SEGMENTS: Final = (b"\xff\xd8\xff\xe0\x00\x10", b"\xff\xdb\x00\x43\x00", b"\xff\xdb\x00\x43\x01")
 _USUAL_FRAMES: Final = frozenset({b"\xff\xc0\x00\x11\x08", b"\xff\xc2\x00\x11\x08"})  # baseline, progressive
-# What mostly follows the frame: the four tables of the standard, and the scan. EXIF data may lie between them as well.
+# What usually follows the frame: the four Huffman tables of the standard, and the scan. A file that matches has no EXIF
+# data before its pixels, so its orientation need not be searched for.
 _TABLES: Final = struct.Struct(">9x4s29x4s179x4s29x4s179x2s")
 _USUAL_TABLES: Final = (b"\xff\xc4\x00\x1f", b"\xff\xc4\x00\xb5", b"\xff\xc4\x00\x1f", b"\xff\xc4\x00\xb5", b"\xff\xda")
 
 
 class _DecodeBuffer(threading.local):
-    """Memory for one decode, which stays in the processor's cache; it begins between two multiples of 32 bytes.
+    """Memory for one decode, one for each thread, which stays in the processor's cache.
 
-    To rows that begin at a multiple of 32, as ours do, libjpeg-turbo writes past the cache. Decoding here and copying
-    takes 9 % less time for 64x64, 4 % for 128x128, 1 % for 224x224, and whoever reads the batch next finds it nearer.
+    libjpeg-turbo writes past the cache into rows that begin at a multiple of 32 bytes, as the rows of a slot do. This
+    memory begins between two such multiples. Decoding here and copying takes 9 % less time for 64x64, 4 % for 128x128
+    and 1 % for 224x224, and leaves the pixels in the cache for the next reader of the batch.
     """
 
     def __init__(self) -> None:
@@ -67,7 +70,10 @@ _decode_buffer: Final = _DecodeBuffer()
 
 
 def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: CropDraw | None = None) -> None:
-    """Decodes a JPEG into `row`. Slow but exact DCT and upsampling: the fast ones differ by up to six grey levels."""
+    """Decodes a JPEG into `row`, with exact DCT and upsampling: the fast ones differ by up to six grey levels.
+
+    Raises BadImageError.
+    """
     usual = _parse_size_of_usual_header(data)
     if usual is not None:
         orientation = UPRIGHT if _has_standard_huffman_tables(data) else _find_orientation(data, _USUAL.size)
@@ -81,6 +87,7 @@ def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: CropDraw | None =
     except ValueError as error:
         raise BadImageError(f"a damaged JPEG header: {error}") from error
     check_image_size(height, width)
+    # Four colours need the conversion that Pillow has; this depends on the file alone, so its pixels never change.
     if colourspace in {"CMYK", "YCCK"}:
         pillow.decode_with_pillow(data, row, image, "JPEG", draw)
     else:
@@ -88,7 +95,7 @@ def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: CropDraw | None =
 
 
 def _parse_size_of_usual_header(data: bytes) -> PixelSize | None:
-    """(height, width) of a file that begins as most do, in three colours; None: the header must be read."""
+    """Returns (height, width) of a file that begins as most do, in three colours; None if its header must be read."""
     if len(data) < _USUAL.size:
         return None
     first, second, third, frame, height, width, colours = _USUAL.unpack_from(data)
@@ -103,11 +110,13 @@ def _decode_and_resize(
     shown = _compute_upright_size(size, orientation)
     crop = None if draw is None else compute_crop(*shown, image, draw)
     reduced = size if image.exact else _choose_reduced_size(size, orientation, image, crop)
+    # simplejpeg decodes at the smallest scale that is not below `least`, which is `reduced`; (0, 0) is full size.
     least = (0, 0) if reduced == size else reduced
     if reduced == (image.height, image.width) and orientation == UPRIGHT and crop is None:
         _decode_unresized(data, row, image, least)
         return
     pixels = _decode_pixels(data, image, least, None)
+    # The crop was drawn on the upright picture at full size, and is cut from the upright reduced decode.
     part = None if crop is None else crop.scale_to(shown, _compute_upright_size(reduced, orientation))
     if image.exact:
         resize_picture(row, turn_upright(build_pil_image(pixels), orientation), image, part)
@@ -119,7 +128,7 @@ def _decode_and_resize(
 
 
 def _decode_unresized(data: bytes, row: Row, image: ImageSpec, least: PixelSize) -> None:
-    """Decodes what has the row's size when it is decoded to no less than `least`."""
+    """Decodes a JPEG into `row`, whose size it has when it is decoded to no less than `least`."""
     if row.nbytes > _BUFFER_BYTES:
         _decode_pixels(data, image, least, row)
     else:
@@ -136,12 +145,12 @@ def _decode_pixels(data: bytes, image: ImageSpec, least: PixelSize, buffer: Row 
 
 
 def _compute_upright_size(size: PixelSize, orientation: int) -> PixelSize:
-    """The upright (height, width) of a stored one."""
+    """Returns the (height, width) that a stored size has once it is turned upright."""
     return (size[1], size[0]) if orientation >= SIDEWAYS else size
 
 
 def _choose_reduced_size(size: PixelSize, orientation: int, image: ImageSpec, crop: Crop | None) -> PixelSize:
-    """The (height, width), as stored, at the smallest scale that covers what is shown of the picture."""
+    """Returns the stored (height, width) at the smallest scale that is not below the target, else the full size."""
     shown = _compute_upright_size(size, orientation)
     for reduction in _REDUCTIONS:
         reduced = -(-size[0] // reduction), -(-size[1] // reduction)
@@ -158,16 +167,17 @@ def _covers_target(reduced: PixelSize, shown: PixelSize, image: ImageSpec, crop:
 
 
 def _has_standard_huffman_tables(data: bytes) -> bool:
-    """Whether nothing but the tables of the standard lies between the usual frame and the pixels."""
+    """Whether only the tables of the standard lie between the usual frame and the pixels, and so no EXIF data."""
     return len(data) >= _USUAL.size + _TABLES.size and _TABLES.unpack_from(data, _USUAL.size) == _USUAL_TABLES
 
 
 def _find_orientation(data: bytes, start: int) -> int:
-    """What the EXIF data say that lie anywhere between `start` and the pixels; what spans several segments is joined.
+    """Returns the orientation from the EXIF data between `start` and the pixels, 1 (upright) if there are none.
 
-    Raises BadImageError for more segments than any picture has.
+    Data that span several segments are joined. Raises BadImageError for more segments than any picture has.
     """
     at, exif = start, list[bytes]()
+    # Bounded, since a hostile file could hold millions of empty segments.
     for _ in range(_MOST_SEGMENTS):
         if at + _SEGMENT.size > len(data):
             break

@@ -1,4 +1,4 @@
-"""An image as Pillow has it."""
+"""An image array as a Pillow image."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from PIL import Image
 
 
 def build_pil_image(pixels: npt.NDArray[np.uint8]) -> Image.Image:
-    """`pixels`, uint8 (height, width, 1 or 3), as a picture of mode L or RGB; a copy."""
+    """Copies `pixels`, uint8 (height, width, 1 or 3), into a picture of mode L or RGB."""
     return Image.fromarray(pixels if pixels.shape[2] > 1 else np.ascontiguousarray(pixels[:, :, 0]))

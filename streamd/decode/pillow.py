@@ -1,7 +1,7 @@
-"""All formats but three-colour JPEG by Pillow, with an allow-list of one format and bombs refused.
+"""Decodes all formats but three-colour JPEG by Pillow. Only the detected format may open, and bombs are refused.
 
-From every kind of pixel that Pillow knows to plain RGB or L: transparency on white, deep levels scaled to 8 bits. TIFF
-is a format of many dialects, of which the plain ones are taken.
+Every kind of pixel that Pillow knows becomes plain RGB or L: transparency is laid on white, deep levels are scaled to 8
+bits. TIFF has many dialects, of which the plain ones are accepted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PlainMode = Literal["RGB", "L"]
 FloatLevels = npt.NDArray[np.float32]
 PixelBox = tuple[int, int, int, int]  # left, top, right, bottom
 
-# Some formats get memory for all pixels as they are opened. Pillow refuses before that, at twice the number given here.
+# Some formats allocate all pixels when they are opened. Pillow refuses before that, at twice the number set here.
 Image.MAX_IMAGE_PIXELS = MAX_PIXELS // 2
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # there is a worker for every core already
 
@@ -55,12 +55,12 @@ _FAULTS: Final = (
     RuntimeError,
     struct.error,
 )
-# What white is in the modes that hold more than 8 bits a channel. It follows from the mode and never from the picture:
-# a white taken from the brightest pixel would be another one in every file.
+# The level of white in modes of more than 8 bits a channel. It depends on the mode and never on the picture: taken from
+# the brightest pixel, white would be another level in every file.
 _WHITE: Final = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I": 65535.0, "F": 1.0}
 _WHITE_LEVEL: Final = 255
-_BAND_PIXELS: Final = 1 << 18  # made plain at a time: a megabyte, also of the largest picture
-# What is left out is rare, and each would be one more decoder that reads hostile bytes.
+_BAND_PIXELS: Final = 1 << 18  # converted at a time: a megabyte, even for the largest picture
+# Other compressions are rare, and each would be one more decoder that reads hostile bytes.
 _COMPRESSIONS: Final = frozenset(
     {
         "raw",
@@ -83,9 +83,9 @@ _TWELVE_BITS: Final = 4095.0
 
 
 def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str, draw: CropDraw | None = None) -> None:
-    """Decodes an image of a known format into `row`: EXIF orientation applied, alpha on white, 16 bits scaled to 8.
+    """Decodes an image of a known format into `row`: turned upright, alpha laid on white, 16 bits scaled to 8.
 
-    Raises BadImageError when the bytes are at fault, ConfigError when this Pillow cannot read the format.
+    Raises BadImageError if the bytes are at fault, ConfigError if this Pillow cannot read the format.
     """
     _check_format_support(format_name)
     with _raise_bad_image_for_pillow_errors(format_name):
@@ -96,11 +96,12 @@ def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str
 
 
 def _load_picture(data: bytes, format_name: str, mode: PlainMode) -> tuple[Image.Image, int]:
-    """The file's first picture in `mode`, as it is stored, and its orientation.
+    """Returns the file's first picture in `mode`, not yet turned, and its orientation.
 
-    It is turned when what the decoder held of it is gone.
+    The caller turns it after the decoder's own copy of the pixels is freed: memory never holds three copies.
     """
     with Image.open(BytesIO(data), formats=(format_name,)) as picture:
+        # Both checks come before load(), which allocates all pixels and decodes them.
         check_image_size(picture.height, picture.width)
         storage = _find_pixel_storage(picture, len(data))
         picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
@@ -121,31 +122,35 @@ def _check_format_support(format_name: str) -> None:
 
 @contextmanager
 def _raise_bad_image_for_pillow_errors(format_name: str) -> Iterator[None]:
-    """Whatever Pillow says of damaged bytes, as one kind of error."""
+    """Turns every error that Pillow raises for damaged bytes into BadImageError."""
+    # A library in this process may have set the switch. This is no fault of the file, so it must not become a verdict.
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise RuntimeError(
             "something in this process switched ImageFile.LOAD_TRUNCATED_IMAGES on: pixels would be invented"
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about metadata; what concerns the pixels raises
+            warnings.simplefilter("ignore")  # they concern metadata; faults of the pixels raise
             yield
     except Image.DecompressionBombError as error:
         raise BadImageError(f"more than {MAX_PIXELS:,} pixels: make it smaller") from error
-    except UnidentifiedImageError as error:  # its text is an address in memory, another one each time
+    except UnidentifiedImageError as error:  # its text holds an address in memory, which differs each time
         raise BadImageError(f"a damaged {format_name}: its header cannot be read") from error
     except _FAULTS as error:
         raise BadImageError(_format_fault(format_name, str(error))) from error
 
 
 def _format_fault(format_name: str, fault: str) -> str:
-    if fault.startswith("Unsupported"):  # a sound file may be of a kind that Pillow does not know
+    if fault.startswith("Unsupported"):  # the file may be sound, and of a kind that Pillow cannot read
         return f"a {format_name} that is not read ({fault}): convert it to PNG"
     return f"a damaged {format_name}: {fault}"
 
 
 def _find_pixel_storage(picture: ImageFile.ImageFile, file_bytes: int) -> PixelStorage:
-    """What must be known of the file before its pixels are made. Mends what Pillow reads at another depth."""
+    """Returns how the file stores its pixels, which must be known before they are decoded.
+
+    Corrects the transparent level where Pillow reads pixels at another depth.
+    """
     if isinstance(picture, TiffImagePlugin.TiffImageFile):
         return check_tiff_storage(picture, file_bytes)
     if isinstance(picture, PngImagePlugin.PngImageFile):
@@ -156,7 +161,11 @@ def _find_pixel_storage(picture: ImageFile.ImageFile, file_bytes: int) -> PixelS
 
 
 def _correct_png_transparent_level(picture: PngImagePlugin.PngImageFile) -> None:
-    """Pillow scales 2 and 4 bits to 8, and cuts 16 bits of colour to 8, but leaves the transparent level as stored."""
+    """Scales the transparent level of a PNG as Pillow scales its pixels.
+
+    Pillow scales 2 and 4 bits to 8, and cuts 16 bits of colour to 8, but leaves the transparent level as stored. Raises
+    BadImageError for the latter, whose transparent pixels can no longer be told apart.
+    """
     level, stored = picture.info.get("transparency"), picture.tile[0].args if picture.tile else None
     if level is None:
         return
@@ -169,15 +178,15 @@ def _correct_png_transparent_level(picture: PngImagePlugin.PngImageFile) -> None
 
 @dataclass(frozen=True, slots=True)
 class PixelStorage:
-    """How a file keeps its pixels, where the mode alone does not tell. `white`: None is what the mode says."""
+    """How a file stores its pixels, as far as the mode does not determine it."""
 
-    white: float | None = None
+    white: float | None = None  # the level of white; None is that of the mode
     inverted: bool = False
-    drawn: PixelBox | None = None  # what is drawn at all; None is all
+    drawn: PixelBox | None = None  # the part that the file draws; None is the whole picture
 
 
 def convert_to_rgb_or_grey(picture: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
-    """The picture in `mode`. Raises BadImageError where its levels cannot be known."""
+    """Returns the picture in `mode`. Raises BadImageError where the meaning of its levels is unknown."""
     if picture.mode == "LAB":
         raise BadImageError("CIELAB colours, which need colour management: convert it to RGB")
     if picture.mode in _WHITE or picture.has_transparency_data:
@@ -188,7 +197,7 @@ def convert_to_rgb_or_grey(picture: Image.Image, mode: PlainMode, storage: Pixel
 
 
 def _convert_by_row_strips(picture: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
-    """Made plain from top to bottom, so that what lies between the steps stays small."""
+    """Converts the picture in bands from top to bottom, so that intermediate arrays stay small."""
     bands = [*_iterate_row_strips(picture.size)]
     if len(bands) == 1:
         return _convert_part(picture, picture, mode, storage)
@@ -211,11 +220,11 @@ def _convert_part(part: Image.Image, whole: Image.Image, mode: PlainMode, storag
 
 
 def _reduce_depth(part: Image.Image, whole: Image.Image, storage: PixelStorage) -> Image.Image:
-    """Deep levels as L; a level that is the transparent one, as white."""
+    """Scales deep levels to L; the transparent level becomes white. Raises BadImageError for levels out of range."""
     deep = _convert_to_float_array(part)
     white = storage.white or _WHITE[part.mode]
     levels = np.rint(deep * np.float32(255.0 / white))
-    if not 0 <= levels.min() <= levels.max() <= 255:  # noqa: PLR2004 - uint8; what is not a number fails here too
+    if not 0 <= levels.min() <= levels.max() <= 255:  # noqa: PLR2004 - uint8; NaN fails here, too
         low, high = _find_level_range(whole)
         raise BadImageError(f"levels from {low:g} to {high:g}, where 0 is black and {white:g} is white: scale them so")
     if storage.inverted:
@@ -227,11 +236,11 @@ def _reduce_depth(part: Image.Image, whole: Image.Image, storage: PixelStorage) 
 
 
 def _convert_to_float_array(part: Image.Image) -> FloatLevels:
-    return np.asarray(part, dtype=np.float32)  # holds every level of 16 bits, in half the memory of float64
+    return np.asarray(part, dtype=np.float32)  # exact for every level of 16 bits, in half the memory of float64
 
 
 def _find_level_range(picture: Image.Image) -> tuple[float, float]:
-    """The lowest and the highest level; not a number, if one of them is none."""
+    """Returns the lowest and the highest level; NaN if any level is NaN."""
     lows, highs = zip(
         *(
             (deep.min(), deep.max())
@@ -243,21 +252,21 @@ def _find_level_range(picture: Image.Image) -> tuple[float, float]:
 
 
 def _lay_on_white(picture: Image.Image) -> Image.Image:
-    """The picture in colour, laid on white."""
-    layered = picture.convert("LA") if picture.mode == "La" else picture  # Pillow has no shorter way from there to RGBA
+    """Returns the picture laid on white, in mode RGBA."""
+    layered = picture.convert("LA") if picture.mode == "La" else picture  # Pillow cannot convert La to RGBA directly
     layered = layered.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", layered.size, (_WHITE_LEVEL,) * 4), layered)
 
 
 def _fill_undrawn_area_white(picture: Image.Image, drawn: PixelBox) -> Image.Image:
-    """White wherever nothing was drawn."""
+    """Returns the picture with white wherever the file draws nothing."""
     framed = Image.new(picture.mode, picture.size, "white")
     framed.paste(picture.crop(drawn), drawn[:2])
     return framed
 
 
 def check_tiff_storage(picture: Tiff.TiffImageFile, file_bytes: int) -> PixelStorage:
-    """How the first page keeps its levels. Raises BadImageError for a dialect that Pillow would read wrongly."""
+    """Returns how the first page stores its levels. Raises BadImageError for a dialect that Pillow would misread."""
     tags = picture.tag_v2
     compression = picture.info["compression"]
     if compression not in _COMPRESSIONS:
@@ -277,9 +286,10 @@ def check_tiff_storage(picture: Tiff.TiffImageFile, file_bytes: int) -> PixelSto
 
 
 def _check_pixel_data_is_complete(picture: Tiff.TiffImageFile, file_bytes: int) -> None:
-    """What a file lacks is filled up by libtiff, and left black by Pillow; so whether all is there is looked at before.
+    """Raises BadImageError if a file lacks a part of its pixels.
 
-    The tiles lie in the order of reading: when the last one ends in the last corner, they cover the page.
+    libtiff would fill the missing part, and Pillow would leave it black. Tiles lie in reading order: if the last one
+    ends in the last corner, they cover the page.
     """
     tags = picture.tag_v2
     for offsets_tag, counts_tag in ((Tiff.STRIPOFFSETS, Tiff.STRIPBYTECOUNTS), (Tiff.TILEOFFSETS, Tiff.TILEBYTECOUNTS)):

@@ -1,4 +1,4 @@
-"""What this installation's pipeline makes of built-in images: equal pixel ids mean equal pixels everywhere."""
+"""Identifies the pixels that this installation makes of built-in images: equal ids mean equal pixels everywhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamd.decode.resize import Row
 
 @lru_cache(maxsize=64)
 def compute_pixel_id(image: ImageSpec) -> PixelId:
-    """The digest of the probe images decoded under `image`; where it crops at random, with one draw for each."""
+    """Returns the digest of the probe images decoded under `image`, each with one draw where it crops at random."""
     digest = hashlib.blake2b(_format_image_settings(image).encode(), digest_size=16)
     for row in decode_probe_images(image):
         digest.update(row.data)
@@ -26,12 +26,12 @@ def compute_pixel_id(image: ImageSpec) -> PixelId:
 
 
 def compute_stored_pixel_id(image: ImageSpec) -> PixelId:
-    """The identity of pixels that are stored as they are sent, in arrays: no decoder has a part in them."""
+    """Returns the identity of pixels that are stored in arrays and sent as they are; it depends on no decoder."""
     return PixelId(compute_identity("streamd stored pixels 1", *image.shape))
 
 
 def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
-    """The probe images decoded under `image`, one after the other in the same memory."""
+    """Yields each probe image decoded under `image`. All use the same memory: copy what must outlast the next one."""
     row = np.empty(image.shape, dtype=np.uint8)
     probes = sorted(files("streamd.decode").joinpath("probes").iterdir(), key=lambda entry: entry.name)
     for probe, draw in zip(probes, compute_random_crop_draws(image, 0, 0, np.arange(len(probes))), strict=True):
@@ -40,7 +40,10 @@ def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
 
 
 def _format_image_settings(image: ImageSpec) -> str:
-    """What decides the pixels. What bounds a random crop is named with one only, or all others' ids would be new."""
+    """Formats the settings that determine pixels.
+
+    The bounds of a random crop appear only where there is one: otherwise the ids of all other streams would change.
+    """
     bounds = {"scale", "ratio"} if image.resize != "random_crop" else set()
     values = [f"{each.name}={getattr(image, each.name)!r}" for each in fields(image) if each.name not in bounds]
     return f"ImageSpec({', '.join(values)})"

@@ -1,8 +1,8 @@
-"""Where a random crop lies: drawn for (seed, epoch, sample), so that a batch made again shows the same parts.
+"""Draws the box of a random crop for (seed, epoch, sample), so that a batch made again shows the same crops.
 
-The recipe is that of ImageNet training, as torchvision's RandomResizedCrop has it (`get_params`; Szegedy et al., "Going
-Deeper with Convolutions", CVPR 2015): ten times a part of the area and a ratio of the sides are drawn, and the first
-pair that fits is taken; if none does, the largest part in the middle whose ratio is allowed.
+The recipe is that of ImageNet training, as in torchvision's RandomResizedCrop (`get_params`; Szegedy et al., "Going
+Deeper with Convolutions", CVPR 2015): ten pairs of an area and an aspect ratio are drawn, and the first pair that fits
+is used. If none fits, the crop is the largest centred part with an allowed ratio.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from streamd.core.sample_rng import compute_uniforms
 from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec
 
-CropDraw = npt.NDArray[np.float64]  # (DRAWN,) numbers in [0, 1), one sample's
+CropDraw = npt.NDArray[np.float64]  # the numbers of one sample, (NUMBERS_DRAWN,) in [0, 1)
 
 _TRIES: Final = 10
-_NUMBERS: Final = 4  # of a try: area, ratio, top, left
+_NUMBERS: Final = 4  # for each try: area, ratio, top, left
 NUMBERS_DRAWN: Final = _TRIES * _NUMBERS
-_ROOTS: Final = 32  # bits of a number that decide a ratio: far more than a pixel shows
+_ROOTS: Final = 32  # bits of a number that determine a ratio: far finer than a pixel
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +43,25 @@ class Crop:
         return self.left, self.top, self.left + self.width, self.top + self.height
 
     def scale_to(self, size: tuple[int, int], reduced: tuple[int, int]) -> Crop:
-        """The same part, to the nearest pixel, where a picture of `size` (height, width) was decoded to `reduced`."""
+        """Returns this crop, to the nearest pixel, of a picture of `size` (height, width) decoded to `reduced`."""
         left, right = _scale_pixel_span(self.left, self.left + self.width, size[1], reduced[1])
         top, bottom = _scale_pixel_span(self.top, self.top + self.height, size[0], reduced[0])
         return Crop(left, top, right - left, bottom - top)
 
     def covers_target(self, image: ImageSpec) -> bool:
-        """Whether it has to be enlarged on no side."""
+        """Whether the crop is at least as large as the target on both sides."""
         return self.height >= image.height and self.width >= image.width
 
 
 def compute_random_crop_draws(image: ImageSpec, seed: int, epoch: int, ids: Ids) -> Sequence[CropDraw | None]:
-    """What is drawn in `epoch` for each of the samples `ids`: nothing, unless `image` is cropped at random."""
+    """Returns the numbers drawn in `epoch` for each sample of `ids`; None for each if `image` has no random crop."""
     if image.resize != "random_crop":
         return [None] * len(ids)
     return list(compute_uniforms(seed, epoch, ids, NUMBERS_DRAWN, "crop"))
 
 
 def compute_crop(height: int, width: int, image: ImageSpec, draw: CropDraw) -> Crop:
-    """The part that `draw` takes of an upright picture."""
+    """Returns the crop that `draw` takes of an upright picture of `height` by `width` pixels."""
     for area, ratio, top, left in draw.reshape(_TRIES, _NUMBERS).tolist():
         part = height * width * (image.scale[0] + (image.scale[1] - image.scale[0]) * area)
         across = _interpolate_in_logarithm(*image.ratio, ratio)
@@ -72,7 +72,8 @@ def compute_crop(height: int, width: int, image: ImageSpec, draw: CropDraw) -> C
 
 
 def _interpolate_in_logarithm(low: float, high: float, number: float) -> float:
-    """Between `low` and `high`, evenly in the logarithm: low * (high / low) ** number."""
+    """Interpolates between `low` and `high`, evenly in the logarithm: low * (high / low) ** number."""
+    # base ** 0.b1b2b3... in binary is the product of the square roots whose bits are set.
     bits = int(number * (1 << _ROOTS))
     return low * math.prod(
         root for place, root in enumerate(_compute_repeated_square_roots(high / low)) if bits >> place & 1
@@ -81,9 +82,9 @@ def _interpolate_in_logarithm(low: float, high: float, number: float) -> float:
 
 @lru_cache(maxsize=64)
 def _compute_repeated_square_roots(base: float) -> tuple[float, ...]:
-    """base ** 2**-32, ..., base ** (1/4), base ** (1/2).
+    """Returns base ** 2**-32, ..., base ** (1/4), base ** (1/2).
 
-    A square root is the same on every processor and in every C library; exp and pow are not, to the last bit.
+    Square roots are equal to the last bit on every processor and in every C library; exp and pow are not.
     """
     roots = [math.sqrt(base)]
     while len(roots) < _ROOTS:
@@ -102,6 +103,6 @@ def _compute_middle_crop(height: int, width: int, image: ImageSpec) -> Crop:
 
 
 def _scale_pixel_span(begin: int, end: int, length: int, reduced: int) -> tuple[int, int]:
-    """Two places on a line of `length` on one that is `reduced`, at least one pixel apart."""
+    """Maps a span on a line of `length` pixels to a line of `reduced` pixels, where it keeps at least one pixel."""
     first = min((2 * begin * reduced + length) // (2 * length), reduced - 1)
     return first, max(first + 1, (2 * end * reduced + length) // (2 * length))

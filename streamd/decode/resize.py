@@ -1,7 +1,8 @@
-"""From decoded pixels to the size of a stream, in integer arithmetic: equal on every processor.
+"""Resizes decoded pixels to the size of a stream, in integer arithmetic: equal on every processor.
 
-Pillow's resampling averages over all that becomes one pixel. Where a reduced decode has averaged before, the rest is
-OpenCV's bilinear of two by two, of which it promises the same bits everywhere; it takes a third of the time.
+Pillow's resampling averages over all pixels that become one. A reduced decode has averaged already, so OpenCV's
+bilinear resampling of two by two pixels does the rest: OpenCV promises the same bits everywhere, and it takes a third
+of the time.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ Box = tuple[float, float, float, float]
 
 cv2.setNumThreads(1)  # there is a worker for every core already
 
-# How many times smaller two by two may make a reduced decode. Against a Lanczos reference from full size, photographs
-# are at 34.6 dB then, at 36.0 where it is twice; plain bilinear from full size, as TensorFlow's, is at 31.5 and 34.3.
+# The largest factor by which bilinear resampling shrinks a reduced decode. Against a Lanczos reference from full size,
+# photographs reach 34.6 dB at this factor and 36.0 dB at 2; plain bilinear from full size, as in TensorFlow, reaches
+# 31.5 and 34.3 dB.
 _MAX_BILINEAR_SCALE: Final = 3
 _CROPS: Final = frozenset({"crop", "random_crop"})
 
 
 class BadImageError(Exception):
-    """An image's own bytes are at fault; the text is the reason."""
+    """The bytes of an image are at fault; the text is the reason."""
 
 
 def check_image_size(height: int, width: int) -> None:
@@ -42,7 +44,7 @@ def check_image_size(height: int, width: int) -> None:
 
 
 def compute_covering_size(height: int, width: int, image: ImageSpec) -> tuple[int, int]:
-    """The (height, width) that a reduced decode must not fall below."""
+    """Returns the (height, width) that a reduced decode must not fall below."""
     if image.resize == "stretch":
         return image.height, image.width
     scales = (image.height / height, image.width / width)
@@ -51,7 +53,7 @@ def compute_covering_size(height: int, width: int, image: ImageSpec) -> tuple[in
 
 
 def resize_picture(row: Row, picture: Image.Image, image: ImageSpec, crop: Crop | None = None) -> None:
-    """Resizes `picture` (mode RGB or L), or `crop` of it, into `row` by the stream's rule."""
+    """Resizes `picture` (mode RGB or L), or its part `crop`, into `row` by the stream's `resize`."""
     place = _clear_padding(row, picture.height, picture.width, image)
     if crop is not None:
         place[:] = _resize_averaging(picture.crop(crop.box), place, None)
@@ -62,9 +64,9 @@ def resize_picture(row: Row, picture: Image.Image, image: ImageSpec, crop: Crop 
 
 
 def resize_reduced_decode(row: Row, pixels: Row, image: ImageSpec, crop: Crop | None = None) -> None:
-    """Resizes a reduced decode, (height, width, channels), into `row` by the stream's rule; a crop, to whole pixels.
+    """Resizes a reduced decode, (height, width, channels), into `row` by the stream's `resize`.
 
-    `crop`, if there is one, is in its pixels.
+    `crop`, if given, is in pixels of the reduced decode. Crops are cut at whole pixels.
     """
     height, width = pixels.shape[:2]
     place = _clear_padding(row, height, width, image)
@@ -81,7 +83,7 @@ def resize_reduced_decode(row: Row, pixels: Row, image: ImageSpec, crop: Crop | 
 
 
 def _clear_padding(row: Row, height: int, width: int, image: ImageSpec) -> Row:
-    """The part of `row` that a picture of that size fills; the rest becomes black."""
+    """Returns the part of `row` that a picture of this size fills. Where `resize` is pad, the rest becomes black."""
     if image.resize != "pad":
         return row
     height, width = compute_covering_size(height, width, image)
@@ -91,7 +93,7 @@ def _clear_padding(row: Row, height: int, width: int, image: ImageSpec) -> Row:
 
 
 def _crop_to_middle(pixels: Row, image: ImageSpec) -> Row:
-    """The largest part of the target's proportions, to a whole pixel on both sides, so that it stays centred."""
+    """Returns the largest centred part with the target's proportions, with equal whole margins on opposite sides."""
     height, width = pixels.shape[:2]
     scale = min(height / image.height, width / image.width)
     top, left = _compute_crop_margin(height, image.height * scale), _compute_crop_margin(width, image.width * scale)
@@ -99,7 +101,10 @@ def _crop_to_middle(pixels: Row, image: ImageSpec) -> Row:
 
 
 def _compute_crop_margin(length: int, shown: float) -> int:
-    """What is left out on either side for about `shown` to remain; of a line that is half in it, nothing."""
+    """Returns the pixels to cut on either side so that about `shown` of `length` remain, at least one.
+
+    A pixel that lies half inside is kept.
+    """
     return min(ceil((length - shown) / 2 - 0.5), (length - 1) // 2)
 
 
@@ -107,12 +112,12 @@ def _resize_bilinear(shown: Row, place: Row) -> None:
     size = place.shape[1], place.shape[0]
     try:
         cv2.resize(shown, size, dst=place, interpolation=cv2.INTER_LINEAR_EXACT)
-    except cv2.error as error:  # of sound arguments: what it lacked was memory
+    except cv2.error as error:  # the arguments are sound, so it lacked memory
         raise MemoryError(str(error)) from error
 
 
 def _compute_centre_box(picture: Image.Image, image: ImageSpec) -> Box:
-    """The largest centred part of the picture that has the target's proportions."""
+    """Returns the box of the largest centred part with the target's proportions, in fractions of pixels."""
     scale = min(picture.height / image.height, picture.width / image.width)
     height, width = image.height * scale, image.width * scale
     # Rounding may make the box a hair larger than the picture, and Pillow refuses offsets below 0.
@@ -121,7 +126,7 @@ def _compute_centre_box(picture: Image.Image, image: ImageSpec) -> Box:
 
 
 def _resize_averaging(picture: Image.Image, place: Row, box: Box | None) -> npt.NDArray[Any]:
-    """The picture, or the part of it in `box`, in the shape of `place`."""
+    """Resizes the picture, or its part in `box`, to the shape of `place`, averaging over all pixels that become one."""
     height, width, _ = place.shape
     if picture.size != (width, height) or box is not None:
         picture = picture.resize((width, height), Image.Resampling.BILINEAR, box)

@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes, and what to do about one that is no image we decode."""
+"""Detects the format of a file by its first bytes, and names what a file is that no decoder reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAGIC: Final = (
 )
 _PLAIN_MAP: Final = re.compile(rb"P[1-6][\s#]")
 
-# What is found among images by mistake. A wrong guess costs a misleading reason, never a pixel.
+# Files that lie among images by mistake. A wrong guess gives a misleading reason, and never a wrong pixel.
 _KNOWN_MISTAKES: Final = (
     (b"version https://git-lfs.github.com/spec/", "a Git LFS pointer: run git lfs pull"),
     (b"/annex/objects/", "a git-annex pointer: run git annex get"),
@@ -46,7 +46,7 @@ _NONE_OF_OURS: Final = "neither JPEG, PNG, GIF, BMP, TIFF, WebP, AVIF nor PNM"
 
 
 def detect_format(data: bytes) -> str:
-    """The format of a file, in Pillow's words. Raises BadImageError, naming what it is, for any that is not decoded."""
+    """Returns the format of a file, by Pillow's name. Raises BadImageError, which names the file's kind, for others."""
     if data.startswith(_JPEG):
         return "JPEG"
     for magic, name in _MAGIC:
@@ -62,15 +62,15 @@ def detect_format(data: bytes) -> str:
 
 
 def _parse_media_brands(data: bytes) -> set[bytes]:
-    """The four-letter words at the start of an ISO media file that say what may read it; empty for any other file."""
+    """Returns the brands of an ISO media file, which name its readers; empty for any other file."""
     if data[4:8] != b"ftyp":
         return set()
-    end = min(int.from_bytes(data[:4]), 256)  # real ones have fewer than ten
+    end = min(int.from_bytes(data[:4]), 256)  # real files have fewer than ten brands
     return {data[8:12], *(data[at : at + 4] for at in range(16, end, 4))}
 
 
 def _describe_unknown_file(data: bytes) -> str:
-    """What a file that no decoder takes is, and what to do about it."""
+    """Returns what a file is that no decoder reads, and what to do about it."""
     if not data:
         return "an empty file"
     if data.count(0) == len(data):

@@ -1,4 +1,4 @@
-"""The process: `python -m streamd.worker LINK TRACK`."""
+"""The entry point of a worker: `python -m streamd.worker LINK PAGE`."""
 
 from __future__ import annotations
 

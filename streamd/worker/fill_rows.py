@@ -1,4 +1,4 @@
-"""One task: rows gathered from a store, or files that were read in one thread hop decoded into them; labels beside."""
+"""Fills the rows of one task: gathers them from a store or decodes files into them, and writes labels beside."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from streamd.worker.transforms import (
 
 
 class TaskRunner:
-    """The rows of one task, filled one by one so that the caller may look up in between.
+    """Fills the rows of one task in steps, so that the caller can check its socket between two steps.
 
-    The track says at which row it is, and at none between two calls.
+    The progress page names the row at work, and is idle between two calls. If the process dies, the daemon judges the
+    death by this page.
     """
 
     def __init__(self, reader: StreamReader, task: FillRows, memory: memoryview, page: ProgressPage) -> None:
@@ -44,13 +45,14 @@ class TaskRunner:
         self.unfilled_rows: list[UnfilledRow] = []
 
     def gather_stored_rows(self) -> bool:
-        """Copies what the stream's store holds into its rows; whether nothing is left to be read and decoded."""
+        """Copies the rows that the stream's store holds. Returns whether nothing is left to read and decode."""
         store, ids, rows = self._reader.store, self._task.ids, self._rows
         if store is None:
             return False
         if self._row_slice is not None:
             self._is_gathered = store.gather_rows(ids, self._images[self._row_slice]).tolist()
         else:
+            # Indexing with a list of rows would copy them, so scattered rows are gathered one by one.
             parts = ((ids[place : place + 1], self._images[row : row + 1]) for place, row in enumerate(rows))
             self._is_gathered = [bool(store.gather_rows(*part)[0]) for part in parts]
         whole = all(self._is_gathered)
@@ -59,7 +61,10 @@ class TaskRunner:
         return whole
 
     def decode_rows(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
-        """Decodes the rows from `start` to `stop` that were not gathered. MemoryError leaves the track at the row."""
+        """Decodes the rows from `start` to `stop` that were not gathered.
+
+        Raises MemoryError, with the page still at the row that needed the memory.
+        """
         for place in range(start, min(stop, len(blobs))):
             blob = blobs[place]
             if not self._is_gathered[place]:
@@ -89,24 +94,29 @@ class TaskRunner:
 
     @property
     def count_of_gathered_rows(self) -> int:
-        """Rows that needed no decoding."""
+        """The number of rows that needed no decoding."""
         return sum(self._is_gathered)
 
     def write_to_cache(self, cache: DecodedCache) -> None:
-        """Gives the cache what was decoded."""
+        """Writes the decoded rows to the cache."""
         for place in self._decoded:
             cache.write_row(int(self._task.ids[place]), self._images[self._rows[place]])
 
     def transform_rows(self, start: int, stop: int) -> None:
-        """Has the stream's transform at the rows from `start` to `stop` that hold a sample; labels are written before.
+        """Applies the stream's transform to the rows from `start` to `stop` that hold a sample.
 
-        What it raises is that sample's fault. Raises UnfitTransformError, and MemoryError with the track at the row.
+        Labels must be written before, since the transform reads and replaces them. If the transform raises, the sample
+        is at fault, and its row is reported as unfilled. Raises UnfitTransformError, and MemoryError with the page
+        still at the row.
         """
         transform, spec, ids = self._reader.transform, self._reader.spec, self._task.ids[start:stop]
         if transform is None:
             return
         columns = {name: tensor.build_array_in_memory(self._memory) for name, tensor in self._layout.labels.items()}
+        # Each sample has a generator of its own, so a batch that is made again draws the same numbers, however it is
+        # cut into tasks.
         for place, rng in enumerate(build_generators(spec.seed, self._task.epoch, ids, RNG_PURPOSE), start):
+            # Padding and rows that could not be filled hold no sample.
             if self._is_gathered[place] or place in self._decoded:
                 self._page.write_row_progress(self._task.number, place, WorkerPhase.TRANSFORMING)
                 self._transform_row(transform.call, place, columns, rng)
@@ -125,22 +135,23 @@ class TaskRunner:
             raise UnfitTransformError(f"{error}; the sample: {file}; mend it and send SIGHUP") from error
 
     def write_labels(self) -> None:
-        """Writes ids, weights and labels of the task's rows; zeros where a row holds no sample."""
+        """Writes ids, weights and labels of the task's rows; a row without a sample has weight 0 and labels of zero."""
         ids, manifest = self._task.ids, self._reader.manifest
         rows = self._task.rows if self._row_slice is None else self._row_slice
         absent = ids == PAD_ID
         whole = not absent.any()
+        # Padding has no row in the manifest: it looks up sample 0, whose values are then overwritten.
         known = ids if whole else np.where(absent, 0, ids)
         self._layout.sample_ids.build_array_in_memory(self._memory)[rows] = ids
         self._layout.weights.build_array_in_memory(self._memory)[rows] = manifest.gather_weights(known) * ~absent
         for name, tensor in self._layout.labels.items():
             values = manifest.gather_label(name, known)
             if not whole:
-                values[absent] = np.zeros((), values.dtype)  # of bytes, no bytes
+                values[absent] = np.zeros((), values.dtype)  # for texts, an empty one
             tensor.build_array_in_memory(self._memory)[rows] = values
 
 
 def _find_row_slice(rows: Sequence[int]) -> slice | None:
-    """Rows that follow each other, as nearly all tasks' do: written in one piece."""
+    """Returns the slice of rows that follow each other, as in nearly all tasks, or None for scattered rows."""
     run = slice(rows[0], rows[0] + len(rows))
     return run if rows == list(range(run.start, run.stop)) else None

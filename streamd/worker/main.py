@@ -1,8 +1,8 @@
-"""A decode process: `python -m streamd.worker LINK TRACK`, descriptors of its end of a socket pair and of its page.
+"""A decode process: `python -m streamd.worker LINK PAGE`, the descriptors of its socket and of its progress page.
 
-Tasks come in as datagrams and go out as reports; the page says at which row it is, should it die there. While one task
-is decoded the next one's files are being read, unless they come from memory anyway. When the daemon is gone the socket
-ends, and so does the worker.
+Tasks arrive as datagrams on a socket pair, and reports leave on it. The page names the row at work, in case the process
+dies there. While one task is decoded, a thread reads the files of the next tasks, unless files come from memory anyway.
+When the daemon dies the socket ends, and the worker exits.
 """
 
 from __future__ import annotations
@@ -52,32 +52,36 @@ from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import Blob, ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
 from streamd.worker.transforms import UnfitTransformError
 
-# Rows decoded between two looks at the socket, so that the next task's files are read meanwhile.
+# Rows decoded between two checks of the socket, so that reading the next task's files can begin meanwhile.
 _LOOK_UP_ROWS: Final = 16
 _NICENESS: Final = 1  # trainers on the same host come first
 _STDOUT, _STDERR = 1, 2
 _read_in_thread = aiofiles.os.wrap(StreamReader.read_files_ahead)
 _open_in_thread = aiofiles.os.wrap(open_reader)  # in a thread: a mount that hangs must not keep other streams waiting
 _predict_in_thread = aiofiles.os.wrap(predict_pixel_id)
-_close_in_thread = aiofiles.os.wrap(StreamReader.close)  # in a thread: what was kept may be on its way to a slow disk
+_close_in_thread = aiofiles.os.wrap(StreamReader.close)  # in a thread: a cache publishes its last rows to a slow disk
 
-PendingRead = asyncio.Task[tuple[list[Blob], float]] | None  # None: to be read when its turn comes
+PendingRead = asyncio.Task[tuple[list[Blob], float]] | None  # None: the files are read when the task runs
 
 
 class Worker:
-    """Serves tasks in their order until the daemon's end of the socket closes."""
+    """Runs tasks in their order until the daemon's end of the socket closes."""
 
     def __init__(self, link: socket.socket, page: ProgressPage) -> None:
+        # All of this belongs to the event loop's thread. Threads only read files, and open, close and publish stores;
+        # rows are decoded on the event loop's thread itself, one task at a time.
         self._link = link
         self._page = page
+        # A stream is pending from OpenStream until it has been opened, then it has a reader, until CloseStream. Opening
+        # a pending stream is tried again with each of its tasks.
         self._readers: dict[int, StreamReader] = {}
-        self._pending_streams: dict[int, OpenStream] = {}  # to be tried again with each task
+        self._pending_streams: dict[int, OpenStream] = {}
         self._chores: set[asyncio.Future[None]] = set()
         self._slots: dict[int, memoryview] = {}
         self._queue: deque[tuple[FillRows, memoryview, PendingRead]] = deque()
         self._pace = ReadPace()
         self._cache_publisher = CachePublisher()
-        self._pending_reports: list[bytes] = []  # reports that wait for company
+        self._pending_reports: list[bytes] = []  # encoded reports, sent together
         self._arrived = asyncio.Event()
         self._ended = False
         self._failure: BaseException | None = None
@@ -94,15 +98,17 @@ class Worker:
                 await self._arrived.wait()
                 continue
             idle_ns = time.monotonic_ns() - idle_since
-            await self._run_task(*self._queue.popleft(), idle_ns)  # in no variable here: it would keep a dropped slot
+            # The task is bound to no name here: while the worker is idle, the name would keep a dropped slot mapped.
+            await self._run_task(*self._queue.popleft(), idle_ns)
             idle_since = time.monotonic_ns()
+        # Tasks that are still queued are dropped: the daemon is gone, or gives them to another worker after a failure.
         if self._failure is not None:
             raise self._failure
         for source in self._readers.values():
             if source.cache is not None:
                 source.cache.publish_rows()
         if self._page.read_transform_trial().phase is not WorkerPhase.IDLE:
-            os._exit(0)  # a thread is waited for otherwise, and a transform may never return
+            os._exit(0)  # a normal exit would join the thread that tries a transform, which may never return
 
     async def _run_task(self, task: FillRows, memory: memoryview, pending_read: PendingRead, idle_ns: int) -> None:
         started, worked = time.monotonic_ns(), time.thread_time_ns()
@@ -112,13 +118,15 @@ class Worker:
             return
         source = self._readers[task.stream]
         if pending_read is not None and not pending_read.done():
-            await self._flush_reports()  # a disk is waited for: what is done must not wait with it
+            await self._flush_reports()  # finished tasks must not wait for the disk with this one
         early = await pending_read if pending_read is not None else None
         filling = TaskRunner(source, task, memory, self._page)
         blobs, seconds = ([], 0.0) if filling.gather_stored_rows() else early or source.read_files_timed(task.ids)
         self._pace.record_group(len(blobs) - blobs.count(UnreadFile.LATER), seconds)
         read = time.monotonic_ns()
+        # Time on the clock that this thread did not spend computing: it waited for a disk or for another thread.
         waited_ns = max(0, read - started - (time.thread_time_ns() - worked))
+        # In this order: the cache keeps the pixels before a transform, and a transform changes labels in their place.
         await self._fill_rows_in_steps(partial(filling.decode_rows, blobs), len(blobs))
         if source.cache is not None:
             self._write_to_cache(source.cache, filling, task.stream)
@@ -130,17 +138,19 @@ class Worker:
         await self._report_done(TaskDone(task.number, *times, bad, filling.count_of_gathered_rows, unfit, waited_ns))
 
     async def _fill_rows_in_steps(self, step: Callable[[int, int], None], rows: int) -> None:
-        """Fills rows, with a look at the socket now and then."""
+        """Calls `step(start, stop)` for `rows` rows, and lets the event loop read the socket between two steps."""
         for start in range(0, rows, _LOOK_UP_ROWS):
             try:
                 step(start, start + _LOOK_UP_ROWS)
             except MemoryError:
+                # The page still names the row, and the exit status says why: the daemon suspects this sample.
                 exit_out_of_memory()
+            # The files of a queued task were requested when it arrived, so only an empty queue makes the socket urgent.
             if not self._queue:
                 await asyncio.sleep(0)
 
     async def _transform_task(self, runner: TaskRunner, rows: int) -> str:
-        """Why the stream cannot go on, or nothing."""
+        """Applies the transform to a task's rows. Returns why the stream cannot go on; empty if it can."""
         try:
             await self._fill_rows_in_steps(runner.transform_rows, rows)
         except UnfitTransformError as error:
@@ -148,17 +158,18 @@ class Worker:
         return ""
 
     def _write_to_cache(self, cache: DecodedCache, runner: TaskRunner, stream: int) -> None:
-        """Before the report: the slot is another's afterwards."""
+        """Copies decoded rows into the cache. Call this before the report: afterwards the slot may be rewritten."""
         runner.write_to_cache(cache)
         self._cache_publisher.schedule_publish(cache)
         while cache.remarks:
             self._pending_reports.append(encode_report(StreamRemark(stream, cache.remarks.pop(0))))
 
     async def _report_done(self, report: TaskDone) -> None:
-        """Reports half of what the daemon has given at a time, so that it is not woken for each task."""
+        """Queues a report. Sends all when they are as many as the tasks left, so that the daemon wakes less often."""
         self._pending_reports.append(encode_report(report))
         if self._has_reports_for_half_of_queue():
-            self._receive_commands()  # what came meanwhile counts, too
+            self._receive_commands()  # tasks that arrived meanwhile count, too
+        # A fault is reported at once: the daemon must record it before the batch can go on.
         if self._has_reports_for_half_of_queue() or report.bad or report.unfit:
             await self._flush_reports()
 
@@ -173,7 +184,10 @@ class Worker:
         return len(self._pending_reports) >= min(len(self._queue), MAX_GROUP_RECORDS)
 
     def _send_records(self, data: bytes) -> bool:
-        """Whether the records are out; not when the socket is full, or the daemon gone, which ends the worker."""
+        """Sends records without waiting. Returns False if the socket is full, or if the daemon is gone.
+
+        The latter also stops the worker.
+        """
         try:
             self._link.send(data)
         except BlockingIOError:
@@ -184,7 +198,7 @@ class Worker:
         return True
 
     def _receive_commands(self) -> None:
-        """Takes one datagram; the loop calls again as long as there is one."""
+        """Receives one datagram and handles its commands; the event loop calls again while there are more."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self._link, MAX_RECORD_BYTES, MAX_GROUP_RECORDS)
         except BlockingIOError:
@@ -205,9 +219,11 @@ class Worker:
                 self._queue.append((task, self._slots[task.slot], self._start_reading(task)))
                 self._arrived.set()
             case UnmapSlots(slots):
+                # A task that still uses the memory holds its own view, so the mapping lasts until that task is done.
                 for slot in slots:
                     self._slots.pop(slot, None)
             case CloseStream(number):
+                # The daemon sends this when none of the stream's tasks is under way, so no reader is closed in use.
                 self._pending_streams.pop(number, None)
                 if number in self._readers:
                     self._start_side_task(_close_in_thread(self._readers.pop(number)))
@@ -216,13 +232,13 @@ class Worker:
                 self._start_side_task(self._open_new_stream(command.number))
 
     def _start_side_task(self, chore: Awaitable[None]) -> None:
-        """Does something beside the tasks."""
+        """Runs `chore` beside the tasks, and keeps a reference to it until it is done."""
         doing = asyncio.ensure_future(chore)
         self._chores.add(doing)
         doing.add_done_callback(self._chores.discard)
 
     async def _open_new_stream(self, number: int) -> None:
-        """Opens a stream that is new. What its pipeline makes is known without its data, should those be away."""
+        """Opens a new stream and reports the outcome. If its data are away, computes its pixel id without them."""
         command = self._pending_streams.get(number)
         if command is None:
             return
@@ -232,14 +248,15 @@ class Worker:
             else:
                 await self._open_pending_stream(command)
         except DataAwayError:
-            if number in self._pending_streams:  # neither closed meanwhile, nor opened for a task
+            # During the await the stream may have been closed, or opened by a task: then there is nothing to report.
+            if number in self._pending_streams:
                 self._pending_streams[number] = replace(command, away=True)
                 await self._open_new_stream(number)
         except (ConfigError, OSError) as error:
             self._send_records(encode_report(StreamOpenFailed(number, format_error_reason(error, MAX_REFUSAL_CHARS))))
 
     async def _open_for_task(self, task: FillRows) -> tuple[UnfilledRow, ...]:
-        """Opens the stream of a task; what becomes of it otherwise: all of it may be there the next time."""
+        """Opens the pending stream of a task. Returns the task's unfilled rows if that fails, to be tried again."""
         try:
             await self._open_pending_stream(self._pending_streams[task.stream])
         except (ConfigError, OSError) as error:
@@ -248,10 +265,11 @@ class Worker:
         return ()
 
     async def _open_pending_stream(self, command: OpenStream) -> None:
-        """Opens a stream that is not open. Raises as Source.open."""
+        """Opens a stream that is not open. Raises as `open_reader`."""
         number = command.number
         source, remark = await _open_in_thread(command, self._page)
-        if number not in self._pending_streams:  # closed meanwhile, or opened for a task
+        # During the await the stream may have been closed, or opened by a task: the first reader stays, this one goes.
+        if number not in self._pending_streams:
             source.close()
             return
         self._readers[number] = source
@@ -259,11 +277,13 @@ class Worker:
         self._send_stream_ready(number, source.pixel_id, remark)
 
     def _send_stream_ready(self, number: int, pixel_id: PixelId, remark: str) -> None:
-        self._send_records(encode_report(StreamReady(number, pixel_id)))  # short, into an empty socket: it has room
+        self._send_records(encode_report(StreamReady(number, pixel_id)))  # short, and an empty socket has room for it
         if remark:
             self._send_records(encode_report(StreamRemark(number, remark)))
 
     def _start_reading(self, task: FillRows) -> PendingRead:
+        # Called when a task arrives, so that a thread reads its files while earlier tasks are decoded. A pending stream
+        # has no reader yet; its files are read when the task runs.
         if task.stream in self._pending_streams:
             return None
         source = self._readers[task.stream]
@@ -277,14 +297,20 @@ class Worker:
         )
 
     def _map_slot(self, task: FillRows, descriptors: list[int]) -> None:
-        """Maps a slot that is new here: the descriptors of a datagram are those of its new slots, in their order."""
+        """Maps a slot that is new to this worker.
+
+        The descriptors of a datagram belong to its new slots, in the order of their tasks.
+        """
         if task.slot not in self._slots:
             descriptor = descriptors.pop(0)
             self._slots[task.slot] = map_writable(descriptor, task.slot_bytes)
-            os.close(descriptor)
+            os.close(descriptor)  # the mapping outlives it
 
     def _on_callback_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A callback raised and a command is lost: the worker dies of it, and the daemon gives its tasks to another."""
+        """Stops the worker when a callback raised, since a command may be lost.
+
+        The daemon gives the worker's tasks to another one.
+        """
         del loop
         self._failure = self._failure or context.get("exception") or RuntimeError(str(context.get("message")))
         self._request_stop()
@@ -295,24 +321,28 @@ class Worker:
 
 
 def apply_worker_limits() -> None:
-    """What every worker is, whatever it decodes: nice, bounded, the first to go, without cores, deaf to Ctrl-C."""
+    """Applies the limits of every worker to this process.
+
+    Lower priority, bounded memory, first choice of the kernel's out-of-memory killer, no core dumps, and signals that
+    are meant for the daemon ignored.
+    """
     os.nice(_NICENESS)
     raise_oom_score()
     resource.setrlimit(resource.RLIMIT_DATA, (WORKER_DATA_BYTES, WORKER_DATA_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the daemon drains; its end ends us
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the daemon drains; the worker ends when the daemon does
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the daemon reloads
-    logging.getLogger("PIL").addHandler(logging.NullHandler())  # it would print what the verdict on a file says
+    logging.getLogger("PIL").addHandler(logging.NullHandler())  # its lines would repeat the verdict on a file
 
 
 def exit_out_of_memory() -> NoReturn:
-    """Ends the process at once: to leave in order takes memory, and waits for files that are being read."""
+    """Ends the process at once; an orderly exit would take memory, and wait for files that are being read."""
     os._exit(OUT_OF_MEMORY_STATUS)
 
 
 def open_inherited_progress_page(descriptor: str) -> ProgressPage:
-    """The page behind a descriptor that came as an argument."""
+    """Maps the progress page behind the descriptor in a command-line argument, and closes the descriptor."""
     track = ProgressPage(int(descriptor))
     os.close(int(descriptor))
     return track
@@ -320,9 +350,10 @@ def open_inherited_progress_page(descriptor: str) -> ProgressPage:
 
 def main() -> None:
     """Runs a worker on the socket and the page whose descriptors are the first arguments."""
+    # First: a file that is opened before could get the number of a closed standard descriptor.
     fill_closed_standard_descriptors()
     apply_worker_limits()
-    os.dup2(_STDERR, _STDOUT)  # a transform may print; a command's standard output is for what it was asked
+    os.dup2(_STDERR, _STDOUT)  # a transform may print, and the standard output of a command is for its results
     track = open_inherited_progress_page(sys.argv[2])
     with socket.socket(fileno=int(sys.argv[1])) as link:
         asyncio.run(Worker(link, track).run())

@@ -1,4 +1,4 @@
-"""A stream as a worker has it open: its list, its root, what need not be decoded, and its files when asked for."""
+"""A stream that a worker has opened: its manifest, its root, its store of decoded rows, and its files."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from streamd.worker.transforms import TriedTransform, ignore_trial_report, open_
 
 _LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
 
-_QUICK_FILE_S: Final = 50e-6  # a read from the page cache takes a fifth of this; the fastest disk, twice as long
-_QUICK_GROUPS: Final = 8  # in a row, before reading ahead is given up
+_QUICK_FILE_S: Final = 50e-6  # a read from the page cache takes a fifth of this; from the fastest disk, twice this
+_QUICK_GROUPS: Final = 8  # consecutive quick groups before reading ahead is given up
 
 
 _NO_ROOT: Final = -1
@@ -42,7 +42,7 @@ FILE_CHANGED: Final = "its file has changed since it was listed; restart with --
 
 
 class UnreadFile(Enum):
-    """In the place of a file's bytes."""
+    """Stands in the place of a file's bytes."""
 
     LATER = "read it right before its row is decoded, if the store does not fill it"
 
@@ -52,24 +52,29 @@ Blob = bytes | UnfilledRow | UnreadFile | None
 
 @dataclass(frozen=True, slots=True)
 class StreamReader:
-    """A stream as a worker sees it: manifest, root, spec, what need not be decoded any more, the user's transform."""
+    """A stream as a worker reads it: spec, manifest, root, a store of decoded rows, the user's transform.
+
+    Several threads may read files at a time, for tasks that wait; gathering and layouts belong to the event loop.
+    """
 
     spec: StreamSpec
     manifest: Manifest
-    root: int
+    root: int  # a descriptor whose number stays the same when the root is opened again
     expected: ExpectedFiles
     store: SampleStore | None = None
-    cache: DecodedCache | None = None  # the store, if it takes what is decoded
+    cache: DecodedCache | None = None  # the store, if decoded rows are written to it
     transform: TriedTransform | None = None
-    shard_reader: ShardReader | None = None  # the images, where they are no files of their own
+    shard_reader: ShardReader | None = None  # reads images that lie in shards; None where each has its own file
     _layouts: dict[int, SlotLayout] = field(default_factory=dict)
 
     @staticmethod
     def open(spec: StreamSpec, manifest_path: Path, *, may_lack_root: bool = False) -> StreamReader:
-        """Raises ConfigError when the manifest is damaged, or not the daemon's, DataAwayError when the root is gone.
+        """Opens a stream without its cache and its transform.
 
-        `may_lack_root`: files of their own are looked for when they are read, for a cache may have them all. Files that
-        hold arrays are opened here, and must be those that were listed, as must shards.
+        With `may_lack_root` the root may be gone if each image is a file of its own: a cache may hold all of them, so
+        files are opened only when they are read. Arrays and shards are opened here, and must be those that were listed.
+
+        Raises ConfigError if the manifest is damaged or is not the daemon's, DataAwayError if the root is gone.
         """
         manifest = open_listed_manifest(spec, manifest_path)
         root = _open_root_or_null(manifest, may_lack=may_lack_root)
@@ -82,7 +87,7 @@ class StreamReader:
         return StreamReader(spec, manifest, root, choose_expected_files(manifest), store, shard_reader=shard_reader)
 
     def batch_layout(self, rows: int) -> SlotLayout:
-        """Of a batch of `rows`."""
+        """Returns the layout of a batch of `rows`."""
         if rows not in self._layouts:
             self._layouts[rows] = compute_layout(self.spec, rows)
         return self._layouts[rows]
@@ -102,20 +107,21 @@ class StreamReader:
 
     @property
     def decoded_pixel_id(self) -> PixelId:
-        """The identity of pixels before a transform: of what decoders make here, or of those stored as they are."""
+        """The identity of the pixels before a transform: of this installation's decoders, or of stored arrays."""
         if self.manifest.arrays is not None:
             return compute_stored_pixel_id(self.spec.image)
         return compute_pixel_id(self.spec.image)
 
     def read_files_timed(self, ids: Ids) -> tuple[list[Blob], float]:
-        """The files of `ids`, and the seconds that reading them took."""
+        """Reads the files of `ids`. Returns them and the seconds that reading took."""
         started_s = time.monotonic()
         blobs = self.read_files(ids)
         return blobs, time.monotonic() - started_s
 
     def read_files_ahead(self, ids: Ids) -> tuple[list[Blob], float]:
-        """As `read_files_timed`, of what may come from a disk: it is asked for all images of shards before the
-        first.
+        """Does as `read_files_timed`, in a thread, for files that may come from a disk.
+
+        Requests all images in shards from the kernel before it reads the first.
         """
         started_s = time.monotonic()
         if self.shard_reader is not None:
@@ -124,11 +130,17 @@ class StreamReader:
         return blobs, time.monotonic() - started_s
 
     def read_files(self, ids: Ids) -> list[Blob]:
-        """The files of `ids` but for what a store holds, up to READ_AHEAD_BYTES; None for rows that hold no sample."""
-        if self.manifest.arrays is not None:  # the store holds them all until a file changes
+        """Reads the files of `ids` that no store holds, up to READ_AHEAD_BYTES in all.
+
+        Returns one blob for each id: None where a row holds no sample, UnreadFile.LATER for files beyond the bound and
+        rows that the store holds.
+        """
+        if self.manifest.arrays is not None:  # the store holds all rows, so one that is missing has a reason
             return self._explain_missing_array_rows(ids)
         sizes, mtimes_ns = self.manifest.sizes[ids], self.manifest.lookup_mtimes_ns(ids)
         lacking = self.find_samples_to_decode(ids)
+        # Bounded in bytes, since a worker's memory is limited: files beyond the bound are read one by one, each right
+        # before its row is decoded.
         fits = lacking & (np.cumsum(np.where(lacking, sizes, 0)) <= READ_AHEAD_BYTES)
         rows = zip(ids.tolist(), sizes.tolist(), mtimes_ns.tolist(), fits.tolist(), strict=True)
         return [
@@ -141,7 +153,7 @@ class StreamReader:
         ]
 
     def _explain_missing_array_rows(self, ids: Ids) -> list[Blob]:
-        """Why rows of arrays could not be gathered; None for those that hold no sample."""
+        """Returns why rows of arrays could not be gathered; None for rows that hold no sample."""
         try:
             self._reopen_root()
         except DataAwayError as error:
@@ -153,27 +165,27 @@ class StreamReader:
         return [None if each == PAD_ID else self._find_row_fault(each) or changed(each) for each in ids.tolist()]
 
     def _find_row_fault(self, sample_id: int) -> UnfilledRow | None:
-        """What is wrong with a row of an array itself."""
+        """Returns the lasting fault of a row of an array itself, or None if the row is not at fault."""
         fault = "" if self.store is None else self.store.find_permanent_fault(sample_id)
         return UnfilledRow(sample_id, fault, lasting=True) if fault else None
 
     @property
     def samples_are_files(self) -> bool:
-        """Whether samples are files, to be read and decoded."""
+        """Whether samples are encoded images, to be read and decoded, and not rows of arrays."""
         return self.manifest.arrays is None
 
     def find_samples_to_decode(self, ids: Ids) -> Mask:
-        """Which samples have to be read and decoded, (n,)."""
+        """Returns which samples have to be read and decoded, (n,) of bool. May be called from any thread."""
         present: Mask = ids != PAD_ID
         return present if self.store is None else np.greater(present, self.store.find_gatherable(ids))
 
     def prefetch_rows(self, ids: Ids) -> None:
-        """A task of these comes soon: what a store holds of them, and has not in memory, may be read meanwhile."""
+        """Tells the store that a task of these samples comes soon, so that rows not in memory are read meanwhile."""
         if self.store is not None:
             self.store.prefetch_rows(ids)
 
     def read_sample(self, sample_id: int) -> bytes | UnfilledRow:
-        """The file of one sample, however large."""
+        """Reads the file of one sample, however large it is."""
         mtime_ns = self.manifest.lookup_mtimes_ns(np.array(sample_id)).item()
         return self._read_bytes_with_retry(sample_id, int(self.manifest.sizes[sample_id]), mtime_ns)
 
@@ -189,9 +201,10 @@ class StreamReader:
         return read_file(self.root, self.manifest.file_name(sample_id), size, mtime_ns)
 
     def _retry_read(self, sample_id: int, size: int, mtime_ns: int) -> bytes | UnfilledRow:
-        """A failure counts only below a root that is proven before and after it: else the data are away.
+        """Reads a file again, below a root that is proven before and after: only then does a failure count.
 
-        A mount that comes or goes between two proofs, and back again, is not seen; they are a millisecond apart.
+        Where a proof fails, the data are away, and the file is not at fault. A mount that goes and comes back between
+        the two proofs is not noticed; they are a millisecond apart.
         """
         try:
             self._reopen_root()
@@ -203,6 +216,7 @@ class StreamReader:
         except UnfitFileError as error:
             reason, lasting = format_error_reason(error), True
         except OSError as error:
+            # A shard that cannot be opened says nothing about one of its images, so that is never a lasting fault.
             reason = error.strerror or type(error).__name__
             lasting = self.shard_reader is None and error.errno in _LASTING_ERRORS
         try:
@@ -212,24 +226,25 @@ class StreamReader:
         return UnfilledRow(sample_id, reason, lasting=lasting)
 
     def _reopen_root(self) -> None:
-        """Takes the folder that the root's path leads to now for the root. Raises DataAwayError when it is none, or
-        not the listed one.
+        """Opens the root's path again, since a descriptor opened before a mount leads below the mount point for ever.
 
-        A descriptor that was opened before a mount leads to the folder below the mount point for ever.
+        Raises DataAwayError if the path is no folder, or not the folder that was listed.
         """
         root = open_root_folder(self.manifest.root)
-        os.dup2(root, self.root, inheritable=False)  # in one step: other threads read with the same number
+        # Other threads read through the same descriptor number. dup2 replaces what it refers to in one step, so they
+        # never find it closed.
+        os.dup2(root, self.root, inheritable=False)
         os.close(root)
         if self.shard_reader is None:
             check_files_present(self.root, self.expected)
         else:
-            self.shard_reader.close_shards()  # each shard that is read says by itself whether it is there
+            self.shard_reader.close_shards()  # each shard is opened and checked again when it is next read
 
 
 def _open_root_or_null(manifest: Manifest, *, may_lack: bool) -> int:
-    """A descriptor of the root.
+    """Returns a descriptor of the root, or of /dev/null if the root may lack and is gone.
 
-    Where that is gone, one with nothing below it, which `_reopen_root` makes the root's.
+    `_reopen_root` later replaces the latter by the root.
     """
     try:
         return open_root_folder(manifest.root)
@@ -244,7 +259,7 @@ def _build_unfilled_row_for_away_data(sample_id: int, error: DataAwayError) -> U
 
 
 def open_listed_manifest(spec: StreamSpec, path: Path) -> Manifest:
-    """The list of a stream. Raises ConfigError when it is damaged, or not the daemon's."""
+    """Opens the manifest of a stream. Raises ConfigError if it is damaged, or is not the daemon's."""
     manifest = Manifest.open(path)
     if manifest.content_id != spec.content_id:
         raise ConfigError(
@@ -255,9 +270,10 @@ def open_listed_manifest(spec: StreamSpec, path: Path) -> Manifest:
 
 
 def open_reader(command: OpenStream, page: ProgressPage | None = None) -> tuple[StreamReader, str]:
-    """A stream as its daemon wants it, and what its operator should know of that. Raises as Source.open.
+    """Opens a stream with its transform and its cache. Returns it, and remarks for the operator.
 
-    ConfigError, too, when its transform cannot be used. The track says what is tried of it, in case that never ends.
+    The page names the part of the transform that is tried, in case that never ends. Raises as StreamReader.open, and
+    ConfigError if the transform cannot be used.
     """
     source = StreamReader.open(command.spec, Path(command.manifest), may_lack_root=command.cache is not None)
     try:
@@ -267,6 +283,7 @@ def open_reader(command: OpenStream, page: ProgressPage | None = None) -> tuple[
         raise
     if command.cache is None:
         return source, remarks
+    # A cache is optional: a stream whose cache cannot be used is served without it.
     try:
         cache = DecodedCache.open(command.cache, source.spec, source.manifest, source.decoded_pixel_id)
     except UnfitCacheError as error:
@@ -275,9 +292,10 @@ def open_reader(command: OpenStream, page: ProgressPage | None = None) -> tuple[
 
 
 def predict_pixel_id(command: OpenStream, page: ProgressPage) -> tuple[PixelId, str]:
-    """What the pipeline makes of a stream whose data are away, and what there is to say of it. Raises ConfigError."""
+    """Returns the pixel id of a stream whose data are away, and remarks for the operator. Raises ConfigError."""
     manifest = open_listed_manifest(command.spec, Path(command.manifest))
     try:
+        # This reader opens neither root nor store, and its close() must not be called: only the manifest is closed.
         source = StreamReader(command.spec, manifest, _NO_ROOT, choose_expected_files(manifest))
         source, remarks = _add_transform(source, command, page)
         return source.pixel_id, remarks
@@ -286,7 +304,7 @@ def predict_pixel_id(command: OpenStream, page: ProgressPage) -> tuple[PixelId, 
 
 
 def _add_transform(reader: StreamReader, command: OpenStream, page: ProgressPage | None) -> tuple[StreamReader, str]:
-    """A stream with its transform, if it has one, and what there is to say of that."""
+    """Returns the reader with its stream's transform, if there is one, and a remark on it for the operator."""
     if command.transform is None:
         return reader, ""
     tell = ignore_trial_report if page is None else partial(page.write_transform_trial, command.number)
@@ -298,11 +316,11 @@ def _add_transform(reader: StreamReader, command: OpenStream, page: ProgressPage
 
 
 class ReadPace:
-    """Whether files are read ahead in a thread, or right before they are decoded.
+    """Decides whether files are read ahead in a thread, or right before they are decoded.
 
-    Reading ahead hides a disk. Files that come from the page cache have nothing to hide, and the hop to a thread and
-    back costs as much as a dozen of them, so after some groups that took no time the hop is left out; a single group
-    that took time brings it back.
+    Reading ahead hides the time of a disk. Files in the page cache take none, and the hop to a thread and back costs as
+    much as a dozen of them. So the hop is left out after several groups that were read quickly, and a single slow group
+    brings it back.
     """
 
     def __init__(self) -> None:
@@ -310,10 +328,10 @@ class ReadPace:
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether the next group is to be read ahead."""
+        """Whether the next group is read ahead."""
         return self._quick_groups < _QUICK_GROUPS
 
     def record_group(self, files: int, seconds: float) -> None:
-        """Learns from a group that was read; one without files says nothing."""
+        """Records the time of a group that was read; a group without files changes nothing."""
         if files:
             self._quick_groups = self._quick_groups + 1 if seconds <= files * _QUICK_FILE_S else 0

@@ -1,6 +1,7 @@
-"""A process that draws bad samples as far as they can be read: `python -m streamd.worker.thumbnail_process`.
+"""Draws bad samples as far as they can be read, in a process of its own: `python -m streamd.worker.thumbnail_process`.
 
-Its input is what is Asked, as JSON; for each sample it answers a LENGTH and a JPEG of so many bytes.
+It reads a ThumbnailRequest as JSON from standard input. For each sample it writes LENGTH_PREFIX, and a JPEG of that
+many bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from streamd.ipc.thumbnail_messages import LENGTH_PREFIX, ThumbnailRequest
 from streamd.worker.main import apply_worker_limits
 from streamd.worker.stream_reader import StreamReader
 
-_LONGEST: Final = 160  # pixels
+_LONGEST: Final = 160  # pixels of a thumbnail's longer side
 _QUALITY: Final = 80
 
 
@@ -34,7 +35,7 @@ _request_decoder: Final = msgspec.json.Decoder(ThumbnailRequest)
 
 
 def draw_thumbnails(request: ThumbnailRequest) -> Iterator[bytes]:
-    """A JPEG for each sample, empty where nothing can be seen. Raises as Source.open."""
+    """Yields a JPEG for each sample, empty where nothing can be seen. Raises as StreamReader.open."""
     source = StreamReader.open(request.spec, Path(request.manifest))
     for sample_id in request.ids:
         yield _draw_thumbnail(source, sample_id)
@@ -53,13 +54,13 @@ def _draw_thumbnail(reader: StreamReader, sample_id: int) -> bytes:
         picture.thumbnail((_LONGEST, _LONGEST))
         file = BytesIO()
         picture.convert("RGB").save(file, "JPEG", quality=_QUALITY)
-    except Exception:  # noqa: BLE001 - the file is damaged, and there is no telling how; nothing is to be seen, then
+    except Exception:  # noqa: BLE001 - a damaged file may raise anything; its thumbnail is empty
         return b""
     return file.getvalue()
 
 
 def _load_array_row(reader: StreamReader, sample_id: int) -> Image.Image | None:
-    """A row of an array."""
+    """Returns a row of an array as a picture; None if the store does not hold it."""
     image = np.empty((1, *reader.spec.image_shape), np.uint8)
     if reader.store is None or not reader.store.gather_rows(np.array([sample_id]), image)[0]:
         return None
@@ -67,30 +68,33 @@ def _load_array_row(reader: StreamReader, sample_id: int) -> Image.Image | None:
 
 
 def _decode_listed_file(reader: StreamReader, sample_id: int) -> Image.Image | None:
-    """A file that is still the one listed, as far as its pixels go."""
+    """Decodes as much of a file as is sound; None if the file is gone or is no longer the listed one."""
     data = reader.read_sample(sample_id)
     if not isinstance(data, bytes):
         return None
     picture = Image.open(BytesIO(data), formats=(detect_format(data),))
+    # Decodes a large JPEG at a reduced scale, still at least twice as large as the thumbnail.
     picture.draft("RGB", (2 * _LONGEST, 2 * _LONGEST))
     picture.load()
     return ImageOps.exif_transpose(picture)
 
 
 def answer_request(request: bytes, answers: BinaryIO) -> None:
-    """Answers what is asked."""
+    """Writes the thumbnails that `request` names to `answers`."""
     for picture in draw_thumbnails(_request_decoder.decode(request)):
+        # Flushed one by one: a later sample may crash this process, and the finished thumbnails must not be lost.
         answers.write(LENGTH_PREFIX.pack(len(picture)) + picture)
         answers.flush()
 
 
 def main() -> None:
-    """Confined as a worker is."""
+    """Answers the request on standard input, under the limits of a worker."""
     die_with_parent(os.getppid())
     apply_worker_limits()
-    warnings.simplefilter("ignore")  # about damaged files
+    warnings.simplefilter("ignore")  # they concern damaged files, which are expected here
+    # Shows what is left of a truncated file. Workers never set this: it would invent pixels of batches.
     ImageFile.LOAD_TRUNCATED_IMAGES = True
-    with suppress(StreamdError, OSError):  # the list is another by now, or its folder is gone: nothing is to be seen
+    with suppress(StreamdError, OSError):  # the list was replaced or its folder is gone: nothing can be drawn
         answer_request(sys.stdin.buffer.read(), sys.stdout.buffer)
 
 

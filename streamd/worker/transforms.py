@@ -1,8 +1,8 @@
-"""A function of the user's, `f(image, labels, rng) -> (image, labels)`, that workers call for every sample.
+"""The user's transform, `f(image, labels, rng) -> (image, labels)`, which workers call for every sample.
 
-`dataset.transform_source` finds where it is written and tells one version of it from another. Here it is imported into
-a worker, and tried on built-in images before its stream is served, which gives its pixels their identity; each call is
-held to what was agreed.
+`dataset.transform_source` finds its source and distinguishes its versions. This module imports it into a worker, and
+tries it on built-in images before its stream is served; the results are part of the stream's pixel id. Each call is
+checked: the image must keep its shape and type, and the labels their names and types.
 """
 
 from __future__ import annotations
@@ -40,16 +40,19 @@ Function = Callable[[Any, dict[str, Any], Any], Any]
 SampleLabels = Mapping[str, Any]
 LabelColumn = npt.NDArray[Any]
 LabelColumns = Mapping[str, LabelColumn]  # the labels of a batch
-# Who is told what is at hand, in words, before anything of the user's is run: it may never come back.
+# Receives the subject, in words, and the phase, before any of the user's code runs: it may never return.
 ReportTrial = Callable[[str, WorkerPhase], None]
 
-RNG_PURPOSE: Final = "transform"  # of what is drawn by chance
+RNG_PURPOSE: Final = "transform"  # keeps these random numbers apart from those of random crops
 _INT64: Final = np.iinfo(np.int64)
-_ONE_AT_A_TIME: Final = threading.Lock()  # a stream that opens tries its transform beside another's row
-_MISTAKES: Final = (AttributeError, ImportError, NameError, TypeError)  # of the program, whatever the sample
-_ONE_TRIAL_AT_A_TIME: Final = threading.Lock()  # whoever is told hears of one
-_LIBRARIES: Final = "site-packages"  # of an environment in the same folder
-# By one of them Pillow would invent what a file lacks, by the other make pictures of any size.
+# The event loop's thread transforms rows while another thread may try the transform of a stream that opens. Users'
+# functions need not be thread-safe, so only one runs at a time.
+_ONE_AT_A_TIME: Final = threading.Lock()
+_MISTAKES: Final = (AttributeError, ImportError, NameError, TypeError)  # errors of the program, whatever the sample
+_ONE_TRIAL_AT_A_TIME: Final = threading.Lock()  # the progress page has room for one trial
+_LIBRARIES: Final = "site-packages"  # an environment in the user's folder is not the user's code
+# With the first switch on, Pillow would invent what a truncated file lacks; with the second off, it would decode
+# pictures of any size.
 _SWITCHES: Final = ((ImageFile, "LOAD_TRUNCATED_IMAGES"), (Image, "MAX_IMAGE_PIXELS"))
 
 
@@ -58,24 +61,25 @@ class FailedTransformError(Exception):
 
 
 class UnfitTransformError(Exception):
-    """A transform gives back what its stream cannot carry, on this sample and so on others."""
+    """A transform returned what its stream cannot carry, and will do so on other samples, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTransform:
-    """A function as a stream calls it: `labels` are those of the manifest, with their classes."""
+    """The user's function with the labels of its stream, as the manifest declares them."""
 
     function: Function
     folder: Path
     labels: Mapping[str, LabelSpec]
 
     def transform_row(self, row: Pixels, labels: LabelColumns, place: int, rng: np.random.Generator) -> None:
-        """Transforms a row of a slot, (height, width, channels), and its labels, at `place` of their columns.
+        """Transforms a row of a slot, uint8 (height, width, channels), and its labels at `place` of their columns.
 
-        Raises FailedTransformError and UnfitTransformError, which leave anything there; MemoryError.
+        Raises FailedTransformError if the function raises, UnfitTransformError for a wrong result, and MemoryError.
+        After an error the contents of the row and its labels are undefined.
         """
         given = {name: _decode_label(spec, labels[name][place]) for name, spec in self.labels.items()}
-        # A copy: what it keeps must not be a trainer's batch later.
+        # A copy: a function may keep its argument, and this memory is part of a trainer's batch later.
         image, made = self._call_function(row.copy(), given, rng)
         if image.shape != row.shape or image.dtype != np.uint8:
             raise self._build_unfit_result_error(
@@ -97,7 +101,7 @@ class StreamTransform:
             with _ONE_AT_A_TIME:
                 back = self.function(image, labels, rng)
         except MemoryError:
-            raise
+            raise  # judged by the daemon, which tries the sample alone in a fresh worker
         except BaseException as error:  # a user's program may raise anything, even SystemExit
             raise FailedTransformError(f"{TRANSFORM_RAISED} {format_user_error(error, self.folder)}") from error
         if not isinstance(back, tuple) or len(back) != 2:  # noqa: PLR2004 - the image and its labels
@@ -120,7 +124,7 @@ class StreamTransform:
 
 
 def format_function_location(function: Callable[..., Any], folder: Path) -> str:
-    """File and line of a function, `augment.py:12`; its name where it has none."""
+    """Returns the file and line of a function, `augment.py:12`; its name where it has none, as in C."""
     code = getattr(unwrap(function), "__code__", None)
     if code is None:
         return str(getattr(function, "__qualname__", type(function).__name__))
@@ -129,14 +133,14 @@ def format_function_location(function: Callable[..., Any], folder: Path) -> str:
 
 
 def _decode_label(spec: LabelSpec, value: Any) -> Any:
-    """A label as a transform gets it: int, float, str, or an array of its own, (k,)."""
+    """Returns a label as a transform receives it: int, float, str, or a copied array, (k,)."""
     if spec.width:
         return np.array(value)
     return value.decode() if spec.type == "string" else value.item()
 
 
 def _encode_label(spec: LabelSpec, column: LabelColumn, value: Any) -> Any:
-    """A label as it goes into a slot's column. Raises ValueError, which says what is wanted."""
+    """Returns a label as a slot's column holds it. Raises ValueError, which says what is wanted."""
     if spec.type == "string":
         return _encode_text(value, column.dtype.itemsize)
     found, shape = np.asarray(value), column.shape[1:]
@@ -179,7 +183,7 @@ def _describe_value(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TriedTransform:
-    """A transform that may be used, the identity of what it makes of its stream's pixels, and what to say of it."""
+    """A transform that passed its trial, the id of the pixels that it makes, and a remark for the operator."""
 
     call: StreamTransform
     pixel_id: PixelId
@@ -187,7 +191,7 @@ class TriedTransform:
 
 
 def ignore_trial_report(subject: str, phase: WorkerPhase) -> None:
-    """Hears nothing."""
+    """Ignores the report, where no progress page is shared with a daemon."""
 
 
 def open_transform(
@@ -197,10 +201,11 @@ def open_transform(
     decoded: PixelId,
     report_trial: ReportTrial = ignore_trial_report,
 ) -> TriedTransform:
-    """Imports a transform and tries it. `decoded` is the identity of the pixels that it gets.
+    """Imports a transform and tries it on built-in images. `decoded` is the id of the pixels that it receives.
 
-    Raises ConfigError when it cannot be imported, is wrong whatever the sample, or gives back what no batch can carry.
-    Another error is told in the remark: labels of zero may be to blame, which samples do not have.
+    Raises ConfigError if it cannot be imported, if its error cannot depend on the sample, or if it returns what no
+    batch can carry. Any other error becomes the remark, since it may come from the trial's labels of zero, which real
+    samples need not have.
     """
     with _ONE_TRIAL_AT_A_TIME:
         try:
@@ -208,6 +213,7 @@ def open_transform(
             transform = StreamTransform(load_transform(place), Path(place.folder), manifest.labels)
             first = _try_transform(transform, image, report_trial)
         finally:
+            # Reported after an error, too: the daemon kills a worker whose trial does not end.
             report_trial("", WorkerPhase.IDLE)
     raised = next((each for each in first if isinstance(each, str)), None)
     remark = f"on a built-in image with labels of zero, {raised}" if raised else ""
@@ -216,14 +222,15 @@ def open_transform(
 
 
 def _try_transform(transform: StreamTransform, image: ImageSpec, report_trial: ReportTrial) -> list[bytes | str]:
-    """What becomes of each built-in image, the same whenever it is tried. Raises ConfigError."""
+    """Returns the result for each built-in image, which must be the same twice. Raises ConfigError."""
     subject = f"transform at {format_function_location(transform.function, transform.folder)}"
     try:
         inspect.signature(transform.function).bind("image", "labels", "rng")
     except TypeError as error:
         raise ConfigError(f"{subject} is called as f(image, labels, rng), which it does not take: {error}") from error
-    except ValueError:  # of a function written in C, which keeps what it takes to itself
+    except ValueError:  # a function written in C may have no signature to inspect
         pass
+    # Twice in one process: this finds functions that keep state, or draw from another generator than `rng`.
     try:
         first, again = (
             list(_transform_probe_images(transform, image, subject, report_trial)),
@@ -245,9 +252,9 @@ def _try_transform(transform: StreamTransform, image: ImageSpec, report_trial: R
 def _transform_probe_images(
     transform: StreamTransform, image: ImageSpec, subject: str, report_trial: ReportTrial
 ) -> Iterator[bytes | str]:
-    """What becomes of each built-in image and of labels that are all zero: their bytes, or what was raised."""
+    """Yields the result for each built-in image with labels of zero: its bytes, or the text of the error."""
     for number, row in enumerate(decode_probe_images(image)):
-        report_trial(subject, WorkerPhase.TRYING)  # for each anew: it has as long for each as for a row
+        report_trial(subject, WorkerPhase.TRYING)  # once for each image, which may take as long as one row
         (rng,) = build_generators(0, 0, np.array([number]), RNG_PURPOSE)
         labels = {
             name: np.zeros((1, *_compute_label_shape(spec.width)), spec.dtype)
@@ -268,27 +275,31 @@ def _compute_label_shape(width: int) -> tuple[int, ...]:
 
 
 def load_transform(place: TransformPlace) -> Function:
-    """The function at a place. What is imported stays: a process can load one version of a module only.
+    """Imports the function at a place. The module stays imported: a process can load one version of a module only.
 
-    Raises ConfigError when there is none, its module cannot be imported, or its source is not that of the place.
+    Raises ConfigError if there is no such function, if its module cannot be imported, or if its source is not the
+    version that the place names.
     """
     folder = Path(place.folder)
     _check_source_digest(place, folder)
     switches = [getattr(*switch) for switch in _SWITCHES]
     module = _import_module(place.module, folder)
     if turned := _restore_pillow_switches(switches):
-        del sys.modules[module.__name__]  # it shall be refused the next time, too
+        del sys.modules[module.__name__]  # otherwise the next import would run nothing, and it would be accepted
         raise ConfigError(
             f"module {place.module!r} sets {' and '.join(turned)} where it is imported, and the decoder would go by "
             "it: take that out"
         )
-    _check_source_digest(place, folder)  # again: it may have been written meanwhile
+    _check_source_digest(place, folder)  # again, since the file may have been changed during the import
     _check_module_names(place.module, folder)
     return lookup_function(module, place.module, place.function)
 
 
 def _check_source_digest(place: TransformPlace, folder: Path) -> None:
-    """What is imported must be what the daemon has read, or a worker that starts later would make other pixels."""
+    """Raises ConfigError if the source is not what the daemon has read.
+
+    Otherwise a worker that starts later would make other pixels.
+    """
     if compute_source_digest(place.module, folder) != place.digest:
         raise ConfigError(
             f"the source of transform {place.module!r} was changed after streamd had read it: send SIGHUP to use it as "
@@ -297,7 +308,7 @@ def _check_source_digest(place: TransformPlace, folder: Path) -> None:
 
 
 def _check_module_names(module: str, folder: Path) -> None:
-    """What lies in the folder and what was imported by its name must be one, or its source would not be what is run."""
+    """Raises ConfigError if a library hides a module of the folder: then other code runs than the source shows."""
     for name, path in find_source_files(module, folder).items():
         file = getattr(sys.modules.get(name), "__file__", None) if name in sys.modules else str(path)
         if file != str(path) and (name != module or "." in name):
@@ -305,7 +316,7 @@ def _check_module_names(module: str, folder: Path) -> None:
 
 
 def _restore_pillow_switches(before: Sequence[object]) -> list[str]:
-    """Sets Pillow's switches as they were, since the decoder goes by them; those that had been turned."""
+    """Sets Pillow's switches as they were, since the decoder depends on them. Returns those that had been changed."""
     turned = [switch for switch, value in zip(_SWITCHES, before, strict=True) if getattr(*switch) != value]
     for switch, value in zip(_SWITCHES, before, strict=True):
         setattr(*switch, value)
@@ -314,9 +325,9 @@ def _restore_pillow_switches(before: Sequence[object]) -> list[str]:
 
 def _import_module(name: str, folder: Path) -> ModuleType:
     if str(folder) not in sys.path:
-        sys.path.append(str(folder))  # last: a file named like a library would hide it from the rest of the worker
-    sys.dont_write_bytecode = True  # compiled files go by seconds and sizes: an edit could be missed
-    importlib.invalidate_caches()
+        sys.path.append(str(folder))  # last: placed first, a file named like a library would hide it from the worker
+    sys.dont_write_bytecode = True  # a compiled file is matched by seconds and size, which may miss an edit
+    importlib.invalidate_caches()  # the cached listing of the folder may lack a file that was written since
     try:
         file = None if "." in name else find_module_file(name, folder)
         return importlib.import_module(name) if file is None else _import_file(file)
@@ -325,7 +336,7 @@ def _import_module(name: str, folder: Path) -> ModuleType:
 
 
 def _import_file(file: Path) -> ModuleType:
-    """The module in a file, under a name that no library has."""
+    """Imports the module in a file, under a name that no library has."""
     name = f"transform@{file}"
     if name in sys.modules:
         return sys.modules[name]
@@ -342,7 +353,7 @@ def _import_file(file: Path) -> ModuleType:
 
 
 def format_user_error(error: BaseException, folder: Path) -> str:
-    """What a user's program raised, and the line of theirs that it came from: `ValueError at augment.py:12: words`."""
+    """Formats an error of the user's program with the line that raised it: `ValueError at augment.py:12: words`."""
     words = " ".join(str(error).split())
     return f"{type(error).__name__}{_format_user_line(error, folder)}{f': {words}' if words else ''}"
 

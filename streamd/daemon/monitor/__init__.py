@@ -1,10 +1,9 @@
-"""What an operator's tools ask the daemon over HTTP, in its one event loop.
+"""Metrics, health and the dashboard over HTTP, in the daemon's one event loop.
 
-    http_server  /metrics, /healthz, /readyz          http_access  whose requests are answered, and how
-    snapshot     what is known at a moment            bad_samples  kinds of bad samples, and their list (pure)
-    metrics      the metrics, as Prometheus reads them
-    dashboard    the page and what it asks            live_feed    what it is sent every second
-    sample_images, batch_preview                      pictures of a batch and of bad samples
+    http_server  dashboard, /metrics, /healthz, /readyz    http_access    token, Host header, response headers
+    snapshot     the daemon's figures at one moment        bad_samples    kinds of bad samples, and their list (pure)
+    metrics      the metrics, as Prometheus reads them     live_feed      events for the page, one a second
+    batch_preview   a copy of the next batch sent          sample_images  pictures of a batch and of bad samples
 
-Nothing is counted here: figures are read when somebody asks, and cost nothing between.
+Nothing is counted here: figures are read when a request comes, and cost nothing in between.
 """

@@ -1,6 +1,6 @@
-"""Kinds of bad samples: few enough for labels, where the reasons are as many as there are files. Pure.
+"""Sorts bad samples into kinds, and lists them for the dashboard, the newest first. Pure.
 
-The bad samples of a stream for a page, the newest first, some at a time.
+Kinds are few enough for the labels of a metric; there may be as many reasons as files.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final, Literal, get_args
 
 from streamd.ipc.worker_messages import TRANSFORM_RAISED
 
-# `stale` files changed since they were listed, `gone` ones cannot be opened, `damaged` ones are cut off or broken,
-# `large` ones are beyond every bound, `crash` brought a worker down, `transform` is the user's function; `unfit` is
-# whatever no decoder takes: a video, a page of HTML, a kind of image that is not supported.
+# `stale`: changed since it was listed. `gone`: cannot be opened. `damaged`: cut off or broken. `large`: beyond a bound.
+# `crash`: ended a worker. `transform`: the user's function raised. `unfit`: no decoder reads it, since it is a video, a
+# page of HTML, or an unsupported kind of image.
 FaultKind = Literal["stale", "gone", "damaged", "large", "crash", "transform", "unfit"]
 
 FAULT_KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
@@ -34,13 +34,13 @@ _SAMPLES_PER_PAGE: Final = 24
 
 
 def classify_fault_reason(reason: str) -> FaultKind:
-    """What kind of fault a verdict's reason tells of."""
+    """Returns the kind of fault that a verdict's reason describes; `unfit` where no pattern matches."""
     return next((kind for kind, sign in _FAULT_PATTERNS if sign.match(reason)), "unfit")
 
 
 @dataclass(frozen=True, slots=True)
 class BadSampleView:
-    """A sample that will not be sent, and why."""
+    """A sample that is not sent, and why."""
 
     sample_id: int
     file: str
@@ -50,7 +50,7 @@ class BadSampleView:
 
 @dataclass(frozen=True, slots=True)
 class BadSamplePage:
-    """Some of `bad` samples; where `before` is no None, there are older ones."""
+    """Some of the `bad` samples of a stream. If there are older ones, `before` requests the next page; else None."""
 
     bad: int
     samples: list[BadSampleView]
@@ -60,7 +60,10 @@ class BadSamplePage:
 def build_bad_sample_page(
     reasons: Mapping[int, str], lookup_file: Callable[[int], str], before: int | None
 ) -> BadSamplePage:
-    """Those that came last, of the first `before` ones, or of all; `reasons` by sample, in the order they came."""
+    """Returns the newest of the first `before` bad samples, or of all. `reasons` are in the order they were recorded.
+
+    A page is named by a count from the oldest, so it stays the same while new verdicts arrive.
+    """
     total = len(reasons)
     stop = total if before is None else max(0, min(before, total))
     start = max(0, stop - _SAMPLES_PER_PAGE)

@@ -1,4 +1,4 @@
-"""The batch now leaving, for whoever wants to look at it. While nobody does, it costs nothing."""
+"""Copies the next batch that is sent, for requests that wait to show it. Without such a request it costs nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from streamd.limits import SHOWN_BYTES, SHOWN_ROWS
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A batch of `rows` as it went to a trainer, `sample_count` of them no padding; `first` is a copy of its first
-    rows.
+    """A batch of `row_count` rows as it went to a trainer; `first_rows` is a copy of its first ones.
+
+    `sample_count` counts its rows that are not padding.
     """
 
     stream: ServedStream
@@ -32,7 +33,7 @@ class Preview:
 
 
 class BatchPreview:
-    """Lets those who wait see the next batch of a stream. Lives on the event loop's thread."""
+    """Hands the next batch of a stream to all requests that wait for it. Used by the event loop's thread alone."""
 
     def __init__(self, slots: SlotStore) -> None:
         self._slots = slots
@@ -40,16 +41,17 @@ class BatchPreview:
 
     @property
     def has_waiters(self) -> bool:
-        """Whether anybody waits for a batch, of whichever stream."""
+        """Whether a request waits for a batch of any stream."""
         return bool(self._waiters)
 
     async def wait_for_preview(self, stream: str) -> Preview:
-        """The next batch of a stream that leaves, however long that takes."""
+        """Returns the next batch of a stream that is sent; waits as long as that takes."""
         glimpse: asyncio.Future[Preview] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(stream, []).append(glimpse)
         try:
             return await glimpse
         finally:
+            # A request that is cancelled leaves a waiter behind, which would make the next batch be copied for nobody.
             self._remove_waiter(stream, glimpse)
 
     def _remove_waiter(self, stream: str, waiter: asyncio.Future[Preview]) -> None:
@@ -60,18 +62,21 @@ class BatchPreview:
                 del self._waiters[stream]
 
     def cancel_waiters(self) -> None:
-        """Nobody need wait any longer: each is cancelled."""
+        """Cancels all waiting requests."""
         for glimpse in [each for waiting in self._waiters.values() for each in waiting]:
             glimpse.cancel()
 
     def on_batch_sent(self, stream: ServedStream, ready: BatchReady) -> None:
-        """A batch leaves; its slot is lent, so that nobody writes there meanwhile."""
+        """Hands a copy of a batch that is being sent to the requests that wait for its stream.
+
+        The slot is leased to a trainer, so nothing writes to it during the copy.
+        """
         waiting = [each for each in self._waiters.pop(stream.spec.name, []) if not each.done()]
         if not waiting:
             return
         try:
             shown = self._copy_preview_from_slot(stream, ready)
-        except Exception as error:  # noqa: BLE001 - whatever it is: the trainer gets its batch, who looks gets none
+        except Exception as error:  # noqa: BLE001 - showing a batch must never keep it from its trainer
             log.warning("monitor.failed", "a batch cannot be shown", stream=stream.spec.name, error=error)
             for glimpse in waiting:
                 glimpse.cancel()
@@ -81,6 +86,7 @@ class BatchPreview:
 
     def _copy_preview_from_slot(self, stream: ServedStream, ready: BatchReady) -> Preview:
         spec, rows = stream.spec, compute_preview_row_count(stream.spec, ready.rows)
+        # The first rows of each tensor lie at its beginning, so one copy for each tensor is enough.
         lies, first = compute_layout(spec, ready.rows), compute_layout(spec, rows)
         memory = np.empty(first.size_bytes, np.uint8).data
         for there, here in zip(lies.all_tensors, first.all_tensors, strict=True):
@@ -93,6 +99,6 @@ class BatchPreview:
 
 
 def compute_preview_row_count(spec: StreamSpec, rows: int) -> int:
-    """How many of a batch's rows are copied: one at least, however large."""
+    """Returns how many of a batch's rows are copied: SHOWN_ROWS or SHOWN_BYTES, but at least one row."""
     row_bytes = compute_layout(spec, rows).images.size_bytes // rows
     return max(1, min(rows, SHOWN_ROWS, SHOWN_BYTES // row_bytes))

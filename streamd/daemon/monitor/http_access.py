@@ -1,10 +1,12 @@
-"""Who may see samples: whoever has the token, which this host's users get from `streamd status --url`.
+"""Access control and response headers of the HTTP server.
 
-Whose requests are answered. A page of another site may send a browser here, under a name that it points at us.
+Samples need a token, which the users of this host get from `streamd status --url`.
 
-Such a request carries that site's name in its Host header. An address cannot be anybody else's name.
+The Host header guards against DNS rebinding: a page of another site may point its own name at this daemon, and have a
+browser send requests here. Such a request carries that site's name in its Host header. An IP address cannot be another
+site's name.
 
-How anything is answered over HTTP: kept by nobody, and never taken for something else than it is.
+Responses are never cached, and browsers must not guess their types.
 """
 
 from __future__ import annotations
@@ -20,25 +22,25 @@ from aiohttp import web
 _BEARER_PREFIX: Final = "Bearer "
 _TOKEN_BYTES: Final = 24
 JSON_TYPE: Final = "application/json"
-STARTING_TEXT: Final = "the samples are listed, or the workers come up"  # what a daemon is at that does not serve yet
+STARTING_TEXT: Final = "the samples are listed, or the workers come up"  # what a daemon does before it serves
 
 
 def create_token() -> str:
-    """One that nobody guesses, fit for an address."""
+    """Returns a random token that can be part of a URL."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
 
 
 def is_authorized(authorization: str | None, token: str) -> bool:
-    """Whether an Authorization header carries the token; how long that takes says nothing about it."""
+    """Whether an Authorization header carries the token. The time of the comparison reveals nothing about the token."""
     if authorization is None or not authorization.startswith(_BEARER_PREFIX):
         return False
     return hmac.compare_digest(authorization.removeprefix(_BEARER_PREFIX).encode(errors="replace"), token.encode())
 
 
 def is_own_host_header(host: str | None, names: Collection[str]) -> bool:
-    """Whether a Host header is an address, `localhost`, one of our `names`, or None: every browser sends one.
+    """Whether a Host header is an IP address, `localhost`, one of our `names`, or None.
 
-    Ports do not matter: there may be a tunnel between.
+    None is accepted, since every browser sends the header. Ports do not matter: the request may come by a tunnel.
     """
     if host is None:
         return True
@@ -62,17 +64,17 @@ def _is_ip_address(name: str) -> bool:
 
 
 def build_text_response(status: int, text: str, **headers: str) -> web.Response:
-    """A line for people."""
+    """Builds a response of one line of plain text."""
     return build_http_response(status, f"{text}\n".encode(), "text/plain; charset=utf-8", **headers)
 
 
 def build_http_response(status: int, body: bytes = b"", content_type: str = JSON_TYPE, **headers: str) -> web.Response:
-    """Bytes of a type."""
+    """Builds a response with `body` of type `content_type` and the headers of every response."""
     return web.Response(status=status, body=body, headers={**build_response_headers(content_type), **headers})
 
 
 def build_response_headers(content_type: str) -> dict[str, str]:
-    """The headers of every answer."""
+    """Returns the headers of every response."""
     return {
         "Content-Type": content_type,
         "Cache-Control": "no-store",

@@ -1,4 +1,4 @@
-"""What is answered over HTTP: the dashboard, /metrics, /healthz, /readyz. Never at the cost of the daemon's life."""
+"""The HTTP server: the dashboard, /metrics, /healthz, /readyz. An error of a request never ends the daemon."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _SAMPLES_LOCKED_TEXT: Final = "pictures, labels and names of files need the toke
 _NO_STREAMS_TEXT: Final = f"there are no streams yet: {STARTING_TEXT}"
 
 
-class RequestDeclined(Exception):  # noqa: N818 - no error of ours: whoever asks is told `answer` instead
-    """What was asked for is not given."""
+class RequestDeclined(Exception):  # noqa: N818 - not an error: `response` is sent instead of what was requested
+    """The request is answered with `response` instead of what it requests."""
 
     def __init__(self, response: web.Response) -> None:
         super().__init__(response.status)
@@ -55,10 +55,11 @@ class RequestDeclined(Exception):  # noqa: N818 - no error of ours: whoever asks
 
 
 class Dashboard:
-    """What it answers; `token` opens samples."""
+    """The dashboard's page, its events, and its samples, which need `token`."""
 
     def __init__(self, token: str) -> None:
         self._token = token
+        # Read once: a request chooses among these names, so no path of a request ever reaches the file system.
         self._page_files = {
             each.name: each.read_bytes()
             for each in (files("streamd.daemon.monitor") / "page").iterdir()
@@ -70,7 +71,7 @@ class Dashboard:
         self._batch_drawer: BatchDrawer | None = None
 
     def build_routes(self) -> list[web.RouteDef]:
-        """All that is answered."""
+        """Returns the routes of the page, its events and its samples."""
         return [
             web.get("/", self._answer_index),
             web.get("/page/{name}", self._answer_page_file),
@@ -83,12 +84,12 @@ class Dashboard:
     def set_monitored_daemon(
         self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder, stats: ProcessStats
     ) -> None:
-        """From now on it shows this service."""
+        """Shows this daemon from now on."""
         self._daemon, self._batch_drawer = daemon, BatchDrawer(daemon.batch_preview, stats)
         self._live_feed.set_monitored_daemon(daemon, snapshot_builder)
 
     def close(self) -> None:
-        """Ends what is being told, and what is waited for: the daemon's end waits for nobody who looks."""
+        """Ends event streams and requests that wait for a batch, so that they do not delay the daemon's end."""
         self._live_feed.close()
         if self._daemon is not None:
             self._daemon.batch_preview.cancel_waiters()
@@ -117,7 +118,8 @@ class Dashboard:
     # --- samples
 
     def _find_authorized_stream(self, request: web.Request) -> ServedStream:
-        """The stream that is asked for, by somebody who may see it. Raises Declined."""
+        """Returns the stream that a request names. Raises RequestDeclined, also if the request lacks the token."""
+        # The token comes first: without it a request cannot find out which streams there are.
         if not is_authorized(request.headers.get("Authorization"), self._token):
             raise RequestDeclined(build_text_response(401, _SAMPLES_LOCKED_TEXT, **{"WWW-Authenticate": "Bearer"}))
         if self._daemon is None:
@@ -151,8 +153,8 @@ class Dashboard:
         return build_http_response(200, picture, "image/jpeg") if picture else build_http_response(204)
 
 
-_KEEP_ALIVE_S: Final = 75.0  # a scrape each minute finds its connection open
-_SHUTDOWN_TIMEOUT_S: Final = 1.0  # for answers under way when the daemon ends
+_KEEP_ALIVE_S: Final = 75.0  # a scraper that comes once a minute finds its connection open
+_SHUTDOWN_TIMEOUT_S: Final = 1.0  # for responses under way when the daemon ends
 _STARTING_LINE: Final = f"starting: {STARTING_TEXT}"
 _SEE_STATUS_TEXT: Final = "see streamd status"
 _PATHS_TEXT: Final = "the dashboard at /, /metrics, /healthz and /readyz"
@@ -161,7 +163,7 @@ HttpHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Monitor:
-    """Answers at `address`, host:port, from `open` on; it is told what to `set_monitored_daemon` when that is there."""
+    """The HTTP server at `address`, host:port. Answers that it is starting until `set_monitored_daemon` is called."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -182,22 +184,22 @@ class Monitor:
             access_log=None,
             logger=logging.getLogger("streamd.monitor"),
             keepalive_timeout=_KEEP_ALIVE_S,
-            handler_cancellation=True,  # nothing is drawn for a page that was closed
-            lingering_time=0.0,  # nobody has a body to send
+            handler_cancellation=True,  # draws nothing for a page that was closed
+            lingering_time=0.0,  # requests have no body to wait for
             shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
         )
 
     @property
     def url(self) -> str:
-        """Where it answers, with the port that it got."""
-        assert self._listening_server is not None  # noqa: S101 - whoever asks has opened it
+        """The URL at which it listens, with the port that it was given."""
+        assert self._listening_server is not None  # noqa: S101 - callers have opened it
         host, port = self._listening_server.sockets[0].getsockname()[:2]
         if ipaddress.ip_address(host).is_unspecified:
-            host = "localhost" if ":" in host else socket.gethostname()  # whose name may mean the fourth version alone
+            host = "localhost" if ":" in host else socket.gethostname()  # a host's name may resolve to IPv4 alone
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def start_listening(self) -> None:
-        """Binds the address. Raises ConfigError when that cannot be had."""
+        """Binds the address. Raises ConfigError if that fails."""
         await self._runner.setup()
         host = None if self._host == "*" else self._host
         try:
@@ -206,7 +208,8 @@ class Monitor:
             )
         except OSError as error:
             await self._runner.cleanup()
-            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # else of a name
+            # Errors of name resolution have negative numbers and a text of their own.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise ConfigError(
                 f"monitor: cannot listen at {self._address}: {why}; choose another address:port, or leave monitor out"
             ) from error
@@ -214,21 +217,26 @@ class Monitor:
             log.notice("monitor.open", "whoever reaches this address may read the figures", address=self._address)
 
     def _create_connection_handler(self) -> web.RequestHandler:
-        """One more connection, for which others may have to go: those that came with it are only counted by then."""
+        """Returns the protocol of a new connection, and schedules the closing of the oldest ones if there are many.
+
+        Closing waits for the next turn of the loop, when connections that were accepted in this turn are counted.
+        """
         loop, server = asyncio.get_running_loop(), self._runner.server
-        assert server is not None  # noqa: S101 - it is there as long as anybody listens
+        assert server is not None  # noqa: S101 - set as long as the runner listens
         loop.call_soon(_close_oldest_connections, server)
         return server()
 
     def set_monitored_daemon(self, daemon: MonitoredDaemon, stats: ProcessStats) -> None:
-        """From now on it tells of this service."""
+        """Reports on this daemon from now on."""
         sight = SnapshotBuilder(daemon, stats)
         self._daemon, self._exposition = daemon, MetricsExposition(sight.take_snapshot)
         self._dashboard.set_monitored_daemon(daemon, sight, stats)
 
     async def run(self) -> None:
-        """Answers until it is cancelled; nothing is left open when it returns."""
+        """Answers requests until it is cancelled, then closes all connections."""
         loop = asyncio.get_running_loop()
+        # The daemon's own handler ends the daemon. Errors of HTTP connections are filtered out before it, and only
+        # while this server runs.
         others = loop.get_exception_handler()
         loop.set_exception_handler(lambda loop, context: _handle_loop_error(loop, context, others))
         try:
@@ -238,7 +246,8 @@ class Monitor:
             await self.close()
 
     async def close(self) -> None:
-        """Ends all connections; what is being answered has a moment."""
+        """Closes all connections; responses under way have _SHUTDOWN_TIMEOUT_S to finish."""
+        # Event streams first, which would otherwise run into the timeout.
         self._dashboard.close()
         if self._listening_server is not None:
             self._listening_server.close()
@@ -248,8 +257,9 @@ class Monitor:
 
     @web.middleware
     async def _check_host_and_answer(self, request: web.Request, handler: HttpHandler) -> web.StreamResponse:
-        """Nothing for a page of another site, a sentence for whatever is not there."""
+        """Refuses requests under a foreign Host, and answers with a sentence where there is nothing to answer with."""
         host = request.headers.get("Host")
+        # Checked before every handler, since metrics are not for pages of other sites either.
         if not is_own_host_header(host, (self._host, socket.gethostname())):
             return build_text_response(
                 421, "this is not that host: ask by address, by localhost or by this machine's name"
@@ -271,7 +281,7 @@ class Monitor:
         return build_http_response(200, await self._exposition.encode_metrics(), CONTENT_TYPE)
 
     async def _answer_health(self, request: web.Request) -> web.Response:
-        """That it is answered is all there is to it: the loop runs."""
+        """Answers `ok`: an answer at all shows that the event loop runs."""
         del request
         return build_text_response(200, "ok")
 
@@ -286,17 +296,20 @@ class Monitor:
 
 
 def _close_oldest_connections(server: web.Server) -> None:
-    """Makes room for one connection. There is no password: whoever opens many and says nothing keeps nobody out."""
+    """Makes room for one connection.
+
+    Without this, a client that opens many connections and sends nothing would keep others out.
+    """
     for oldest in server.connections[: 1 - MAX_MONITOR_CONNECTIONS]:
         oldest.force_close()
 
 
 def _assess_readiness(daemon: MonitoredDaemon | None) -> tuple[list[str], int]:
-    """Why a trainer that comes now would not be served, nothing if it would; and how many things are wrong besides.
+    """Returns why a new trainer would not be served, empty if it would, and the number of other troubles.
 
-    Those cost nobody his place: a stream that has ended its trainers tries again with the next who comes, a daemon
-    whose reload failed serves what it did before, workers that die are replaced. Reasons are left to streamd status,
-    since they name files, and whoever reaches the port may ask here.
+    Other troubles refuse no trainer: a stream that ended its trainers tries again with the next one, a daemon whose
+    reload failed serves what it served before, and workers that die are replaced. Reasons may name files, and anyone
+    who can reach the port may send this request, so only streamd status shows them.
     """
     if daemon is None:
         return [_STARTING_LINE], 0
@@ -313,7 +326,7 @@ def _handle_loop_error(
     context: dict[str, Any],
     fallback: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None,
 ) -> None:
-    """What goes wrong with a connection ends the connection; anything else is the daemon's affair."""
+    """Logs an error of an HTTP connection, which ends that connection alone; passes any other error to `fallback`."""
     if isinstance(context.get("protocol"), web.RequestHandler) or "socket" in context:
         log.warning("monitor.failed", context["message"], error=context.get("exception"))
     elif fallback is not None:

@@ -1,4 +1,4 @@
-"""What goes on, second by second, for whoever has the dashboard open: a moment as its page reads it, in plain JSON."""
+"""Events for open dashboards, one a second: the state of the daemon as the page reads it, in plain JSON."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from streamd.daemon.streams.served_stream import ServedStream
 SourceStorage = Literal["files", "arrays", "shards"]
 
 _EVENT_INTERVAL_S: Final = 1.0
-_MIN_SNAPSHOT_INTERVAL_S: Final = 0.5  # those who look within so long are told the same
-_MAX_SNAPSHOT_AGE_S: Final = 5.0  # what happened since a look so long ago says little of now
+_MIN_SNAPSHOT_INTERVAL_S: Final = 0.5  # pages that are due within this time receive the same event
+_MAX_SNAPSHOT_AGE_S: Final = 5.0  # changes since an older snapshot say little about now
 _REDACTED_TEXT: Final = "see `streamd status`, or this page with its token"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What a stream is made of: where its samples lie, `image` such as `128x128 RGB`, whether decoded ones are kept."""
+    """The kind of a stream's source, its `image` such as `128x128 RGB`, and whether decoded samples are cached."""
 
     source: SourceStorage
     image: str
@@ -56,7 +56,7 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True)
 class DaemonView:
-    """The daemon itself; memory in bytes. `window` names the stretch of time that all rates and shares are over."""
+    """The daemon itself; memory in bytes. `window` names the time over which all rates and shares are computed."""
 
     version: str
     pid: int
@@ -74,7 +74,7 @@ class DaemonView:
 
 @dataclass(frozen=True, slots=True)
 class DataPathView:
-    """Where batches wait on their way, the sentence about it, the `tag` at its place, and whether that is bad."""
+    """The data path and its bottleneck: the sentence about it, the `tag` shown at its place, and whether it is bad."""
 
     reading: float
     decoding: float
@@ -88,7 +88,7 @@ class DataPathView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamView(StreamStatus):
-    """One stream; `sent_samples` and `taken_samples` are those since the daemon began."""
+    """One stream; `sent_samples` and `taken_samples` count from the start of the daemon."""
 
     source: SourceStorage
     image: str
@@ -101,10 +101,10 @@ class StreamView(StreamStatus):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerView(SessionStatus):
-    """One session. Those of a stream with one `cohort` share each decode; once it has finished that is None.
+    """One session. Sessions of a stream with the same `cohort` share each decode; a finished session has None.
 
-    `epoch` and `own_step` are where it stands for people. `lag` is in batches behind the furthest, `left_s` of its
-    epoch; the verdict is that of its last epoch.
+    `epoch` and `own_step` are its position as users count. `lag` is in batches behind the furthest session, `left_s` is
+    the time left in its epoch. The verdict is the bottleneck of its last epoch.
     """
 
     cohort: int | None
@@ -118,7 +118,7 @@ class TrainerView(SessionStatus):
 
 @dataclass(frozen=True, slots=True)
 class DashboardView:
-    """All of it."""
+    """All that the page shows."""
 
     daemon: DaemonView
     troubles: Sequence[str]
@@ -130,7 +130,7 @@ class DashboardView:
 def build_dashboard_view(
     activity: DaemonActivity, snapshot: MonitorSnapshot, facts_by_stream: Mapping[str, StreamFacts], host: str
 ) -> DashboardView:
-    """What there is to see of a moment on `host`."""
+    """Builds what the page shows of one snapshot of the daemon on `host`."""
     cohorts = assign_cohort_numbers(activity.status.sessions)
     paces = {each.status.session: each for each in activity.trainers}
     return DashboardView(
@@ -208,14 +208,14 @@ def _collect_dataclass_fields(value: StreamStatus | SessionStatus | StreamFacts)
 
 
 class _EncodedEvents(NamedTuple):
-    """What is told at a time: everything, and what anybody may know."""
+    """One event in two versions: with the reasons that may name files, and without them for requests without token."""
 
     full: bytes
     redacted: bytes
 
 
 class LiveFeed:
-    """Looks once a second, however many watch, and not at all when nobody does."""
+    """Sends events to open pages. Takes one snapshot for all of them, and none while no page is open."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -228,15 +228,18 @@ class LiveFeed:
         self._closing = asyncio.Event()
 
     def set_monitored_daemon(self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder) -> None:
-        """From now on it tells of this service."""
+        """Reports on this daemon from now on."""
         self._daemon, self._snapshot_builder = daemon, snapshot_builder
 
     def close(self) -> None:
-        """Ends what is being told."""
+        """Ends all event streams."""
         self._closing.set()
 
     async def stream_events(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events, one a second, until the page or the daemon goes; with the token they name files."""
+        """Streams server-sent events, one a second, until the page is closed or the daemon ends.
+
+        Events may name files only for a request with the token.
+        """
         whole = is_authorized(request.headers.get("Authorization"), self._token)
         response = web.StreamResponse(
             headers={**build_response_headers("text/event-stream"), "X-Accel-Buffering": "no"}
@@ -251,6 +254,7 @@ class LiveFeed:
         return response
 
     async def _wait_for_event_interval(self) -> None:
+        # Waits for the event instead of sleeping, so that an open page does not delay the daemon's end.
         try:
             async with asyncio.timeout(_EVENT_INTERVAL_S):
                 await self._closing.wait()
@@ -258,7 +262,7 @@ class LiveFeed:
             return
 
     def encode_current_event(self, *, is_full: bool) -> bytes:
-        """What there is to tell now, `whole` or without the reasons that may name files."""
+        """Returns the event of now, in full or without the reasons that may name files."""
         if self._daemon is None or self._snapshot_builder is None:
             return _encode_event({"starting": STARTING_TEXT})
         now_s = time.monotonic()
@@ -269,12 +273,14 @@ class LiveFeed:
     def _encode_snapshot(
         self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder, now_s: float
     ) -> _EncodedEvents:
+        # All pages share one previous snapshot: how many pages are open changes no rate.
         before = self._last_snapshot if now_s < self._last_snapshot_s + _MAX_SNAPSHOT_AGE_S else None
         figures = snapshot_builder.take_snapshot()
         self._last_snapshot, self._last_snapshot_s = figures, now_s
         now, made = compare_snapshots(before, figures), build_facts_by_stream(daemon.streams)
         whole = _encode_event(build_dashboard_view(now, figures, made, self._host))
-        if not any(each.status.stopped or each.status.failed for each in now.streams):  # as nearly always
+        # Nearly always there is nothing to redact, and one encoding serves both kinds of requests.
+        if not any(each.status.stopped or each.status.failed for each in now.streams):
             return _EncodedEvents(whole, whole)
         return _EncodedEvents(
             whole, _encode_event(build_dashboard_view(redact_failure_reasons(now), figures, made, self._host))
@@ -282,7 +288,7 @@ class LiveFeed:
 
 
 def redact_failure_reasons(activity: DaemonActivity) -> DaemonActivity:
-    """The same without the reasons why streams are stopped or have failed: they name files."""
+    """Returns the same activity without the reasons why streams are stopped or failed, since these name files."""
     streams = tuple(replace(each, status=_redact_stream_status(each.status)) for each in activity.streams)
     return replace(
         activity, streams=streams, status=replace(activity.status, streams=tuple(each.status for each in streams))
@@ -294,7 +300,7 @@ def _redact_stream_status(stream: StreamStatus) -> StreamStatus:
 
 
 def build_facts_by_stream(streams: Mapping[str, ServedStream]) -> dict[str, StreamFacts]:
-    """What each stream is made of."""
+    """Returns the facts of each stream, by name."""
     return {name: _build_stream_facts(stream) for name, stream in streams.items()}
 
 
@@ -307,5 +313,5 @@ def _build_stream_facts(stream: ServedStream) -> StreamFacts:
 
 
 def _encode_event(value: object) -> bytes:
-    """JSON has no line breaks, which end an event."""
+    """Encodes a server-sent event. A line break would end it, and encoded JSON has none."""
     return b"data: " + msgspec.json.encode(value) + b"\n\n"

@@ -1,12 +1,8 @@
-"""Metrics as Prometheus has them: a name, a text that teaches, and values by label. No value, no line.
+"""Builds Prometheus metrics of streams, trainers and the daemon, and writes them as text.
 
-The metrics of each stream, by its name in the configuration.
-
-The metrics of each trainer, by the number of its session: nothing that a client says becomes a label.
-
-The metrics of the daemon as a whole.
-
-Last, all of them as text, from a registry of our own: what else a process may count is not ours.
+A metric has a name, a help text that explains it, and values by label; without a value there is no line. Streams are
+labelled by their name in the configuration, trainers by the number of their session: nothing that a client sends
+becomes a label. The registry is our own, so that metrics of other libraries in this process are not exposed.
 """
 
 from __future__ import annotations
@@ -37,24 +33,24 @@ from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram
 
 MetricRows = Iterable[tuple[Sequence[str], float | None]]
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"  # which every Prometheus reads
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"  # every version of Prometheus reads this format
 
 _BUCKET_BOUNDS: Final = (*map(str, BUCKET_BOUNDS_S), "+Inf")
 _STREAM_LABELS: Final = ["stream"]
 _TRAINER_LABELS: Final = ["stream", "trainer"]
 _LINES_PER_TURN: Final = 100
-_NAME_SUFFIXES: Final = {"counter": "_total", "info": "_info"}  # which the text has from the first line on
+_NAME_SUFFIXES: Final = {"counter": "_total", "info": "_info"}  # part of the name in HELP and TYPE lines, too
 
 
 def build_gauge_metric(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> GaugeMetricFamily:
-    """What goes up and down."""
+    """Builds a gauge, whose value goes up and down; rows whose value is None are left out."""
     family = GaugeMetricFamily(f"streamd_{name}", text, labels=labels)
     _add_metric_rows(family, rows)
     return family
 
 
 def build_counter_metric(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> CounterMetricFamily:
-    """What only grows while the daemon runs; `_total` is appended to the name."""
+    """Builds a counter, which only grows while the daemon runs; `_total` is appended to the name."""
     family = CounterMetricFamily(f"streamd_{name}", text, labels=labels)
     _add_metric_rows(family, rows)
     return family
@@ -63,7 +59,7 @@ def build_counter_metric(name: str, text: str, labels: Sequence[str], rows: Metr
 def build_histogram_metric(
     name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], TimeHistogram]]
 ) -> HistogramMetricFamily:
-    """How many took up to so many seconds."""
+    """Builds a histogram of times in seconds."""
     family = HistogramMetricFamily(f"streamd_{name}", text, labels=labels)
     for values, each in rows:
         buckets = [
@@ -74,7 +70,7 @@ def build_histogram_metric(
 
 
 def build_info_metric(name: str, text: str, labels: Sequence[str], rows: Iterable[Sequence[str]]) -> InfoMetricFamily:
-    """Facts without a number, to be joined with what has one; `_info` is appended to the name."""
+    """Builds facts without a number, to be joined with other metrics; `_info` is appended to the name."""
     family = InfoMetricFamily(f"streamd_{name}", text, labels=labels)
     for values in rows:
         family.add_metric(values, {})
@@ -151,7 +147,7 @@ _COHORTS_TEXT: Final = (
 
 
 def build_stream_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    """One family after the other."""
+    """Yields the metric families of the streams."""
     streams = snapshot.status.streams
     for name, text, of in _STREAM_GAUGES:
         yield build_gauge_metric(name, text, _STREAM_LABELS, [([each.name], of(each)) for each in streams])
@@ -170,7 +166,7 @@ def build_stream_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
 
 
 def _build_sample_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    """What became of them."""
+    """Yields the families of receipts, bad samples, and times to read and decode a sample."""
     receipts = [
         ([each.name, result], count)
         for each in snapshot.status.streams
@@ -188,7 +184,7 @@ def _build_sample_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
 
 
 def _build_trainer_count_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    """What they are at, all of a stream together."""
+    """Yields the families that count a stream's trainers by state, bottleneck and cohort."""
     sessions, names = snapshot.status.sessions, [each.name for each in snapshot.status.streams]
     doing = Counter((each.stream, each.doing) for each in sessions)
     limits = Counter((each.stream, each.last_epoch.verdict) for each in sessions if each.last_epoch)
@@ -224,7 +220,7 @@ _TRAINER_GAUGES: Final = (
 
 
 def build_trainer_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    """One family after the other."""
+    """Yields the metric families of the trainers."""
     sessions = snapshot.status.sessions
     labels = [(each, [each.stream, str(each.session)]) for each in sessions]
     yield build_info_metric("trainer", "Which part of the stream a trainer takes.", [*_TRAINER_LABELS, "rank", "world"],
@@ -239,7 +235,7 @@ def build_trainer_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
 
 
 def build_daemon_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    """One family after the other."""
+    """Yields the metric families of the daemon as a whole."""
     yield from _build_daemon_state_metrics(snapshot)
     yield from _build_memory_metrics(snapshot)
     yield from _build_worker_metrics(snapshot)
@@ -309,7 +305,7 @@ def _build_wire_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotCollector(Collector):
-    """All families of one look, which is taken when the first of them is asked for."""
+    """Collects all families from one snapshot, which is taken when the first family is requested."""
 
     take_snapshot: Callable[[], MonitorSnapshot]
 
@@ -321,16 +317,18 @@ class SnapshotCollector(Collector):
 
 
 class MetricsExposition:
-    """Writes what `look` sees, and the process's own CPU time, memory and descriptors."""
+    """Writes the metrics of a snapshot, and the process's own CPU time, memory and descriptors."""
 
     def __init__(self, take_snapshot: Callable[[], MonitorSnapshot]) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)  # to describe itself, it would look
+        self._registry = CollectorRegistry(auto_describe=False)  # describing itself would take a snapshot
         self._registry.register(SnapshotCollector(take_snapshot))
         ProcessCollector(registry=self._registry)
 
     async def encode_metrics(self) -> bytes:
-        """All metrics of one moment. Batches have their turn after every half a millisecond or so."""
+        """Returns all metrics of one moment, in Prometheus's text format."""
         lines = []
+        # A scrape may take milliseconds, so the event loop gets control about every half millisecond, to send batches.
+        # All values come from one snapshot, taken with the first line.
         for number, line in enumerate(chain.from_iterable(map(_format_metric_family, self._registry.collect())), 1):
             lines.append(line)
             if number % _LINES_PER_TURN == 0:
@@ -339,7 +337,10 @@ class MetricsExposition:
 
 
 def _format_metric_family(family: Metric) -> Iterator[str]:
-    """A family as text. The library's own writer takes several times as long, and all of it in one turn."""
+    """Yields a family as lines of text.
+
+    The library's own writer takes several times as long, and does not yield to the event loop.
+    """
     name = family.name + _NAME_SUFFIXES.get(family.type, "")
     yield f"# HELP {name} {_escape_help_text(family.documentation)}\n"
     yield f"# TYPE {name} {'gauge' if family.type == 'info' else family.type}\n"

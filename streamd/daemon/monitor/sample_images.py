@@ -1,6 +1,7 @@
-"""Samples as a page shows them: the batch now leaving, with its labels, and what can still be seen of bad samples.
+"""Pictures of samples for the dashboard: the next batch that is sent, with its labels, and bad samples.
 
-The batch is drawn in a thread. The files of bad samples may crash a decoder: so it runs in a process that may end.
+A batch is drawn in a thread. The file of a bad sample may crash its decoder, so thumbnails of bad samples are drawn in
+a process that may end.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from streamd.decode.pil_image import build_pil_image
 from streamd.ipc.thumbnail_messages import LENGTH_PREFIX, ThumbnailRequest
 from streamd.limits import MAX_THUMBNAILS, SHOWN_S, THUMBNAIL_S, WORKER_ENVIRONMENT
 
-_FRESH_S: Final = 1.0  # who asks within so long sees what the last one saw
-_MAX_SIDE_PIXELS: Final = 224  # pixels of a picture on the page; larger ones are reduced
-_LOSSLESS_SIDE_PIXELS: Final = 64  # pictures up to here travel without loss, for each of their pixels is seen
+_FRESH_S: Final = 1.0  # requests within this time receive the same batch
+_MAX_SIDE_PIXELS: Final = 224  # of a picture on the page; larger pictures are reduced
+_LOSSLESS_SIDE_PIXELS: Final = 64  # up to this size pictures are sent without loss, since each pixel is visible
 _JPEG_QUALITY: Final = 88
 _COMMAND: Final = (sys.executable, "-P", "-m", "streamd.worker.thumbnail_process")
 
 
 @dataclass(frozen=True, slots=True)
 class BadRowView:
-    """Why another sample, or none, stands in a row."""
+    """The file of a bad sample and why a row shows another sample, or none, in its place."""
 
     file: str
     reason: str
@@ -50,7 +51,7 @@ class BadRowView:
 
 @dataclass(frozen=True, slots=True)
 class SampleView:
-    """One row: `picture` is a data address; `mark` and `bad` as in core.captions, `file` empty for no sample."""
+    """One row: `picture` is a data URL, `mark` and `bad` are as in core.captions, `file` is empty for padding."""
 
     picture: str
     labels: tuple[str, ...]
@@ -63,7 +64,7 @@ class SampleView:
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """A batch of `rows`, the first of them as `samples`."""
+    """A batch of `rows` rows, the first of which are `samples`."""
 
     stream: str
     epoch: int
@@ -74,7 +75,7 @@ class BatchView:
 
 
 class _BatchDrawing(NamedTuple):
-    """A batch that is drawn, or has been: then it is let go."""
+    """The drawing of a batch: `encoded_view` is its result; `preview` becomes None when it is done, to free memory."""
 
     preview: Preview | None
     started_s: float
@@ -82,7 +83,10 @@ class _BatchDrawing(NamedTuple):
 
 
 class BatchDrawer:
-    """Draws a batch of a stream once a second at most, however many look."""
+    """Draws a batch of each stream at most once a second, however many pages show it.
+
+    Used by the event loop's thread; the drawing itself runs in the executor.
+    """
 
     def __init__(self, batch_preview: BatchPreview, stats: ProcessStats) -> None:
         self._batch_preview = batch_preview
@@ -90,7 +94,7 @@ class BatchDrawer:
         self._drawings: dict[str, _BatchDrawing] = {}
 
     async def draw_next_sent_batch(self, stream: str) -> bytes | None:
-        """The next batch of a stream that leaves, as JSON, or one that has just left; None when none did for long."""
+        """Returns the next batch of a stream that is sent, or one just sent, as JSON; None if none is sent for long."""
         drawing = self._drawings.get(stream)
         if drawing is None or time.monotonic() >= drawing.started_s + _FRESH_S:
             try:
@@ -99,21 +103,22 @@ class BatchDrawer:
             except TimeoutError:
                 return None
             drawing = self._get_or_start_drawing(stream, preview)
+        # Shielded: several requests await one drawing, and one that is cancelled must not cancel it for the others.
         return await asyncio.shield(drawing.encoded_view)
 
     def _get_or_start_drawing(self, stream: str, preview: Preview) -> _BatchDrawing:
-        """What becomes of a batch, which another may have seen as well."""
+        """Returns the drawing of a batch, which another request that waited for it may have started."""
         drawing = self._drawings.get(stream)
         if drawing is None or drawing.preview is not preview:
             self._stats.add_count("dashboard", "drawn")
-            # In a thread, for it takes some milliseconds, which belong to trainers.
+            # In a thread: drawing takes some milliseconds, in which the event loop must serve trainers.
             page = asyncio.get_running_loop().run_in_executor(None, _encode_batch_view, preview)
             drawing = self._drawings[stream] = _BatchDrawing(preview, time.monotonic(), page)
             page.add_done_callback(partial(self._on_batch_drawn, stream))
         return drawing
 
     def _on_batch_drawn(self, stream: str, encoded_view: asyncio.Future[bytes]) -> None:
-        # An error that nobody is left to hear of would end the daemon.
+        # Retrieves the error: if all requests are gone, asyncio would report it as unhandled, which ends the daemon.
         error = None if encoded_view.cancelled() else encoded_view.exception()
         if error is not None:
             log.warning("monitor.failed", "a batch could not be drawn", stream=stream, error=error)
@@ -126,7 +131,7 @@ def _encode_batch_view(preview: Preview) -> bytes:
 
 
 def build_batch_view(preview: Preview) -> BatchView:
-    """A batch with its first pictures."""
+    """Builds a batch's view, with the pictures of its first rows."""
     batch = preview.first_rows
     told = build_captions(batch, len(batch))
     samples = [_build_sample_view(preview, batch.images[row], caption) for row, caption in enumerate(told)]
@@ -148,13 +153,13 @@ def _build_sample_view(preview: Preview, image: npt.NDArray[np.uint8], caption: 
 
 
 def encode_image_data_url(image: npt.NDArray[np.uint8]) -> str:
-    """An image (H, W, C) as a page shows it without asking for more."""
+    """Returns an image, uint8 (H, W, C), as a data URL, which a page shows without another request."""
     kind = "png" if max(image.shape[:2]) <= _LOSSLESS_SIDE_PIXELS else "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(encode_reduced_image(image, kind)).decode()}"
 
 
 def encode_reduced_image(image: npt.NDArray[np.uint8], kind: str) -> bytes:
-    """An image (H, W, C) as a file of a kind, reduced if it is large."""
+    """Returns an image, uint8 (H, W, C), as the bytes of a `kind` file, png or jpeg; large images are reduced."""
     picture = build_pil_image(image)
     picture.thumbnail((_MAX_SIDE_PIXELS, _MAX_SIDE_PIXELS))
     file = BytesIO()
@@ -163,7 +168,7 @@ def encode_reduced_image(image: npt.NDArray[np.uint8], kind: str) -> bytes:
 
 
 class _SampleList(NamedTuple):
-    """What numbers mean: a list at its place may be another after a reload."""
+    """The list in which sample ids count; after a reload another list may lie at the same path."""
 
     manifest_path: str
     content_id: str
@@ -175,7 +180,7 @@ class _ThumbnailKey(NamedTuple):
 
 
 class _HangingProcessError(Exception):
-    """A process does not end though it was killed: it waits for a disk or a server that is gone."""
+    """A killed process does not end, since it waits for a disk or a server that is gone."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         super().__init__(process.pid)
@@ -183,29 +188,35 @@ class _HangingProcessError(Exception):
 
 
 class ThumbnailCache:
-    """Draws those of a list one after the other, what is asked for meanwhile together, and keeps the last."""
+    """Draws thumbnails of bad samples, with one process at a time for each list, and keeps the last MAX_THUMBNAILS.
+
+    Used by the event loop's thread alone. Thumbnails that are requested while a process runs are drawn together by the
+    next one.
+    """
 
     def __init__(self) -> None:
         self._pictures_by_key: dict[_ThumbnailKey, bytes] = {}
         self._requested_keys: defaultdict[_SampleList, list[_ThumbnailKey]] = defaultdict(list)
+        # A lock lives as long as a request holds it or waits for it. It protects the process of its list.
         self._locks: WeakValueDictionary[_SampleList, asyncio.Lock] = WeakValueDictionary()
         self._hanging_processes: dict[_SampleList, asyncio.subprocess.Process] = {}
 
     async def get_or_draw_thumbnail(self, stream: ServedStream, sample_id: int) -> bytes:
-        """A JPEG; empty where nothing can be seen."""
+        """Returns a thumbnail as a JPEG, empty where nothing can be drawn."""
         key = _ThumbnailKey(_SampleList(str(stream.manifest_path), stream.spec.content_id), sample_id)
         if key not in self._pictures_by_key:
             self._requested_keys[key.sample_list].append(key)
             turn = self._locks.setdefault(key.sample_list, asyncio.Lock())
             async with turn:
-                # Its own besides: whoever took it along may have gone before it was drawn.
+                # All keys that were requested while others held the lock, and its own again: the request that took it
+                # along may have been cancelled before it was drawn.
                 keys = list(dict.fromkeys([*self._requested_keys.pop(key.sample_list, []), key]))
                 if not self._has_hanging_process(key.sample_list):
                     await self._draw_missing_thumbnails(stream, key.sample_list, keys)
         return self._pictures_by_key.get(key, b"")
 
     def _has_hanging_process(self, sample_list: _SampleList) -> bool:
-        """Whether the last process still waits for its files: another one would as well."""
+        """Whether the last process of this list still hangs at its files, where another one would hang, too."""
         if sample_list in self._hanging_processes and self._hanging_processes[sample_list].returncode is not None:
             del self._hanging_processes[sample_list]
         return sample_list in self._hanging_processes
@@ -213,7 +224,10 @@ class ThumbnailCache:
     async def _draw_missing_thumbnails(
         self, stream: ServedStream, sample_list: _SampleList, keys: list[_ThumbnailKey]
     ) -> None:
-        """A process for as many as it lives for; the one that it ends at has no picture, nor, if it hangs, the rest."""
+        """Draws the thumbnails of `keys` that are not kept, with another process after each one that ends early.
+
+        The sample at which a process ends has an empty thumbnail. If the process hangs, the rest are not drawn.
+        """
         left = [key for key in keys if key not in self._pictures_by_key]
         while left and sample_list not in self._hanging_processes:
             drawn: list[bytes] = []
@@ -225,18 +239,19 @@ class ThumbnailCache:
                 self._hanging_processes[sample_list] = error.process
             self._pictures_by_key.update(zip(left, drawn, strict=False))
             left = left[len(drawn) :]
+        # The dict keeps the order of insertion, so the oldest thumbnails go.
         for key in list(self._pictures_by_key)[:-MAX_THUMBNAILS]:
             del self._pictures_by_key[key]
 
 
 async def _draw_in_subprocess(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
-    """A picture a sample, as long as the process that draws them lives. Raises _HangingProcessError."""
+    """Yields a thumbnail for each sample, until the process that draws them ends. Raises _HangingProcessError."""
     process = await asyncio.create_subprocess_exec(
         *_COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         env={**os.environ, **WORKER_ENVIRONMENT},
     )  # fmt: skip
     assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes
-    spec = replace(stream.spec, labels={}, normalize="none")  # which may be large, and no picture depends on them
+    spec = replace(stream.spec, labels={}, normalize="none")  # labels may be large, and no picture depends on either
     try:
         process.stdin.write(msgspec.json.encode(ThumbnailRequest(str(stream.manifest_path), spec, ids)))
         process.stdin.close()
@@ -247,6 +262,8 @@ async def _draw_in_subprocess(stream: ServedStream, ids: list[int]) -> AsyncIter
                     picture = await process.stdout.readexactly(length)
                 yield picture
     finally:
+        # Also reached when the request is cancelled. The caller holds the list's lock until the process has ended, so
+        # there is never more than one.
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await _wait_for_process_exit(process)

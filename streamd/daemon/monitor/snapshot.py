@@ -1,4 +1,4 @@
-"""What the daemon's books say at one moment, as plain values: nobody has counted anything for it."""
+"""Takes a snapshot of the daemon's figures, as plain values. It reads counters that are kept for other purposes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ValuesByGroup = Mapping[str, Mapping[str, float]]
 
 
 class MonitoredDaemon(Protocol):
-    """What is asked of a service."""
+    """What the monitor reads of a daemon."""
 
     @property
     def streams(self) -> Mapping[str, ServedStream]: ...
@@ -35,7 +35,7 @@ class MonitoredDaemon(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TimeHistogram:
-    """How many runs took how long: `bucket_counts` as in stats.Spread; `total_s` is all of them together."""
+    """How many runs took how long: `bucket_counts` as in StageHistogram, and `total_s`, the sum of all runs."""
 
     bucket_counts: Sequence[int]
     total_s: float
@@ -43,9 +43,9 @@ class TimeHistogram:
 
 @dataclass(frozen=True, slots=True)
 class MonitorSnapshot(StatusSnapshot):
-    """Everything that is told of, besides what `streamd top` looks at, by stream.
+    """All figures of one moment: those of `streamd top`, and by stream those below.
 
-    `bad_counts` counts the samples known to be bad, by kind; `read_times` and `decode_times` are seconds a sample.
+    `bad_counts` counts the samples known to be bad, by kind; `read_times` and `decode_times` are in seconds a sample.
     """
 
     bad_counts: Mapping[str, Mapping[FaultKind, int]]
@@ -53,12 +53,12 @@ class MonitorSnapshot(StatusSnapshot):
     decode_times: Mapping[str, TimeHistogram]
 
     def stream_counter_value(self, stream: str, name: str) -> float:
-        """What was counted of a stream under a name; 0 when nothing was."""
+        """Returns a stream's counter by its name; 0 if nothing was counted."""
         return self.counter_value(f"stream.{stream}", name)
 
 
 class SnapshotBuilder:
-    """Looks at a service's books."""
+    """Takes snapshots of a daemon. Used by the event loop's thread, so that all figures are of one moment."""
 
     def __init__(self, daemon: MonitoredDaemon, stats: ProcessStats) -> None:
         self._daemon = daemon
@@ -66,8 +66,9 @@ class SnapshotBuilder:
         self._bad_sample_counts: dict[str, _BadSampleCounts] = {}
 
     def take_snapshot(self) -> MonitorSnapshot:
-        """The figures as of now."""
+        """Returns the figures as of now."""
         streams = self._daemon.streams
+        # Rebuilt from the streams of now, so that the counts of a stream that a reload removed are dropped.
         self._bad_sample_counts = {
             name: self._count_bad_samples(name, stream.quarantine) for name, stream in streams.items()
         }
@@ -93,7 +94,7 @@ class SnapshotBuilder:
 
 
 class _BadSampleCounts:
-    """Counts a quarantine's verdicts by kind, each of them once: there may be very many."""
+    """Counts a quarantine's verdicts by kind; looks at each verdict once, since there may be very many."""
 
     def __init__(self, quarantine: Quarantine) -> None:
         self.quarantine = quarantine
@@ -101,7 +102,7 @@ class _BadSampleCounts:
         self._counted_reasons = 0
 
     def count_new_bad_samples(self) -> None:
-        """Counts those that have come; a verdict never goes, and they keep their order."""
+        """Counts the verdicts that were added; verdicts are never removed, and keep their order."""
         reasons = self.quarantine.reasons
         if len(reasons) > self._counted_reasons:
             self.counts_by_kind.update(

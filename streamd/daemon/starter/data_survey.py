@@ -1,4 +1,4 @@
-"""What lies at a path, in the words of a configuration."""
+"""The findings of a survey of the data at a path, in the keys of a configuration."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from streamd.errors import ConfigError
 Settings = dict[str, object]
 DataKind = Literal["folder", "table", "tar"]
 
-PATH_KEY: Final = "PATH"  # what the argument is called in messages
+PATH_KEY: Final = "PATH"  # the argument's name in messages
 TRAIN: Final = "train"
 VALIDATION: Final = "validation"
 TEST: Final = "test"
 PART_NAMES: Final = {TRAIN: ("train",), VALIDATION: ("validation", "val", "valid"), TEST: ("test",)}
-SMALL_SAMPLES: Final = 100  # of as many, a part of a fifth is empty once in billions of seeds
+SMALL_SAMPLES: Final = 100  # with so many samples, a part of a fifth is empty for one seed in billions
 KINDS_SERVED: Final = "a folder of images, a table (.csv, .tsv, .parquet), or a folder or file of tars"
 
 
@@ -25,10 +25,10 @@ KINDS_SERVED: Final = "a folder of images, a table (.csv, .tsv, .parquet), or a 
 class DataSurvey:
     """The streams that the data make.
 
-    `sources` has the keys of each stream's source beside `kind`, train first; paths are absolute. `is_split` says that
-    validation is held back from the samples of train, by `split_seed`; `is_small` that there may be so few samples that
-    one side would have none. `labels` None: those that the source has by itself. `own_labels`
-    are those of streams that differ from train. `left_out` says of each column why it is no label.
+    `sources` has the keys of each stream's source except `kind`, train first; paths are absolute. `is_split` means that
+    validation is held back from the samples of train, by `split_seed`; `is_small`, that there may be so few samples
+    that one side would be empty. `labels` None stands for the labels that the source has by itself. `own_labels` are
+    those of streams whose labels differ from train. `left_out` gives the reason for each column that is no label.
     """
 
     path: Path
@@ -44,10 +44,10 @@ class DataSurvey:
 
 
 def split_train_source(source: Settings) -> dict[str, Settings]:
-    """The sources of train and validation where one set of samples is split."""
+    """Returns the sources of train and validation, which split the samples of one source."""
     return {name: {**source, "part": name} for name in (TRAIN, VALIDATION)}
 
 
 def build_refusal(what: str, remedy: str) -> ConfigError:
-    """The error for a path that no configuration is made from."""
+    """Returns the error for a path from which no configuration can be made."""
     return ConfigError(f"{PATH_KEY}: {what}; a configuration is made from {KINDS_SERVED}: {remedy}")

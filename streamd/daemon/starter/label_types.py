@@ -1,4 +1,4 @@
-"""What a column of texts is as a label: a category, a whole number, a number; or why it is none."""
+"""Guesses the type of a column of texts as a label: category, int or float; or why it is no label."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from streamd.core.text import format_count
 from streamd.dataset.labels.cells import Texts, find_empty_texts
 
-MAX_CLASSES: Final = 1000  # more different texts are names or remarks
+MAX_CLASSES: Final = 1000  # a column with more different texts holds names or remarks
 _WHOLE: Final = r"^[+-]?[0-9]{1,18}$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-# Whole numbers of such a column count classes; those of any other column are quantities.
+# Whole numbers in a column of such a name are classes; in any other column they are quantities.
 _CLASS_NAME: Final = re.compile(
     r"(^|[_ .-])(label|class|category|target|type|kind|species|breed|cls|y)"
     r"(s|es|[_ .-]?(id|no|index|idx|number|code))?$"
@@ -26,14 +26,14 @@ _ROW_NAME: Final = re.compile(r"^(|id|idx|index|row|no|nr|number|unnamed.*)$|[_ 
 
 @dataclass(frozen=True, slots=True)
 class LabelGuess:
-    """The `type` of a label, or why a column is `left_out`."""
+    """The `type` of a label, or None and why the column is `left_out`."""
 
     type: str | None
     left_out: str = ""
 
 
 def guess_label_type(name: str, texts: Texts) -> LabelGuess:
-    """What the cells of the column `name` are, by all of them; an empty text is a gap."""
+    """Returns the type of the column `name`, judged by all of its cells; an empty text is a missing value."""
     rows = len(texts)
     gaps = _count_true(find_empty_texts(texts))
     if gaps:

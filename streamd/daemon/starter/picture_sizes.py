@@ -1,4 +1,4 @@
-"""Whether all pictures of some streams have one size, by their heads alone."""
+"""Finds whether all pictures of some streams have one size. Reads their heads alone."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from streamd.decode.exif import SIDEWAYS, parse_orientation
 from streamd.decode.resize import BadImageError
 from streamd.decode.sniff import detect_format
 
-_THREADS: Final = 16  # a network disk answers many questions at once
-_BLOCK_PICTURES: Final = 512  # looked at between two reports
-_HEAD_BYTES: Final = 1024  # by which the format of a file is told
-_BUFFER_BYTES: Final = 8192  # read at a time: most heads are within
+_THREADS: Final = 16  # a network disk serves many reads at once
+_BLOCK_PICTURES: Final = 512  # read between two reports
+_HEAD_BYTES: Final = 1024  # by which the format of a file is detected
+_BUFFER_BYTES: Final = 8192  # read at a time: most heads are no longer
 _SHARD_HEAD_BYTES: Final = 1 << 16
 _GREY_MODES: Final = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "F"})
 
 
 @dataclass(frozen=True, slots=True)
 class PictureHead:
-    """Of one picture, as it is shown: turned upright."""
+    """The size and kind of one picture, turned upright."""
 
     height: int
     width: int
@@ -43,9 +43,9 @@ ReadHead = Callable[[], PictureHead | None]
 
 @dataclass(frozen=True, slots=True)
 class SizeFindings:
-    """`size` (height, width) is that of all pictures, None where two differ or none can be read.
+    """The common `size` (height, width) of all pictures; None where two differ or none can be read.
 
-    `seen` counts those that were looked at: all of them, or as many as it took to find two that differ.
+    `seen` counts the pictures that were tried: all of them, or as many as it took to find two that differ.
     """
 
     size: tuple[int, int] | None
@@ -55,16 +55,18 @@ class SizeFindings:
 
 
 def find_common_size(samples: Iterable[ScannedSamples], progress: Callable[[int], None]) -> SizeFindings:
-    """Looks at pictures until two differ in size. `progress` is told how many were seen so far.
+    """Reads heads of pictures until two differ in size. Calls `progress` with the number read so far.
 
-    Pictures that cannot be read count for nothing: serving them has rules of its own. Raises OSError for files that
+    Ignores pictures that cannot be read, which are bad samples when they are served. Raises OSError for files that
     cannot be opened.
     """
     sizes: set[tuple[int, int]] = set()
     seen = unreadable = 0
     is_grey = True
+    # The pool leaves before the stack: shards stay open until no thread reads from them.
     with ExitStack() as stack, ThreadPoolExecutor(_THREADS, "streamd-sizes") as pool:
         pictures = (each for scanned in samples for each in _iterate_pictures(scanned, stack))
+        # The first block is small, since data of several sizes mostly show them within a few pictures.
         while len(sizes) < 2 and (block := list(islice(pictures, _BLOCK_PICTURES if seen else _THREADS))):  # noqa: PLR2004 - two that differ
             heads = [*pool.map(_call_reader, block)]
             readable = [head for head in heads if head is not None]
@@ -80,7 +82,7 @@ def _call_reader(read: ReadHead) -> PictureHead | None:
 
 
 def _iterate_pictures(scanned: ScannedSamples, stack: ExitStack) -> Iterator[ReadHead]:
-    """What reads the head of each picture; shards stay open until the stack ends."""
+    """Yields a function for each picture that reads its head; shards stay open until the stack closes."""
     if scanned.shards is None:
         root = os.fsencode(scanned.root)
         for name in scanned.files:
@@ -103,7 +105,7 @@ def _read_file_head(path: bytes) -> PictureHead | None:
 
 
 def _read_shard_head(descriptor: int, offset: int, size: int) -> PictureHead | None:
-    """The head of a picture in a shard; all of it is read only where its beginning does not tell."""
+    """Reads the head of a picture in a shard; reads the whole picture only if its beginning is not enough."""
     for length in dict.fromkeys((min(size, _SHARD_HEAD_BYTES), size)):
         head = read_picture_head(io.BytesIO(os.pread(descriptor, length, offset)))
         if head is not None:
@@ -112,14 +114,14 @@ def _read_shard_head(descriptor: int, offset: int, size: int) -> PictureHead | N
 
 
 def read_picture_head(file: BinaryIO) -> PictureHead | None:
-    """Size and kind of a picture, none of it decoded; None for what is no picture, or a damaged one."""
+    """Returns the size and kind of a picture without decoding it; None if it is no picture, or is damaged."""
     try:
         name = detect_format(file.read(_HEAD_BYTES))
         file.seek(0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about metadata
             with Image.open(file, formats=(name,)) as picture:
-                exif = picture.info.get("exif")  # as far as it comes before the pixels
+                exif = picture.info.get("exif")  # EXIF data behind the pixels are not read
                 width, height = picture.size
                 is_grey = picture.mode in _GREY_MODES
         turned = isinstance(exif, bytes) and parse_orientation(exif) >= SIDEWAYS

@@ -1,7 +1,7 @@
 """Makes a configuration in a process that ends: `python -m streamd.daemon.starter.process PATH SIZE LEVEL PID [json]`.
 
-Tables, and lists of all samples, take libraries and memory that a daemon does not need afterwards. SIZE is
-HEIGHTxWIDTH, or - for none; PID is the command's, and the process ends with it. The configuration comes as JSON on
+Tables and lists of all samples take libraries and memory that a daemon does not need afterwards. SIZE is HEIGHTxWIDTH,
+or - for none. PID is the starting command's, and the process ends with it. It writes the configuration as JSON to
 standard output, or else what is wrong with the data.
 """
 
@@ -26,9 +26,9 @@ _NO_SIZE: Final = "-"
 
 
 def build_config_in_process(path: Path, size: ImageSize | None, *, level: int, as_json: bool) -> Settings:
-    """The configuration of the data at `path`. Raises ConfigError.
+    """Makes the configuration of the data at `path`, in a process that ends. Raises ConfigError.
 
-    How far it has come is logged on standard error, as `level` and `as_json` say. A Ctrl-C ends the process, too.
+    The process logs its progress to standard error, at `level`, in JSON if `as_json`. Ctrl-C ends it, too.
     """
     spelled = _NO_SIZE if size is None else f"{size[0]}x{size[1]}"
     done = subprocess.run(
@@ -54,8 +54,8 @@ def _explain_process_exit(status: int) -> str:
 
 
 def main() -> None:
-    """Makes it, and says on standard output what it is, or what is wrong with the data."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the terminal's Ctrl-C is for the command, which says what there is
+    """Writes the configuration to standard output; on failure what is wrong with the data, and exits with a status."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback; the command prints the message
     path, spelled, level, parent, *form = sys.argv[1:]
     parent_death.die_with_parent(int(parent))
     parent_death.raise_oom_score()

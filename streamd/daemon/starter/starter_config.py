@@ -1,4 +1,4 @@
-"""A survey as a configuration: its streams listed as serve lists them, and the size of the images."""
+"""Turns a survey into a configuration: lists its streams as `serve` does, and chooses the size of the images."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ DEFAULT_SIDE: Final = 224  # pixels: what most trained networks take
 BATCH_SIZE: Final = 32
 VALIDATION_FRACTION: Final = 0.2
 _CHANNELS: Final = 3
-_LARGE_BATCH_BYTES: Final = GIB // 8  # few trainers fit then
-_TRIED_SEEDS: Final = 1000  # of a hundred, one parts two samples
-_PROGRESS_S: Final = 2.0  # between two lines about a long listing
+_LARGE_BATCH_BYTES: Final = GIB // 8  # with batches of this size few trainers fit into the default memory
+_TRIED_SEEDS: Final = 1000  # of a hundred seeds, at least one separates two samples
+_PROGRESS_S: Final = 2.0  # between two log lines of a long listing
 
 ImageSize = tuple[int, int]  # height, width
 FormatPath = Callable[[Path], str]
 
 
 class StarterProgress(Protocol):
-    """Hears how far it has come."""
+    """Shows the progress of making a configuration."""
 
     def update_listing(self, stream: str, files: int) -> None:
-        """So many files of a stream have been listed."""
+        """Shows that `files` files of a stream have been listed so far."""
 
     def start_reading(self, files: int) -> None:
-        """The heads of so many pictures will be read, or of fewer."""
+        """Shows that the heads of at most `files` pictures will be read."""
 
     def advance_reading(self, files: int) -> None:
-        """So many more have been read."""
+        """Shows that the heads of `files` more pictures have been read."""
 
 
 class LoggedProgress:
-    """Logs now and then how far it has come, as the listing process does."""
+    """Logs the progress every two seconds, as the listing process does."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -57,15 +57,15 @@ class LoggedProgress:
         self._read = 0
 
     def update_listing(self, stream: str, files: int) -> None:
-        """So many files of a stream have been listed."""
+        """Logs how many files of a stream have been listed so far."""
         if self._claim_due_log():
             log.notice("manifest.listing", "listing the samples", stream=stream, files=files)
 
     def start_reading(self, files: int) -> None:
-        """Nothing is said before the first are read."""
+        """Logs nothing before the first heads are read."""
 
     def advance_reading(self, files: int) -> None:
-        """The heads of so many more pictures have been read."""
+        """Adds to the number of heads that have been read, and logs it."""
         self._read += files
         if self._claim_due_log():
             log.notice("manifest.listing", "reading the sizes of the pictures", files=self._read)
@@ -80,9 +80,9 @@ class LoggedProgress:
 
 @dataclass(frozen=True, slots=True)
 class StarterConfig:
-    """A configuration that was made: the `survey` it comes from, `samples` by stream, and the size, with its reason.
+    """A configuration: the `survey` it is made from, the `samples` of each stream, and the image size with its reason.
 
-    `is_grey` says that all pictures were looked at, and that none has colours.
+    `is_grey` means that all pictures were read, and that none has colours.
     """
 
     survey: DataSurvey
@@ -93,7 +93,7 @@ class StarterConfig:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else the user should know, for people."""
+        """Further remarks for the user."""
         notes = [*self.survey.notes]
         if self.is_grey:
             notes.append("all pictures are grey: mode: L beside size serves one channel instead of three")
@@ -106,22 +106,23 @@ class StarterConfig:
         return tuple(notes)
 
     def build_settings(self, format_path: FormatPath = str) -> Settings:
-        """What stands in the configuration's file, or would; `format_path` spells its paths."""
+        """Returns the contents of the configuration's file; `format_path` spells its paths."""
         return {"streams": build_stream_settings(self.survey, self.size, format_path)}
 
 
 def build_unwritten_config(path: Path, size: ImageSize | None, progress: StarterProgress) -> Settings:
-    """The configuration of the data at `path`, which serves it as the one that init writes would. Raises ConfigError.
+    """Returns the configuration that `streamd init` would write for the data at `path`. Raises ConfigError.
 
-    Without `size` the samples are listed, and their heads are read as long as all are of one size.
+    Without `size` the samples are listed, and heads of pictures are read until two differ in size.
     """
+    # With a size the samples are listed here only to choose the split of a small data set.
     if size is None:
         return make_starter_config(path, None, progress).build_settings()
     return {"streams": build_stream_settings(_survey_with_split(path), size, str)}
 
 
 def make_starter_config(path: Path, size: ImageSize | None, progress: StarterProgress) -> StarterConfig:
-    """The configuration of the data at `path`, whose samples are listed. Raises ConfigError for what serve refuses."""
+    """Makes the configuration of the data at `path`, and lists its samples. Raises ConfigError as serve would."""
     survey = _survey_with_split(path)
     samples = _list_samples(build_stream_settings(survey, size or (DEFAULT_SIDE, DEFAULT_SIDE), str), progress)
     if size is not None:
@@ -130,10 +131,11 @@ def make_starter_config(path: Path, size: ImageSize | None, progress: StarterPro
 
 
 def _survey_with_split(path: Path) -> DataSurvey:
-    """A survey whose split leaves no side empty, so far as there are samples for both."""
+    """Returns a survey whose split leaves no side empty, if there are samples for both."""
     survey = survey_data(path)
     if not (survey.is_split and survey.is_small):
         return survey
+    # A split depends on the names of samples, so the few samples of a small data set are listed to try seeds on them.
     stream = build_stream_settings(survey, (DEFAULT_SIDE, DEFAULT_SIDE), str)[TRAIN]
     source = build_source_settings(survey, TRAIN, str)
     config = load_config({"streams": {TRAIN: {**stream, "source": {**source, "part": "all"}}}})
@@ -143,7 +145,7 @@ def _survey_with_split(path: Path) -> DataSurvey:
 
 
 def choose_split_seed(names: Collection[bytes]) -> int:
-    """The first seed that gives train and validation a sample each; 0 where none does."""
+    """Returns the first seed that gives both train and validation a sample; 0 if none of _TRIED_SEEDS does."""
     for seed in range(_TRIED_SEEDS):
         held_back = int(find_validation_samples(names, SplitRule(VALIDATION_FRACTION, seed)).sum())
         if 0 < held_back < len(names):
@@ -160,7 +162,7 @@ def _list_samples(streams: Mapping[str, Settings], progress: StarterProgress) ->
 def _choose_size(
     path: Path, samples: Mapping[str, ScannedSamples], progress: StarterProgress
 ) -> tuple[ImageSize, str, bool]:
-    """The pictures' own size where all have one, the reason, for people, and whether all are grey."""
+    """Returns the size of all pictures or the default size, the reason for the user, and whether all are grey."""
     from streamd.daemon.starter.picture_sizes import find_common_size  # noqa: PLC0415 - Pillow only when it is needed
 
     progress.start_reading(sum(each.samples for each in samples.values()))
@@ -183,7 +185,7 @@ def _choose_size(
 
 
 def build_stream_settings(survey: DataSurvey, size: ImageSize, format_path: FormatPath) -> dict[str, Settings]:
-    """The keys of each stream, train first; the others are like train but for their source and shuffle."""
+    """Returns the keys of each stream, train first; other streams copy train except for their source and shuffle."""
     sources = {name: build_source_settings(survey, name, format_path) for name in survey.sources}
     streams: dict[str, Settings] = {}
     for name, source in sources.items():
@@ -199,12 +201,12 @@ def build_stream_settings(survey: DataSurvey, size: ImageSize, format_path: Form
 
 
 def build_split_settings(seed: int) -> Settings:
-    """The keys of the split; a seed of 0 is the default."""
+    """Returns the keys of the split; a seed of 0 is the default, and left out."""
     return {"validation": VALIDATION_FRACTION, **({"seed": seed} if seed else {})}
 
 
 def build_source_settings(survey: DataSurvey, stream: str, format_path: FormatPath) -> Settings:
-    """A stream's source, its paths spelled by `format_path`."""
+    """Returns the keys of a stream's source; `format_path` spells its paths."""
     written = survey.sources[stream]
     paths: Settings = {key: format_path(Path(str(written[key]))) for key in ("path", "root") if key in written}
     return {"kind": survey.kind, **written, **paths}

@@ -1,4 +1,4 @@
-"""Which kind of data a path holds, and which streams its sub-folders make. What is none of ours is refused by name."""
+"""Finds which kind of data a path holds, and which streams its sub-folders make. Other data are refused by name."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _REFUSED_FILES: Final = (  # suffixes, what such a file is, what to do with it
 )
 _OTHER_SUFFIXES: Final = (*_HDF5_SUFFIXES, ".mdb", ".npy", ".npz", ".txt", ".lst", *_ARCHIVES)
 _MAC_ARCHIVE_FOLDER: Final = "__MACOSX"
-_SHOWN_NAMES: Final = 5  # in a note
+_SHOWN_NAMES: Final = 5  # names in a note
 
 
 @dataclass(slots=True)
 class _FolderEntries:
-    """The names in a folder, hidden ones left out; images are only counted."""
+    """The names in a folder without hidden ones; images are only counted."""
 
     folders: list[str] = field(default_factory=list)
     tars: list[str] = field(default_factory=list)
@@ -62,20 +62,20 @@ class _FolderEntries:
 
 
 def names_data(path: Path) -> bool:
-    """Whether a path is meant as data, and not as a configuration: a folder, or a file with a suffix of data."""
+    """Whether a path names data and not a configuration: a folder, or a file with a suffix of data."""
     suffixes = (_TAR_SUFFIX, *_TABLE_SUFFIXES, *_OTHER_SUFFIXES, *(each.decode() for each in IMAGE_SUFFIXES))
     return path.suffix.lower() in suffixes or path.is_dir()
 
 
 def names_configuration(path: Path) -> bool:
-    """Whether a path is a file of the kind that configurations are written in."""
+    """Whether a path names a configuration, by its suffix."""
     return path.suffix.lower() in CONFIG_SUFFIXES and not path.is_dir()
 
 
 def survey_data(path: Path) -> DataSurvey:
-    """The streams that the data at `path` make. Raises ConfigError that names what lies there instead.
+    """Returns the streams that the data at `path` make. Raises ConfigError, which names what lies there instead.
 
-    Of tables all cells are read, of tars the first; no image is opened.
+    Reads all cells of a table, and the first of several tars; opens no image.
     """
     whole = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
     if not is_encodable(str(whole)):
@@ -104,7 +104,7 @@ def _refuse_file(path: Path) -> ConfigError:
 
 
 def list_folder_entries(folder: Path) -> _FolderEntries:
-    """The names in a folder, sorted. Raises ConfigError."""
+    """Returns the names in a folder, sorted. Raises ConfigError."""
     found, images = _FolderEntries(), tuple(each.decode() for each in IMAGE_SUFFIXES)
     with translate_read_errors(folder, PATH_KEY), os.scandir(folder) as listing:
         for entry in listing:
@@ -145,13 +145,14 @@ _KIND_NOUNS: Final[dict[DataKind, str]] = {"folder": "images", "tar": "tars", "t
 
 
 def find_part_folders(names: list[str]) -> dict[str, str]:
-    """The sub-folders that are parts of the data, by their stream; none where `train` may as well be a class."""
+    """Returns the sub-folders that are parts of the data, by stream; none where `train` may be a class."""
     small = {name.casefold(): name for name in reversed(names)}
     found = {
         stream: next(small[spelled] for spelled in spellings if spelled in small)
         for stream, spellings in PART_NAMES.items()
         if not small.keys().isdisjoint(spellings)
     }
+    # A folder named train beside other folders may be a class. Alone, or beside validation or test, it is a part.
     is_parts = TRAIN in found and (len(found) > 1 or len(names) == 1)
     return found if is_parts else {}
 
@@ -178,7 +179,7 @@ def _format_names(names: list[str]) -> str:
 
 
 def _find_folder_kind(path: Path, entries: _FolderEntries) -> DataKind:
-    """`folder` for images, `tar` for tars. Raises ConfigError for both, and for neither."""
+    """Returns `folder` for images, `tar` for tars. Raises ConfigError if the folder holds both or neither."""
     if not entries.tars:
         if entries.images or any(holds_images(path / name) for name in entries.folders):
             return "folder"
@@ -214,12 +215,13 @@ def _refuse_folder_without_images(path: Path, entries: _FolderEntries) -> Config
 
 
 def holds_images(folder: Path) -> bool:
-    """Whether an image lies in a folder or anywhere under it."""
+    """Whether an image lies in a folder or anywhere below it."""
     return count_images(folder, 1) > 0
 
 
 def count_images(folder: Path, enough: int) -> int:
-    """The images in and under a folder; the count ends where there are `enough`."""
+    """Counts the images in and below a folder; stops when there are `enough`."""
+    # Real paths are compared, since links may form a circle.
     waiting, walked, images = [folder], {os.path.realpath(folder)}, 0
     while waiting and images < enough:
         place = waiting.pop()
@@ -236,7 +238,7 @@ def count_images(folder: Path, enough: int) -> int:
 def _survey_image_folders(
     path: Path, folders: dict[str, Path], entries: dict[str, _FolderEntries], notes: tuple[str, ...]
 ) -> DataSurvey:
-    """Each folder is flat, without labels, or has one sub-folder a class."""
+    """Surveys folders of images: each is flat and without labels, or has one sub-folder for each class."""
     flat = {name for name, each in entries.items() if each.images and not _has_image_folder(folders[name], each)}
     own: dict[str, dict[str, object]] = {} if TRAIN in flat else {name: {} for name in flat}
     single = "" if TRAIN in flat or len(entries[TRAIN].folders) > 1 else entries[TRAIN].folders[0]
@@ -259,7 +261,7 @@ def _has_image_folder(path: Path, entries: _FolderEntries) -> bool:
 
 
 def build_part_sources(sources: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
-    """The sources of all streams, train first: validation is held back from train where it has none of its own."""
+    """Returns the sources of all streams, train first; without validation data, a part of train is held back."""
     if VALIDATION in sources:
         return sources
     tests = {TEST: sources[TEST]} if TEST in sources else {}

@@ -1,4 +1,4 @@
-"""What stands beside the images of the first shard: classes, numbers and texts, as labels of a configuration."""
+"""Finds labels beside the images of the first shard: classes, numbers and texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamd.dataset.tar.headers import TarMember
 from streamd.dataset.tar.labels import find_default_labels
 from streamd.dataset.tar.samples import Shard, read_shard
 
-_READ_SAMPLES: Final = 2000  # of the first shard: their labels are read to see what they are
+_READ_SAMPLES: Final = 2000  # of the first shard: the types of labels are guessed from these
 _MAX_LABEL_BYTES: Final = 1 << 16  # a larger file beside an image is no label
 _JSON: Final = "json"
 _TEXT: Final = "txt"
@@ -28,9 +28,9 @@ _record_decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class ShardLabels:
-    """The labels to write, None for the class that shards have by themselves; what is left out, and why.
+    """The labels to write, or None for the class that shards have by themselves; and why others are left out.
 
-    `images` are those of the first shard.
+    `images` counts the images of the first shard.
     """
 
     images: int
@@ -40,7 +40,7 @@ class ShardLabels:
 
 
 def survey_shard_labels(path: Path) -> ShardLabels:
-    """What the first shard at `path`, a tar or a folder of tars, says of its images. Raises ConfigError."""
+    """Finds the labels in the first shard at `path`, a tar or a folder of tars. Raises ConfigError."""
     files = patterns.find_files(str(path), PATH_KEY, (), lambda _: None, patterns.TAR_FILES)
     first = files.file_path(0)
     with translate_read_errors(first, PATH_KEY):
@@ -53,6 +53,7 @@ def survey_shard_labels(path: Path) -> ShardLabels:
 
 
 def _find_labels(shard: Shard) -> ShardLabels:
+    # Only a file that stands beside every image can be a label.
     complete = {suffix: files for suffix, files in shard.other_files.items() if shard.images.keys() <= files.keys()}
     if shard.images and find_default_labels(shard):
         others = ", ".join(f".{suffix.decode(errors='replace')}" for suffix in complete if suffix != b"cls")
@@ -73,7 +74,7 @@ def _find_labels(shard: Shard) -> ShardLabels:
 def _iterate_fields(
     shard: Shard, complete: Mapping[bytes, Mapping[bytes, TarMember]]
 ) -> Iterator[tuple[str, str, list[str]]]:
-    """Name, place and texts of what stands beside each image: the fields of JSON, and the texts of .txt."""
+    """Yields the name, the `from` and the texts of each possible label: fields of .json files, and .txt files."""
     samples = list(shard.images)[:_READ_SAMPLES]
     for suffix, files in complete.items():
         spelled = suffix.decode(errors="replace")
@@ -87,7 +88,7 @@ def _iterate_fields(
 
 
 def collect_json_fields(contents: list[bytes]) -> Iterator[tuple[str, list[str]]]:
-    """The fields that are a text or a number in every record, as texts. Nothing where one is no JSON object."""
+    """Yields the fields that are a text or a number in every record, as texts; none if a record is no JSON object."""
     try:
         records = [_record_decoder.decode(each) for each in contents]
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""The columns of a table: which names the images, which are labels, and which says what is train and validation."""
+"""Surveys the columns of a table: which one names the images, which are labels, and which one names the part."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path
 from streamd.dataset.sources import Scalar
 from streamd.errors import ConfigError
 
-_TRIED_FILES: Final = 20  # cells of a column, evenly spread, that are looked for as files
+_TRIED_FILES: Final = 20  # cells of a column, evenly spread, that are tried as file names
 _SUFFIX_PATTERN: Final = "|".join(each.decode().replace(".", r"\.") for each in IMAGE_SUFFIXES)
-_SHOWN_COLUMNS: Final = 10  # in a message
+_SHOWN_COLUMNS: Final = 10  # columns named in a message
 _PART_COLUMNS: Final = frozenset({"split", "part", "set", "subset", "partition", "phase", "dataset", "usage", "fold"})
 _PART_WORDS: Final = {
     "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
@@ -47,7 +47,7 @@ _HELD_OUT_COLUMNS: Final = frozenset({"is_valid", "is_val", "is_validation"})
 
 @dataclass(frozen=True, slots=True)
 class ImageColumn:
-    """The column of file names, the `root` they are relative to, and how many of the `tried` ones are there."""
+    """The column of file names, the `root` they are relative to, and how many of the `tried` files were `found`."""
 
     name: str
     root: Path
@@ -56,7 +56,7 @@ class ImageColumn:
 
 
 def survey_table(path: Path) -> DataSurvey:
-    """The streams that a table makes. Raises ConfigError, also where no column names images."""
+    """Returns the streams that a table makes. Raises ConfigError, also if no column names images."""
     table = columns.read_table_header(path, PATH_KEY)
     counts = Counter(table.column_names)
     positions = {name: at for at, name in enumerate(table.column_names) if counts[name] == 1 and name}
@@ -98,13 +98,13 @@ def _build_image_notes(image: ImageColumn) -> tuple[str, ...]:
 
 
 def _iterate_text_columns(by_name: Mapping[str, Column]) -> Iterator[tuple[str, Texts]]:
-    """The columns whose cells can be read as texts, which are all but lists and the like."""
+    """Yields the columns whose cells can be read as texts, which are all except lists and the like."""
     for name, column in by_name.items():
         if cells.has_lists(column):
             continue
         try:
             yield name, cells.convert_to_texts(column)
-        except ConfigError:  # `_guess_column` says what it holds
+        except ConfigError:  # `_guess_column` reports what it holds
             continue
 
 
@@ -129,7 +129,10 @@ def _guess_column(name: str, column: Column, texts: Mapping[str, Texts]) -> Labe
 
 
 def find_image_columns(path: Path, texts: Mapping[str, Texts]) -> tuple[ImageColumn, list[str]]:
-    """The column that names images, the one whose files are there before others; and the others that do, too."""
+    """Returns the column that names images, the one with the most files found, and the names of other such columns.
+
+    Raises ConfigError if there is none.
+    """
     found = [each for name, column in texts.items() if (each := _try_image_column(path, name, column)) is not None]
     if not found:
         shown = ", ".join(list(texts)[:_SHOWN_COLUMNS]) + (", ..." if len(texts) > _SHOWN_COLUMNS else "")
@@ -144,12 +147,13 @@ def find_image_columns(path: Path, texts: Mapping[str, Texts]) -> tuple[ImageCol
 
 
 def _try_image_column(path: Path, name: str, texts: Texts) -> ImageColumn | None:
-    """The column if its cells are files that are there, or all end as images do."""
+    """Returns the column if its cells name existing files, or if all of them have the suffix of an image."""
     names = _spread_names(texts)
     has_suffixes = bool(pc.all(pc.match_substring_regex(pc.utf8_lower(texts), f"({_SUFFIX_PATTERN})$")).as_py())
     if not names or not (has_suffixes or any(b"/" in each or b"." in each for each in names)):
         return None
     root, found = _find_root(path, names)
+    # Without suffixes of images, a few cells may name existing files by chance, so all that were tried must.
     if found and not has_suffixes and found < len(names):
         return None
     return ImageColumn(name, root, found, len(names)) if found or has_suffixes else None
@@ -162,7 +166,10 @@ def _spread_names(texts: Texts) -> list[bytes]:
 
 
 def _find_root(path: Path, names: list[bytes]) -> tuple[Path, int]:
-    """The folder that holds most of the files, the nearest first, and how many; of absolute names what all lie in."""
+    """Returns the folder below which most files exist, the nearest first, and their number.
+
+    For absolute names this is the folder that all of them lie in.
+    """
     if all(name.startswith(b"/") for name in names):
         root = Path(os.fsdecode(os.path.commonpath([os.path.dirname(name) for name in names])))  # noqa: PTH120 - names are bytes
         return root, sum(is_file_beneath(root, name) for name in names)
@@ -177,7 +184,7 @@ def _find_root(path: Path, names: list[bytes]) -> tuple[Path, int]:
 
 
 def _suggest_suffix(path: Path, texts: Mapping[str, Texts]) -> str:
-    """What to do where a column names files, but for their suffixes."""
+    """Returns the remedy if a column names files without their suffixes; empty if none does."""
     for name, column in texts.items():
         names = _spread_names(column)
         for suffix in IMAGE_SUFFIXES:
@@ -192,14 +199,14 @@ def _suggest_suffix(path: Path, texts: Mapping[str, Texts]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableParts:
-    """The `column` that says what is train and validation, and its value for each stream."""
+    """The `column` that names the part of each row, and its value for each stream."""
 
     column: str
     values: Mapping[str, Scalar]
 
 
 def find_parts(texts: Mapping[str, Texts]) -> TableParts | None:
-    """The column whose every cell names a part of the data, train among them."""
+    """Returns the column each of whose cells names a part of the data, train among them; None if there is none."""
     for name, column in texts.items():
         small = name.casefold().replace(" ", "_")
         if small not in _PART_COLUMNS | _HELD_OUT_COLUMNS:
@@ -212,7 +219,7 @@ def find_parts(texts: Mapping[str, Texts]) -> TableParts | None:
 
 
 def _find_part_values(levels: list[str]) -> dict[str, Scalar]:
-    """The value of each part; nothing where a cell says something else, or two words mean one part."""
+    """Returns the value of each part; empty if a cell holds another word, or if two words mean one part."""
     streams = [_PART_WORDS.get(level.casefold()) for level in levels]
     if None in streams or len(set(streams)) < len(streams):
         return {}

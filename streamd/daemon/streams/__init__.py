@@ -1,6 +1,7 @@
-"""The streams that a daemon serves: `catalog` makes each a `served_stream` out of the configuration, which says what
-the digest of each of its epochs must be.
+"""The streams that a daemon serves.
 
-`listing_process` lists the samples, in a process that ends; `quarantine` is the durable list of bad ones;
-`shuffle_score` tells how well batches mix the labels. `manifest_locks` says who uses a list.
+`catalog` builds each stream from the configuration. `served_stream` holds one stream, and computes the digest that each
+of its epochs must have. `listing_process` lists the samples in a process that ends. `quarantine` is the durable list of
+bad samples. `shuffle_score` measures how well batches mix the labels. `manifest_locks` keeps a list of samples from
+being replaced while a daemon serves it.
 """

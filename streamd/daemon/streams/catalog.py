@@ -1,4 +1,4 @@
-"""From the configuration to the streams served: manifests made or reused, class lists shared, identities computed."""
+"""Builds the served streams from the configuration: makes or reuses manifests, shares classes, computes identities."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ ListingProgress = Callable[[str, int], None]
 
 _STATE_REMEDY: Final = "set STATE_DIRECTORY to a folder of yours"
 _VERDICTS_SUFFIX: Final = ".bad.jsonl"
-# Older lists name places of numbers that lie there in other bits than NumPy's.
-# Lists of before names were taken from packs lack those.
+# The version is part of a manifest's identity, so a manifest of an earlier version is made again. Older manifests give
+# places of numbers whose bytes are not NumPy's, or lack the names of the files that were packed.
 _LISTING_VERSIONS: Final = {"hdf5": " 3", "npy": " 2", "tar": " 2"}
-_OWN_LABEL: Final = "label"  # what the classes of a folder or a list are called where no other name is given
+_OWN_LABEL: Final = "label"  # the name of a folder's or a list's classes where the configuration gives no other
 
 
 def find_state_directory() -> Path:
-    """Where manifests and verdicts are kept: $STATE_DIRECTORY under systemd, else the user's state folder.
+    """Returns the folder of manifests and verdicts: $STATE_DIRECTORY under systemd, else the user's state folder.
 
-    Raises ConfigError for one whose name is not UTF-8: workers, which keep rows there, could not be told.
+    Raises ConfigError for a name that is not UTF-8, since workers receive paths in it as UTF-8.
     """
     if given := os.environ.get("STATE_DIRECTORY"):
         state = Path(given.split(":")[0])
@@ -59,7 +59,7 @@ def find_state_directory() -> Path:
 
 
 def make_state_folder(state: Path) -> None:
-    """Makes it, for this user alone, unless it is there. Raises ConfigError."""
+    """Makes the folder `state`, readable by this user alone, unless it exists. Raises ConfigError."""
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -67,12 +67,12 @@ def make_state_folder(state: Path) -> None:
 
 
 def build_unusable_state_error(state: Path, error: OSError) -> ConfigError:
-    """The refusal of a state folder where nothing can be written."""
+    """Returns the error for a state folder that cannot be written."""
     return ConfigError(f"cannot keep state in {state}: {error.strerror}; {_STATE_REMEDY}")
 
 
 def has_all_manifests(config: Config, state: Path) -> bool:
-    """Whether every stream of this configuration has its manifest; says of when, if so."""
+    """Whether every stream of this configuration has its manifest; if so, logs the date of the oldest."""
     if find_unlisted_streams(config, state):
         return False
     oldest_s = min(path.stat().st_mtime for path in _build_manifest_paths(config, state).values())
@@ -82,7 +82,7 @@ def has_all_manifests(config: Config, state: Path) -> bool:
 
 
 def find_unlisted_streams(config: Config, state: Path) -> frozenset[str]:
-    """The streams whose samples must be listed: they lack a manifest, or one does that shares classes with them."""
+    """Returns the streams whose samples must be listed: all streams of each family in which one lacks its manifest."""
     lacking = {name for name, path in _build_manifest_paths(config, state).items() if not path.exists()}
     return frozenset(
         name for family in group_streams_by_family(config) if not lacking.isdisjoint(family) for name in family
@@ -92,38 +92,42 @@ def find_unlisted_streams(config: Config, state: Path) -> frozenset[str]:
 def write_sample_manifests(
     config: Config, state: Path, progress: ListingProgress, *, names: Collection[str] | None = None
 ) -> None:
-    """Lists the samples of the streams `names`, whole families of them, or of all, and forgets verdicts on old lists.
+    """Lists the samples of the streams `names`, or of all, and deletes the verdicts on the lists that it replaces.
 
-    Raises ConfigError.
+    `names` must hold whole families, see `group_streams_by_family`. Raises ConfigError.
     """
     make_state_folder(state)
     streams = [stream for name, stream in config.streams.items() if names is None or name in names]
     for stream in streams:
-        # What is missing is told before the listing, which may take long.
+        # A missing transform is reported before the listing, which may take long.
         _locate_stream_transform(stream, config.base_folder)
     paths, identities = _build_manifest_paths(config, state), _compute_config_ids_by_stream(config)
     for name, scanned in share_classes(scan_stream_sources(streams, progress)).items():
+        # Verdicts go first: a crash between the two steps leaves the old list without verdicts, and its bad samples
+        # are found again. A new list never stands beside verdicts whose numbers count in another list.
         for verdicts in paths[name].parent.glob(f"{glob.escape(paths[name].stem)}*{_VERDICTS_SUFFIX}"):
             verdicts.unlink(missing_ok=True)
         manifest.write_manifest(paths[name], scanned, config_id=identities[name])
 
 
 def open_streams(config: Config, state: Path) -> list[ServedStream]:
-    """Every stream of a configuration that is listed, its manifest mapped; no path of the data is touched.
+    """Opens every stream of a configuration whose samples are listed, and maps its manifest.
 
-    Raises ConfigError.
+    Touches no path of the data, which may be away. Raises ConfigError.
     """
     paths = _build_manifest_paths(config, state)
     return [_open_stream(stream, paths[name], config.base_folder) for name, stream in config.streams.items()]
 
 
 def group_streams_by_family(config: Config) -> list[frozenset[str]]:
-    """The streams, by those whose lists depend on each other; they are listed together, and have new ones together.
+    """Groups the streams into families whose lists depend on each other and are therefore made together.
 
-    Labels of one name share one list of classes. Streams of one folder or table must not disagree on which has what.
+    Labels of one name share one list of classes. Streams of one folder or table must agree on which of them has which
+    sample.
     """
-    found: list[tuple[frozenset[str], frozenset[str]]] = []  # streams, and what ties others to them
+    found: list[tuple[frozenset[str], frozenset[str]]] = []  # streams, and the paths and labels that tie others to them
     for name, stream in config.streams.items():
+        # A stream may tie families together that had nothing in common before it, so all of them merge.
         members, ties = frozenset({name}), _list_shared_paths_and_labels(stream)
         kin = [family for family in found if not ties.isdisjoint(family[1])]
         found = [family for family in found if family not in kin]
@@ -133,7 +137,7 @@ def group_streams_by_family(config: Config) -> list[frozenset[str]]:
 
 def _list_shared_paths_and_labels(stream: StreamConfig) -> frozenset[str]:
     labels = stream.labels
-    if labels is None:  # a folder or a list has one of its own, perhaps: only the data can tell
+    if labels is None:  # a folder or a list may have its own label, which only the data can show
         classes = [] if stream.source.kind == "table" else [_OWN_LABEL]
     else:
         classes = [name for name, label in labels.items() if label.type in {"category", "tags"}]
@@ -148,24 +152,28 @@ def _build_manifest_paths(config: Config, state: Path) -> dict[str, Path]:
 
 
 def build_lock_paths(config: Config, state: Path) -> dict[str, Path]:
-    """The lock of each stream's list: lists that are made together have one."""
+    """Returns the path of the lock of each stream's list; lists that are made together share one lock."""
     return {name: state / f"{config_id[:16]}.lock" for name, config_id in _compute_config_ids_by_stream(config).items()}
 
 
 def _build_quarantine_path(manifest_path: Path, transform: TransformPlace | None) -> Path:
-    """What one version of a transform raises on says nothing of the next one."""
+    """Returns the path of a stream's verdicts, one file for each version of its transform.
+
+    A sample on which one version of a transform raises may be good for the next version.
+    """
     version = "" if transform is None else f".{transform.source_version[:16]}"
     return manifest_path.with_suffix(f"{version}{_VERDICTS_SUFFIX}")
 
 
 def _compute_config_ids_by_stream(config: Config) -> dict[str, str]:
-    """For each stream, a digest over what decides its manifest: its family's sources, labels and splits."""
+    """Returns for each stream a digest of what decides its manifest: its family's sources, labels, splits, weights."""
     return {
         name: _compute_family_config_id(config, family) for family in group_streams_by_family(config) for name in family
     }
 
 
 def _compute_family_config_id(config: Config, family: Collection[str]) -> str:
+    # Sorted: the order of the streams in the file decides nothing.
     streams = ((name, config.streams[name]) for name in sorted(family))
     parts = [
         (
@@ -178,20 +186,27 @@ def _compute_family_config_id(config: Config, family: Collection[str]) -> str:
 
 
 def _format_source_for_id(source: DataSource) -> str:
-    """Keys that came later, which stand in no `repr`, count where they are given: lists of before them are good."""
-    declared: Any = source  # a dataclass, as every source is
+    """Formats a source for the digest. Keys that were added later count only where they are given.
+
+    Such keys are left out of the source's `repr`, so manifests that were made before a key existed stay valid.
+    """
+    declared: Any = source  # every source is a dataclass
     later = {each.name: getattr(source, each.name) for each in fields(declared) if not each.repr}
     given = {name: value for name, value in later.items() if value is not None}
     return f"{source!r}{given or ''}"
 
 
 def _format_weights_for_id(stream: StreamConfig) -> str:
-    """Nothing without any, as it was before there were weights: manifests of then are good."""
+    """Formats weights for the digest; empty without any, so manifests made before there were weights stay valid."""
     return "" if stream.weights is None else f" {stream.weights!r}"
 
 
 def scan_stream_sources(streams: Iterable[StreamConfig], progress: ListingProgress) -> dict[str, ScannedSamples]:
-    """Each stream's samples. Parts of one source come from one listing: half the work, and none sees a file change."""
+    """Lists the samples of each stream.
+
+    Streams that take parts of one source share one listing: this halves the work, and no file can change between two
+    parts.
+    """
     wholes: dict[str, ScannedSamples] = {}
     return {stream.name: _scan_or_reuse_source(stream, wholes, progress) for stream in streams}
 
@@ -199,7 +214,7 @@ def scan_stream_sources(streams: Iterable[StreamConfig], progress: ListingProgre
 def _scan_or_reuse_source(
     stream: StreamConfig, wholes: dict[str, ScannedSamples], progress: ListingProgress
 ) -> ScannedSamples:
-    """A stream's samples, out of `wholes` if another stream has listed them."""
+    """Returns a stream's samples, from `wholes` if another stream has listed the same source."""
     started_s = time.monotonic()
     request = stream.listing_request
     key = (
@@ -220,7 +235,7 @@ def _scan_or_reuse_source(
 
 
 def _locate_stream_transform(stream: StreamConfig, folder: Path) -> TransformPlace | None:
-    """Where its transform is written, in the configuration's folder or installed. Raises ConfigError."""
+    """Finds the source of a stream's transform, in the configuration's folder or installed. Raises ConfigError."""
     if stream.transform is None:
         return None
     try:
@@ -262,6 +277,7 @@ def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
     batch_size, remainder = stream.batch_size, stream.remainder
     whole, rest = divmod(listed.samples, batch_size)
     chunk, buffer = _choose_chunk_and_buffer(stream.shuffle, listed)
+    # The order id is computed from the finished spec. The pixel id is known once a worker has opened the stream.
     spec = StreamSpec(
         name=stream.name,
         samples=listed.samples,
@@ -285,7 +301,7 @@ def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
 
 
 def _choose_chunk_and_buffer(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
-    """`chunk` and `buffer` as written, or as compressed chunks are read fastest; 0 for other kinds of shuffle."""
+    """Returns `chunk` and `buffer` as written, or else as compressed chunks are read fastest; 0 without chunks."""
     if shuffle.kind != "chunk":
         return 0, 0
     packed, written = CompressedArray.from_manifest(listed.arrays, listed.find_extra_column), shuffle.model_fields_set

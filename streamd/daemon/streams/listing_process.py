@@ -1,7 +1,8 @@
-"""Lists the samples: `python -m streamd.daemon.streams.listing_process STATE LEVEL all|new [json]`, which ends.
+"""Lists the samples in a process that ends, since large tables take libraries and memory that a daemon does not need.
 
-Its input is the configuration. Reading a large table takes libraries and memory that the daemon does not need
-afterwards.
+    python -m streamd.daemon.streams.listing_process STATE LEVEL all|new [json]
+
+It reads the configuration from standard input.
 """
 
 from __future__ import annotations
@@ -33,21 +34,23 @@ _PROGRESS_S = 2.0  # between two lines about a long listing
 
 
 async def list_samples_in_process(config: ConfigInput, state: Path, *, anew: bool = False) -> None:
-    """Lists the samples of `config` into manifests in `state`: of all streams, or of those that have none yet.
+    """Lists samples into manifests in `state`: of the streams without a manifest, or of all streams if `anew`.
 
-    Waits for other processes that list the same. Raises ConfigError, also while a daemon serves what would be replaced.
+    Waits for other processes that list the same samples. Raises ConfigError, also while another daemon serves a list
+    that would be replaced.
 
-    Cancelling it ends the process; a manifest is written whole or not at all.
+    Cancelling it kills the process; a manifest is written whole or not at all.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "streamd.daemon.streams.listing_process", str(state), str(log.current_level()),
         "all" if anew else "new", *(["json"] if log.is_json_output() else []),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        process_group=0,  # out of reach of the terminal's Ctrl-C: its starter ends it
+        process_group=0,  # the terminal's Ctrl-C does not reach it: this process ends it
     )  # fmt: skip
     try:
         said, _ = await process.communicate(msgspec.json.encode(config, enc_hook=os.fspath))
     except asyncio.CancelledError:
+        # Its locks end with it, so it is waited for: the next listing must not find them held.
         process.kill()
         await process.wait()
         raise
@@ -65,7 +68,7 @@ def _explain_process_exit(status: int) -> str:
 
 
 class _ProgressReporter:
-    """Says now and then how far a long listing has come."""
+    """Logs the progress of a long listing every two seconds."""
 
     def __init__(self) -> None:
         self._said_s = time.monotonic()
@@ -78,13 +81,15 @@ class _ProgressReporter:
 
 
 def _list_samples_under_locks(config: Config, state: Path, *, anew: bool) -> None:
-    """Lists what is to be listed, once it is this process's turn; nobody may serve the lists that it replaces."""
+    """Waits for this process's turn, then lists samples. Raises ConfigError while a daemon serves a replaced list."""
     make_state_folder(state)
     locks = build_lock_paths(config, state)
     with ExitStack() as held:
+        # All turns come before all locks, and turns in sorted order: two processes that need the same turns, one after
+        # the other, cannot each hold one that the other waits for. Locks are never waited for.
         for lock in sorted(set(locks.values())):
             held.enter_context(hold_listing_turn(lock))
-        # Others may have listed them meanwhile.
+        # Another process may have listed them while this one waited, so the question is asked under the turn.
         names = frozenset(config.streams) if anew else find_unlisted_streams(config, state)
         for lock in {locks[name] for name in names}:
             held.enter_context(hold_exclusive_lock(lock, [name for name in names if locks[name] == lock]))
@@ -93,7 +98,7 @@ def _list_samples_under_locks(config: Config, state: Path, *, anew: bool) -> Non
 
 
 def main() -> None:
-    """Lists, and says on standard output what is wrong with the data if anything is."""
+    """Lists the samples; on failure writes what is wrong with the data to standard output, and exits with a status."""
     raise_oom_score()
     state, level = Path(sys.argv[1]), int(sys.argv[2])
     log.configure_logging(level=level, as_json="json" in sys.argv[4:])

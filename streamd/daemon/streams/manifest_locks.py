@@ -1,7 +1,8 @@
-"""Who uses a list of samples: daemons that serve it share its lock, and a process that lists it anew has it alone.
+"""Locks on lists of samples: daemons that serve a list share its lock; a process that lists it anew holds it alone.
 
-Lists that depend on each other have one lock, NAME.lock in the state folder. NAME.turn is held by the one process that
-lists them; others that want to wait for it. Both end with the process that holds them, however it ends.
+Lists that depend on each other have one lock, NAME.lock in the state folder. The one process that lists them holds
+NAME.turn; other processes that want to list them wait for it. The kernel releases both when their process ends, however
+it ends.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PROC_FOLDER: Final = Path("/proc")
 
 
 class ManifestLock:
-    """A daemon's hold on lists that it serves. It ends when nothing refers to it any more."""
+    """A daemon's shared lock on lists that it serves. The lock ends when nothing refers to this object any more."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,23 +34,25 @@ class ManifestLock:
             weakref.finalize(self, os.close, self._descriptor)
 
     def acquire_shared(self) -> bool:
-        """Whether nobody lists anew what is served, from now on; False while another process is about to."""
+        """Keeps other processes from listing anew, from now on; returns False while another process does so."""
         return self._descriptor is None or _try_file_lock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, self.path)
 
     def release_lock(self) -> None:
-        """Lets others list anew, until it is shared again."""
+        """Lets other processes list anew, until the lock is shared again."""
         if self._descriptor is not None:
             _try_file_lock(self._descriptor, fcntl.LOCK_UN, self.path)
 
 
 class ManifestLocks:
-    """The locks of one daemon, one a path, each as long as one of its streams has it."""
+    """The locks of one daemon: one for each path, for as long as one of its streams holds it."""
 
     def __init__(self) -> None:
+        # flock() belongs to the open file, and each ManifestLock opens its own: were there two for one path, releasing
+        # one would leave this daemon's other lock in the way of its own listing process.
         self._locks: weakref.WeakValueDictionary[Path, ManifestLock] = weakref.WeakValueDictionary()
 
     def get_or_create_locks(self, paths: Mapping[str, Path]) -> dict[str, ManifestLock]:
-        """The lock of each stream; `paths` by the same names. None of them is taken by this."""
+        """Returns the lock of each stream, given the `paths` by the same names. Acquires none of them."""
         return {
             name: self._locks.get(path) or self._locks.setdefault(path, ManifestLock(path))
             for name, path in paths.items()
@@ -57,14 +60,14 @@ class ManifestLocks:
 
 
 def acquire_shared_locks(locks: Iterable[ManifestLock]) -> bool:
-    """Shares each of `locks` that is to be had. Whether all are."""
-    shared = [lock.acquire_shared() for lock in locks]
+    """Shares each of `locks` that no other process holds alone. Returns whether all are shared."""
+    shared = [lock.acquire_shared() for lock in locks]  # a list: a lock that fails must not keep the rest from a try
     return all(shared)
 
 
 @contextlib.contextmanager
 def hold_listing_turn(path: Path) -> Iterator[None]:
-    """The turn to list what the lock at `path` is for; waits until other processes that list it are done."""
+    """Holds the turn to list what the lock at `path` protects; waits until other processes that list it are done."""
     turn = path.with_suffix(_TURN_SUFFIX)
     with _hold_open_lock_file(turn) as descriptor:
         if descriptor is not None and not _try_file_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, turn):
@@ -72,14 +75,15 @@ def hold_listing_turn(path: Path) -> Iterator[None]:
                 "manifest.waiting",
                 f"another streamd{_format_lock_holders(turn)} lists the same samples: waiting for it",
             )
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # blocks: only the listing process calls this, never the daemon
         yield
 
 
 @contextlib.contextmanager
 def hold_exclusive_lock(path: Path, streams: Collection[str]) -> Iterator[None]:
-    """Holds the lock at `path`, by whose turn this is, alone. Raises ConfigError while a daemon serves the lists."""
+    """Holds the lock at `path` alone; its turn must be held. Raises ConfigError while a daemon serves the lists."""
     with _hold_open_lock_file(path) as descriptor:
+        # Never waits: a daemon keeps its lock for as long as it serves, which may be weeks.
         if descriptor is not None and not _try_file_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
             raise ConfigError(
                 f"streams.{', '.join(sorted(streams))}: another streamd{_format_lock_holders(path)} serves these "
@@ -101,7 +105,7 @@ def _hold_open_lock_file(path: Path) -> Iterator[int | None]:
 
 
 def _open_lock_file(path: Path) -> int | None:
-    """A descriptor of the file; None, which is said, where none can be made."""
+    """Returns a descriptor of the lock file; logs a warning and returns None where it cannot be opened."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _LOCK_FILE_MODE)
     except OSError as error:
@@ -115,12 +119,16 @@ def _try_file_lock(descriptor: int, operation: int, path: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
+        # A file system without locks: go on as if it were held, since serving must not depend on it.
         _warn_lock_unavailable(path, error)
     return True
 
 
 def _warn_lock_unavailable(path: Path, error: OSError) -> None:
-    """Lists in a read-only folder, on a full disk or on a file system without locks can be served all the same."""
+    """Warns that lists cannot be locked: in a read-only folder, on a full disk or on a file system without locks.
+
+    They are served all the same.
+    """
     log.warning(
         "manifest.unlocked",
         f"the lists in {escape_unprintable(str(path.parent))} cannot be locked ({error.strerror}): make sure that "
@@ -129,13 +137,16 @@ def _warn_lock_unavailable(path: Path, error: OSError) -> None:
 
 
 def _format_lock_holders(path: Path) -> str:
-    """The processes that hold the lock, by number, as far as this user may see them."""
+    """Formats the pids of the other processes that hold the lock, as far as this user may see them."""
     pids = sorted(find_lock_holders(path) - {os.getpid()})
     return f" (pid {', '.join(map(str, pids))})" if pids else ""
 
 
 def find_lock_holders(path: Path) -> set[int]:
-    """The processes that hold a lock on a file, as far as this user may see them; the lock itself is not touched."""
+    """Returns the pids of the processes that hold a lock on a file, as far as this user may see them.
+
+    Reads /proc and does not touch the lock.
+    """
     file = os.path.realpath(path)
     found = set()
     for folder in _PROC_FOLDER.glob("[0-9]*/fd"):
@@ -146,8 +157,8 @@ def find_lock_holders(path: Path) -> set[int]:
 
 
 def _is_lock_descriptor(link: Path, file: str) -> bool:
-    """Whether a process's descriptor is of `file`, and holds a lock on it."""
+    """Whether `link`, a descriptor in /proc, is open on `file` and holds a lock on it."""
     try:
         return str(link.readlink()) == file and "lock:" in (link.parents[1] / "fdinfo" / link.name).read_text()
-    except FileNotFoundError:  # closed meanwhile
+    except FileNotFoundError:  # the process has closed it meanwhile
         return False

@@ -1,7 +1,8 @@
-"""The list of bad samples of a stream: recorded before the first batch that uses a verdict is sent, read at start.
+"""The durable list of a stream's bad samples. A verdict is recorded before the first batch that uses it is sent.
 
-Each verdict names the list of samples that its number counts in. One of another list says nothing of this one; one
-without a name is from a version that had none, and belongs to the list beside it. Several daemons may append.
+The list is read at start. Each verdict names the list of samples in which its number counts; a verdict on another list
+is ignored. A verdict without such a name was written by a version that recorded none, and belongs to the list beside
+it. Several daemons may append.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from streamd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class _BadSampleLine:
-    """A verdict as it is written; `list_id` is empty in those of versions that did not name it."""
+    """A verdict as it is written; `list_id` is empty if a version wrote it that did not record the list."""
 
     sample_id: int
     reason: str
@@ -38,7 +39,8 @@ _verdict_decoder: Final = msgspec.json.Decoder(_BadSampleLine)
 class Quarantine:
     """Sample id -> reason, in memory and in an append-only file of one JSON object a line.
 
-    `list_id` gives the name of the list of samples; it is asked for when there is a verdict, for it takes a while.
+    `get_list_id` returns the identity of the list of samples. It is called only when there is a verdict, since it
+    digests a column of the whole list.
     """
 
     def __init__(self, path: Path, get_list_id: Callable[[], str]) -> None:
@@ -51,21 +53,31 @@ class Quarantine:
         return self._path
 
     def copy_and_switch_file(self, path: Path) -> None:
-        """Goes on in another file, which gets the verdicts that it lacks. Raises OSError."""
+        """Switches to another file, after it has received the verdicts that it lacks.
+
+        Raises OSError, and then keeps the previous file.
+        """
         there = Quarantine(path, self._get_list_id)
         there.load_bad_samples()
         there.append_new_bad_samples([BadSample(*each) for each in self.reasons.items()])
         self._path = path
 
     def change_list_id_getter(self, get_list_id: Callable[[], str]) -> Quarantine:
-        """Itself, named by another version of the same list from now on: the old one may be closed."""
+        """Takes the list id from another version of the same list from now on, and returns itself.
+
+        The manifest of the old version may then be closed.
+        """
         self._get_list_id = get_list_id
         return self
 
     def load_bad_samples(self) -> None:
-        """Reads what earlier runs recorded. A last line cut short by a crash was never used, and is dropped."""
+        """Reads the verdicts of earlier runs. Raises ConfigError for a line that is none.
+
+        A last line cut short by a crash is dropped: no batch has used it.
+        """
         if not self._path.exists():
             return
+        # Opening cuts off a torn last line, so the piece behind the last line break is always empty.
         with _open_quarantine_file(self._path, os.O_RDWR) as descriptor:
             lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).split(b"\n")[:-1]
         foreign = 0
@@ -88,10 +100,12 @@ class Quarantine:
             ) from error
 
     def append_new_bad_samples(self, verdicts: Iterable[BadSample]) -> list[BadSample]:
-        """Writes the verdicts that are new, durably, and returns them. Raises OSError: then none of them is known."""
+        """Writes the new ones among `verdicts` durably, and returns them. After OSError none of them is known."""
         new = {each.sample_id: each for each in verdicts if each.sample_id not in self.reasons}
         if new:
             lines = (_BadSampleLine(each.sample_id, each.reason, self._get_list_id()) for each in new.values())
+            # Disk first, memory second: a batch resolved by a verdict that a crash could lose would differ when it is
+            # made again.
             self._append_lines_to_file(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
             self.reasons.update({each.sample_id: each.reason for each in new.values()})
         return list(new.values())
@@ -100,19 +114,21 @@ class Quarantine:
         first = not self._path.exists()
         with _open_quarantine_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
             _append_lines_durably(descriptor, lines)
+        # A new file is durable only when its name in the folder is.
         if first:
             sync_folder(self._path.parent)
 
 
 @contextlib.contextmanager
 def _open_quarantine_file(path: Path, flags: int) -> Iterator[int]:
-    """The file, without a line that an append left torn when it failed, and could not be undone.
+    """Opens the file under an exclusive lock, and cuts off a torn last line.
 
-    It is locked: half a line that another daemon is writing just now is none of these.
+    A torn line remains of an append that failed and could not be undone. The lock keeps this process from mistaking a
+    line that another daemon is writing for a torn one.
     """
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
-        with contextlib.suppress(OSError):  # a file system without locks, which was said of the lists in this folder
+        with contextlib.suppress(OSError):  # a file system without locks: logged for the lists in this folder already
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         _truncate_torn_last_line(descriptor)
         yield descriptor
@@ -125,11 +141,11 @@ def _append_lines_durably(descriptor: int, lines: bytes) -> None:
     before = os.fstat(descriptor).st_size
     try:
         written = os.write(descriptor, lines)
-        if written < len(lines):  # the disk is full, and says so when it is asked for the rest
+        if written < len(lines):  # the disk is full: writing the rest raises the error
             os.write(descriptor, lines[written:])
         os.fdatasync(descriptor)
     except OSError:
-        with contextlib.suppress(OSError):  # then it is a torn line, which nobody believes
+        with contextlib.suppress(OSError):  # otherwise a torn line remains, which every reader drops
             os.ftruncate(descriptor, before)
         raise
 

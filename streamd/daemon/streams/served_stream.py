@@ -1,6 +1,6 @@
-"""A stream as the daemon serves it: what it promises, where its samples are, which of them are known to be bad.
+"""A stream as the daemon serves it: its specification, its samples, and which of them are known to be bad.
 
-What every epoch's digest must be is computed from its plan, off the event loop, once for all its trainers.
+The digest that an epoch must have is computed from the order alone, in a thread, once for all trainers.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ from streamd.limits import TASK_ROWS
 DigestKey = tuple[str, Cursor]
 
 _TRANSFORM_REMEDY = "the transform, which must not raise by chance since once is enough for a sample"
-_TOLERATED_BAD = 10  # so few bad samples never stop a stream, however small it is
+_TOLERATED_BAD = 10  # up to this many bad samples never stop a stream, however small it is
 _MAX_KEPT_DIGESTS: Final = 32
-_ROWS_AT_ONCE: Final = 16384  # worked out at a time: few calls of NumPy, and all within the processor's cache
+_ROWS_AT_ONCE: Final = 16384  # rows of one NumPy call: few calls, and all arrays within the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
 class ServedStream:
-    """`max_bad_fraction` of the samples may be bad before the stream stops; `cache` is where decoded ones are kept.
+    """One version of a stream, as a reload replaces it.
 
-    `shuffle_meter` tells how well its batches mix the labels. As long as `manifest_lock` is there, nobody lists the
-    samples anew in the place of `manifest_path`; and with `quarantine_lock`, where its verdicts go if that is another
-    place: a reload moves them beside the list that the configuration has then.
+    `max_bad_fraction` of the samples may be bad before the stream stops. `cache` is the folder of decoded samples.
+    `shuffle_meter` measures how well its batches mix the labels.
+
+    While `manifest_lock` is held, no process replaces the list at `manifest_path`. A reload may move the verdicts
+    beside another list, the one that the configuration then has; `quarantine_lock` holds that list in the same way.
     """
 
     spec: StreamSpec
@@ -67,13 +69,13 @@ class ServedStream:
 
     @property
     def shuffle_score(self) -> float | None:
-        """How well the shuffle mixes the labels, 1 as a full one; None where nothing is shuffled, or to be mixed."""
+        """How well the shuffle mixes the labels, 1 as a full shuffle; None without a shuffle or labels to mix."""
         mixing = self.shuffle_meter.measure_mixing()
         return None if mixing is None or self.spec.shuffle == "none" else mixing.score
 
     @property
     def mixing_advice(self) -> str | None:
-        """What to do about batches of like labels, if they are."""
+        """The remedy for poorly mixed batches; None where they are mixed well."""
         mixing = self.shuffle_meter.measure_mixing()
         return None if mixing is None else mixing.advice
 
@@ -81,18 +83,18 @@ class ServedStream:
         return compute_batch_ids(self.order, epoch, index, self.spec.batch_rows(index))
 
     def compute_planned_ids_of_batches(self, epoch: int, indices: range) -> tuple[Ids, Ids]:
-        """The ids of several batches, one behind the other, and the rows of each."""
+        """Returns the concatenated ids of several batches, and the number of rows of each."""
         rows = np.fromiter(map(self.spec.batch_rows, indices), dtype=np.int64, count=len(indices))
         return compute_ids_of_batches(self.order, epoch, np.array(indices, dtype=np.int64), rows), rows
 
     def resolve_delivered_ids(self, epoch: int, index: int) -> tuple[Ids, RowStatus]:
-        """The samples that batch epoch:index delivers, by the verdicts known now."""
+        """Returns the ids that batch epoch:index delivers under the verdicts known now, and the status of each row."""
         return replace_bad_sample_ids(
             self.compute_planned_ids(epoch, index), self.quarantine.reasons, self.spec.bad_policy
         )
 
     def list_bad_rows(self, epoch: int, index: int, marks: RowStatus) -> tuple[BadRow, ...]:
-        """What was substituted or masked in a batch, with names."""
+        """Returns the substituted and masked rows of a batch, with file names and reasons."""
         if not self.quarantine.reasons or not marks.any():
             return ()
         planned = self.compute_planned_ids(epoch, index)
@@ -108,17 +110,17 @@ class ServedStream:
         )
 
     def format_file_name(self, sample_id: int) -> str:
-        """What people know a sample by: its file; of a pack, the file that was packed."""
+        """Returns the name by which users know a sample: its file, or in a pack the file that was packed."""
         return self.manifest.display_name(sample_id).decode(errors="backslashreplace")
 
     def _format_file_and_location(self, sample_id: int) -> str:
-        """As `format_file_name`; of a pack, also where in it the sample lies, since that is what has to be mended."""
+        """Returns `format_file_name`; in a pack also where the sample lies, which is what has to be repaired."""
         shown = self.format_file_name(sample_id)
         location = self.manifest.file_name(sample_id).decode(errors="backslashreplace")
         return shown if shown == location else f"{shown} (packed as {location})"
 
     def format_unreadable_reason(self, sample_id: int, reason: str) -> str:
-        """Why the stream must stop over a sample that cannot be read; a reason with a key path is not the file's."""
+        """Returns why the stream must stop over an unreadable sample; a reason with a key path names no file."""
         return (
             reason
             if reason.startswith("streams.")
@@ -126,7 +128,7 @@ class ServedStream:
         )
 
     def explain_too_many_bad_samples(self) -> str | None:
-        """Why the stream must stop, if it must."""
+        """Returns why the stream must stop for its bad samples; None while they are few enough."""
         bad = len(self.quarantine.reasons)
         if self.spec.bad_policy == "fail" and bad:
             sample_id, reason = next(iter(self.quarantine.reasons.items()))
@@ -147,23 +149,27 @@ class ServedStream:
 
 
 async def measure_shuffles_in_thread(streams: Iterable[ServedStream]) -> None:
-    """Has shuffle scores worked out in a thread, so that the event loop finds them ready when it shows them."""
+    """Computes shuffle scores in a thread, so that the event loop finds them ready when it shows them."""
     for stream in streams:
         await asyncio.to_thread(stream.shuffle_meter.measure_mixing)
 
 
 class ExpectedDigests:
-    """Expected digests by what they follow from: order and cursor. A stream's name may be another's after a reload."""
+    """Expected digests, by the order id and the cursor that determine them. Used by the event loop's thread alone.
+
+    Streams are not keyed by name, since a reload may give a name to another stream.
+    """
 
     def __init__(self) -> None:
         self._digests: OrderedDict[DigestKey, asyncio.Future[str]] = OrderedDict()
 
     async def compute_digest(self, stream: ServedStream, cursor: Cursor) -> str:
-        """The digest of all steps in `cursor`'s history.
+        """Returns the digest of all steps in `cursor`'s history.
 
-        Whoever has read a whole epoch mostly reads another: its digest is worked out while it lasts, since for ten
-        million samples that takes a second or two, and trainers wait for it between two epochs.
+        Then starts to compute the digest of the next epoch: a trainer that has read one whole epoch usually reads
+        another. For ten million samples this takes a second or two, during which trainers would wait between epochs.
         """
+        # Shielded: several trainers await one computation, and one that leaves must not cancel it for the others.
         digest = await asyncio.shield(self._start_digest_in_thread(stream, cursor))
         if len(cursor.history) == 1 and not cursor.history[0].base:
             self._start_digest_in_thread(stream, replace(cursor, epoch=cursor.epoch + 1))
@@ -173,6 +179,7 @@ class ExpectedDigests:
         account = (stream.spec.order_id, cursor)
         if account not in self._digests:
             self._digests[account] = asyncio.ensure_future(asyncio.to_thread(_compute_digest, stream, cursor))
+            # The oldest go first, even unfinished: a caller that awaits one holds the future itself.
             while len(self._digests) > _MAX_KEPT_DIGESTS:
                 self._digests.popitem(last=False)
         return self._digests[account]
@@ -189,6 +196,6 @@ def _compute_digest(stream: ServedStream, cursor: Cursor) -> str:
 
 
 def count_dropped_samples(stream: ServedStream, cursor: Cursor) -> int:
-    """Samples of the epoch that lie behind its last step."""
+    """Returns how many samples of the epoch come after its last step, and are therefore not delivered."""
     done = min(cursor.next_base_index, stream.spec.batches)  # a padded step ends beyond the last batch
     return max(0, stream.spec.samples - done * stream.spec.batch_size)

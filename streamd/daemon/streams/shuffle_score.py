@@ -1,10 +1,10 @@
-"""How well the batches of a stream mix its labels: the shuffle score. Pure.
+"""The shuffle score: how well the batches of a stream mix its labels. Pure.
 
-Two samples of one batch have different labels with some probability; so have two of all samples. The score is the one
-by the other: 1 where batches are as mixed as a full shuffle makes them, 0 where each is of one label. It is taken over
-batches spread evenly over the first epoch, and "all samples" are those of these batches, so that rare labels weigh the
-same on both sides. Numbers count as equal when they are of the same tenth, by rank; strings, which may well be names,
-are left alone.
+Two samples of one batch have different labels with some probability, and so have two of all samples. The score divides
+the first probability by the second: it is 1 where batches are as mixed as a full shuffle makes them, and 0 where each
+batch has one label. It is computed from batches spread evenly over the first epoch, and "all samples" are the samples
+of these batches, so that rare labels weigh the same on both sides. Two numbers count as equal when they lie in the same
+tenth of all values, by rank. Strings are ignored, since they may be names.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_count
 from streamd.limits import MIXED_ENOUGH, MIXING_BATCHES, MIXING_COLUMNS, MIXING_ROWS, POORLY_MIXED
 
-# A label and samples -> what batches carry of it, (B,) or (B, k).
+# The name of a label and n sample ids -> its values as batches carry them, (n,) or (n, k).
 LabelRowsReader = Callable[[str, Ids], npt.NDArray[Any]]
 
 _TENTHS: Final = 10
-_STANDARD_ERRORS: Final = 2  # so many standard errors below what is asked is no chance any more
+_STANDARD_ERRORS: Final = 2  # a score this many standard errors below the threshold is not due to chance
 
 
 @dataclass(frozen=True, slots=True)
 class MixingScore:
-    """The shuffle score by the worst label, from 0 to 1, and its standard error; `advice` where it should be better."""
+    """The shuffle score of the worst label, from 0 to 1, its standard error, and `advice` if it should be better."""
 
     label: str
     score: float
@@ -44,7 +44,7 @@ class MixingScore:
 
 @dataclass(frozen=True, slots=True)
 class _SampledBatches:
-    """Some samples of an epoch: their ids, the batch of each, counted from 0, and the rows of each batch."""
+    """Some samples of an epoch: their ids, the batch of each, counted from 0, and the number of rows of each batch."""
 
     ids: Ids
     batches: Ids
@@ -52,9 +52,9 @@ class _SampledBatches:
 
 
 class ShuffleMeter:
-    """How well one stream is mixed, worked out when somebody first asks for it, and remembered.
+    """The shuffle score of one stream, computed at the first call and kept.
 
-    That may take a tenth of a second, so a daemon asks in a thread before it shows the stream: see
+    The computation may take a tenth of a second, so a daemon runs it in a thread before it shows the stream: see
     `measure_shuffles_in_thread`.
     """
 
@@ -64,7 +64,9 @@ class ShuffleMeter:
         self._is_measured = False
 
     def measure_mixing(self) -> MixingScore | None:
-        """See `score_shuffle_mixing`."""
+        """Returns the result of `score_shuffle_mixing`."""
+        # The flag is set last, so another thread never takes an unset score for a measured one. Two threads at once
+        # would compute the same value twice.
         if not self._is_measured:
             self._found = score_shuffle_mixing(self._spec, self._read_label_rows, is_packed=self._is_packed)
             self._is_measured = True
@@ -74,9 +76,10 @@ class ShuffleMeter:
 def score_shuffle_mixing(
     spec: StreamSpec, read_label_rows: LabelRowsReader, *, is_packed: bool = False
 ) -> MixingScore | None:
-    """How well a stream is mixed; None where nothing can be: without labels, of one alone, or one sample a batch.
+    """Returns the shuffle score of a stream; None where there is nothing to mix.
 
-    `is_packed` says that its samples lie in compressed chunks, which another order decompresses over and over.
+    There is nothing to mix without labels, with one label value alone, or with one sample a batch. `is_packed` means
+    that the samples lie in compressed chunks, which another order would decompress over and over.
     """
     found = _find_worst_label_score(spec, read_label_rows)
     is_in_buffers = spec.shuffle == "chunk" and spec.chunk * spec.buffer < spec.samples
@@ -91,7 +94,7 @@ def score_shuffle_mixing(
 
 
 def score_stored_order_mixing(spec: StreamSpec, read_label_rows: LabelRowsReader) -> MixingScore | None:
-    """The same for batches in stored order: how far equal labels lie together."""
+    """Returns the score of batches in stored order, which shows how far equal labels lie together."""
     return _find_worst_label_score(replace(spec, shuffle="none"), read_label_rows)
 
 
@@ -108,7 +111,7 @@ def _find_worst_label_score(spec: StreamSpec, read_label_rows: LabelRowsReader) 
 
 
 def _find_sufficient_buffer(spec: StreamSpec, read_label_rows: LabelRowsReader) -> int | None:
-    """The least buffer, out of doublings, that mixes a stream of chunks well; None if that takes a full shuffle."""
+    """Returns the smallest buffer that mixes a stream of chunks well, by doubling; None if only a full shuffle does."""
     buffer = 2 * spec.buffer
     while buffer * spec.chunk < spec.samples:
         found = _find_worst_label_score(replace(spec, buffer=buffer), read_label_rows)
@@ -148,7 +151,10 @@ def _choose_sampled_batches(order: SampleOrder) -> _SampledBatches:
 
 
 def _iterate_class_assignments(label: LabelSpec, values: npt.NDArray[Any]) -> Iterator[tuple[Ids, Ids]]:
-    """Who is of which class, two arrays of the same length; once for each number of a vector, of the first ones."""
+    """Yields pairs (rows, classes) of equal length; for a vector one pair for each of its first MIXING_COLUMNS numbers.
+
+    Tags yield one pair, in which a row appears once for each of its tags.
+    """
     if label.type == "tags":
         members, classes = np.nonzero(values)
         yield members, classes
@@ -159,20 +165,22 @@ def _iterate_class_assignments(label: LabelSpec, values: npt.NDArray[Any]) -> It
 
 
 def _compute_tenths(values: npt.NDArray[Any]) -> Ids:
-    """The tenth of all values that each is in; equal values are in the same."""
+    """Returns the tenth of all values in which each value lies, (n,); equal values lie in the same tenth."""
     ordered = np.sort(values)
     begins = np.unique(ordered[np.arange(1, _TENTHS) * ordered.size // _TENTHS])
     return np.searchsorted(begins, values, side="right").astype(np.int64, copy=False)
 
 
 def _score_label_mixing(label: str, sample: _SampledBatches, members: Ids, classes: Ids) -> MixingScore | None:
-    """The score of one label, of which sample `members[i]` has class `classes[i]`; tags give a sample several."""
+    """Returns the score of one label: sample `members[i]` has class `classes[i]`. A sample may have several tags."""
     samples = sample.ids.size
+    # All counts are of ordered pairs: for each class, its samples times the samples that are not in it.
     sizes = np.bincount(classes)
     apart_in_all = int((sizes * (samples - sizes)).sum())
     pairs = sample.rows * (sample.rows - 1)
     if not apart_in_all or not pairs.any():
         return None
+    # One number for each (batch, class): a single pass counts how many rows of each batch have each class.
     kinds, counts = np.unique(sample.batches[members] * sizes.size + classes, return_counts=True)
     batches = kinds // sizes.size
     apart = np.bincount(batches, counts * (sample.rows[batches] - counts), minlength=sample.rows.size)
