@@ -108,6 +108,18 @@ class IOThread:
         self._calls.append(call)
         self._returns.wake_thread()
 
+    def wait_for_queued_calls(self, timeout_s: float) -> None:
+        """Waits until the thread has sent what was queued so far, no longer than `timeout_s`."""
+        done = threading.Event()
+
+        def mark_done() -> Iterable[ClientAction]:
+            done.set()
+            return ()
+
+        # Calls are made in their order, so everything queued before this one is sent by then.
+        self.queue_session_call(mark_done)
+        done.wait(timeout_s)
+
     def add_loop_wait_ns(self, waited_ns: int) -> None:
         """Books time that the loop waited."""
         self._waited_ns += waited_ns

@@ -426,6 +426,9 @@ class Stream:
         finally:
             self._is_finishing_epoch = False
         self._check_receipt(due)
+        if self._is_past_last_epoch():
+            # A program may end right behind its loop, and its threads with it: the daemon would miss this receipt.
+            self._io_thread.wait_for_queued_calls(LAST_WORD_S)
 
     def _finish_last_epoch(self) -> None:
         """An epoch whose last batch was taken is complete, though nobody has asked for what comes after it."""

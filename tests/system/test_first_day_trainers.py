@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -202,3 +204,20 @@ def test_those_who_wait_for_each_other_find_each_other_again_after_a_restart(
         daemon.restart_after_kill()
         with trainers(Trainer(daemon.endpoint, epochs=1, start={"together": 2})) as (late,):
             assert [receipt.ok for receipt in late.finish() + early.finish()] == [True, True]
+
+
+def test_a_program_that_ends_right_behind_its_loop_has_reported_its_receipt(client: Client) -> None:
+    program = (
+        "import os, sys, streamd\n"
+        "for batch in streamd.connect(sys.argv[1]).subscribe('padding', epochs=1):\n"
+        "    pass\n"
+        "os._exit(0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, client.endpoint], check=False, timeout=60)
+    assert done.returncode == 0
+
+    def count_receipts() -> int:
+        (padding,) = [each for each in client.status().streams if each.name == "padding"]
+        return padding.receipts_ok
+
+    wait_until(lambda: count_receipts() == 1, "the receipt is counted")
