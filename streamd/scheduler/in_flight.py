@@ -97,7 +97,7 @@ class Workload:
         known = self._streams[stream]
         return known.least_batches_ahead if self.is_memory_scarce else known.batches_ahead
 
-    # --- what becomes of it
+    # --- begin and end of a batch
 
     def start_batch(self, shape: StreamShape, slot: int) -> None:
         """Counts a batch that goes into production in `slot`."""

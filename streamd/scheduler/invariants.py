@@ -200,7 +200,7 @@ class InvariantChecker:
             "memory_within_budget": self._event_count,
         }
 
-    # --- what came
+    # --- events
 
     def _record_event(self, event: Event) -> None:  # noqa: C901, PLR0912 - one line an event
         self._reached_session, self._failed_stream = _NO_SESSION, None
@@ -289,7 +289,7 @@ class InvariantChecker:
         if shape is not None:
             self._batches_by_stream[stream] = shape.batches
 
-    # --- what was answered
+    # --- actions
 
     def _check_action(self, action: Action) -> None:
         if self._receipt_session is not None and not isinstance(action, SendReceipt):

@@ -75,7 +75,7 @@ class Scheduler:
         self._slots_short_since_s: float | None = None
         self._slot_wait_s = 0.0
 
-    # --- what others may see
+    # --- state that callers may read
 
     @property
     def sessions(self) -> tuple[ScheduledSession, ...]:
@@ -104,7 +104,7 @@ class Scheduler:
         """How often each rule was found to hold."""
         return self._invariant_checker.checks_by_rule
 
-    # --- the way in
+    # --- events in, actions out
 
     def handle_event(self, event: Event, now_s: float) -> list[Action]:
         """Handles one event at a monotonic time in seconds; returns actions in order. Raises BrokenRuleError."""
@@ -396,7 +396,7 @@ class Scheduler:
         )
         return -min((distance for distance in distances if distance is not None), default=float("inf"))
 
-    # --- rest
+    # --- shortage and idleness
 
     def _track_slot_shortage(self, starved: bool, now_s: float) -> None:
         # A shortage is measured from one decision to the next: what held at the last one held until now.
