@@ -59,6 +59,7 @@ def _derive_digest_keys(order_id: str, epoch: int) -> Words:
 def digest_rows(order_id: str, epoch: int, places: Words, ids: Ids) -> Lanes:
     """Returns the digest of rows: `places` are index * 2^16 + row, `ids` the samples planned there."""
     keys = _derive_digest_keys(order_id, epoch)
+    # All arithmetic on uint64 wraps, and so does the sum: it is modulo 2^64, like `add_digest_lanes`.
     contents = mix64(ids.view(np.uint64))
     lanes = [int(mix64(mix64(places ^ key) + contents).sum(dtype=np.uint64)) for key in keys]
     return lanes[0], lanes[1]

@@ -65,6 +65,7 @@ def _place_tensors(
 ) -> SlotLayout:
     offset = 0
     placed: list[SlotTensor] = []
+    # The images come first: the mapping begins at a page, so they do too. The others are aligned for DLPack.
     wanted = [
         ("images", "uint8", (rows, *image_shape)),
         ("sample_ids", "int64", (rows,)),

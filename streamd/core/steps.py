@@ -78,6 +78,8 @@ class RankSteps:
         """Returns the steps from `here` to batch epoch:index; None if it is behind, past the end, or another rank's."""
         if epoch < here.epoch or (self.epochs is not None and epoch >= self.epochs):
             return None
+        # In step k a rank takes batch base + k * world + rank, so the index gives the step, and a remainder shows that
+        # the batch is another rank's. Only the present epoch may begin at another base than 0.
         same = epoch == here.epoch
         step, other = divmod(index - (here.base if same else 0) - self.rank, self.world)
         if other or not (here.step if same else 0) <= step < (here.steps if same else self.steps_per_epoch):

@@ -86,7 +86,7 @@ class ProgressPage:
 
         A subject over 512 bytes of UTF-8 is cut.
         """
-        # The text comes first, so that a reader never meets a length that is larger than the text written for it.
+        # The text is written before the record with its length, so a reader that sees the new record sees its text.
         said = subject.encode(errors="replace")[:_MAX_SUBJECT_BYTES]
         self._memory[_SUBJECT_AT : _SUBJECT_AT + len(said)] = said
         _RECORD.pack_into(self._memory, _TRIAL_AT, stream, time.monotonic_ns(), len(said), phase)

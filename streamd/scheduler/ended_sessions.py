@@ -69,6 +69,7 @@ class EndedSessions(Mapping[int, EndedSession]):
 
         They are those that its trainer names, with batches of the same size, and with no successor that is active.
         """
+        # A credit counts batches and not bytes, so batches of another size cannot count within it.
         named = {number: self._sessions[number] for number in event.earlier if number in self._sessions}
         return {
             number: each

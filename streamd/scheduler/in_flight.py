@@ -46,7 +46,8 @@ class Workload:
         self._tasks_running = self._most_tasks = 0
         self._last_done_s = 0.0
         self.batch_costs_s: dict[str, float] = {}  # of a batch, with all workers at work
-        self.is_memory_scarce = False  # somebody waits for memory: no worker is given more than it needs to go on
+        # A batch within a session's credit waits for a slot: no worker is given more tasks than it needs to go on.
+        self.is_memory_scarce = False
         for shape in shapes:
             self.put_stream(shape)
 
@@ -131,6 +132,7 @@ class Workload:
         """Adjusts how many tasks a worker is given to what a task costs."""
         shape = stream.shape
         depth = compute_tasks_per_worker(self.batch_costs_s.get(shape.name, 0.0) * self._limits.workers / shape.tasks)
+        # This runs for every batch, but the depth rarely changes. A new stream has no `batches_ahead` yet.
         if depth != stream.tasks_per_worker or not stream.batches_ahead:
             stream.tasks_per_worker = depth
             stream.batches_ahead = min(stream.most_batches, compute_batches_ahead(shape, self._limits.workers, depth))

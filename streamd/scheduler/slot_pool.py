@@ -47,7 +47,7 @@ class BatchDemand:
 class SlotPool:
     """Allocates slots to batches, within bounds of bytes and number, and evicts cached batches for new ones.
 
-    `dropped_slots` and `evicted_keys` collect what happened. The scheduler takes them out after each event.
+    `dropped_slots` and `evicted_keys` collect serials and keys for the scheduler, which empties both lists.
     """
 
     memory_bytes: int
@@ -204,7 +204,7 @@ class SlotPool:
         return self.entries[key].slot_bytes != slot_bytes, key.epoch, -key.index
 
     def _find_eviction_candidates(self, cursors: Iterable[BatchKey]) -> list[BatchKey]:
-        """Returns, of each stream's cached batches, the last before each cursor, the first, and the last.
+        """Returns the first and last cached batch of each stream, and the last one before each cursor.
 
         A batch between two cursors is wanted first by the session behind it, so the furthest of them lies right before
         the next cursor: the least wanted batch is one of these few. (Where ranks share a stream, it may be a step or
