@@ -1,8 +1,8 @@
 """The descriptor socket beside the endpoint: hands descriptors of slots to clients, and detects a client's death.
 
 A client connects, sends the secret that its welcome contained, and then requests one slot at a time. The connection is
-the session's lifeline. The session is lost when it ends, or when the kernel reports that the process at its other end
-is dead (a forked child may keep the connection open). When the daemon dies, the client sees the end as fast.
+the session's lifeline. The session is lost when the connection ends, or when the kernel reports that the process at its
+other end is dead (a forked child may keep the connection open). When the daemon dies, the client sees the end as fast.
 
 A connection is unpaired until its secret arrives, then paired with one session. When that session has ended, its link
 is over: it carries no more descriptors, only reports of the leases that the trainer still holds.

@@ -90,7 +90,7 @@ def charge_tasks_to_sessions(members: Sequence[ScheduledSession], turn: float) -
 def pair_followers_with_leaders(
     sessions: Iterable[ScheduledSession],
 ) -> list[tuple[ScheduledSession, ScheduledSession]]:
-    """Returns (follower, leader) pairs, of sessions that walk the same steps the rearmost first.
+    """Returns (follower, leader) pairs; among sessions that walk the same steps, the rearmost follower comes first.
 
     The leader is the nearest session ahead that walks the same steps.
     """
