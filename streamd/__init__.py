@@ -8,19 +8,19 @@ One daemon reads, shuffles, decodes and batches images; any number of trainers o
         for batch in stream:
             batch.images, batch.labels      # uint8 (B, H, W, C), and arrays of B by name
 
-connect       a client of the daemon that `streamd serve` runs
-local         a daemon of your own, for a notebook, a script or a test; it ends with your process
-Client        what both return: `subscribe` for training, `batch` for a look, `streams`, `names`, `status`
-Stream        a subscription, iterated over; with `receipts` and the `token` to go on from later
+connect       returns a client of the daemon that `streamd serve` runs
+local         starts a daemon of your own, for a notebook, a script or a test; it ends with your process
+Client        what both return: `subscribe` for training, `batch` to look at one, `streams`, `names`, `status`
+Stream        a subscription, an iterator of batches; with `receipts`, and the `token` from which to resume
 Batch         images, labels, weights and sample_ids; a notebook shows it as pictures
-load_image    one image file as a stream shows it, for a trained model
-headroom      holds a batch in a stream's place: how fast would the training be if loading cost nothing?
-StreamdError  what all errors are, such as ConnectError and RefusedError
+load_image    reads one image file as a stream does, for a trained model
+headroom      repeats held batches in a stream's place, to measure how fast training is if loading costs nothing
+StreamdError  the base class of all errors, such as ConnectError and RefusedError
 
 For Keras there is `streamd.frameworks.keras.fit_data(stream)`, for torch `streamd.frameworks.torch.loader(stream)`.
-`help(streamd.connect)` and `help(streamd.Client.subscribe)` have every argument. `streamd --help` and `man streamd`
-list the commands; README.md shows the way, docs/operations.md has every setting, and ARCHITECTURE.md is the map of the
-code.
+`help(streamd.connect)` and `help(streamd.Client.subscribe)` explain every argument. `streamd --help` and `man streamd`
+list the commands. README.md is the introduction, docs/operations.md has every setting, and ARCHITECTURE.md is the map
+of the code.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ __all__ = [
     "local",
 ]
 
-# Loaded when they are first asked for: they need ZeroMQ and NumPy, load_image the decoders.
+# Imported at their first use: they need ZeroMQ and NumPy, and load_image needs the decoders.
 _MODULES: Final = {
     "Batch": "streamd.client",
     "Client": "streamd.client",
@@ -89,5 +89,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What users use; how modules find each other is left out."""
+    """Returns the public names, without the names that only this module uses."""
     return sorted(["__doc__", "__version__", *__all__])

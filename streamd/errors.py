@@ -1,28 +1,29 @@
-"""Every error streamd raises, one tree:
+"""All errors that streamd raises, in one tree:
 
     StreamdError
     ├── ConfigError           the configuration, or the data it names, cannot be used
-    │   ├── NoDatasetError        ... or a stream is taken for a data set
-    │   └── DataAwayError         ... or its data are not there, and may come back
-    ├── ConnectError          no daemon answered
-    │   └── ClosedError           ... or nobody asks any more: the stream or the client is closed
-    ├── RefusedError          the daemon said no: unknown stream, too little memory, ...
-    │   └── TokenError        the token belongs to other data, another order, or is damaged
-    ├── StreamStoppedError    the daemon gave a stream up while it was read
-    │   └── StreamChangedError    ... because its configuration changed
+    │   ├── NoDatasetError        a stream is used as a data set
+    │   └── DataAwayError         the data of a stream are missing, and may come back
+    ├── ConnectError          no daemon answers
+    │   └── ClosedError           the stream or the client is closed
+    ├── RefusedError          the daemon refuses a request: unknown stream, too little memory, ...
+    │   └── TokenError            the token belongs to other data or another order, or is damaged
+    ├── StreamStoppedError    the daemon stopped a stream while it was read
+    │   └── StreamChangedError    its configuration changed
     ├── BatchesHeldError      the caller holds every batch it may hold
     ├── ReceiptError          an epoch's account does not add up
-    ├── LossError             the loss of a training is no finite number any more
-    ├── HostError             a command of the host's, such as systemctl, has failed
-    ├── OutputExistsError     a file that a command would write is there already, or would lie in the data
-    ├── PackError             a pack was not finished; what is written of it is kept for the next run
-    ├── ForkedClientError     a client was used after fork
+    ├── LossError             the loss of a training is no longer finite
+    ├── HostError             a command of the host, such as systemctl, failed
+    ├── OutputExistsError     a file that a command would write exists, or would be among the data
+    ├── PackError             a pack was not finished; the next run continues it
+    ├── ForkedClientError     a client is used after fork
     ├── OtherPixelsError      workers make different pixels of the same file: the daemon ends
     ├── BrokenRuleError       the daemon's own books do not agree: it ends
-    └── ProtocolError         the other side said something that makes no sense
-        └── OtherVersionError     ... since it is another streamd
+    └── ProtocolError         the other side sent a frame that makes no sense
+        └── OtherVersionError     it runs another version of streamd
 
-Messages say what to do. `exit_status` is what a command ends with: 2 for a mistake in what was asked, 1 for a failure.
+Messages say what to do. `exit_status` is the exit status of a command: 2 for a mistake in its arguments or settings, 1
+for a failure.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-DISTRIBUTION: Final = "streamd-loader"  # on the index `streamd` is another project
+DISTRIBUTION: Final = "streamd-loader"  # the name on PyPI, where `streamd` is another project
 
 
 class StreamdError(Exception):
@@ -61,7 +62,8 @@ class DataAwayError(ConfigError):
 class NoDatasetError(ConfigError):
     """A stream is used as a data set: asked for a sample by number, or sent to another process.
 
-    DataLoader makes it anew from the text of one that a worker of its own raised.
+    DataLoader creates it again in its own process from the text of the one that its worker raised; so `message` alone
+    must be enough to create it.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -110,9 +112,10 @@ class BatchesHeldError(StreamdError):
     """`next()` cannot get a batch because the caller still holds every batch its credit allows."""
 
     def __init__(self, held: Iterable[tuple[int, int]], earlier: int = 0, *, ended: int = 0) -> None:
-        """`earlier`: how many of `held` are of before a seek, or of a connection or subscription that has ended.
+        """`held` are the (epoch, index) of the batches held.
 
-        `ended`: of how many such subscriptions, where that is what there are too many of.
+        `earlier` of them are from before a seek, or from a connection or subscription that has ended. `ended` is the
+        number of such subscriptions, given if there are too many of them, else 0.
         """
         self.held = tuple(held)
         names = ", ".join(f"{epoch}:{index}" for epoch, index in self.held[:8])
@@ -188,18 +191,18 @@ class OtherVersionError(ProtocolError):
 
 
 def format_install_command(extra: str) -> str:
-    """The command that installs streamd with an extra. Run where streamd came from a clone, it adds to that."""
+    """Returns the command that installs streamd with an extra; in an installation from a clone, it adds the extra."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def suggest_name(wanted: str, known: Iterable[str]) -> str:
-    """A hint such as `; did you mean 'train'?`, or an empty string when nothing is close; capitals do not count."""
+    """Returns a hint such as `; did you mean 'train'?`, or "" if no name is similar; case is ignored."""
     spelled = {name.casefold(): name for name in known}
     close = difflib.get_close_matches(wanted.casefold(), spelled, n=1, cutoff=0.5)
     return f"; did you mean {spelled[close[0]]!r}?" if close else ""
 
 
 def format_open_failure(stream: str, reason: str) -> str:
-    """Why a stream cannot be opened, under its key path; a reason that has one is left as it is."""
+    """Returns why a stream cannot be opened, preceded by its key path unless `reason` begins with one."""
     key = f"streams.{stream}"
     return reason if reason.startswith((f"{key}:", f"{key}.")) else f"{key}: cannot be opened: {reason}"

@@ -1,14 +1,15 @@
-"""Values that every process agrees on: what a stream is, what a batch holds, how each is named and added up.
+"""Values on which all processes agree: what a stream is, what a batch holds, how each is named and added up.
 
-    spec           a stream, its labels and images; cursors      spec_file        the stream that is kept beside a model
+    spec           a stream, its labels and images; cursors      spec_file        the stream saved beside a model
     sampler        the samples of a batch                        permutation      a keyed bijection on [0, n)
-    sample_rng     what is drawn for a sample in an epoch        slot_layout      where everything lies in a slot
+    sample_rng     random draws for a sample in an epoch         slot_layout      the offsets of arrays in a slot
     steps          the batches of a rank, step by step           captions         rows of a batch in words
-    bad_samples    what a batch becomes when some are bad        token            a place as a trainer saves it
+    bad_samples    the rule that replaces bad samples            token            a position as a trainer saves it
     receipt        the tally of an epoch, its order digest       text             text and numbers for people
-    status         how a daemon is doing                         activity         what it did between two looks
+    status         the state of a daemon                         activity         rates between two snapshots of it
     counters       numbers by group and name                     epoch_timing     where an epoch's time went
-    log            one event, said once                          import_function  the user's own function, by name
+    log            events, for people, journal and programs      import_function  the user's own function, by name
+    bottleneck     the stage that limits trainers, in words
 
 Pure: no I/O, no clock, no threads. The exceptions are `log`, `counters`, `import_function` and `spec_file`.
 """

@@ -1,6 +1,7 @@
-"""What a daemon does, as `streamd top` and the dashboard show it. Pure; `watch_activity` is handed its clock.
+"""What a daemon does, as `streamd top` and the dashboard show it: cohorts of sessions, rates, and the bottleneck.
 
-Which sessions share each decode, by where they are; where batches wait.
+A cohort is a group of sessions that are close enough together to share each decode. Pure; `watch_activity` gets its
+clock as an argument.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ _STARVED: Final = 0.5  # of the time without a slot for the next batch: what tra
 
 
 def count_steps_done(session: SessionStatus) -> int:
-    """The stream's batches that its trainer took since the beginning of epoch 0."""
+    """Returns the number of the stream's batches that its trainer took since the beginning of epoch 0."""
     return session.epoch * session.steps + session.step
 
 
 def count_steps_sent(session: SessionStatus) -> int:
-    """The stream's batches that were sent to it since the beginning of epoch 0."""
+    """Returns the number of the stream's batches that were sent to it since the beginning of epoch 0."""
     return count_steps_done(session) + session.in_flight
 
 
 def compute_steps_behind_leader(sessions: Iterable[SessionStatus]) -> dict[int, int]:
-    """How many steps each session is behind the furthest of its stream, rank and world that has not finished."""
+    """Returns how many steps each unfinished session is behind the furthest of its stream, rank and world."""
     return {
         each.session: max(map(count_steps_done, row)) - count_steps_done(each)
         for row in _group_sessions_by_rank(sessions)
@@ -41,7 +42,7 @@ def compute_steps_behind_leader(sessions: Iterable[SessionStatus]) -> dict[int, 
 
 
 def assign_cohort_numbers(sessions: Iterable[SessionStatus]) -> dict[int, int]:
-    """The cohort that each session is in that has not finished; numbers are by stream, from 0."""
+    """Returns the cohort of each unfinished session, by session; cohorts of a stream are numbered from 0."""
     found: dict[int, int] = {}
     begun: Counter[str] = Counter()
     for row in _group_sessions_by_rank(sessions):
@@ -52,7 +53,7 @@ def assign_cohort_numbers(sessions: Iterable[SessionStatus]) -> dict[int, int]:
 
 
 def count_cohorts_by_stream(sessions: Iterable[SessionStatus]) -> dict[str, int]:
-    """How many cohorts the sessions of each stream make."""
+    """Returns how many cohorts the unfinished sessions of each stream form."""
     found: dict[str, int] = defaultdict(int)
     for row in _group_sessions_by_rank(sessions):
         found[row[0].stream] += 1 + sum(_are_too_far_apart_to_share(ahead, each) for ahead, each in pairwise(row))
@@ -60,12 +61,12 @@ def count_cohorts_by_stream(sessions: Iterable[SessionStatus]) -> dict[str, int]
 
 
 def _are_too_far_apart_to_share(ahead: SessionStatus, behind: SessionStatus) -> bool:
-    """Whether neither's credit reaches from one to the other."""
+    """Whether two sessions are further apart than the larger of their credits."""
     return count_steps_sent(ahead) - count_steps_sent(behind) > max(ahead.credit, behind.credit)
 
 
 def _group_sessions_by_rank(sessions: Iterable[SessionStatus]) -> Iterable[list[SessionStatus]]:
-    """Those that have not finished, by stream, rank and world, the one sent most first."""
+    """Groups unfinished sessions by stream, rank and world, in each group those first that were sent most."""
     parts: dict[tuple[str, int, int], list[SessionStatus]] = defaultdict(list)
     for each in sessions:
         if each.doing != "finished":
@@ -75,22 +76,22 @@ def _group_sessions_by_rank(sessions: Iterable[SessionStatus]) -> Iterable[list[
 
 @dataclass(frozen=True, slots=True)
 class StatusSnapshot:
-    """What a daemon tells of itself at one moment: its status, and its numbers by group and name."""
+    """A daemon's report on itself at one moment: its status, and its numbers by group and name."""
 
     status: DaemonStatus
     numbers: Mapping[str, Mapping[str, float]]
 
     def counter_value(self, group: str, name: str) -> float:
-        """What was counted under a name; 0 when nothing was."""
+        """Returns the value of a counter, 0 if it has none."""
         return self.numbers.get(group, {}).get(name, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class DataFlow:
-    """How data went from the disk to the trainers, over the status's stretch of time.
+    """How data went from the disk to the trainers, over the status's window.
 
     `reading` and `decoding` are parts of the workers' time; workers read ahead while they decode, so both together may
-    be more than 1. `waiting` is how many trainers waited for a batch, on average; `slots` exist now.
+    be more than 1. `waiting` is the mean number of trainers that waited for a batch; `slots` is the number of slots.
     """
 
     reading: float
@@ -102,7 +103,7 @@ class DataFlow:
 
 @dataclass(frozen=True, slots=True)
 class StreamPace:
-    """One stream, and how many samples turned out bad since the last look."""
+    """One stream, and how many samples turned out bad since the last snapshot."""
 
     status: StreamStatus
     new_bad: int
@@ -112,7 +113,7 @@ class StreamPace:
 class TrainerPace:
     """One session. `lag` is how many batches it is behind the furthest of its rank, None once it has finished.
 
-    `left_s` is what its epoch takes from here on at its present rate, None while it takes nothing.
+    `left_s` is the time that the rest of its epoch takes at its present rate, None while it takes no batches.
     """
 
     status: SessionStatus
@@ -122,7 +123,7 @@ class TrainerPace:
 
 @dataclass(frozen=True, slots=True)
 class DaemonActivity:
-    """What is shown at a time. All rates and shares are those of the status: over its last `window_s` seconds."""
+    """All that a screen shows at one time. Rates and shares are the status's, over its last `window_s` seconds."""
 
     status: DaemonStatus
     streams: tuple[StreamPace, ...]
@@ -132,7 +133,7 @@ class DaemonActivity:
 
 @dataclass(frozen=True, slots=True)
 class UnreachableDaemon:
-    """The daemon does not answer, for `seconds` now; `last` is what was seen of it before."""
+    """The daemon has not answered for `seconds`; `last` is its last activity."""
 
     last: DaemonActivity
     seconds: float
@@ -141,9 +142,10 @@ class UnreachableDaemon:
 def watch_activity(
     take_snapshot: Callable[[], StatusSnapshot], wait: Callable[[], None], clock: Callable[[], float]
 ) -> Iterator[DaemonActivity | UnreachableDaemon]:
-    """One after the other, for ever; `wait` returns when the next is due, `clock` tells seconds.
+    """Yields the daemon's activity without end; `wait` returns when the next is due, `clock` returns seconds.
 
-    Raises ConnectError when no daemon answers at first; one that goes away later is waited for.
+    Raises ConnectError if no daemon answers at first. While one that answered before does not, it yields
+    UnreachableDaemon.
     """
     now = take_snapshot()
     seen, seen_s = compare_snapshots(None, now), clock()
@@ -161,14 +163,15 @@ def watch_activity(
 
 
 def compare_snapshots(before: StatusSnapshot | None, now: StatusSnapshot) -> DaemonActivity:
-    """What there is to show now; `before` tells which bad samples are new, if it was of the same run of the daemon."""
+    """Returns the activity at `now`. Bad samples are new since `before`, if that is of the same run of the daemon."""
+    # A pid may be used again after a restart, but a daemon's uptime never falls.
     is_same_run = (
         before is not None and before.status.pid == now.status.pid and before.status.uptime_s <= now.status.uptime_s
     )
     earlier = {each.name: each.bad for each in before.status.streams} if before is not None and is_same_run else {}
     return DaemonActivity(
         now.status,
-        # Fewer are bad where a reload has changed the stream.
+        # A reload may replace the stream by one with fewer bad samples.
         tuple(StreamPace(each, max(0, each.bad - earlier.get(each.name, each.bad))) for each in now.status.streams),
         _compute_trainer_paces(now.status),
         _compute_data_flow(now),
@@ -189,9 +192,10 @@ def _compute_trainer_paces(status: DaemonStatus) -> tuple[TrainerPace, ...]:
 
 
 def _compute_seconds_left(session: SessionStatus, rows: int, window_s: float) -> float | None:
-    """A session younger than the window has taken its samples in less time than that."""
+    """Returns the seconds until the end of a session's epoch at its present rate, None while it takes no batches."""
     if session.doing == "finished" or session.samples_per_s <= 0:
         return None
+    # The rate is over the whole window, but a session younger than that took its samples in a shorter time.
     own_s = min(window_s, max(1.0, session.age_s))
     return (session.steps - session.step) * rows / (session.samples_per_s * window_s / own_s)
 
@@ -210,9 +214,10 @@ def _compute_data_flow(now: StatusSnapshot) -> DataFlow:
 
 
 def find_bottleneck(asking: int, waiting: float, reading: float, decoding: float, slot_wait: float) -> Bottleneck:
-    """Where batches wait: `asking` trainers want some, `waiting` of them wait on average, the others are parts of time.
+    """Returns the stage that limits trainers now.
 
-    The rule is that of an epoch's verdict; memory comes first, since without a slot workers have nothing to do.
+    `asking` trainers request batches, and `waiting` of them wait, on average. `reading`, `decoding` and `slot_wait` are
+    parts of time. The rule is that of an epoch's verdict; memory comes first, since without a slot workers are idle.
     """
     if not asking:
         return "nobody"

@@ -1,4 +1,4 @@
-"""What becomes of a batch when some of its samples are known to be bad: a pure rule, so that all productions agree."""
+"""The rule that replaces the known bad samples of a batch. It is pure, so every production of a batch agrees on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MASKED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class BadSample:
-    """Why a sample is bad: recorded once, before the first batch that uses it is sent."""
+    """A verdict: a sample is bad, for `reason`. It is recorded once, before the first batch that uses it is sent."""
 
     sample_id: int
     reason: str
@@ -41,18 +41,20 @@ class BadRow:
 
 @lru_cache(maxsize=64)
 def build_all_good_row_status(rows: int) -> RowStatus:
-    """The marks of a batch without bad rows, read-only."""
+    """Returns the marks of a batch without bad rows, (rows,) uint8, read-only."""
     marks = np.zeros(rows, dtype=np.uint8)
     marks.setflags(write=False)
     return marks
 
 
 def replace_bad_sample_ids(planned: Ids, bad: Collection[int], policy: BadPolicy) -> tuple[Ids, RowStatus]:
-    """The samples really delivered for the `planned` ids, and a mark for each row.
+    """Returns the ids delivered for the `planned` ids, and a mark for each row.
 
-    Under `substitute` the next good row of the same batch, cyclically, takes a bad one's place; a batch without a
-    good row, and every bad row under `mask`, becomes PAD_ID: zeros with weight 0.
+    Under `substitute`, a bad row shows the next good row of the same batch, cyclically. Under `mask`, and in a batch
+    without a good row, a bad row becomes PAD_ID: zeros with weight 0. The result may be `planned` itself.
     """
+    # Daemon and client both apply this rule, and the client refuses a batch for which they differ. So the choice may
+    # depend on nothing but the arguments.
     rows = [sample_id in bad for sample_id in planned.tolist()] if bad else []
     if not any(rows):
         return planned, build_all_good_row_status(planned.size)

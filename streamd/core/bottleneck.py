@@ -1,4 +1,4 @@
-"""Where batches wait, in words: what the limit is, whether that is bad, and what helps. Pure.
+"""The stage that limits trainers, in words: what the limit is, whether that is bad, and what helps. Pure.
 
 Terminal, dashboard, receipts and log take their sentences from here.
 """
@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-# What a trainer's epoch was limited by: `disk`, workers waited for reads; `decode`, all of them were busy; `transport`,
-# batches lay ready, or neither of the two was the reason; `none`, the trainer itself.
+# The limit of a trainer's epoch. `disk`: workers waited for reads. `decode`: all workers were busy. `transport`:
+# batches lay ready, or none of the others was the reason. `none`: the trainer itself.
 EpochBottleneck = Literal["disk", "decode", "transport", "none"]
-# Where batches wait now. Beyond those of an epoch: `memory`, no slot was free for the next batch; `pending`, some are
-# under way, of which workers have reported nothing yet; `nobody`, no trainer asks for any.
+# The limit now, one of those of an epoch or these. `memory`: no slot was free for the next batch. `pending`: batches
+# are in production, and workers have reported none yet. `nobody`: no trainer requests batches.
 Bottleneck = Literal["disk", "decode", "memory", "transport", "none", "pending", "nobody"]
 
 
 @dataclass(frozen=True, slots=True)
 class BottleneckAdvice:
-    """One limit: its `short` name for a column, the `limit` as a clause, whether it `is_bad`, and what to know or do.
+    """One limit: its `short` name for a column, the `limit` as a clause, what it means, and the remedy, if any.
 
-    `is_bad` is None where nothing can be said yet.
+    `is_bad` is None where no verdict is possible yet.
     """
 
     short: str
@@ -31,11 +31,11 @@ class BottleneckAdvice:
 
     @property
     def sentence(self) -> str:
-        """All of it: `decoding is the limit: bad, trainers wait for it; more workers … would help`."""
+        """The whole advice: `decoding is the limit: bad, trainers wait for it; more workers … would help`."""
         return self.format_sentence()
 
     def format_sentence(self, facts: str = "") -> str:
-        """The sentence, with the `facts` of one epoch behind the limit."""
+        """Returns the sentence, with the `facts` of one epoch after the limit."""
         measured = f" ({facts})" if facts else ""
         judged = {True: "bad, ", False: "good, ", None: ""}[self.is_bad]
         helps = f"; {self.remedy}" if self.remedy else ""

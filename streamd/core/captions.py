@@ -1,4 +1,4 @@
-"""What there is to say about the rows of a batch, in words: for contact sheets and notebooks. Pure."""
+"""Captions for the rows of a batch, for contact sheets and notebooks. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from streamd.core.spec import LabelSpec, StreamSpec
 
 _SHOWN_NUMBERS: Final = 3  # of a vector: more would not fit below a small picture
 _SHOWN_LABELS: Final = 6
-_LINE_CHARS: Final = 120  # more than any place has room for
-_WHOLE_FROM: Final = 100  # from here on three digits need no point
+_LINE_CHARS: Final = 120  # more than any contact sheet or notebook shows
+_WHOLE_FROM: Final = 100  # from here on three digits need no decimal point
 _POWERS_FROM: Final = 1e6
 
 
 class CaptionedBatch(Protocol):
-    """What captions need of a batch: see `client.batch.Batch`."""
+    """The part of `client.batch.Batch` that captions need."""
 
     @property
     def images(self) -> npt.NDArray[np.uint8]: ...
@@ -44,9 +44,9 @@ class CaptionedBatch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """One row: a line for each of its first labels, the sample really delivered, -1 for none, and what is unusual.
+    """One row: a line for each of its first labels, the sample that was delivered, -1 for none, and a mark.
 
-    `mark` is "substituted", "masked", "no sample", "weight 0" or empty; `bad` the verdict behind the first two.
+    `mark` is "substituted", "masked", "no sample", "weight 0" or empty; `bad` is the verdict behind the first two.
     """
 
     sample_id: int
@@ -57,18 +57,18 @@ class Caption:
 
 
 def build_captions(batch: CaptionedBatch, rows: int) -> list[Caption]:
-    """The captions of the first `rows` rows."""
+    """Returns the captions of the first `rows` rows."""
     verdicts = {verdict.row: verdict for verdict in batch.bad}
     return [_build_caption(batch, row, verdicts.get(row)) for row in range(min(rows, len(batch)))]
 
 
 def format_batch_heading(batch: CaptionedBatch) -> str:
-    """Such as `train 0:12 · 32 samples · 128x128 RGB`."""
+    """Returns a heading such as `train 0:12 · 32 samples · 128x128 RGB`."""
     return format_heading_with_count(batch, int(np.count_nonzero(batch.sample_ids != PAD_ID)))
 
 
 def format_heading_with_count(batch: CaptionedBatch, samples: int) -> str:
-    """The same, where `batch` is only the beginning of one with so many samples."""
+    """Returns the heading of a batch with `samples` samples, of which `batch` may be only the beginning."""
     return (
         f"{batch.spec.name} {batch.epoch}:{batch.index} · {samples:,} sample{'' if samples == 1 else 's'} · "
         f"{format_image_shape(*batch.images.shape[1:])}"
@@ -76,13 +76,13 @@ def format_heading_with_count(batch: CaptionedBatch, samples: int) -> str:
 
 
 def format_image_shape(height: int, width: int, channels: int) -> str:
-    """Such as `128x96 RGB`; height first, as in the configuration."""
+    """Returns a shape such as `128x96 RGB`, height first, as in the configuration."""
     return f"{height}x{width} {'L' if channels == 1 else 'RGB'}"
 
 
 def _build_caption(batch: CaptionedBatch, row: int, bad_row: BadRow | None) -> Caption:
     sample_id, weight = int(batch.sample_ids[row]), float(batch.weights[row])
-    # The labels of a row without a sample are zeros, which would read as the first class.
+    # The labels of a row without a sample are zeros, which would be shown as the first class.
     labels = {} if sample_id == PAD_ID else {name: values[row] for name, values in batch.labels.items()}
     return Caption(
         sample_id,
@@ -102,7 +102,7 @@ def _format_row_remark(sample_id: int, weight: float, bad_row: BadRow | None) ->
 
 
 def _format_label_lines(specs: Mapping[str, LabelSpec], values: Mapping[str, Any]) -> tuple[str, ...]:
-    """A line a label, six at most. A class or a text that is alone needs no name."""
+    """Returns a line for each label, six at most. The only label, if a class or a text, is shown without its name."""
     said = {name: format_label(specs[name], value) for name, value in values.items()}
     if len(said) == 1 and specs[next(iter(said))].type in {"category", "string"}:
         lines = list(said.values())
@@ -114,7 +114,7 @@ def _format_label_lines(specs: Mapping[str, LabelSpec], values: Mapping[str, Any
 
 
 def format_label(label: LabelSpec, value: Any) -> str:
-    """One sample's label as people say it: the class, the tags, the text, or numbers of three digits."""
+    """Returns one sample's label as text: the class, the tags, the text itself, or numbers with three digits."""
     if label.type == "tags":
         return ", ".join(str(label.classes[place]) for place in np.flatnonzero(value)) or "no tags"
     if label.type == "string":
@@ -131,7 +131,7 @@ def _lookup_class_name(label: LabelSpec, code: int) -> str:
 
 
 def format_number(number: float) -> str:
-    """Three digits, whole numbers whole: `-0.123`, `12.5`, `1,234`, `1.2e+09`."""
+    """Returns a number with three digits, integers in full: `-0.123`, `12.5`, `1,234`, `1.2e+09`."""
     if isinstance(number, int) or _WHOLE_FROM <= abs(number) < _POWERS_FROM:
         return f"{number:,.0f}"
     return f"{number:.3g}"

@@ -1,4 +1,7 @@
-"""Counters and timings of every stage, kept by whoever does the work and read by everything that shows them."""
+"""Counters and timings of every stage. The code that does the work updates them; status, metrics and screens read them.
+
+Nothing here locks: one event loop makes all updates and reads of a ProcessStats.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-# How long one run of a stage took: the cells of a spread, each up to and with its bound, and one for all beyond. Half
-# decades tell a page cache from a disk, and a disk from a network; finer cells would cost every scrape.
+# The upper bounds, inclusive, of a histogram's buckets, for the time of one run of a stage; one more bucket has all
+# longer runs. Half decades tell a page cache from a disk and a disk from a network; finer ones would cost every scrape.
 BUCKET_BOUNDS_S: Final = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
@@ -30,21 +33,22 @@ class StageTimes:
 
 @dataclass(slots=True)
 class StageHistogram(StageTimes):
-    """A stage that also knows how many runs took how long: `bucket_counts` are those of SPREAD_S and one more.
+    """A stage with a histogram of its runs: `bucket_counts` has one count for each of BUCKET_BOUNDS_S, and one more.
 
-    Runs that are booked together count as alike, each with the mean of them.
+    Runs that are added together count as equal, each with their mean time.
     """
 
     bucket_counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKET_BOUNDS_S) + 1))
 
     def add_runs(self, seconds: float, count: int = 1) -> None:
-        StageTimes.add_runs(self, seconds, count)  # super() knows nothing of a dataclass with slots
+        # `super()` without arguments fails here: a dataclass with slots is a new class, and it names the old one.
+        StageTimes.add_runs(self, seconds, count)
         if count:
             self.bucket_counts[bisect_left(BUCKET_BOUNDS_S, seconds / count)] += count
 
 
 class ProcessStats:
-    """One process's numbers: stages are timed, events counted, both by (group, name)."""
+    """One process's numbers: times of stages and counts of events, by (group, name)."""
 
     def __init__(self) -> None:
         self._stages: defaultdict[tuple[str, str], StageTimes] = defaultdict(StageTimes)
@@ -52,19 +56,19 @@ class ProcessStats:
         self._counters: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     def find_stage_times(self, group: str, stage: str) -> StageTimes:
-        """A stage, for whoever books so often that looking it up shows."""
+        """Returns a stage, for callers that add runs so often that the look-up would cost time."""
         return self._stages[group, stage]
 
     def add_stage_runs(self, group: str, stage: str, seconds: float, count: int = 1) -> None:
-        """Books `count` runs of a stage that took `seconds` together."""
+        """Adds `count` runs of a stage that took `seconds` together."""
         self._stages[group, stage].add_runs(seconds, count)
 
     def stage_histogram(self, group: str, stage: str) -> StageHistogram:
-        """A stage of which it is also known how many runs took how long."""
+        """Returns a stage that also has a histogram of its runs."""
         return self._histograms[group, stage]
 
     def histograms_by_group(self, stage: str) -> dict[str, StageHistogram]:
-        """All that are called so, by group, as they go on counting."""
+        """Returns the histograms of all stages called `stage`, by group. They are live and go on counting."""
         return {group: spread for (group, name), spread in self._histograms.items() if name == stage}
 
     def add_count(self, group: str, name: str, more: float = 1) -> None:
@@ -75,7 +79,7 @@ class ProcessStats:
         self._counters[group, name] = value
 
     def values_by_group(self) -> dict[str, dict[str, float]]:
-        """All numbers by group; a stage shows as NAME_count, NAME_s and NAME_longest_s."""
+        """Returns all numbers by group; a stage appears as NAME_count, NAME_s and NAME_longest_s, times in seconds."""
         values: dict[str, dict[str, float]] = {}
         for group, name, value in self._iterate_counters_and_times():
             values.setdefault(group, {})[name] = value

@@ -16,7 +16,7 @@ _EXACT_BELOW_S: Final = 10  # shorter times show hundredths
 
 
 class BatchEffort(msgspec.Struct, frozen=True, gc=False):
-    """What one batch took: workers' seconds spent waiting for reads and on all else, and the part of them at work."""
+    """The cost of one batch: workers' seconds spent waiting for reads and on all else, and the part of them at work."""
 
     reading_s: float
     working_s: float
@@ -25,10 +25,10 @@ class BatchEffort(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class BatchSupply:
-    """How batches came to a trainer: `ready` ones lay there when it had room for them, `awaited` ones did not.
+    """How batches came to a trainer: `ready` of them lay in memory when it had room for them, `awaited` did not.
 
-    The rest is of those awaited: seconds that workers, together, waited for reads, and spent on all else; `at_work` is
-    the part of the workers, 0 to 1, that had something to do when such a batch was whole.
+    The other fields are of those awaited: the seconds that workers, together, waited for reads and spent on all else.
+    `at_work` is the part of the workers, 0 to 1, that had a task when such a batch became whole.
     """
 
     ready: int = 0
@@ -44,13 +44,13 @@ class BatchSupply:
 
     @property
     def fraction_of_time_reading(self) -> float:
-        """The part of the workers' time that went by waiting for reads, 0 to 1."""
+        """The part of the workers' time that they waited for reads, 0 to 1."""
         return _compute_part_of_sum(self.reading_s, self.working_s)
 
 
 @dataclass(slots=True)
 class SupplyCounter:
-    """Counts how batches go to one trainer, from one epoch's end to the next."""
+    """Counts how batches come to one trainer, from one epoch's end to the next."""
 
     _batches: int = 0
     _awaited: int = 0
@@ -59,7 +59,7 @@ class SupplyCounter:
     _at_work: float = 0.0  # added up over those awaited
 
     def add_batches(self, batches: int, awaited: Sequence[BatchEffort]) -> None:
-        """So many batches leave together; `awaited` is what those among them took that were waited for."""
+        """Adds `batches` that are sent together; `awaited` has the cost of those for which the trainer waited."""
         self._batches += batches
         self._awaited += len(awaited)
         for each in awaited:
@@ -68,7 +68,7 @@ class SupplyCounter:
             self._at_work += each.at_work
 
     def take_and_reset_supply(self) -> BatchSupply:
-        """What was counted, which is counted anew from here."""
+        """Returns what was counted, and starts from zero."""
         awaited, at_work = self._awaited, self._at_work / max(1, self._awaited)
         done = BatchSupply(self._batches - awaited, awaited, self._reading_s, self._working_s, at_work)
         self._batches, self._awaited = 0, 0
@@ -78,10 +78,10 @@ class SupplyCounter:
 
 @dataclass(frozen=True, slots=True)
 class EpochTiming:
-    """One epoch of one trainer, from its first wish for a batch to the last batch: seconds, and those spent waiting.
+    """One epoch of one trainer, from its first request for a batch to its last batch: seconds, and those spent waiting.
 
-    A trainer that leaves its work to a device and goes on meanwhile waits while the device works: it is limited less
-    than this says.
+    A trainer that leaves its work to a device and continues meanwhile waits while the device works. Data limit it less
+    than this shows.
     """
 
     epoch: int
@@ -92,7 +92,7 @@ class EpochTiming:
 
     @property
     def seconds_without_data_waits(self) -> float:
-        """What the epoch would take if data were free."""
+        """The seconds that the epoch would take if data were free."""
         return max(0.0, self.seconds - self.waited_s)
 
     @property
@@ -105,7 +105,7 @@ class EpochTiming:
 
     @property
     def short_text(self) -> str:
-        """The times and the limit, for a list of epochs: what helps follows the list."""
+        """The times and the limit, for a list of epochs that is followed by the remedies."""
         facts = f" ({self._facts})" if self._facts else ""
         return f"{self._times_text}; {BOTTLENECK_ADVICE[self.verdict].limit}{facts}"
 
@@ -116,7 +116,7 @@ class EpochTiming:
 
     @property
     def _facts(self) -> str:
-        """What the verdict rests on; "" where the times say it."""
+        """The measurement behind the verdict, "" where the times show it."""
         supply = self.supply
         match self.verdict:
             case "none":
@@ -132,7 +132,7 @@ class EpochTiming:
 
 
 def format_timing_lines(timings_by_trainer: Sequence[Sequence[EpochTiming]]) -> list[str]:
-    """A line for each epoch of each trainer, then what to do about each limit among them.
+    """Returns a line for each epoch of each trainer, then one with the remedy for each limit among them.
 
     A single epoch is one sentence.
     """
@@ -148,25 +148,30 @@ def format_timing_lines(timings_by_trainer: Sequence[Sequence[EpochTiming]]) -> 
 
 @dataclass(slots=True)
 class EpochClock:
-    """When an epoch began for a trainer, None before it has, and how long the trainer had waited for others before."""
+    """The time at which an epoch began for a trainer, None before it has, and its waiting time up to then.
+
+    Times are of the monotonic clock, in nanoseconds.
+    """
 
     began_ns: int | None = None
     ended_ns: int = 0  # when it got its last batch so far
     waited_before_s: float = 0.0
 
     def start_epoch(self, now_ns: int, waited_s: float) -> None:
-        """The first batch is wished for."""
+        """Starts an epoch at the request for its first batch; `waited_s` is all that the trainer has waited so far."""
         self.began_ns, self.ended_ns, self.waited_before_s = now_ns, now_ns, waited_s
 
     def compute_timing(self, epoch: int, waited_s: float, supply: BatchSupply) -> EpochTiming:
-        """The account of the epoch; `waited_s` is all that the trainer has waited by now."""
+        """Returns the timing of the epoch; `waited_s` is all that the trainer has waited so far."""
         began_ns = self.ended_ns if self.began_ns is None else self.began_ns
         seconds, waited_s = (self.ended_ns - began_ns) / 1e9, waited_s - self.waited_before_s
         return EpochTiming(epoch, seconds, waited_s, find_epoch_bottleneck(seconds, waited_s, supply), supply)
 
 
 def find_epoch_bottleneck(seconds: float, waited_s: float, supply: BatchSupply) -> EpochBottleneck:
-    """The stage that an epoch of `seconds` was limited by, of which a trainer has spent `waited_s` waiting."""
+    """Returns the stage that limited an epoch of `seconds`, of which a trainer spent `waited_s` waiting."""
+    # Each test excludes one stage: the trainer waited, batches did not lie ready, workers did not wait for reads. Then
+    # decoding is the limit if workers were busy. If they were not, only the transport is left.
     if waited_s <= WAIT_NOTICED * seconds:
         return "none"
     if supply.fraction_of_batches_ready > LAY_READY:

@@ -1,4 +1,4 @@
-"""A function of the user's, named as module:function on a command line."""
+"""Imports a function of the user's, named as module:function on a command line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from typing import Any, Final
 from streamd.core.text import format_list
 from streamd.errors import ConfigError, suggest_name
 
-_SHOWN_FUNCTIONS: Final = 5  # functions, where none is like the one that is missing
+_SHOWN_FUNCTIONS: Final = 5  # functions that a message lists if none is similar to the missing one
 
 
 def load_function(name: str, what: str, example: str) -> Callable[..., Any]:
-    """The function that `module:function` names, the current directory being importable. Raises ConfigError."""
+    """Imports and returns the function `module:function`; the current directory is importable.
+
+    `what` and `example` are for the message. Raises ConfigError.
+    """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
         raise ConfigError(f"{what} is given as module:function, such as  {example},  not {name!r}")
@@ -26,7 +29,7 @@ def load_function(name: str, what: str, example: str) -> Callable[..., Any]:
 
 
 def lookup_function(module: ModuleType, module_name: str, function_name: str) -> Callable[..., Any]:
-    """The function of a module that is imported. Raises ConfigError."""
+    """Returns a function of a module that is imported. Raises ConfigError if it has none of this name."""
     function = getattr(module, function_name, None)
     if not callable(function):
         known = [known for known, value in vars(module).items() if inspect.isfunction(value)]
@@ -48,6 +51,7 @@ def _import_module(module_name: str) -> Any:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        # The module may exist and import another one that does not. `error.name` is the module that was not found.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(f"module {module_name!r} cannot be imported: {error}") from error
         hint = suggest_name(module_name, (path.stem for path in Path(here).glob("*.py")))
@@ -59,7 +63,7 @@ def _import_module(module_name: str) -> Any:
 
 
 def format_error_with_source_line(error: Exception) -> str:
-    """An error of the user's code with its place, since commands show no traceback."""
+    """Returns an error of the user's code with its file and line, since commands show no traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{place}"

@@ -1,6 +1,6 @@
 """A keyed bijection on [0, n), computed for the wanted positions only.
 
-An order over a billion samples needs no memory, and any place in it is as near as the next. It is the generalised
+An order over a billion samples needs no memory, and every position in it costs the same. It is the generalised
 Feistel network of Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002), on Z_a x Z_b with
 a * b >= n, walking cycles past n; its round function is the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)
 keyed by BLAKE2b.
@@ -25,7 +25,7 @@ _ROUNDS: Final = 8
 
 
 def mix64(words: Words) -> Words:
-    """A bijective scramble of 64-bit words (splitmix64's finaliser)."""
+    """Returns the words scrambled by splitmix64's finaliser, a bijection on 64-bit words."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
@@ -33,7 +33,7 @@ def mix64(words: Words) -> Words:
 
 @lru_cache(maxsize=64)
 def derive_epoch_keys(seed: int, epoch: int, purpose: str = "") -> Words:
-    """The keys of an epoch, one a round: (rounds, 1), read-only. Each `purpose` has its own."""
+    """Returns the keys of an epoch, (rounds, 1) uint64, read-only. Each `purpose` has keys of its own."""
     facts = f"streamd plan {ORDER_VERSION} seed {seed} epoch {epoch}{purpose and f' {purpose}'}"
     keys = np.frombuffer(hashlib.blake2b(facts.encode()).digest(), dtype="<u8").astype(np.uint64)[:, None]
     keys.setflags(write=False)
@@ -41,12 +41,15 @@ def derive_epoch_keys(seed: int, epoch: int, purpose: str = "") -> Words:
 
 
 def permute_positions(positions: Ids, n: int, keys: Words) -> Ids:
-    """Maps positions in [0, n) to [0, n), a bijection for all keys, (rounds, 1).
+    """Maps positions in [0, n) to [0, n), a bijection for any keys of shape (rounds, 1).
 
-    With keys (rounds, positions) each position goes by its own column: a bijection for those of equal columns.
+    With keys of shape (rounds, positions), each position uses its own column: a bijection among the positions with
+    equal columns.
     """
     if n <= 1:
         return positions.copy()
+    # The network permutes [0, high * low), and high * low exceeds n by less than high. A result outside [0, n) goes
+    # through the network again: the cycle that it follows began inside, so it comes back inside.
     high = math.isqrt(n - 1) + 1
     low = -(-n // high)
     ids = _apply_feistel(positions.astype(np.uint64), high, low, keys)
@@ -58,7 +61,7 @@ def permute_positions(positions: Ids, n: int, keys: Words) -> Ids:
 
 
 def _apply_feistel(positions: Words, high: int, low: int, keys: Words) -> Words:
-    """One pass of the network over Z_high x Z_low."""
+    """Applies the network over Z_high x Z_low once."""
     a, b = np.uint64(high), np.uint64(low)
     left = positions // b
     right = positions - left * b
@@ -69,7 +72,9 @@ def _apply_feistel(positions: Words, high: int, low: int, keys: Words) -> Words:
 
 
 def _add_modulo(small: Words, words: Words, n: np.uint64) -> Words:
-    """(small + words) mod n for `small` below n. NumPy divides by a scalar far faster than it takes a remainder."""
+    """Returns (small + words) mod n for `small` below n."""
+    # NumPy divides by a scalar far faster than it takes a remainder. The reduced words are below n, as `small` is, so
+    # one subtraction completes the sum.
     total = words - words // n * n
     total += small
     total -= (total >= n) * n

@@ -1,10 +1,11 @@
-"""The account of an epoch: a tally of what was handed over, and an order digest that both sides compute for themselves.
+"""The account of an epoch: a tally of the batches taken, and an order digest that daemon and client compute separately.
 
 The digest is a sum over rows of a keyed scramble of (place, planned sample), in two 64-bit lanes. A sum does not depend
-on the order of its terms, so the daemon adds up whole epochs at once and from the plan alone, while the place in each
-term still betrays any batch that was lost, repeated or exchanged. What became of bad samples is checked batch by batch
-instead (`client.batch.restore_planned_ids`): a file may turn bad behind a trainer that has its good pixels already,
-and before one that comes later, and both accounts are right.
+on the order of its terms, so the daemon adds up whole epochs at once and from the plan alone. Each term contains its
+place, so a batch that was lost, repeated or exchanged still changes the sum.
+
+Bad samples are checked batch by batch instead (`client.batch.restore_planned_ids`). A file may turn bad after one
+trainer has received its good pixels and before another one receives it, and both accounts are right.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from streamd.core.spec import DIGEST_PATTERN, Cursor, Segment
 
 _LANE: Final = 1 << 64
 _EMPTY: Final = (0, 0)
-_FLUSH_BATCHES: Final = 64  # batches digested together, to share NumPy's cost a call
+_FLUSH_BATCHES: Final = 64  # batches digested together, to share NumPy's cost for each call
 
 Lanes = tuple[int, int]
 CountedBatch = tuple[int, Ids, RowStatus]  # index, planned ids and verdict marks of one batch
-PlannedBatches = tuple[Ids, Ids]  # ids of batches, one behind the other, and the rows of each
+PlannedBatches = tuple[Ids, Ids]  # the ids of several batches, concatenated, and the number of rows of each
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The account of one epoch of one session. `ok`: nothing missed or repeated, and both digests equal."""
+    """The account of one epoch of one session. `ok`: no step was missed or repeated, and both digests are equal."""
 
     stream: str
     epoch: int
@@ -56,8 +57,9 @@ def _derive_digest_keys(order_id: str, epoch: int) -> Words:
 
 
 def digest_rows(order_id: str, epoch: int, places: Words, ids: Ids) -> Lanes:
-    """The digest of rows: `places` is index * 2^16 + row, `ids` what was planned there."""
+    """Returns the digest of rows: `places` are index * 2^16 + row, `ids` the samples planned there."""
     keys = _derive_digest_keys(order_id, epoch)
+    # All arithmetic on uint64 wraps, and so does the sum: it is modulo 2^64, like `add_digest_lanes`.
     contents = mix64(ids.view(np.uint64))
     lanes = [int(mix64(mix64(places ^ key) + contents).sum(dtype=np.uint64)) for key in keys]
     return lanes[0], lanes[1]
@@ -72,7 +74,7 @@ def format_digest(lanes: Lanes) -> str:
 
 
 def parse_digest(text: str) -> Lanes:
-    """Raises ValueError when the text is no digest."""
+    """Returns the lanes of a digest as text. Raises ValueError if the text is no digest."""
     if not DIGEST_PATTERN.fullmatch(text):
         raise ValueError(f"a digest has 32 hexadecimal digits, which {text[:40]!r} has not")
     return int(text[16:], 16), int(text[:16], 16)
@@ -80,14 +82,14 @@ def parse_digest(text: str) -> Lanes:
 
 @dataclass(frozen=True, slots=True)
 class TallyTotals:
-    """What a tally adds up to: the digest's lanes, samples delivered, rows with a verdict."""
+    """The totals of a tally: the digest's lanes, the samples delivered, and the rows with a verdict."""
 
     lanes: Lanes = _EMPTY
     samples: int = 0
     bad: int = 0
 
     def compute_totals_with_batches(self, order_id: str, epoch: int, batches: Sequence[CountedBatch]) -> TallyTotals:
-        """These totals and `batches`, digested together to share NumPy's cost a call."""
+        """Returns these totals plus those of `batches`, which are digested together to share NumPy's cost."""
         if not batches:
             return self
         indices, all_ids, all_marks = zip(*batches, strict=True)
@@ -101,7 +103,7 @@ class TallyTotals:
 
 
 def compute_digest_row_places(indices: Ids | Sequence[int], rows: Ids | Sequence[int]) -> Words:
-    """The places of batches one after the other: `rows[i]` rows of batch `indices[i]`, as `digest_rows` takes them."""
+    """Returns the places of several batches, concatenated, for `digest_rows`: `rows[i]` rows of batch `indices[i]`."""
     ends = np.cumsum(rows)
     row = np.arange(ends[-1], dtype=np.uint64) - np.repeat(ends - rows, rows).astype(np.uint64)
     first = np.repeat(np.asarray(indices, dtype=np.uint64) << np.uint64(16), rows)
@@ -117,10 +119,10 @@ def compute_expected_digest(
     *,
     batches_at_once: int = _FLUSH_BATCHES,
 ) -> str:
-    """What the digest of `segments` must be.
+    """Returns the digest that the steps of `segments` must have.
 
-    `planned(indices)` gives the ids that the plan has for batches, one behind the other, and the rows of each; it is
-    asked for `together` of them at a time.
+    `planned(indices)` returns the planned ids of batches, concatenated, and the rows of each. It is called for up to
+    `batches_at_once` batches at a time.
     """
     lanes = _EMPTY
     for walk in compute_batch_index_ranges(segments):
@@ -132,9 +134,9 @@ def compute_expected_digest(
 
 
 class TallySnapshot(NamedTuple):
-    """A tally's state at one moment; what it adds up to is worked out when somebody asks.
+    """A tally's state at one moment; its totals are computed only when they are requested.
 
-    A tuple, since one is made for every batch and few are looked at.
+    It is a tuple since one is made for every batch and few are used.
     """
 
     cursor: Cursor
@@ -142,8 +144,10 @@ class TallySnapshot(NamedTuple):
     changed: bool
     order_id: str
     before: TallyTotals
-    waiting: list[CountedBatch]  # the tally's own, which only grows, ...
-    length: int  # ... and how much of it was there
+    # The tally's own list, not a copy. It only grows, and is replaced instead of cleared, so its first `length` batches
+    # stay as they were at that moment.
+    waiting: list[CountedBatch]
+    length: int
     last: CountedBatch | None
 
     def compute_totals(self) -> TallyTotals:
@@ -159,9 +163,9 @@ class TallySnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class EpochTally:
-    """What one trainer took of one epoch, counted at the moment its loop took it.
+    """The batches that one trainer took of one epoch, counted at the moment when its loop took them.
 
-    `pixel_id` is that of the last pixels it was shown, `changed` whether they became others within the epoch.
+    `pixel_id` is that of the last pixels it received; `changed`: it changed within the epoch.
     """
 
     stream: str
@@ -171,7 +175,7 @@ class EpochTally:
     repeated: int = 0
     pixel_id: str = ""
     changed: bool = False
-    _seen: bytearray = field(default_factory=bytearray)  # by index: 1 where it was taken
+    _seen: bytearray = field(default_factory=bytearray)  # by batch index: 1 if the batch was taken
     _waiting: list[CountedBatch] = field(default_factory=list)
     _totals: TallyTotals = field(init=False)
 
@@ -182,12 +186,12 @@ class EpochTally:
             self._seen[walk.start : walk.stop : walk.step] = b"\1" * len(walk)
 
     def record_pixel_id(self, pixel_id: str) -> None:
-        """The next batch has these pixels."""
+        """Records the identity of the next batch's pixels."""
         self.changed |= pixel_id != self.pixel_id
         self.pixel_id = pixel_id
 
     def add_batch(self, index: int, ids: Ids, marks: RowStatus, after: Cursor) -> None:
-        """Counts one batch, `ids` as planned, and moves the cursor behind it. Neither array may be changed later."""
+        """Counts one batch, `ids` as planned, and moves the cursor to `after`. Neither array may be changed later."""
         self._extend_seen_flags(index + 1)
         self.repeated += self._seen[index]
         self._seen[index] = 1
@@ -197,20 +201,21 @@ class EpochTally:
         self.cursor = after
 
     def _extend_seen_flags(self, indices: int) -> None:
+        # At least doubled, so that the cost of all extensions of an epoch grows with its length alone.
         if indices > len(self._seen):
             self._seen.extend(bytes(max(indices - len(self._seen), len(self._seen))))
 
     def take_snapshot_after_batch(self, index: int, ids: Ids, marks: RowStatus, after: Cursor) -> TallySnapshot:
-        """The moment when this batch has been taken too."""
+        """Returns the state that the tally will have after this batch, without counting it."""
         return self._build_snapshot(after, (index, ids, marks))
 
     def _digest_waiting_batches(self) -> TallyTotals:
         self._totals = self._totals.compute_totals_with_batches(self.order_id, self.cursor.epoch, self._waiting)
-        self._waiting = []  # a new one, for places know the old one
+        self._waiting = []  # a new list, since snapshots refer to the old one
         return self._totals
 
     def take_snapshot(self) -> TallySnapshot:
-        """This moment, unmoved by what is taken later."""
+        """Returns the present state, which later batches do not change."""
         return self._build_snapshot(self.cursor, None)
 
     def _build_snapshot(self, cursor: Cursor, last: CountedBatch | None) -> TallySnapshot:
@@ -228,9 +233,14 @@ class EpochTally:
         return sum(segment.steps for segment in self.cursor.history)
 
     def build_receipt(self, *, expected_digest: str | None, steps_left: int, dropped: int) -> Receipt:
-        """Closes the account; `expected_digest` is the daemon's word, None when the epoch was stopped early."""
+        """Returns the account of the epoch.
+
+        `expected_digest` is the daemon's digest, None if the epoch was stopped early. `steps_left` are the steps of
+        the epoch after the cursor, and `dropped` the samples that no rank gets.
+        """
         totals, complete = self._digest_waiting_batches(), expected_digest is not None
         digest = format_digest(totals.lanes)
+        # Steps minus distinct batches: a batch that was taken twice in place of another one is repeated and missed.
         missed = self.steps_taken + (steps_left if complete else 0) - self._seen.count(1)
         agrees = expected_digest is None or expected_digest == digest
         return Receipt(

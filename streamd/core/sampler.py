@@ -1,9 +1,10 @@
-"""Which samples a batch holds: (order, epoch, index) -> sample ids, as a pure function.
+"""The samples of a batch: (order, epoch, index) -> sample ids, as a pure function.
 
 `full` is a keyed bijection on all positions (`permutation`), `chunk` mixes a few chunks at a time, `none` keeps the
-stored order. All are computed for the wanted positions only, so any batch of any epoch is as near as the next.
+stored order. All are computed for the wanted positions only, so every batch of every epoch costs the same.
 
-In the order of `chunk`, chunks of consecutive samples are mixed; several make a buffer; and each buffer is mixed:
+In the order `chunk`, chunks of consecutive samples are shuffled, several of them form a buffer, and the samples of each
+buffer are shuffled:
 
     stored     0 1 2 3 | 4 5 6 7 | 8 9 10 11 | 12 13      chunks of 4, the last one short
     in a row   8 9 10 11 | 12 13 || 0 1 2 3 | 4 5 6 7     the chunks in another order, two to a buffer
@@ -38,11 +39,11 @@ __all__ = [
 
 PAD_ID: Final = -1  # the sample id of a row that holds no sample
 
-_BLOCK_ROWS: Final = 4096  # rows planned at a time: NumPy's cost a call is shared by a hundred batches
+_BLOCK_ROWS: Final = 4096  # rows planned at a time: about a hundred batches share NumPy's cost for each call
 
 
 class SampleOrder(msgspec.Struct, frozen=True, gc=False):
-    """All that decides the order of a stream's epochs. Hashed in C, since it is looked up with every batch.
+    """All that decides the order of a stream's epochs. It is hashed in C, since every batch looks it up.
 
     `chunk` in samples and `buffer` in chunks are 0 unless `shuffle` is chunk.
     """
@@ -78,11 +79,11 @@ def _compute_ids_at(order: SampleOrder, epoch: int, positions: Ids) -> Ids:
 
 
 def compute_batch_ids(order: SampleOrder, epoch: int, index: int, rows: int) -> Ids:
-    """The planned sample ids of a batch, (rows,) int64, perhaps read-only; PAD_ID where the data has ended."""
+    """Returns the planned sample ids of a batch, (rows,) int64, PAD_ID beyond the data. The array may be read-only."""
     start = index * order.batch_size
     block, offset = divmod(start, _BLOCK_ROWS)
     if offset + rows <= _BLOCK_ROWS and start + rows <= order.samples and index < order.batches:
-        # Nearly all are: a view, and no work.
+        # Nearly all batches lie within one block: they are views of it.
         return _compute_block_of_sample_ids(order, epoch, block)[offset : offset + rows]
     ids = np.full(rows, PAD_ID, dtype=np.int64)
     stop = min(start + rows, order.samples) if index < order.batches else start
@@ -96,10 +97,10 @@ def compute_batch_ids(order: SampleOrder, epoch: int, index: int, rows: int) -> 
 
 
 def compute_ids_of_batches(order: SampleOrder, epoch: int, indices: Ids, rows: Ids) -> Ids:
-    """The planned sample ids of batches `indices`, one behind the other, `rows` of each, (sum of rows,) int64.
+    """Returns the planned sample ids of batches `indices`, concatenated, `rows` of each, (sum of rows,) int64.
 
-    What is kept for `compute_batch_ids` stays out of it: who plans a whole epoch would drive out what is being
-    produced.
+    It does not use the cache of `compute_batch_ids`: a caller that plans a whole epoch would evict the blocks of the
+    batches that are in production.
     """
     first = np.repeat(indices * order.batch_size - (np.cumsum(rows) - rows), rows)
     positions = first + np.arange(first.size, dtype=np.int64)
@@ -118,7 +119,7 @@ def _compute_sample_ids_with_padding(
 
 
 def compute_batch_index_ranges(segments: Sequence[Segment]) -> list[range]:
-    """The batch indices that a history walked through, in its order: a range for each part."""
+    """Returns the batch indices of a history, in its order: one range for each segment."""
     firsts = [part.base + part.rank for part in segments]
     return [
         range(first, first + part.world * part.steps, part.world) for first, part in zip(firsts, segments, strict=True)
@@ -126,9 +127,9 @@ def compute_batch_index_ranges(segments: Sequence[Segment]) -> list[range]:
 
 
 class _ChunkSequence(NamedTuple):
-    """The chunks of one epoch, in a row: `whole` ones of `chunk` samples, and at place `short` one of `rest`, if any.
+    """The shuffled chunks of one epoch, in a row: `whole` chunks of `chunk` samples, and one of `rest` samples, if any.
 
-    `span` is what a buffer holds whose chunks are all there and whole.
+    The short chunk is at place `short` of the row. `span` is the number of samples in a full buffer of whole chunks.
     """
 
     samples: int
@@ -140,12 +141,12 @@ class _ChunkSequence(NamedTuple):
 
     @property
     def samples_missing_in_short_chunk(self) -> int:
-        """What the short chunk lacks."""
+        """The number of samples by which the short chunk is shorter than the others, 0 without one."""
         return self.chunk - self.rest if self.rest else 0
 
     @property
     def number_of_short_buffer(self) -> int:
-        """The buffer that the short chunk is in."""
+        """The number of the buffer that contains the short chunk."""
         return self.short * self.chunk // self.span
 
     @property
@@ -153,16 +154,18 @@ class _ChunkSequence(NamedTuple):
         return (self.samples + self.samples_missing_in_short_chunk - 1) // self.span
 
     def compute_buffer_start(self, buffer: int) -> int:
-        """The position of a buffer's first sample."""
+        """Returns the position of a buffer's first sample."""
         return buffer * self.span - (self.samples_missing_in_short_chunk if buffer > self.number_of_short_buffer else 0)
 
     def count_buffer_samples(self, buffer: int) -> int:
-        """The samples in a buffer."""
+        """Returns the number of samples in a buffer."""
         return min(self.compute_buffer_start(buffer + 1), self.samples) - self.compute_buffer_start(buffer)
 
 
 def shuffle_in_chunks(positions: Ids, samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> Ids:
-    """Maps positions in [0, samples) to sample ids in [0, samples); a bijection for all that decides it."""
+    """Maps positions in [0, samples) to sample ids in [0, samples), a bijection for each order and epoch."""
+    # All buffers would begin at multiples of `span` if the short chunk were whole. Positions after its buffer are
+    # shifted by the samples that it lacks, and are shifted back afterwards.
     row = _build_chunk_sequence(samples, chunk, buffer, seed, epoch)
     behind = positions >= row.compute_buffer_start(row.number_of_short_buffer + 1)
     buffers = (positions + behind * row.samples_missing_in_short_chunk) // row.span
@@ -175,16 +178,17 @@ def shuffle_in_chunks(positions: Ids, samples: int, chunk: int, buffer: int, see
 @lru_cache(maxsize=64)
 def _build_chunk_sequence(samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> _ChunkSequence:
     whole, rest = divmod(samples, chunk)
-    # The short chunk's place is drawn by itself: within a bijection of all chunks it would have to be searched for.
+    # The short chunk's place is drawn separately: within a bijection of all chunks it would have to be searched for.
     short = int(derive_epoch_keys(seed, epoch, "short chunk")[0, 0]) % (whole + 1) if rest else whole
     span = chunk * min(buffer, whole + 1)  # a larger one is the same, and its positions need not fit into 64 bits
     return _ChunkSequence(samples, chunk, span, whole, rest, short)
 
 
 def _shuffle_in_buffers(places: Ids, buffers: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
-    """Places within buffers, mixed: all buffers of a size in one go, and there are three sizes at most."""
+    """Shuffles places within their buffers. All buffers of one size are done at once; there are at most three sizes."""
     base = derive_epoch_keys(seed, epoch, "buffers")
-    own = mix64(mix64(buffers.astype(np.uint64) ^ base[0]) ^ base[1])  # a number alone would relate buffers to others
+    # The buffer's number alone would give buffers related keys, so it is scrambled first.
+    own = mix64(mix64(buffers.astype(np.uint64) ^ base[0]) ^ base[1])
     sizes = np.full(places.size, sequence.span, dtype=np.int64)
     for odd in {sequence.number_of_short_buffer, sequence.number_of_last_buffer}:
         sizes[buffers == odd] = sequence.count_buffer_samples(odd)
@@ -198,7 +202,9 @@ def _shuffle_in_buffers(places: Ids, buffers: Ids, sequence: _ChunkSequence, see
 
 
 def _compute_sample_ids_at_places(places: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
-    """The samples at `places` in the row of mixed chunks."""
+    """Returns the samples at `places` in the row of shuffled chunks."""
+    # The short chunk is the last one of the stored order. Without it all chunks of the row begin at multiples of
+    # `chunk`, and their numbers are shuffled among themselves.
     begin = sequence.short * sequence.chunk
     behind = places >= begin + sequence.rest
     whole = places - behind * sequence.rest
@@ -214,8 +220,10 @@ def _compute_sample_ids_at_places(places: Ids, sequence: _ChunkSequence, seed: i
 
 
 def _compute_shuffled_chunk_numbers(places: Ids, chunks: int, seed: int, epoch: int) -> Ids:
-    """Which of the whole chunks come at `places`: worked out once for each of them where they lie close together."""
+    """Returns the whole chunks at `places`."""
     keys = derive_epoch_keys(seed, epoch, "chunks")
+    # Many samples share a chunk. If the places lie close together, each chunk is computed once instead of once for each
+    # sample.
     first, last = int(places.min(initial=0)), int(places.max(initial=0))
     if last - first >= places.size:
         return permute_positions(places, chunks, keys)

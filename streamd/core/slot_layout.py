@@ -1,4 +1,4 @@
-"""Where images, ids, weights and labels of a batch lie in its slot."""
+"""The offsets of a batch's images, ids, weights and labels in its slot."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class SlotTensor:
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def build_array_in_memory(self, memory: memoryview, start: int = 0) -> npt.NDArray[Any]:
-        """The array at its place in `memory`, the slot's bytes from `start` on; writable when the memory is."""
+        """Returns the array in `memory`, which holds the slot's bytes from `start` on; writable if the memory is."""
         return np.ndarray(self.shape, self.dtype, memory, self.offset - start)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """The tensors of one batch and the bytes they take together."""
+    """The tensors of one batch, and the bytes that they take together."""
 
     images: SlotTensor
     sample_ids: SlotTensor
@@ -45,7 +45,7 @@ class SlotLayout:
 
     @property
     def all_tensors(self) -> tuple[SlotTensor, ...]:
-        """All of them, in their order."""
+        """All tensors in the order in which they lie in the slot."""
         return self.images, self.sample_ids, self.weights, *self.labels.values()
 
 
@@ -54,7 +54,7 @@ def _align_up(offset: int, alignment: int) -> int:
 
 
 def compute_layout(spec: StreamSpec, rows: int) -> SlotLayout:
-    """The layout of a batch of `rows`. Equal on both sides, since both compute it from the spec alone."""
+    """Returns the layout of a batch of `rows` rows. Both sides compute the same one, from the spec alone."""
     key = tuple((label.name, label.dtype, label.width) for label in spec.labels.values())
     return _place_tensors(spec.image_shape, key, rows)
 
@@ -65,6 +65,7 @@ def _place_tensors(
 ) -> SlotLayout:
     offset = 0
     placed: list[SlotTensor] = []
+    # The images come first: the mapping begins at a page, so they do too. The others are aligned for DLPack.
     wanted = [
         ("images", "uint8", (rows, *image_shape)),
         ("sample_ids", "int64", (rows,)),
@@ -80,5 +81,5 @@ def _place_tensors(
 
 
 def compute_slot_bytes(spec: StreamSpec) -> int:
-    """Bytes of a slot for any batch of the stream, whole pages."""
+    """Returns the bytes of a slot for any batch of the stream, in whole pages."""
     return _align_up(compute_layout(spec, spec.batch_size).size_bytes, PAGE_BYTES)

@@ -1,4 +1,4 @@
-"""What a stream is, and where one stands in it. Plain values, shared by daemon, workers and clients."""
+"""A stream's specification, and positions in a stream. Plain values, shared by daemon, workers and clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DROPPED: Final[Mapping[RemainderPolicy, str]] = {
     "keep": "false",
     "drop": "true",
     "pad": "pad",
-}  # as the configuration says
+}  # as the configuration writes it
 DIGEST_PATTERN: Final = re.compile(r"[0-9a-f]{32}")  # an order digest as text: two lanes of sixteen digits
 
 
@@ -34,8 +34,8 @@ DIGEST_PATTERN: Final = re.compile(r"[0-9a-f]{32}")  # an order digest as text: 
 class LabelSpec:
     """One label of every sample. `width` is 0 for shape (B,), k for (B, k); tags have a column for each class.
 
-    `classes` and `counts`, samples of each class, are those of category and tags. `mean` and `std` of int and float are
-    taken over all samples, and over all k numbers of a vector. `text_bytes` is the longest string's, in UTF-8.
+    Category and tags have `classes`, and `counts`, the samples of each class. Int and float have `mean` and `std`, over
+    all samples and all k numbers of a vector. `text_bytes` is the length of the longest string in UTF-8.
     """
 
     name: str
@@ -57,9 +57,9 @@ class LabelSpec:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """What every image becomes. `height` and `width` in pixels; `channels` 3 for RGB, 1 for L.
+    """The form of every image in a batch. `height` and `width` are in pixels; `channels` is 3 for RGB, 1 for L.
 
-    Of a random crop, `scale` bounds its part of the picture's area, `ratio` its width by its height.
+    For random crops, `scale` bounds the part of the picture's area, and `ratio` the width divided by the height.
     """
 
     height: int
@@ -81,7 +81,7 @@ class ImageSpec:
 
 @dataclass(frozen=True, slots=True)
 class OrderFacts:
-    """What an order_id is made of: told beside it, so that who meets another order hears what differs."""
+    """The facts from which an order_id is made. They travel with it, so that an error can say what differs."""
 
     samples: int
     content_id: str
@@ -89,11 +89,11 @@ class OrderFacts:
     remainder: RemainderPolicy
     shuffle: Shuffle
     seed: int
-    chunk: int = 0  # samples; 0, as `buffer` is, unless shuffle is chunk
-    buffer: int = 0  # chunks
+    chunk: int = 0  # in samples; chunk and buffer are 0 unless shuffle is chunk
+    buffer: int = 0  # in chunks
 
     def describe_difference(self, now: OrderFacts) -> str:
-        """What has become of these facts, in the words of the configuration."""
+        """Returns how these facts differ from those of `now`, in the words of the configuration."""
         settings = [
             ("batch_size", self.batch_size, now.batch_size),
             ("drop_remainder", _DROPPED[self.remainder], _DROPPED[now.remainder]),
@@ -112,10 +112,10 @@ class OrderFacts:
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """Everything a trainer may know about a stream before its first batch.
+    """Everything that a trainer may know about a stream before its first batch.
 
-    `content_id` is the digest of the names, sizes, labels and weights of all samples. `chunk` samples and `buffer`
-    chunks are what `shuffle: chunk` says, 0 for others. `weighted` says that samples have weights of their own.
+    `content_id` is the digest of the names, sizes, labels and weights of all samples. `chunk`, in samples, and
+    `buffer`, in chunks, are 0 unless `shuffle` is chunk. `weighted`: samples have weights of their own.
     """
 
     name: str
@@ -138,14 +138,14 @@ class StreamSpec:
 
     @property
     def order_facts(self) -> OrderFacts:
-        """What `order_id` is made of."""
+        """The facts from which `order_id` is made."""
         settings = self.batch_size, self.remainder, self.shuffle, self.seed, self.chunk, self.buffer
         return OrderFacts(self.samples, self.content_id, *settings)
 
     def differing_fields(self, now: StreamSpec) -> list[str]:
-        """What is another thing `now`, by name; but for the identity of the pixels, which a receipt notes."""
+        """Returns the names of the fields that differ `now`, except `pixel_id`, whose change a receipt records."""
         names = [field.name for field in fields(self) if field.name != "pixel_id"]
-        # As text, since a mean may be NaN, which equals nothing.
+        # Compared as text, since a mean may be NaN, which does not equal itself.
         return [name for name in names if repr(getattr(self, name)) != repr(getattr(now, name))]
 
     @property
@@ -154,15 +154,15 @@ class StreamSpec:
         return self.image.shape
 
     def batch_rows(self, index: int) -> int:
-        """Rows of batch `index`; beyond the last batch lie the whole, weightless ones of `uneven="pad"`."""
+        """Returns the rows of batch `index`. Those beyond the last, for `uneven="pad"`, are whole and have weight 0."""
         last_is_short = self.remainder == "keep" and index == self.batches - 1
         return self.samples - index * self.batch_size if last_is_short else self.batch_size
 
 
 class BatchKey(msgspec.Struct, frozen=True, gc=False):
-    """The name of a batch; its bytes are a function of this and of the recorded verdicts.
+    """The identity of a batch. Its bytes are a function of this key and of the recorded verdicts.
 
-    Made and hashed in C, since a dozen are looked up for every batch.
+    It is made and hashed in C, since every batch takes a dozen look-ups.
     """
 
     stream: str
@@ -181,15 +181,15 @@ class Segment:
 
     @property
     def next_base_index(self) -> int:
-        """The base of what follows."""
+        """The base of the segment that follows."""
         return self.base + self.steps * self.world
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a session stands: in `epoch`, after the steps of `history`, the next step beginning at `base`.
+    """A session's position: in `epoch`, after the steps of `history`.
 
-    `begin` is where its first step began: 0, but for a session that joined others in the middle of an epoch.
+    `begin` is the batch at which its first step began: 0, except for a session that joined others within an epoch.
     """
 
     epoch: int = 0
@@ -201,7 +201,7 @@ class Cursor:
         return self.history[-1].next_base_index if self.history else self.begin
 
     def after_step(self, rank: int, world: int) -> Cursor:
-        """The cursor when one more step of (rank, world) is done."""
+        """Returns the cursor after one more step of (rank, world)."""
         if self.history:
             last = self.history[-1]
             if (last.rank, last.world) == (rank, world):
@@ -214,13 +214,13 @@ class Cursor:
 
 
 def count_steps_left(base: int, world: int, batches: int, uneven: UnevenPolicy) -> int:
-    """Steps that remain of an epoch of `batches` when the next one begins at `base`."""
+    """Returns the steps that remain of an epoch of `batches` if the next one begins at `base`."""
     left = max(0, batches - base)
     return -(-left // world) if uneven == "pad" else left // world
 
 
 def compute_identity(*parts: bytes | str | int) -> str:
-    """A short digest over parts, each delimited by its length."""
+    """Returns a short digest over parts, each preceded by its length."""
     digest = IdentityDigest()
     for part in parts:
         digest.add_part(part)
@@ -228,7 +228,7 @@ def compute_identity(*parts: bytes | str | int) -> str:
 
 
 class IdentityDigest:
-    """What `compute_identity` makes, of parts that come one after the other."""
+    """Computes what `compute_identity` returns, from parts that are added one by one."""
 
     def __init__(self) -> None:
         self._digest = hashlib.blake2b(digest_size=16)
@@ -238,7 +238,7 @@ class IdentityDigest:
         self.add_part_in_pieces(len(data), [data])
 
     def add_part_in_pieces(self, part_bytes: int, pieces: Iterable[bytes | memoryview]) -> None:
-        """One part, which need not be in memory as a whole."""
+        """Adds one part of `part_bytes` bytes in pieces, so that it need not be in memory as a whole."""
         self._digest.update(part_bytes.to_bytes(8, "little"))
         for piece in pieces:
             self._digest.update(piece)
@@ -249,7 +249,7 @@ class IdentityDigest:
 
 @dataclass(frozen=True, slots=True)
 class StreamShape:
-    """What the scheduler must know of a stream; `tasks` are the worker tasks of one batch."""
+    """The facts about a stream that the scheduler needs; `tasks` is the number of worker tasks of one batch."""
 
     name: str
     batches: int

@@ -1,4 +1,4 @@
-"""What is kept beside a trained model: the stream it was trained on, which says what an image must become for it."""
+"""The file saved beside a trained model: the specification of its stream, which says how images are made for it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _spec: Final = msgspec.json.Decoder(StreamSpec)
 
 
 def spec_file_path(model: Path) -> Path:
-    """Where the stream of a model lies: `model.streamd.json` beside `model.keras`."""
+    """Returns the path of a model's file: `model.streamd.json` beside `model.keras`."""
     return model.with_suffix(".streamd.json")
 
 
 def write_spec(path: Path, spec: StreamSpec) -> None:
-    """Writes what a stream says of itself, as JSON. Raises OSError."""
+    """Writes a stream's specification as JSON. Raises OSError."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n")
 
 
 def read_spec(path: Path) -> StreamSpec:
-    """What `write_spec` wrote, here or by an older streamd. Raises ConfigError for anything else, OSError."""
+    """Reads what `write_spec` of this or an older streamd wrote. Raises ConfigError for anything else, and OSError."""
     try:
         return _spec.decode(path.read_bytes())
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""How a daemon is doing, as it tells clients: plain values, and the remedy where something could be better."""
+"""The status that a daemon reports to clients: plain values, and remedies where something could be better."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final, Literal
 from streamd.core.epoch_timing import EpochTiming
 from streamd.core.text import format_count
 
-# What a session is at: `gathering` waits for other trainers to come (start={"together": K}), `waiting` wants a batch
-# that is not ready yet, `reading` takes batches as fast as it can use them, `resting` has asked for nothing for a while
-# (validation, compiling, a notebook at rest), `finished` has been sent all its epochs.
+# The state of a session. `gathering`: it waits for other trainers (start={"together": K}). `waiting`: it waits for a
+# batch that is not ready yet. `reading`: it takes batches as fast as it can use them. `resting`: it has requested
+# nothing for a while (validation, compiling, an idle notebook). `finished`: it was sent all its epochs.
 SessionState = Literal["gathering", "waiting", "reading", "resting", "finished"]
 
 STATE_WORDS: Final[dict[SessionState, str]] = {
@@ -21,11 +21,11 @@ STATE_WORDS: Final[dict[SessionState, str]] = {
     "resting": "rests",
     "finished": "has finished",
 }
-COUNTED_SPAN_S: Final = 10  # what rates and shares are over: one stretch of time for all figures of a screen
-RESTING_S: Final = 5.0  # asking for nothing for so long is rest, not a slow step
-WELL_SHARED: Final = 1.1  # decodes a batch; beyond it trainers are apart
-# Deaths of workers in half a minute. Two are what a sample costs that crashes its decoder, before it is set aside; a
-# single worker that never lives to finish a task makes five, since its successors come ever more slowly.
+COUNTED_SPAN_S: Final = 10  # the window of all rates and shares of a screen
+RESTING_S: Final = 5.0  # without a request for this long a session rests; a slow step is shorter
+WELL_SHARED: Final = 1.1  # decodes for each batch; with more of them, trainers are apart
+# Deaths of workers in half a minute. A sample that crashes its decoder costs two before it is set aside. A worker that
+# never finishes a task costs five, since its successors are started ever more slowly.
 MANY_DEATHS: Final = 4
 
 
@@ -33,10 +33,11 @@ MANY_DEATHS: Final = 4
 class SessionStatus:
     """One trainer's subscription. It took `step` of the `steps` batches that `epoch` has for its rank.
 
-    `held` batches are lent to it, `in_flight` were sent and not yet taken. `own_step` of `own_steps` are the same place
-    in batches of its own `batch_size`. `samples_per_s` is what it took, over the status's `window_s`; `age_s` seconds
-    have passed since it subscribed. `last_epoch` is where the time of the last epoch went that it has had, as it says
-    itself. `name` is what its program calls it, `pid` its process: sessions of one process belong together.
+    `held` batches are leased to it; `in_flight` batches were sent and are not yet taken. `own_step` of `own_steps` is
+    the same place in batches of its own `batch_size`. `samples_per_s` is the rate at which it took samples, over the
+    status's `window_s`; `age_s` is the time in seconds since it subscribed. `last_epoch` is the trainer's own report on
+    where the time of its last epoch went. `name` is given by its program; sessions with the same `pid` are of one
+    process.
     """
 
     session: int
@@ -63,14 +64,15 @@ class SessionStatus:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """One stream. Rates are over the status's `window_s`; `samples_per_s` is what trainers took.
+    """One stream. Rates are over the status's `window_s`; `samples_per_s` is the rate at which trainers took samples.
 
-    `decodes_per_batch` is how often each batch that trainers got was decoded: 1 when they share each decode. It is None
-    before a trainer has read an epoch, and while no trainer gets batches; `decodes_unknown` says which. `bad` samples
-    are known; receipts are those that trainers have confirmed since the daemon began. `stopped` is why nobody gets a
-    batch of it, if nobody does; `failed` why its trainers were ended, if they were and none has come since.
-    `shuffle_score` is how well batches mix the labels, from 0 to 1, a full shuffle's; None where the stored order is
-    kept or there is nothing to mix. `poorly_mixed` says what to do about a low one.
+    `decodes_per_batch` is how often each batch that trainers got was decoded: 1 if they share each decode. It is None
+    before a trainer has read an epoch, and while no trainer gets batches; `decodes_unknown` says which. `bad` is the
+    number of known bad samples. Receipts are those that trainers confirmed since the daemon started. `stopped` is the
+    reason why no trainer gets a batch of it, if that is so. `failed` is the reason why its sessions were ended, if they
+    were and no trainer has subscribed since. `shuffle_score` says how well batches mix the labels, from 0 to 1, the
+    score of a full shuffle. It is None if the stored order is kept or there is nothing to mix. `poorly_mixed` is the
+    remedy for a low score.
     """
 
     name: str
@@ -97,10 +99,11 @@ class DaemonStatus:
     """The whole daemon. Memory in bytes. All rates and fractions are over its last `window_s` seconds.
 
     `busy_fraction` of the workers' time went into reading and decoding, `reading_fraction` into waiting for reads,
-    `decoding_fraction` into all else; `waiting_trainers` waited for a batch, on average, and for `slot_wait_fraction`
-    of the time there was no slot for the next batch. `worker_deaths` are those since it began, `deaths_lately` those of
-    the last half minute: each was replaced. `reload_failed`: the configuration is not, or not all, what is served.
-    `held_over_bytes`, of those used, lie in batches that trainers still hold of subscriptions that have ended.
+    `decoding_fraction` into all else. `waiting_trainers` is the mean number of trainers that waited for a batch, and
+    `slot_wait_fraction` the part of the time without a slot for the next batch. `worker_deaths` counts since the daemon
+    started, `deaths_lately` over the last half minute; each worker was replaced. `reload_failed`: the configuration is
+    not served, or not all of it. `held_over_bytes` of the used bytes are in batches that trainers still hold of ended
+    subscriptions.
     """
 
     version: str
@@ -126,7 +129,7 @@ class DaemonStatus:
 
     @property
     def all_troubles(self) -> list[str]:
-        """What is wrong and what to do, a sentence each: what `streamd status` ends with an exit status of 1 for."""
+        """The problems and their remedies, a sentence each. With any of them, `streamd status` exits with status 1."""
         return [
             *(each for stream in self.streams for each in _find_stream_troubles(stream)),
             *_find_daemon_troubles(self),
@@ -134,7 +137,7 @@ class DaemonStatus:
 
 
 def sort_sessions(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
-    """By stream and rank; but what one process has subscribed to stands together, where its first session does."""
+    """Returns sessions sorted by stream and rank, those of one process together, at the place of its first one."""
     by_rank = sorted(sessions, key=lambda each: (each.stream, each.world, each.rank, each.session))
     places: dict[tuple[int, int], int] = {}
     for place, each in enumerate(by_rank):
@@ -143,19 +146,19 @@ def sort_sessions(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
 
 
 def identify_process(session: SessionStatus) -> tuple[int, int]:
-    """Equal for sessions of one process; a session of an unknown process is alone."""
+    """Returns a key that is equal for sessions of one process; a session of an unknown process has its own."""
     return (session.pid, 0) if session.pid else (0, session.session)
 
 
 def find_reached_epoch_and_step(session: SessionStatus) -> tuple[int, int]:
-    """(epoch, own step) of a trainer: of one that has finished, the end of its last epoch."""
+    """Returns (epoch, own step) of a trainer; for one that has finished, the end of its last epoch."""
     if session.doing == "finished" and session.own_step == 0 and session.epoch:
         return session.epoch - 1, session.own_steps
     return session.epoch, session.own_step
 
 
 def format_window(window_s: float) -> str:
-    """The stretch of time that the figures of a status are over."""
+    """Returns the window of a status's rates as text: `over the last 10 s`."""
     return f"over the last {max(1, round(window_s))} s"
 
 
@@ -182,7 +185,7 @@ def _find_daemon_troubles(daemon: DaemonStatus) -> Iterator[str]:
 
 
 def suggest_remedy_for_apart_trainers(decodes_per_batch: float | None, *, are_apart: bool) -> str | None:
-    """What to do about trainers that do not share their decodes; None when they do, or have just drawn level."""
+    """Returns the remedy for trainers that do not share their decodes; None if they do, or have just drawn level."""
     if decodes_per_batch is None or not are_apart or decodes_per_batch <= WELL_SHARED:
         return None
     return (

@@ -1,6 +1,4 @@
-"""The way of one rank through its stream, step by step, epoch by epoch: the same arithmetic for scheduler and
-client.
-"""
+"""The batches of one rank of a stream, step by step and epoch by epoch. Scheduler and client share this arithmetic."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from streamd.core.spec import Cursor, UnevenPolicy, count_steps_left
 
 
 class StepPosition(msgspec.Struct, frozen=True, gc=False):
-    """A place on the way: step `step` of the `steps` from `base` in `epoch`."""
+    """A rank's position: step `step` of the `steps` from `base` on in `epoch`; at the epoch's end they are equal."""
 
     epoch: int
     base: int
@@ -27,7 +25,10 @@ class StepPosition(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class RankSteps:
-    """Rank `rank` of `world` takes base + k * world + rank of `batches` an epoch; `epochs` in total, None runs on."""
+    """The steps of rank `rank` of `world`: in step k it takes batch base + k * world + rank.
+
+    An epoch has `batches` batches. `epochs` is the number of epochs in total, None without end.
+    """
 
     batches: int
     rank: int
@@ -36,7 +37,7 @@ class RankSteps:
     epochs: int | None
 
     def step_after(self, cursor: Cursor) -> StepPosition:
-        """The step that follows what the cursor has behind it."""
+        """Returns the first step after the cursor's history."""
         return StepPosition(
             cursor.epoch,
             cursor.next_base_index,
@@ -46,7 +47,7 @@ class RankSteps:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of a whole epoch."""
+        """The number of steps of a whole epoch."""
         return count_steps_left(0, self.world, self.batches, self.uneven)
 
     def batch_index(self, step: StepPosition) -> int:
@@ -56,13 +57,15 @@ class RankSteps:
         return StepPosition(step.epoch + 1, 0, 0, self.steps_per_epoch)
 
     def next_step(self, step: StepPosition) -> StepPosition:
-        """The next step, in the next epoch where this one ends; it may lie beyond the last epoch."""
+        """Returns the next step, the first of the next epoch at an epoch's end; it may lie beyond the last epoch."""
         after = StepPosition(step.epoch, step.base, step.step + 1, step.steps)
         return self.start_of_next_epoch(after) if after.is_at_epoch_end else after
 
     def iterate_batches(self, cursor: Cursor) -> Iterator[tuple[int, int]]:
-        """(epoch, index) of every batch from the cursor on, in order."""
+        """Yields (epoch, index) of every batch from the cursor on, in order."""
         step = self.step_after(cursor)
+        # A world that is larger than the epoch has no steps at all. Without this test it would go through empty epochs
+        # for ever.
         while not self.is_beyond_end(step) and (self.steps_per_epoch or not step.is_at_epoch_end):
             for number in range(step.step, step.steps):
                 yield step.epoch, step.base + number * self.world + self.rank
@@ -72,9 +75,11 @@ class RankSteps:
         return self.epochs is not None and step.epoch >= self.epochs
 
     def count_steps_to(self, here: StepPosition, epoch: int, index: int) -> int | None:
-        """Steps from `here` to batch epoch:index; None when it is behind, beyond the end, or another rank's."""
+        """Returns the steps from `here` to batch epoch:index; None if it is behind, past the end, or another rank's."""
         if epoch < here.epoch or (self.epochs is not None and epoch >= self.epochs):
             return None
+        # In step k a rank takes batch base + k * world + rank, so the index gives the step, and a remainder shows that
+        # the batch is another rank's. Only the present epoch may begin at another base than 0.
         same = epoch == here.epoch
         step, other = divmod(index - (here.base if same else 0) - self.rank, self.world)
         if other or not (here.step if same else 0) <= step < (here.steps if same else self.steps_per_epoch):
@@ -85,5 +90,5 @@ class RankSteps:
 
 
 def count_own_steps(step: int, steps: int, batch_size: int, own_size: int, own_steps: int) -> int:
-    """Steps of `own_size` rows that a trainer has done when it took `step` of an epoch's `steps` batches."""
+    """Returns the steps of `own_size` rows that a trainer has done after `step` of an epoch's `steps` batches."""
     return own_steps if step >= steps else min(own_steps, step * batch_size // own_size)

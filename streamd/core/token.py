@@ -1,6 +1,6 @@
-"""A place in a stream as a trainer saves it, and why one that was saved elsewhere, or is damaged, is refused.
+"""Tokens: a trainer's position in a stream as text that it saves, and the tally that continues from there.
 
-Where a trainer stands, as the text that it saves, and back; the account that goes on from there.
+Tokens of another stream or order and damaged ones are refused, with the reason.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _EARLIER: Final = f"take that of an earlier checkpoint, whole as it was saved, {
 class Token:
     """A cursor with the stream's identity and the digest so far, as a trainer saves it.
 
-    `rows` of the batch behind the cursor are done too, where a trainer takes batches in parts, and by each of the
-    `world` ranks that it is one of. `changed`: the pixels became others within this epoch. `order`, which tokens of
-    older versions have not, says what `order_id` is made of.
+    If a trainer takes batches in parts, `rows` rows of the batch after the cursor are done too, by each of the `world`
+    ranks. `changed`: the pixels changed within this epoch. `order` has the facts from which `order_id` is made; tokens
+    of older versions do not have it.
     """
 
     stream: str
@@ -46,7 +46,7 @@ class Token:
         return msgspec.json.encode(self).decode()
 
     def at_next_epoch(self) -> Token:
-        """The place where the epoch after this one begins."""
+        """Returns the token at the beginning of the next epoch."""
         none = "0" * len(self.digest)
         return replace(
             self, cursor=self.cursor.at_next_epoch(), digest=none, samples=0, bad=0, rows=0, world=1, changed=False
@@ -72,7 +72,7 @@ class Token:
 
 
 def parse_token(text: str | bytes, spec: StreamSpec) -> Token:
-    """A token for this stream. Raises TokenError when it belongs to another stream or order, or is damaged."""
+    """Reads a token for this stream. Raises TokenError if it belongs to another stream or order, or is damaged."""
     token = Token.from_json(text)
     if token.stream != spec.name:
         raise TokenError(
@@ -92,9 +92,10 @@ def parse_token(text: str | bytes, spec: StreamSpec) -> Token:
 def explain_order_mismatch(
     order_id: str, order: OrderFacts | None, spec: StreamSpec, *, is_running: bool = False
 ) -> str:
-    """What to say to who was in `order_id`, made of `order` where that is known, when `spec` is served.
+    """Returns why a trainer at a position of `order_id` cannot go on with `spec`, and the remedy.
 
-    `is_running`: it was a stream that was being read, and no token that was saved.
+    `order` has the facts of `order_id`, if they are known. `is_running`: the position is that of a running stream, not
+    of a saved token.
     """
     if order is None:
         what = (
@@ -108,15 +109,16 @@ def explain_order_mismatch(
 
 
 def _count_rows_of_next_batch(token: Token, spec: StreamSpec) -> int:
-    """Rows of the batch behind a token's place, the first that cannot be done; 1 at an epoch's end, where none is."""
+    """Returns the rows of the batch after a token's cursor, an exclusive bound of `rows`; 1 at an epoch's end."""
     base = token.cursor.next_base_index
     if base >= spec.batches:
         return 1
-    return spec.batch_rows(base) if token.world == 1 else spec.batch_size  # ranks fill theirs up to each other's
+    # Each rank of several fills a short last batch up to the size of the others' batches.
+    return spec.batch_rows(base) if token.world == 1 else spec.batch_size
 
 
 def check_cursor(cursor: Cursor, batches: int = 1 << 40) -> None:
-    """Raises TokenError unless the cursor could have come from a trainer of a stream of so many batches an epoch."""
+    """Raises TokenError unless a trainer can have this cursor in a stream of `batches` batches an epoch."""
     if not 0 <= cursor.epoch < 1 << 40 or len(cursor.history) > MAX_SEGMENTS:
         raise _build_damage_error(f"epoch {cursor.epoch} with {len(cursor.history)} segments is out of range")
     if not 0 <= cursor.begin < batches:
@@ -137,9 +139,9 @@ _token: Final = msgspec.json.Decoder(Token)
 
 
 def parse_token_for_rank(text: str | bytes, spec: StreamSpec, world: int, rows: int | None = None) -> Token:
-    """A token for a rank of `world`, whose batches are of `rows` rows, or the stream's.
+    """Reads a token for a rank of `world` with batches of `rows` rows, None for the stream's.
 
-    Raises TokenError when it is none of this stream and order, or of no such rank.
+    Raises TokenError if it is not of this stream and order, or if ranks of this world cannot resume it.
     """
     token = parse_token(text, spec)
     if token.rows and token.world != world:
@@ -158,7 +160,7 @@ def parse_token_for_rank(text: str | bytes, spec: StreamSpec, world: int, rows: 
 
 
 def _ends_with_short_batch(token: Token, spec: StreamSpec) -> bool:
-    """Whether ranks are within the step of an epoch's last batch, which has fewer rows than theirs."""
+    """Whether a token lies within the step of an epoch's last batch, and that batch is short."""
     return (
         token.cursor.next_base_index + token.world >= spec.batches
         and spec.batch_rows(spec.batches - 1) < spec.batch_size
@@ -166,7 +168,10 @@ def _ends_with_short_batch(token: Token, spec: StreamSpec) -> bool:
 
 
 def encode_token(spec: StreamSpec, snapshot: TallySnapshot, rows: int = 0, world: int = 1) -> str:
-    """The place as JSON. No method of the stream: a batch that knows its token must not keep it alive."""
+    """Returns a position as JSON.
+
+    It is a function and not a method of the stream, since a batch that has its token must not keep the stream alive.
+    """
     totals = snapshot.compute_totals()
     return Token(
         stream=spec.name,
@@ -184,7 +189,7 @@ def encode_token(spec: StreamSpec, snapshot: TallySnapshot, rows: int = 0, world
 
 
 def resume_tally(token: Token, spec: StreamSpec, rank_steps: RankSteps) -> EpochTally:
-    """The account that a token continues; a new epoch's where the token ends one."""
+    """Returns the tally that a token continues, or a new epoch's if the token is at an epoch's end."""
     cursor = token.cursor
     if _is_epoch_done(cursor, rank_steps):
         return start_tally(cursor.at_next_epoch(), spec, token.pixel_id)
@@ -193,12 +198,15 @@ def resume_tally(token: Token, spec: StreamSpec, rank_steps: RankSteps) -> Epoch
 
 
 def _is_epoch_done(cursor: Cursor, rank_steps: RankSteps) -> bool:
-    """Whether those who took the last step were through, too: else its receipt, with what is dropped, is due."""
+    """Whether the epoch is over at `cursor`, for these ranks and for those that took the last step.
+
+    If it is over for these ranks alone, its receipt is due, with the samples that are dropped.
+    """
     if not cursor.history or rank_steps.step_after(cursor).steps:
         return False
     return not count_steps_left(cursor.next_base_index, cursor.history[-1].world, rank_steps.batches, rank_steps.uneven)
 
 
 def start_tally(cursor: Cursor, spec: StreamSpec, pixel_id: str) -> EpochTally:
-    """An account that begins at `cursor`, after pixels of `pixel_id`."""
+    """Returns a tally that begins at `cursor`, after pixels of `pixel_id`."""
     return EpochTally(spec.name, spec.order_id, cursor, pixel_id=pixel_id)

@@ -1,4 +1,4 @@
-"""Where daemon and client meet when nobody says where: the same rule on both sides."""
+"""The endpoint at which daemon and client meet. Without a setting, both sides find it by the same rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOCKET_NAME: Final = "streamd.sock"
 
 
 def default_socket_paths() -> list[Path]:
-    """The socket's default places, the preferred one first."""
+    """Returns the socket's default paths, the preferred one first."""
     places = []
     if runtime := os.environ.get("RUNTIME_DIRECTORY"):
         places.append(Path(runtime.split(":")[0]) / SOCKET_NAME)
@@ -28,15 +28,15 @@ def default_socket_paths() -> list[Path]:
 
 
 def default_endpoint() -> str:
-    """Where a daemon listens by default."""
+    """Returns the endpoint at which a daemon listens by default."""
     return f"{_IPC}{default_socket_paths()[0]}"
 
 
 def find_endpoint(endpoint: str | os.PathLike[str] | None) -> str:
-    """Where a client connects: the argument, $STREAMD_ENDPOINT, then the first default place that exists.
+    """Returns where a client connects: the argument, else $STREAMD_ENDPOINT, else the first default path that exists.
 
-    The path of a socket stands for its ipc:// endpoint. Raises ConfigError for an endpoint that cannot be, ConnectError
-    when none is named and no default place exists.
+    The path of a socket stands for its ipc:// endpoint. Raises ConfigError for an invalid endpoint, and ConnectError
+    when none is named and no default path exists.
     """
     if chosen := os.fspath(endpoint or "") or os.environ.get("STREAMD_ENDPOINT"):
         complete = _complete_endpoint(chosen)
@@ -51,7 +51,7 @@ def find_endpoint(endpoint: str | os.PathLike[str] | None) -> str:
 
 
 def find_socket(endpoint: str | os.PathLike[str] | None) -> str:
-    """Like `find_endpoint`, and raises ConnectError at once when the endpoint has no socket."""
+    """Returns what `find_endpoint` returns, and raises ConnectError too when the endpoint has no socket."""
     found = find_endpoint(endpoint)
     if fault := _find_socket_fault(socket_path(found)):
         source = "$STREAMD_ENDPOINT names it; " if not endpoint and os.environ.get("STREAMD_ENDPOINT") else ""
@@ -60,7 +60,7 @@ def find_socket(endpoint: str | os.PathLike[str] | None) -> str:
 
 
 def explain_missing_answer(endpoint: str) -> str:
-    """What a client without an answer is told to look at."""
+    """Returns what a user should check when no daemon answers at an endpoint."""
     fault = _find_socket_fault(socket_path(endpoint))
     return f"{fault}; {_REMEDY}" if fault else "is `streamd serve` running there?"
 
@@ -70,7 +70,7 @@ def _complete_endpoint(name: str) -> str:
 
 
 def _exists(path: Path) -> bool:
-    """Whether a path is there, or hidden in a folder that this user may not enter."""
+    """Whether a path exists, or may exist in a folder that this user may not enter."""
     try:
         return path.exists()
     except PermissionError:
@@ -78,7 +78,7 @@ def _exists(path: Path) -> bool:
 
 
 def _find_socket_fault(path: Path) -> str:
-    """Why no socket can be reached at `path`, or "" where one can."""
+    """Returns why no socket can be reached at `path`, or "" if one can."""
     try:
         mode = path.stat().st_mode
     except PermissionError:
@@ -90,14 +90,14 @@ def _find_socket_fault(path: Path) -> str:
 
 
 def _suggest_sockets(path: Path) -> str:
-    """The sockets that may have been meant: those in the folder, in `path` as a folder, and in the default places."""
+    """Returns a hint with sockets that may be meant: in the same folder, in `path` as a folder, in default places."""
     folders = dict.fromkeys((path.parent, path, *(place.parent for place in default_socket_paths())))
     names = [f"{_IPC}{each}" for folder in folders for each in _list_sockets(folder)][:_SUGGESTED]
     return f"; did you mean {' or '.join(names)}?" if names else ""
 
 
 def _list_sockets(folder: Path) -> list[Path]:
-    """The sockets of daemons in a folder: each has its descriptor socket beside it. None where nobody may look."""
+    """Returns the daemons' sockets in a folder, each with its descriptor socket beside it; none if it is unreadable."""
     try:
         names = {each.name for each in folder.iterdir()}
     except OSError:
@@ -106,7 +106,7 @@ def _list_sockets(folder: Path) -> list[Path]:
 
 
 def check_endpoint(endpoint: str) -> None:
-    """Raises ConfigError for an endpoint that cannot be."""
+    """Raises ConfigError for an invalid endpoint: not ipc://, no absolute path, or a path too long for a socket."""
     if not endpoint.startswith(_IPC):
         raise ConfigError(f"endpoint {endpoint!r} {_explain_wrong_scheme(endpoint)}")
     path = endpoint.removeprefix(_IPC)
@@ -138,10 +138,10 @@ def fits_socket_path_limit(endpoint: str) -> bool:
 
 
 def socket_path(endpoint: str) -> Path:
-    """The path of an ipc:// endpoint."""
+    """Returns the path of an ipc:// endpoint."""
     return Path(endpoint.removeprefix(_IPC))
 
 
 def descriptor_socket_path(endpoint: str) -> str:
-    """The descriptor socket beside an ipc:// endpoint."""
+    """Returns the path of the descriptor socket beside an ipc:// endpoint."""
     return f"{socket_path(endpoint)}{_DESCRIPTORS}"

@@ -1,8 +1,11 @@
-"""The Unix socket beside the endpoint: slots' descriptors for clients, and the first news of a client's death.
+"""The descriptor socket beside the endpoint: hands descriptors of slots to clients, and detects a client's death.
 
-A client connects, says the secret that its welcome gave it, and asks for one slot at a time. The connection is its
-lifeline: when it ends, or when the kernel says that the process at its other end is dead (a forked child may keep the
-connection open), the session is lost. When the daemon dies, the client sees the end just as fast.
+A client connects, sends the secret that its welcome contained, and then requests one slot at a time. The connection is
+the session's lifeline. The session is lost when the connection ends, or when the kernel reports that the process at its
+other end is dead (a forked child may keep the connection open). When the daemon dies, the client sees the end as fast.
+
+A connection is unpaired until its secret arrives, then paired with one session. When that session has ended, its link
+is over: it carries no more descriptors, only reports of the leases that the trainer still holds.
 """
 
 from __future__ import annotations
@@ -22,11 +25,12 @@ from streamd.errors import ConnectError
 from streamd.limits import MAX_CREDIT, MAX_SESSIONS, PAIR_S, SECRET_BYTES
 
 _SLOT: Final = struct.Struct("<Q")
-# Before the numbers of deliveries, of a session that is over: held still; held no longer; only by a forked child.
+# The first byte of a report on a session that has ended; delivery numbers follow. These are still held, are dropped,
+# or are held by a forked child alone.
 _STILL_HELD: Final = b"K"
 _DROPPED: Final = b"D"
 _RETIRED: Final = b"R"
-_MOST_BYTES: Final = 1 + 2 * MAX_CREDIT * _SLOT.size  # of a word: what is held, and what a child may see
+_MOST_BYTES: Final = 1 + 2 * MAX_CREDIT * _SLOT.size  # of a report: deliveries that are held, or that a child may see
 _CREDENTIALS: Final = struct.Struct("3i")
 _BACKLOG: Final = 128
 _ANSWER_S: Final = 5.0
@@ -38,16 +42,17 @@ class _TrainerLink:
     link: socket.socket
     pidfd: int | None = None
     session: int | None = None
-    is_over: bool = False  # the session has ended: what is held of it is all that is spoken of
+    is_over: bool = False  # the session has ended: the link carries only reports on its leases
 
 
 @dataclass(frozen=True, slots=True)
 class LifelineCallbacks:
-    """Whom to tell what of sessions, by their numbers.
+    """The server's callbacks. Each runs on the event loop and begins with the session's number.
 
-    `on_lost`, for a reason: nobody will say any more what becomes of its memory. `on_held_over`: it is over, while
-    deliveries of it are held, None for whichever they may be. `on_dropped`: these deliveries are held no longer, the
-    last of them but by a forked child. `on_paired`: the kernel says which process a session's lifeline leads to.
+    `on_lost(session, reason)`: no report of its leases can come any more. `on_held_over(session, held, reason)`: it has
+    ended, and its trainer still holds the deliveries `held`, None for all. `on_dropped(session, numbers, retired)`:
+    its trainer holds these deliveries no longer; a forked child may still see those that are `retired`.
+    `on_paired(session, pid)`: the process at the other end of its lifeline, as the kernel reports it.
     """
 
     on_lost: Callable[[int, str], None]
@@ -57,7 +62,11 @@ class LifelineCallbacks:
 
 
 class DescriptorServer:
-    """Hands read-only descriptors to those who know a session's secret. Lives on the event loop; nothing blocks."""
+    """Hands read-only descriptors to clients that know a session's secret.
+
+    All methods and callbacks run on the event loop; none of them blocks. `open_slot` returns a new descriptor of a
+    slot, None if the slot is gone, and may raise OSError. At most `max_links` connections are open at a time.
+    """
 
     def __init__(
         self, open_slot: Callable[[int], int | None], callbacks: LifelineCallbacks, max_links: int = 2 * MAX_SESSIONS
@@ -66,18 +75,18 @@ class DescriptorServer:
         self._callbacks = callbacks
         self._max_links = max_links
         self._secrets: dict[bytes, int] = {}
-        self._links: dict[int, _TrainerLink] = {}
+        self._links: dict[int, _TrainerLink] = {}  # by the descriptor of the connection
         self._listening_socket: socket.socket | None = None
-        self._spare: int | None = None  # given up for a moment when there is no other descriptor
+        self._spare: int | None = None  # a descriptor that is closed for a moment when the process has no other left
 
     def start_listening(self, path: str, mode: int, inherited: socket.socket | None = None) -> None:
-        """Binds the socket, unless one that listens there was handed over. Raises OSError."""
+        """Listens at `path`, on a new socket with permission bits `mode` or on an `inherited` one. Raises OSError."""
         self._listening_socket = listener = inherited or _bind_socket(path, mode)
         self._open_spare_descriptor()
         asyncio.get_running_loop().add_reader(listener, self._accept_connection)
 
     def issue_secret(self, session: int) -> bytes:
-        """A new session's secret."""
+        """Returns a secret for a new session. The session is lost unless a client sends it back within PAIR_S."""
         secret = os.urandom(SECRET_BYTES)
         self._secrets[secret] = session
         asyncio.get_running_loop().call_later(PAIR_S, self._expire_secret, secret)
@@ -89,22 +98,23 @@ class DescriptorServer:
             self._callbacks.on_lost(session, f"it did not open its lifeline within {PAIR_S:g} s")
 
     def close_session(self, session: int) -> None:
-        """The session is over: its secret and its lifeline end."""
+        """Ends a session's secret and its lifeline, without a call to `on_lost`."""
         self._secrets = {secret: owner for secret, owner in self._secrets.items() if owner != session}
         for descriptor, lifeline in list(self._links.items()):
             if lifeline.session == session:
                 self._close_trainer_link(descriptor)
 
     def half_close_session(self, session: int) -> bool:
-        """The session is over, while its trainer holds batches: it sees the end, and says what becomes of them.
+        """Ends a session of which its trainer holds batches. The trainer sees the end, and reports what it drops.
 
-        False when there is nobody who could: it has no lifeline.
+        Returns False if the session has no lifeline, so that no report can come.
         """
         self._secrets = {secret: owner for secret, owner in self._secrets.items() if owner != session}
         known = [each for each in self._links.values() if each.session == session]
         for lifeline in known:
             lifeline.is_over = True
-            with suppress(OSError):  # it has ended by itself, which will be read
+            # Only the writing half is closed: the client reads the end of the session, and its reports still arrive.
+            with suppress(OSError):  # the connection has ended; its reader will report that
                 lifeline.link.shutdown(socket.SHUT_WR)
         return bool(known)
 
@@ -126,7 +136,8 @@ class DescriptorServer:
         except OSError as error:
             self._pause_listening(error)
             return
-        if len(self._links) >= self._max_links:  # those who are not paired soon hang up, or are hung up on
+        # Unpaired connections end within PAIR_S, so there is room again soon: a client that is turned away may retry.
+        if len(self._links) >= self._max_links:
             link.close()
             return
         link.setblocking(False)
@@ -137,12 +148,14 @@ class DescriptorServer:
         loop.call_later(PAIR_S, self._close_if_unpaired, descriptor, lifeline)
 
     def _close_if_unpaired(self, descriptor: int, lifeline: _TrainerLink) -> None:
-        """Whoever has not said a session's secret by now is no trainer of ours, and keeps no descriptor."""
+        """Closes a connection that has not sent a session's secret in time, so that it takes no descriptor."""
+        # The descriptor's number may belong to a newer connection by now.
         if lifeline.session is None and self._links.get(descriptor) is lifeline:
             self._close_trainer_link(descriptor)
 
     def _pause_listening(self, error: OSError) -> None:
-        """Out of descriptors or memory: the sessions that are here go on, and whoever knocks waits a little."""
+        """Stops accepting for _REST_S after descriptors or memory ran out; new connections wait in the backlog."""
+        # The listener stays readable while connections wait. Its reader is removed, or the loop would spin.
         logging.getLogger("streamd.descriptors").warning("no new trainer for %g s: %s", _REST_S, error.strerror)
         loop = asyncio.get_running_loop()
         if self._listening_socket is not None:
@@ -154,6 +167,8 @@ class DescriptorServer:
             asyncio.get_running_loop().add_reader(self._listening_socket, self._accept_connection)
 
     def _receive_message(self, descriptor: int) -> None:
+        # A SOCK_SEQPACKET socket keeps the boundaries of messages, so their length tells them apart: 8 bytes are a
+        # request for a slot, 1 + 8n bytes a report on n deliveries, and the first message of all is the secret.
         lifeline = self._links[descriptor]
         try:
             data = lifeline.link.recv(_MOST_BYTES)
@@ -167,7 +182,7 @@ class DescriptorServer:
         elif session is None:
             self._pair_with_session(descriptor, lifeline, data)
         elif len(data) == _SLOT.size:
-            if not lifeline.is_over:  # else who asks has been hung up on, and reads that
+            if not lifeline.is_over:  # otherwise the writing half is closed, and the client reads its end
                 self._send_descriptor(descriptor, lifeline, _SLOT.unpack(data)[0])
         elif len(data) % _SLOT.size == 1 and data[:1] in {_STILL_HELD, _DROPPED, _RETIRED}:
             self._handle_lease_report(lifeline, session, data)
@@ -175,7 +190,7 @@ class DescriptorServer:
             self._close_link_and_report_loss(descriptor, "it spoke nonsense on the descriptor socket")
 
     def _handle_lease_report(self, lifeline: _TrainerLink, session: int, report: bytes) -> None:
-        """What becomes of the batches of a session that is over."""
+        """Passes on what a trainer reports of the leases of a session that has ended."""
         numbers = tuple(number for (number,) in _SLOT.iter_unpack(report[1:]))
         if report[:1] == _STILL_HELD:
             lifeline.is_over = True
@@ -191,6 +206,8 @@ class DescriptorServer:
         peer = lifeline.link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid = _CREDENTIALS.unpack(peer)[0]
         self._callbacks.on_paired(lifeline.session, pid)
+        # The end of the connection alone would not show the death of a process whose forked child keeps it open. The
+        # pidfd becomes readable when the process that connected dies.
         try:
             lifeline.pidfd = os.pidfd_open(pid) if pid > 0 else None
         except OSError as error:
@@ -205,6 +222,8 @@ class DescriptorServer:
             )
 
     def _send_descriptor(self, descriptor: int, lifeline: _TrainerLink, slot: int) -> None:
+        # The link does not block. A client waits for each answer before its next request, so its buffer cannot be full
+        # unless it breaks the protocol: then the send fails, and the session is lost.
         opened: int | None = None
         try:
             opened = self._open_slot_using_spare(slot)
@@ -218,7 +237,10 @@ class DescriptorServer:
                 self._open_spare_descriptor()
 
     def _open_slot_using_spare(self, slot: int) -> int | None:
-        """A slot's descriptor, in the spare one's place when there is no other: it is closed as soon as it is sent."""
+        """Returns a slot's descriptor, in place of the spare one if the process has no other.
+
+        The caller closes it as soon as it is sent, and then opens the spare one again.
+        """
         try:
             return self._open_slot(slot)
         except OSError as error:
@@ -228,7 +250,7 @@ class DescriptorServer:
         return self._open_slot(slot)
 
     def _open_spare_descriptor(self) -> None:
-        with suppress(OSError):  # then there is none, until the next slot was handed out
+        with suppress(OSError):  # without a spare one; the next request for a slot tries again
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _close_spare_descriptor(self) -> None:
@@ -237,6 +259,7 @@ class DescriptorServer:
             self._spare = None
 
     def _close_link_and_report_loss(self, descriptor: int, reason: str) -> None:
+        # Closed first: the callback may close this session's links too, and must not find this one.
         session = self._links[descriptor].session
         self._close_trainer_link(descriptor)
         if session is not None:
@@ -244,6 +267,7 @@ class DescriptorServer:
 
     def _close_trainer_link(self, descriptor: int) -> None:
         lifeline = self._links.pop(descriptor)
+        # The readers go before the descriptors are closed: the kernel gives the same numbers to the next files opened.
         loop = asyncio.get_running_loop()
         loop.remove_reader(descriptor)
         lifeline.link.close()
@@ -262,10 +286,14 @@ def _bind_socket(path: str, mode: int) -> socket.socket:
 
 
 class Lifeline:
-    """A client's end. Used by its I/O thread only."""
+    """A client's end of the connection.
+
+    The I/O thread uses it while the session exists. After that, `report_dropped_leases` and `report_retired_leases` are
+    called by finalisers in any thread: each sends one message and never waits.
+    """
 
     def __init__(self, path: str, secret: bytes) -> None:
-        """Connects and introduces the session. Raises ConnectError."""
+        """Connects to the descriptor socket at `path` and sends the session's secret. Raises ConnectError."""
         self._link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link.settimeout(_ANSWER_S)
         try:
@@ -279,15 +307,17 @@ class Lifeline:
         return self._link.fileno()
 
     def fetch_descriptor(self, slot: int) -> int:
-        """A read-only descriptor of a slot, to be closed by the caller.
+        """Requests a slot's read-only descriptor and returns it; the caller closes it.
 
-        Raises ConnectError when the daemon is gone, OSError when this process may have no more descriptors.
+        Raises ConnectError when the daemon or the slot is gone or no answer comes in time, and OSError when this
+        process has no descriptor left.
         """
         try:
             self._link.send(_SLOT.pack(slot))
             data, descriptors, flags, _ = socket.recv_fds(self._link, _SLOT.size, 1)
         except OSError as error:
             raise ConnectError("the descriptor socket", str(error.strerror or error)) from error
+        # The kernel drops a descriptor for which this process has no number left, and marks the message.
         if flags & socket.MSG_CTRUNC:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         if not descriptors:
@@ -295,8 +325,8 @@ class Lifeline:
         return descriptors[0]
 
     def has_ended(self) -> bool:
-        """Whether the daemon has closed its end; asked when the socket is readable without a request."""
-        self._link.setblocking(False)  # with a timeout Python waits for it, whatever MSG_DONTWAIT says
+        """Whether the daemon has closed its end. Call it when the socket is readable without a request."""
+        self._link.setblocking(False)  # a socket with a timeout waits in Python, even with MSG_DONTWAIT
         try:
             return not self._link.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -307,19 +337,19 @@ class Lifeline:
             self._link.settimeout(_ANSWER_S)
 
     def report_held_leases(self, numbers: Collection[int]) -> None:
-        """Says that the session is over, and that of it these deliveries are held. Raises OSError."""
+        """Reports that the session has ended and that its trainer still holds these deliveries. Raises OSError."""
         self._send_report(_STILL_HELD, numbers)
 
     def report_dropped_leases(self, numbers: Collection[int]) -> None:
-        """Says that these deliveries of a session that is over are held no longer. Raises OSError."""
+        """Reports deliveries of an ended session that its trainer holds no longer. Raises OSError."""
         self._send_report(_DROPPED, numbers)
 
     def report_retired_leases(self, numbers: Collection[int]) -> None:
-        """Says the same of those that a forked child may see as long as it likes. Raises OSError."""
+        """Reports deliveries that its trainer holds no longer, while a forked child may see them. Raises OSError."""
         self._send_report(_RETIRED, numbers)
 
     def _send_report(self, kind: bytes, numbers: Collection[int]) -> None:
-        self._link.setblocking(False)  # finalisers say it, and never wait
+        self._link.setblocking(False)  # finalisers call this and must not wait
         self._link.send(kind + struct.pack(f"<{len(numbers)}Q", *numbers))
 
     def wait_until_closed(self, timeout_s: float) -> None:

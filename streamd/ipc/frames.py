@@ -1,8 +1,7 @@
 """Frames: a fixed header, then one message as MessagePack. Nothing is parsed before length, magic and version agree.
 
-A daemon sends what it has for a client at a time as one bundle of frames.
-
-Several records as one message: to wake a process costs as much as to write a dozen of them.
+Several records travel as one bundle, since waking a process costs as much as writing a dozen of them. A daemon sends
+the frames that it has for a client at one time as one bundle.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _HEADER: Final = struct.Struct("<2sBxQQQ")  # magic, version, boot, session, num
 _encode = msgspec.msgpack.Encoder().encode
 _decode_client: Final = msgspec.msgpack.Decoder(ClientMessage)
 _decode_daemon: Final = msgspec.msgpack.Decoder(DaemonMessage)
-_MARK: Final = b"\x08"  # no record begins with it
+_MARK: Final = b"\x08"  # the first byte of a bundle; no record begins with it
 _LENGTH: Final = struct.Struct("<I")
 
 
 class FrameHeader(msgspec.Struct, frozen=True, gc=False):
-    """Who a frame belongs to: the daemon's `boot`, its `session`, and a dense `number` within that session.
+    """The session that a frame belongs to: the daemon's `boot`, its `session`, and a `number` within the session.
 
-    Batches are numbered from 0 as they are sent; every other frame carries 0.
+    Batches are numbered 0, 1, 2, ... as they are sent; every other frame carries 0.
     """
 
     boot: int
@@ -43,21 +42,23 @@ EMPTY_HEADER: Final = FrameHeader(0, 0, 0)
 
 
 def encode_message(message: ClientMessage | DaemonMessage) -> bytes:
-    """A message's bytes; kept by a daemon that sends the same batch to several sessions."""
+    """Returns a message's bytes. A daemon that sends the same batch to several sessions encodes it once."""
     return _encode(message)
 
 
 def build_frame(header: FrameHeader, encoded: bytes) -> bytes:
-    """One frame of an encoded message."""
+    """Returns one frame with an encoded message."""
     return _HEADER.pack(MAGIC, VERSION, header.boot, header.session, header.number) + encoded
 
 
 def encode_frame(header: FrameHeader, message: ClientMessage | DaemonMessage) -> bytes:
-    """One frame."""
+    """Returns one frame with a message."""
     return build_frame(header, _encode(message))
 
 
 def _split_frame(data: bytes) -> tuple[FrameHeader, memoryview]:
+    # The version is checked before anything else of the frame is used, so that a peer of another version is reported
+    # as such and not as a damaged frame.
     if len(data) < _HEADER.size:
         raise ProtocolError(f"a frame of {len(data)} bytes is shorter than its header")
     magic, version, boot, session, number = _HEADER.unpack_from(data)
@@ -69,7 +70,7 @@ def _split_frame(data: bytes) -> tuple[FrameHeader, memoryview]:
 
 
 def decode_client_frame(data: bytes) -> tuple[FrameHeader, ClientMessage]:
-    """What a client's frame says. Raises ProtocolError for anything else."""
+    """Returns the header and message of a client's frame. Raises ProtocolError for any other bytes."""
     if len(data) > MAX_CLIENT_FRAME_BYTES:
         raise ProtocolError(f"a client's frame of {len(data)} bytes is over {MAX_CLIENT_FRAME_BYTES}")
     header, rest = _split_frame(data)
@@ -80,7 +81,7 @@ def decode_client_frame(data: bytes) -> tuple[FrameHeader, ClientMessage]:
 
 
 def decode_daemon_frame(data: bytes) -> tuple[FrameHeader, DaemonMessage]:
-    """What a daemon's first frame says. Raises ProtocolError for anything else."""
+    """Returns the header and message of a daemon's frame. Raises ProtocolError for any other bytes."""
     header, rest = _split_frame(data)
     try:
         return header, _decode_daemon.decode(rest)
@@ -89,14 +90,14 @@ def decode_daemon_frame(data: bytes) -> tuple[FrameHeader, DaemonMessage]:
 
 
 def bundle_records(records: Sequence[bytes]) -> bytes:
-    """One message of all records, in their order; a single record is its own."""
+    """Returns one message with all records in order. A single record is returned as it is."""
     if len(records) == 1:
         return records[0]
     return _MARK + b"".join([_LENGTH.pack(len(record)) + record for record in records])
 
 
 def split_records(data: bytes) -> list[bytes]:
-    """The records of a message. Raises ProtocolError for what `bundle` did not make."""
+    """Returns the records of a message. Raises ProtocolError for bytes that `bundle_records` did not make."""
     if not data.startswith(_MARK):
         return [data]
     records, at = [], len(_MARK)

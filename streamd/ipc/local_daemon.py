@@ -1,4 +1,4 @@
-"""What `streamd.local` asks of the daemon that it starts, and what that answers: one line each way."""
+"""The request of `streamd.local` to the daemon that it starts, and the answer: one line each way."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 
 from streamd.errors import ConfigError
 
-READY_LINE: Final = b"ready\n"  # what the daemon says when it serves; anything else is why it does not
+READY_LINE: Final = b"ready\n"  # the answer when the daemon serves; any other is the reason why it does not
 
 
 class LocalDaemonRequest(msgspec.Struct):
-    """What the daemon's process is to serve, and a folder of its own.
+    """What the daemon is to serve, and a folder of its own.
 
-    `config` is a configuration, as a path or as it is, or the path of data that one is made from; `size` is for data
-    alone: (height, width) of their images.
+    `config` is a configuration, as a path or as a mapping, or the path of data from which one is made. `size` applies
+    only to data: (height, width) of their images in pixels.
     """
 
     config: str | dict[str, object]
@@ -28,7 +28,7 @@ class LocalDaemonRequest(msgspec.Struct):
         return endpoint_in_folder(self.folder)
 
     def encode_line(self) -> bytes:
-        """It as the daemon reads it. Raises ConfigError for values that no configuration can hold."""
+        """Returns the request as one line of JSON. Raises ConfigError for values that no configuration can hold."""
         try:
             return msgspec.json.encode(self, enc_hook=_to_json_value) + b"\n"
         except (TypeError, UnicodeEncodeError) as error:
@@ -36,7 +36,7 @@ class LocalDaemonRequest(msgspec.Struct):
 
 
 def _to_json_value(value: object) -> object:
-    """What a notebook's mapping may hold beside what YAML has: paths, and numbers that NumPy worked out."""
+    """Converts the values that a notebook's mapping may hold and YAML does not have: paths, and NumPy's scalars."""
     import numpy as np  # noqa: PLC0415 - the daemon's process has no use for it before its configuration is checked
 
     if isinstance(value, os.PathLike):

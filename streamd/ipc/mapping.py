@@ -1,7 +1,7 @@
-"""Mapping a slot: read-only in a client, writable in a worker; and the lease that ends with the last view.
+"""Maps slots, read-only in a client and writable in a worker, and builds arrays whose lease ends with the last view.
 
-Python's `mmap` keeps a descriptor of its own for as long as the mapping lives (up to 3.12 there is no way around it),
-and a trainer may map thousands of slots: hence the system's mmap, by ctypes.
+It calls the system's mmap by ctypes. Python's `mmap` keeps a descriptor of its own for as long as the mapping lives (up
+to 3.12 it cannot be avoided), and a trainer may map thousands of slots.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 def map_readable(descriptor: int, nbytes: int) -> memoryview:
-    """Maps a slot for a client, who may close the descriptor then. Raises OSError.
+    """Maps a slot for a client and returns its bytes. The descriptor may be closed after that. Raises OSError.
 
-    MAP_SHARED and never private: a private page that someone wrote would show the old batch for ever.
+    The mapping is MAP_SHARED, never private: a private page that was written would show the old batch for ever.
     """
     return _map_memory(descriptor, nbytes, mmap.PROT_READ).toreadonly()
 
 
 def map_writable(descriptor: int, nbytes: int) -> memoryview:
-    """Maps a slot for a worker. Raises OSError."""
+    """Maps a slot for a worker and returns its bytes. Raises OSError."""
     return _map_memory(descriptor, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 @cache
 def _load_libc() -> ctypes.CDLL:
-    """Asked for when something is to be mapped: the client is imported on systems without it, too."""
+    """Loads the C library at the first mapping, since the client is also imported on systems without one."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
@@ -47,26 +47,32 @@ def _load_libc() -> ctypes.CDLL:
 
 
 def _map_memory(descriptor: int, nbytes: int, protection: int) -> memoryview:
-    """The mapping ends with the last view of it."""
+    """Maps memory and returns a view of it. The mapping ends with the last view. Raises OSError."""
     libc = _load_libc()
     address = libc.mmap(None, nbytes, protection, mmap.MAP_SHARED, descriptor, 0)
     if address == _FAILED:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     memory = (ctypes.c_ubyte * nbytes).from_address(address)
-    weakref.finalize(memory, libc.munmap, address, nbytes).atexit = False  # threads may still look at it then
+    # Not at the interpreter's exit: other threads may still read the memory then, and the kernel unmaps it anyway.
+    weakref.finalize(memory, libc.munmap, address, nbytes).atexit = False
     return memoryview(memory).cast("B")
 
 
 class _ArrayLease(weakref.ref[npt.NDArray[Any]]):
-    """Ends with what was lent: what `weakref.finalize` does, by fewer objects, since there is one a batch."""
+    """A weak reference that calls `on_return` when its array dies.
+
+    It does what `weakref.finalize` does with fewer objects, since there is one for each batch.
+    """
 
     __slots__ = ("on_return",)
 
     on_return: Callable[[], None]
 
 
-_leases: Final[dict[int, _ArrayLease]] = {}  # a weak reference must itself be kept until it ends
+# A weak reference calls back only while it exists itself. Entries are added by the thread that lends and deleted by the
+# one in which the last view dies; each is a single operation on the dict, so no lock is needed.
+_leases: Final[dict[int, _ArrayLease]] = {}
 
 
 def _end_array_lease(lease: _ArrayLease) -> None:
@@ -75,11 +81,12 @@ def _end_array_lease(lease: _ArrayLease) -> None:
 
 
 def build_leased_array(memory: memoryview, tensor: SlotTensor, on_return: Callable[[], None]) -> npt.NDArray[Any]:
-    """A read-only array over `memory`; `on_return` runs when it and every view of it are gone.
+    """Returns a read-only array over `memory`. `on_return` is called when it and every view of it are gone.
 
-    `on_return` may run in any thread and inside the garbage collector: it must neither lock nor allocate much.
+    `on_return` may be called in any thread and inside the garbage collector: it must neither lock nor allocate much.
     """
-    # A view of a view keeps what that was a view of: all of them keep this array, which nobody else has.
+    # NumPy's views keep the array at their base, not the view they were made from. All of them therefore keep `lent`,
+    # which is never handed out itself, and it dies with the last of them.
     lent = np.frombuffer(memory.toreadonly(), tensor.dtype, prod(tensor.shape), tensor.offset)
     lease = _ArrayLease(lent, _end_array_lease)
     lease.on_return = on_return

@@ -1,4 +1,8 @@
-"""What client and daemon say to each other. Immutable values; `frames` turns them into frames and back."""
+"""The messages between client and daemon. Immutable values; `frames` encodes and decodes them.
+
+A client sends requests without a session (the messages Ask...) and, after Subscribe and Welcome, the messages of its
+session. Within a connection messages keep their order and none is lost; a connection may end at any time.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +20,30 @@ Refusal = Literal["unknown", "memory", "token", "busy", "usage"]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An array on the wire: a tag, then the fields in order."""
+    """A message, on the wire an array: a tag, then the fields in order."""
 
 
-# --- a client says
+# --- sent by a client
 
 
 class AskStreams(_Message, frozen=True, tag=1):
-    """What is served?"""
+    """Request the streams that are served. The answer is Streams."""
 
 
 class AskStats(_Message, frozen=True, tag=2):
-    """How is it going?"""
+    """Request the daemon's counters and timings. The answer is Stats."""
 
 
 class Subscribe(_Message, frozen=True, tag=3):
-    """Open a session at `cursor`. `order_id` must match when given; `credit` and `transport` are wishes.
+    """Open a session at `cursor`. `order_id` must match if given; `credit` and `transport` are requests.
 
-    `live`: begin where the others are instead, and count `epochs` from there. `together`: send nothing before so many
-    sessions of the stream are there. `order` is what `order_id` was made of. `earlier`: (boot, session) of the same
-    process that have ended while it holds batches of them.
+    `live`: begin where the others are instead, and count `epochs` from there. `together`: send nothing before this many
+    sessions of the stream exist. `resuming`: the client continues a stream that it was reading. `order` has the facts
+    from which `order_id` was made. `earlier`: (boot, session) of ended sessions of the same process, of which it still
+    holds batches.
 
-    For people who look at the daemon: the trainer's `name` and process, and of how many rows its own steps are and how
-    many an epoch has for it; 0 for what is not known.
+    For the daemon's status alone: the trainer's `name` and process, the rows of its own steps (`batch_size`), and how
+    many of them an epoch has for it (`steps`); 0 for unknown.
     """
 
     stream: str
@@ -62,9 +67,10 @@ class Subscribe(_Message, frozen=True, tag=3):
 
 
 class Progress(_Message, frozen=True, tag=4):
-    """Deliveries below `upto` may be sent; `released` leases have ended; the loop has taken `taken` so far.
+    """Deliveries numbered below `upto` may be sent; `released` leases have ended; the loop has taken `taken` in all.
 
-    `retired`: those of `released` that a forked child of the trainer may still see.
+    `retired`: those of `released` that a forked child of the trainer may still see. `waited_ns` is the time that the
+    loop waited for batches since the last report.
     """
 
     upto: int
@@ -75,7 +81,7 @@ class Progress(_Message, frozen=True, tag=4):
 
 
 class ReceiptSeen(_Message, frozen=True, tag=5):
-    """How the client's own account of an epoch compares, and where its time went."""
+    """The result of comparing the client's account of an epoch with the daemon's, and where its time went."""
 
     epoch: int
     digest: str
@@ -84,31 +90,31 @@ class ReceiptSeen(_Message, frozen=True, tag=5):
 
 
 class Goodbye(_Message, frozen=True, tag=6):
-    """The session is over. Its trainer holds the deliveries `kept`, and says on its lifeline when it drops them."""
+    """End the session. Its trainer holds the deliveries `kept`, and reports on its lifeline when it drops them."""
 
     kept: tuple[int, ...] = ()
 
 
 class AskNames(_Message, frozen=True, tag=7):
-    """What are the files of these samples called?"""
+    """Request the names of these samples' files. The answer is Names."""
 
     stream: str
     sample_ids: tuple[int, ...]
 
 
 class AskStatus(_Message, frozen=True, tag=8):
-    """Who is reading, how fast, and what could be better?"""
+    """Request the daemon's status: its trainers, their rates, and remedies. The answer is StatusNow."""
 
 
 class Ping(_Message, frozen=True, tag=9):
-    """The loop has waited long: does this session exist, and do we agree on what was said?"""
+    """Request the session as the daemon sees it, after the loop has waited long. The answer is Pong or NoSession."""
 
 
 class AskMonitor(_Message, frozen=True, tag=10):
-    """Where is the dashboard, and what opens its pictures?"""
+    """Request the dashboard's address and the token for its pictures. The answer is MonitorAt."""
 
 
-# --- the daemon says
+# --- sent by the daemon
 
 
 class Streams(_Message, frozen=True, tag=65):
@@ -124,9 +130,9 @@ class Stats(_Message, frozen=True, tag=66):
 
 
 class Welcome(_Message, frozen=True, tag=67):
-    """The session exists. `descriptors` is the path of the descriptor socket, `secret` opens it for this session.
+    """The session exists. `descriptors` is the path of the descriptor socket; `secret` pairs a connection with it.
 
-    `cursor` is where a `live` session begins. What is held of the sessions `earlier` counts within the credit.
+    `cursor` is where a `live` session begins. Batches held of the ended sessions `earlier` count within the credit.
     """
 
     spec: StreamSpec
@@ -139,7 +145,7 @@ class Welcome(_Message, frozen=True, tag=67):
 
 
 class Refused(_Message, frozen=True, tag=68):
-    """The request cannot be granted; asking again helps after `retry_s`, never when that is None."""
+    """The request is refused. Another attempt may succeed after `retry_s` seconds; None: it would not."""
 
     why: Refusal
     text: str
@@ -147,7 +153,7 @@ class Refused(_Message, frozen=True, tag=68):
 
 
 class BatchReady(_Message, frozen=True, tag=69):
-    """One delivery: `rows` of batch epoch:index, in slot `slot` of `slot_bytes`, or in the next frame when inline."""
+    """One delivery: `rows` rows of batch epoch:index, in `slot` of `slot_bytes`, or in the next frame if inline."""
 
     epoch: int
     index: int
@@ -159,9 +165,9 @@ class BatchReady(_Message, frozen=True, tag=69):
 
 
 class ReceiptDue(_Message, frozen=True, tag=70):
-    """What the digest of the session's epoch must be, computed from the plan, and the samples dropped at its end.
+    """The digest that the session's epoch must have, computed from the plan, and the samples dropped at its end.
 
-    `supply` is how its batches came.
+    `supply` says how its batches came to the trainer.
     """
 
     epoch: int
@@ -171,24 +177,24 @@ class ReceiptDue(_Message, frozen=True, tag=70):
 
 
 class SlotsGone(_Message, frozen=True, tag=71):
-    """These slots will not be used again: unmap them."""
+    """These slots are never used again: unmap them."""
 
     slots: tuple[int, ...]
 
 
 class Stopped(_Message, frozen=True, tag=72):
-    """The stream ended for good (`changed`: because its configuration did)."""
+    """The stream has ended for good, for the reason `text`. `changed`: because its configuration changed."""
 
     text: str
     changed: bool
 
 
 class Draining(_Message, frozen=True, tag=73):
-    """The daemon is going away in good order; come back to the next one."""
+    """The daemon is shutting down: wait for the next one and subscribe to it."""
 
 
 class Pong(_Message, frozen=True, tag=76):
-    """The session as the daemon sees it: batches and receipts sent, the credit's end, leases heard to have ended.
+    """The session as the daemon sees it: batches and receipts sent, the end of the credit, and leases released.
 
     `paused`: its stream waits for its data.
     """
@@ -201,23 +207,23 @@ class Pong(_Message, frozen=True, tag=76):
 
 
 class NoSession(_Message, frozen=True, tag=77):
-    """The session that the frame's header names is none of this daemon and this connection."""
+    """The session in the frame's header does not exist, or does not belong to this daemon and connection."""
 
 
 class CreditNow(_Message, frozen=True, tag=78):
-    """The session may hold so many batches from now on: others came, or left."""
+    """From now on the session may hold `credit` batches, since other sessions began or ended."""
 
     credit: int
 
 
 class Names(_Message, frozen=True, tag=74):
-    """The names asked for, relative to the stream's root, in the order asked."""
+    """The requested names, relative to the stream's root, in the order of the request."""
 
     names: tuple[str, ...]
 
 
 class StatusNow(_Message, frozen=True, tag=75):
-    """The daemon's own account of itself."""
+    """The daemon's status."""
 
     status: DaemonStatus
 

@@ -1,4 +1,7 @@
-"""A helper process ends with the one that started it, even if that is killed while it is stuck; or before it."""
+"""Ends a helper process with the process that started it, and makes it the kernel's first choice when memory is full.
+
+The helper ends even if it is stuck while its parent is killed.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,21 @@ from streamd.limits import HELPER_OOM_SCORE
 
 _PR_SET_PDEATHSIG: Final = 1
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
-_MOST_OOM_SCORE: Final = 1000  # which is "always first"
+_MOST_OOM_SCORE: Final = 1000  # the kernel's maximum: always killed first
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process in the moment that `parent`, which started it, ends; at once if it has."""
+    """Has the kernel kill this process when the process `parent`, which started it, ends; at once if it has ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    # The parent may have ended before the call above, which then sends nothing: its child has another parent by now.
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def raise_oom_score() -> None:
-    """Has the kernel, when the host's memory is full, choose this process before the one that started it.
+    """Makes the kernel kill this process before the one that started it when the host's memory is full.
 
-    What is mapped by both counts for both, and a helper's work can be done again. To ask for it needs no right.
+    Memory that both map counts for both, and a helper's work can be done again. Raising the score needs no privilege.
     """
     score = int(_OOM_SCORE.read_text())
     _OOM_SCORE.write_text(str(min(score + HELPER_OOM_SCORE, _MOST_OOM_SCORE)))

@@ -1,8 +1,10 @@
-"""Where a worker is: a few bytes that it shares with the daemon and writes before each row, for when it dies there.
+"""The row at which a worker is: a record that it shares with the daemon and writes before each row.
+
+If the worker dies, the daemon reads from it which row was the last one.
 
 task u64 | began, monotonic nanoseconds u64 | place within the task u32 | phase u32
 
-Beside its rows it tries transforms, in a thread, and says so in a record of its own:
+A worker also tries transforms, in a thread of its own, and records that separately:
 
 stream u64 | began, monotonic nanoseconds u64 | bytes of the subject u32 | phase u32 | subject, UTF-8
 """
@@ -18,8 +20,8 @@ from typing import Final
 from streamd.ipc.mapping import map_writable
 from streamd.limits import PAGE_BYTES
 
-OUT_OF_MEMORY_STATUS: Final = 77  # what a worker ends with that could not get the memory for a row
-PROGRESS_PAGE_BYTES: Final = PAGE_BYTES  # of the memory behind it
+OUT_OF_MEMORY_STATUS: Final = 77  # the exit status of a worker that could not get the memory for a row
+PROGRESS_PAGE_BYTES: Final = PAGE_BYTES
 _RECORD: Final = struct.Struct("=QQII")
 _TRIAL_AT: Final = 64  # bytes from the page's beginning
 _SUBJECT_AT: Final = _TRIAL_AT + _RECORD.size
@@ -27,7 +29,7 @@ _MAX_SUBJECT_BYTES: Final = 512
 
 
 class WorkerPhase(IntEnum):
-    """What a worker does about a row, or about a transform before any row."""
+    """What a worker does with a row, or with a transform before any row."""
 
     IDLE = 0  # nothing: it starts, waits for work, or is between rows
     READING = 1
@@ -39,7 +41,7 @@ class WorkerPhase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowProgress:
-    """The last thing a worker wrote: the row at `place` of task `task`, begun at `began_ns` of the monotonic clock."""
+    """The last record of a worker: the row at `place` of task `task`, begun at `began_ns` of the monotonic clock."""
 
     task: int
     place: int
@@ -49,9 +51,9 @@ class RowProgress:
 
 @dataclass(frozen=True, slots=True)
 class TransformTrial:
-    """What a worker last tried of a transform, for stream number `stream`: `subject` is a module, or a function.
+    """The last trial of a transform by a worker, for stream number `stream`; `subject` is a module or a function.
 
-    ELSEWHERE when that is over; `began_ns` of the monotonic clock.
+    `phase` is IDLE when the trial is over. `began_ns` is a time of the monotonic clock.
     """
 
     stream: int
@@ -61,37 +63,45 @@ class TransformTrial:
 
 
 class ProgressPage:
-    """The shared page, as both sides map it. A row costs the worker half a microsecond."""
+    """The shared page, as both sides map it. A row costs the worker half a microsecond.
+
+    No lock protects it between the processes. The worker is its only writer, of each record from one thread at a time.
+    The daemon reads it to judge a worker that is dead or has been silent for seconds.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._memory = map_writable(descriptor, PROGRESS_PAGE_BYTES)
 
     def write_row_progress(self, task: int, place: int, phase: WorkerPhase) -> None:
-        """The worker is there from now on."""
+        """Records the row and the phase in which the worker is from now on."""
         _RECORD.pack_into(self._memory, 0, task, time.monotonic_ns(), place, phase)
 
     def read_row_progress(self) -> RowProgress:
-        """Where the worker is, or was when it died."""
+        """Returns where the worker is, or was when it died."""
         task, began_ns, place, phase = _RECORD.unpack_from(self._memory)
         return RowProgress(task, place, _decode_phase(phase), began_ns)
 
     def write_transform_trial(self, stream: int, subject: str, phase: WorkerPhase) -> None:
-        """The worker is at a stream's transform from now on; ELSEWHERE: no more. One at a time."""
+        """Records that the worker tries a stream's transform from now on; IDLE: that the trial is over. One at a time.
+
+        A subject over 512 bytes of UTF-8 is cut.
+        """
+        # The text is written before the record with its length, so a reader that sees the new record sees its text.
         said = subject.encode(errors="replace")[:_MAX_SUBJECT_BYTES]
         self._memory[_SUBJECT_AT : _SUBJECT_AT + len(said)] = said
         _RECORD.pack_into(self._memory, _TRIAL_AT, stream, time.monotonic_ns(), len(said), phase)
 
     def read_transform_trial(self) -> TransformTrial:
-        """What the worker tries, or tried when it died."""
+        """Returns the trial in which the worker is, or was when it died."""
         stream, began_ns, said_bytes, phase = _RECORD.unpack_from(self._memory, _TRIAL_AT)
         said = self._memory[_SUBJECT_AT : _SUBJECT_AT + min(said_bytes, _MAX_SUBJECT_BYTES)].tobytes()
         return TransformTrial(stream, said.decode(errors="replace"), _decode_phase(phase), began_ns)
 
     def close(self) -> None:
-        """Unmaps the page, which is neither written nor read any more."""
+        """Releases the page. It must not be read or written after that."""
         self._memory.release()
 
 
 def _decode_phase(number: int) -> WorkerPhase:
-    # A dying worker may have scribbled on it.
+    # A worker that corrupts its memory may overwrite the page too, so the number may be any.
     return WorkerPhase(number) if number < len(WorkerPhase) else WorkerPhase.IDLE

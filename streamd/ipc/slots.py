@@ -1,4 +1,4 @@
-"""The memory that batches lie in: one sealed memfd a slot, made on demand, known by a serial that is never reused."""
+"""The memory of batches: one sealed memfd for each slot, created on demand. Slots have serials, never used again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class SlotStore:
-    """All slots of this boot. The daemon holds one descriptor each; whoever may read gets a read-only one."""
+    """All slots of this boot. The daemon holds one descriptor of each; clients get read-only ones."""
 
     def __init__(self) -> None:
         self._descriptors: dict[int, int] = {}
@@ -27,31 +27,35 @@ class SlotStore:
         return len(self._descriptors)
 
     def ensure_slot(self, slot: int, nbytes: int) -> int:
-        """The descriptor that workers map, made when the serial is new. Raises OSError when memory is refused."""
+        """Returns the descriptor that workers map, of a new memfd if the serial is new.
+
+        The caller must not close it. Raises OSError when the host refuses the memory or a descriptor.
+        """
         if slot not in self._descriptors:
             self._descriptors[slot] = create_memfd(f"streamd-{slot}", nbytes)
             self._bytes[slot] = nbytes
         return self._descriptors[slot]
 
     def open_readable(self, slot: int) -> int | None:
-        """A new read-only descriptor for a client, to be closed by the caller; None when the slot is gone."""
+        """Returns a new read-only descriptor for a client, None if the slot is gone. The caller closes it."""
         descriptor = self._descriptors.get(slot)
         if descriptor is None:
             return None
+        # A duplicate would share the open file and with it the right to write. Opening anew gives a read-only one.
         return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
 
     def map_slot(self, slot: int) -> memoryview:
-        """The slot's bytes, for the clients that cannot map it."""
+        """Returns the slot's bytes, which are sent to clients that cannot map it."""
         if slot not in self._views:
             self._views[slot] = map_readable(self._descriptors[slot], self._bytes[slot])
         return self._views[slot]
 
     def copy_slot_bytes(self, slot: int, into: memoryview, offset: int) -> None:
-        """Copies bytes of a slot from `offset` on, for whoever wants a few of them and needs no mapping."""
+        """Copies bytes of a slot from `offset` on into `into`, without mapping the slot."""
         os.preadv(self._descriptors[slot], [into], offset)
 
     def drop_slot(self, slot: int) -> None:
-        """Forgets a slot; its pages go when the last mapping does."""
+        """Closes a slot's descriptor. The kernel frees its pages when the last mapping is gone."""
         descriptor = self._descriptors.pop(slot, None)
         self._bytes.pop(slot, None)
         self._views.pop(slot, None)
@@ -64,9 +68,14 @@ class SlotStore:
 
 
 def create_memfd(name: str, nbytes: int) -> int:
-    """Shared memory of a fixed size, all zero: its descriptor, for the caller to close. Raises OSError when refused."""
+    """Creates shared memory of a fixed size, all zero, and returns its descriptor, which the caller closes.
+
+    Raises OSError when the host refuses it.
+    """
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
+        # Without seals on its size, a process that shrinks the memory would end every reader with SIGBUS. The mode
+        # keeps a read-only descriptor from being opened again for writing through /proc.
         os.ftruncate(descriptor, nbytes)
         os.fchmod(descriptor, 0o400)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)

@@ -1,4 +1,4 @@
-"""What the daemon asks of the process that draws bad samples, and how it answers."""
+"""The daemon's request to the process that draws bad samples, and the prefix of its answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LENGTH_PREFIX: Final = Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class ThumbnailRequest:
-    """Which samples of which list."""
+    """The samples to draw: `ids` of the list at `manifest`, as images of `spec`."""
 
     manifest: str
     spec: StreamSpec

@@ -1,6 +1,6 @@
-"""Records between daemon and worker: fixed, binary, on the datagrams of their socket pair; descriptors ride along.
+"""Records between daemon and worker: binary, on the datagrams of their socket pair, with descriptors attached.
 
-What is said in one breath goes in one datagram: to wake a process costs as much as several records.
+Records that are sent at one time go in one datagram, since waking a process costs as much as several records.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ _CLOSE_RECORD: Final = struct.Struct("<BxxxI")  # kind, stream
 # Kind, unfit, bad and gathered rows, number, read, decode, idle, waited nanoseconds.
 _DONE_HEAD: Final = struct.Struct("<B?HHxxQQQQQ")
 MAX_RECORD_BYTES: Final = 64 * 1024
-MAX_GROUP_RECORDS: Final = 16  # records of a datagram
-TRANSFORM_RAISED: Final = "transform raised"  # how the reason of a bad sample begins whose file is not to blame
-_DAMAGE: Final = (struct.error, msgspec.MsgspecError, ValueError, IndexError, RecursionError)  # what decoding may raise
+MAX_GROUP_RECORDS: Final = 16  # records in one datagram
+TRANSFORM_RAISED: Final = "transform raised"  # the reason of a bad sample begins so if its file is not the cause
+_DAMAGE: Final = (struct.error, msgspec.MsgspecError, ValueError, IndexError, RecursionError)  # raised by decoding
 
 
 @dataclass(frozen=True, slots=True)
 class CachePlace:
-    """Where a stream's decoded samples are kept, in `max_bytes` at most (None: no bound), and whether any are added."""
+    """Where a stream's decoded samples are kept, at most `max_bytes` of them (None: no bound).
+
+    `writable`: this worker adds samples.
+    """
 
     folder: str
     max_bytes: int | None
@@ -45,7 +48,7 @@ class CachePlace:
 
 @dataclass(frozen=True, slots=True)
 class TransformPlace:
-    """Where a stream's transform is: `function` of `module`, in `folder` or installed. `digest` is of its source."""
+    """A stream's transform: `function` of `module`, in `folder` or installed. `digest` is that of its source."""
 
     module: str
     function: str
@@ -54,15 +57,15 @@ class TransformPlace:
 
     @property
     def source_version(self) -> str:
-        """Tells this function as it is written now from every other."""
+        """The identity of this function as it is written now."""
         return compute_identity("streamd transform 1", self.function, self.digest)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """Know a stream by `number` from now on: its manifest lies at `manifest`.
+    """Open the stream whose manifest lies at `manifest`, and know it by `number` from now on.
 
-    `away`: its data are not there, or do not answer. They are left alone until a task wants them.
+    `away`: its data are missing or do not answer. The worker does not touch them until a task needs them.
     """
 
     number: int
@@ -75,15 +78,16 @@ class OpenStream:
 
 @dataclass(frozen=True, slots=True)
 class CloseStream:
-    """Forget a stream; no task of it is under way, and its number is never used again."""
+    """Close a stream. No task of it is in progress, and its number is never used again."""
 
     number: int
 
 
 class FillRows(msgspec.Struct, frozen=True, eq=False):
-    """Fill `rows` of a batch of `batch_rows` in `slot` with samples `ids`. A new slot's descriptor comes with it.
+    """Fill `rows` of a batch of `batch_rows` rows in `slot` with the samples `ids`.
 
-    `epoch` is the batch's: what is drawn by chance for a sample is drawn anew in each.
+    The descriptor of a slot that is new to the worker comes with it. `epoch` is the batch's epoch: random draws for a
+    sample differ from epoch to epoch.
     """
 
     number: int
@@ -105,7 +109,7 @@ class UnmapSlots:
 
 @dataclass(frozen=True, slots=True)
 class StreamReady:
-    """The worker has opened a stream and its pipeline makes `pixel_id`."""
+    """The worker has opened a stream. `pixel_id` is the identity of the pixels that it makes of the stream's files."""
 
     stream: int
     pixel_id: str
@@ -113,7 +117,7 @@ class StreamReady:
 
 @dataclass(frozen=True, slots=True)
 class StreamOpenFailed:
-    """The worker cannot open a stream now, for this reason; it tries again with each task of it."""
+    """The worker cannot open a stream now, for this reason. It tries again with each task of the stream."""
 
     stream: int
     reason: str
@@ -121,7 +125,7 @@ class StreamOpenFailed:
 
 @dataclass(frozen=True, slots=True)
 class StreamRemark:
-    """Something about a stream that its operator should know, and that stops nothing."""
+    """A note on a stream for its operator; the stream goes on."""
 
     stream: int
     text: str
@@ -129,9 +133,9 @@ class StreamRemark:
 
 @dataclass(frozen=True, slots=True)
 class UnfilledRow:
-    """A row that could not be filled. `lasting` is False when trying again may help (an I/O error, say).
+    """A row that could not be filled. `lasting` is False if another attempt may succeed, as after an I/O error.
 
-    `away`: it helps when the data of the stream are there again, and not before; nothing is said of the sample.
+    `away`: it can succeed only when the data of the stream are back; the sample itself is not judged.
     """
 
     sample_id: int
@@ -141,10 +145,10 @@ class UnfilledRow:
 
 
 class TaskDone(msgspec.Struct, frozen=True):
-    """A task is finished but for `bad`; where its time went, in nanoseconds; `gathered` rows needed no decoding.
+    """A task is finished, but for the rows `bad`; `gathered` rows needed no decoding.
 
-    In `waited_ns` of `read_ns` the worker did nothing but wait for a disk. `unfit` says why its stream cannot go on at
-    all, if so.
+    The times are in nanoseconds. In `waited_ns` of `read_ns` the worker did nothing but wait for a disk. `unfit` is
+    the reason why its stream cannot go on at all, else empty.
     """
 
     number: int
@@ -168,7 +172,7 @@ _done_details: Final = msgspec.msgpack.Decoder(tuple[tuple[UnfilledRow, ...], st
 
 
 def encode_command(command: WorkerCommand) -> bytes:
-    """One datagram for a worker. Raises ConfigError for a stream that has too many labels."""
+    """Returns a command as one record. Raises ConfigError for a stream that has too many labels."""
     match command:
         case FillRows():
             head = _TASK_HEAD.pack(
@@ -192,7 +196,10 @@ def encode_command(command: WorkerCommand) -> bytes:
 
 
 def _check_record_size(spec: StreamSpec, record: bytes) -> bytes:
-    """Raises ConfigError when a worker could not read it: it would die of it, and so would the next."""
+    """Returns a record. Raises ConfigError if it is too large to be read by a worker.
+
+    The worker would die of it, and so would the next one.
+    """
     if len(record) > MAX_RECORD_BYTES:
         raise ConfigError(
             f"streams.{spec.name}.labels: {len(spec.labels)} labels take {len(record)} bytes to describe, "
@@ -202,7 +209,7 @@ def _check_record_size(spec: StreamSpec, record: bytes) -> bytes:
 
 
 def decode_command(data: bytes) -> WorkerCommand:
-    """Raises ProtocolError for what `encode_command` did not write."""
+    """Returns the command of a record. Raises ProtocolError for bytes that `encode_command` did not write."""
     try:
         match data[0]:
             case 2:
@@ -220,6 +227,7 @@ def decode_command(data: bytes) -> WorkerCommand:
 
 
 def _decode_fill_rows(data: bytes) -> FillRows:
+    # After the head come two bytes of row number for each row, then eight bytes of sample id for each.
     _, count, stream, number, slot, slot_bytes, batch_rows, epoch = _TASK_HEAD.unpack_from(data)
     if not 0 < count <= TASK_ROWS or len(data) != _TASK_HEAD.size + 10 * count:
         raise ProtocolError(f"a task of {count} rows in {len(data)} bytes")
@@ -229,7 +237,7 @@ def _decode_fill_rows(data: bytes) -> FillRows:
 
 
 def encode_report(report: WorkerReport) -> bytes:
-    """One datagram for the daemon."""
+    """Returns a report as one record."""
     match report:
         case TaskDone():
             times = report.read_ns, report.decode_ns, report.idle_ns, report.waited_ns
@@ -245,7 +253,7 @@ def encode_report(report: WorkerReport) -> bytes:
 
 
 def decode_report(data: bytes) -> WorkerReport:
-    """Raises ProtocolError for what `encode_report` did not write."""
+    """Returns the report of a record. Raises ProtocolError for bytes that `encode_report` did not write."""
     try:
         match data[0]:
             case 5:
@@ -263,6 +271,8 @@ def decode_report(data: bytes) -> WorkerReport:
 
 
 def _decode_done(data: bytes) -> TaskDone:
+    # Details follow the head only if the head announces bad rows or an unfit stream: the two must agree, or a record
+    # that was cut would pass for a task without bad rows.
     _, is_unfit, bad_rows, gathered, number, read_ns, decode_ns, idle_ns, waited_ns = _DONE_HEAD.unpack_from(data)
     rest = data[_DONE_HEAD.size :]
     bad, unfit = _done_details.decode(rest) if rest else ((), "")
@@ -272,6 +282,6 @@ def _decode_done(data: bytes) -> TaskDone:
 
 
 def format_error_reason(error: BaseException, max_chars: int = MAX_REASON_CHARS) -> str:
-    """An error's words, fit for a record: one line, bounded, and encodable whatever bytes a file's name has."""
+    """Returns an error's message for a record: one line, at most `max_chars`, encodable whatever a file's name is."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text.encode(errors="backslashreplace").decode()[:max_chars]

@@ -1,4 +1,7 @@
-"""What the scheduler wants done, in this order. What comes with every batch is made in C: `msgspec.Struct`."""
+"""What the scheduler wants done. Actions are performed in the order in which they are returned.
+
+Actions that exist for every batch are made in C: `msgspec.Struct`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ from streamd.ipc.messages import Refusal
 
 @dataclass(frozen=True, slots=True)
 class AdmitSession:
-    """The session exists, with this credit; `cursor` is where one that joins others begins.
+    """The session exists from now on, with this credit.
 
-    What its trainer holds of the sessions `earlier`, which have ended, counts within the credit.
+    `cursor` is where a session that joins others begins, None for any other session. `earlier` are ended sessions of
+    the same trainer: the batches that it still holds of them count within the credit.
     """
 
     session: int
@@ -25,7 +29,7 @@ class AdmitSession:
 
 @dataclass(frozen=True, slots=True)
 class SetCredit:
-    """The session may hold so many batches from now on."""
+    """From now on the session may hold `credit` batches."""
 
     session: int
     credit: int
@@ -33,7 +37,7 @@ class SetCredit:
 
 @dataclass(frozen=True, slots=True)
 class RefuseSession:
-    """The session does not come to be; asking again may help after `retry_s`."""
+    """The session is refused. A new request may succeed after `retry_s` seconds; None: it would not."""
 
     session: int
     refusal: Refusal
@@ -42,7 +46,7 @@ class RefuseSession:
 
 
 class ProduceBatch(msgspec.Struct, frozen=True, gc=False):
-    """Make a batch in a slot. A serial not seen before is a slot to be made."""
+    """Make a batch in a slot. A serial that was not used before stands for a slot that has to be created."""
 
     key: BatchKey
     slot: int
@@ -59,7 +63,7 @@ class SendBatch(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class SendReceipt:
-    """The session has been sent the last batch of an epoch; `cursor` holds all its steps."""
+    """The session has been sent the last batch of an epoch; `cursor` holds all steps of that epoch."""
 
     session: int
     cursor: Cursor
@@ -67,14 +71,14 @@ class SendReceipt:
 
 @dataclass(frozen=True, slots=True)
 class DropSlots:
-    """These slots are over: close, unmap, never use their serials again."""
+    """Close and unmap these slots. Their serials are never used again."""
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StopStream:
-    """These sessions' stream has ended for good."""
+    """The stream has ended for these sessions, for good. `changed`: because its configuration changed."""
 
     stream: str
     sessions: tuple[int, ...]
@@ -84,7 +88,7 @@ class StopStream:
 
 @dataclass(frozen=True, slots=True)
 class LogWarning:
-    """Something a person should know."""
+    """A warning for the operator's log."""
 
     text: str
 

@@ -1,7 +1,7 @@
-"""Whether one more session fits, and how much credit is left for it. Arithmetic, and the words that explain it.
+"""Computes whether one more session fits into memory, and its credit; formats the reason when it does not fit.
 
-No session is given more than half of what is free, so that what it holds, stopped for ever perhaps, leaves room for the
-next one.
+No session gets more than half of the free memory. A trainer that is stopped may hold its batches for ever, and the
+next session still needs room.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOTHING_HELD_OVER: Final = HeldOverMemory()
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """What all sessions share: the bytes of all slots together and their number, and the workers that fill them."""
+    """What all sessions share: the bytes and the number of all slots together, and the workers that fill them."""
 
     memory_bytes: int
     workers: int
@@ -41,7 +41,7 @@ class SchedulerLimits:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionGrant:
-    """A new session's credit; `shrunk` tells what others have left for its sake: session -> credit."""
+    """A new session's credit, and the smaller credits of sessions that make room for it: session -> credit."""
 
     credit: int
     shrunk_credits: Mapping[int, int]
@@ -49,7 +49,10 @@ class AdmissionGrant:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionDenial:
-    """Why a session is not admitted. Others shrink only when that will let it in after `retry_s`."""
+    """Why a session is not admitted.
+
+    The credits of other sessions shrink (session -> credit) only if the new session will then fit after `retry_s`.
+    """
 
     refusal: Refusal
     text: str
@@ -59,25 +62,26 @@ class AdmissionDenial:
 
 @dataclass(frozen=True, slots=True)
 class _FreeCapacity:
-    """What there is for sessions: bytes, and slots, since each is a descriptor in the daemon and in every worker."""
+    """What sessions may use: bytes, and slots, since each slot is a descriptor in the daemon and in every worker."""
 
     free_bytes: int
     free_slots: int
 
     def subtract_sessions(self, sessions: Sequence[ScheduledSession], counts: Mapping[int, int]) -> _FreeCapacity:
-        """What is left when each session has so many slots; may be less than nothing."""
+        """Returns what is left when each session has `counts[session.id]` slots; it may be negative."""
         taken = sum(counts[session.id] * session.shape.slot_bytes for session in sessions)
         return _FreeCapacity(self.free_bytes - taken, self.free_slots - sum(counts.values()))
 
     def count_fitting_batches(self, slot_bytes: int) -> int:
-        """How many batches of a size fit."""
+        """Returns how many batches of `slot_bytes` fit."""
         return min(self.free_bytes // slot_bytes, self.free_slots)
 
 
 def compute_production_slots(shape: StreamShape, limits: SchedulerLimits) -> int:
-    """Slots that production may fill at a time, as far as two are left for a session.
+    """Returns how many slots production may fill at a time; at least 1.
 
-    Two tasks a worker, or as many as a worker is ever given where that is a small part of the memory.
+    The number gives each worker two tasks, or up to eight if their slots take no more than an eighth of the memory.
+    It leaves MIN_CREDIT slots for a session and takes at most half of all slots.
     """
     least, most = (
         compute_batches_ahead(shape, limits.workers, tasks) for tasks in (TASKS_AHEAD_PER_WORKER, MAX_TASKS_AHEAD)
@@ -87,24 +91,27 @@ def compute_production_slots(shape: StreamShape, limits: SchedulerLimits) -> int
 
 
 def compute_batches_ahead(shape: StreamShape, workers: int, tasks: int) -> int:
-    """Batches in which each worker has so many tasks, and one more."""
+    """Returns the number of batches that give each worker `tasks` tasks, plus one."""
     return -(-workers * tasks // shape.tasks) + 1
 
 
 def compute_tasks_per_worker(task_s: float) -> int:
-    """Tasks that lie with a worker at a time when one takes so long; 0 says that nothing is known yet."""
+    """Returns how many tasks a worker holds at a time if one takes `task_s` seconds; 0: no task was measured yet."""
     wanted = int(WORK_AHEAD_S / task_s) if task_s > 0 else TASKS_AHEAD_PER_WORKER
     return max(TASKS_AHEAD_PER_WORKER, min(MAX_TASKS_AHEAD, wanted))
 
 
 def compute_production_bytes(sessions: Sequence[ScheduledSession], limits: SchedulerLimits, shape: StreamShape) -> int:
-    """Bytes that the workers fill at a time, for `shape` and all streams in use."""
+    """Returns the most bytes that workers fill at a time, for `shape` and the streams of all sessions."""
     shapes = {session.shape.name: session.shape for session in sessions} | {shape.name: shape}
     return max(compute_production_slots(each, limits) * each.slot_bytes for each in shapes.values())
 
 
 def compute_least_stream_bytes(shape: StreamShape, limits: SchedulerLimits) -> int:
-    """What a stream takes when its one session has the smallest credit: over `memory_bytes`, nobody can subscribe."""
+    """Returns the bytes that a stream takes when its only session has the smallest credit.
+
+    If they exceed `memory_bytes`, no trainer can subscribe to the stream.
+    """
     return (MIN_CREDIT + compute_production_slots(shape, limits)) * shape.slot_bytes
 
 
@@ -115,9 +122,10 @@ def admit_session(
     limits: SchedulerLimits,
     held_over: HeldOverMemory = _NOTHING_HELD_OVER,
 ) -> AdmissionGrant | AdmissionDenial:
-    """The credit of a new session, and of those whose credit has to shrink for it; or why not.
+    """Returns the credit of a new session and the credits that shrink for it, or the reason for a refusal.
 
-    What its trainer holds of earlier sessions counts within the credit, where memory allows on top of what it asks for.
+    Batches that its trainer holds of earlier sessions count within the credit. They are added to the credit that it
+    requests, as far as memory allows.
     """
     if not count_steps_left(0, event.world, shape.batches, event.uneven):
         return AdmissionDenial(
@@ -130,6 +138,8 @@ def admit_session(
     if alone > limits.memory_bytes:
         return AdmissionDenial("memory", _format_memory_arithmetic(shape, limits, alone, []))
     room = _compute_free_capacity(sessions, limits, shape, held_over)
+    # Batches that the trainer holds of earlier sessions occupy memory whether or not it is admitted, so a credit below
+    # their number would save nothing.
     least = max(MIN_CREDIT, held_over.own_slots)
     wanted = clamp_wanted_credit(event) + held_over.own_slots
     shares = _shrink_credits(wanted, least, shape.slot_bytes, sessions, room)
@@ -139,6 +149,8 @@ def admit_session(
         text = _format_memory_arithmetic(shape, limits, needed, sessions, held_over)
         return AdmissionDenial("memory", text, ADMISSION_RETRY_S if event.resuming or held_over.apart_slots else None)
     shrunk = {session.id: shares[session.id] for session in sessions if shares[session.id] < session.credit}
+    # A credit shrinks at once, but a session that holds more keeps it until its trainer drops batches. So what counts
+    # now is the larger of the two, and the new session may have to come again although the credits would allow it.
     held = {session.id: max(shares[session.id], session.held_count) for session in sessions}
     free = room.subtract_sessions(sessions, held).count_fitting_batches(shape.slot_bytes)
     if free >= least:
@@ -150,7 +162,10 @@ def admit_session(
 def _compute_free_capacity(
     sessions: Sequence[ScheduledSession], limits: SchedulerLimits, shape: StreamShape, held_over: HeldOverMemory
 ) -> _FreeCapacity:
-    """What the workers, and what is held of ended sessions, leave to the sessions, and to one more, of `shape`."""
+    """Returns what sessions may use, one more of `shape` among them.
+
+    Production and the batches held of ended sessions are subtracted.
+    """
     ahead = max(compute_production_slots(each, limits) for each in (shape, *(session.shape for session in sessions)))
     taken = compute_production_bytes(sessions, limits, shape) + held_over.apart_bytes
     return _FreeCapacity(limits.memory_bytes - taken, limits.most_slots - ahead - held_over.apart_slots)
@@ -159,12 +174,14 @@ def _compute_free_capacity(
 def _shrink_credits(
     wanted: int, lowest_share: int, slot_bytes: int, sessions: Sequence[ScheduledSession], capacity: _FreeCapacity
 ) -> dict[int, int] | None:
-    """The credits of `sessions` that leave room for one more: the largest is halved, the newcomer's before others'.
+    """Returns credits of `sessions` that leave room for one more session.
 
-    None when not even the least for everyone fits into the room.
+    The largest credit is halved repeatedly; of equal ones, the new session's goes first. Returns None if not even the
+    least credit of every session fits.
     """
     shares = {session.id: session.credit for session in sessions}
     least = {session.id: session.least_credit for session in sessions}
+    # Each turn lowers `wanted` or one share, and neither goes below its least: the loop ends.
     while capacity.subtract_sessions(sessions, shares).count_fitting_batches(slot_bytes) < wanted:
         yielding = [each for each in shares if shares[each] > least[each]]
         largest = max(yielding, key=shares.__getitem__, default=None)
@@ -180,7 +197,8 @@ def _shrink_credits(
 def compute_grown_credits(
     sessions: Sequence[ScheduledSession], limits: SchedulerLimits, held_over: HeldOverMemory = _NOTHING_HELD_OVER
 ) -> dict[int, int]:
-    """The credits that may be larger now that somebody has left: to each at most half of what is free beside others."""
+    """Returns the credits that may grow, session -> credit: each at most half of what the other sessions leave free."""
+    # What a session holds beyond a credit that shrank still occupies memory, so it counts too.
     counts = {session.id: max(session.credit, session.held_count) for session in sessions}
     grown = {}
     for session in sessions:

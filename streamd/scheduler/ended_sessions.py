@@ -1,4 +1,8 @@
-"""What trainers still hold of sessions that have ended: it counts until they say that it is free, or are gone."""
+"""Batches that trainers still hold of ended sessions. Their memory counts until the trainer releases it or dies.
+
+An ended session stays here while it has leases. It leaves when its last lease is released, or when its process or its
+lifeline ends: then no further release can come.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from streamd.scheduler.events import Subscribed
 
 @dataclass(slots=True)
 class EndedSession:
-    """One of them. `successor` is the session of the same trainer in whose credit it counts."""
+    """An ended session with leases. `successor` is the session of the same trainer in whose credit they count."""
 
     slot_bytes: int
     leases: dict[int, int]  # delivery number -> slot
@@ -24,7 +28,7 @@ class EndedSession:
 
 @dataclass(frozen=True, slots=True)
 class HeldOverMemory:
-    """What is held of ended sessions: `apart` counts by itself, `own` within the credit of the session asked about."""
+    """What is held of ended sessions: `apart` counts by itself, `own` within the credit of a new session."""
 
     apart_bytes: int = 0
     apart_slots: int = 0
@@ -32,7 +36,7 @@ class HeldOverMemory:
 
 
 class EndedSessions(Mapping[int, EndedSession]):
-    """All of them, by the number that the session had."""
+    """The ended sessions of which batches are held, by session number."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, EndedSession] = {}
@@ -47,18 +51,25 @@ class EndedSessions(Mapping[int, EndedSession]):
         return len(self._sessions)
 
     def add_session(self, session: int, slot_bytes: int, leases: dict[int, int]) -> None:
-        """A session has ended; nothing is kept of one that holds nothing."""
+        """Adds a session that has ended, if it has leases. Takes over `leases`: delivery number -> slot."""
         if leases:
             self._sessions[session] = EndedSession(slot_bytes, leases)
 
     def remove_session(self, session: int) -> EndedSession | None:
-        """Nobody holds anything of it any more, or nobody will say so."""
+        """Removes a session that has no leases any more, or whose releases cannot be reported any more.
+
+        Returns it, or None if it is not here.
+        """
         return self._sessions.pop(session, None)
 
     def find_inherited_sessions(
         self, event: Subscribed, shape: StreamShape, active_sessions: Container[int | None]
     ) -> dict[int, EndedSession]:
-        """Those that a new session's trainer names, where they are of its batches' size and count with no other."""
+        """Returns the ended sessions that count within the credit of a new one, by number.
+
+        They are those that its trainer names, with batches of the same size, and with no successor that is active.
+        """
+        # A credit counts batches and not bytes, so batches of another size cannot count within it.
         named = {number: self._sessions[number] for number in event.earlier if number in self._sessions}
         return {
             number: each
@@ -69,7 +80,10 @@ class EndedSessions(Mapping[int, EndedSession]):
     def compute_held_over_memory(
         self, active_sessions: Container[int | None], own: Mapping[int, EndedSession] | None = None
     ) -> HeldOverMemory:
-        """What is held beside the sessions that are `active_sessions`, and what is a new one's `own`."""
+        """Returns what is held in no active session's credit, and what would be held in a new session's.
+
+        `own` are the ended sessions that the new one inherits.
+        """
         mine = own or {}
         apart = [
             each

@@ -1,4 +1,4 @@
-"""What can happen to the scheduler. What comes with every batch is made in C: `msgspec.Struct`."""
+"""The events that the scheduler handles. Events that exist for every batch are made in C: `msgspec.Struct`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from streamd.core.spec import Cursor, StreamShape, UnevenPolicy
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """A trainer wants a stream from `cursor` on; `epochs` counts in total, None runs on.
+    """A trainer subscribes to a stream from `cursor` on, for `epochs` epochs in total; None: without end.
 
-    `live`: from where the others are instead, and `epochs` counts from there. `together`: nothing before so many
-    sessions of the stream are there. `earlier`: sessions of the same trainer that have ended, of which it still holds
-    batches.
+    `live`: the session begins where the others are instead, and `epochs` counts from there. `together`: nothing is sent
+    before this many sessions of the stream exist. `earlier`: ended sessions of the same trainer, of which it still
+    holds batches. `resuming`: the trainer goes on with a session that it had.
     """
 
     session: int
@@ -33,14 +33,14 @@ class Subscribed:
 
 
 class CreditGranted(msgspec.Struct, frozen=True, gc=False):
-    """The session may be sent deliveries numbered below `upto`. Absolute: repeating it is harmless."""
+    """The session may be sent deliveries numbered below `upto`. The number is absolute: a repetition is harmless."""
 
     session: int
     upto: int
 
 
 class LeaseReleased(msgspec.Struct, frozen=True, gc=False):
-    """The trainer dropped the last view of these deliveries, of a session that may have ended before.
+    """The trainer dropped the last views of these deliveries. The session may have ended before.
 
     `retired`: those of `numbers` whose memory a forked child of the trainer may still see.
     """
@@ -58,7 +58,7 @@ class BatchProduced(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ProductionFailed:
-    """The batch in a slot cannot be made, for a reason that is not one sample's: its stream ends."""
+    """The batch in a slot cannot be made, and no single sample is the cause: its stream stops."""
 
     slot: int
     reason: str
@@ -66,14 +66,14 @@ class ProductionFailed:
 
 @dataclass(frozen=True, slots=True)
 class SlotDenied:
-    """The host has no memory or no descriptor for a new slot: its batch goes without, until one is free."""
+    """The host has no memory or no descriptor for a new slot: its batch waits until another slot is free."""
 
     slot: int
     reason: str
 
 
 class ProgressReported(msgspec.Struct, frozen=True, gc=False):
-    """The session's loop has taken this many deliveries."""
+    """The session's loop has taken `taken` deliveries in all."""
 
     session: int
     taken: int
@@ -81,14 +81,14 @@ class ProgressReported(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class SessionLost:
-    """Nobody will say any more what becomes of this session's leases: its slots may still be mapped somewhere."""
+    """The session is gone and will release none of its leases: its slots may still be mapped somewhere."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class SessionClosed:
-    """The session has ended. Its trainer still holds the deliveries `kept`, and says when it drops them; None: all."""
+    """The session has ended. Its trainer still holds the deliveries `kept`, None for all, and will release them."""
 
     session: int
     kept: tuple[int, ...] | None = None
@@ -96,7 +96,7 @@ class SessionClosed:
 
 @dataclass(frozen=True, slots=True)
 class StreamChanged:
-    """A stream was replaced (`shape`) or taken away (None). Its trainers are told the reason."""
+    """A stream was replaced (`shape`) or removed (None). Its trainers receive the reason."""
 
     stream: str
     shape: StreamShape | None
@@ -105,7 +105,7 @@ class StreamChanged:
 
 @dataclass(frozen=True, slots=True)
 class StreamPaused:
-    """The data of a stream are away: what is in production in `slots` comes to nothing, and nothing is begun.
+    """The data of a stream are away: the batches in production in `slots` are abandoned, and none is begun.
 
     Its trainers wait.
     """
@@ -116,19 +116,19 @@ class StreamPaused:
 
 @dataclass(frozen=True, slots=True)
 class StreamResumed:
-    """The data of a stream are there again: it goes on."""
+    """The data of a stream are back: production continues."""
 
     stream: str
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """Produce nothing more."""
+    """The daemon is shutting down: no more batches are begun. Batches that are whole may still be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """The deadline has come."""
+    """The time that `Scheduler.next_deadline_s` returned has come."""
 
 
 Event = (

@@ -1,10 +1,13 @@
-"""Whose batch is decoded next.
+"""Chooses the batch that is decoded next.
 
 Work-conserving stride scheduling (Waldspurger and Weihl, MIT/LCS/TM-528, 1995) over groups of sessions that want the
-same batch: a group is charged once, its members in equal parts, so a group of three is served three times as often as a
-session alone. One exception: two trainers apart get half each for ever and two in step get all, so a session behind
-another is served first, until it has drawn level, when that costs the leader, and whoever else has to wait, no more
-than a bounded time an epoch. A gap too large for one epoch is closed in several, if there are so many.
+same batch. A group is charged once, its members in equal parts, so a group of three is served three times as often as a
+session alone.
+
+There is one exception. Two trainers that are apart get half of the decoders each, for ever; two in step get all of
+them. So a session behind another is served first until it has drawn level, if that costs the leader and each other
+session that has to wait no more than a bounded time an epoch. A gap too large for one epoch is closed over several, if
+enough of them remain.
 """
 
 from __future__ import annotations
@@ -27,11 +30,12 @@ SessionsByBatch = Mapping[BatchKey, Sequence[ScheduledSession]]  # the sessions 
 def find_wanted_batches(
     sessions: Iterable[ScheduledSession], ahead: Callable[[str], int], known: Callable[[BatchKey], bool]
 ) -> tuple[SessionsByBatch, SessionsByBatch, set[BatchKey]]:
-    """The first batch of each session that is not `known`, with the sessions that want it.
+    """Finds the first batch of each session that is not `known`, and groups the sessions by that batch.
 
-    First those that could be sent at once, then those that will be wanted within `ahead` more of their stream. For
-    a chaser that asks both are one: were its gaps filled one by one as it comes to them, each would throw it back
-    further. Last the batches that lie within somebody's credit, which cannot be refused a slot.
+    Returns three collections: the batches that could be sent at once; those that will be wanted within `ahead(stream)`
+    more steps; and the keys of all batches that lie within a session's credit, which cannot be refused a slot. For a
+    session that catches up and has credit, both kinds of batches count as sendable at once. If its gaps were filled one
+    by one when it reaches them, it would fall back further at each.
     """
     near: dict[BatchKey, list[ScheduledSession]] = {}
     far: dict[BatchKey, list[ScheduledSession]] = {}
@@ -51,9 +55,10 @@ def find_wanted_batches(
 def choose_batch(
     groups: SessionsByBatch, chasing: Sequence[ScheduledSession], costs_s: Mapping[str, float], turn: float
 ) -> tuple[BatchKey, float]:
-    """The batch to decode: that of the first chaser that all others can afford, else of the group that had the least.
+    """Returns the batch to decode: that of the first session in `chasing` whose cost all others can bear.
 
-    With it comes the time in seconds that each session of the other groups loses for a chaser's sake.
+    If there is none, it is the batch of the group with the least virtual time. Returned with it is the time in seconds
+    that each session of the other groups loses to the one that catches up; 0 without one.
     """
     for chaser in chasing:
         key = next((key for key, members in groups.items() if chaser in members), None)
@@ -65,17 +70,17 @@ def choose_batch(
 
 
 def waiting_sessions(groups: SessionsByBatch, served: BatchKey) -> list[ScheduledSession]:
-    """Everyone who has to wait while the group of one batch is served."""
+    """Returns the sessions that wait while the group of batch `served` is served."""
     return [session for key, members in groups.items() if key != served for session in members]
 
 
 def _compute_group_virtual_time(members: Sequence[ScheduledSession], turn: float) -> float:
-    """What a group has had; whoever slept is an equal on waking, not owed for the sleep."""
+    """Returns the least virtual time among `members`, at least `turn`: idle sessions earn no claim while they sleep."""
     return max(turn, min(session.virtual_time for session in members))
 
 
 def charge_tasks_to_sessions(members: Sequence[ScheduledSession], turn: float) -> float:
-    """Books the tasks of one production on those who wanted it; returns the scheduler's own clock."""
+    """Charges the tasks of one batch to the sessions that want it, in equal parts; returns the new virtual time."""
     turn = _compute_group_virtual_time(members, turn)
     for session in members:
         session.virtual_time = max(session.virtual_time, turn) + session.shape.tasks / len(members)
@@ -85,7 +90,12 @@ def charge_tasks_to_sessions(members: Sequence[ScheduledSession], turn: float) -
 def pair_followers_with_leaders(
     sessions: Iterable[ScheduledSession],
 ) -> list[tuple[ScheduledSession, ScheduledSession]]:
-    """(follower, leader) pairs, the rearmost first: the leader is the nearest ahead that walks the same steps."""
+    """Returns (follower, leader) pairs; among sessions that walk the same steps, the rearmost follower comes first.
+
+    The leader is the nearest session ahead that walks the same steps.
+    """
+    # Two sessions can share batches only if their indices coincide modulo `world`. After a change of rank or world in
+    # the middle of an epoch, steps begin at another base, so rank and world alone do not say this.
     cohorts: dict[tuple[str, int, int, int], dict[tuple[int, int], list[ScheduledSession]]] = {}
     for session in sessions:
         if not session.finished:
@@ -102,9 +112,15 @@ def pair_followers_with_leaders(
 def choose_sessions_to_catch_up(
     sessions: Sequence[ScheduledSession], pool: Collection[BatchKey], costs_s: Mapping[str, float], now_s: float
 ) -> list[ScheduledSession]:
-    """The sessions that are to be brought level with the one ahead of them, the rearmost first."""
+    """Returns the sessions that catch up with the one ahead of them, the rearmost first.
+
+    Updates `chased_session` and `next_catch_up_check_s` of the sessions.
+    """
     pairs = pair_followers_with_leaders(sessions)
     following = {follower.id for follower, _ in pairs}
+    # A chase ends when the follower has drawn level, or when its leader's costs of this epoch reach their bound. It is
+    # weighed again when another session becomes the leader. A follower that does not chase is weighed once a second,
+    # since weighing looks at every batch of the pool.
     for session in sessions:
         if session.id not in following:
             session.chased_session = None
@@ -123,9 +139,10 @@ def choose_sessions_to_catch_up(
 def _is_catching_up_worthwhile(
     follower: ScheduledSession, leader: ScheduledSession, pool: Collection[BatchKey], cost_s: float
 ) -> bool:
-    """Whether the follower can draw level, in this epoch or by and by, and the leader gets back what that costs it.
+    """Whether the follower can draw level, over several epochs if need be, and the leader gains what that costs it.
 
-    Apart, what both have before them is decoded twice; level, once: all that they then share is the leader's gain.
+    While they are apart, the steps that both have ahead are decoded twice; once they are level, only once. All that
+    they then share is the leader's gain.
     """
     apart = follower.count_steps_until_batch(leader.next_key)
     if apart is None:
@@ -137,7 +154,7 @@ def _is_catching_up_worthwhile(
 
 
 def _compute_shared_epochs_and_steps_left(follower: ScheduledSession, leader: ScheduledSession) -> tuple[float, float]:
-    """The epochs, with this one, and the steps that both have still to go from where the leader is."""
+    """Returns the epochs, this one included, and the steps that both still have to go from the leader's position."""
     ends = [each.rank_steps.epochs for each in (follower, leader) if each.rank_steps.epochs is not None]
     if not ends:
         return inf, inf

@@ -1,4 +1,4 @@
-"""What is in production, of which stream, and how long it takes: how much more the workers can be given."""
+"""Counts the batches in production and measures their cost; from both follows how much more workers can be given."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _COST_SMOOTHING: Final = 0.1
 
 @dataclass(slots=True)
 class _StreamWorkload:
-    """A stream's part. A worker is given `depth` tasks of it at a time, which lie in `ahead` batches."""
+    """A stream's part of the workload. A worker holds `tasks_per_worker` tasks of it, in `batches_ahead` batches.
+
+    Where memory is scarce, a worker holds TASKS_AHEAD_PER_WORKER tasks, in `least_batches_ahead` batches.
+    """
 
     shape: StreamShape
     most_batches: int  # batches in production
@@ -32,26 +35,28 @@ class _StreamWorkload:
 
 
 class Workload:
-    """Counts batches and tasks as they begin and end. `limits` bounds what is filled at a time."""
+    """Counts batches and tasks as they begin and end. `limits` bounds how many are filled at a time."""
 
     def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
         self._limits = limits
         self._streams: dict[str, _StreamWorkload] = {}
-        # By slot: the stream as it was when the batch was begun, for another one may have its name since.
+        # By slot: the stream as it was when the batch was begun. Its name may stand for another stream by now, and what
+        # was counted on one must be taken off the same.
         self._streams_by_slot: dict[int, _StreamWorkload] = {}
         self._tasks_running = self._most_tasks = 0
         self._last_done_s = 0.0
         self.batch_costs_s: dict[str, float] = {}  # of a batch, with all workers at work
-        self.is_memory_scarce = False  # somebody waits for memory: no worker is given more than it needs to go on
+        # A batch within a session's credit waits for a slot: no worker is given more tasks than it needs to go on.
+        self.is_memory_scarce = False
         for shape in shapes:
             self.put_stream(shape)
 
     def __len__(self) -> int:
-        """Batches in production."""
+        """The number of batches in production."""
         return len(self._streams_by_slot)
 
     def put_stream(self, shape: StreamShape) -> None:
-        """A stream is new, or another one from now on."""
+        """Adds a stream, or replaces the one of its name; the new one is not paused."""
         most = compute_production_slots(shape, self._limits)
         stream = self._streams[shape.name] = _StreamWorkload(shape, most)
         stream.least_batches_ahead = min(
@@ -60,26 +65,26 @@ class Workload:
         self._update_tasks_per_worker(stream)
 
     def remove_stream(self, name: str) -> None:
-        """A stream is served no longer."""
+        """Removes a stream. Its batches in production are counted until they end."""
         self._streams.pop(name, None)
 
     def pause_stream(self, name: str) -> None:
-        """Nothing of a stream is begun, until it is resumed or another one."""
+        """Lets no batch of a stream begin until it is resumed or replaced."""
         self._streams[name].is_paused = True
 
     def resume_stream(self, name: str) -> None:
-        """A stream goes on."""
+        """Lets batches of a stream begin again."""
         self._streams[name].is_paused = False
 
     # --- how much more
 
     @property
     def is_full(self) -> bool:
-        """Whether the workers have all they can be given, whatever it is."""
+        """Whether the workers have as many tasks as they can be given, of any stream."""
         return self._tasks_running >= self._most_tasks
 
     def has_worker_capacity(self, stream: str) -> bool:
-        """Whether a worker could do with another batch of this stream."""
+        """Whether workers can take tasks of another batch of this stream."""
         depth = TASKS_AHEAD_PER_WORKER if self.is_memory_scarce else self._streams[stream].tasks_per_worker
         return self._tasks_running < self._limits.workers * depth
 
@@ -89,26 +94,28 @@ class Workload:
         return known.batches_running < known.most_batches and not known.is_paused
 
     def count_batches_ahead(self, stream: str) -> int:
-        """How many batches beyond its credit production looks for a session."""
+        """Returns how many batches beyond a session's credit production looks ahead."""
         known = self._streams[stream]
         return known.least_batches_ahead if self.is_memory_scarce else known.batches_ahead
 
-    # --- what becomes of it
+    # --- begin and end of a batch
 
     def start_batch(self, shape: StreamShape, slot: int) -> None:
-        """A batch goes into production."""
+        """Counts a batch that goes into production in `slot`."""
         stream = self._streams[shape.name]
         stream.batches_running += 1
         self._tasks_running += shape.tasks
         self._streams_by_slot[slot] = stream
 
     def abandon_batch(self, slot: int) -> None:
-        """A batch has come to nothing."""
+        """Uncounts a batch whose production ended without a result."""
         self._remove_batch(slot)
 
     def finish_batch(self, slot: int, started_s: float, now_s: float) -> None:
-        """A batch is whole, and shows what one costs."""
+        """Uncounts a batch that is whole, and updates what a batch of its stream costs from its time."""
         stream = self._remove_batch(slot)
+        # Several batches are in production at a time. Only the time since the last one was finished is this batch's
+        # own; the time since its start would count the same seconds for each of them.
         name, cost_s = stream.shape.name, now_s - max(started_s, self._last_done_s)
         known_s = self.batch_costs_s.get(name, cost_s)
         self.batch_costs_s[name] = known_s + _COST_SMOOTHING * (cost_s - known_s)
@@ -122,9 +129,10 @@ class Workload:
         return stream
 
     def _update_tasks_per_worker(self, stream: _StreamWorkload) -> None:
-        """Fits what a worker is given to what a task costs."""
+        """Adjusts how many tasks a worker is given to what a task costs."""
         shape = stream.shape
         depth = compute_tasks_per_worker(self.batch_costs_s.get(shape.name, 0.0) * self._limits.workers / shape.tasks)
+        # This runs for every batch, but the depth rarely changes. A new stream has no `batches_ahead` yet.
         if depth != stream.tasks_per_worker or not stream.batches_ahead:
             stream.tasks_per_worker = depth
             stream.batches_ahead = min(stream.most_batches, compute_batches_ahead(shape, self._limits.workers, depth))

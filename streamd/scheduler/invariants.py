@@ -1,7 +1,7 @@
-"""A second set of books, kept only from what goes into the scheduler and what comes out, so that it can disagree.
+"""A second set of books, kept only from the scheduler's events and actions, so that it can disagree with the first.
 
-It knows nothing of how the scheduler decides and shares no arithmetic with it: it counts. A rule that does not hold
-ends the daemon, since the next one makes all state anew, and a trainer would sooner wait than see a wrong batch.
+It does not know how the scheduler decides and shares no arithmetic with it: it counts. A broken rule ends the daemon.
+The next daemon builds all state anew, and a trainer that waits loses less than one that sees a wrong batch.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from streamd.scheduler.events import (
 InvariantRule = Literal[
     "sent_within_grant",  # deliveries are numbered below what was granted, and no more are leased than the credit
     "numbers_dense",  # 0, 1, 2, ... in every session
-    "steps_consecutive",  # each batch of a session's way once, in order, whatever becomes of others
+    "steps_consecutive",  # a session gets each of its batches once, in order, whatever happens to others
     "slot_holds_batch",  # a slot that is sent holds a whole batch
     "receipt_after_last",  # an epoch's receipt follows its last batch at once, and holds every step
-    "slot_free_to_write",  # nothing is written where a lease, a production or a dead session's child may look
-    "slot_free_to_drop",  # no slot goes that is leased or written, nor one that a trainer holds of an ended session
-    "others_unmoved",  # what happens to one session, or came from one that has ended, moves no other
-    "memory_within_budget",  # the slots add up to what is accounted, never more than `memory`
+    "slot_free_to_write",  # no slot is written that is leased, in production, or perhaps mapped by a forked child
+    "slot_free_to_drop",  # no slot is dropped that is in production or leased, by a session that has ended or not
+    "others_unmoved",  # credit and releases of a session send nothing to others; a stream's stop ends its own alone
+    "memory_within_budget",  # the slots add up to what the scheduler accounts for, never more than `memory`
 ]
 _ALL_SESSIONS: Final = -1
 _NO_SESSION: Final = 0
@@ -58,13 +58,13 @@ _NO_SESSION: Final = 0
 
 @dataclass(slots=True)
 class _SlotRecord:
-    """What is known of a slot.
+    """What the events and actions say of a slot.
 
-    `key` is None when nothing of worth lies in it; `may_stay_mapped`: perhaps mapped for ever.
+    `key` is None when it holds no batch that may be sent; `may_stay_mapped`: a process may map it for ever.
     """
 
     slot_bytes: int
-    stream: str = ""  # of the batch that was written last, under whatever version of its stream
+    stream: str = ""  # of the batch written last; the name may stand for another version of the stream by now
     key: BatchKey | None = None
     is_written: bool = False
     lease_count: int = 0
@@ -73,7 +73,7 @@ class _SlotRecord:
 
 @dataclass(slots=True)
 class _SessionRecord:
-    """One session, by what it was told and has told. The next step begins at batch `base` of `epoch`."""
+    """One session, by its events and actions. Its next step begins at batch `base` of `epoch`."""
 
     stream: str
     batches: int
@@ -84,14 +84,14 @@ class _SessionRecord:
     epoch: int
     base: int
     steps_before: Counter[tuple[int, int]]  # (rank, world) -> steps of this epoch before this session
-    steps_sent: int = 0  # ... and in it
+    steps_sent: int = 0  # ... and by this session
     credit: int = 0
     upto: int = 0
     next_number: int = 0
     leases: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
-    # Of the same trainer, and ended: what is leased there counts within the credit.
+    # Ended sessions of the same trainer: their leases count within the credit.
     earlier_records: tuple[_SessionRecord, ...] = ()
-    successor: int | None = None  # of one that has ended: the session in whose credit it counts
+    successor: int | None = None  # of an ended session: the session in whose credit its leases count
 
     @staticmethod
     def from_subscription(event: Subscribed, batches: int) -> _SessionRecord:
@@ -102,7 +102,7 @@ class _SessionRecord:
         )
 
     def move_to_cursor(self, cursor: Cursor) -> None:
-        """Begins where others are instead."""
+        """Lets a session that joins others begin at their cursor instead of its own."""
         self.epochs = None if self.epochs is None else cursor.epoch + self.epochs
         self.epoch, self.base, self.steps_before = (
             cursor.epoch,
@@ -121,7 +121,7 @@ class _SessionRecord:
         )
 
     def is_receipt_due(self) -> bool:
-        """Whether nothing but the receipt is left of the epoch."""
+        """Whether all batches of the epoch were sent, and only its receipt is left."""
         return self.base + self.least_step_batches > self.batches and (self.epochs is None or self.epoch < self.epochs)
 
     def count_leases(self) -> int:
@@ -142,27 +142,38 @@ def _count_history_steps_by_rank(cursor: Cursor) -> Counter[tuple[int, int]]:
 
 
 class InvariantChecker:
-    """Every rule of the scheduler, checked with each event and each action in time that does not grow with anything."""
+    """Checks every rule with each event and action.
+
+    The time of a check does not grow with the number of sessions, slots or batches, but for events that are rare: a
+    changed stream goes through all slots.
+    """
 
     def __init__(self, shapes: Iterable[StreamShape], memory_bytes: int) -> None:
         self._batches_by_stream = {shape.name: shape.batches for shape in shapes}
         self._memory_bytes, self._slot_bytes = memory_bytes, 0
         self._sessions: dict[int, _SessionRecord] = {}
-        self._ended: dict[int, _SessionRecord] = {}  # whose trainers hold something still
+        self._ended: dict[int, _SessionRecord] = {}  # ended sessions of which trainers still hold batches
         self._slots: dict[int, _SlotRecord] = {}
         self._newest_slot = 0
         self._draining = False
         self._paused_streams: set[str] = set()
         self._current_event: Event = TimePassed()
-        self._reached_session = _ALL_SESSIONS  # whom this event may have something sent to: a session
-        self._failed_stream: str | None = None  # of which this event says that a batch cannot be made
+        # These two belong to the event that is being checked. The first is the session that may be sent something
+        # because of it, or _ALL_SESSIONS, or _NO_SESSION.
+        self._reached_session = _ALL_SESSIONS
+        self._failed_stream: str | None = None  # the stream of the batch that the event says cannot be made
         self._receipt_session: int | None = None  # the session whose receipt must come next
         self._event_count = self._sent_count = self._receipt_count = self._produced_count = self._dropped_count = 0
 
     def check_event(self, event: Event, actions: Sequence[Action], used_bytes: int) -> None:
-        """Books what came and what was answered. Raises BrokenRuleError."""
+        """Records an event and checks the actions that answer it.
+
+        `used_bytes` is what the scheduler accounts for after them. Raises BrokenRuleError, after which the books are
+        not to be used any more.
+        """
         self._event_count += 1
         self._current_event = event
+        # The event is recorded before its actions are checked: what it releases or grants is what they may use.
         self._record_event(event)
         for action in actions:
             self._check_action(action)
@@ -189,7 +200,7 @@ class InvariantChecker:
             "memory_within_budget": self._event_count,
         }
 
-    # --- what came
+    # --- events
 
     def _record_event(self, event: Event) -> None:  # noqa: C901, PLR0912 - one line an event
         self._reached_session, self._failed_stream = _NO_SESSION, None
@@ -199,7 +210,7 @@ class InvariantChecker:
                 if account := self._sessions.get(session):
                     account.upto = max(account.upto, upto)
             case LeaseReleased():
-                # Memory that is free again, of a session that has ended, may be anybody's.
+                # Memory that an ended session frees may raise the credit of any session, which is then sent more.
                 self._reached_session = _ALL_SESSIONS if event.session in self._ended else event.session
                 self._record_release(event)
             case BatchProduced(slot):
@@ -210,7 +221,7 @@ class InvariantChecker:
             case Subscribed():
                 self._reached_session = _ALL_SESSIONS
             case SessionLost(session):
-                self._reached_session = _ALL_SESSIONS  # who is lent more may be sent more
+                self._reached_session = _ALL_SESSIONS  # credits may grow, and a larger credit allows more batches
                 self._record_session_loss(session)
             case SessionClosed(session, kept):
                 self._reached_session = _ALL_SESSIONS
@@ -235,6 +246,7 @@ class InvariantChecker:
                 pass
 
     def _record_failure(self, number: int) -> None:
+        # The worker may still be writing into the slot, so the slot may be dropped but not written again.
         slot = self._slots[number]
         slot.is_written, slot.key, slot.may_stay_mapped = False, None, True
 
@@ -251,7 +263,7 @@ class InvariantChecker:
             self._ended.pop(event.session, None)
 
     def _record_session_end(self, session: int, kept: Sequence[int] | None = None) -> None:
-        """Whatever is `kept`, which None says of all, stays leased."""
+        """Ends a session. The deliveries `kept`, None for all, stay leased; the others are released."""
         account = self._sessions.pop(session, None)
         if account is not None and account.leases:
             self._ended[session] = account
@@ -270,13 +282,14 @@ class InvariantChecker:
 
     def _record_stream_change(self, stream: str, shape: StreamShape | None) -> None:
         self._paused_streams.discard(stream)
+        # The old stream's batches must not be sent under the name any more, but leases on them go on.
         for slot in self._slots.values():
             if slot.key is not None and slot.key.stream == stream:
                 slot.key = None
         if shape is not None:
             self._batches_by_stream[stream] = shape.batches
 
-    # --- what was answered
+    # --- actions
 
     def _check_action(self, action: Action) -> None:
         if self._receipt_session is not None and not isinstance(action, SendReceipt):
@@ -319,6 +332,9 @@ class InvariantChecker:
             account.move_to_cursor(action.cursor)
         self._receipt_session = action.session if account.is_receipt_due() else None
 
+    # An epoch has three states here: batches are left; the receipt must be the very next action; a new epoch has begun.
+    # `_receipt_session` names the session in the second of them, and `_check_action` lets no other action pass then.
+
     def _check_batch(self, action: SendBatch) -> None:
         self._sent_count += 1
         account, slot = self._find_session_that_event_may_reach(action.session), self._slots.get(action.slot)
@@ -351,6 +367,7 @@ class InvariantChecker:
     def _check_production(self, action: ProduceBatch) -> None:
         self._produced_count += 1
         slot = self._slots.get(action.slot)
+        # Serials grow and are never used again: a larger one than any before is a new slot, any other must be known.
         if action.slot > self._newest_slot:
             slot = self._slots[action.slot] = _SlotRecord(action.slot_bytes)
             self._newest_slot = action.slot
@@ -388,7 +405,7 @@ class InvariantChecker:
             self._record_session_end(session)
 
     def _find_session_that_event_may_reach(self, session: int) -> _SessionRecord:
-        """The account of a session that something is sent to."""
+        """Returns the record of a session that something is sent to. The current event must allow it."""
         account = self._sessions.get(session)
         if account is None or self._reached_session not in {_ALL_SESSIONS, session}:
             self._raise_broken_rule(

@@ -1,6 +1,6 @@
-"""How leases begin and end, and what becomes of the slots: free, kept for others, or never used again.
+"""Begins and ends leases, and decides what becomes of their slots: free, kept for other sessions, or never used again.
 
-What lies ready for a session is sent as far as it may be, and an epoch's receipt right behind its last batch.
+Whole batches are sent to a session as far as its credit allows. An epoch's receipt follows its last batch directly.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from streamd.scheduler.slot_pool import SlotEntry, SlotPool
 
 
 def send_ready_batches(session: ScheduledSession, pool: SlotPool, actions: list[Action]) -> None:
-    """Sends a session all that lies ready for it and that it may have."""
+    """Sends a session its next batches, as long as they are whole and its credit allows; appends to `actions`."""
     while True:
+        # The receipt needs no credit, so it comes before the check of credit. A session may begin where its epoch has
+        # no step left: it gets that epoch's receipt before its first batch.
         while session.is_waiting_at_epoch_end:
             actions.append(SendReceipt(session.id, session.finish_epoch()))
         if session.sendable_count <= 0:
@@ -33,8 +35,10 @@ def send_ready_batches(session: ScheduledSession, pool: SlotPool, actions: list[
 
 
 class LeaseManager:
-    """Works on the scheduler's own `sessions`, `pool` and `workload`; `ended` are the sessions of which something is
-    held.
+    """Ends leases and sessions, on the scheduler's own `sessions`, `pool` and `workload`.
+
+    A slot whose batch has no lease left is in one of three states: cached for sessions that want the batch, free for
+    another batch, or dropped, if a process may still map it (`may_stay_mapped`).
     """
 
     def __init__(
@@ -47,15 +51,20 @@ class LeaseManager:
         self._limits = limits
 
     def end_lost_session(self, number: int) -> list[Action]:
-        """Ends a session and its leases; what it never released may still be mapped: those slots are not used again."""
+        """Ends a session and its leases. The slots that it never released may still be mapped: they are not reused.
+
+        The session may have ended before; then only its leases end.
+        """
         session = self.retire_session(number)
         ended = self.ended_sessions.remove_session(number)
         actions: list[Action] = []
         if ended is not None:
             for slot in ended.leases.values():
                 entry = self._pool.release_lease(slot)
+                # Set before the batch is cached or discarded, since that decides whether the slot is free or dropped.
                 entry.may_stay_mapped = True
                 self.cache_or_discard_batch(entry)
+            # A successor counts the leases of this same object within its credit, so it must not keep the old ones.
             ended.leases.clear()
             self._update_successor_credit_and_send(ended, actions)
         if session is not None:
@@ -65,7 +74,8 @@ class LeaseManager:
         return actions
 
     def end_closed_session(self, number: int, kept: tuple[int, ...] | None) -> list[Action]:
-        """Ends a session; what its trainer holds stays on the books."""
+        """Ends a session. The deliveries `kept`, None for all, stay leased; the others are released."""
+        # Retired first: a batch that only this session wanted is then discarded, not cached, when its lease ends.
         session = self.retire_session(number)
         ended = self.ended_sessions.get(number)
         actions: list[Action] = []
@@ -78,7 +88,10 @@ class LeaseManager:
         return actions
 
     def retire_session(self, number: int) -> ScheduledSession | None:
-        """Takes a session off the schedule; its leases stay until its trainer gives them back or is gone."""
+        """Removes a session from the schedule and returns it, None if there is none of this number.
+
+        Its leases stay until its trainer releases them or dies.
+        """
         session = self._sessions.pop(number, None)
         if session is not None:
             self.ended_sessions.add_session(number, session.shape.slot_bytes, session.leases)
@@ -89,7 +102,11 @@ class LeaseManager:
         self.set_credits(compute_grown_credits(tuple(self._sessions.values()), self._limits, held_over), actions)
 
     def _update_successor_credit_and_send(self, ended: EndedSession, actions: list[Action]) -> None:
-        """Something of an earlier session is free: the one that follows is sent more, within what it asked for."""
+        """Updates the credit of an ended session's successor after leases of the ended session were released.
+
+        The credit included those leases. It shrinks to what the successor requested, plus what is still held; if it
+        stays as it is, the successor is sent more.
+        """
         heir = None if ended.successor is None else self._sessions.get(ended.successor)
         if heir is None:
             return
@@ -102,7 +119,7 @@ class LeaseManager:
             send_ready_batches(heir, self._pool, actions)
 
     def set_credits(self, session_credits: Mapping[int, int], actions: list[Action]) -> None:
-        """Gives sessions another credit than before."""
+        """Sets credits, session -> credit, reports them to the sessions, and sends what they now allow."""
         for number, credit in session_credits.items():
             session = self._sessions[number]
             session.credit = credit
@@ -110,6 +127,8 @@ class LeaseManager:
             send_ready_batches(session, self._pool, actions)
 
     def release_leases(self, event: LeaseReleased) -> list[Action]:
+        """Ends the leases that a trainer reports, of a session or of one that has ended."""
+        # A release may arrive after its session was lost, and may repeat a number: both are ignored.
         session, ended = self._sessions.get(event.session), self.ended_sessions.get(event.session)
         holder = session or ended
         actions: list[Action] = []
@@ -131,22 +150,27 @@ class LeaseManager:
         return actions
 
     def cache_or_discard_batch(self, entry: SlotEntry) -> None:
-        """Frees a batch that nobody holds, or puts it to rest if somebody will want it."""
+        """Caches a whole batch without leases if a session may want it, and discards it otherwise."""
         if entry.lease_count or not entry.is_whole:
             return
+        # An entry that lost its key shows a stream that was replaced: the key may stand for another batch by now.
         if self._pool.entries.get(entry.key) is entry and self._is_worth_caching(entry.key):
             self._pool.cache_batch(entry)
         else:
             self._pool.discard_batch(entry)
 
     def _is_worth_caching(self, key: BatchKey) -> bool:
-        """Whether somebody wants a batch, or may: where decoding is slow, what all have behind them stays for who comes
-        late or comes back, until something else needs its memory."""
+        """Whether a session wants a batch, or a later one may.
+
+        Where a batch costs KEEP_COST_S or more, batches behind all cursors stay too, for a session that starts late or
+        returns, until their memory is needed.
+        """
         dear = self._workload.batch_costs_s.get(key.stream, 0.0) >= KEEP_COST_S
         return any(
             each.wants_batch(key) or (dear and each.shape.name == key.stream) for each in self._sessions.values()
         )
 
     def cache_or_discard_stream_batches(self, stream: str) -> None:
+        """Decides again about every batch of a stream, after one of its sessions has ended."""
         for entry in self._pool.entries_of_stream(stream):
             self.cache_or_discard_batch(entry)

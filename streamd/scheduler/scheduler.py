@@ -1,4 +1,9 @@
-"""The decision: every event that concerns trainers, batches or memory comes in here, and what to do comes out."""
+"""The scheduler's decision: takes every event that concerns trainers, batches or memory, and returns actions.
+
+Nothing here waits or locks: the daemon's event loop makes every call, and performs the actions after the call returns.
+A call from within the performing of actions would let later actions refer to slots that are gone, so a failure found
+there becomes an event of its own afterwards.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +48,15 @@ from streamd.scheduler.leases import LeaseManager, send_ready_batches
 from streamd.scheduler.session import ScheduledSession, move_start_to_live_sessions
 from streamd.scheduler.slot_pool import BatchDemand, SlotPool
 
-_DROP_IDLE_SLOTS_S: Final = 30.0  # with nobody here for so long, empty slots go back to the host
-_SLOT_RETRY_S: Final = 5.0  # after the host had no room for a slot; trainers that hold one each may need more to go on
+_DROP_IDLE_SLOTS_S: Final = 30.0  # without a session for this long, empty slots are dropped
+_SLOT_RETRY_S: Final = 5.0  # after the host had no memory for a slot; trainers that hold one each may need another
 
 
 class Scheduler:
-    """The batches now held, and everyone who wants them.
+    """The sessions, and the batches that are held or in production for them.
 
-    `limits` bounds all slots together, in bytes and in number, and by its workers what is in production at a time.
+    `limits` bounds the bytes and the number of all slots together. Its number of workers bounds how much is in
+    production at a time.
     """
 
     def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
@@ -64,12 +70,12 @@ class Scheduler:
         self._lease_manager = LeaseManager(self._sessions, self._pool, self._workload, limits)
         self._virtual_time = 0.0
         self._idle_since_s: float | None = None
-        self._slot_retry_s: float | None = None  # whether the host has room for more slots by then
+        self._slot_retry_s: float | None = None  # when to create slots again after the host refused one
         self._is_draining = False
         self._slots_short_since_s: float | None = None
         self._slot_wait_s = 0.0
 
-    # --- what others may see
+    # --- state that callers may read
 
     @property
     def sessions(self) -> tuple[ScheduledSession, ...]:
@@ -81,7 +87,7 @@ class Scheduler:
 
     @property
     def ended_sessions(self) -> Mapping[int, EndedSession]:
-        """The sessions that have ended while their trainers hold batches of them."""
+        """The ended sessions of which trainers still hold batches, by number."""
         return self._lease_manager.ended_sessions
 
     @property
@@ -90,7 +96,7 @@ class Scheduler:
 
     @property
     def slot_wait_s(self) -> float:
-        """How long, in all, a session's wish within its credit has waited for memory."""
+        """The seconds, in all, in which a batch within a session's credit waited for memory."""
         return self._slot_wait_s
 
     @property
@@ -98,17 +104,24 @@ class Scheduler:
         """How often each rule was found to hold."""
         return self._invariant_checker.checks_by_rule
 
-    # --- the way in
+    # --- events in, actions out
 
     def handle_event(self, event: Event, now_s: float) -> list[Action]:
-        """Takes one event at a monotonic time; returns what to do, in order. Raises BrokenRuleError."""
+        """Handles one event at a monotonic time in seconds; returns actions in order. Raises BrokenRuleError."""
         return self.handle_events((event,), now_s)
 
     def handle_events(self, events: Sequence[Event], now_s: float) -> list[Action]:
-        """Takes events that came together, one at least; what is produced next is decided once, after the last."""
+        """Handles one or more events that arrived together, at a monotonic time in seconds.
+
+        Returns actions in the order in which they must be performed. Raises BrokenRuleError, after which the scheduler
+        must not be used any more.
+        """
         actions: list[Action] = []
         for number, event in enumerate(events, 1):
             answer = self._apply_event(event, now_s)
+            # Production is decided once, after the last event: only then is known which slots are free and which
+            # batches are wanted. The checker still sees each event with its own answer, so a broken rule names the
+            # event that broke it. Slots are dropped last, when no action before can need them any more.
             if number == len(events):
                 self._start_batches(answer, now_s)
             if self._pool.dropped_slots:
@@ -120,7 +133,10 @@ class Scheduler:
         return actions
 
     def next_deadline_s(self) -> float | None:
-        """When TimePassed is due, if nothing else happens before."""
+        """Returns the monotonic time in seconds at which TimePassed is due; None if at no time.
+
+        Every event may change it.
+        """
         if self._idle_since_s is None:
             return self._slot_retry_s
         idle_s = self._idle_since_s + _DROP_IDLE_SLOTS_S
@@ -165,11 +181,14 @@ class Scheduler:
     # --- sessions
 
     def _admit_session(self, event: Subscribed) -> list[Action]:
+        # The daemon has checked that the stream exists. It changes its own table of streams together with this one, in
+        # one turn of its loop.
         shape = self._shapes[event.stream]
         earlier = self._lease_manager.ended_sessions.find_inherited_sessions(event, shape, self._sessions)
         held_over = self._lease_manager.ended_sessions.compute_held_over_memory(self._sessions, earlier)
         answer = admit_session(event, shape, self.sessions, self._limits, held_over)
         actions: list[Action] = []
+        # A denial may shrink credits too: the trainers then release batches, and the new session fits when it retries.
         if answer.shrunk_credits:
             actions.append(
                 LogWarning(
@@ -185,13 +204,14 @@ class Scheduler:
         self._sessions[session.id] = session
         for each in session.earlier_sessions:
             each.successor = session.id
+        # A client must know of its session before the session's first batch arrives.
         actions.append(AdmitSession(session.id, answer.credit, event.cursor if event.live else None, tuple(earlier)))
         send_ready_batches(session, self._pool, actions)
         self._start_gathered_sessions(shape.name, actions)
         return actions
 
     def _start_gathered_sessions(self, stream: str, actions: list[Action]) -> None:
-        """Lets those begin who waited for as many as are there now."""
+        """Lets the sessions begin that waited for as many sessions as the stream now has."""
         there = [session for session in self.sessions if session.shape.name == stream]
         for session in there:
             if 0 < session.gathering_count <= len(there):
@@ -212,7 +232,9 @@ class Scheduler:
         entry = self._pool.mark_batch_whole(slot)
         self._workload.finish_batch(slot, entry.started_s, now_s)
         actions: list[Action] = []
+        # An entry whose key is gone shows a stream that was replaced while the batch was in production.
         if self._pool.entries.get(entry.key) is entry:
+            # Sent before it is cached or discarded: a batch that a session has leased is neither.
             for session in self._sessions.values():
                 if session.next_key == entry.key:
                     send_ready_batches(session, self._pool, actions)
@@ -226,7 +248,10 @@ class Scheduler:
         return self._stop_stream(stream, reason, changed=False) if self._abandon_batch(slot) else []
 
     def _abandon_batch(self, slot: int) -> bool:
-        """What is in production in a slot comes to nothing, and a worker may still write there; was it wanted?"""
+        """Drops a batch in production, and its slot, since a worker may still write there.
+
+        Returns whether the batch was of the stream as it is now.
+        """
         self._workload.abandon_batch(slot)
         entry = self._pool.by_slot[slot]
         wanted = self._pool.entries.get(entry.key) is entry
@@ -235,7 +260,10 @@ class Scheduler:
         return wanted
 
     def _pause_stream(self, stream: str, slots: Iterable[int]) -> list[Action]:
-        """What lies whole is still sent; the rest is begun again, from nothing, when the stream goes on."""
+        """Abandons the batches in production in `slots`. They are made again when the stream resumes.
+
+        Whole batches are still sent.
+        """
         self._workload.pause_stream(stream)
         for slot in slots:
             key = self._pool.by_slot[slot].key
@@ -245,7 +273,10 @@ class Scheduler:
         return []
 
     def _handle_denied_slot(self, slot: int, reason: str, now_s: float) -> list[Action]:
-        """Goes on with the slots there are for a while: what nobody holds gives way, as where memory is short."""
+        """Uses only the existing slots for _SLOT_RETRY_S: cached batches are evicted, as when memory is short.
+
+        Stops the stream if there is no slot at all.
+        """
         self._slot_retry_s = now_s + _SLOT_RETRY_S
         self._workload.abandon_batch(slot)
         entry = self._pool.by_slot[slot]
@@ -259,8 +290,10 @@ class Scheduler:
 
     def _change_stream(self, stream: str, shape: StreamShape | None, reason: str) -> list[Action]:
         actions = self._stop_stream(stream, reason, changed=True)
+        # Stopping has discarded all batches without leases. The others, leased or in production, show the old stream:
+        # without its key none of them can be sent to a session of the new one.
         for entry in self._pool.entries_of_stream(stream):
-            self._pool.remove_unfinished_batch_key(entry)  # what is still in production shows the old stream
+            self._pool.remove_unfinished_batch_key(entry)
         if shape is None:
             self._shapes.pop(stream, None)
             self._workload.remove_stream(stream)
@@ -271,6 +304,8 @@ class Scheduler:
 
     def _stop_stream(self, stream: str, reason: str, *, changed: bool) -> list[Action]:
         ended = [session for session in self.sessions if session.shape.name == stream]
+        # All sessions are retired before any batch is looked at, since a batch is cached for the sessions that exist.
+        # Their leases go on: the trainers still hold those batches and will release them.
         for session in ended:
             self._lease_manager.retire_session(session.id)
         self._lease_manager.cache_or_discard_stream_batches(stream)
@@ -279,18 +314,23 @@ class Scheduler:
     # --- after every event
 
     def _start_batches(self, actions: list[Action], now_s: float) -> None:
-        """Gives the workers what they can take: what is wanted, then, if nobody waits for memory, what will be."""
-        full: set[BatchKey] = set()  # what there is no memory for now
-        starved = False
+        """Begins batches until the workers have enough: those wanted now, then, if memory allows, later ones."""
+        full: set[BatchKey] = set()  # batches for which there is no memory now
+        starved = False  # whether one of them lies within a session's credit
+        # Each turn begins a batch, which fills the workers, or adds one to `full`: the loop ends. The groups are
+        # collected anew in each turn, since a batch that was begun is known, and its sessions then want the next one.
         while not self._is_draining and not self._workload.is_full:
             near, far, in_reach = fair_share.find_wanted_batches(
                 self._sessions.values(), self._workload.count_batches_ahead, self._pool.entries.__contains__
             )
             near = self._filter_startable_batches(near, full)
+            # While a batch within a session's credit has no slot, nothing is made ahead: it would take the next slot
+            # that is freed.
             groups = near or ({} if starved else self._filter_startable_batches(far, full))
             if not groups:
                 break
             key, lost_s = self._choose_batch(groups, now_s)
+            # The chosen batch waits for a worker. To begin another stream's batch instead would change the shares.
             if not self._workload.has_worker_capacity(key.stream):
                 break
             action = self._start_batch(key, groups[key], now_s, modest=key not in in_reach)
@@ -322,9 +362,13 @@ class Scheduler:
     def _start_batch(
         self, key: BatchKey, members: Sequence[ScheduledSession], now_s: float, *, modest: bool
     ) -> ProduceBatch | None:
-        """Finds a slot and begins; None when there is none, or none that a `modest` batch may have."""
+        """Allocates a slot and begins a batch. Returns None if there is no slot, or none that a `modest` batch may use.
+
+        A modest batch lies beyond every session's credit, and evicts only batches that are wanted later than itself.
+        """
         shape = members[0].shape
         entry = self._pool.allocate_slot(key, shape.slot_bytes, self._demand, is_modest=modest)
+        # Batches may have been evicted even if no slot was found.
         if self._pool.evicted_keys:
             self._forget_evicted_batches()
         if entry is None:
@@ -344,7 +388,7 @@ class Scheduler:
         return [session.next_key for session in self._sessions.values()]
 
     def _compute_batch_urgency(self, key: BatchKey) -> float:
-        """How soon a batch is wanted: the nearer to any cursor, the more."""
+        """Returns minus the number of steps until a session wants the batch; minus infinity if none wants it."""
         distances = (
             session.count_steps_until_batch(key)
             for session in self._sessions.values()
@@ -352,9 +396,10 @@ class Scheduler:
         )
         return -min((distance for distance in distances if distance is not None), default=float("inf"))
 
-    # --- rest
+    # --- shortage and idleness
 
     def _track_slot_shortage(self, starved: bool, now_s: float) -> None:
+        # A shortage is measured from one decision to the next: what held at the last one held until now.
         if self._slots_short_since_s is not None:
             self._slot_wait_s += now_s - self._slots_short_since_s
         self._slots_short_since_s, self._workload.is_memory_scarce = now_s if starved else None, starved

@@ -1,4 +1,4 @@
-"""One trainer's place in its stream: what it gets next, how far its credit reaches, what it still holds."""
+"""One trainer's position in its stream: the next batch, the credit, and the leases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from streamd.scheduler.events import Subscribed
 
 @dataclass(slots=True)
 class ScheduledSession:
-    """A subscription's state. `sent` is the number of the next delivery, `next_key` its batch."""
+    """A subscription's state. `sent` is the number of the next delivery, and `next_key` its batch.
+
+    Two bounds hold at once: deliveries are numbered below `upto`, which the trainer grants, and no more than `credit`
+    of them are leased, which the scheduler sets. `position`, `next_key` and `finished` change together.
+    """
 
     id: int
     shape: StreamShape
@@ -22,21 +26,23 @@ class ScheduledSession:
     history: tuple[Segment, ...]
     position: StepPosition
     credit: int
-    wanted_credit: int = MIN_CREDIT  # the credit it asked for
-    most_held: int = 0  # batches that its loop was seen to hold at a time, in this epoch
+    wanted_credit: int = MIN_CREDIT  # the credit that it requested, within bounds
+    most_held: int = 0  # the most batches that its loop was seen to hold at a time, in this epoch
     upto: int = 0
     sent: int = 0
     taken: int = 0
-    first_base: int = 0  # the batch that its account of this epoch begins at
-    gathering_count: int = 0  # nothing is sent before so many sessions of the stream are there
+    first_base: int = 0  # the batch at which its account of this epoch begins
+    gathering_count: int = 0  # nothing is sent before the stream has this many sessions; 0 from then on
     leases: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
     earlier_sessions: tuple[EndedSession, ...] = ()  # of the same trainer
-    virtual_time: float = 0.0  # batches produced for it, shared ones in part: the fair scheduler's account
+    virtual_time: float = 0.0  # tasks produced for it, shared ones in part: the fair scheduler's account
     catch_up_cost_s: float = 0.0  # what others' catching up has cost it in this epoch
     next_catch_up_check_s: float = 0.0  # when it may next be considered for catching up
     chased_session: int | None = None  # the session it is being brought level with
-    _known_step: StepPosition | None = None  # all deliveries before this one are in the pool, ...
-    _known_number: int = -1  # ... and this is its number: what has been looked up is not looked up again
+    # A memo of `find_missing_batch`: all deliveries before this step, whose number is `_known_number`, are in the pool,
+    # and are not looked up again. `forget_batch` clears it when one of them leaves the pool.
+    _known_step: StepPosition | None = None
+    _known_number: int = -1
     next_key: BatchKey = field(init=False)
     finished: bool = field(init=False)
 
@@ -64,27 +70,28 @@ class ScheduledSession:
 
     @property
     def least_credit(self) -> int:
-        """With less its loop could not go on: what it holds, and one more."""
+        """The credit below which its loop could not go on: the batches that it holds, and one more."""
         return min(self.credit, max(MIN_CREDIT, self.most_held + 1) + self.count_of_earlier_leases)
 
     @property
     def count_of_earlier_leases(self) -> int:
-        """Batches that its trainer still holds of earlier sessions: they count within the credit."""
+        """The number of batches that its trainer still holds of earlier sessions; they count within the credit."""
         return sum(len(each.leases) for each in self.earlier_sessions) if self.earlier_sessions else 0
 
     @property
     def held_count(self) -> int:
-        """All that counts within the credit."""
+        """The number of batches that count within the credit."""
         return len(self.leases) + self.count_of_earlier_leases
 
     def record_progress(self, taken: int) -> None:
-        """Its loop has taken so many deliveries."""
+        """Records that its loop has taken `taken` deliveries in all."""
         self.taken = max(self.taken, taken)
         self.most_held = max(self.most_held, self._count_of_taken_leases)
 
     @property
     def _count_of_taken_leases(self) -> int:
-        """Batches that its loop has taken and not given back."""
+        """The number of batches that its loop has taken and not released."""
+        # Only deliveries that the loop has taken can be released, so all that were released are among those taken.
         return min(self.taken, self.sent) - (self.sent - len(self.leases))
 
     @property
@@ -93,13 +100,13 @@ class ScheduledSession:
 
     @property
     def sendable_count(self) -> int:
-        """Batches that may be sent right now."""
+        """The number of batches that may be sent now, if they are whole; 0 or less for none."""
         if self.finished or self.gathering_count:
             return 0
         return min(self.upto - self.sent, self.credit - self.held_count)
 
     def _move_to_step(self, step: StepPosition) -> None:
-        """Goes on with this step, of this epoch."""
+        """Makes `step` the next step, of any epoch."""
         self.position, self.next_key, self.finished = step, self._batch_key(step), self.rank_steps.is_beyond_end(step)
 
     def _batch_key(self, step: StepPosition) -> BatchKey:
@@ -107,18 +114,21 @@ class ScheduledSession:
 
     @property
     def next_epoch_and_base(self) -> tuple[int, int]:
-        """Epoch and base of the next step: where another session could begin to walk beside this one."""
+        """The epoch and base of the next step, at which another session could begin beside this one."""
         return self.position.epoch, self.position.base + self.position.step * self.rank_steps.world
 
     def upcoming_keys(self, count: int) -> Iterator[BatchKey]:
-        """The keys of the next `count` deliveries."""
+        """Yields the keys of the next `count` deliveries, fewer at the stream's end; none if a receipt is due first."""
         step = self.position
         while count > 0 and not self.rank_steps.is_beyond_end(step) and not step.is_at_epoch_end:
             yield self._batch_key(step)
             step, count = self.rank_steps.next_step(step), count - 1
 
     def find_missing_batch(self, reach: int, is_known: Callable[[BatchKey], bool]) -> tuple[BatchKey, int] | None:
-        """The first of the next `reach` deliveries that is not `is_known`, and how many come before it."""
+        """Returns the first of the next `reach` deliveries that is not `is_known`, and how many come before it.
+
+        Returns None if all are known, or the stream ends before one that is not.
+        """
         if self._known_step is None or self._known_number < self.sent:
             self._known_step, self._known_number = self.position, self.sent
         while self._known_number - self.sent < reach and not self.rank_steps.is_beyond_end(self._known_step):
@@ -129,23 +139,24 @@ class ScheduledSession:
         return None
 
     def forget_batch(self, key: BatchKey) -> None:
-        """This batch is not in the pool any more."""
+        """Clears the memo of `find_missing_batch` if it covers this batch, which has left the pool."""
         distance = self.count_steps_until_batch(key)
         if distance is not None and self.sent + distance < self._known_number:
             self._known_step = None
 
     def lease_next_batch(self, slot: int) -> int:
-        """Leases the next batch, which lies in `slot`; returns the delivery's number."""
+        """Leases the next batch, which lies in `slot`, and moves to the next step; returns the delivery's number."""
         number = self.sent
         self.leases[number] = slot
         self.sent += 1
+        # The position may now be the epoch's end. It stays there until `finish_epoch`, which belongs to the receipt.
         now = self.position
         self.position = StepPosition(now.epoch, now.base, now.step + 1, now.steps)
         self.next_key = self._batch_key(self.position)
         return number
 
     def finish_epoch(self) -> Cursor:
-        """Moves on to the next epoch; the cursor of the one that ended, with all its steps."""
+        """Moves on to the next epoch; returns the cursor of the one that ended, with all its steps."""
         steps = Segment(self.position.base, self.position.steps, self.rank_steps.rank, self.rank_steps.world)
         ended = Cursor(self.position.epoch, append_segment(self.history, steps), self.first_base)
         self.history, self.first_base = (), 0
@@ -154,7 +165,7 @@ class ScheduledSession:
         return ended
 
     def count_steps_until_batch(self, key: BatchKey) -> int | None:
-        """Steps from here to `key`; None when it does not lie ahead."""
+        """Returns the number of steps from the next one to `key`; None if the session will not come to that batch."""
         return (
             self.rank_steps.count_steps_to(self.position, key.epoch, key.index)
             if key.stream == self.shape.name
@@ -162,19 +173,19 @@ class ScheduledSession:
         )
 
     def wants_batch(self, key: BatchKey) -> bool:
-        """Whether `key` lies on the way ahead of this session."""
+        """Whether `key` is a batch that this session is still to be sent."""
         return self.count_steps_until_batch(key) is not None
 
 
 def clamp_wanted_credit(event: Subscribed) -> int:
-    """What a session asks for, within bounds."""
+    """Returns the credit that a subscription requests, from MIN_CREDIT to MAX_CREDIT."""
     return max(MIN_CREDIT, min(event.credit, MAX_CREDIT))
 
 
 def move_start_to_live_sessions(event: Subscribed, sessions: Iterable[ScheduledSession]) -> Subscribed:
-    """The event with the place that a live session begins at: where the one furthest ahead is, 0:0 when alone.
+    """Returns the event with the cursor at which a live session begins: that of the furthest session, 0:0 if alone.
 
-    The end of anybody's step is a beginning for every world.
+    A session of any rank and world may begin where a step of another session ends.
     """
     places = [
         session.next_epoch_and_base
@@ -187,7 +198,7 @@ def move_start_to_live_sessions(event: Subscribed, sessions: Iterable[ScheduledS
 
 
 def append_segment(history: tuple[Segment, ...], segment: Segment) -> tuple[Segment, ...]:
-    """The history with one more run of steps; a continued walk is told as one segment."""
+    """Returns the history with one more segment; a segment that continues the last one is joined to it."""
     if not segment.steps:
         return history
     last = history[-1] if history else None

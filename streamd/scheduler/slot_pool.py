@@ -1,4 +1,9 @@
-"""The slots and what lies in them. The sum of all slots never exceeds the budget."""
+"""The slots and the batches in them. The sum of all slots never exceeds the budget.
+
+A slot's entry is in production, then whole and leased or cached. When it is discarded, its slot is free for another
+batch, or dropped. `by_slot` holds the entry of every used slot, `entries` only those of batches that may be sent: the
+key of a batch is removed before its slot is free if its stream is replaced meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +17,9 @@ from streamd.limits import MAX_SLOTS
 
 @dataclass(slots=True)
 class SlotEntry:
-    """A batch in a slot, in production until `is_whole`; `lease_count` leases keep it.
+    """A batch in a slot, in production until `is_whole`, kept by `lease_count` leases.
 
-    A `may_stay_mapped` slot is never rewritten. Once it is whole and nobody holds it, it is discarded or put to
-    `cache_batch`.
+    A slot that `may_stay_mapped` is never rewritten. A whole batch without leases is cached or discarded.
     """
 
     key: BatchKey
@@ -30,7 +34,10 @@ class SlotEntry:
 
 @dataclass(frozen=True, slots=True)
 class BatchDemand:
-    """What the sessions want, asked only when something has to give way. `worth` grows as a batch is wanted sooner."""
+    """What the sessions want. It is called only when a batch has to be evicted.
+
+    `compute_worth` returns more for a batch that is wanted sooner.
+    """
 
     list_cursors: Callable[[], Iterable[BatchKey]]
     compute_worth: Callable[[BatchKey], float]
@@ -38,18 +45,21 @@ class BatchDemand:
 
 @dataclass(slots=True)
 class SlotPool:
-    """Which batch lies in which slot."""
+    """Allocates slots to batches, within bounds of bytes and number, and evicts cached batches for new ones.
+
+    `dropped_slots` and `evicted_keys` collect serials and keys for the scheduler, which empties both lists.
+    """
 
     memory_bytes: int
     used_bytes: int = 0
     entries: dict[BatchKey, SlotEntry] = field(default_factory=dict)
     by_slot: dict[int, SlotEntry] = field(default_factory=dict)
     free_slots: dict[int, list[int]] = field(default_factory=dict)  # slot bytes -> serials, last freed last
-    dropped_slots: list[int] = field(default_factory=list)  # serials that are over, for the shell to hear of
-    evicted_keys: list[BatchKey] = field(default_factory=list)  # batches that gave way, for the sessions to hear of
-    configured_slots: int = MAX_SLOTS  # of slots at a time
-    most_slots: int = MAX_SLOTS  # ... and now: fewer where the host has refused one
-    # Stream -> (epoch, index), in order.
+    dropped_slots: list[int] = field(default_factory=list)  # serials that are never used again
+    evicted_keys: list[BatchKey] = field(default_factory=list)  # cached batches discarded for others
+    configured_slots: int = MAX_SLOTS  # the most slots at a time, ...
+    most_slots: int = MAX_SLOTS  # ... and the most for now: fewer after the host has refused one
+    # Stream -> (epoch, index) of its cached batches, sorted.
     _cached_batches: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     _cached_bytes: int = 0
     _next_slot: int = 1
@@ -58,9 +68,9 @@ class SlotPool:
     def allocate_slot(
         self, key: BatchKey, slot_bytes: int, demand: BatchDemand, *, is_modest: bool
     ) -> SlotEntry | None:
-        """A slot for a new batch, at the cost of the least worth of those that rest.
+        """Returns the entry of a new batch, in a slot that is free or new, or was freed by evicting a cached batch.
 
-        None when too much is held, or when a `modest` batch finds none that is worth less than itself.
+        Returns None if no slot can be freed. A batch that `is_modest` evicts only batches that are worth less than it.
         """
         slot = self._find_slot(slot_bytes, demand, key if is_modest else None)
         if slot is None:
@@ -70,36 +80,40 @@ class SlotPool:
         return entry
 
     def mark_batch_whole(self, slot: int) -> SlotEntry:
-        """The batch in `slot` is whole."""
+        """Marks the batch in `slot` as whole; returns its entry."""
         entry = self.by_slot[slot]
         entry.is_whole = True
         return entry
 
     def lease_batch(self, entry: SlotEntry) -> None:
-        """One more lease."""
+        """Adds a lease to a batch."""
         self._uncache_batch(entry)
         entry.lease_count += 1
 
     def release_lease(self, slot: int) -> SlotEntry:
-        """One lease less."""
+        """Takes a lease off the batch in `slot`; returns its entry, which may now be cached or discarded."""
         entry = self.by_slot[slot]
         entry.lease_count -= 1
         return entry
 
     def cache_batch(self, entry: SlotEntry) -> None:
-        """Nobody holds this batch: it stays until something else needs its memory."""
+        """Keeps a batch without leases until its memory is needed."""
         if not entry.is_cached:
             entry.is_cached = True
             insort(self._cached_batches.setdefault(entry.key.stream, []), (entry.key.epoch, entry.key.index))
             self._cached_bytes += entry.slot_bytes
 
     def remove_unfinished_batch_key(self, entry: SlotEntry) -> None:
-        """Nobody will have what is in production here, whatever comes of it: its key is free, its slot is not yet."""
+        """Removes the key of a batch that is in production or leased and will be sent to no session any more.
+
+        Its slot stays in use until production or the last lease ends.
+        """
         del self.entries[entry.key]
 
     def discard_batch(self, entry: SlotEntry) -> None:
-        """Forgets a batch that nobody holds; its slot is free, or over if a dead session may still see it."""
+        """Removes a batch without leases. Its slot is free, or is dropped if a process may still map it."""
         self._uncache_batch(entry)
+        # After `remove_unfinished_batch_key` the key may belong to a newer entry, which must stay.
         if self.entries.get(entry.key) is entry:
             del self.entries[entry.key]
         del self.by_slot[entry.slot]
@@ -109,7 +123,10 @@ class SlotPool:
             self.free_slots.setdefault(entry.slot_bytes, []).append(entry.slot)
 
     def drop_free_slots(self) -> int:
-        """Gives all empty slots back to the host, and hopes for the best; how many."""
+        """Drops all empty slots, so that the host gets their memory back; returns their number.
+
+        The bound after a refused slot is lifted too.
+        """
         count = 0
         for size, slots in self.free_slots.items():
             for slot in slots:
@@ -120,22 +137,28 @@ class SlotPool:
         return count
 
     def remove_denied_slot(self, entry: SlotEntry) -> bool:
-        """The slot of this batch could not be made, and no other will be; whether there is any at all."""
+        """Removes a slot that the host could not create, and allows no more slots than exist.
+
+        Returns whether any slot exists.
+        """
         if self.entries.get(entry.key) is entry:
             del self.entries[entry.key]
         del self.by_slot[entry.slot]
         self.used_bytes -= entry.slot_bytes
         self._slot_count -= 1
-        # With none at all, whoever comes next must find out anew.
+        # With no slot at all there is nothing to reuse, so the next batch has to try to create one.
         self.most_slots = self._slot_count or self.configured_slots
         return self._slot_count > 0
 
     def entries_of_stream(self, stream: str) -> Iterator[SlotEntry]:
+        # A copy, since callers discard entries while they iterate.
         return iter([entry for entry in self.entries.values() if entry.key.stream == stream])
 
     # --- finding a slot
 
     def _find_slot(self, slot_bytes: int, demand: BatchDemand, modest: BatchKey | None) -> int | None:
+        # Each turn that does not return evicts one slot, so the loop ends. The slot freed last comes first, since its
+        # memory is the most likely to be in the processor's cache.
         while True:
             if free := self.free_slots.get(slot_bytes):
                 return free.pop()
@@ -145,7 +168,7 @@ class SlotPool:
                 return None
 
     def _fits_after_evictions(self, slot_bytes: int) -> bool:
-        """Whether there is room when all that may give way does; if not, nothing should in vain."""
+        """Whether a slot fits once all empty slots and cached batches are gone. If not, none is evicted in vain."""
         empty = sum(size * len(slots) for size, slots in self.free_slots.items())
         return self.used_bytes - empty - self._cached_bytes + slot_bytes <= self.memory_bytes
 
@@ -157,9 +180,9 @@ class SlotPool:
         return slot
 
     def _evict_one(self, slot_bytes: int, demand: BatchDemand, modest: BatchKey | None) -> bool:
-        """Frees one slot: an empty one of another size, else that of the batch least worth keeping.
+        """Frees one slot: an empty one of another size, else that of the cached batch that is worth least.
 
-        Nothing gives way to a `modest` batch but what is worth less.
+        For a `modest` batch, only batches that are worth less than it are evicted. Returns whether a slot was freed.
         """
         for size, slots in self.free_slots.items():
             if slots:
@@ -174,14 +197,18 @@ class SlotPool:
         return True
 
     def _eviction_order(self, key: BatchKey, slot_bytes: int) -> tuple[bool, int, int]:
-        """Of batches worth the same: first what fits, then old epochs; the beginning of an epoch goes last."""
+        """Orders batches of the same worth: first those of the wanted size, then old epochs, then late batches.
+
+        The beginning of an epoch goes last, since a trainer that starts late needs it first.
+        """
         return self.entries[key].slot_bytes != slot_bytes, key.epoch, -key.index
 
     def _find_eviction_candidates(self, cursors: Iterable[BatchKey]) -> list[BatchKey]:
-        """Of the batches that rest, the last before each cursor, the first and the last of all.
+        """Returns the first and last cached batch of each stream, and the last one before each cursor.
 
-        Whatever lies between two cursors is nearer to the first of them, so the least wanted is one of these few.
-        (Where ranks share a stream, it may be a step or two before one of them.)
+        A batch between two cursors is wanted first by the session behind it, so the furthest of them lies right before
+        the next cursor: the least wanted batch is one of these few. (Where ranks share a stream, it may be a step or
+        two before one of them.)
         """
         places = {stream: {1, len(idle)} for stream, idle in self._cached_batches.items() if idle}
         for cursor in cursors:

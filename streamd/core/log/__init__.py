@@ -1,9 +1,9 @@
-"""One event, said once, with fields: to people as lines, to the journal as fields, to programs as JSON.
+"""Logs events with fields: as lines for people, as fields for the journal, as JSON for programs.
 
-    events       what every event is called and means (pure)      outputs      a record as a line, JSON, journal fields
-    rate_limit   holds back what repeats itself too often
+    events       the name and meaning of every event (pure)      outputs      a record as a line, JSON, journal fields
+    rate_limit   suppresses events that repeat too often
 
-Whoever has something to say calls `info`, `notice`, `warning` or `error`; entry points call `configure_logging`.
+Modules call `info`, `notice`, `warning` or `error`; entry points call `configure_logging`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from streamd.core.log.outputs import (
 )
 from streamd.core.log.rate_limit import RateLimitHandler
 
-NOTICE: Final = 25  # between info and warning: what somebody is waiting for, said also by a daemon in the background
+NOTICE: Final = 25  # between info and warning: events that a user waits for, also logged by a daemon in the background
 logging.addLevelName(NOTICE, "NOTICE")
 
 
 def log_event(level: int, event: str, text: str, **fields: Any) -> None:
-    """Writes one event. `event` is one of `events.EVENTS`; text and values are escaped and bounded on the way out."""
+    """Logs one event. `event` is one of `events.EVENTS`; outputs escape and bound the text and the values."""
     logging.getLogger("streamd").log(level, text, extra={"event": event, "fields": fields})
 
 
@@ -48,19 +48,19 @@ def error(event: str, text: str, **fields: Any) -> None:
 
 
 def current_level() -> int:
-    """The least that is said, for a process that shall say as much."""
+    """Returns the lowest level that is logged, for a helper process that logs the same."""
     return logging.getLogger("streamd").getEffectiveLevel()
 
 
 def is_json_output() -> bool:
-    """Whether it is said as JSON, for a process that shall do the same."""
+    """Whether events are logged as JSON, for a helper process that does the same."""
     return any(isinstance(each, RateLimitHandler) and each.is_json for each in logging.getLogger("streamd").handlers)
 
 
 def configure_logging(*, level: int = logging.INFO, as_json: bool = False) -> None:
-    """Sends streamd's events from `level` on to stderr, or to the journal where stderr leads there.
+    """Sends streamd's events of `level` and above to stderr, or to the journal if stderr is connected to it.
 
-    `as_json`: one JSON object a line on stderr, wherever it leads. Called by entry points only.
+    `as_json`: one JSON object a line on stderr, whatever it is connected to. Only entry points call this.
     """
     logger = logging.getLogger("streamd")
     logger.handlers[:] = [RateLimitHandler(_build_handler(as_json=as_json), is_json=as_json)]

@@ -1,4 +1,4 @@
-"""The names of all events, what each means, and the ids by which the journal knows them."""
+"""The names of all events, their meanings, and their message ids in the journal."""
 
 from __future__ import annotations
 
@@ -55,11 +55,12 @@ EVENTS: Final[dict[str, str]] = {
     "worker.waiting": "a worker waits for a file for very long",
 }
 
-# Said however often they come: what the daemon ends for, or a stream, and a mistake with a line each.
+# Events that are logged however often they repeat: those with which the daemon or a stream ends, and mistakes in a
+# configuration, which have a line each.
 NEVER_SUPPRESSED: Final = frozenset({"daemon.failed", "daemon.stuck", "log.held", "reload.failed", "stream.stopped"})
 
 
 @lru_cache(maxsize=256)
 def compute_message_id(event: str) -> str:
-    """The MESSAGE_ID of an event, the same in every version: 32 hexadecimal digits."""
+    """Returns the MESSAGE_ID of an event, the same in every version: 32 hexadecimal digits."""
     return uuid5(NAMESPACE_URL, f"streamd:event:{event}").hex

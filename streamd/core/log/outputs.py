@@ -1,8 +1,9 @@
-"""A record of one event as people, programs and systemd's journal take it. Nothing of it is raw, or without end.
+"""Formats the record of one event for people, programs and systemd's journal. All text is escaped and bounded.
 
-What a trainer or a file name brings along is written with its control characters as Python would write them.
+Control characters, which a trainer's name or a file's name may contain, are written as Python writes them.
 
-The journal has a protocol of its own: one datagram an event, a field a line. https://systemd.io/JOURNAL_NATIVE_PROTOCOL
+The journal's protocol: one datagram for each event, one line for each field.
+https://systemd.io/JOURNAL_NATIVE_PROTOCOL
 """
 
 from __future__ import annotations
@@ -30,45 +31,45 @@ JOURNAL_SOCKET: Final = "/run/systemd/journal/socket"
 _QUOTED: Final = frozenset(" \t\"'=")
 _TRACEBACKS: Final = logging.Formatter()
 _STDERR: Final = 2
-_SEND_TIMEOUT_S: Final = 1.0  # as for the service manager: a journal that takes so long stands still
+_SEND_TIMEOUT_S: Final = 1.0  # as for the service manager: a journal that takes longer is stuck
 _TOO_LARGE: Final = frozenset({errno.EMSGSIZE, errno.ENOBUFS})
-# Levels of the logging library, from the highest, and syslog's priorities. 25 is ours: a notice.
+# Levels of the logging library, from the highest, and syslog's priorities. 25 is NOTICE.
 _PRIORITIES: Final = ((50, 2), (40, 3), (30, 4), (25, 5), (20, 6))
 _DEBUG: Final = 7
 
 
 def event_name(record: logging.LogRecord) -> str:
-    """The event's name; a library's record has its logger's."""
+    """Returns the event's name, or the logger's name for a record of a library."""
     return str(getattr(record, "event", record.name))
 
 
 def event_fields(record: logging.LogRecord) -> Mapping[str, Any]:
-    """The values as they were handed over."""
+    """Returns the fields' values as they were logged."""
     fields: Mapping[str, Any] = getattr(record, "fields", {})
     return fields
 
 
 def message_text(record: logging.LogRecord) -> str:
-    """What is said, in one line."""
+    """Returns the record's message as one line, escaped and bounded."""
     return _truncate_text(escape_unprintable(record.getMessage()), LOG_TEXT_CHARS)
 
 
 def traceback_text(record: logging.LogRecord) -> str | None:
-    """Where it came from, in several lines, if an exception was logged."""
+    """Returns the traceback in several lines, escaped, or None if no exception was logged."""
     if not record.exc_info:
         return None
     return "\n".join(escape_unprintable(line) for line in _TRACEBACKS.formatException(record.exc_info).splitlines())
 
 
 def to_json_scalar(value: object) -> JsonScalar:
-    """A value as JSON can have it; its text is printable and bounded."""
+    """Returns a value that JSON can represent; text is escaped and bounded."""
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return _truncate_text(escape_unprintable(str(value)), LOG_TEXT_CHARS)
 
 
 def format_sentence(record: logging.LogRecord) -> str:
-    """`event: text  key=value ...`, in one line."""
+    """Returns `event: text key=value ...` as one line."""
     tail = "".join(f" {name}={_format_value(value)}" for name, value in event_fields(record).items())
     return f"{event_name(record)}: {message_text(record)}{tail}"
 
@@ -85,7 +86,7 @@ def _truncate_text(text: str, max_chars: int) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """People's lines: time, level, event, text, then the fields."""
+    """Formats lines for people: time, level, event, text, then the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname[0]} {format_sentence(record)}"
@@ -94,7 +95,7 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Programs' lines: an object each, with time (ISO 8601, UTC), level, event, message and fields."""
+    """Formats lines for programs: one object each, with time (ISO 8601, UTC), level, event, message and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {name: to_json_scalar(value) for name, value in event_fields(record).items()}
@@ -110,16 +111,19 @@ class JsonFormatter(logging.Formatter):
 
 
 def is_connected_to_journal(environment: Mapping[str, str], descriptor: int = _STDERR) -> bool:
-    """Whether a descriptor leads to the journal: systemd names the device and inode of what it connected."""
+    """Whether a descriptor is connected to the journal.
+
+    systemd writes the device and inode of the stream that it connected into $JOURNAL_STREAM.
+    """
     try:
         found = os.fstat(descriptor)
-    except OSError:  # there is none
+    except OSError:  # the descriptor is closed
         return False
     return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 def encode_event(record: logging.LogRecord) -> bytes:
-    """One event as the journal takes it."""
+    """Returns one event in the journal's format."""
     return b"".join(_encode_field(name, value) for name, value in _build_fields(record))
 
 
@@ -137,7 +141,7 @@ def _build_fields(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
 
 
 def _encode_field(name: str, value: str) -> bytes:
-    """What has several lines brings its length along, so that none of them is taken for a field."""
+    """Returns one field. A value of several lines is preceded by its length, so that no line is taken for a field."""
     data = value.encode()
     if b"\n" in data:
         return b"%b\n%b%b\n" % (name.encode(), len(data).to_bytes(8, "little"), data)
@@ -149,7 +153,10 @@ def _find_priority(level: int) -> int:
 
 
 def send_to_journal(data: bytes, address: str) -> None:
-    """Hands one event over, in a sealed memfd when it is too large for a datagram. Raises OSError."""
+    """Sends one event to the journal at `address`, in a sealed memfd if it is too large for a datagram.
+
+    Waits no longer than _SEND_TIMEOUT_S for room in the journal's queue. Raises OSError.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
         link.settimeout(_SEND_TIMEOUT_S)
         try:
@@ -164,6 +171,7 @@ def _send_as_memfd(link: socket.socket, data: bytes, address: str) -> None:
     descriptor = os.memfd_create("streamd-log", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with closing(os.fdopen(descriptor, "wb", buffering=0)) as file:
         file.write(data)
+        # The journal reads only a memfd with these seals: otherwise the sender could change it meanwhile.
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
         link.connect(address)
@@ -171,7 +179,7 @@ def _send_as_memfd(link: socket.socket, data: bytes, address: str) -> None:
 
 
 class JournalHandler(logging.Handler):
-    """Tells the journal at `address`; what it refuses is said by `fallback`."""
+    """Sends events to the journal at `address`, and those that it does not take to `fallback`."""
 
     def __init__(self, address: str, fallback: logging.Handler) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Says records by another handler, and holds back those that repeat themselves.
+"""Passes records to another handler, and suppresses events that repeat too often.
 
-When an event that repeats itself is held back: a pure decision, time is an argument.
+The decision is pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamd.limits import LOG_SPAN_EVENTS, LOG_SPAN_S
 
 @dataclass(frozen=True, slots=True)
 class SuppressedEvents:
-    """So many of an event were held back."""
+    """`count` events of one name were suppressed."""
 
     event: str
     count: int
@@ -26,7 +26,7 @@ class SuppressedEvents:
 
 @dataclass(frozen=True, slots=True)
 class RateDecision:
-    """Whether an event is said. `span_end_s`: when its span ends, for the first that is held back."""
+    """Whether an event is logged. `span_end_s`: the end of its span, if it is the first that is suppressed there."""
 
     is_allowed: bool
     span_end_s: float | None = None
@@ -40,15 +40,16 @@ class _EventSpan:
 
 
 class RateLimiter:
-    """Lets `max_events` events of one name through within `span_s` seconds from the first, and counts the rest."""
+    """Allows `max_events` events of one name within `span_s` seconds from the first, and counts the others."""
 
     def __init__(self, max_events: int = LOG_SPAN_EVENTS, span_s: float = LOG_SPAN_S) -> None:
         self._max_events = max_events
         self._span_s = span_s
-        self._spans: dict[str, _EventSpan] = {}  # events' names are few, and none comes from outside
+        # By event. It needs no bound: only the program itself names events, and they are few.
+        self._spans: dict[str, _EventSpan] = {}
 
     def decide_if_event_is_logged(self, event: str, now_s: float) -> RateDecision:
-        """Decides on one event; what `take_ended_suppressed_counts` has for the same time comes first."""
+        """Decides on one event. Call `take_ended_suppressed_counts` with the same time first: it ends old spans."""
         span = self._spans.setdefault(event, _EventSpan(now_s))
         if span.allowed < self._max_events:
             span.allowed += 1
@@ -57,13 +58,13 @@ class RateLimiter:
         return RateDecision(is_allowed=False, span_end_s=span.began_s + self._span_s if span.suppressed == 1 else None)
 
     def take_ended_suppressed_counts(self, now_s: float) -> list[SuppressedEvents]:
-        """What was held back in spans that have ended, each told once."""
+        """Returns the counts of spans that have ended by `now_s`, each count once."""
         return self._end_spans_of_events(
             [event for event, span in self._spans.items() if now_s >= span.began_s + self._span_s]
         )
 
     def take_all_suppressed_counts(self) -> list[SuppressedEvents]:
-        """What was held back and not told yet, whenever it was."""
+        """Returns all counts that were not returned yet, and ends all spans."""
         return self._end_spans_of_events(list(self._spans))
 
     def _end_spans_of_events(self, events: list[str]) -> list[SuppressedEvents]:
@@ -72,7 +73,11 @@ class RateLimiter:
 
 
 class RateLimitHandler(logging.Handler):
-    """Stands before `handler`. How many were held back is said when their span ends, at the latest when it closes."""
+    """Passes records to `handler` within the rate limit.
+
+    The number of suppressed events is logged when their span ends, at the latest when this handler closes. The logging
+    library calls `emit` with the handler's lock held, from any thread: the lock protects `limiter`.
+    """
 
     def __init__(
         self,
@@ -101,17 +106,21 @@ class RateLimitHandler(logging.Handler):
             self._schedule_suppressed_count(ruling.span_end_s, now_s)
 
     def _schedule_suppressed_count(self, span_end_s: float, now_s: float) -> None:
-        """Where a loop runs, the count is said in time; elsewhere with the next event, or at the end."""
+        """Schedules the count for the span's end on the event loop of this thread.
+
+        Without a loop, the count is logged with the next event, or when the handler closes.
+        """
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # there is none in this thread
+        except RuntimeError:  # this thread has no running loop
             return
         loop.call_later(span_end_s - now_s, self._log_ended_suppressed_counts, span_end_s)
 
     def _log_ended_suppressed_counts(self, span_end_s: float) -> None:
-        self.acquire()  # as whoever calls `emit` has done
+        # A timer calls this directly, so it takes the lock that the logging library takes around `emit`.
+        self.acquire()
         try:
-            # A timer may ring a moment early.
+            # The loop's timer may fire slightly before its time.
             self._log_suppressed_counts(self._limiter.take_ended_suppressed_counts(max(self._clock(), span_end_s)))
         finally:
             self.release()
