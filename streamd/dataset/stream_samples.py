@@ -13,6 +13,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -161,6 +162,7 @@ def _merge_classes(name: str, scans: Mapping[str, ScannedSamples]) -> tuple[Clas
     lists = {stream: spec.classes for stream, spec in having.items() if _has_class_list(spec)}
     fixed = next((stream for stream in lists if name in scans[stream].fixed), None)
     if fixed is None:
+        _warn_of_unrelated_classes(name, lists)
         return order_classes(str(value) for classes in lists.values() for value in classes)
     # Nothing is merged into a configured list: the numbers of its classes must not depend on the data.
     for stream, classes in lists.items():
@@ -174,6 +176,23 @@ def _merge_classes(name: str, scans: Mapping[str, ScannedSamples]) -> tuple[Clas
             f"streams.{stream}.labels.{name}", classes, f"streams.{fixed}.labels.{name}", lists[fixed]
         )
     return lists[fixed]
+
+
+def _warn_of_unrelated_classes(name: str, lists: Mapping[str, tuple[ClassValue, ...]]) -> None:
+    """Warns where two streams share a class list and no class: they are probably different data."""
+    for first, second in combinations(lists, 2):
+        if lists[first] and lists[second] and set(lists[first]).isdisjoint(lists[second]):
+            _log.warning(
+                "streams %s and %s have no class of label %r in common (%s; %s), and yet one list of classes, since "
+                "labels of one name share it: if these are different data, call the label of one of them otherwise, "
+                "such as labels: {kind: category}",
+                first,
+                second,
+                name,
+                format_classes(lists[first]),
+                format_classes(lists[second]),
+            )
+            return
 
 
 def _check_classes_within_fixed_list(

@@ -106,3 +106,13 @@ def test_a_category_and_tags_of_one_name_share_their_classes() -> None:
     shared = share_classes({"a": stream_of("cat", "dog"), "b": tagged("ant dog")})
     assert shared["a"].labels["animal"].tolist() == [1, 2]
     assert shared["b"].specs["animal"].classes == ("ant", "cat", "dog")
+
+
+def test_streams_that_share_a_list_and_no_class_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    share_classes({"train": stream_of("cat", "dog"), "validation": stream_of("dog"), "digits": stream_of("0", "1")})
+    (warning,) = caplog.messages
+    assert "streams train and digits have no class of label 'animal' in common" in warning
+    assert "labels: {kind: category}" in warning
+    caplog.clear()
+    share_classes({"train": stream_of("cat", "dog"), "validation": stream_of("dog", "bee")})
+    assert caplog.messages == []

@@ -66,8 +66,8 @@ OF_LMDB: Final = (
         config=LMDB,
         prepare=written(x="x"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.images: '…/data.lmdb/data.mdb[0]' has no array 'X', only 'x' "
-            "(uint8 (2, 2, 3)), 'y' (float64 ()); did you mean 'x'?"
+            "streamd: config.yaml:3: streams.train.source.images: '…/data.lmdb/data.mdb[0]' has no array 'X'; of "
+            "arrays it has 'x' (uint8 (2, 2, 3)), 'y' (float64 ()); did you mean 'x'?"
         ),
         do="Write the name that the message proposes.",
     ),
@@ -76,8 +76,8 @@ OF_LMDB: Final = (
         config=LMDB,
         prepare=written(y="angle"),
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle.from: '…/data.lmdb/data.mdb[0]' has no array 'y', only "
-            "'X' (uint8 (2, 2, 3)), 'angle' (float64 ())"
+            "streamd: config.yaml:4: streams.train.labels.angle.from: '…/data.lmdb/data.mdb[0]' has no array 'y'; of "
+            "arrays it has 'X' (uint8 (2, 2, 3)), 'angle' (float64 ())"
         ),
         do="Leave `from` out where the label has the array's own name.",
     ),

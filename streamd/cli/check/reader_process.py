@@ -116,7 +116,7 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
     if result.digests:
         file, _, _ = reader.manifest.file_name(result.ids[0]).rpartition(b"[")
         kind = file.rpartition(b".")[2].decode(errors="replace").upper()  # in the place of a picture's format
-        result.formats[kind] = result.sizes[f"{image.width}x{image.height}"] = len(result.digests)
+        result.formats[kind] = result.sizes[f"{image.height}x{image.width}"] = len(result.digests)
 
 
 def _lookup_decompression_totals(store: SampleStore) -> tuple[int, float]:
@@ -159,7 +159,7 @@ def _count_format_and_size(result: GroupResult, blob: bytes, image: ImageSpec) -
         return
     name, height, width, is_transparent = stored
     result.transparent += is_transparent
-    size = f"{width}x{height}"
+    size = f"{height}x{width}"  # as the configuration has it
     result.formats[name] = result.formats.get(name, 0) + 1
     result.sizes[size] = result.sizes.get(size, 0) + 1
     covering = compute_covering_size(height, width, image)

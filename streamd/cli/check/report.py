@@ -87,7 +87,8 @@ def _format_stream(name: str, stream: StreamFinding, options: ReportOptions) -> 
     height, width = stream.size
     yield ReportLine(
         f"{name}: {format_count(stream.samples, 'sample')}, {format_bytes(stream.bytes)} in {stream.root}; "
-        f"{format_count(stream.batches, 'batch', 'batches')} of {stream.batch_size}, images of {width}x{height}",
+        f"{format_count(stream.batches, 'batch', 'batches')} of {stream.batch_size}, images of {height}x{width}, "
+        "height x width",
         "bold",
     )
     if stream.read < stream.samples:

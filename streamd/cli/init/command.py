@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from streamd.cli.terminal.config_option import DEFAULT_CONFIG, SIZE_HELP, parse_size_option
-from streamd.errors import MissingExtraError, OutputExistsError
+from streamd.errors import ConfigError, MissingExtraError, OutputExistsError
 
 if TYPE_CHECKING:
     from streamd.daemon.starter.starter_config import StarterConfig
@@ -60,9 +60,13 @@ def init(
 
 
 def check_output_place(output: Path, data: Path, *, force: bool) -> None:
-    """Raises OutputExistsError where a file is there already, or would lie in the data."""
+    """Raises OutputExistsError where a file is there already, or would lie in the data; ConfigError for no place."""
     if output == _STANDARD_OUTPUT:
         return
+    if output.is_dir():
+        raise ConfigError(f"{output}: is a folder; name the file in it, such as {output / 'config.yaml'}")
+    if not output.absolute().parent.is_dir():
+        raise ConfigError(f"{output}: there is no folder {output.absolute().parent}; make it, or name another file")
     folder, inside = os.path.realpath(output.absolute().parent), os.path.realpath(data)
     if folder == inside or folder.startswith(f"{inside.rstrip('/')}/"):
         raise OutputExistsError(

@@ -83,6 +83,7 @@ class PreparedModel:
 class TrainingResult:
     """What a `fit` has come to. `saved` is where the model lies; None when it was stopped before its first step.
 
+    `most_samples` is what its steps can have had: fewer than the receipts say, where an epoch was resumed.
     `stopped_place` says where it was stopped, `continued_place` where a run that resumes goes on.
     """
 
@@ -90,6 +91,7 @@ class TrainingResult:
     elapsed_s: float
     waited_s: float
     saved: Path | None
+    most_samples: int
     stopped_place: str | None = None
     continued_place: str | None = None
 
@@ -219,11 +221,12 @@ def _fit_and_save_model(
     history = callbacks.recorder.history
     continued_place = callbacks.resuming.describe_saved_place() if callbacks.resuming else None
     if stopped_place and not callbacks.recorder.trained_steps:
-        return TrainingResult(history, elapsed_s, waited_s, None, "before its first step", continued_place)
+        return TrainingResult(history, elapsed_s, waited_s, None, 0, "before its first step", continued_place)
     saved = options.interrupted_save if stopped_place else options.save
     # By the recorder's property, which on JAX first writes what was trained into the model.
     _save_model(callbacks.recorder.model, stream.spec, history, saved, stop)
-    return TrainingResult(history, elapsed_s, waited_s, saved, stopped_place, continued_place)
+    most_samples = callbacks.recorder.trained_steps * stream.spec.batch_size
+    return TrainingResult(history, elapsed_s, waited_s, saved, most_samples, stopped_place, continued_place)
 
 
 def _save_model(model: Any, spec: StreamSpec, history: TrainingHistory, path: Path, stop: StopSignals) -> None:
@@ -360,7 +363,7 @@ def _format_result_lines(result: TrainingResult, receipts: Sequence[Receipt], st
     if result.history:
         lines.append(format_results(result.history))
     if result.saved:
-        samples = sum(receipt.samples for receipt in receipts)
+        samples = min(result.most_samples, sum(receipt.samples for receipt in receipts))
         lines.append(format_speed(samples, result.elapsed_s, result.waited_s))
     return lines
 

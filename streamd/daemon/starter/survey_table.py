@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -36,6 +36,7 @@ from streamd.errors import ConfigError
 
 _TRIED_FILES: Final = 20  # cells of a column, evenly spread, that are tried as file names
 _SUFFIX_PATTERN: Final = "|".join(each.decode().replace(".", r"\.") for each in IMAGE_SUFFIXES)
+_SUFFIX_ENDS: Final = tuple(each.decode() for each in IMAGE_SUFFIXES)
 _SHOWN_COLUMNS: Final = 10  # columns named in a message
 _PART_COLUMNS: Final = frozenset({"split", "part", "set", "subset", "partition", "phase", "dataset", "usage", "fold"})
 _PART_WORDS: Final = {
@@ -58,6 +59,7 @@ class ImageColumn:
 def survey_table(path: Path) -> DataSurvey:
     """Returns the streams that a table makes. Raises ConfigError, also if no column names images."""
     table = columns.read_table_header(path, PATH_KEY)
+    _check_header(path, table.column_names)
     counts = Counter(table.column_names)
     positions = {name: at for at, name in enumerate(table.column_names) if counts[name] == 1 and name}
     with raise_collected_faults() as faults:
@@ -88,6 +90,16 @@ def survey_table(path: Path) -> DataSurvey:
     return DataSurvey(
         path, "table", sources, "part" in sources[TRAIN], is_small, labels, left_out=left_out, notes=notes
     )
+
+
+def _check_header(path: Path, names: Sequence[str]) -> None:
+    """Raises ConfigError where the first line names a picture that is there: it is a row, and no header."""
+    for name in names:
+        if name.lower().endswith(_SUFFIX_ENDS) and _find_root(path, [os.fsencode(name)])[1]:
+            raise ConfigError(
+                f"{PATH_KEY}: the first line of {format_path(path)} names the picture {name!r}, so the table has no "
+                "names of columns: write them above it, such as  file,label"
+            )
 
 
 def _build_image_notes(image: ImageColumn) -> tuple[str, ...]:

@@ -230,7 +230,7 @@ class _LmdbListing:
         """Raises ConfigError unless the sample has the array, and it is like that of the first sample."""
         if name not in fields:
             raise ConfigError(
-                f"{key}: {self._format_sample(number)} has no array {name!r}, only "
+                f"{key}: {self._format_sample(number)} has no array {name!r}; of arrays it has "
                 f"{_format_array_fields(fields)}{suggest_name(name, fields)}"
             )
         found, first = fields[name], self._first.setdefault(name, fields[name])

@@ -40,7 +40,7 @@ def seen_in(folder: Path, state: Path, **changes: Any) -> GroupResult:
 def test_good_files_have_a_format_a_size_and_the_digest_of_their_content(folder: Path, tmp_path: Path) -> None:
     seen = seen_in(folder, tmp_path / "state")
     files = [file_of(serve(folder, tmp_path / "state"), sample_id) for sample_id in seen.ids]
-    assert (seen.formats, seen.sizes, seen.faults) == ({"JPEG": 8}, {"50x40": 8}, [])
+    assert (seen.formats, seen.sizes, seen.faults) == ({"JPEG": 8}, {"40x50": 8}, [])
     assert seen.digests == [hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in files]
     assert 0 < seen.read_s < 60
     assert 0 < seen.decode_s < 60
@@ -68,7 +68,7 @@ def test_a_jpeg_that_lies_on_its_side_is_counted_upright(folder: Path, tmp_path:
     exif = turned.getexif()
     exif[0x0112] = 6
     turned.save(folder / "cat" / "turned.jpg", exif=exif)
-    assert seen_in(folder, tmp_path / "state").sizes == {"50x40": 8, "30x70": 1}
+    assert seen_in(folder, tmp_path / "state").sizes == {"40x50": 8, "70x30": 1}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_rows_of_an_array_are_told_from_each_other_by_their_pixels(tmp_path: Pat
     np.save(tmp_path / "x.npy", rows)
     source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
     seen = seen_in(tmp_path, tmp_path / "state", source=source, image={})
-    assert (seen.formats, seen.sizes, seen.faults, seen.enlarged) == ({"NPY": 3}, {"5x4": 3}, [], 0)
+    assert (seen.formats, seen.sizes, seen.faults, seen.enlarged) == ({"NPY": 3}, {"4x5": 3}, [], 0)
     assert seen.digests == [hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in rows]
 
 

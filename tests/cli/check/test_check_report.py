@@ -42,7 +42,7 @@ MEMORY: Final = (
 
 def test_a_sound_stream_is_told_in_a_few_lines() -> None:
     assert text(findings()).splitlines()[:10] == [
-        "train: 4,824 samples, 3 MiB in /data/train; 151 batches of 32, images of 96x128",
+        "train: 4,824 samples, 3 MiB in /data/train; 151 batches of 32, images of 128x96, height x width",
         "  label    category, 2 classes",
         "             cat  ##############################    2,500",
         "             dog  ############################      2,324",

@@ -194,7 +194,7 @@ def test_where_the_time_went_is_told(job: TrainingOptions, monkeypatch: pytest.M
 
     def fit(*given: Any) -> TrainingResult:
         given[2].timings.append(timing)
-        return TrainingResult({"loss": [1.0]}, 1.0, 0.0, job.save)
+        return TrainingResult({"loss": [1.0]}, 1.0, 0.0, job.save, 1 << 20)
 
     monkeypatch.setattr(run, "prepare_model", lambda *_: None)
     monkeypatch.setattr(run, "_fit_and_save_model", fit)

@@ -136,3 +136,16 @@ def test_a_column_of_parts_names_nothing_but_parts(
 ) -> None:
     found = find_parts({name: pa.array(cells, pa.large_string())})
     assert (found and found.values) == values
+
+
+def test_a_first_line_that_names_a_picture_is_no_header(tmp_path: Path) -> None:
+    path = write_table(tmp_path, {"file": FILES, "angle": [0.5] * len(FILES)})
+    path.write_text(path.read_text().split("\n", 1)[1])
+    with pytest.raises(ConfigError, match=r"the first line of '.*all.csv' names the picture '000.jpg', so the table"):
+        survey_table(path)
+
+
+def test_decimal_commas_are_numbers_where_semicolons_part_the_cells(tmp_path: Path) -> None:
+    path = write_table(tmp_path, {"file": FILES, "angle": [number / 8 for number in range(8)]})
+    path.write_text(path.read_text().replace(",0.", ";0,").replace(",", ";", 1))
+    assert survey_table(path).labels == {"angle": "float"}

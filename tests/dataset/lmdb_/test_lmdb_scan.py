@@ -130,10 +130,10 @@ def test_fractions_without_a_range_are_told_what_to_write(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("images", "labels", "told"),
     [
-        ("x", {}, "source.images: '…[0]' has no array 'x', only 'X' (uint8 (30, 50, 3)), 'y' (int64 ())"),
+        ("x", {}, "source.images: '…[0]' has no array 'x'; of arrays it has 'X' (uint8 (30, 50, 3)), 'y' (int64 ())"),
         ("x", {}, "; did you mean 'X'?"),
         ("y", {}, "source.images: 'y' of '…' holds int64 (9,); it looks like labels"),
-        ("X", {"angle": Label("float")}, "labels.angle.from: '…[0]' has no array 'angle', only 'X'"),
+        ("X", {"angle": Label("float")}, "labels.angle.from: '…[0]' has no array 'angle'; of arrays it has 'X'"),
         ("X", {"z": Label("int", "X")}, "labels.z.from: '…' holds uint8 (9, 30, 50, 3); labels are numbers or texts"),
     ],
 )
@@ -151,7 +151,7 @@ def test_what_is_not_there_is_named_with_what_is(
         ({"X": PIXELS[0].astype(np.int16), "y": 1}, "source.images: 'X' is int16 (30, 50, 3) in '…[5]', and uint8"),
         ({"X": PIXELS[0], "y": [1, 2]}, "labels.y.from: 'y' is int64 (2,) in '…[5]', and int64 () in '…[0]'"),
         ({"X": PIXELS[0], "y": "one"}, "labels.y.from: 'y' is <U3 () in '…[5]', and int64 () in '…[0]'"),
-        ({"X": PIXELS[0]}, "labels.y.from: '…[5]' has no array 'y', only 'X'"),
+        ({"X": PIXELS[0]}, "labels.y.from: '…[5]' has no array 'y'; of arrays it has 'X'"),
         ({"X": PIXELS[0, :0], "y": 1}, "source.images: 'X' is uint8 (0, 50, 3) in '…[5]', which is empty"),
     ],
 )
