@@ -1,4 +1,4 @@
-"""`streamd`: one door. Commands are files or folders; these lie here: serve, show, demo, schema and completion."""
+"""`streamd`: the command line. serve, show, demo, schema and completion are here, others in modules of their own."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def serve(
 def _choose_config_source(
     path: Path | None, config: Path | None, size: tuple[int, int] | None, *, level: int, as_json: bool
 ) -> ConfigInput:
-    """The file of the configuration, or the configuration made from the data at `path`. Raises ConfigError."""
+    """Returns the configuration file, or a configuration made from the data at `path`. Raises ConfigError."""
     if path is None:
         if size is not None:
             raise ConfigError(
@@ -148,7 +148,7 @@ def _choose_config_source(
 def _run_daemon(
     config: ConfigInput, manager: ServiceManager, handed: HandedSockets, *, rescan: bool, level: int, as_json: bool
 ) -> None:
-    """Runs the daemon until it ends. Raises ConfigError, also where a library is missing."""
+    """Runs the daemon until it ends. Raises ConfigError, also for a missing library."""
     try:
         from streamd.core import log  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
         from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - as above
@@ -225,7 +225,7 @@ def show(
 
 
 def parse_batch_position(text: str) -> tuple[int, int]:
-    """(epoch, index) of `EPOCH:INDEX`. Raises ConfigError that says how it is written."""
+    """Parses `EPOCH:INDEX` into (epoch, index). Raises ConfigError, which says how to write a position."""
     found = _POSITION_PATTERN.fullmatch(text)
     if found is None:
         raise ConfigError(
@@ -239,7 +239,7 @@ def parse_batch_position(text: str) -> tuple[int, int]:
 
 
 class Shell(StrEnum):
-    """Whose language a script is in."""
+    """A shell for which there is a completion script."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -263,12 +263,12 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", h
 
 
 def read_completion_script(shell: str, program: str) -> str:
-    """What completes a program in a shell."""
+    """Returns the script that completes a program in a shell."""
     return build_completion_script_path(shell, program).read_text(encoding="utf-8")
 
 
 def build_completion_script_path(shell: str, program: str) -> Path:
-    """Where a script lies, under a folder like those in which shells look for such scripts."""
+    """Returns the path of a script, in a folder with the layout in which shells look for completions."""
     return SHARE_FOLDER / _SCRIPT_PATHS[shell].format(program)
 
 
@@ -286,7 +286,7 @@ def streams(line: Annotated[str, typer.Argument(metavar="LINE", help="The comman
 
 
 def _split_shell_words(line: str) -> list[str]:
-    """As the shell would split it; a quotation need not have ended yet."""
+    """Splits a line like the shell; a quotation may still be open."""
     for end in ("", '"', "'"):
         try:
             return [os.path.expandvars(word) for word in shlex.split(line + end)]
@@ -296,7 +296,7 @@ def _split_shell_words(line: str) -> list[str]:
 
 
 def _find_option_value(option: str, words: list[str]) -> str | None:
-    """What is given for an option: behind it, or with `=`; a `~` stands for the home."""
+    """Returns an option's value, given as the next word or after `=`, with `~` expanded; None without a value."""
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == option or word.startswith(f"{option}="):
             value = following if word == option else word.partition("=")[2]
@@ -305,7 +305,7 @@ def _find_option_value(option: str, words: list[str]) -> str | None:
 
 
 def _read_configured_names(config: Path) -> Iterable[str]:
-    """The streams of a configuration, right or wrong as it may be."""
+    """Returns the names of a configuration's streams, even if the configuration is invalid."""
     from ruamel.yaml import YAML  # noqa: PLC0415 - only when it is needed, and without all that checks a configuration
 
     data = YAML(typ="safe").load(config)
@@ -314,7 +314,7 @@ def _read_configured_names(config: Path) -> Iterable[str]:
 
 
 def _request_served_names(endpoint: str | None) -> Iterable[str]:
-    """The streams of the daemon; where none can be, that is found out before NumPy and ZeroMQ are read."""
+    """Returns the names of the daemon's streams. Looks for a socket before it imports NumPy and ZeroMQ."""
     from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - only when it is needed
 
     found = find_socket(endpoint)
