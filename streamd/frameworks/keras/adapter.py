@@ -267,6 +267,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         rest = self._epoch_rest.steps if self._epoch_rest is not None and self._epoch_rest.is_wanted() else None
         self._epoch_rest = None
         self.is_own_epoch = rest is None and self.num_batches == len(self._stream)
+        # This first brings the stream back to the position of `fit`, whose steps and epochs left are read below.
         batches = self.reader.continue_fit_batches(whole=self.is_own_epoch)
         self._check_epochs_left(epochs_to_go, rest)
         if self._looks_ahead:

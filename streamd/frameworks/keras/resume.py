@@ -141,6 +141,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             raise ConfigError(
                 f"ResumeCallback cannot count with steps_per_epoch={steps}: give  fit_data(stream, steps={steps})"
             )
+        # The folder is claimed before its states are read, so that no other training replaces them meanwhile.
         try:
             self._claim_folder()
         except OSError as error:
@@ -247,6 +248,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         }
         if self._write_state(content, packer.arrays):
             self._saved_place = place
+        # Set after a failed save too: the next attempt comes when a further multiple of `every` is reached.
         self._saved_steps = self._total_steps
 
     def _write_state(self, content: dict[str, Any], arrays: list[Array]) -> bool:
