@@ -1,9 +1,9 @@
-"""What a training loop could reach if data were free: a few batches of a stream, held and given again and again.
+"""The rate that a training loop reaches when data cost nothing: a few batches of a stream, held and repeated.
 
     with streamd.connect() as client, client.subscribe("train") as stream:
         model.fit(fit_data(hold(stream)), epochs=2)
 
-The rate of this, beside that of the stream itself, is what data cost. What such a run has learned is worth nothing.
+The difference between this rate and the stream's own is the cost of the data. The weights of such a run are useless.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from streamd.client import Batch, Stream
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, StreamdError
 
-HELD_BATCHES: Final = 16  # batches: more than caches keep, so that each must be read from memory as a new one would
-REPLAY_S: Final = 2.0  # enough for a rate; the user waits for it
+HELD_BATCHES: Final = 16  # batches: more than processor caches hold, so each is read from memory as a new one is
+REPLAY_S: Final = 2.0  # long enough to measure a rate, short enough for a user who waits
 
 TrainerStep = Callable[[Batch], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Stands in for a stream: `held` again and again, in epochs of `steps`; without an end when `epochs` is None.
+    """Takes a stream's place: repeats the batches `held` in epochs of `steps`, without end if `epochs_wanted` is None.
 
-    Labels, weights, ids, bad rows and tokens are those of the batches held; `epoch` and `index` count on.
+    Labels, weights, ids, bad rows and tokens are those of the held batches; `epoch` and `index` are counted anew.
     """
 
     held: Sequence[Batch]
@@ -41,45 +41,45 @@ class Replay:
         return self.held[0].spec
 
     def __len__(self) -> int:
-        """Steps of a whole epoch, as many as the stream's."""
+        """The number of steps of a whole epoch, the same as the stream's."""
         return self.steps
 
     def __iter__(self) -> Iterator[Batch]:
-        """All batches of all epochs."""
+        """Iterates over all batches of all epochs."""
         return itertools.chain.from_iterable(self.epochs())
 
     def epochs(self) -> Iterator[Iterator[Batch]]:
-        """One iterator an epoch."""
+        """Returns an iterator that yields one iterator for each epoch."""
         numbers = itertools.count() if self.epochs_wanted is None else range(self.epochs_wanted)
         return map(self._replay_epoch, numbers)
 
     @property
     def steps_left(self) -> int:
-        """Those of a whole epoch: each time that epochs are asked for, one begins."""
+        """The steps of a whole epoch, since each call of `epochs()` begins one."""
         return self.steps
 
     @property
     def epochs_left(self) -> int | None:
-        """Those that were wanted, each time that they are asked for."""
+        """The number of epochs that each call of `epochs()` yields; None without end."""
         return self.epochs_wanted
 
     def names(self, _: Iterable[int]) -> list[str]:
-        """Raises StreamdError: what is held has left its daemon, which knows the files."""
+        """Raises StreamdError: held batches have no connection to the daemon, which knows the files."""
         raise StreamdError("held batches have no file names: ask  client.names(STREAM, sample_ids)")
 
     @property
     def token(self) -> str:
-        """None is needed, since this has no place."""
+        """Always "": held batches have no position."""
         return ""
 
     def seek(self, token: str | bytes, *, after: Literal["step", "epoch"] = "step") -> None:
-        """Stays where it is: whatever a stream would go back to, comes again here."""
+        """Does nothing: held batches have no position."""
 
     def rewind(self) -> None:
-        """Stays where it is, as above."""
+        """Does nothing: held batches have no position."""
 
     def return_to(self, token: str) -> None:
-        """Stays where it is, as above."""
+        """Does nothing: held batches have no position."""
 
     def _replay_epoch(self, epoch: int) -> Iterator[Batch]:
         again = itertools.islice(itertools.cycle(self.held), self.steps)
@@ -87,10 +87,10 @@ class Replay:
 
 
 def hold(stream: Stream, batches: int = HELD_BATCHES, epochs: int | None = None) -> Replay:
-    """Takes the stream's next batches, fewer where its epochs end before, and gives them for `epochs` epochs.
+    """Copies the stream's next batches and returns a `Replay` that repeats them for `epochs` epochs.
 
-    They lie in memory of their own, so that none of the daemon's is held. Raises ConfigError when `batches` is no
-    number of batches, StreamdError when the stream is at its end.
+    Takes `batches` batches, or fewer if an epoch or the subscription has fewer. They are copies, so none of the
+    daemon's memory is held. Raises ConfigError when `batches` is below 1, StreamdError when the stream is at its end.
     """
     if batches < 1:
         raise ConfigError(f"cannot hold {batches} batches: a whole number, at least 1")
@@ -101,7 +101,10 @@ def hold(stream: Stream, batches: int = HELD_BATCHES, epochs: int | None = None)
 
 
 def measure_rate(held: Sequence[Batch], work: TrainerStep, at_least_s: float = REPLAY_S) -> float:
-    """Samples a second that `work` takes when each batch is there already: over so many seconds, and each batch."""
+    """Returns the samples a second that `work` processes when every batch is at hand.
+
+    Runs for at least `at_least_s` seconds, and over each held batch at least once.
+    """
     began_s, samples = time.monotonic(), 0
     for number, batch in enumerate(itertools.cycle(held), 1):
         work(batch)

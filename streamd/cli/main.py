@@ -1,4 +1,4 @@
-"""`streamd`: one door. Commands are files or folders; these lie here: serve, show, demo and schema."""
+"""`streamd`: the command line. serve, show, demo and schema are here, others in modules of their own."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def serve(
 def _choose_config_source(
     path: Path | None, config: Path | None, size: tuple[int, int] | None, *, level: int, as_json: bool
 ) -> ConfigInput:
-    """The file of the configuration, or the configuration made from the data at `path`. Raises ConfigError."""
+    """Returns the configuration file, or a configuration made from the data at `path`. Raises ConfigError."""
     if path is None:
         if size is not None:
             raise ConfigError(
@@ -138,7 +138,7 @@ def _choose_config_source(
 def _run_daemon(
     config: ConfigInput, manager: ServiceManager, handed: HandedSockets, *, rescan: bool, level: int, as_json: bool
 ) -> None:
-    """Runs the daemon until it ends. Raises ConfigError, also where a library is missing."""
+    """Runs the daemon until it ends. Raises ConfigError, also for a missing library."""
     try:
         from streamd.core import log  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
         from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - as above
@@ -215,7 +215,7 @@ def show(
 
 
 def parse_batch_position(text: str) -> tuple[int, int]:
-    """(epoch, index) of `EPOCH:INDEX`. Raises ConfigError that says how it is written."""
+    """Parses `EPOCH:INDEX` into (epoch, index). Raises ConfigError, which says how to write a position."""
     found = _POSITION_PATTERN.fullmatch(text)
     if found is None:
         raise ConfigError(

@@ -105,18 +105,21 @@ def _build_service_host() -> ServiceHost:
 
 @dataclass(frozen=True)
 class ServiceHost:
-    """Where it is installed, by what commands are carried out, and who is told of what is done."""
+    """The host on which the service is installed; its parts can be replaced in tests.
+
+    `run_command` runs a command, `print_line` prints what was done, and `root` is the root of all paths.
+    """
 
     print_line: Callable[[str], None]
     run_command: Callable[[tuple[str, ...]], None]
     root: Path = Path("/")
 
     def resolve_path(self, place: Path) -> Path:
-        """`place` on this host."""
+        """Returns the absolute path `place` below this host's root."""
         return self.root / place.relative_to("/")
 
     def create_folder(self, place: Path) -> None:
-        """Makes a folder that anybody may enter, whatever the umask says, where it is missing."""
+        """Creates a missing folder, with its parents, that all users may enter, whatever the umask is."""
         path = self.resolve_path(place)
         missing = [each for each in (path, *path.parents) if not each.exists()]
         path.mkdir(parents=True, exist_ok=True)
@@ -124,13 +127,13 @@ class ServiceHost:
             each.chmod(0o755)
 
     def remove_empty_folder(self, place: Path) -> None:
-        """Takes a folder away, if it is there and nothing is in it."""
+        """Removes a folder if it exists and is empty."""
         path = self.resolve_path(place)
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
 
     def write_file(self, place: Path, text: str) -> None:
-        """Writes a file that anybody may read, and says so."""
+        """Writes a file that all users may read, and prints its path."""
         path = self.resolve_path(place)
         self.create_folder(place.parent)
         path.write_text(text, encoding="utf-8")
@@ -139,14 +142,14 @@ class ServiceHost:
 
 
 def run_host_command(command: tuple[str, ...]) -> None:
-    """Runs a command of the host's. Raises HostError with what it said."""
+    """Runs a command of the host. Raises HostError, with the command's stderr, if it fails."""
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise HostError(f"{' '.join(command)} ended with status {done.returncode}: {done.stderr.strip()}")
 
 
 def check_root_and_systemd() -> None:
-    """Raises ConfigError for anybody but root, and where there is no systemd."""
+    """Raises ConfigError unless the user is root and the host runs systemd."""
     if os.geteuid() != 0:
         raise ConfigError(f"run it as root:  sudo {find_streamd_command()} service ...")
     if not Path("/run/systemd/system").is_dir():
@@ -154,7 +157,7 @@ def check_root_and_systemd() -> None:
 
 
 def find_streamd_command() -> Path:
-    """The `streamd` of this environment, as systemd can start it. Raises ConfigError if there is none."""
+    """Returns the path of this environment's `streamd`, for systemd. Raises ConfigError if there is none."""
     places = [Path(sysconfig.get_path("scripts", scheme)) for scheme in (sysconfig.get_default_scheme(), "posix_user")]
     for place in places:
         if os.access(place / "streamd", os.X_OK):
@@ -163,7 +166,7 @@ def find_streamd_command() -> Path:
 
 
 def find_folders_hidden_from_services() -> list[Path]:
-    """What this environment needs and the services would not see, since it lies in a home or a temporary folder."""
+    """Returns the folders that this environment needs and services cannot see: those in home or temporary folders."""
     needed = {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]}
     return sorted(place for place in needed if f"{place}/".startswith(_UNSEEN_PREFIXES))
 
@@ -214,7 +217,7 @@ def read_files_to_install(streamd: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _write_bind_drop_ins(host: ServiceHost, unseen: list[Path]) -> None:
-    """Has the services see these folders, and no longer those of an earlier environment."""
+    """Makes these folders visible to the services, and removes the entries of an earlier environment."""
     for unit in _SERVICES:
         place = _UNITS_FOLDER / f"{unit}.d" / _HOMES_DROP_IN
         host.resolve_path(place).unlink(missing_ok=True)
@@ -226,9 +229,10 @@ def _write_bind_drop_ins(host: ServiceHost, unseen: list[Path]) -> None:
 
 
 def _write_mount_orders(host: ServiceHost) -> None:
-    """Has each daemon start after the mounts that its data may lie on, and only wish for them.
+    """Makes each daemon start after the mounts on which its data may be, with Wants= and After=, not Requires=.
 
-    A mount that is required and fails would fail the daemon, which nothing starts again; so it waits by itself.
+    If a required mount failed, the daemon's start would fail too, and nothing would start it again. The daemon itself
+    waits for missing data.
     """
     orders: dict[str, str] = {}
     unread: set[str] = set()
@@ -256,7 +260,7 @@ def _build_mount_order_path(unit: str) -> Path:
 
 
 def _find_mount_units(config: Path) -> list[str]:
-    """The units of the mounts below which configured data and caches lie, by their names and where links lead now."""
+    """Returns the mount units of configured data and caches, by their paths as written and with links resolved."""
     from streamd.config.load import load_config  # noqa: PLC0415 - heavy, and only here
     from streamd.daemon.data_places import list_data_places  # noqa: PLC0415 - as above
 
@@ -266,7 +270,7 @@ def _find_mount_units(config: Path) -> list[str]:
 
 
 def _remove_mount_orders(host: ServiceHost, kept: Collection[str] = ()) -> None:
-    """Takes away what orders daemons after mounts, but for the units `kept`."""
+    """Removes the entries that order daemons after mounts, except those of the units `kept`."""
     for path in host.resolve_path(_UNITS_FOLDER).glob(f"streamd*.service.d/{_MOUNTS_DROP_IN}"):
         if path.parent.name.removesuffix(".d") not in kept:
             path.unlink()
@@ -274,7 +278,7 @@ def _remove_mount_orders(host: ServiceHost, kept: Collection[str] = ()) -> None:
 
 
 def _write_first_config(host: ServiceHost) -> None:
-    """A first configuration, and the folders where the others go."""
+    """Writes a first configuration, and creates the folders for further ones."""
     for folder in (CONFIG_PATH.parent, Path("/etc/streamd-train")):
         host.create_folder(folder)
     if host.resolve_path(CONFIG_PATH).exists():
@@ -292,9 +296,9 @@ def _write_first_config(host: ServiceHost) -> None:
 
 
 def quote_path(path: PurePath | str) -> str:
-    """A path as one word of a setting that knows quotes and specifiers, such as ExecStart= and BindReadOnlyPaths=.
+    """Quotes a path as one word of a setting with quotes and specifiers, such as ExecStart= and BindReadOnlyPaths=.
 
-    One of plain characters stays as it is. Raises ConfigError for a path that no unit can hold.
+    A path of plain characters is not changed. Raises ConfigError for a path that a unit cannot contain.
     """
     text = str(path)
     if _UNQUOTED_CHARS.issuperset(text):
@@ -307,9 +311,9 @@ def quote_path(path: PurePath | str) -> str:
 
 
 def format_start_command(path: PurePath | str) -> str:
-    """A command with which ExecStart= may begin. Raises ConfigError as `quote_path` does.
+    """Formats a command as the beginning of ExecStart=. Raises ConfigError like `quote_path`.
 
-    systemd starts none whose name has quotes or a backslash; a shell does, and leaves its process to it.
+    systemd does not start a command whose name has quotes or a backslash. A shell does, and replaces itself by it.
     """
     word = quote_path(path)
     if not _UNSTARTABLE_CHARS.intersection(str(path)):
@@ -318,14 +322,14 @@ def format_start_command(path: PurePath | str) -> str:
 
 
 def list_mount_units(paths: Iterable[PurePath]) -> list[str]:
-    """The units of all mounts that these absolute paths may lie on, the outermost first; `/` is always there."""
+    """Returns the units of all mounts on which these absolute paths may be, outermost first, without `/`."""
     places = {part for path in paths for part in (path, *path.parents) if part.name}
     names = [f"{escape_unit_path(place)}.mount" for place in sorted(places)]
     return [name for name in names if len(name) <= _UNIT_NAME_BYTES]  # systemd has no unit for the others either
 
 
 def escape_unit_path(path: PurePath) -> str:
-    """As `systemd-escape --path` spells it."""
+    """Escapes a path like `systemd-escape --path`."""
     return "-".join(_escape_path_part(str(part), is_first=not number) for number, part in enumerate(path.parts[1:]))
 
 

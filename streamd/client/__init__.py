@@ -1,12 +1,12 @@
-"""A trainer's end: `connect()` gives a client, `subscribe()` a stream of batches.
+"""The trainer's side of streamd: `connect()` returns a client, `subscribe()` a stream of batches.
 
 session   the protocol's client side (pure)         io_thread   the thread that owns the socket
-handoff   between that thread and the loop          leases      of batches: how they end, also around a fork
-stream    the iterator a trainer holds              batch       what it yields
-rebatch   batches of another size                   waiting     how long a loop waits, and for what
-client    connects, subscribes, asks                ranks       which of several processes this is (pure)
-notebook  a batch as HTML                           local       a daemon of one's own
-sockets   makes a client's sockets                  session_waits  for a session's batches and receipts
+handoff   passes batches from that thread to a loop leases      how leases of batches end, also across a fork
+stream    the iterator that a trainer holds         batch       what the iterator yields
+rebatch   batches of another size                   waiting     how long a loop waits, and what it reports
+client    connects, subscribes, sends requests      ranks       the rank of this process (pure)
+notebook  a batch as HTML                           local       a private daemon
+sockets   opens a client's sockets                  session_waits  waits for batches and receipts
 """
 
 from __future__ import annotations

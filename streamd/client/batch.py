@@ -1,4 +1,4 @@
-"""What a stream yields: images that are a view of shared memory, and labels that are the caller's own."""
+"""The batches that a stream yields: images are views of shared memory, labels are the caller's own copies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamd.errors import ProtocolError
 from streamd.ipc.mapping import build_leased_array
 from streamd.ipc.messages import BatchReady
 
-FindNames = Callable[[Sequence[int]], Mapping[int, str]]  # the files of samples, as far as they are known soon
+FindNames = Callable[[Sequence[int]], Mapping[int, str]]  # file names by sample id; leaves out those not known soon
 
 
 def _find_no_names(_: Sequence[int]) -> Mapping[int, str]:
@@ -29,13 +29,16 @@ def _find_no_names(_: Sequence[int]) -> Mapping[int, str]:
 class Batch:
     """One batch.
 
-    `images` uint8 (B, H, W, C), a read-only view of memory that is lent as long as it, or any view of it, lives;
-    `labels` by name, (B,) or (B, k): int64 for category and int, float32 for float, float32 for tags (1 where a sample
-    has the class, else 0), str for string; 0 or "" in rows without a sample; `weights` float32 (B,), 0 for those rows,
-    else what the stream says that a sample weighs, which is 1 unless it is configured; `sample_ids` int64 (B,), the
-    samples really delivered, -1 for none; `bad` the rows that were substituted or masked; `spec` what the stream says
-    of itself, such as the classes behind the labels; `find_names(sample_ids)` their files by id, none where the daemon
-    is away. A notebook shows a batch as pictures with labels and file names.
+    images: uint8 (B, H, W, C), a read-only view of leased memory. The lease lasts while any view of the images lives.
+    labels: arrays by name, (B,) or (B, k): int64 for category and int, float32 for float, float32 for tags (1 where a
+        sample has the class, else 0), str for string. Rows without a sample have 0 or "".
+    weights: float32 (B,). The sample's weight as the stream configures it, 1 by default; 0 in rows without a sample.
+    sample_ids: int64 (B,), the samples that were delivered; -1 in rows without one.
+    bad: the rows that were substituted or masked.
+    spec: the stream's specification, with the classes behind the labels.
+    find_names: returns the file names of `sample_ids` by id; an empty mapping while the daemon is away.
+
+    A notebook shows a batch as pictures with labels and file names.
     """
 
     images: npt.NDArray[np.uint8]
@@ -51,11 +54,11 @@ class Batch:
 
     @property
     def token(self) -> str:
-        """The place behind this batch, as JSON: `subscribe(resume=token)` continues there."""
+        """The position after this batch, as JSON: `subscribe(resume=token)` continues there."""
         return self.make_token()
 
     def copy(self) -> Batch:
-        """The same batch in memory of its own; the lent memory may go back."""
+        """Returns the same batch with its own copy of the images, so that the lease may end."""
         return replace(self, images=self.images.copy())
 
     def __len__(self) -> int:
@@ -66,14 +69,14 @@ class Batch:
         return f"<Batch {self.epoch}:{self.index} of {self.spec.name!r}, {describe_rows(self.spec, len(self))}{bad}>"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: pictures with labels, and file names where the daemon answers at once."""
+        """Returns HTML for a notebook: pictures with labels, and file names if the daemon answers at once."""
         from streamd.client import notebook  # noqa: PLC0415 - a trainer's loop has no use for it
 
         return notebook.render_batch(self, self.find_names)
 
 
 def describe_rows(spec: StreamSpec, rows: int) -> str:
-    """What so many rows of a stream are, for a repr: `8 images 32x32x3, labels angle, kind`."""
+    """Describes a number of rows of a stream for a repr: `8 images 32x32x3, labels angle, kind`."""
     shape = "x".join(map(str, spec.image_shape))
     return f"{format_count(rows, 'image')} {shape}" + (f", labels {', '.join(spec.labels)}" if spec.labels else "")
 
@@ -88,9 +91,13 @@ def build_leased_batch(
     on_return: Callable[[], None],
     find_names: FindNames = _find_no_names,
 ) -> Batch:
-    """The batch that lies in `memory`; `on_return` runs when the last view of its images is gone."""
+    """Builds a batch over `memory`; `on_return` runs when the last view of its images is gone.
+
+    Only the images stay in `memory`; ids, weights and labels are copied. `on_return` may run in any thread, also within
+    the garbage collector.
+    """
     start = layout.sample_ids.offset
-    # What lies behind the images is small: copied in one piece, for the caller to keep.
+    # Everything after the images is small, so one copy of it lets the caller keep labels after the lease has ended.
     own = memoryview(bytearray(memory[start : layout.size_bytes]))
     return Batch(
         build_leased_array(memory, layout.images, on_return),
@@ -107,17 +114,19 @@ def build_leased_batch(
 
 
 def _decode_label(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A label's values as a trainer has them: what lies in the slot, but bytes as the text that they mean."""
+    """Returns a label's values as the trainer sees them: UTF-8 bytes become text, all else stays as in the slot."""
     return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
 
 
 def restore_planned_ids(delivered: Ids, bad: tuple[BadRow, ...], policy: BadPolicy) -> tuple[Ids, RowStatus]:
-    """The ids that the plan has for a batch, and the marks of its rows.
+    """Returns the ids that the plan has for a batch, and the status of each row.
 
-    Raises ProtocolError when what was delivered is not what the verdicts in `bad` make of them.
+    Raises ProtocolError when the delivered ids do not follow from the planned ids and the verdicts in `bad`.
     """
     if not bad:
         return delivered, build_all_good_row_status(delivered.size)
+    # Put the planned ids back, then apply the daemon's own rule again: equal results prove that the delivery follows
+    # from the plan. The epoch's digest cannot show this, since it covers planned ids alone.
     planned = delivered.copy()
     planned[[row.row for row in bad]] = [row.sample_id for row in bad]
     resolved, marks = replace_bad_sample_ids(planned, {row.sample_id for row in bad}, policy)

@@ -1,4 +1,4 @@
-"""The door: one client an endpoint, any number of streams."""
+"""A client of one endpoint: sends requests to the daemon and opens any number of streams."""
 
 from __future__ import annotations
 
@@ -81,19 +81,19 @@ def connect(
     endpoint: `ipc://` and the absolute path of the daemon's socket, or that path alone. Default: $STREAMD_ENDPOINT,
         then the first of these that exists: $RUNTIME_DIRECTORY/streamd.sock, $XDG_RUNTIME_DIR/streamd/streamd.sock,
         /run/streamd/streamd.sock.
-    timeout: seconds to wait for each first answer, of the daemon and of a subscription; default 10. An endpoint without
-        a socket is an error at once, but with an endpoint and a timeout of your own `connect` waits for the socket, as
-        when trainer and daemon start together.
+    timeout: seconds to wait for the daemon's first answer, and for the first answer to each subscription; default 10.
+        An endpoint without a socket raises at once. If both endpoint and timeout are given, `connect` waits for the
+        socket, so that trainer and daemon may start together.
     patience: seconds that `next()` waits for a daemon that went away while a stream is read; None waits for ever. A
-        line on stderr says after 2 s that the daemon is away, and another one when it is back.
-    curve: keys for tcp:// endpoints, which this version does not have.
+        line on stderr reports after 2 s that the daemon is away, and another one that it is back.
+    curve: keys for tcp:// endpoints. This version does not serve them: any value but None raises ConfigError.
 
     The client closes its streams when it is closed or left as a context manager:
 
         with streamd.connect() as client, client.subscribe("train", epochs=10) as stream:
             for batch in stream: ...
 
-    Raises ConnectError when there is no daemon or it does not answer, ConfigError for an endpoint that cannot be.
+    Raises ConnectError when there is no daemon or it does not answer, ConfigError for an invalid endpoint.
     """
     if curve is not None:
         raise ConfigError("curve keys are for tcp:// endpoints, which this version does not serve")
@@ -108,12 +108,13 @@ def connect(
 class Client:
     """A connection to a daemon. Made by `streamd.connect` and `streamd.local`.
 
-    `subscribe` opens a stream for training, `batch` shows any one batch. `streams` and `spec` say what is served,
-    `names` which files samples are, `status` and `stats` how the daemon is doing. `endpoint` is where it listens.
+    `subscribe` opens a stream for training, `batch` returns any one batch. `streams` and `spec` describe what is
+    served, `names` returns the files of samples, `status` and `stats` report the daemon's state. `endpoint` is the
+    address at which the daemon listens.
 
     Streams opened through a client are closed with it. A client belongs to the process that made it, and any of its
-    threads may use it. Methods that ask the daemon raise ConnectError when it does not answer within the `timeout` that
-    `connect` was given.
+    threads may use it. Methods that send a request raise ConnectError when the daemon does not answer within the
+    `timeout` given to `connect`.
     """
 
     def __init__(self, endpoint: str, timeout_s: float, patience_s: float | None) -> None:
@@ -123,44 +124,47 @@ class Client:
         self._reporter = AbsenceReporter()
         self._pid = os.getpid()
         self._closed = False
-        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()  # one that nobody refers to closes by itself
-        self._streams_lock = threading.Lock()  # the news of a daemon's death comes in another thread
+        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()  # weak: an unreferenced stream closes itself
+        # Guards the set and `_daemon_error` together: the thread that watches a private daemon reports its end here,
+        # and a stream that is opened in that moment must either be in the set or see the error.
+        self._streams_lock = threading.Lock()
         self._daemon_error: StreamdError | None = None
-        self._served: tuple[str, ...] = ()  # the names of the streams, by the daemon's last answer
+        self._served: tuple[str, ...] = ()  # stream names in the daemon's last answer, for the repr
 
     def streams(self) -> dict[str, StreamSpec]:
-        """What the daemon serves, by name: samples, batches, image_shape, labels with their classes."""
+        """Returns each stream's specification by name: samples, batches, image_shape, labels with their classes."""
         streams = self._ask_daemon(AskStreams(), Streams).streams
         self._served = tuple(streams)
         return streams
 
     def spec(self, name: str) -> StreamSpec:
-        """What the daemon serves under `name`. Raises RefusedError, with the near name, when that is nothing."""
+        """Returns the specification of stream `name`. Raises RefusedError, with a similar name, if there is none."""
         known = self.streams()
         if name not in known:
             raise RefusedError(f"no stream {name!r}{suggest_name(name, known)}; served: {', '.join(known)}")
         return known[name]
 
     def stats(self) -> dict[str, dict[str, float]]:
-        """The daemon's counters and timings: by group, then by name."""
+        """Returns the daemon's counters and timings, by group, then by name."""
         return self._ask_daemon(AskStats(), Stats).values
 
     def status(self) -> DaemonStatus:
-        """Who is reading what, how fast, and what could be better."""
+        """Returns the daemon's status: which trainers read which streams, how fast, and what could be better."""
         return self._ask_daemon(AskStatus(), StatusNow).status
 
     def dashboard(self) -> str:
-        """The address of the daemon's dashboard, with the token that shows pictures behind the `#`.
+        """Returns the dashboard's URL; the part after `#` is the token that gives access to pictures.
 
-        Raises RefusedError when the daemon has none.
+        Raises RefusedError when the daemon has no dashboard.
         """
         monitor = self._ask_daemon(AskMonitor(), MonitorAt)
         return f"{monitor.url}/#{monitor.token}"
 
     def names(self, stream: str, sample_ids: Iterable[int]) -> list[str]:
-        """The file names of samples, such as `batch.sample_ids`, relative to the stream's root; "" for no sample (-1).
+        """Returns the file name of each sample, such as `batch.sample_ids`, relative to the stream's root.
 
-        Raises RefusedError for an unknown stream and for ids that it does not have.
+        The id -1 (no sample) gives "". Raises RefusedError for an unknown stream or an id that the stream does not
+        have.
         """
         ids = [int(each) for each in sample_ids]
         wanted = [each for each in ids if each != PAD_ID]
@@ -171,7 +175,7 @@ class Client:
         return ["" if each == PAD_ID else next(named) for each in ids]
 
     def batch(self, stream: str, epoch: int, index: int) -> Batch:
-        """Batch `index` of `epoch`, exactly as every trainer gets it; in memory of its own.
+        """Returns a copy of batch `index` of `epoch`, with the same content that every trainer receives.
 
         Raises RefusedError for an unknown stream or an index that an epoch does not have.
         """
@@ -215,22 +219,23 @@ class Client:
     ) -> Stream:
         """Subscribes to `stream`, one of `streams()`, and returns once the daemon has admitted the subscription.
 
-        epochs: how many in total, as Keras counts; None runs on.
+        epochs: the number of epochs in total, as Keras counts them; None for no end.
         rank, world: rank `rank` of `world`, from 0, takes every world-th batch. rank="auto" takes both from torchrun,
-            srun, mpirun, Horovod or TF_CONFIG in this process's environment; 0 of 1 without one.
-        start: "begin"; "live" joins where the others are, with a short first epoch, and `epochs` counts from there;
-            {"together": K} begins when K sessions of the stream are there.
-        resume: a token, of a batch or a stream: goes on behind it.
-        batch_size: samples, a divisor or a multiple of the stream's own: batches are cut into parts (views of the same
-            memory) or put together (copied). Trainers of any size share each decode.
-        prefetch: how many of the stream's own batches may be here or on their way at a time; default 16.
-        uneven: of what not every rank would get, "drop" leaves out, and counts in the receipt; "pad" gives the others
-            batches of weight 0. Default: pad where shuffle is none.
-        transport: "inline" sends pixels through the socket, for where memory cannot be shared.
-        name: what `streamd status` calls this trainer, 1 to 64 printable characters; default the program's name.
+            srun, mpirun, Horovod or TF_CONFIG in this process's environment, and is 0 of 1 without a launcher.
+        start: "begin" starts at the first batch. "live" starts where the other sessions are: its first epoch is short,
+            and `epochs` counts from there. {"together": K} starts when K sessions of the stream exist.
+        resume: the token of a batch or a stream; continues after it.
+        batch_size: samples a batch, a divisor or a multiple of the stream's own batch size. Batches are cut into parts
+            (views of the same memory) or joined (copied). Trainers of any batch size share each decode.
+        prefetch: the number of the stream's own batches that may be held or in transit at a time; default 16.
+        uneven: how to treat the last batches of an epoch when not every rank would get one. "drop" leaves them out and
+            counts their samples in the receipt; "pad" gives the other ranks batches of weight 0. Default: "pad" for
+            streams with shuffle none, else "drop".
+        transport: "inline" sends pixels through the socket, for hosts on which memory cannot be shared.
+        name: the trainer's name in `streamd status`, 1 to 64 printable characters; default the program's name.
 
-        Raises ConfigError for arguments that cannot be, RefusedError for an unknown stream or too little memory,
-        TokenError for a token of another stream or order, ConnectError when the daemon does not answer.
+        Raises ConfigError for invalid arguments, RefusedError for an unknown stream or too little memory, TokenError
+        for a token of another stream or order, ConnectError when the daemon does not answer.
         """
         live, together = _parse_start_option(start, is_resuming=resume is not None)
         place, whose = _parse_rank(rank, world), parse_trainer_name(name)
@@ -248,10 +253,12 @@ class Client:
         resume: str | bytes | None,
         batch_size: int | None,
     ) -> Stream:
-        """Opens a stream, and once more where the daemon has another one than it told of."""
+        """Opens a stream; tries once more if the stream changed between the daemon's answer and the subscription."""
         try:
             return self._open_known_stream(name, build_subscription, resume, batch_size)
-        except TokenError:  # it changed between being told of and subscribed to
+        except TokenError:
+            # Without a token of the caller's, the refused order is the one that `spec` returned a moment ago, so the
+            # daemon was restarted or reconfigured in between.
             if resume is not None:
                 raise
         return self._open_known_stream(name, build_subscription, resume, batch_size)
@@ -263,7 +270,7 @@ class Client:
         resume: str | bytes | None,
         batch_size: int | None,
     ) -> Stream:
-        """Asks what a stream is, subscribes, and waits until the daemon has let it in."""
+        """Requests the stream's specification, subscribes, and waits until the daemon has admitted the session."""
         spec = self.spec(name)
         asked = build_subscription(spec)
         token = None if resume is None else parse_token_for_rank(resume, spec, asked.world, batch_size)
@@ -288,7 +295,7 @@ class Client:
         return stream
 
     def _register_stream(self, stream: Stream) -> Stream:
-        """Counts a stream as opened here; one of a daemon that is gone for good is told so."""
+        """Adds a stream to those that `close` closes; fails it at once if the daemon has ended for good."""
         with self._streams_lock:
             self._streams.add(stream)
             if self._daemon_error is not None:
@@ -296,15 +303,16 @@ class Client:
         return stream
 
     def _fail_all_streams(self, error: StreamdError) -> None:
-        """Ends every wait, now and later, with `error`: no daemon will ever answer at the endpoint again."""
+        """Makes every present and later wait raise `error`: no daemon will answer at this endpoint again."""
         with self._streams_lock:
             self._daemon_error = error
             for stream in list(self._streams):
                 stream.set_fatal_error(error)
 
     def close(self) -> None:
-        """Closes every stream opened here. Nothing can be asked afterwards."""
+        """Closes every stream opened through this client. Later requests raise ClosedError."""
         self._closed = True
+        # Streams are closed outside the lock: closing joins an I/O thread, and `_fail_all_streams` must not wait.
         with self._streams_lock:
             streams = list(self._streams)
             self._streams.clear()
@@ -326,7 +334,7 @@ class Client:
         return f"<{type(self).__name__} {self.endpoint}{served}>"
 
     def _ask_daemon(self, question: ClientMessage, answer: type[Answer]) -> Answer:
-        """One question on a socket of its own, so that no thread and no state are left behind."""
+        """Sends a request on its own context and socket, which leaves no thread and no state behind."""
         if self._pid != os.getpid():
             raise ForkedClientError
         if self._closed:
@@ -337,13 +345,17 @@ class Client:
         try:
             return self._send_until_answered(context, encode_frame(EMPTY_HEADER, question), answer)
         finally:
-            context.destroy(linger=0)  # and every socket, also one that an interrupt left half made
+            context.destroy(linger=0)  # closes every socket too, even one that an interrupt left half made
 
     def _send_until_answered(
         self, context: zmq.Context[zmq.Socket[bytes]], frame: bytes, answer: type[Answer]
     ) -> Answer:
-        """Asks again every second: a question that meets the daemon's restart is lost."""
+        """Sends the request every second until it is answered: one that arrives during a daemon's restart is lost.
+
+        Raises RefusedError, or ConnectError when the time is up.
+        """
         deadline_s = time.monotonic() + self._timeout_s
+        # Requests only read the daemon's state, so an answer that arrives after the request was repeated is as good.
         with open_dealer_socket(context, self.endpoint) as socket:
             while self._daemon_error is None and (left_s := deadline_s - time.monotonic()) > 0:
                 socket.send(frame)
@@ -361,7 +373,8 @@ class Client:
 
 
 def _find_names(endpoint: str, spec: StreamSpec, sample_ids: Sequence[int]) -> dict[int, str]:
-    """The files of samples that are shown; none where no daemon answers soon, or where it serves other samples."""
+    """Returns file names by sample id, for display; empty if no daemon answers soon or it serves other samples."""
+    # A notebook's display must not wait for a daemon that is away, so the socket is probed before a request is sent.
     if not is_socket_listening(endpoint):
         return {}
     asker = Client(endpoint, SHOWN_NAMES_TIMEOUT_S, None)
@@ -370,12 +383,12 @@ def _find_names(endpoint: str, spec: StreamSpec, sample_ids: Sequence[int]) -> d
         if known is None or known.order_id != spec.order_id:
             return {}
         return dict(zip(sample_ids, asker.names(spec.name, sample_ids), strict=True))
-    except StreamdError:  # pictures without names are better than none
+    except StreamdError:  # the pictures are shown without names
         return {}
 
 
 def _parse_start_option(start: Start, *, is_resuming: bool) -> tuple[bool, int]:
-    """Whether to join where others are, and how many to wait for. Raises ConfigError."""
+    """Returns whether to start where the other sessions are, and how many sessions to wait for. Raises ConfigError."""
     match start:
         case "begin":
             return False, 0
@@ -392,7 +405,7 @@ def _parse_start_option(start: Start, *, is_resuming: bool) -> tuple[bool, int]:
 
 
 def _parse_rank(rank: int | str, world: int) -> tuple[int, int]:
-    """The rank and its world. Raises ConfigError."""
+    """Returns (rank, world). Raises ConfigError."""
     if not isinstance(rank, str):
         return rank, world
     if rank != "auto":

@@ -1,4 +1,4 @@
-"""Between the I/O thread and the training loop: batches, receipts and the one error; back comes the loop's cursor."""
+"""Passes batches, receipts and the stream's error from the I/O thread to the training loop, and the cursor back."""
 
 from __future__ import annotations
 
@@ -16,27 +16,33 @@ from streamd.limits import MAX_CREDIT
 
 
 class Handoff:
-    """Guarded by one lock: what the loop takes and what a reconnection discards must never overlap.
+    """State that the I/O thread and the training loop share, guarded by one lock.
 
-    An interrupt (Ctrl-C) may fall anywhere into the loop. In threading.Condition, which is Python code, it leaves the
-    lock held for ever, or has it released twice. A `with` over the lock itself is taken and left within C.
+    A batch is either taken by the loop or discarded by a reconnection, never both: each happens under the lock.
+
+    An interrupt (Ctrl-C) may arrive anywhere in the loop's thread. threading.Condition is Python code: an interrupt
+    within it leaves the lock held for ever, or releases it twice. A `with` statement over the lock itself is entered
+    and left in C.
     """
 
     def __init__(self, cursor: Cursor) -> None:
         self._lock = threading.RLock()
-        self._waiters: list[threading.Lock] = []  # each held until something changes
+        self._waiters: list[threading.Lock] = []  # one for each waiting thread, held until something changes
         self._received: deque[ReceivedBatch] = deque()
         self._receipts: dict[int, ReceiptDue] = {}
         self._error: StreamdError | None = None
         self._cursor = cursor
-        self._held: dict[int, tuple[int, int]] = {}
-        self._forked: set[int] = set()  # deliveries that a forked child may see for as long as it likes
-        # Of these, those that the loop has dropped: the daemon may not have heard of so many yet, and of no more.
+        # A delivery of this connection is in `_received` until the loop takes it, then in `_held` until its last view
+        # is gone. If a fork happened while it was held, it is also in `_forked`, and moves from there to `_retired`
+        # when the parent drops it, since the child's views may last.
+        self._held: dict[int, tuple[int, int]] = {}  # (epoch, index) by delivery number
+        self._forked: set[int] = set()
+        # Bounded: at most this many retired deliveries can be unknown to the daemon.
         self._retired: deque[int] = deque(maxlen=MAX_CREDIT)
-        self._forks_begun = 0  # that have begun and not ended: other hooks run in between, and the loop in its thread
-        self._held_over: Sequence[EndedConnection] = ()  # what is held of them counts within the credit
+        self._forks_begun = 0  # forks in progress: other fork hooks and the loop's own thread may run meanwhile
+        self._held_over: Sequence[EndedConnection] = ()  # batches held of these connections count within the credit
         self._connection = 0
-        self._is_ended = False  # the connection has ended: what came with it and was not taken is no batch any more
+        self._is_ended = False  # the connection has ended: batches of it that arrive now are dropped
         self._taken_count = 0
         self.credit = 0
         self.away_since_s: float | None = time.monotonic()
@@ -44,7 +50,10 @@ class Handoff:
     # --- the I/O thread
 
     def reset_for_new_connection(self) -> tuple[int, Cursor]:
-        """Discards what the loop has not taken; the new connection's number, and the cursor it begins at."""
+        """Discards untaken batches, and returns the new connection's number and the cursor at which it begins.
+
+        The cursor is read under the same lock, so no batch can be both taken and delivered again.
+        """
         with self._lock:
             self._received.clear()
             self._held.clear()
@@ -57,25 +66,29 @@ class Handoff:
             return self._connection, self._cursor
 
     def mark_session_open(self, credit: int, held_over: Sequence[EndedConnection] = ()) -> None:
-        """The session stands; what is held of `held_over` ones counts within its credit."""
+        """Records that the daemon has admitted the session; batches held of `held_over` count within its credit."""
         with self._lock:
             self.credit, self.away_since_s, self._held_over = credit, None, held_over
             self._wake_all()
 
     def discard_untaken_batches(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
-        """Discards what the loop has not taken; what it holds of this connection, and what a child may see of it."""
+        """Discards untaken batches and refuses later ones of this connection.
+
+        Returns the deliveries that the loop holds, with (epoch, index) by number, and those that a forked child may
+        still see.
+        """
         with self._lock:
             self._received.clear()
             self._is_ended = True
             return dict(self._held), self._forked.union(self._retired)
 
     def list_outstanding_leases(self) -> list[int]:
-        """All deliveries that the loop holds or may still take, or that a child of it sees."""
+        """Returns the numbers of all deliveries that the loop holds or may still take, or that a forked child sees."""
         with self._lock:
             return list({*self._held, *self._retired, *(each.number for each in self._received)})
 
     def set_credit(self, credit: int) -> None:
-        """The loop may hold so many batches from now on."""
+        """Sets how many batches the loop may hold from now on, and wakes waits, which compare it with what is held."""
         with self._lock:
             self.credit = credit
             self._wake_all()
@@ -87,7 +100,7 @@ class Handoff:
                 self._wake_all()
 
     def put_batches(self, batches: Sequence[ReceivedBatch]) -> None:
-        """Batches for the loop, those of a connection that has ended by now excepted."""
+        """Queues batches for the loop; drops those of a connection that has ended."""
         if not batches:
             return
         with self._lock:
@@ -106,7 +119,11 @@ class Handoff:
             self._wake_all()
 
     def release_leases(self, connection: int, numbers: list[int]) -> tuple[int, list[int]]:
-        """Leases ended; how many batches the loop has taken of this connection, and which leases a child has too."""
+        """Forgets deliveries whose leases have ended.
+
+        Returns how many batches the loop has taken of the present connection, and which of `numbers` a forked child may
+        still see. Numbers of an earlier connection change nothing.
+        """
         with self._lock:
             if connection != self._connection:
                 return self._taken_count, []
@@ -120,27 +137,28 @@ class Handoff:
     # --- around a fork
 
     def before_fork(self) -> None:
-        """The child will have views of what the loop holds now."""
+        """Marks all held deliveries as shared with the child that is about to exist."""
         with self._lock:
             self._forks_begun += 1
             self._forked.update(self._held)
 
     def after_fork_in_parent(self) -> None:
-        """In the parent: what the loop takes from now on no child has."""
+        """Ends the fork in the parent: the child has no view of batches that the loop takes from now on."""
         with self._lock:
-            # One that began before there was this handoff is none of its own.
+            # The count may be 0: this handoff may have been created between the fork's two hooks.
             self._forks_begun = max(0, self._forks_begun - 1)
 
     def after_fork_in_child(self) -> None:
-        """In the child, which has one thread: what nobody there can take keeps no memory."""
+        """Drops untaken batches in the child, so that they keep no memory there."""
+        # The lock is not taken: a thread that held it at the fork does not exist in the child, which has one thread.
         self._received.clear()
 
     # --- the loop
 
     def take_batch(self, after: Cursor, wait_s: float) -> ReceivedBatch | None:
-        """The next batch, with the cursor moved to `after`; None when none came in time. Raises the stream's error.
+        """Returns the next batch and moves the cursor to `after`; None when none arrives within `wait_s` seconds.
 
-        Batches that came before an error are taken first: they are as good as any.
+        Batches that arrived before an error are still valid and are returned first. Raises the stream's error.
         """
         if wait_s and not self._received:
             self._wait_for_change(lambda: self._received, wait_s)
@@ -148,6 +166,7 @@ class Handoff:
             if not self._received:
                 self._raise_stream_error()
                 return None
+            # Batch and cursor change under one lock: a reconnection between them would receive this batch again.
             received = self._received.popleft()
             self._cursor = after
             self._taken_count += 1
@@ -157,9 +176,9 @@ class Handoff:
             return received
 
     def wait_for_receipt(self, epoch: int, wait_s: float) -> ReceiptDue | None:
-        """The daemon's word on an epoch; None when it did not come in time. Raises the stream's error.
+        """Returns the daemon's receipt of an epoch; None when it does not arrive in time. Raises the stream's error.
 
-        It stays here until the loop has moved on: an interrupt that falls between costs nothing.
+        The receipt stays here until `move_cursor` passes its epoch, so an interrupted caller finds it again.
         """
         self._wait_for_change(lambda: epoch in self._receipts, wait_s)
         with self._lock:
@@ -169,8 +188,9 @@ class Handoff:
             return receipt
 
     def wait_for_session(self, wait_s: float) -> bool:
-        """Whether the session stands; raises the reason when it never will."""
+        """Waits until the daemon has admitted the session, and returns whether it has. Raises the stream's error."""
         until_s = time.monotonic() + wait_s
+        # `_wait_for_change` returns early at every change of the connection's state or credit, hence the loop.
         while self.away_since_s is not None and not self._error and (left_s := until_s - time.monotonic()) > 0:
             self._wait_for_change(lambda: self.away_since_s is None, left_s)
         with self._lock:
@@ -180,38 +200,44 @@ class Handoff:
 
     @property
     def cursor(self) -> Cursor:
-        """Where the next connection begins."""
+        """The cursor at which the next connection begins."""
         with self._lock:
             return self._cursor
 
     def move_cursor(self, cursor: Cursor) -> None:
-        """Sets where the next connection begins; words on epochs before that are not needed any more."""
+        """Sets the cursor at which the next connection begins, and drops receipts of earlier epochs."""
         with self._lock:
             self._cursor = cursor
             self._receipts = {epoch: due for epoch, due in self._receipts.items() if epoch >= cursor.epoch}
 
     def close(self, error: StreamdError) -> None:
-        """What the loop has not taken is let go, and whoever waits for it hears why."""
+        """Discards untaken batches, and makes every waiting thread raise `error`."""
         with self._lock:
             self._received.clear()
             self._error = error
             self._wake_all()
 
     def count_ended_connection_batches(self) -> int:
-        """How many batches the loop holds of connections that have ended, within the credit of this one."""
+        """Returns how many batches of ended connections the loop holds; they count within the present credit."""
         with self._lock:
             return sum(len(each.held_batches) for each in self._held_over)
 
     def list_credit_blocking_batches(self) -> list[tuple[int, int]]:
-        """(epoch, index) of the batches that the loop took and still holds, when they are all its credit."""
+        """Returns (epoch, index) of each batch that the loop holds if they use up the credit, else an empty list."""
         with self._lock:
             held = [*self._held.values(), *(place for each in self._held_over for place in each.held_batches)]
             return held if self.credit and len(held) >= self.credit else []
 
     def _wait_for_change(self, is_there: Callable[[], object], wait_s: float) -> None:
-        """Also ends when the daemon goes away, is back or lends another number: the caller's patience counts anew."""
+        """Waits until `is_there()`, an error, or the end of `wait_s` seconds.
+
+        Also returns when the daemon goes away, comes back or changes the credit, since the caller then has to compute
+        its timeout anew.
+        """
         before, until_s = (self.away_since_s, self.credit), time.monotonic() + wait_s
         while True:
+            # Each round has its own lock, acquired twice: the second acquire sleeps until `_wake_all` releases it. The
+            # lock is listed while the state is checked, so a change after the check cannot be missed.
             waiter = threading.Lock()
             waiter.acquire()
             with self._lock:
@@ -225,13 +251,14 @@ class Handoff:
                 self._remove_waiter(waiter)
 
     def _remove_waiter(self, waiter: threading.Lock) -> None:
-        """It waits no longer. One that an interrupt leaves behind here is released by the next change, for nobody."""
+        """Forgets a waiter. An interrupt here leaves it in the list, where the next change releases it harmlessly."""
         with self._lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
     def _wake_all(self) -> None:
-        """Called with the lock held. Nothing is called between taking the list and emptying it, see above."""
+        """Wakes all waiting threads. Must be called with the lock held."""
+        # The list is taken and emptied without a call in between, so an interrupt cannot release a waiter twice.
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             waiter.release()

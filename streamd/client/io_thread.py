@@ -1,7 +1,9 @@
-"""The thread that owns a subscription's socket: it alone sends, receives and maps; nobody ever waits for it.
+"""The thread that owns a subscription's socket: only it sends, receives and maps memory.
 
-A fork copies every view that the trainer holds, and nobody hears when the child drops its own. So the leases held in
-that moment are told to be retired when they end: what lies in their memory stays as it is.
+Other threads give it work through queues and an eventfd, and do not wait for it, except in `stop`.
+
+A fork copies every view that the trainer holds, and the child does not report when it drops its own. So leases that are
+held at a fork are reported as retired when they end: the daemon never writes to their memory again.
 """
 
 from __future__ import annotations
@@ -48,13 +50,18 @@ _GOODBYE_TIMEOUT_S: Final = 1.0
 
 
 class IOThread:
-    """Runs a `Session` against the world. `start` and `stop` belong to the trainer, the rest to the thread."""
+    """Performs the actions of a `ClientSession`: sockets, clock and shared memory.
+
+    The loop's thread calls `start` and `stop`. The methods under "from other threads" never touch the socket or the
+    session; everything else runs in the I/O thread.
+    """
 
     def __init__(self, endpoint: str, session: ClientSession, handoff: Handoff) -> None:
         self._endpoint = endpoint
         self._session = session
         self._handoff = handoff
         self._returns = LeaseReturns()
+        # Appended by any thread and taken by the I/O thread, which alone calls the session. A deque needs no lock.
         self._calls: deque[Callable[[], Iterable[ClientAction]]] = deque()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run_thread, name="streamd-client", daemon=True)
@@ -64,12 +71,12 @@ class IOThread:
         self._monitor: zmq.Socket[bytes] | None = None
         self._lifeline: Lifeline | None = None
         self._poller: select.epoll | None = None
-        self._end_descriptors: set[int] = set()  # descriptors that tell of the connection's end
-        self._unchecked_monitor: zmq.Socket[bytes] | None = None  # a monitor that was never looked at
-        self._has_sent = True  # something was sent since the socket was last looked at, which may have eaten its news
+        self._end_descriptors: set[int] = set()  # readable when the connection may have ended
+        self._unchecked_monitor: zmq.Socket[bytes] | None = None  # a new monitor, whose events were never read
+        self._has_sent = True  # a send since the socket's events were last read may have consumed their notification
         self._connection = 0
         self._session_key = 0, 0  # boot and session of the connection
-        self._is_shared = False  # whether its batches lie in shared memory; the next one may be wished otherwise
+        self._is_shared = False  # batches of this connection are in shared memory; the next may request otherwise
         self._pixel_id = ""
         self._mapped_slots: dict[int, memoryview] = {}
         self._waited_ns = 0
@@ -86,25 +93,26 @@ class IOThread:
         )
 
     def stop(self) -> None:
-        """Says goodbye and ends the thread."""
+        """Asks the thread to send a goodbye and end, and waits up to 5 s for its end."""
         self.request_stop()
         join_started_thread(self._thread, self._start_lock, _JOIN_TIMEOUT_S)
 
     def request_stop(self) -> None:
-        """Says goodbye and ends the thread, in its own time. Also called by the garbage collector, in any thread."""
+        """Asks the thread to send a goodbye and end, without waiting. The garbage collector calls it in any thread."""
+        # The flag is set before the thread is woken, so the thread sees it when it wakes.
         self._is_stopping = True
         self._returns.wake_thread()
 
     def return_lease(self, received: ReceivedBatch) -> None:
-        """The last view of a batch is gone. Called by finalisers, in any thread, even within the garbage collector."""
+        """Ends the lease of a batch. Called by finalisers, in any thread, even within the garbage collector."""
         self._returns.return_lease(received.connection, received.number)
 
     def set_immediate_lease_reports(self, *, now: bool) -> None:
-        """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
+        """Reports every ended lease at once while `now`, since the daemon has no credit left to send on."""
         self._returns.set_immediate_lease_reports(now=now)
 
     def queue_session_call(self, call: Callable[[], Iterable[ClientAction]]) -> None:
-        """Has the thread call the session."""
+        """Queues a call of the session for the I/O thread, which performs the actions that the call returns."""
         self._calls.append(call)
         self._returns.wake_thread()
 
@@ -121,7 +129,7 @@ class IOThread:
         done.wait(timeout_s)
 
     def add_loop_wait_ns(self, waited_ns: int) -> None:
-        """Books time that the loop waited."""
+        """Adds to the time that the loop has waited for batches since the last report."""
         self._waited_ns += waited_ns
 
     def before_fork(self) -> None:
@@ -134,7 +142,9 @@ class IOThread:
         self._handoff.after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
-        """Called in the child, where the I/O thread is not: what no view needs is unmapped, the lifelines ended."""
+        """Called after a fork, in the child: unmaps memory that no view needs, and closes the child's lifelines."""
+        # The I/O thread does not exist in the child, so this cannot race with it. The socket is left alone: libzmq's
+        # own threads are missing too.
         self._handoff.after_fork_in_child()
         self._mapped_slots.clear()
         if self._lifeline is not None:
@@ -151,14 +161,18 @@ class IOThread:
             self._send_goodbye()
         except StreamdError as error:
             self._handoff.set_error(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the loop must hear of it and not wait for ever
+        except Exception as error:  # noqa: BLE001 - any error must reach the loop, which would else wait for ever
             self._handoff.set_error(ProtocolError(f"the client's I/O thread failed: {type(error).__name__}: {error}"))
         finally:
             self._close_connection(linger_ms=0)
             self._context.term()
 
     def _send_goodbye(self) -> None:
-        """Says goodbye and waits for the daemon to hang up: a lifeline that ends before that looks like death."""
+        """Sends a goodbye and waits up to 1 s for the daemon to close the lifeline.
+
+        If this side closed the lifeline first, the daemon would take it for the death of this process.
+        """
+        # Leases that have ended are reported first, so that the goodbye names only deliveries that are still held.
         self._process_returned_leases()
         held, forked = self._handoff.discard_untaken_batches()
         farewell = self._session.close_session((*held, *forked.difference(held)) if self._is_shared else ())
@@ -167,14 +181,16 @@ class IOThread:
             self._lifeline.wait_until_closed(_GOODBYE_TIMEOUT_S)
 
     def _handle_next_event(self) -> None:
-        """Waits for the next thing to happen, and deals with it."""
+        """Waits until a descriptor is ready or a deadline is due, and handles it."""
         ready = self._wait_for_ready_descriptors()
+        # The eventfd is read before the queues: a lease that ends after they were emptied writes it again.
         if self._returns.wake_descriptor in ready:
             os.eventfd_read(self._returns.wake_descriptor)
         if self._socket is not None:
             self._receive_messages()
         if self._returns or self._calls:
             self._process_returned_leases()
+        # Last: batches that arrived before the connection ended are valid, and were read above.
         if not self._end_descriptors.isdisjoint(ready):
             self._drop_connection_if_ended()
         deadline_s = self._session.next_deadline_s()
@@ -184,17 +200,17 @@ class IOThread:
                 self._drop_connection()
 
     def _drop_connection_if_ended(self) -> None:
-        """Whether the connection has ended; called after what had still arrived was read."""
+        """Drops the connection if its end was reported; called after all frames that had arrived were read."""
         if (self._monitor is not None and has_socket_input(self._monitor)) or (
             self._lifeline is not None and self._lifeline.has_ended()
         ):
             self._drop_connection()
 
     def _wait_for_ready_descriptors(self) -> list[int]:
-        """The descriptors that have something.
+        """Waits until the session's next deadline at most, and returns the descriptors that are ready.
 
-        Those of sockets are quiet until the socket was found empty, and tell of news once: each socket is looked at
-        before the first wait, and where the last look may have been too early.
+        libzmq's descriptors are edge-triggered, and silent until a read of the socket's events has found it empty. So
+        the events of each socket are read before the first wait, and again after each send.
         """
         poller = self._poller or self._open_poller()
         if self._unchecked_monitor is not None:
@@ -208,8 +224,8 @@ class IOThread:
         return [descriptor for descriptor, _ in poller.poll(wait_s)]
 
     def _open_poller(self) -> select.epoll:
-        """Watches what there is; made anew when the connection is."""
-        over = self._session.state == "over"  # then the end of the connection is no news, and ends nothing
+        """Opens an epoll over the descriptors of the present connection; closed whenever these change."""
+        over = self._session.state == "over"  # then the connection's end changes nothing and is not watched
         self._end_descriptors = {self._monitor.FD} if self._monitor is not None and not over else set()
         if self._lifeline is not None and not over:
             self._end_descriptors.add(self._lifeline.fileno())
@@ -226,12 +242,13 @@ class IOThread:
             self._poller = None
 
     def _process_returned_leases(self) -> None:
-        """Hears what the loop and the finalisers had to say."""
+        """Reports leases that have ended, and makes the queued calls of the session."""
         numbers = self._returns.take_returned_leases(self._connection)
         taken, retired = self._handoff.release_leases(self._connection, numbers)
         waited_ns, self._waited_ns = self._waited_ns, 0
+        # A session that is over takes no more Progress; the daemon then counts leases by the lifeline's reports.
         if numbers and self._session.state == "over" and self._lifeline is not None:
-            with suppress(OSError):  # the lifeline's end says as much
+            with suppress(OSError):  # closing the lifeline reports the same
                 self._lifeline.report_retired_leases(retired)
                 self._lifeline.report_dropped_leases(set(numbers).difference(retired))
         elif numbers:
@@ -243,18 +260,21 @@ class IOThread:
 
     def _receive_messages(self) -> None:
         socket = self._socket
+        # Reset before the events are read: answers that are sent from within the loop below set it again.
         self._has_sent = False
+        # Handling a message may close this socket, which ends the loop.
         while socket is not None and socket is self._socket and has_socket_input(socket):
             head = socket.recv(zmq.DONTWAIT)
             inline = None
             if self._session.subscription.transport == "inline" and socket.getsockopt(zmq.RCVMORE):
                 inline = socket.recv(zmq.DONTWAIT, copy=False).buffer
             self._handle_frames(split_records(head), inline)
-            if self._session.state == "away":  # it gave this connection up: a daemon that drains waits for the end
+            # The session has given this connection up. It is closed now, since a draining daemon waits for its end.
+            if self._session.state == "away":
                 self._drop_connection()
 
     def _handle_frames(self, frames: Iterable[bytes], inline: memoryview | None) -> None:
-        """Takes the frames of one message; the batches among them reach the loop together."""
+        """Handles the frames of one message, and hands their batches to the loop together, for one wake-up."""
         batches: list[ReceivedBatch] = []
         for data in frames:
             header, message = decode_daemon_frame(data)
@@ -262,7 +282,9 @@ class IOThread:
                 if isinstance(do, ReceivedBatch):
                     batches += self._map_batch_memory(do, inline)
                     continue
-                if isinstance(do, FailStream):  # what came before it is the loop's, and is told to be
+                # Batches before the failure belong to the loop. They are handed over first, because performing the
+                # failure reports the leases that the loop may hold.
+                if isinstance(do, FailStream):
                     self._handoff.put_batches(batches)
                     batches = []
                 self._perform_action(do)
@@ -309,14 +331,16 @@ class IOThread:
             return
         self._connection, cursor = self._handoff.reset_for_new_connection()
         earlier = [each.session_key for each in list_ended_connections(self._session.subscription.stream)]
-        self._session.held_sessions = tuple(earlier[:MAX_SESSIONS])  # of one daemon there are no more
+        self._session.held_sessions = tuple(earlier[:MAX_SESSIONS])  # one daemon has no more sessions than this
         self._socket = open_dealer_socket(self._context, self._endpoint)
-        # libzmq would connect again by itself, as somebody that the daemon does not know: better to hear of it.
+        # libzmq would reconnect by itself, with a new identity that the daemon does not know. The monitor reports the
+        # loss, so that this thread opens a new socket and subscribes again.
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._close_poller()
         self._perform_actions(self._session.handle_opened(cursor, time.monotonic()))
 
     def _accept_welcome(self, welcome: Welcome) -> None:
+        # The loop is told last (`mark_session_open`): when it sees the session open, cursor and lifeline are in place.
         if welcome.cursor is not None:
             self._handoff.move_cursor(welcome.cursor)
         self._session_key = self._session.session_key
@@ -333,7 +357,10 @@ class IOThread:
         self._handoff.mark_session_open(welcome.credit, self._find_connections_within_credit(welcome))
 
     def _map_batch_memory(self, received: ReceivedBatch, inline: memoryview | None) -> list[ReceivedBatch]:
-        """The batch with its memory; none, and the connection lost, where that cannot be had."""
+        """Returns the batch with its memory mapped; returns nothing and drops the connection if mapping fails.
+
+        If this process cannot map memory at all, later connections request pixels inline.
+        """
         header = received.header
         try:
             memory = inline if header.inline else self._map_slot(header.slot, header.slot_bytes)
@@ -347,6 +374,7 @@ class IOThread:
             self._drop_connection()
             return []
         ready = received.with_mapped_memory(self._connection, memory, self._pixel_id)
+        # The lease is tracked before the loop can see the batch, so an interrupt in the loop cannot lose it.
         self._returns.track_lease(ready)
         return [ready]
 
@@ -355,6 +383,7 @@ class IOThread:
             if self._lifeline is None:
                 raise ConnectError("the descriptor socket", "not connected")
             descriptor = self._lifeline.fetch_descriptor(slot)
+            # The mapping keeps the memory alive, so the descriptor is closed and counts against no limit.
             try:
                 self._mapped_slots[slot] = map_readable(descriptor, nbytes)
             finally:
@@ -364,25 +393,29 @@ class IOThread:
     # --- what is held when a session ends
 
     def _find_connections_within_credit(self, welcome: Welcome) -> list[EndedConnection]:
-        """What of earlier sessions counts within the credit."""
+        """Returns the ended connections whose held batches the daemon counts within the new session's credit."""
         counted = {(self._session_key[0], session) for session in welcome.earlier}
         return [
             each for each in list_ended_connections(self._session.subscription.stream) if each.session_key in counted
         ]
 
     def _report_outstanding_leases(self) -> None:
-        """The session is over, by the daemon's word: it is told what the loop may hold of it, as long as it does."""
+        """Reports what the loop may still hold of a session that the daemon has ended for good.
+
+        The lifeline stays open, and reports each of these leases as it ends.
+        """
         if self._lifeline is not None and self._is_shared:
-            with suppress(OSError):  # the lifeline's end says as much
+            with suppress(OSError):  # closing the lifeline reports the same
                 self._lifeline.report_held_leases(self._handoff.list_outstanding_leases())
 
     def _report_remaining_leases(self, lifeline: Lifeline) -> None:
-        """The connection is over: its lifeline ends with the last view of its batches, which may be now."""
+        """Reports what the loop holds of a connection that ends, and closes its lifeline when the last view is gone."""
+        # Discard first: from here on the loop takes no batch of this connection, so the report is complete.
         held, forked = self._handoff.discard_untaken_batches()
         if not self._is_shared:
             held = {}
         elif held or forked:
-            with suppress(OSError):  # the daemon is gone: nobody counts any more
+            with suppress(OSError):  # the daemon is gone, and its accounts with it
                 lifeline.report_retired_leases(forked.difference(held))
                 lifeline.report_held_leases(held)
         self._keep_or_close_lifeline(lifeline, held, forked)
@@ -404,6 +437,7 @@ class IOThread:
         self._handoff.mark_daemon_away()
 
     def _close_connection(self, *, linger_ms: int) -> None:
+        # Views keep their slot's mapping alive: clearing this dict unmaps only slots that no view needs.
         self._mapped_slots.clear()
         self._close_poller()
         if self._lifeline is not None:
@@ -422,17 +456,17 @@ class IOThread:
 
 
 def start_thread_in_helper(thread: threading.Thread, on_error: Callable[[RuntimeError], None]) -> threading.Lock:
-    """Has another thread start it, which no interrupt reaches, and does not wait for it.
+    """Starts `thread` from a helper thread, which no interrupt reaches, and does not wait for it.
 
-    `on_error` gets why it could not. Thread.start itself waits, with Python's own locks: an interrupt (Ctrl-C) comes
-    out of it as a RuntimeError, or leaves a lock held that the new thread needs. The lock that is returned is held
-    until the start is over.
+    Thread.start itself waits on Python's own locks: an interrupt (Ctrl-C) leaves it as a RuntimeError, or leaves a lock
+    held that the new thread needs. Returns a lock that is held until the start has succeeded or failed. `on_error`
+    receives the error if the thread cannot be started; it may be called in the helper thread.
     """
     starting = threading.Lock()
     starting.acquire()
     try:
         _thread.start_new_thread(_run_thread_start, (thread, on_error, starting))
-    except RuntimeError as error:  # no thread can be started at all
+    except RuntimeError as error:  # not even the helper thread can be started
         starting.release()
         on_error(error)
     return starting
@@ -450,7 +484,11 @@ def _run_thread_start(
 
 
 def join_started_thread(thread: threading.Thread, starting: threading.Lock | None, timeout_s: float) -> None:
-    """Waits for the end of a thread that was started so; `starting` is None where an interrupt came before."""
+    """Waits up to `timeout_s` for the end of a thread that `start_thread_in_helper` started.
+
+    `starting` is the lock that it returned, or None if an interrupt came before the assignment.
+    """
+    # A thread that has not started yet is not alive, so the end of the start is awaited first.
     if starting is not None:
         with starting:
             pass

@@ -1,7 +1,7 @@
-"""Leases: those that ended, on their way to the daemon; those that outlive their session; those that a child shares.
+"""The ends of leases: how they reach the daemon, outlive their session, and are shared with a forked child.
 
-The daemon counts what a loop still holds of a session that has ended, and hears on that session's lifeline when it is
-free. The lifeline stays open as long as a view of its batches lives in this process.
+The daemon counts the batches that a loop still holds of an ended session. This process reports their ends on that
+session's lifeline, which stays open as long as a view of one of these batches lives here.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ from streamd.limits import MAX_HELD_OVER, REPORT_INTERVAL_S
 
 BatchPlace = tuple[int, int]  # epoch, index
 
-# Those of this process, from a session's end to that of its last view.
+# The ended connections of this process, each from its session's end until its last view is gone. Finalisers in any
+# thread remove entries, so readers iterate over a copy.
 HELD_OVER_CONNECTIONS: Final[set[EndedConnection]] = set()
 
 
 class EndedConnection:
-    """The deliveries `held` of session `whose` (boot, session), by number. `forked`: a child sees them as well.
+    """A connection whose session has ended while the loop still holds batches of it.
 
-    It is one of `known` as long as something of it is held.
+    session_key: (boot, session) of the session.
+    held: (epoch, index) of each held delivery, by number.
+    forked: the numbers of deliveries that a forked child sees too.
+    known: the registry that contains this object as long as a delivery is held.
     """
 
     def __init__(
@@ -48,20 +52,23 @@ class EndedConnection:
         self._held = held
         self._forked = set(forked)
         self._known = known
-        self._is_copy = False
-        self.keep_alive: object = None  # what hears of the ends of its leases, which has to live as long as they do
+        self._is_copy = False  # this process is a forked child, which must not report its parent's leases
+        self.keep_alive: object = None  # the LeaseReturns that passes lease ends here; must live as long as the leases
         known.add(self)
 
     @property
     def held_batches(self) -> list[BatchPlace]:
-        """(epoch, index) of what the loop has of it."""
+        """(epoch, index) of each batch that the loop still holds."""
         return list(self._held.values())
 
     def return_lease(self, number: int) -> None:
-        """A lease ended. Called by finalisers, in any thread, even within the garbage collector: it never waits.
+        """Reports the end of a lease. Called by finalisers, in any thread, even within the garbage collector.
 
-        A word that does not get through, since the daemon is gone or stopped, is said by the end of the lifeline.
+        Never waits. If a report cannot be sent, because the daemon is gone or stopped, closing the lifeline reports the
+        same.
         """
+        # One atomic `pop` decides which caller reports: `keep_ended_connection` and a finaliser may bring the same
+        # number from two threads.
         if self._held.pop(number, None) is None:
             return
         if not self._is_copy:
@@ -76,29 +83,30 @@ class EndedConnection:
             self.keep_alive = None
 
     def before_fork(self) -> None:
-        """A child will have views of all that is held now; nobody hears when it drops them."""
+        """Marks all held deliveries as shared with the child, which never reports when it drops its views."""
         self._forked.update(self._held)
 
     def after_fork_in_child(self) -> None:
-        """In the child, which says nothing of what its parent holds."""
+        """Stops this copy in the child from reporting leases, which only the parent may do."""
         self._is_copy = True
         self._known.discard(self)
         self._lifeline.close()
 
 
 def list_ended_connections(stream: str) -> list[EndedConnection]:
-    """All of a stream's that this process has now."""
-    known = list(HELD_OVER_CONNECTIONS)  # a copy: made without a pause, while finalisers take some out
+    """Returns the ended connections of a stream that this process still holds batches of, oldest first."""
+    known = list(HELD_OVER_CONNECTIONS)  # a copy, made in one C call: finalisers may remove entries at any time
     return sorted((each for each in known if each.stream == stream), key=lambda each: each.session_key)
 
 
 def check_ended_session_limit(stream: str) -> None:
-    """Raises BatchesHeldError where this process holds batches of as many ended sessions as one trainer may have.
+    """Raises BatchesHeldError if this process holds batches of MAX_HELD_OVER ended sessions of the stream.
 
-    Each counts as a session at the daemon, of which there are so many for all trainers together.
+    Each of them counts as a session at the daemon, which bounds the number of sessions for all trainers together.
     """
     if len(list_ended_connections(stream)) < MAX_HELD_OVER:
         return
+    # Reference cycles may keep batches that the loop has dropped, so collect them before raising.
     gc.collect()
     ended = list_ended_connections(stream)
     if len(ended) >= MAX_HELD_OVER:
@@ -107,22 +115,23 @@ def check_ended_session_limit(stream: str) -> None:
 
 
 class LeaseReturns:
-    """`wake_descriptor` wakes the I/O thread. Whatever is called by finalisers neither locks nor waits."""
+    """Collects leases that ended, and wakes the I/O thread through `wake_descriptor`, an eventfd.
+
+    Methods that finalisers call take no lock and never wait: a finaliser may run in the garbage collector, in a thread
+    that already holds any lock.
+    """
 
     def __init__(self) -> None:
-        self.wake_threshold = 1
+        self.wake_threshold = 1  # returned leases that are worth waking the I/O thread for
         self.wake_descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        # Views that outlive the stream still ring it, so it closes with the last of them, not with the thread.
-        # At the interpreter's end the thread still polls it, and its number may be another file's by then.
+        # Views that outlive the stream still write to the descriptor, so it closes with the last of them and not when
+        # the thread ends. It stays open at interpreter exit: the thread still polls it, and its number could be reused.
         weakref.finalize(self, os.close, self.wake_descriptor).atexit = False
         self._open_leases: dict[tuple[int, int], weakref.ref[ReceivedBatch]] = {}  # by connection and number
         self._returned: deque[tuple[int, int]] = deque()  # (connection, number), appended by finalisers
-        # By connection: those of which the loop holds something.
-        self._ended_connections: dict[int, EndedConnection] = {}
+        self._ended_connections: dict[int, EndedConnection] = {}  # those with held batches, by connection number
         self._reports_at_once = False
-        self._next_report_s = (
-            time.monotonic() + REPORT_INTERVAL_S
-        )  # when a lease that ended is worth a report by itself
+        self._next_report_s = time.monotonic() + REPORT_INTERVAL_S  # from then on a single ended lease wakes the thread
 
     def __bool__(self) -> bool:
         return bool(self._returned)
@@ -131,7 +140,8 @@ class LeaseReturns:
         os.eventfd_write(self.wake_descriptor, 1)
 
     def track_lease(self, received: ReceivedBatch) -> None:
-        """A lease begins; it ends when it is given back, or else with the batch."""
+        """Starts a lease. It ends with `return_lease`, or when `received` is collected, whichever comes first."""
+        # A weak reference: the callback would otherwise keep this object, and its descriptor, as long as the batch.
         whose, mine = (received.connection, received.number), weakref.ref(self)
 
         def give_back(_: object) -> None:
@@ -141,16 +151,17 @@ class LeaseReturns:
         self._open_leases[whose] = weakref.ref(received, give_back)
 
     def return_lease(self, connection: int, number: int) -> None:
-        """A lease ended, which counts once. Called by finalisers, in any thread, even within the garbage collector.
+        """Ends a lease, once. Called by finalisers, in any thread, even within the garbage collector.
 
-        Rings only for as many as are worth telling: with fewer returned there is credit left at the daemon, and the
-        next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `set_immediate_lease_reports`.
-        A slow loop rings once a second, so that people who look at the daemon see where it is.
+        Wakes the I/O thread only when enough leases have ended: with fewer, the daemon has credit left, and the next
+        batch to arrive wakes the thread anyway. If the loop holds all other batches, `set_immediate_lease_reports`
+        makes each lease wake it. A slow loop wakes the thread once a second, so that `streamd status` shows its place.
         """
         if self._open_leases.pop((connection, number), None) is None:
             return
         self._returned.append((connection, number))
-        # Asked after that: a connection that ends is noted first, then what lies here is looked through.
+        # Append first, then look for an ended connection. `keep_ended_connection` works in the opposite order, so each
+        # lease is seen by at least one of the two, and `EndedConnection.return_lease` reports it once.
         if (ended := self._ended_connections.get(connection)) is not None:
             ended.return_lease(number)
         elif (
@@ -161,13 +172,16 @@ class LeaseReturns:
             self.wake_thread()
 
     def set_immediate_lease_reports(self, *, now: bool) -> None:
-        """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
+        """Makes every ended lease wake the I/O thread while `now`, since the daemon has no credit left to send on."""
         self._reports_at_once = now
         if now and self._returned:
             self.wake_thread()
 
     def take_returned_leases(self, connection: int) -> list[int]:
-        """The leases of this connection that have ended; those of earlier ones are told by themselves."""
+        """Returns the leases of `connection` that have ended; earlier connections report their own on their lifelines.
+
+        Called by the I/O thread only.
+        """
         self._next_report_s = time.monotonic() + REPORT_INTERVAL_S
         numbers = []
         while self._returned:
@@ -177,8 +191,10 @@ class LeaseReturns:
         return numbers
 
     def keep_ended_connection(self, connection: int, ended: EndedConnection) -> None:
-        """A connection is over, of which the loop holds something."""
+        """Registers a connection that ended while the loop holds batches of it."""
         ended.keep_alive = self
+        # A new dict replaces the old one: finalisers read it at any time. After that, leases that ended before it was
+        # visible to them are taken from the queue.
         self._ended_connections = {
             each: held for each, held in self._ended_connections.items() if held.held_batches
         } | {connection: ended}
@@ -191,7 +207,7 @@ class LeaseReturns:
             ended.before_fork()
 
     def after_fork_in_child(self) -> None:
-        """Called in the child."""
+        """Called after a fork, in the child."""
         for ended in self._ended_connections.values():
             ended.after_fork_in_child()
 
@@ -200,7 +216,7 @@ class LeaseReturns:
 
 
 class ForkObserver(Protocol):
-    """What is told of forks."""
+    """An object whose methods are called around each fork of this process."""
 
     def before_fork(self) -> None: ...
 
@@ -213,12 +229,15 @@ _fork_observers: Final[set[weakref.ref[ForkObserver]]] = set()
 
 
 def observe_forks(observer: ForkObserver) -> None:
-    """From now on it is told of each fork: before, in the thread that forks, and after, in the parent or the child."""
+    """Calls `observer` around each fork: before it in the thread that forks, after it in the parent or the child.
+
+    The observer is referenced weakly.
+    """
     _fork_observers.add(weakref.ref(observer, _fork_observers.discard))
 
 
 def _call_fork_observers(call: Callable[[ForkObserver], None]) -> None:
-    for reference in list(_fork_observers):  # a copy: made without a pause, while others come and go
+    for reference in list(_fork_observers):  # a copy, made in one C call: other threads add and remove observers
         one = reference()
         if one is not None:
             call(one)

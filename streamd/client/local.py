@@ -1,4 +1,4 @@
-"""`streamd.local`: a daemon of one's own, for a notebook, a script or a test. It ends with the process that asked."""
+"""`streamd.local`: a private daemon for a notebook, a script or a test. It ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from streamd.ipc import endpoint
 from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest, endpoint_in_folder
 from streamd.limits import CONNECT_TIMEOUT_S, DRAIN_S
 
-_SHORT_FOLDER: Final = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else may enter
+_SHORT_FOLDER: Final = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that other users cannot enter
 _DAEMON_STOP_TIMEOUT_S: Final = DRAIN_S + 5.0
 _STDERR: Final = 2
-_KEPT_LINES: Final = 5  # of what it said, which the error about its end repeats
-_READ_BYTES: Final = 4096  # read at a time, and kept of a line
+_KEPT_LINES: Final = 5  # last lines of the daemon's stderr, which the error about its end repeats
+_READ_BYTES: Final = 4096  # bytes read at a time, and kept of each line
 
-ImageSize = int | Sequence[int]  # of squares, or (height, width)
+ImageSize = int | Sequence[int]  # the side of a square, or (height, width)
 LocalConfig = str | os.PathLike[str] | Mapping[str, object]
 
 
@@ -42,18 +42,21 @@ def local(
     timeout: float = CONNECT_TIMEOUT_S,
     patience: float | None = None,
 ) -> LocalClient:
-    """A client of a private daemon that serves `config`: the path of a config.yaml, a mapping like one, or data.
+    """Starts a private daemon and returns its client, once the daemon is ready to serve.
 
-    Data are a folder of images, a table (.csv, .tsv, .parquet), or a folder or file of tars: they are served as by the
-    configuration that `streamd init` would write. `size` is that of their images, N or (height, width); without it the
-    pictures' own if all are equal, else 224.
+    config: the path of a config.yaml, a mapping with the same content, or the path of data: a folder of images, a table
+        (.csv, .tsv, .parquet), or a folder or file of tars. Data are served with the configuration that `streamd init`
+        would write. `listen` and `monitor` of a configuration are ignored. Relative paths in a file are relative to the
+        file, those in a mapping to the current folder.
+    size: for data, the size of the images, N or (height, width). Default: the pictures' own size if all are equal,
+        else 224.
+    timeout, patience: as in `streamd.connect`.
 
-    The samples are listed each time, so it sees the files as they are; `listen` and `monitor` of the configuration do
-    not count. Relative paths are relative to the file, those of a mapping to the current folder. Closing the client
-    ends the daemon; so does the end of this process, however it comes. Warnings of the daemon go to stderr. Should it
-    end by itself, or be killed, every wait ends with a ConnectError that says how, and with what last words.
+    The samples are listed each time, so the daemon sees the files as they are now. Closing the client ends the daemon;
+    so does the end of this process, however it comes. Warnings of the daemon go to stderr. If the daemon ends by itself
+    or is killed, every wait raises a ConnectError with the exit status or signal and the last lines of its stderr.
 
-    Raises ConfigError for whatever is wrong with the configuration or the data.
+    Raises ConfigError for an invalid configuration or invalid data.
     """
     given = dict(config) if isinstance(config, Mapping) else os.path.abspath(os.fsdecode(config))  # noqa: PTH100 - links stay as they are
     wanted = _parse_size(size, config)
@@ -69,12 +72,12 @@ def local(
         helper.stop()
         raise
     client = LocalClient(helper, errand, timeout, patience)
-    client.streams()  # so that its repr names them
+    client.streams()  # its repr then names the streams
     return client
 
 
 def _parse_size(size: ImageSize | None, config: LocalConfig) -> tuple[int, int] | None:
-    """(height, width). Raises ConfigError for what is no size, and for one beside a mapping."""
+    """Returns (height, width). Raises ConfigError for an invalid size, and for a size given with a mapping."""
     if size is None:
         return None
     if isinstance(config, Mapping):
@@ -91,7 +94,10 @@ def _parse_size(size: ImageSize | None, config: LocalConfig) -> tuple[int, int] 
 
 
 def _make_socket_folder() -> str:
-    """A new folder for socket and manifests: where programs make theirs, unless the socket's path is too long there."""
+    """Makes a folder for the socket and the manifests: in the default place, or in /tmp if the path would be too long.
+
+    The kernel limits the length of a socket's path.
+    """
     folder = tempfile.mkdtemp(prefix="streamd-")
     if endpoint.fits_socket_path_limit(endpoint_in_folder(folder)):
         return folder
@@ -100,22 +106,24 @@ def _make_socket_folder() -> str:
 
 
 class _LocalDaemon:
-    """The daemon's process, its folder, and a thread that passes on what it says to stderr until it has ended.
+    """The daemon's process, its folder, and a thread that copies its stderr until the process has ended.
 
-    The thread hears of the end at once, however it comes, and removes the folder: nobody else is left to do it.
+    The thread sees the end of the process at once, through a pidfd, and removes the folder: after a kill, the daemon
+    cannot do it.
     """
 
     def __init__(self, request: LocalDaemonRequest) -> None:
         line = request.encode_line()
         command = [sys.executable, "-P", "-m", "streamd.daemon.embedded"]
         environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}  # as `streamd serve` has it
-        # A session of its own: Ctrl-C is for the script, and reaches the daemon as the end of its input.
+        # The daemon has its own session, so Ctrl-C reaches only the script. The daemon ends when its stdin is closed.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             env=environment,
         )  # fmt: skip
         self._request, self._line = request, line
-        self._last_lines: deque[bytes] = deque([b""], _KEPT_LINES + 1)  # the last of them may go on
+        self._last_lines: deque[bytes] = deque([b""], _KEPT_LINES + 1)  # the last one may still be incomplete
+        # Guards `_client` and `_end_error`: the client is told of the end once, whichever of them is set first.
         self._lock = threading.Lock()
         self._client: Callable[[], LocalClient | None] = lambda: None
         self._end_error: ConnectError | None = None
@@ -127,7 +135,10 @@ class _LocalDaemon:
         return self._process.pid
 
     def wait_until_ready(self) -> None:
-        """Returns when it serves, however long it takes to list the samples. Raises ConfigError, or StreamdError."""
+        """Waits without a time limit until the daemon serves, since listing samples may take long.
+
+        Raises ConfigError if the daemon refuses its configuration, StreamdError if it ends for another reason.
+        """
         given, answers = self._process.stdin, self._process.stdout
         assert given is not None and answers is not None  # noqa: S101, PT018 - both are pipes
         try:
@@ -147,14 +158,14 @@ class _LocalDaemon:
         )
 
     def set_client_to_notify(self, client: LocalClient) -> None:
-        """From now on `client` is told of its end, which may have come."""
+        """Makes `client` fail its waits when the daemon ends, at once if it has ended already."""
         with self._lock:
             self._client = weakref.ref(client)
             if self._end_error is not None:
                 client.fail_after_daemon_exit(self._end_error)
 
     def stop(self) -> None:
-        """Ends it by the end of its input, and by force if it does not hear of it."""
+        """Closes the daemon's stdin, which ends it; kills it if it has not ended after `_DAEMON_STOP_TIMEOUT_S`."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -163,7 +174,8 @@ class _LocalDaemon:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if threading.current_thread() is not self._thread:  # which may hold the last reference to a client
+        # The thread itself gets here when it holds the last reference to a client, whose finaliser calls this.
+        if threading.current_thread() is not self._thread:
             self._thread.join()
 
     # --- the thread
@@ -178,8 +190,10 @@ class _LocalDaemon:
         try:
             while death not in (ready := [descriptor for descriptor, _ in poller.poll()]):
                 if not self._forward_stderr(words.fileno()):
-                    poller.unregister(ready[0])  # nobody can write to it any more
-            os.set_blocking(words.fileno(), False)  # workers that are about to end have it open, too
+                    poller.unregister(ready[0])  # every writer has closed the pipe
+            # The daemon has ended, but workers that are still ending keep the pipe open: read what is there, and do not
+            # wait for its end.
+            os.set_blocking(words.fileno(), False)
             while self._forward_stderr(words.fileno()):
                 pass
         finally:
@@ -189,7 +203,7 @@ class _LocalDaemon:
         self._report_daemon_exit(self._process.wait())
 
     def _forward_stderr(self, stderr: int) -> bool:
-        """Passes on what lies in the pipe; False when there is nothing."""
+        """Copies what is in the pipe to this process's stderr; returns False at its end, or when it is empty."""
         try:
             data = os.read(stderr, _READ_BYTES)
         except BlockingIOError:
@@ -197,7 +211,7 @@ class _LocalDaemon:
         first, *others = data.split(b"\n")
         self._last_lines[-1] = (self._last_lines[-1] + first)[-_READ_BYTES:]
         self._last_lines.extend(others)
-        with suppress(OSError):  # this process has closed its standard error, or nobody reads it
+        with suppress(OSError):  # this process's stderr is closed, or has no reader
             os.write(_STDERR, data)
         return bool(data)
 
@@ -223,7 +237,7 @@ def _describe_exit(status: int) -> str:
 
 
 class LocalClient(Client):
-    """A client whose daemon is its own. Made by `streamd.local`."""
+    """A client with a private daemon, which ends with the client. Made by `streamd.local`."""
 
     def __init__(
         self, daemon: _LocalDaemon, request: LocalDaemonRequest, timeout_s: float, patience_s: float | None
@@ -234,16 +248,16 @@ class LocalClient(Client):
         daemon.set_client_to_notify(self)
 
     def fail_after_daemon_exit(self, error: ConnectError) -> None:
-        """The daemon has ended: so does every wait for it, with `error`. Called in any thread."""
+        """Makes every wait raise `error`, since the daemon has ended. Called in any thread."""
         self._fail_all_streams(error)
 
     def close(self) -> None:
-        """Closes every stream opened here, and ends the daemon."""
+        """Closes every stream opened through this client, and ends the daemon."""
         super().close()
         self._stop_daemon()
 
 
 def _stop_daemon_in_owner_process(owner: int, daemon: _LocalDaemon) -> None:
-    """Only the process that started the daemon ends it: a forked child has a copy of the client, and no say."""
+    """Ends the daemon if this is the process that started it: a forked child's copy of the client must not."""
     if os.getpid() == owner:
         daemon.stop()

@@ -1,7 +1,7 @@
-"""A batch in a notebook: its pictures with their labels, as HTML that needs nothing else.
+"""A batch in a notebook: its pictures with their labels, as self-contained HTML.
 
-A trainer has no Pillow, so the pictures become PNG here: https://www.w3.org/TR/png-3/. Colours are the notebook's own
-or readable on light and dark alike.
+A trainer may lack Pillow, so pictures are encoded as PNG here: https://www.w3.org/TR/png-3/. Colours are the notebook's
+own, or readable on both light and dark backgrounds.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from streamd.core.sampler import PAD_ID
 from streamd.core.text import escape_unprintable
 
 _SHOWN_ROWS: Final = 32
-_LARGE_PX: Final = 160  # images with a longer side are thinned out to fit
+_LARGE_PX: Final = 160  # images with a longer side are subsampled to fit
 _SHOWN_PX: Final = 112  # the longer side on the page
-_MAX_BYTES: Final = 1_300_000  # of pictures in one notebook cell: notebooks are saved with what they show
+_MAX_BYTES: Final = 1_300_000  # pictures in one notebook cell, base64: notebooks are saved with their output
 
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _COLOUR_TYPES: Final = {1: 0, 3: 2}  # channels: greyscale, truecolour
-_UP: Final = 2  # the filter that stores each byte as its difference to the one above
+_UP: Final = 2  # PNG's filter that stores each byte as its difference from the one above
 _COMPRESSION: Final = 6
 
 _MARK_COLOURS: Final = {"substituted": "#d97706", "masked": "#dc2626", "no sample": "#888", "weight 0": "#888"}
 _TIP_CHARS: Final = 300
-_NAME_CHARS: Final = 18  # of the end of a file's name, which fit below a picture
+_NAME_CHARS: Final = 18  # the end of a file's name that fits below a picture
 _CLIPPED: Final = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 
 
 def render_batch(batch: CaptionedBatch, find_names: Callable[[Sequence[int]], Mapping[int, str]]) -> str:
-    """Up to 32 rows of a batch, fewer where large pictures would make too large a page; all text is escaped.
+    """Renders up to 32 rows of a batch, fewer if the pictures would exceed the size limit; all text is escaped.
 
-    `find_names` gives names of files by sample id, of those that it knows.
+    `find_names` returns the file names that it knows, by sample id.
     """
     tiles, left_bytes, captions = [], _MAX_BYTES, build_captions(batch, _SHOWN_ROWS)
     files = find_names([caption.sample_id for caption in captions if caption.sample_id != PAD_ID])
@@ -53,7 +53,7 @@ def render_batch(batch: CaptionedBatch, find_names: Callable[[Sequence[int]], Ma
 
 
 def render_batch_page(batch: CaptionedBatch, files: Mapping[int, str]) -> str:
-    """A file of its own with every row of a batch, all pixels of it; `files` are names by sample id."""
+    """Renders a complete HTML page with every row of a batch at full resolution; `files` are names by sample id."""
     shape = batch.images.shape[1:3]
     tiles = [
         _render_tile(_encode_picture(batch.images[row]), shape, caption, files.get(caption.sample_id, ""))
@@ -105,17 +105,17 @@ def _render_tile(picture: str, shape: tuple[int, int], caption: Caption, file: s
 
 
 def subsample_image(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """(H, W, C) with every n-th row and column of it, so that neither has more than 160."""
+    """Returns every n-th row and column of an image (H, W, C), so that no side exceeds 160 pixels."""
     step = -(-max(image.shape[:2]) // _LARGE_PX)
     return image[::step, ::step]
 
 
 def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
-    """(H, W, C) uint8, with one channel or three, as a PNG file."""
+    """Encodes an image (H, W, C) uint8, with one channel or three, as the bytes of a PNG file."""
     height, width, channels = image.shape
     rows = image.reshape(height, width * channels)
     filtered = np.full((height, 1 + width * channels), _UP, dtype=np.uint8)
-    filtered[:, 1:] = np.diff(rows, axis=0, prepend=np.zeros_like(rows[:1]))  # modulo 256, as the format wants it
+    filtered[:, 1:] = np.diff(rows, axis=0, prepend=np.zeros_like(rows[:1]))  # modulo 256, as PNG requires
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
     packed = zlib.compress(filtered.tobytes(), _COMPRESSION)
     return (

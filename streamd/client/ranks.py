@@ -1,4 +1,4 @@
-"""Which of several data-parallel processes this one is, as whoever started them says in its environment. Pure."""
+"""The rank of this process among data-parallel processes, read from its launcher's environment variables. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRAINING_TASKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _LauncherRank:
-    """What one launcher says, and how it is spelled in the environment."""
+    """The rank and world that one launcher sets, and the variables it uses, as text for messages."""
 
     rank: int
     world: int
@@ -35,13 +35,14 @@ class _LauncherRank:
 
 
 def find_rank(environ: Environment, world: int = 1) -> tuple[int, int]:
-    """(rank, world) of this process; (0, 1) where nobody says anything, as when it was started by hand.
+    """Returns (rank, world) of this process; (0, 1) if no launcher has set any, as when it was started by hand.
 
-    torchrun, Horovod, Open MPI, MPICH, Intel MPI, srun and TF_CONFIG are understood. A launcher that was started by
-    another one knows better: torchrun than all others, MPI than SLURM, one of several processes than one of a single.
+    Reads the variables of torchrun, Horovod, Open MPI, MPICH, Intel MPI and srun, and TF_CONFIG. When one launcher
+    started another, the inner one decides: torchrun before all others, MPI before SLURM, a launcher of several
+    processes before one of a single process.
 
-    world: what the caller expects; 1 leaves it to the environment. Raises ConfigError, with the variables, when two
-    disagree, when one makes no sense, or when it is another world.
+    world: the world that the caller expects; 1 accepts the environment's. Raises ConfigError, with the variables, when
+    two launchers disagree, when a value is invalid, or when the world is another than expected.
     """
     said = list(_find_launcher_ranks(environ))
     several = [each for each in said if each.world > 1] or said
@@ -61,8 +62,9 @@ def find_rank(environ: Environment, world: int = 1) -> tuple[int, int]:
 
 
 def _find_launcher_ranks(environ: Environment) -> Iterator[_LauncherRank]:
-    """Those that speak for this very process."""
-    if "TORCHELASTIC_RUN_ID" in environ:  # torchrun, which others start once a node
+    """Yields the ranks that launchers have set for this process; only torchrun's where torchrun started it."""
+    # Another launcher may have started torchrun once on each node; its variables then count nodes and not processes.
+    if "TORCHELASTIC_RUN_ID" in environ:
         return _parse_rank_variables(environ, _TORCH)
     return _find_ranks_without_torchrun(environ)
 
@@ -73,13 +75,14 @@ def _find_ranks_without_torchrun(environ: Environment) -> Iterator[_LauncherRank
     yield from _parse_rank_variables(environ, _TORCH)
     yield from _parse_rank_variables(environ, _HOROVOD)
     yield from _parse_tf_config(environ)
-    # In a batch script, outside of a step, SLURM's numbers are the whole job's; mpirun starts its helpers as a step.
+    # Outside of a step, as in a batch script, SLURM's numbers describe the whole job. mpirun starts its helpers as a
+    # step, so the numbers of MPI, if there are any, replace SLURM's.
     if "SLURM_STEP_ID" in environ and not by_mpi:
         yield from _parse_rank_variables(environ, _SLURM)
 
 
 def _parse_rank_variables(environ: Environment, names: tuple[str, str]) -> Iterator[_LauncherRank]:
-    """What two variables say: the process's number, and that of all."""
+    """Reads a rank and a world from two variables. Raises ConfigError if only one is set or a value is invalid."""
     set_ = [name for name in names if name in environ]
     if not set_:
         return
@@ -95,7 +98,7 @@ def _parse_rank_variables(environ: Environment, names: tuple[str, str]) -> Itera
 
 
 def _parse_tf_config(environ: Environment) -> Iterator[_LauncherRank]:
-    """What TF_CONFIG says: the place of a task among those that train."""
+    """Reads the rank of a task from TF_CONFIG: its position among the tasks that train. Raises ConfigError."""
     if "TF_CONFIG" not in environ:
         return
     try:

@@ -1,7 +1,7 @@
-"""Batches of another size than the stream's: each of its batches in parts, or several of them together.
+"""Batches of another size than the stream's: parts of one of its batches, or several of them joined.
 
-The daemon knows nothing of it: sessions of any batch size share each decode. Parts are views of the same lent memory;
-what is put together is copied once.
+The daemon does not take part: sessions of any batch size share each decode. Parts are views of the same leased memory;
+joined batches are copied once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from streamd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class BatchSplit:
-    """`parts` of each of the stream's batches, or a `group` of them together, are one batch of `rows` rows.
+    """How the trainer's batches of `rows` rows are made of the stream's batches.
 
-    All ranks of a world take equally many steps. So where one of them has a last batch too short for all its parts, the
-    others' last batches lose as many, or, with `uneven` "pad", it gets parts of weight 0.
+    parts: the number of the trainer's batches that each of the stream's is cut into.
+    group: the number of the stream's batches that are joined into one of the trainer's.
+
+    All ranks of a world take equally many steps. If one rank's last batch is too short for all its parts, the other
+    ranks leave out the same parts of theirs; with `uneven` "pad", the short batch is padded with rows of weight 0.
     """
 
     served_spec: StreamSpec
@@ -37,7 +40,10 @@ class BatchSplit:
 
     @staticmethod
     def from_batch_size(served_spec: StreamSpec, batch_size: int | None, uneven: UnevenPolicy = "drop") -> BatchSplit:
-        """Raises ConfigError unless `batch_size` divides the stream's or is a multiple of it."""
+        """Returns the split for a trainer's batch size; None is the stream's own.
+
+        Raises ConfigError unless `batch_size` divides the stream's or is a multiple of it.
+        """
         whole = served_spec.batch_size
         rows = whole if batch_size is None else batch_size
         if rows > 0 and whole % rows == 0:
@@ -53,12 +59,15 @@ class BatchSplit:
 
     @property
     def trainer_spec(self) -> StreamSpec:
-        """The stream as its trainer sees it."""
+        """The stream's specification in batches of the trainer's size."""
         batches = self.count_steps([Segment(0, self.served_spec.batches, 0, 1)])
         return replace(self.served_spec, batch_size=self.rows, batches=batches)
 
     def count_steps(self, segments: Sequence[Segment], *, gathered: int = 0) -> int:
-        """The trainer's steps in a walk over the stream's batches, but for the last `gathered` of them."""
+        """Returns the trainer's steps in `segments` of the stream's batches, without the last `gathered` batches.
+
+        A negative `gathered` adds batches that were gathered before the segments begin.
+        """
         taken = sum(segment.steps for segment in segments) - gathered
         if self.group > 1:
             return taken // self.group if self.served_spec.remainder == "drop" else -(-taken // self.group)
@@ -70,17 +79,17 @@ class BatchSplit:
         return taken * self.parts - max(ends, default=0)
 
     def count_parts_per_batch(self, end: int, world: int) -> int:
-        """The parts of each batch of a step that ends before the stream's batch `end`."""
+        """Returns how many parts each rank's batch has in the step that ends before the stream's batch `end`."""
         if end < self.served_spec.batches or (world > 1 and self.uneven == "pad"):
             return self.parts
         return -(-self.served_spec.batch_rows(self.served_spec.batches - 1) // self.rows)
 
     def compute_part_index(self, batch: Batch, start: int) -> int:
-        """The index of the part of `batch` that begins at row `start`."""
+        """Returns the index of the part of `batch` that begins at row `start`."""
         return batch.index * self.parts + start // self.rows
 
     def compute_group_index(self, first: int, rank: int, world: int) -> int:
-        """The index of the group that begins with the stream's batch `first`."""
+        """Returns the index of the group that begins with the stream's batch `first`."""
         return first // world // self.group * world + rank
 
 
@@ -89,7 +98,7 @@ def _find_divisors(number: int) -> list[int]:
 
 
 def slice_batch(batch: Batch, start: int, stop: int, index: int) -> Batch:
-    """Rows `start` to `stop` of a batch: its images stay a view."""
+    """Returns rows `start` to `stop` of a batch as a batch with the given index; its arrays are views."""
     rows = slice(start, stop)
     return replace(
         batch,
@@ -103,7 +112,7 @@ def slice_batch(batch: Batch, start: int, stop: int, index: int) -> Batch:
 
 
 class BatchGroup:
-    """Batches put together, copied as they come, so that none of them is held for long."""
+    """Several of the stream's batches joined into one. Images are copied as they arrive, so each lease ends soon."""
 
     def __init__(self, split: BatchSplit) -> None:
         self._split = split
@@ -116,23 +125,24 @@ class BatchGroup:
 
     @property
     def sample_count(self) -> int:
-        """Rows that show a sample."""
+        """The number of rows that hold a sample."""
         return sum(_count_real_samples(batch.sample_ids) for batch in self._batches)
 
     def add_batch(self, batch: Batch) -> None:
-        """Copies a batch behind those that are here."""
+        """Copies the images of a batch after those gathered so far."""
         stop = self.rows + len(batch)
         self._images[self.rows : stop] = batch.images
         bad = _renumber_bad_rows(batch.bad, self.rows)
+        # The stored batch refers to the copy, so that it does not keep the lease.
         self._batches.append(replace(batch, images=self._images[self.rows : stop], bad=bad))
         self.rows = stop
 
     def first_batch_index(self) -> int:
-        """The index of the stream's batch that it begins with."""
+        """Returns the index of the stream's batch with which the group begins."""
         return self._batches[0].index
 
     def build_batch(self, index: int) -> Batch:
-        """One batch of all; with rows of weight 0 behind them where the stream fills up its last one."""
+        """Returns all gathered batches as one, padded with rows of weight 0 if the stream pads its last batch."""
         empty = self._split.rows - self.rows if self._split.served_spec.remainder == "pad" else 0
         self._images[self.rows : self.rows + empty] = 0
         images = self._images[: self.rows + empty]
@@ -153,31 +163,40 @@ class BatchGroup:
 
 FetchBatch = Callable[[], Batch | None]  # waits for the stream's next batch; None at the epoch's end
 CountBatch = Callable[[], None]  # counts the batch that was fetched last
-# Makes the token behind so many of its rows, when that is asked for.
+# Takes a number of rows; returns a function that makes the token of the position after them, when it is needed.
 MakeTokenWithin = Callable[[int], Callable[[], str]]
 
 
 class Rebatcher:
-    """Makes the trainer's batches of the stream's. What was begun when a loop is left is gone on with by the next.
+    """Makes the trainer's batches from the stream's. A loop that is left early is continued by the next one.
 
-    A batch counts when all of it was handed over. Until then an account has to add `steps_in_open_batch`,
-    `uncounted_samples` and `gathered_batch_count` to what was counted.
+    Used by the loop's thread only. Between two of the trainer's batches the rebatcher is in one of three states: at a
+    boundary of the stream's batches; within one that is handed over in parts (`_current_batch`, `rows_taken`); or with
+    a group that is not full yet (`_group`).
+
+    A batch of the stream is counted when it was fetched for a group, or when its last part was handed over. Until an
+    epoch's account is closed, `steps_in_open_batch`, `uncounted_samples` and `gathered_batch_count` correct the counts.
     """
 
     def __init__(self, split: BatchSplit, rank: int, world: int, rows_taken: int) -> None:
         self._split, self._rank, self._world = split, rank, world
-        self._current_batch: Batch | None = None  # some of its parts were handed over
+        self._current_batch: Batch | None = None  # the batch that is handed over in parts
         self._group: BatchGroup | None = None
         self._evens_ranks = split.parts > 1 and world > 1
         self._is_unsplit = split.parts == split.group == 1
-        self._cut_off_samples = 0  # samples at the end of the batch at hand, which other ranks have no part for
-        self.rows_taken = rows_taken  # of the stream's batch at hand, or of the next one
-        self.unused_samples = 0  # of this epoch, that did not fill a last batch
+        self._cut_off_samples = 0  # samples at the end of the current batch for which other ranks have no part
+        self.rows_taken = rows_taken  # rows handed over of the current batch, or, after a resume, of the next one
+        self.unused_samples = 0  # samples of this epoch that did not fill a last batch
 
     def next_batch(
         self, fetch: FetchBatch, count_batch: CountBatch, make_token_within: MakeTokenWithin
     ) -> Batch | None:
-        """The trainer's next batch; None at the epoch's end."""
+        """Returns the trainer's next batch; None at the epoch's end.
+
+        fetch: waits for the stream's next batch.
+        count_batch: counts the batch that was fetched last; called once for each.
+        make_token_within: see `MakeTokenWithin`.
+        """
         if self._is_unsplit and not self.rows_taken:
             return self._take_whole_batch(fetch, count_batch)
         if self._split.group > 1:
@@ -186,22 +205,22 @@ class Rebatcher:
 
     @property
     def is_between_batches(self) -> bool:
-        """Whether all that was fetched of the stream was handed over and counted."""
+        """Whether every fetched batch of the stream was handed over and counted."""
         return not self._group and not self.rows_taken
 
     @property
     def gathered_batch_count(self) -> int:
-        """The stream's batches that are counted and not handed over yet."""
+        """The number of the stream's batches that are counted and not handed over yet."""
         return len(self._group) if self._group else 0
 
     @property
     def steps_in_open_batch(self) -> int:
-        """The trainer's steps within a batch that is not counted yet."""
+        """The number of the trainer's steps within a batch that is not counted yet."""
         return self.rows_taken // self._split.rows
 
     @property
     def uncounted_samples(self) -> int:
-        """Samples that were handed over and are not counted; below 0, those counted and not handed over."""
+        """The samples handed over and not counted yet; negative for samples counted and not handed over yet."""
         if self._group:
             return -self._group.sample_count
         return (
@@ -211,18 +230,18 @@ class Rebatcher:
         )
 
     def count_steps_left(self, base: int, steps: int) -> int:
-        """The trainer's steps in what is left of an epoch: `steps` of the stream's own from its batch `base` on."""
+        """Returns the trainer's steps in the rest of an epoch: `steps` of the stream's, from its batch `base` on."""
         split, world = self._split, self._world
         left = split.count_steps([Segment(base, steps, self._rank, world)], gathered=-self.gathered_batch_count)
         if not self.rows_taken or split.group > 1 or not steps:
             return left
         parts = split.count_parts_per_batch(base + world, world)
-        # Ranks fill theirs up to each other's.
+        # In a world of several ranks, batches are cut or padded to the same number of parts.
         rows = split.served_spec.batch_rows(base) if world == 1 else parts * split.rows
         return left - parts - (self.rows_taken - rows) // split.rows
 
     def compute_next_index(self, base: int) -> int:
-        """The index of the trainer's next batch, where the stream's next step begins at `base`."""
+        """Returns the index of the trainer's next batch, if the stream's next step begins at batch `base`."""
         first = base + self._rank
         if self._split.group > 1:
             first = self._group.first_batch_index() if self._group else first
@@ -230,12 +249,12 @@ class Rebatcher:
         return first * self._split.parts + self.steps_in_open_batch
 
     def close(self) -> None:
-        """Lets go of the batch at hand."""
+        """Drops the current batch, whose lease can then end, and the group."""
         self._current_batch = self._group = None
 
     @staticmethod
     def _take_whole_batch(fetch: FetchBatch, count_batch: CountBatch) -> Batch | None:
-        """The stream's next batch as it is, which is what nearly all trainers take."""
+        """Returns the stream's next batch as it is, without copies or views: the common case."""
         batch = fetch()
         if batch is not None:
             count_batch()
@@ -244,7 +263,10 @@ class Rebatcher:
     def _take_batch_part(
         self, fetch: FetchBatch, count_batch: CountBatch, make_token_within: MakeTokenWithin
     ) -> Batch | None:
-        """A part of the stream's next batch, which is counted when its last part is handed over."""
+        """Returns the next part of a batch; the batch is counted when its last part is handed over.
+
+        For a group, the part is the rest of the batch.
+        """
         batch = self._fetch_evened_batch(fetch) if self._current_batch is None else self._current_batch
         if batch is None:
             return None
@@ -262,7 +284,7 @@ class Rebatcher:
         return slice_batch(batch, start, stop, self._split.compute_part_index(batch, start))
 
     def _fetch_evened_batch(self, fetch: FetchBatch) -> Batch | None:
-        """The stream's next batch, with as many parts as every other rank's of the same step."""
+        """Fetches a batch and cuts or pads it to as many parts as every other rank has in the same step."""
         batch, split = fetch(), self._split
         self._cut_off_samples = 0
         if batch is None or not self._evens_ranks:
@@ -277,11 +299,12 @@ class Rebatcher:
         return kept
 
     def _gather_batch_group(self, next_part: FetchBatch) -> Batch | None:
-        """Several of the stream's batches as one; what does not fill a last one is dropped where the stream does so."""
+        """Joins the stream's next batches; drops an incomplete last group if the stream drops its last batch."""
+        # The group is stored before the first fetch: if a wait raises, the next call continues the same group.
         group = self._group = self._group or BatchGroup(self._split)
         while len(group) < self._split.group and (batch := next_part()) is not None:
             group.add_batch(batch)
-            del batch  # its memory goes back before the next one is waited for
+            del batch  # ends the lease before the wait for the next batch
         self._group = None
         if not len(group):
             return None
@@ -292,7 +315,7 @@ class Rebatcher:
 
 
 def _pad_batch(batch: Batch, rows: int) -> Batch:
-    """A copy with rows of weight 0 behind those that are there."""
+    """Returns a copy of a batch, padded with rows of weight 0 to `rows` rows."""
     empty = rows - len(batch)
     images = _concatenate_padded([batch.images], empty)
     images.setflags(write=False)
@@ -311,7 +334,7 @@ def _count_real_samples(ids: npt.NDArray[np.int64]) -> int:
 
 def _concatenate_padded(pieces: Sequence[npt.NDArray[Any]], empty: int, filler: int = 0) -> npt.NDArray[Any]:
     first = pieces[0]
-    tail = np.zeros((empty, *first.shape[1:]), first.dtype)  # of text, "" and not "0"
+    tail = np.zeros((empty, *first.shape[1:]), first.dtype)  # for text, these are "" and not "0"
     if filler:
         tail[:] = filler
     return np.concatenate([*pieces, tail])

@@ -1,4 +1,4 @@
-"""One subscription's protocol, without a socket, a clock or a thread: what was heard goes in, what to do comes out."""
+"""The protocol of one subscription, without socket, clock or thread: messages go in, actions come out."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ from streamd.ipc.messages import (
 )
 from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S, PROGRESS_DELAY_S
 
-_GRANTS_A_CREDIT: Final = 2  # releases are told together, this many times while the credit is used up once
+_GRANTS_A_CREDIT: Final = 2  # Progress messages sent while the loop takes as many batches as the credit allows
 _NO_MEMORY: Final = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a trainer subscribed to; stays the same over every reconnection.
+    """A trainer's subscription, which stays the same across reconnections, except for `live` and `together`.
 
-    But for `live`, which is how the first connection begins: where the others are, `epochs` counting from there.
-    `together`: begin when so many sessions of the stream are there, 0 for at once. `name` and `pid` say whose it is;
-    an epoch has `steps` of `batch_size` rows for the trainer.
+    live: begin where the other sessions are, with `epochs` counted from there. Applies to the first connection only.
+    together: begin when this many sessions of the stream exist; 0 begins at once. Applies until the first batch.
+    name, pid: identify the trainer in the daemon's status.
+    batch_size, steps: an epoch has `steps` steps of `batch_size` rows for the trainer.
     """
 
     stream: str
@@ -73,9 +74,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class OpenSocket:
-    """Drop the old socket and everything undelivered, open a new one, and call `handle_opened` with the loop's
-    cursor.
-    """
+    """Discard the old socket and all untaken batches, open a new socket, and call `handle_opened` with the cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +87,18 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True)
 class AcceptWelcome:
-    """The session stands: pair the lifeline, show the welcome to whoever waits for it."""
+    """The daemon has admitted the session: connect the lifeline, and wake threads that wait for the session."""
 
     welcome: Welcome
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class ReceivedBatch:
-    """The next batch for the loop: its number within the connection, and what the daemon says of it.
+    """The next batch for the loop: its number within the connection, and the daemon's header.
 
-    The I/O thread adds its connection, its memory and how its pixels were made. The lease ends with the object that has
-    the memory: the lent images keep it, so the lease also ends where an interrupt falls before anything was lent.
+    The I/O thread adds the connection's number, the memory and the pixels' identity. The lease ends with the object
+    that holds the memory. Images built over the memory keep that object alive; if an interrupt arrives before they are
+    built, the object is collected and the lease ends too.
     """
 
     number: int
@@ -108,34 +108,34 @@ class ReceivedBatch:
     pixel_id: str = ""
 
     def with_mapped_memory(self, connection: int, memory: memoryview, pixel_id: str) -> ReceivedBatch:
-        """The same batch, ready to be taken."""
+        """Returns this batch with its memory, ready for the loop."""
         return ReceivedBatch(self.number, self.header, connection, memory, pixel_id)
 
 
 @dataclass(frozen=True, slots=True)
 class DeliverReceipt:
-    """The daemon's word on an epoch."""
+    """Give the daemon's receipt of an epoch to the loop."""
 
     receipt: ReceiptDue
 
 
 @dataclass(frozen=True, slots=True)
 class DropMappings:
-    """These slots are over."""
+    """Unmap these slots: the daemon will not use them again."""
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeCredit:
-    """The loop may hold so many batches at a time from now on."""
+    """Let the loop hold up to `credit` batches at a time from now on."""
 
     credit: int
 
 
 @dataclass(frozen=True, slots=True)
 class FailStream:
-    """The subscription is over, for this reason."""
+    """End the subscription with this error."""
 
     error: StreamdError
 
@@ -147,12 +147,12 @@ ProtocolState = Literal["away", "asking", "active", "over"]
 
 
 def compute_leases_per_report(credit: int) -> int:
-    """Released leases that are worth a message of their own."""
+    """Returns how many ended leases are reported together in one message."""
     return max(1, credit // _GRANTS_A_CREDIT)
 
 
 def _build_stream_changed_error(spec: StreamSpec, others: list[str]) -> StreamChangedError:
-    """Batches of it would be misread; a daemon that finds the order another one has refused it before."""
+    """Builds the error for a stream whose layout changed. A daemon refuses a changed order before this can happen."""
     return StreamChangedError(
         f"stream {spec.name!r} changed in {', '.join(others)}; subscribe again: its order is the same, and tokens of "
         "it fit"
@@ -161,10 +161,14 @@ def _build_stream_changed_error(spec: StreamSpec, others: list[str]) -> StreamCh
 
 @dataclass(slots=True)
 class ClientSession:
-    """`away`: waiting to try again; `asking`: subscribed, no answer yet; `active`; `over`: failed or closed.
+    """The state of one subscription's protocol.
 
-    `spec` is what the trainer knows of the stream, which every daemon must serve. `resuming`: the stream is running, so
-    its memory is waited for, and whatever makes it another stream has changed since.
+    States: `away` waits before it tries again; `asking` has subscribed and has no answer yet; `active` receives
+    batches; `over` has failed or was closed. From any state but `over`, a lost connection leads to `away`.
+
+    spec: the stream as the trainer knows it; every later daemon must serve the same.
+    resuming: the stream has run before, so the daemon makes it wait for memory rather than refuse it, and a refusal
+        because of its order means that the stream changed.
     """
 
     subscription: Subscription
@@ -174,38 +178,38 @@ class ClientSession:
     stale_frames: int = 0
     gaps: int = 0
     reconnects: int = -1
-    refusal: str | None = None  # why the daemon put it off when last asked
-    held_sessions: tuple[tuple[int, int], ...] = ()  # (boot, session) of which its process still holds batches
+    refusal: str | None = None  # why the daemon put off the last subscription
+    held_sessions: tuple[tuple[int, int], ...] = ()  # (boot, session) of ended sessions whose batches are still held
     _header: FrameHeader = EMPTY_HEADER
-    _keys: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
-    _expected: int = 0
+    _keys: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))  # (epoch, index) of batches to come
+    _expected: int = 0  # the number of the next delivery
     _credit: int = 0
     _released: list[int] = field(default_factory=list)
     _retired: list[int] = field(default_factory=list)
     _released_total: int = 0
     _told_upto: int = 0
     _receipts: int = 0
-    _paused: bool = False  # by the daemon's last answer
-    _pinged_with: tuple[int, int] | None = None  # credit's end and released leases, as told when the daemon was pinged
+    _paused: bool = False  # the daemon's last pong reported that the stream waits for its data
+    _pinged_with: tuple[int, int] | None = None  # the end of the credit and the released leases reported with the ping
     _answer_due_s: float | None = None
     _taken: int = 0
     _waited_ns: int = 0
-    _due_s: float | None = 0.0  # when to try again, to ask again, or to tell progress
+    _due_s: float | None = 0.0  # when to connect again, to give up waiting for a welcome, or to report progress
     _backoff_s: float = BACKOFF_MIN_S
     _cursor: Cursor = field(default_factory=Cursor)
 
     @property
     def session_key(self) -> tuple[int, int]:
-        """The boot and the number by which the daemon knows it."""
+        """The boot and the session number by which the daemon knows this session."""
         return self._header.boot, self._header.session
 
     @property
     def next_subscription(self) -> Subscription:
-        """What the next connection asks for: who has begun in company does not wait for it again."""
+        """The subscription for the next connection: once a batch has arrived, it no longer waits for other sessions."""
         return replace(self.subscription, together=0) if self._expected else self.subscription
 
     def describe_daemon_wait(self) -> str:
-        """Whom or what the daemon waits for before it sends anything more; "" for nothing."""
+        """Describes what the daemon waits for before it sends another batch; "" if it waits for nothing."""
         subscription = self.subscription
         if self.state == "active" and self._paused:
             return f"the data of stream {subscription.stream!r}"
@@ -216,14 +220,15 @@ class ClientSession:
     # --- from the shell
 
     def next_deadline_s(self) -> float | None:
-        """When `handle_deadline` is due."""
+        """Returns the monotonic time in seconds at which `handle_deadline` is due; None for never."""
         due_s, answer_due_s = self._due_s, self._answer_due_s
         if due_s is None or answer_due_s is None:
             return due_s if answer_due_s is None else answer_due_s
         return min(due_s, answer_due_s)
 
     def handle_deadline(self, now_s: float) -> list[ClientAction]:
-        """The deadline has come."""
+        """Handles a deadline that is due, according to the state."""
+        # The daemon did not answer a ping in time: the connection is of no use.
         if self._answer_due_s is not None and now_s >= self._answer_due_s:
             return self.handle_lost(now_s)
         match self.state:
@@ -239,7 +244,8 @@ class ClientSession:
         return []
 
     def handle_opened(self, cursor: Cursor, now_s: float) -> list[ClientAction]:
-        """A new socket is there; `cursor` lies behind the last batch that the loop took."""
+        """Subscribes on a new socket; `cursor` is the position after the last batch that the loop took."""
+        # Counters of deliveries and leases belong to a connection, so each one starts from zero on both sides.
         subscription = self.subscription = self.next_subscription
         self.state, self._due_s, self._cursor = "asking", now_s + ANSWER_TIMEOUT_S, cursor
         self._header, self._expected = EMPTY_HEADER, 0
@@ -268,9 +274,10 @@ class ClientSession:
         return [SendMessage(EMPTY_HEADER, subscribe)]
 
     def handle_lost(self, now_s: float) -> list[ClientAction]:
-        """The connection is gone, or no use: try again after a pause."""
+        """Gives up the connection, and schedules the next attempt with exponential back-off."""
+        # A loss may be reported twice, by the socket monitor and by the lifeline; the pause is doubled once.
         if self.state in {"away", "over"}:
-            return []  # nothing is left to lose, and the pause is not doubled for one loss heard of twice
+            return []
         self.state, self._header = "away", EMPTY_HEADER
         self._pinged_with, self._answer_due_s = None, None
         self._due_s = now_s + self._backoff_s
@@ -280,9 +287,12 @@ class ClientSession:
     def handle_released_leases(
         self, numbers: list[int], taken: int, waited_ns: int, now_s: float, retired: Sequence[int] = ()
     ) -> list[ClientAction]:
-        """Leases of this connection ended; the loop has taken `taken` and waited `waited_ns` since last told.
+        """Records ended leases of this connection, and reports them once there are enough, or after a short delay.
 
-        Of `numbers`, a forked child may still see those `retired`.
+        numbers: the deliveries whose leases have ended.
+        taken: how many batches of this connection the loop has taken so far.
+        waited_ns: how long the loop has waited since the last call.
+        retired: those of `numbers` that a forked child may still see.
         """
         if self.state != "active":
             return []
@@ -297,12 +307,13 @@ class ClientSession:
         return []
 
     def ping_daemon(self, now_s: float) -> list[ClientAction]:
-        """The loop has waited long: is the daemon there, does it know this session, has nothing been lost?
+        """Pings the daemon after a long wait, to learn whether it is there, knows this session and has lost nothing.
 
-        Without an answer in time, or when the two accounts differ, the session begins anew at the loop's cursor.
+        If there is no answer in time, or the two accounts differ, the session begins anew at the loop's cursor.
         """
         if self.state != "active" or self._pinged_with is not None:
             return []
+        # Progress goes first, so that the pong's account covers everything that this side has reported.
         said = self._report_progress(now_s)
         self._pinged_with, self._answer_due_s = (self._told_upto, self._released_total), now_s + ANSWER_TIMEOUT_S
         return [*said, SendMessage(self._header, Ping())]
@@ -310,22 +321,23 @@ class ClientSession:
     def report_receipt_check(
         self, epoch: int, digest: str, *, ok: bool, timing: EpochTiming | None = None
     ) -> list[ClientAction]:
-        """The loop has compared an epoch's receipt, and knows where its time went."""
+        """Reports the result of an epoch's receipt, and where the epoch's time went."""
         return [SendMessage(self._header, ReceiptSeen(epoch, digest, ok, timing))] if self.state == "active" else []
 
     def close_session(self, kept: tuple[int, ...] = ()) -> list[ClientAction]:
-        """The trainer is done; it goes on to hold the deliveries `kept`."""
+        """Ends the session; the goodbye names the deliveries `kept`, which the trainer still holds."""
         said: list[ClientAction] = [SendMessage(self._header, Goodbye(kept))] if self.state == "active" else []
         self._mark_session_over()
         return said
 
     def handle_message(self, header: FrameHeader, message: DaemonMessage, now_s: float) -> list[ClientAction]:
-        """A frame of the daemon."""
+        """Handles a message of the daemon, and returns what to do."""
         match message:
             case Welcome() if self.state == "asking":
                 return self._handle_welcome(header, message)
             case Refused(why, text, retry_s) if self.state == "asking":
                 return self._handle_refusal(why, text, retry_s, now_s)
+        # Frames of an earlier daemon or session are counted and dropped.
         if self.state != "active" or (header.boot, header.session) != (self._header.boot, self._header.session):
             self.stale_frames += 1
             return []
@@ -356,6 +368,8 @@ class ClientSession:
 
     def _handle_welcome(self, header: FrameHeader, welcome: Welcome) -> list[ClientAction]:
         spec = welcome.spec
+        # The daemon has compared the order; every other field is compared here, since a trainer would misread batches
+        # of another layout. The goodbye frees what the daemon has reserved for this session.
         if others := self.spec.differing_fields(spec) if self.spec else None:
             return [
                 SendMessage(FrameHeader(header.boot, header.session, 0), Goodbye()),
@@ -377,7 +391,7 @@ class ClientSession:
         return [AcceptWelcome(welcome), SendMessage(self._header, Progress(welcome.credit, (), 0, 0))]
 
     def _set_live_session_cursor(self, cursor: Cursor) -> None:
-        """A live session has its place: from now on it is like any other."""
+        """Sets the position that the daemon chose for a live session, and makes it an ordinary one from now on."""
         epochs = None if self.subscription.epochs is None else cursor.epoch + self.subscription.epochs
         self.subscription = replace(self.subscription, live=False, epochs=epochs)
         self._cursor = cursor
@@ -390,29 +404,37 @@ class ClientSession:
         return self.handle_lost(now_s)
 
     def _build_refusal_error(self, why: str, text: str) -> StreamdError:
-        """What a refusal for good means."""
+        """Builds the error for a refusal that the daemon will not lift."""
         if self.resuming and why in {"token", "unknown"}:
             return StreamChangedError(text)
         return TokenError(text) if why == "token" else RefusedError(text)
 
     def _accept_batch(self, number: int, batch: BatchReady, now_s: float) -> list[ClientAction]:
-        """Accepts a batch that is the next in every respect; anything else ends the connection, never the data."""
+        """Accepts a batch if it is the next one by number and by plan; otherwise gives the connection up.
+
+        The next connection then begins at the loop's cursor, so no batch is lost or repeated.
+        """
         if number != self._expected or (batch.epoch, batch.index) != next(self._keys, None):
             self.gaps += 1
             return self.handle_lost(now_s)
         self._expected += 1
-        self._backoff_s = BACKOFF_MIN_S  # not with the welcome: what comes of it may fail each time
+        # The back-off ends with a batch and not with the welcome: what follows a welcome may fail each time.
+        self._backoff_s = BACKOFF_MIN_S
         return [ReceivedBatch(number, batch)]
 
     def _report_progress(self, now_s: float) -> list[ClientAction]:
-        del now_s  # progress is told whole: nothing of it stays to be told later
+        del now_s  # a report is complete, so it leaves no later deadline
+        # The end of the credit never moves back: the daemon may already have sent up to the old one.
         upto = max(self._told_upto, self._released_total + self._credit)
         progress = Progress(upto, tuple(self._released), self._taken, self._waited_ns, tuple(self._retired))
         self._released, self._retired, self._waited_ns, self._told_upto, self._due_s = [], [], 0, upto, None
         return [SendMessage(self._header, progress)]
 
     def _handle_pong(self, pong: Pong, now_s: float) -> list[ClientAction]:
-        """Compares accounts: frames keep their order, so whatever only one side knows of was lost on the way."""
+        """Compares the daemon's account with this one; gives the connection up when they differ.
+
+        Frames keep their order within a connection, so anything that only one side knows of was lost.
+        """
         asked, self._pinged_with, self._answer_due_s = self._pinged_with, None, None
         self._paused = pong.paused
         if (pong.upto, pong.released) == asked and (pong.sent, pong.receipts) == (self._expected, self._receipts):

@@ -1,4 +1,4 @@
-"""How a loop waits for what a session brings: the next batch, and the daemon's word at an epoch's end."""
+"""A loop's waits in one session: for the next batch, and for the receipt at an epoch's end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from streamd.core.spec import Cursor
 from streamd.ipc.messages import ReceiptDue
 from streamd.limits import PROGRESS_DELAY_S
 
-DescribePlace = Callable[[], str]  # where the stream goes on, for a line on stderr
+DescribePlace = Callable[[], str]  # returns where the stream continues, for a line on stderr
 
 
 class SessionWaits:
-    """The waits of one session. Each belongs to the loop's thread."""
+    """Waits for batches and receipts of one session. Used by the loop's thread only."""
 
     def __init__(
         self,
@@ -36,13 +36,17 @@ class SessionWaits:
         self._reporter = reporter
 
     def wait_for_batch(self, after: Cursor, describe_place: DescribePlace) -> ReceivedBatch:
-        """The next batch, with the cursor moved to `after`. Raises the stream's error, or why the wait cannot end."""
+        """Returns the next batch and moves the cursor to `after`.
+
+        Raises the stream's error, BatchesHeldError if the loop holds all the credit, or ConnectError when patience is
+        over.
+        """
         waiting = self._begin_wait("batch", describe_place, self._session.describe_daemon_wait)
         self._io_thread.set_immediate_lease_reports(now=bool(self._handoff.list_credit_blocking_batches()))
         try:
             if (received := self._handoff.take_batch(after, PROGRESS_DELAY_S)) is not None:
                 return received
-            # The daemon may have shrunk the credit since: what was returned is told now, worth a message or not.
+            # The daemon may have reduced the credit meanwhile, so ended leases are now reported however few they are.
             self._io_thread.set_immediate_lease_reports(now=True)
             while (received := self._handoff.take_batch(after, waiting.next_wait_s())) is None:
                 waiting.check_wait_can_end()
@@ -52,7 +56,10 @@ class SessionWaits:
         return received
 
     def wait_for_receipt(self, epoch: int, describe_place: DescribePlace) -> ReceiptDue:
-        """The daemon's word on an epoch whose batches were all taken. Raises as above."""
+        """Returns the receipt of an epoch whose batches were all taken. Raises like `wait_for_batch`.
+
+        Batches that the loop holds do not delay a receipt, so they raise no error here.
+        """
         waiting = self._begin_wait(f"receipt of epoch {epoch}", describe_place, for_batch=False)
         try:
             while (due := self._handoff.wait_for_receipt(epoch, waiting.next_wait_s())) is None:
@@ -84,4 +91,5 @@ class SessionWaits:
         )
 
     def _ping_daemon(self) -> None:
+        # The session belongs to the I/O thread, so the ping is queued and not sent from here.
         self._io_thread.queue_session_call(lambda: self._session.ping_daemon(time.monotonic()))

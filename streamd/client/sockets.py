@@ -1,4 +1,4 @@
-"""The sockets of a client: one for each attempt, and one thread looks at each."""
+"""The sockets of a client: each attempt opens a new one, and each is used by one thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from streamd.ipc.endpoint import socket_path
 
 
 def open_dealer_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
-    """A DEALER for one attempt. Credits bound its queue; ZMTP heartbeats would abort a busy trainer."""
+    """Opens a DEALER for one attempt to reach the daemon.
+
+    Its queue has no limit of its own, since credit bounds it. ZMTP heartbeats are off: they would disconnect a busy
+    trainer.
+    """
     dealer = context.socket(zmq.DEALER)
     try:
         dealer.setsockopt(zmq.LINGER, 0)
@@ -26,17 +30,17 @@ def open_dealer_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -
 
 
 def has_socket_input(socket: zmq.Socket[bytes]) -> bool:
-    """Whether something can be received; asking makes the socket's descriptor tell of news again."""
+    """Returns whether a message can be received. Reading the events also re-arms the socket's descriptor."""
     events: Any = socket.getsockopt(zmq.EVENTS)
     return bool(events & zmq.POLLIN)
 
 
 def is_socket_listening(endpoint: str) -> bool:
-    """Whether a process listens at an ipc:// endpoint. Does not wait for its answer."""
+    """Returns whether a process listens at an ipc:// endpoint, without waiting for an answer."""
     try:
         with unix_socket.socket(unix_socket.AF_UNIX, unix_socket.SOCK_STREAM | unix_socket.SOCK_NONBLOCK) as probe:
             probe.connect(str(socket_path(endpoint)))
-    except BlockingIOError:  # others knock there already, and nobody lets them in
+    except BlockingIOError:  # the listener's backlog is full, so something listens
         return True
     except OSError:
         return False

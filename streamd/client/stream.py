@@ -1,4 +1,4 @@
-"""The iterator that a trainer holds: batches in order, epochs with receipts, and patience while a daemon is away."""
+"""The iterator that a trainer holds: batches in order, a receipt for each epoch, patience while the daemon is away."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ from streamd.limits import LAST_WORD_S
 class Stream:
     """A subscription. Iterate over it for all epochs, or over `epochs()` for one at a time.
 
-    `spec` is the stream as this trainer sees it, in batches of the size it asked for, `world` how many ranks share it.
-    The place is the stream's own: breaking out keeps it, a later loop goes on there, and several iterators take turns.
-    An error ends no iterator: once its reason is gone, `next()` goes on with the batch that was due. A loop that was
-    interrupted (Ctrl-C) begins again behind the last batch that it got.
+    `spec` is the stream's specification in batches of the trainer's size, `world` the number of ranks that share it,
+    `receipts` the accounts of its epochs, and `timings` where the time of each whole epoch went.
 
-    `receipts` has the account of every epoch, `timings` where the time of every whole one went.
+    The position belongs to the stream: breaking out of a loop keeps it, a later loop continues there, and several
+    iterators advance the same position. An error ends no iterator: once its cause is gone, `next()` returns the batch
+    that was due. A loop that was interrupted (Ctrl-C) continues after the last batch that it received.
 
-    One thread at a time may iterate, `seek` or ask for the `token`; any may `close`. A stream that nobody refers to any
-    more closes by itself.
+    One thread at a time may iterate, `seek` or read the `token`; any thread may `close`. A stream that is no longer
+    referenced closes itself.
     """
 
     def __init__(
@@ -71,12 +71,9 @@ class Stream:
         self.receipts: list[Receipt] = []
         self.timings: list[EpochTiming] = []
         self.wait_s = 0.0
-        self.keep_alive: object = (
-            None  # lives as long as this stream: the client, whose end may be its private daemon's
-        )
-        self.lookup_names: Callable[[Iterable[int]], list[str]] | None = (
-            None  # as the client that opened this knows them
-        )
+        # References the client, whose finaliser would end a private daemon while this stream still reads from it.
+        self.keep_alive: object = None
+        self.lookup_names: Callable[[Iterable[int]], list[str]] | None = None  # set by the client
         self._endpoint = endpoint
         self._split = split
         self._served_spec = split.served_spec
@@ -89,10 +86,12 @@ class Stream:
         self._subscription = replace(subscription, pid=self._pid, batch_size=self.spec.batch_size, steps=len(self))
         self._closed = False
         self._fatal_error: StreamdError | None = None
-        self._is_interrupted = False  # an interrupt fell between taking and booking, or into a change of place
-        self._handed_cursor = Cursor()  # behind the last batch that the loop got
+        # An interrupt arrived after a batch was taken and before it was counted, or within a change of position. The
+        # tally and the handoff may then disagree, so the next call begins a new session at the last token.
+        self._is_interrupted = False
+        self._handed_cursor = Cursor()  # the position after the last batch that the loop received
         self._is_finishing_epoch = False
-        self._was_asked = True
+        self._was_asked = True  # the last iterator of `epochs()` was asked for a batch
         self._layout_by_rows: tuple[int, SlotLayout] | None = None
         self._count_fetched: Callable[[], None] = lambda: None  # counts the batch that was fetched last
         self._set_start_position(start)
@@ -105,7 +104,7 @@ class Stream:
         )
 
     def _set_start_position(self, start: Token | Cursor | None) -> None:
-        """Takes the place that a token names, or a cursor without a past, or the first."""
+        """Sets the position from a token, from a cursor with an empty account, or to the first batch."""
         token = start if isinstance(start, Token) else None
         cursor = start if isinstance(start, Cursor) else Cursor()
         whose = self._served_spec
@@ -115,7 +114,7 @@ class Stream:
         self._last_token = (
             token.to_json if token else partial(encode_token, self._served_spec, self._tally.take_snapshot())
         )
-        self._start_token = self._last_token  # the same as long as nothing was taken from here on
+        self._start_token = self._last_token  # the same object until a batch is taken
         self._rebatcher = Rebatcher(
             self._split, self._subscription.rank, self._subscription.world, token.rows if token else 0
         )
@@ -128,15 +127,21 @@ class Stream:
         self._waits = SessionWaits(
             self._endpoint, self._session, self._handoff, self._io_thread, self._patience_s, self._reporter
         )
+        # The finaliser must not refer to this stream, and must not wait: it may run in any thread.
         self._finalizer = weakref.finalize(self, self._io_thread.request_stop)
         self._finalizer.atexit = False  # the daemon sees the end of a process by itself
         self._io_thread.start()
+        # `set_fatal_error` may have run in another thread while the handoff was replaced above.
         if self._fatal_error is not None:
             self.set_fatal_error(self._fatal_error)
 
     def _restart_session_at(self, place: Token | Cursor) -> None:
-        """Ends the session and begins another one at `place`. Raises BatchesHeldError, and stays where it is."""
+        """Ends the session and begins another one at `place`.
+
+        Raises BatchesHeldError before it changes anything.
+        """
         check_ended_session_limit(self._served_spec.name)
+        # Set until the new session exists: after an interrupt in between, the next call begins one at the last token.
         self._is_interrupted = True
         self._finalizer.detach()
         self._io_thread.stop()
@@ -146,11 +151,12 @@ class Stream:
         self._is_interrupted = False
 
     def wait_until_open(self, timeout_s: float) -> None:
-        """Returns when the daemon has admitted the session. Raises RefusedError, TokenError or ConnectError."""
+        """Waits until the daemon has admitted the session. Raises RefusedError, TokenError or ConnectError."""
         if not self._handoff.wait_for_session(timeout_s):
             if self._session.refusal is not None:
                 raise RefusedError(f"{self._session.refusal} (tried for {timeout_s:g} s)")
             raise ConnectError(self._endpoint, f"no answer to a subscription within {timeout_s:g} s")
+        # The daemon has chosen where a live session begins; from here on it is an ordinary one.
         if self._subscription.live:
             self._subscription = self._session.subscription
             self._rank_steps = self._build_rank_steps(self._subscription)
@@ -158,22 +164,22 @@ class Stream:
             self._first_epoch = self.epoch
 
     def set_fatal_error(self, error: StreamdError) -> None:
-        """Ends every wait, now and later, with `error`: its daemon will not come back. Called in any thread."""
-        self._fatal_error = error  # first: whoever opens the next session in this moment will see it
+        """Makes every present and later wait raise `error`: the daemon will not come back. Called in any thread."""
+        self._fatal_error = error  # first, so that a session that is being opened in this moment sees it
         self._handoff.set_error(error)
         self._io_thread.queue_session_call(self._session.close_session)
 
     # --- for the trainer
 
     def __len__(self) -> int:
-        """Steps of a whole epoch."""
+        """The number of steps of a whole epoch."""
         return self._split.count_steps(
             [Segment(0, self._rank_steps.steps_per_epoch, self._subscription.rank, self._subscription.world)]
         )
 
     @property
     def steps_left(self) -> int:
-        """Steps of the present epoch that are still to come; 0 behind its last one, until the next epoch begins."""
+        """The number of steps left in the present epoch; 0 after its last one, until the next epoch begins."""
         return (
             0
             if self._is_past_last_epoch()
@@ -182,7 +188,7 @@ class Stream:
 
     @property
     def epochs_left(self) -> int | None:
-        """Epochs that have steps to come, the present one among them; None when the subscription runs on."""
+        """The number of epochs with steps left, including the present one; None for a subscription without end."""
         epochs = self._subscription.epochs
         return None if epochs is None else max(0, epochs - self.epoch - (0 if self.steps_left else 1))
 
@@ -193,30 +199,30 @@ class Stream:
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was made again."""
+        """The number of times that the connection was made again."""
         return max(0, self._session.reconnects)
 
     @property
     def token(self) -> str:
-        """The place behind the last batch taken, as JSON: that batch's own token, or the one that was sought."""
+        """The position after the last batch taken, as JSON: that batch's token, or the one given to `seek`."""
         return self._last_token()
 
     def __iter__(self) -> Iterator[Batch]:
-        """All batches from here to the last epoch's end; nothing, at once, when that is behind."""
+        """Iterates over all batches up to the last epoch's end; empty if that was reached."""
         return iter(partial(self._advance_to_next_batch, None), None)
 
     def names(self, sample_ids: Iterable[int]) -> list[str]:
-        """The file names of samples of this stream: see `Client.names`."""
+        """Returns the file names of samples of this stream: see `Client.names`."""
         if self.lookup_names is None:
             raise self._build_closed_error()
         return self.lookup_names(sample_ids)
 
     def epochs(self) -> Iterator[Iterator[Batch]]:
-        """One iterator an epoch, the rest of the present one first.
+        """Yields one iterator for each epoch, beginning with the rest of the present one.
 
-        An epoch that is left early is gone on with by the next iterator: a loop that takes one batch of each comes to
-        the end all the same, losing none. Raises StreamdError when an iterator is not asked for a single batch, since
-        such a loop would never end.
+        If an epoch is left early, the next iterator continues it: a loop that takes one batch from each iterator still
+        reaches the end without losing any. Raises StreamdError when no batch is taken from an iterator, since such a
+        loop would never end.
         """
         while self._has_epochs_left():
             self._was_asked = False
@@ -228,10 +234,11 @@ class Stream:
                 )
 
     def seek(self, token: str | bytes, *, after: Literal["step", "epoch"] = "step") -> None:
-        """Goes on behind the batch whose token this is, in any epoch, before or after here; or behind all of its epoch.
+        """Moves to the position after the token's batch, or after the end of its epoch, forwards or backwards.
 
-        The account goes on from there too: what was taken since that batch is not counted. Batches that are still held
-        stay valid. Raises TokenError when it belongs to another stream or order; then the stream stays where it is.
+        The account continues from there too: batches taken since that batch are not counted. Batches that are still
+        held stay valid. Raises TokenError when the token belongs to another stream or order; the stream then keeps its
+        position.
         """
         self._check_not_closed_or_forked()
         if after == "epoch":
@@ -240,7 +247,7 @@ class Stream:
             self._restart_session_at(parse_token_for_rank(token, self._served_spec, self.world, self._split.rows))
 
     def rewind(self) -> None:
-        """Goes to index 0 of the subscription's first epoch. An epoch left in its midst gets a receipt that says so."""
+        """Moves to index 0 of the subscription's first epoch. An epoch left early gets a receipt that says so."""
         self._check_not_closed_or_forked()
         start = Cursor(self._first_epoch)
         is_elsewhere = self._tally.cursor != start or self._rebatcher.rows_taken > 0
@@ -249,7 +256,7 @@ class Stream:
             self._restart_session_at(start)
 
     def return_to(self, token: str) -> None:
-        """Like `seek`, with a receipt as above."""
+        """Moves like `seek`. An epoch left early gets a receipt that says so."""
         self._check_not_closed_or_forked()
         self._add_partial_receipt()
         self.seek(token)
@@ -258,19 +265,21 @@ class Stream:
         self._finish_last_epoch()
         receipt = self._build_receipt(None)
         if self._last_token is not self._start_token and receipt.steps and not self._is_past_last_epoch():
-            self.receipts += [receipt]  # and nothing is called between these two
+            # There is no call between these two, at which an interrupt could be handled: the receipt is added once.
+            self.receipts += [receipt]
             self._start_token = self._last_token
 
     def close(self) -> None:
-        """Ends the subscription; whoever waits for a batch gets an error.
+        """Ends the subscription; a thread that waits for a batch gets ClosedError.
 
-        Views of batches stay valid, and their memory goes back when they die. An epoch left early gets a receipt that
-        says so.
+        Views of batches stay valid, and their leases end when they die. An epoch left early gets a receipt that says
+        so.
         """
         if self._closed:
             return
         self._finish_last_epoch()
         self._closed = True
+        # In a forked child the I/O thread does not exist, and the session is the parent's.
         if self._pid == os.getpid():
             self._finalizer.detach()
             self._io_thread.stop()
@@ -289,12 +298,12 @@ class Stream:
         self.close()
 
     def __getitem__(self, place: object) -> NoReturn:
-        """What torch's DataLoader asks a data set for."""
+        """Raises NoDatasetError: torch's DataLoader calls this on a data set."""
         raise NoDatasetError
 
     @property
     def __array__(self) -> NoReturn:
-        """What Keras looks for in data that it does not know, and NumPy in anything."""
+        """Raises NoDatasetError: Keras reads this attribute of data that it does not know, NumPy of anything."""
         raise NoDatasetError(
             "a stream is no array: for Keras write  model.fit(fit_data(stream)), with fit_data of "
             "streamd.frameworks.keras; in a loop of your own read batch.images"
@@ -311,14 +320,17 @@ class Stream:
     # --- an epoch
 
     def _advance_to_next_batch(self, epoch: int | None) -> Batch | None:
-        """The next batch, of `epoch` where it is given; None at its end. Called, not resumed: it keeps no batch."""
+        """Returns the next batch, of `epoch` if it is given; None at the end.
+
+        A function and not a generator: a suspended generator's frame would keep the last batch, and with it the lease.
+        """
         self._was_asked = True
         if self._is_interrupted:
             self.seek(self._last_token())
         while self._has_epochs_left() and (epoch is None or epoch == self._tally.cursor.epoch):
             batch = self._take_trainer_batch()
             if batch is not None:
-                # Nothing is called between these, nor behind them.
+                # There is no call from here to the return, so no interrupt can leave a batch counted and not returned.
                 self._last_token = batch.make_token
                 self._handed_cursor = self._tally.cursor
                 return batch
@@ -326,20 +338,20 @@ class Stream:
         return None
 
     def _take_trainer_batch(self) -> Batch | None:
-        """The trainer's next batch; None at the epoch's end."""
+        """Returns the trainer's next batch; None at the epoch's end. Notes if an interrupt left a batch half taken."""
         try:
             return self._rebatcher.next_batch(
                 self._fetch_served_batch, self._count_fetched_batch, self._build_partial_token_maker
             )
         except ProtocolError:
-            self._is_interrupted = True  # the batch was taken, and is none
+            self._is_interrupted = True  # the batch was taken, and cannot be used
             raise
         except StreamdError:
             raise  # from a wait, in which nothing is half done
         except BaseException:
-            self._is_interrupted = (
-                True  # but at an epoch's end there was nothing to take, and to go anywhere loses its account
-            )
+            # Assume the worst first: another interrupt may arrive in the lines below. At an epoch's end there was no
+            # batch to take, and starting a new session would lose the epoch's account.
+            self._is_interrupted = True
             self._is_interrupted = self._count_epoch_steps_left() > 0 or self._handed_cursor is not self._tally.cursor
             raise
 
@@ -351,14 +363,17 @@ class Stream:
         return self._subscription.epochs is not None and self._tally.cursor.epoch >= self._subscription.epochs
 
     def _count_epoch_steps_left(self) -> int:
-        """Of the epoch, from here on."""
+        """Returns how many of the stream's own steps are left in the present epoch."""
         subscription = self._subscription
         return count_steps_left(
             self._tally.cursor.next_base_index, subscription.world, self._served_spec.batches, subscription.uneven
         )
 
     def _fetch_served_batch(self) -> Batch | None:
-        """Waits for the stream's next batch, which `_count_fetched_batch` counts; None at the epoch's end."""
+        """Waits for the stream's next batch and returns it; None at the epoch's end.
+
+        `_count_fetched_batch` counts it later. Raises ProtocolError if the batch does not follow from the plan.
+        """
         if not self._count_epoch_steps_left():
             return None
         tally = self._tally
@@ -387,11 +402,11 @@ class Stream:
         self._count_fetched()
 
     def _build_partial_token_maker(self, rows: int) -> Callable[[], str]:
-        """What makes the token behind so many rows of the batch that was fetched last."""
+        """Returns a function that makes the token of the position after `rows` rows of the last fetched batch."""
         return partial(encode_token, self._served_spec, self._tally.take_snapshot(), rows, self.world)
 
     def _lookup_slot_layout(self, rows: int) -> SlotLayout:
-        """The same one as long as batches have as many rows."""
+        """Returns the slot layout of a batch of `rows` rows; the last one is cached."""
         if self._layout_by_rows is None or self._layout_by_rows[0] != rows:
             self._layout_by_rows = rows, compute_layout(self._served_spec, rows)
         return self._layout_by_rows[1]
@@ -400,6 +415,7 @@ class Stream:
         started_ns = time.monotonic_ns()
         if self._clock.began_ns is None:
             self._clock.start_epoch(started_ns, self.wait_s)
+        # A batch that is ready is taken without the cost of a wait's bookkeeping.
         received = self._handoff.take_batch(after, 0)
         if received is None:
             received = self._waits.wait_for_batch(after, self._describe_place)
@@ -410,7 +426,7 @@ class Stream:
         return received
 
     def _describe_place(self) -> str:
-        """Where the stream goes on, for a line on stderr."""
+        """Describes where the stream continues, for a line on stderr."""
         cursor = self._tally.cursor
         place = f"stream {self.spec.name!r} goes on at"
         if not self._count_epoch_steps_left():
@@ -418,7 +434,7 @@ class Stream:
         return f"{place} epoch {cursor.epoch}, index {self._rebatcher.compute_next_index(cursor.next_base_index)}"
 
     def _finish_epoch(self) -> None:
-        """Waits for the daemon's word at an epoch's end, and compares."""
+        """Waits for the receipt at an epoch's end and checks it."""
         self._check_not_closed_or_forked()
         self._is_finishing_epoch = True
         try:
@@ -431,7 +447,10 @@ class Stream:
             self._io_thread.wait_for_queued_calls(LAST_WORD_S)
 
     def _finish_last_epoch(self) -> None:
-        """An epoch whose last batch was taken is complete, though nobody has asked for what comes after it."""
+        """Checks the receipt of an epoch whose last batch was taken, if the loop ended before it asked for the receipt.
+
+        Waits at most `LAST_WORD_S`. Does nothing within an epoch, after an interrupt, or in a forked child.
+        """
         at_end = (
             self._tally.steps_taken
             and not self._is_past_last_epoch()
@@ -440,7 +459,7 @@ class Stream:
         )
         if not at_end or self._is_interrupted or self._is_finishing_epoch or self._pid != os.getpid():
             return
-        with suppress(StreamdError):  # its receipt says so, or that there is none
+        with suppress(StreamdError):  # the receipt records a mismatch; without one, the epoch counts as left early
             due = self._handoff.wait_for_receipt(
                 self._tally.cursor.epoch, 0 if self._handoff.away_since_s else LAST_WORD_S
             )
@@ -448,12 +467,15 @@ class Stream:
                 self._check_receipt(due)
 
     def _check_receipt(self, due: ReceiptDue) -> None:
-        """Compares accounts, keeps the receipt, and goes on to the next epoch."""
+        """Compares the epoch's account with the daemon's, stores the receipt, and moves to the next epoch.
+
+        Raises ReceiptError, after all of that, if the accounts differ.
+        """
         epoch = self._tally.cursor.epoch
         receipt = self._build_receipt(due)
         timing, clock = self._clock.compute_timing(epoch, self.wait_s, due.supply), EpochClock()
         following = start_tally(self._tally.cursor.at_next_epoch(), self._served_spec, self._tally.pixel_id)
-        # Nothing is called between these five, so that an interrupt falls before all of them, or after.
+        # There is no call between these five assignments, so an interrupt falls before all of them, or after.
         self.receipts += [receipt]
         self.timings += [timing]
         self._clock = clock
@@ -470,7 +492,7 @@ class Stream:
             )
 
     def _build_receipt(self, due: ReceiptDue | None) -> Receipt:
-        """Closes the account, in this trainer's own steps; without the daemon's word when the epoch is left early."""
+        """Builds the receipt of the present epoch in the trainer's own steps; `due` is None if it is left early."""
         rebatcher = self._rebatcher
         receipt = self._tally.build_receipt(
             expected_digest=due.digest if due else None,

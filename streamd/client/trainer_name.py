@@ -1,4 +1,4 @@
-"""What a trainer is called where people look at the daemon: as it says, else after its program."""
+"""The name of a trainer in the daemon's status: the one it gives, or else its program's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KERNEL_LAUNCHER: Final = "kernel_launcher.py"  # ipykernel's, and those of its 
 
 
 def parse_trainer_name(name: str | None) -> str:
-    """The name to subscribe with. Raises ConfigError."""
+    """Returns the name to subscribe with: `name`, or the program's if None. Raises ConfigError for an invalid name."""
     if name is None:
         return shorten_text(find_program_name(sys.argv), MAX_TRAINER_NAME_CHARS)
     if not isinstance(name, str):
@@ -27,7 +27,7 @@ def parse_trainer_name(name: str | None) -> str:
 
 
 def find_program_name(arguments: list[str]) -> str:
-    """The script's file, `notebook` in a notebook, `python` where there is no script."""
+    """Returns the file name of the script, `notebook` in a notebook, or `python` if there is no script."""
     path = PurePath(arguments[0] if arguments else "")
     if path.name.endswith(_KERNEL_LAUNCHER):
         return "notebook"

@@ -1,4 +1,4 @@
-"""What a loop does while nothing comes: asks for a sign of life, says what it waits for, and knows when to give up."""
+"""What a loop does while it waits: pings the daemon, prints what it waits for, and decides when to give up."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from streamd.limits import AWAY_FIRST_LINE_S, AWAY_LINE_S, HELD_COLLECT_S, HELD_
 
 
 def print_stderr_line(text: str, *, after_progress: bool = False) -> None:
-    """Prints a line on stderr. A trainer whose terminal is gone goes on without it.
+    """Prints a line on stderr. A failure to print is ignored, so that a trainer survives the loss of its terminal.
 
-    `after_progress`: a progress bar may have left the terminal's cursor behind its end, so the line begins on the next.
+    `after_progress`: a progress bar may have left the cursor at the end of its line, so a new line is begun on a
+    terminal.
     """
-    with suppress(OSError, ValueError, AttributeError):  # a broken pipe, a closed file, none at all
+    with suppress(OSError, ValueError, AttributeError):  # a broken pipe, a closed file, no stderr at all
         begin = "\n" if after_progress and sys.stderr.isatty() else ""
         sys.stderr.write(f"{begin}streamd: {text}\n")
 
@@ -28,16 +29,16 @@ def print_stderr_line(text: str, *, after_progress: bool = False) -> None:
 class AbsenceReporter:
     """Prints one line for all streams of a client when its daemon is away, and one when it is back.
 
-    The streams may wait in several threads: the lock guards when something was last printed.
+    The streams may wait in several threads: the lock guards the times of the last line and of the last absence.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._printed_s: float | None = None  # when the last line about the present absence was printed
-        self._ended_s = float("-inf")  # when the last absence that had a line ended
+        self._printed_s: float | None = None  # time of the last line about the present absence
+        self._ended_s = float("-inf")  # end of the last absence for which a line was printed
 
     def compute_next_line_s(self, since_s: float) -> float:
-        """When a wait for a daemon that is away since `since_s` has to print a line."""
+        """Returns when to print the next line about a daemon that has been away since `since_s`."""
         with self._lock:
             return self._compute_next_line_s(since_s)
 
@@ -47,7 +48,8 @@ class AbsenceReporter:
         return max(since_s, self._ended_s) + AWAY_FIRST_LINE_S
 
     def report_absence(self, now_s: float, since_s: float, describe_absence: Callable[[], str]) -> bool:
-        """Prints a line if it is time for one, and returns whether it did."""
+        """Prints a line if one is due, and returns whether it did."""
+        # The lock decides which of several waiting threads prints; printing itself may block and is done without it.
         with self._lock:
             if now_s < self._compute_next_line_s(since_s):
                 return False
@@ -56,12 +58,12 @@ class AbsenceReporter:
         return True
 
     def report_return(self, now_s: float, text: str) -> None:
-        """Prints that the daemon is back, unless another stream of the client did."""
+        """Prints that the daemon is back, unless another stream of the client has printed it."""
         if self.end_absence(now_s):
             print_stderr_line(text)
 
     def end_absence(self, now_s: float) -> bool:
-        """Forgets the lines of this absence, and returns whether there were any."""
+        """Ends the present absence, and returns whether any line was printed for it."""
         with self._lock:
             if self._printed_s is None:
                 return False
@@ -70,15 +72,18 @@ class AbsenceReporter:
 
 
 class WaitPolicy:
-    """One wait.
+    """The policy of one wait: how long to sleep, what to print, and when to give up.
 
-    `next_wait_s` is how long to sleep, `check_wait_can_end` decides what to do when the sleep brought nothing. Whatever
-    ends the wait, `end_wait` is called.
-    `ping_daemon` asks a daemon that is there whether it still knows of this session: one that was stopped, or lost a
-    frame, is thereby found out. `describe_awaited` says whom or what the daemon waits for, "" for nothing: that is
-    printed, and no patience counts. `describe_refusal` says why a daemon that is there does not let the stream in yet,
-    "" where that is not so. `describe_place` says where the stream goes on, `wanted` what it waits for. Batches that
-    the caller holds are in the way of the next one (`for_batch`), and of nothing else.
+    `next_wait_s` returns how long to sleep. `check_wait_can_end` acts after a sleep without result. `end_wait` must be
+    called however the wait ends.
+
+    ping_daemon: sends a ping, which finds out whether a present daemon was stopped or has lost a frame.
+    describe_awaited: returns what the daemon itself waits for, "" for nothing; it is printed from time to time, and
+        patience does not run out meanwhile.
+    describe_refusal: returns why a daemon that answers has put the stream off, "" if it has not.
+    describe_place: returns where the stream continues.
+    wanted: what is waited for, in words.
+    for_batch: a batch is waited for, which batches that the caller holds can prevent; they prevent nothing else.
     """
 
     def __init__(
@@ -106,14 +111,14 @@ class WaitPolicy:
         self._reporter = reporter or AbsenceReporter()
         self._for_batch = for_batch
         self._since_s = time.monotonic()
-        self._served_since_s = self._since_s  # since when the daemon is there and waits for nothing
+        self._served_since_s = self._since_s  # since when the daemon is present and waits for nothing itself
         self._printed_s = self._since_s
         self._away_since_s = self._since_s
-        self._return_text = ""  # begins the line that says that the daemon is back; "" while nothing was printed
-        self._has_collected = False
+        self._return_text = ""  # the start of the line about the daemon's return; "" while no absence was reported
+        self._has_collected = False  # garbage was collected, because the caller holds all the credit
 
     def next_wait_s(self) -> float:
-        """Until the next thing that could be worth doing."""
+        """Returns the seconds until `check_wait_can_end` may have something to do."""
         if self._list_credit_blocking_batches():
             return HELD_ERROR_S if self._has_collected else HELD_COLLECT_S
         away_since_s = self._handoff.away_since_s
@@ -126,7 +131,12 @@ class WaitPolicy:
         return max(0.001, next_s - time.monotonic())
 
     def check_wait_can_end(self) -> None:
-        """Raises BatchesHeldError when the caller itself is the reason, ConnectError when patience is over."""
+        """Pings, prints or gives up, as the daemon's state requires.
+
+        Raises BatchesHeldError when the caller holds all the credit, ConnectError when patience is over.
+        """
+        # The first time all credit is held, reference cycles may be the holders: collect them, and raise only if that
+        # did not help by the next call.
         held = self._list_credit_blocking_batches()
         if held and self._has_collected:
             raise BatchesHeldError(held, self._handoff.count_ended_connection_batches())
@@ -141,7 +151,7 @@ class WaitPolicy:
             self._check_absent_daemon(now_s, away_since_s)
 
     def end_wait(self) -> None:
-        """Prints that a daemon said to be away is back; forgets it where the wait ended by an error or an interrupt."""
+        """Prints that the daemon is back if its absence was reported; drops that report if the daemon is still away."""
         now_s = time.monotonic()
         if self._handoff.away_since_s is None:
             self._report_return(now_s)
@@ -157,7 +167,7 @@ class WaitPolicy:
         awaited = self._describe_awaited()
         if awaited and now_s >= self._printed_s + AWAY_LINE_S:
             self._print_line(now_s, f"waiting until {awaited} are there; `streamd status` says more")
-        # A daemon that leaves a ping without an answer counts as away, so one that is not has answered by now.
+        # A daemon that does not answer a ping counts as away, so a present one has answered the last ping by now.
         if not awaited and now_s >= max(self._served_since_s, self._printed_s) + AWAY_LINE_S:
             self._print_line(
                 now_s,
@@ -181,7 +191,7 @@ class WaitPolicy:
         self._reporter.report_absence(now_s, since_s, lambda: self._describe_absence(now_s - away_since_s))
 
     def _describe_absence(self, away_s: float) -> str:
-        """The line to print, which the line about the daemon's return will answer."""
+        """Returns the line to print, and chooses the text of the later line about the daemon's return."""
         if refusal := self._describe_refusal():
             self._return_text = "the daemon has admitted this stream"
             return f"the daemon has put this stream off for {away_s:.0f} s: {refusal}; still waiting"

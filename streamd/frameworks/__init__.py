@@ -1,1 +1,1 @@
-"""Streams as each framework wants them. Nothing here imports a framework before one of its functions is called."""
+"""Streams for each framework. No framework is imported before a function that needs it is called."""

@@ -1,12 +1,13 @@
-"""States of a run on disk: one folder each, whole or not there. Knows of no framework.
+"""Saved states of a training run: one folder each, complete or absent. Independent of any framework.
 
     step-0000123/state.json     {"version", "digest" of the body, "body": {"content", "arrays"}}
-    step-0000123/arrays.bin     the arrays, one behind the other, in the machine's own bytes
+    step-0000123/arrays.bin     the arrays, one after the other, in the machine's byte order
 
-A state is written beside the others, made durable and renamed into place, so that a kill at any moment leaves the one
-before. What the disk damaged later is noticed by its digest and passed over.
+A state is written to a temporary folder, made durable and renamed into place, so that a kill at any moment leaves the
+state before it. Data that the disk damages later fail their digest, and the state is skipped.
 
-A folder for one training at a time: two that saved in one would each go on with the other's state, and drop it.
+A folder belongs to one training at a time: two trainings in one folder would resume from each other's states, and
+delete them.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ _VERSION: Final = 1
 _STATE: Final = "state.json"
 _ARRAYS: Final = "arrays.bin"
 _STATE_NAME: Final = re.compile(r"step-(\d{7,})")
-_UNFINISHED: Final = ".tmp"  # where a state is until it is whole
-_WRITE_TEST: Final = ".try-"  # what shows that something can be written
-_REMOVED: Final = ".old"  # where one goes before its files do, so that half of one is never found
+_UNFINISHED: Final = ".tmp"  # a state's folder until the state is complete
+_WRITE_TEST: Final = ".try-"  # prefix of a folder that tests whether the directory is writable
+_REMOVED: Final = ".old"  # a state is renamed to this before its files are deleted, so half of one is never found
 IsAtWork = Callable[[], bool]
 
 _LOCK: Final = ".lock"
@@ -49,7 +50,7 @@ _LOCK: Final = ".lock"
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """A state as it was saved. `content` is JSON, in which arrays are meant by their numbers."""
+    """A saved state. `content` is JSON, which refers to `arrays` by number."""
 
     folder: Path
     content: dict[str, Any]
@@ -57,13 +58,13 @@ class SavedState:
 
 
 class _DamagedError(Exception):
-    """A folder does not hold what was written there."""
+    """A folder does not contain what was written to it."""
 
 
 class Checkpoints:
-    """The newest `keep` states of a run, in a folder of its own. `warn` hears of those that are damaged.
+    """The newest `keep` states of a run, in its own folder. Calls `warn` with a line for each damaged state.
 
-    Raises ConfigError when nothing can be written there.
+    Raises ConfigError when the folder cannot be written to.
     """
 
     def __init__(self, directory: Path, keep: int, warn: Callable[[str], None]) -> None:
@@ -73,43 +74,44 @@ class Checkpoints:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix=_WRITE_TEST, dir=directory):
-                pass  # what another training is writing here stays: whose folder it is, is decided later
+                pass  # another training's unfinished state is left alone: `claim_folder` decides whose folder it is
         except OSError as error:
             raise ConfigError(
                 f"nothing can be saved in {directory} ({error.strerror}): name a folder that you may write to"
             ) from error
 
     def has_states(self) -> bool:
-        """Whether there is a state to go on from, as far as its name says."""
+        """Returns whether a folder has the name of a state; its content is not read."""
         try:
             return bool(self._list_states())
         except OSError:
             return False
 
     def recreate_missing_folder(self) -> bool:
-        """Makes the folder again where it was removed, and returns whether it was. Raises OSError."""
+        """Creates the folder again if it was removed, and returns whether it was. Raises OSError."""
         removed = not self.directory.exists()
         if removed:
             self.directory.mkdir(parents=True, exist_ok=True)
         return removed
 
     def save_state(self, step: int, content: dict[str, Any], arrays: Sequence[Array]) -> None:
-        """Saves the state after `step` steps. Raises OSError; then the states there were are there still."""
+        """Saves the state after `step` steps and removes old states. Raises OSError; earlier states are then kept."""
+        # Order matters: the new state is durable under its final name before any older one is removed.
         written = self.directory / _UNFINISHED
         try:
             _create_empty_folder(written)
             _write_state(written, content, arrays)
             target = self.directory / f"step-{step:07}"
-            self._remove_state(target)  # there only if it was damaged
+            self._remove_state(target)  # exists only if it was damaged, since this run would have resumed from it
             written.rename(target)
             _sync_folder(self.directory)
         except OSError:
-            shutil.rmtree(written, ignore_errors=True)  # what of it a full disk has taken
+            shutil.rmtree(written, ignore_errors=True)  # frees what was written, as on a full disk
             raise
         self._remove_old_states(step)
 
     def load_newest_state(self) -> SavedState | None:
-        """The newest state that is whole; None when there is none. Raises ConfigError when one cannot be read."""
+        """Returns the newest complete state, None if there is none. Raises ConfigError when one cannot be read."""
         for _, folder in sorted(self._list_states(), reverse=True):
             try:
                 return _read_state(folder)
@@ -127,7 +129,10 @@ class Checkpoints:
         return [(int(match[1]), path) for match, path in matches if match]
 
     def _remove_old_states(self, step: int) -> None:
-        """Keeps the newest up to `step`. Those above it were passed over, or this run would have begun there."""
+        """Removes all but the newest `keep` states up to `step`.
+
+        States of later steps were damaged and skipped, or this run would have resumed from them.
+        """
         known = sorted(self._list_states(), reverse=True)
         kept = [each for each in known if each[0] <= step][: self._keep]
         for each in known:
@@ -143,7 +148,7 @@ class Checkpoints:
 
 
 def _create_empty_folder(folder: Path) -> None:
-    """Makes a folder with nothing in it."""
+    """Creates an empty folder, and removes one that is there."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
 
@@ -171,7 +176,7 @@ def _flush_and_sync_file(descriptor: int, flush: Callable[[], None]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable, where folders can be opened."""
+    """Makes the names in a folder durable, on systems where a folder can be opened."""
     with contextlib.suppress(PermissionError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -181,7 +186,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _read_state(folder: Path) -> SavedState:
-    """Raises _DamagedError, OSError."""
+    """Reads a state and checks its digests. Raises _DamagedError, ConfigError for another version, OSError."""
     try:
         body = _read_state_file(folder)
         memory = (folder / _ARRAYS).read_bytes()
@@ -218,7 +223,7 @@ def _read_state_file(folder: Path) -> dict[str, Any]:
 
 
 def _format_dtype_name(dtype: np.dtype[Any]) -> str:
-    """What np.dtype understands: a name where a library brought the type along, as it did bfloat16."""
+    """Returns a string that np.dtype accepts; for a type that a library registered, such as bfloat16, its name."""
     return dtype.name if dtype.kind == "V" else dtype.str
 
 
@@ -228,7 +233,10 @@ def _compute_digest(data: bytes | memoryview) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _FolderClaim:
-    """Who has a folder in this process, and the file whose lock keeps other processes out; None where none can be."""
+    """A training's claim to a folder: whether it is still at work, and the lock file's descriptor.
+
+    The lock keeps other processes out; `descriptor` is None where no lock is possible.
+    """
 
     is_at_work: IsAtWork
     descriptor: int | None
@@ -239,12 +247,14 @@ _CLAIMS_LOCK: Final = Lock()
 
 
 def claim_folder(folder: Path, is_at_work: IsAtWork) -> None:
-    """Keeps others out of a folder: in this process while `is_at_work` says so, other processes as long as it lives.
+    """Claims a folder for a training, within this process while `is_at_work()`, against others while the process lives.
 
-    The same `is_at_work` may claim the folder again, and does so when the folder may have been made anew, or the lock
-    lost. Raises ConfigError when another training has it, OSError when nothing can be written there. Where there are no
-    locks (Windows, some network file systems), no other process is kept out.
+    The same `is_at_work` may claim the folder again, and does so when the folder may have been created anew or the lock
+    lost. Raises ConfigError when another training has the folder, OSError when it cannot be written to. Without file
+    locks (Windows, some network file systems), other processes are not kept out.
     """
+    # POSIX locks belong to a process, so they cannot tell two fits of one process apart: `_CLAIMS` does that. The lock
+    # around it serialises threads that claim at the same time.
     with _CLAIMS_LOCK:
         key = os.getpid(), folder.resolve()
         held = _CLAIMS.get(key)
@@ -254,9 +264,11 @@ def claim_folder(folder: Path, is_at_work: IsAtWork) -> None:
 
 
 def _lock_folder(folder: Path, descriptor: int | None) -> int | None:
-    """The descriptor of the folder's lock file, which is locked; `descriptor` where that is it.
+    """Locks the folder's lock file and returns its descriptor; None where no lock is possible.
 
-    That one is locked again, since the lock is lost when any descriptor of the file is closed in this process.
+    `descriptor`, from an earlier call, is used again if it still is the folder's lock file. It is locked again, since
+    closing any descriptor of the file in this process loses the lock. Raises ConfigError when another process has the
+    lock, OSError when the file cannot be opened.
     """
     if sys.platform == "win32":
         return descriptor
@@ -269,7 +281,7 @@ def _lock_folder(folder: Path, descriptor: int | None) -> int | None:
         fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if isinstance(error, BlockingIOError | PermissionError):  # POSIX leaves open which of them it is
-            if opened != descriptor:  # else it is kept, to be locked by a later claim
+            if opened != descriptor:  # an earlier descriptor is kept for a later claim
                 os.close(opened)
             raise ConfigError(
                 f"another trainer saves in {folder}: give each one, and each rank, a folder of its own"
@@ -282,7 +294,7 @@ def _lock_folder(folder: Path, descriptor: int | None) -> int | None:
 
 
 def _is_same_file(descriptor: int, path: Path) -> bool:
-    """Whether the file that was opened is the one that the path names now."""
+    """Returns whether an open descriptor is the file that the path names now."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""The memory of a batch for any framework that speaks DLPack, without a copy.
+"""Exports the memory of a batch to any framework that supports DLPack, without a copy.
 
-NumPy exports a read-only array only in a way that TensorFlow 2.21 and older releases of others refuse. So the memory of
-a batch is exported as writable, though it is mapped read-only: a framework that wrote into it would end with SIGSEGV,
-and change no batch. The tensor holds the lease as any view does. NumPy's own C code ends it, in whatever thread the
-tensor dies; at the interpreter's end, when there is nobody to tell any more, it does nothing.
+NumPy exports a read-only array only in a form that TensorFlow 2.21 and older releases of others refuse. So a batch's
+memory is exported as writable, though it is mapped read-only: a framework that writes to it ends with SIGSEGV and
+changes no batch. The tensor holds the lease as any view does. NumPy's own C code ends the lease, in the thread in which
+the tensor dies; at interpreter exit it does nothing.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _MAX_NUMBER_BYTES: Final = 8  # at most
 
 
 class _WritableMemory:
-    """Read-only memory, said to be writable. Keeps the read-only array alive as long as an array made of this."""
+    """Presents a read-only array's memory as writable. Arrays made from it keep the read-only array alive."""
 
     __slots__ = ("__array_interface__", "_lease")
 
     def __init__(self, lease: Array) -> None:
-        self.__array_interface__: dict[str, Any] = lease.__array_interface__  # made anew each time it is asked for
+        self.__array_interface__: dict[str, Any] = lease.__array_interface__  # a new dict at each access
         self.__array_interface__["data"] = (self.__array_interface__["data"][0], False)
         self._lease = lease
 
 
 def export(array: Array) -> Array | None:
-    """The memory of a read-only array as one that DLPack hands to anybody; None where only a copy will do.
+    """Returns a writable-looking array over the memory of a read-only array, for DLPack; None if a copy is needed.
 
-    That is what strides, bytes in another order, an address that is no multiple of 64, and anything but numbers need:
-    TensorFlow refuses strides and aborts the process at such an address. An array that may be written, as labels are,
-    is copied too: what its owner writes later must not show. Use it in `from_dlpack(export(batch.images))`, and never
-    write into what comes of it.
+    A copy is needed for strides, another byte order, an address that is not a multiple of 64, and types other than
+    numbers: TensorFlow refuses strides, and aborts the process at an unaligned address. A writable array, as labels
+    are, needs a copy too, since later writes by its owner must not show in the tensor. Use it as
+    `from_dlpack(export(batch.images))`, and never write to the tensor.
     """
     if array.flags.writeable or not (array.flags.c_contiguous and array.size and _is_dlpack_dtype(array.dtype)):
         return None
@@ -48,9 +48,9 @@ def export(array: Array) -> Array | None:
 
 
 def copy_to_aligned_memory(array: Array) -> Array | None:
-    """A copy that DLPack hands to anybody, at an address as `export` wants it; None for what is empty or no numbers.
+    """Returns a copy at an aligned address, ready for DLPack; None if the array is empty or does not hold numbers.
 
-    Beside a step that has filled the processor's caches, a framework's own way takes several times as long.
+    Next to a step that has filled the processor's caches, a framework's own copy takes several times as long.
     """
     if not (array.size and _is_dlpack_dtype(array.dtype)):
         return None

@@ -10,16 +10,15 @@ from streamd.frameworks.lazy_import import import_library
 
 
 def array(values: npt.NDArray[Any], sharding: Any = None) -> Any:
-    """A jax.Array of `values` on the default device, or shared by devices as `sharding` says.
+    """Returns a jax.Array of `values` on the default device, or distributed over devices by `sharding`.
 
-    On the CPU it lies over the memory of `batch.images` and holds the batch's lease until it dies. JAX itself copies
-    what is strided or not aligned, 64-bit numbers to its own width, a donated array that lies over others' memory, and
-    whatever goes to an accelerator. What may be written, as labels may, is copied here: JAX would show what its owner
-    writes later.
+    On the CPU it uses the memory of `batch.images` and holds the batch's lease until it dies. JAX itself copies strided
+    and unaligned arrays, 64-bit numbers to its own width, donated arrays over others' memory, and everything that goes
+    to an accelerator. A writable array, as labels are, is copied here, since JAX would show later writes by its owner.
 
-    sharding: how rows lie on a mesh of devices. With several processes the array is the global one, to which each gives
-        the rows of its own batch; the devices take equal parts, so serve such a stream with `drop_remainder: true` or
-        `pad` and a batch_size that the devices of a process divide:
+    sharding: the distribution of rows over a mesh of devices. With several processes the result is the global array, of
+        which each process supplies the rows of its own batch. The devices take equal parts, so serve such a stream with
+        `drop_remainder: true` or `pad`, and with a batch_size that the devices of a process divide:
 
             mesh = jax.sharding.Mesh(jax.devices(), "batch")
             rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
@@ -27,7 +26,7 @@ def array(values: npt.NDArray[Any], sharding: Any = None) -> Any:
                 for batch in stream:
                     state = step(state, array(batch.images, rows), array(batch.labels["label"], rows))
 
-    Raises MissingExtraError; JAX says ValueError of rows that cannot be shared.
+    Raises MissingExtraError; JAX raises ValueError for rows that cannot be distributed.
     """
     jax = import_library("jax", "jax", "a batch as a JAX array")
     own = values.copy() if values.flags.writeable else values

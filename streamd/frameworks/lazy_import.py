@@ -1,4 +1,4 @@
-"""Frameworks, imported when they are first wanted: they take seconds, and their extra may be missing."""
+"""Imports frameworks on first use: an import takes seconds, and the extra may not be installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from streamd.errors import MissingExtraError
 
 
 def import_library(library: str, extra: str, purpose: str) -> Any:
-    """The module `library`. Raises MissingExtraError, which names what is missing: it may be what the library needs."""
+    """Imports and returns the module `library`.
+
+    Raises MissingExtraError, which names the missing module: the library itself, or one that it needs.
+    """
     try:
         return import_module(library)
     except ModuleNotFoundError as error:

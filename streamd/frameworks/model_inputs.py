@@ -1,4 +1,4 @@
-"""What of a batch goes to a model: its inputs, its targets and the weights of its samples. Pure NumPy."""
+"""Makes a model's inputs, targets and sample weights from a batch. Pure NumPy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMAGES = "images"
 
 
 class FeedBatch(Protocol):
-    """What a feed needs of a batch: see `streamd.client`."""
+    """The attributes of a batch that a feed uses: see `streamd.client`."""
 
     @property
     def images(self) -> npt.NDArray[np.uint8]: ...
@@ -40,9 +40,10 @@ class FeedBatch(Protocol):
 
 
 class FeedStream(Protocol):
-    """What a feed needs of a stream; `len` is the number of steps of a whole epoch, `steps_left` of the present one.
+    """The attributes of a stream that a feed uses.
 
-    `epochs_left` are those that have steps to come, the present one among them; None is without an end.
+    `len` is the number of steps of a whole epoch, `steps_left` that of the rest of the present one. `epochs_left` is
+    the number of epochs with steps left, including the present one; None for no end.
     """
 
     @property
@@ -71,15 +72,16 @@ class ClassWeights:
     table: npt.NDArray[np.float32]
 
     def lookup_weights(self, batch: FeedBatch) -> npt.NDArray[np.float32]:
-        """float32 (B,)."""
+        """Returns the weight of each row, float32 (B,)."""
         return self.table[batch.labels[self.label]]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFeed:
-    """How a batch becomes `(x,)`, `(x, y)` or `(x, y, weights)`: the same structure for every batch.
+    """Turns a batch into `(x,)`, `(x, y)` or `(x, y, weights)`, with the same structure for every batch.
 
-    `one_hot` gives the number of classes of each target that is expanded. `weighted` says that weights go along.
+    one_hot: the number of classes of each target that is expanded, by name.
+    weighted: weights are part of the structure.
     """
 
     inputs: tuple[str, ...] = ()
@@ -89,7 +91,10 @@ class ModelFeed:
     weighted: bool = False
 
     def build_arrays(self, batch: FeedBatch) -> tuple[Any, ...]:
-        """The arrays of a batch. Raises StreamdError when weights turn up that the structure has no place for."""
+        """Returns the arrays of a batch.
+
+        Raises StreamdError when a sample has a weight other than 1 and the structure has no weights.
+        """
         x = self.build_inputs(batch)
         if self.weighted:
             return x, self.build_targets(batch), self._build_weights(batch)
@@ -102,13 +107,13 @@ class ModelFeed:
         return (x,) if self.targets is None else (x, self.build_targets(batch))
 
     def build_inputs(self, batch: FeedBatch) -> Array | dict[str, Array]:
-        """The images, or a dict of "images" and the labels that go beside them."""
+        """Returns the images, or a dict of "images" and the labels among the inputs."""
         if not self.inputs:
             return batch.images
         return {IMAGES: batch.images, **{name: batch.labels[name] for name in self.inputs}}
 
     def build_targets(self, batch: FeedBatch) -> Array | dict[str, Array] | None:
-        """The only label, a dict of several, or None where there are no targets."""
+        """Returns the target's array, a dict of several by name, or None if there are no targets."""
         if self.targets is None:
             return None
         if isinstance(self.targets, str):
@@ -134,10 +139,10 @@ def build_model_feed(
     one_hot: bool = False,
     class_weight: ClassWeight = None,
 ) -> ModelFeed:
-    """Decides, once for all batches, what goes to the model. Raises ConfigError for what the stream does not have.
+    """Decides, once for all batches, which arrays go to the model. Raises ConfigError for labels the stream lacks.
 
-    Weights are part of the structure where some sample can weigh other than 1: samples or classes have weights, bad
-    samples are masked, or the last batch is padded. Those of a sample and of its class are multiplied.
+    Weights are part of the structure if any sample can have a weight other than 1: samples or classes have weights, bad
+    samples are masked, or the last batch is padded. The weights of a sample and of its class are multiplied.
     """
     beside = (inputs,) if isinstance(inputs, str) else tuple(inputs or ())
     chosen = _choose_targets(spec, beside, targets)
@@ -160,7 +165,7 @@ def build_model_feed(
 
 
 def check_is_stream(given: object, function: str) -> None:
-    """Raises ConfigError, which says what to write, where `function` is given something else than a stream."""
+    """Raises ConfigError, which shows the correct call of `function`, if `given` is not a stream."""
     if hasattr(given, "spec") and hasattr(given, "epochs"):
         return
     if hasattr(given, "subscribe"):
@@ -173,9 +178,10 @@ def check_is_stream(given: object, function: str) -> None:
 
 
 def add_class_weights(feed: ModelFeed, spec: StreamSpec, class_weight: ClassWeight) -> ModelFeed:
-    """The feed with the weights of classes that `fit` was given, whose numbers are those that the model sees.
+    """Returns the feed with `fit`'s class_weight, whose keys are the class numbers that the model sees.
 
-    Raises ConfigError where they fit no target, or a number could be a class's own or its place among the classes.
+    Raises ConfigError if it fits no target, or if a key is ambiguous: a class's own number, or its position among the
+    classes.
     """
     names = (feed.targets,) if isinstance(feed.targets, str) else feed.targets or ()
     categories = [spec.labels[name] for name in names if spec.labels[name].type == "category"]
@@ -192,7 +198,7 @@ def add_class_weights(feed: ModelFeed, spec: StreamSpec, class_weight: ClassWeig
 
 
 def find_label(spec: StreamSpec, name: str) -> LabelSpec:
-    """The label `name` of a stream. Raises ConfigError with a near name."""
+    """Returns the label `name` of a stream. Raises ConfigError, which suggests a similar name, if there is none."""
     if name not in spec.labels:
         hint = suggest_name(name, spec.labels)
         raise ConfigError(f"stream {spec.name!r} has no label {name!r}{hint} (it has {_describe_labels(spec)})")
@@ -247,7 +253,7 @@ def _parse_class_weights(label: LabelSpec, weights: Mapping[int | str, float]) -
 
 
 def _find_class_index(label: LabelSpec, name: int | str) -> int:
-    """The place of a class, named by its value; classes with names may also be given by number, as Keras does."""
+    """Returns the position of a class, given by its value; a named class may also be given by number, as in Keras."""
     if name in label.classes:
         return label.classes.index(name)
     named = all(isinstance(known, str) for known in label.classes)
@@ -262,7 +268,10 @@ def _find_class_index(label: LabelSpec, name: int | str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BlankBatch:
-    """Black images, labels of value 0 and weights of 1: see `streamd.client.batch.Batch`. It is nowhere in a stream."""
+    """A batch of black images, labels of value 0 and weights of 1, with the fields of `client.batch.Batch`.
+
+    It has no position in a stream.
+    """
 
     images: npt.NDArray[np.uint8]
     labels: Mapping[str, npt.NDArray[Any]]
@@ -274,7 +283,7 @@ class BlankBatch:
 
 
 def build_blank_batch(spec: StreamSpec) -> BlankBatch:
-    """A whole batch of the stream. Its images take no memory."""
+    """Builds a blank batch of the stream's full size. Its images take no memory."""
     rows = spec.batch_size
     images = np.broadcast_to(np.uint8(0), (rows, *spec.image_shape))
     labels = {name: _build_blank_label(label, rows) for name, label in spec.labels.items()}

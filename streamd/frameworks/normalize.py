@@ -1,4 +1,4 @@
-"""What `normalize` of a stream means in numbers, for every framework alike. Pure."""
+"""The numbers behind a stream's `normalize`, the same for every framework. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, suggest_name
 
-# Of ImageNet's training images, in 0-255: what torchvision's and Keras's "torch" mode weights were trained with.
+# ImageNet's training images, in 0-255. The weights of torchvision and of Keras's "torch" mode were trained with these.
 IMAGENET_MEAN: Final = (123.675, 116.28, 103.53)
 IMAGENET_STD: Final = (58.395, 57.12, 57.375)
 _EVEN_SCALINGS: Final = {
@@ -22,7 +22,7 @@ _EVEN_SCALINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PixelScaling:
-    """(pixel - mean) / std for each channel, pixels in 0-255. `even`: by one pair of numbers for all channels."""
+    """(pixel - mean) / std for each channel, pixels in 0-255. `even`: all channels share one mean and one std."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -30,7 +30,10 @@ class PixelScaling:
 
 
 def compute_pixel_scaling(spec: StreamSpec) -> PixelScaling:
-    """The numbers of a stream. Raises ConfigError for a name that this version does not know, or other channels."""
+    """Returns the scaling of a stream's pixels.
+
+    Raises ConfigError for a name that this version does not know, or numbers that do not match the image's channels.
+    """
     channels = spec.image.channels
     if isinstance(spec.normalize, Mapping):
         return _build_channel_scaling(spec, spec.normalize["mean"], spec.normalize["std"])

@@ -1,4 +1,4 @@
-"""Python values as JSON and arrays, and back: what is plain data, and nothing that could run. No pickle."""
+"""Packs Python values into JSON and arrays, and unpacks them. Plain data only: no pickle, nothing that can execute."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ Array = npt.NDArray[Any]
 
 
 class UnkeptError(Exception):
-    """A value that is no plain data."""
+    """A value is not plain data and cannot be packed."""
 
 
 @dataclass(slots=True)
 class DataPacker:
-    """Packs values into JSON that means arrays by their numbers in `arrays`.
+    """Packs values into JSON, which refers to arrays by their numbers in `arrays`.
 
-    `functions`, which has them by their names, is where functions are known from, such as keras.ops.
+    `functions` is a module such as keras.ops, whose functions are packed by name.
     """
 
     functions: Any
     arrays: list[Array] = field(default_factory=list)
 
     def add_array(self, array: Array) -> int:
-        """The number of an array."""
+        """Stores an array and returns its number."""
         self.arrays.append(array)
         return len(self.arrays) - 1
 
     def pack_value(self, value: Any, within: tuple[int, ...] = ()) -> Any:
-        """JSON for None, numbers, text, arrays, named functions, and lists, tuples and dicts of them.
+        """Returns JSON for None, numbers, text, arrays, named functions, and lists, tuples and dicts of these.
 
-        A JSON object is always a tag and what it is for. Raises UnkeptError for anything else, and for what lies deeper
-        than MAX_NESTING or holds itself. `within`: the identities of what the value lies in.
+        Every JSON object has one key, a tag that names the type of its value. `within` has the identities of the
+        containers around the value. Raises UnkeptError for any other type, for nesting deeper than MAX_NESTING, and
+        for a container that contains itself.
         """
         if len(within) > MAX_NESTING or id(value) in within:
             raise UnkeptError(f"{type(value).__name__}, without end or {MAX_NESTING} levels deep,")
@@ -62,7 +63,7 @@ class DataPacker:
 
 
 def unpack_value(packed: Any, arrays: Sequence[Array], functions: Any) -> Any:
-    """The value that was packed. Arrays are the caller's own."""
+    """Returns the value that was packed. Its arrays are copies, which the caller may change."""
     if isinstance(packed, list):
         return [unpack_value(each, arrays, functions) for each in packed]
     if not isinstance(packed, Mapping):
@@ -78,7 +79,7 @@ def unpack_value(packed: Any, arrays: Sequence[Array], functions: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ValueSnapshot:
-    """How a value looked, to tell later whether it is another one. What is no plain data is told by its identity."""
+    """A value's content at one time, to detect later changes. Values that are not plain data compare by identity."""
 
     text: str
     arrays: tuple[Array, ...] = ()
@@ -94,7 +95,10 @@ class ValueSnapshot:
         return ValueSnapshot(text, tuple(array.copy() for array in packer.arrays))
 
     def is_same_value(self, other: ValueSnapshot) -> bool:
-        """Whether both are of the same value; what was changed in its place, and is no plain data, is not noticed."""
+        """Returns whether both snapshots show the same value.
+
+        Changes within an object that is not plain data are not detected.
+        """
         if self.text != other.text or self.other is not other.other or len(self.arrays) != len(other.arrays):
             return False
         return all(map(_are_equal_arrays, self.arrays, other.arrays))

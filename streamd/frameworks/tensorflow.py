@@ -9,10 +9,11 @@ from streamd.frameworks.lazy_import import import_library
 
 
 def tensor(array: Array) -> Any:
-    """A tensor of `array` on the CPU: over the memory of `batch.images`, or a copy where `export` says so.
+    """Returns a tensor of `array` on the CPU: over the memory of `batch.images`, or a copy if `export` requires one.
 
-    Over that memory, it holds the batch's lease until it dies: whoever keeps more of them than the credit allows gets
-    BatchesHeldError, as with `batch.images` itself; `tf.constant(batch.images)` copies. Raises MissingExtraError.
+    A tensor over that memory holds the batch's lease until it dies. A loop that keeps more of them than its credit
+    allows gets BatchesHeldError, as with `batch.images` itself; `tf.constant(batch.images)` copies. Raises
+    MissingExtraError.
     """
     tf = import_library("tensorflow", "train", "a batch as a TensorFlow tensor")
     shared = export(array)
@@ -22,5 +23,5 @@ def tensor(array: Array) -> Any:
         return tf.constant(array)
     try:
         return tf.experimental.dlpack.from_dlpack(shared.__dlpack__())
-    except tf.errors.OpError:  # what this release refuses: the pixels are the same by copy
+    except tf.errors.OpError:  # this release refuses the memory: a copy has the same pixels
         return tf.constant(array)

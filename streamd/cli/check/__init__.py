@@ -1,10 +1,10 @@
-"""What `streamd check` finds out: the data as a worker would see them, and what follows from that.
+"""`streamd check`: reads the data as a worker would, and reports what it finds.
 
-command           the command                            run         configuration in, findings out; how far it has come
-reader_pool       the processes that read, kept alive    reader_process   one of them: read and decoded, nothing kept
-reader_messages   what is said between them (pure)       findings    what was found, and what of it is trouble (pure)
-totals            what they tell of a stream, added up   summary     from totals to findings, and what is estimated
+command           the command                            run         from configuration to findings, with progress
+reader_pool       starts and replaces reading processes  reader_process   a process that reads and decodes
+reader_messages   messages between them (pure)           findings    the findings, and which are troubles (pure)
+totals            sums of a stream's results             summary     from totals to findings and estimates
 duplicates        files with the same content (pure)     labels      classes, counts and ranges of labels (pure)
-trainers_that_fit     trainers that `memory` has room for    report      findings as lines for people (pure)
-start_obstacles   what else `serve` would refuse
+trainers_that_fit     trainers that `memory` has room for    report      findings as lines of text (pure)
+start_obstacles   other reasons for which `serve` refuses
 """

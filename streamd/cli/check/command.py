@@ -1,4 +1,4 @@
-"""`streamd check`: the configuration and its data, before anything is trained on them."""
+"""`streamd check`: checks the configuration and its data before a training."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def check(
 
 
 def _exit_with_trouble(error: ConfigError, *, as_json: bool) -> NoReturn:
-    """Ends with 1: what `serve` would refuse is what is looked for, so trouble like any other, and no misuse."""
+    """Exits with 1: a configuration that `serve` would refuse is a finding like any other, and not a usage error."""
     if as_json:
         typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))
     exit_with_error("streamd", str(error), status=1)
@@ -71,7 +71,7 @@ def _exit_with_trouble(error: ConfigError, *, as_json: bool) -> NoReturn:
 
 @contextmanager
 def _capture_source_notes() -> Iterator[list[str]]:
-    """Collects what the sources have to say about what they skip."""
+    """Collects the sources' log messages about the files that they skip."""
     notes: list[str] = []
     handler = _NoteCollector(notes)
     logger = logging.getLogger("streamd.sources")
@@ -95,7 +95,7 @@ class _NoteCollector(logging.Handler):
 
 
 def _print_report(findings: CheckFindings, *, everything: bool) -> None:
-    """Plain text where standard output is no terminal, or colours are not wanted."""
+    """Prints the report; plain text if standard output is not a terminal or colours are turned off."""
     from rich.console import Console  # noqa: PLC0415 - for this alone
 
     from streamd.cli.check.report import ReportOptions, format_report  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""What check found, and what of it is trouble. Pure: the fields are those of `--json`."""
+"""The findings of a check, and which of them are troubles. Pure. The fields are those of `--json`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from streamd.core.spec import BadPolicy
 from streamd.core.text import format_count
 
 _NAMED_FILES: Final = 3  # files in one sentence
-_TOO_MANY_CHUNKS: Final = 2  # times as many chunks as need be
+_TOO_MANY_CHUNKS: Final = 2  # times as many chunks as necessary
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableFile:
-    """A file that does not become an image, or not one that its transform can use."""
+    """A file that cannot be made into an image, or whose image the transform cannot use."""
 
     sample_id: int
     file: str
@@ -34,9 +34,9 @@ class UnreadableFile:
 
 @dataclass(frozen=True, slots=True)
 class ImageSummary:
-    """What is in the files, in numbers of them; `sizes` are the most frequent of `distinct_sizes`, width first.
+    """The numbers of files by format and size; `sizes` are the most frequent of `distinct_sizes`, width first.
 
-    `transparent` of them have an alpha channel or a transparent colour.
+    `transparent` is the number of files with an alpha channel or a transparent colour.
     """
 
     formats: dict[str, int]
@@ -48,7 +48,7 @@ class ImageSummary:
 
 @dataclass(frozen=True, slots=True)
 class BadSampleOutcome:
-    """What the daemon would do about unreadable files; `stops` is why it would stop the stream, if it would."""
+    """How the daemon would treat unreadable files; `stops` is the reason for which it would stop the stream, if any."""
 
     policy: BadPolicy
     max_fraction: float
@@ -57,7 +57,7 @@ class BadSampleOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """The memory of one stream: of a batch, of a trainer that gets the credit it asks for, of the workers."""
+    """The memory of one stream: of a batch, of a trainer with the credit that it requests, and of the workers."""
 
     batch_bytes: int
     trainer_bytes: int
@@ -67,7 +67,10 @@ class MemoryEstimate:
 
 @dataclass(frozen=True, slots=True)
 class CacheEstimate:
-    """A cache of `samples` in `bytes`; of all it would be `all_bytes`. `free_bytes` counts what is its own already."""
+    """A cache of `samples` samples in `bytes`; all samples would need `all_bytes`.
+
+    `free_bytes` includes the bytes that the cache occupies already.
+    """
 
     folder: str
     samples: int
@@ -78,9 +81,9 @@ class CacheEstimate:
 
 @dataclass(frozen=True, slots=True)
 class UnpackingEstimate:
-    """Compressed chunks of `chunk_rows` samples: `per_sample` of them are decompressed in the stream's order.
+    """The cost of compressed chunks of `chunk_rows` samples: in the stream's order, `per_sample` chunks a sample.
 
-    In chunks of `fast_chunk` samples, `fast_buffer` of which are mixed, it would be `fast_per_sample`.
+    With a shuffle in chunks of `fast_chunk` samples, `fast_buffer` of which are mixed, it would be `fast_per_sample`.
     """
 
     chunk_rows: int
@@ -93,7 +96,7 @@ class UnpackingEstimate:
 
 @dataclass(frozen=True, slots=True)
 class WeightSummary:
-    """What the samples of a stream weigh; `zeros` of them nothing."""
+    """The weights of a stream's samples; `zeros` samples have weight 0."""
 
     least: float
     most: float
@@ -103,7 +106,7 @@ class WeightSummary:
 
 @dataclass(frozen=True, slots=True)
 class EpochTimeEstimate:
-    """Seconds to read and decode all samples with `processes` workers, and to read them only."""
+    """The seconds to read and decode all samples with `processes` workers, and those to read them only."""
 
     processes: int
     seconds: float
@@ -164,9 +167,11 @@ class LabelContradiction:
 
 @dataclass(frozen=True, slots=True)
 class CheckFindings:
-    """Everything. Sentences say what of the configuration is `refused`, and what is of `notes`.
+    """All findings.
 
-    `refused_here` is why a daemon would not start here and now, for which nothing in the configuration has to change.
+    refused: sentences about parts of the configuration that a daemon would refuse.
+    refused_here: sentences on why a daemon would not start here and now, with nothing to change in the configuration.
+    notes: sentences on what remained unclear, or was skipped.
     """
 
     memory_bytes: int
@@ -182,7 +187,7 @@ class CheckFindings:
 
     @property
     def troubles(self) -> list[str]:
-        """What has to be mended: with any of it, the command fails."""
+        """The findings that must be corrected; with any of them, the command fails."""
         return [
             *self.refused,
             *(each for name, stream in self.streams.items() for each in _find_stream_troubles(name, stream)),
@@ -192,7 +197,7 @@ class CheckFindings:
 
     @property
     def warnings(self) -> list[str]:
-        """What should be known, and may be meant."""
+        """The findings that a user should know, and that may be intended."""
         return [
             *(f"streamd serve, started by this user here and now, would refuse: {each}" for each in self.refused_here),
             *self.notes,
@@ -208,7 +213,7 @@ class CheckFindings:
             yield f"no trainer can read all streams at a time, though any one of them: {self.together.refusal}"
 
     def to_json(self) -> bytes:
-        """One JSON object: the fields, and `ok`, `troubles` and `warnings`."""
+        """Returns one JSON object: the fields, with `ok`, `troubles` and `warnings`."""
         judged = {"ok": not self.troubles, "troubles": self.troubles, "warnings": self.warnings}
         return msgspec.json.encode(judged | msgspec.to_builtins(self))
 
@@ -219,7 +224,7 @@ def list_distinct_files(group: Sequence[str]) -> list[str]:
 
 
 def format_copy_count(duplicates: Iterable[Sequence[str]]) -> str:
-    """How many files are copies of others."""
+    """Formats how many files are copies of others."""
     return (
         f"{format_count(sum(len(list_distinct_files(group)) - 1 for group in duplicates), 'file')} with the "
         "content of another"
@@ -227,7 +232,7 @@ def format_copy_count(duplicates: Iterable[Sequence[str]]) -> str:
 
 
 def count_same_file_samples(duplicates: Iterable[Sequence[str]]) -> int:
-    """How many samples are a file that another sample is too."""
+    """Returns the number of samples whose file is also that of another sample."""
     return sum(len(group) - len(list_distinct_files(group)) for group in duplicates)
 
 
@@ -255,7 +260,7 @@ def _format_first_unreadable_file(bad: Sequence[UnreadableFile]) -> str:
 
 
 def _format_sufficient_max_fraction(stream: StreamFinding) -> str:
-    """The max_fraction with which the stream would go on, if any would do."""
+    """Formats the max_fraction with which the stream would not stop, if there is one."""
     if stream.bad_samples.policy == "fail" or any(each.effect not in RECORDED_EFFECTS for each in stream.unreadable):
         return ""
     if len(stream.unreadable) == stream.read:  # what goes on then has no picture

@@ -1,4 +1,4 @@
-"""What check and its reading processes say to each other, as JSON. Pure."""
+"""Messages between check and its reading processes, as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Final, Literal
 from streamd.core.spec import StreamSpec
 from streamd.ipc.worker_messages import TransformPlace
 
-# What a worker does about it: a bad sample, one that a transform makes bad, another try, its own end, or its stream's.
+# The effect of a fault in a worker: a bad sample, a sample that a transform cannot use, another try, the end of the
+# worker, or the end of the stream.
 FaultEffect = Literal["verdict", "transform", "retry", "crash", "stop"]
-# What goes on record, and is stepped over.
+# Faults that the daemon records as verdicts; their samples are substituted or masked.
 RECORDED_EFFECTS: Final[frozenset[FaultEffect]] = frozenset({"verdict", "transform"})
 
 
 @dataclass(frozen=True, slots=True)
 class StreamToRead:
-    """A stream to read; its number is its place in the list that comes first."""
+    """A stream to read. Groups refer to it by its position in the list that is sent first."""
 
     spec: StreamSpec
     manifest: str
@@ -33,7 +34,7 @@ class SampleGroup:
 
 @dataclass(frozen=True, slots=True)
 class SampleFault:
-    """A sample that does not become an image."""
+    """A sample that cannot be made into an image, and the effect that it has in a worker."""
 
     sample_id: int
     reason: str
@@ -42,10 +43,14 @@ class SampleFault:
 
 @dataclass(slots=True)
 class GroupResult:
-    """What became of a group. Times in seconds; `sizes` as "widthxheight", upright; `digests` of all that are no fault,
-    hexadecimal, in the group's order; `enlarged` counts those with fewer pixels than the stream's size asks for,
-    `transparent` those that have an alpha channel or a transparent colour. For `unpack_s` of `read_s`, `unpacked`
-    chunks of an array were decompressed."""
+    """The result of reading a group. Times are in seconds.
+
+    sizes: the number of images by upright size, "widthxheight".
+    digests: hexadecimal, of all samples without a fault, in the group's order.
+    enlarged: the number of images with fewer pixels than the stream's size requires.
+    transparent: the number of images with an alpha channel or a transparent colour.
+    unpacked, unpack_s: the number of an array's chunks that were decompressed, and the part of `read_s` that it took.
+    """
 
     stream: int
     ids: list[int]

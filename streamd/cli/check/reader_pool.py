@@ -1,7 +1,7 @@
-"""The reading processes: as many as the daemon has workers, each given one group at a time, replaced when they die.
+"""The reading processes: as many as the daemon has workers. Each reads one group at a time, and is replaced if it dies.
 
-When one dies, or is killed because it takes too long over a file, the files of its group are read one by one: the one
-that ends a process by itself is the culprit.
+When a process dies, or is killed because a file takes too long, the files of its group are read one by one. The file
+that ends a process again is the culprit.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from streamd.ipc.slots import create_memfd
 from streamd.limits import ROW_DEADLINE_S, WORKER_ENVIRONMENT
 
 READER_COMMAND: Final = (sys.executable, "-P", "-m", "streamd.cli.check.reader_process")
-_MAX_LINE_BYTES: Final = 1 << 20  # of an answer: 32 digests, sizes and reasons take a few hundredths of it
+_MAX_LINE_BYTES: Final = 1 << 20  # limit of an answer; 32 digests, sizes and reasons take a few hundredths of it
 _NOT_STARTED: Final = WorkerExit("not started", RowProgress(0, 0, WorkerPhase.IDLE, 0))
-_MAX_CRASHES: Final = 100  # each costs a process; so many are no matter of single files
+_MAX_CRASHES: Final = 100  # each costs a process; this many are not the fault of single files
 _result_decoder: Final = msgspec.json.Decoder(GroupResult)
 
 
 class ReaderPool:
-    """`count` processes that read `groups`.
+    """Reads `groups` with several processes.
 
-    `on_result` is called with each answer; `notes` say what remained unclear.
+    `on_result` is called with each result, in the event loop. `notes` has a sentence for each finding that remained
+    unclear.
     """
 
     def __init__(
@@ -46,6 +47,8 @@ class ReaderPool:
         deadline_s: float = ROW_DEADLINE_S,
     ) -> None:
         self._streams = streams
+        # One iterator for all tasks of the pool: each takes the next group when its process is free. Taking one does
+        # not await, so no two tasks get the same group.
         self._groups: Iterator[SampleGroup] = iter(groups)
         self._on_result = on_result
         self._command = command
@@ -54,7 +57,7 @@ class ReaderPool:
         self.notes: list[str] = []
 
     async def read_all_groups(self, count: int) -> None:
-        """Returns when all groups are read. Raises StreamdError when no process can read at all."""
+        """Reads all groups with `count` processes. Raises StreamdError when no process can read at all."""
         try:
             async with asyncio.TaskGroup() as tenders:
                 for _ in range(count):
@@ -63,7 +66,7 @@ class ReaderPool:
             raise errors.exceptions[0] from None
 
     async def _run_reader(self) -> None:
-        """One process's place: takes groups until there are no more."""
+        """Reads groups with one process at a time until none is left."""
         child = _RestartingReader(self._command, self._streams, self._deadline_s)
         try:
             for group in self._groups:
@@ -76,6 +79,8 @@ class ReaderPool:
         seen = await child.request_group(group)
         if seen is not None:
             return [seen]
+        # The process died over this group. Reading its files singly finds the one at fault; each of them that crashes
+        # costs another process.
         death = await child.stop_process()
         if len(group.ids) == 1:
             return [self._build_crash_result(group, death)]
@@ -99,7 +104,7 @@ class ReaderPool:
 
 
 def _explain_reader_crashes(death: WorkerExit) -> str:
-    """What so many ends are due to, and what to do."""
+    """Explains the probable cause of so many crashes, and what to do."""
     if death.progress.phase is WorkerPhase.TRANSFORMING:
         return f"the transform, the last {death.description}: run it by itself to see why"
     return (
@@ -109,7 +114,7 @@ def _explain_reader_crashes(death: WorkerExit) -> str:
 
 
 class _RestartingReader:
-    """A reading process, started when it is first asked and again after its end."""
+    """A reading process that is started by the first request, and again by the first request after its end."""
 
     def __init__(self, command: Sequence[str], streams: Sequence[StreamToRead], deadline_s: float) -> None:
         self._command = command
@@ -118,7 +123,10 @@ class _RestartingReader:
         self._process: _ReaderProcess | None = None
 
     async def request_group(self, group: SampleGroup) -> GroupResult | None:
-        """The answer; None when the process has died over it."""
+        """Sends a group and returns the result; None if the process died over it.
+
+        Raises ConfigError if the process refuses the streams, StreamdError if it dies before it reads anything.
+        """
         running = self._process
         if running is None:
             running = await self._start_process()
@@ -131,7 +139,9 @@ class _RestartingReader:
         return _result_decoder.decode(answer) if answer.endswith(b"\n") else None
 
     async def _start_process(self) -> _ReaderProcess:
-        """A process, also when this is cancelled meanwhile: it has to be waited for then, too."""
+        """Starts a process and stores it, even if this task is cancelled meanwhile."""
+        # A cancellation in the middle of the start would leave a process that nobody waits for. The start is shielded
+        # and awaited again, so that `stop_process` in the caller's `finally` finds it.
         starting = asyncio.ensure_future(_ReaderProcess.start(self._command, self._deadline_s))
         try:
             self._process = await asyncio.shield(starting)
@@ -141,7 +151,7 @@ class _RestartingReader:
         return self._process
 
     def _build_start_error(self, death: WorkerExit) -> StreamdError:
-        """What to say of an end before anything was read."""
+        """Builds the error for a process that ended before it read anything."""
         if death.transform_fault is not None:
             name = self._streams[death.transform_fault.stream_number].spec.name
             return ConfigError(f"streams.{name}.transform: {death.transform_fault.reason}")
@@ -150,13 +160,13 @@ class _RestartingReader:
         )
 
     async def stop_process(self) -> WorkerExit:
-        """Ends the process, if it has not ended; how it did."""
+        """Ends the process if it still runs, and returns how it ended."""
         running, self._process = self._process, None
         return _NOT_STARTED if running is None else await running.stop()
 
 
 class _ReaderProcess:
-    """A process, and the page that says where it is."""
+    """A process, and the shared progress page on which it records the row at which it works."""
 
     def __init__(self, process: asyncio.subprocess.Process, page: ProgressPage, deadline_s: float) -> None:
         self._process = process
@@ -175,14 +185,14 @@ class _ReaderProcess:
             process = await asyncio.create_subprocess_exec(
                 *command, str(page), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 limit=_MAX_LINE_BYTES, pass_fds=[page], env={**os.environ, **WORKER_ENVIRONMENT},
-                process_group=0,  # out of reach of the terminal's Ctrl-C: its starter ends it
+                process_group=0,  # the terminal's Ctrl-C does not reach it; the parent process ends it
             )  # fmt: skip
             return cls(process, ProgressPage(page), deadline_s)
         finally:
             os.close(page)
 
     async def send_and_receive_line(self, line: bytes) -> bytes:
-        """Says a line and hears one; an empty one when the process is dead."""
+        """Sends a line and returns the answer, which is incomplete or empty if the process died."""
         assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         assert self._process.stdout is not None  # noqa: S101 - as above
         for watch in self._watches:
@@ -196,7 +206,10 @@ class _ReaderProcess:
         return answer
 
     async def stop(self) -> WorkerExit:
-        """Kills it, unless it dies by itself: its output has ended then, and a kill would hide of what."""
+        """Ends the process and returns how it ended.
+
+        A process whose output has ended is dying by itself and is not killed, since a kill would hide the cause.
+        """
         for watch in self._watches:
             watch.close()
         if self._process.stdout is not None and not self._process.stdout.at_eof():
@@ -209,7 +222,7 @@ class _ReaderProcess:
         return found
 
     def _kill_on_condition(self, finding: WorkerCondition) -> None:
-        if finding is not WorkerCondition.WAITING:  # a slow disk is waited for
+        if finding is not WorkerCondition.WAITING:  # a process that waits for a slow disk is not killed
             self._killed_for = finding
             self._kill_process()
 

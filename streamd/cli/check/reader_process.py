@@ -1,11 +1,9 @@
-"""A process that reads and decodes as a worker does: `python -m streamd.cli.check.reader_process TRACK`.
+"""A process that reads and decodes like a worker: `python -m streamd.cli.check.reader_process TRACK`.
 
-It is apart because a hostile image may crash a decoder; the page, whose descriptor is TRACK, says at which one it
-was. Every line on its standard
-input and output is one JSON value: it is told the streams, says `true`, or why one cannot be read, and from then on
-answers every Group with what it Saw. It ends with its input.
-
-What a stream's transform has against a sample, as check finds it.
+It is a separate process because a hostile image may crash a decoder. The progress page, whose descriptor is TRACK,
+records the sample at which it works. Each line on standard input and output is one JSON value. The first input is the
+list of streams; the answer is `true`, or the reason why one cannot be read. After that, each `SampleGroup` is answered
+by a `GroupResult`. The process ends with its input.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ _group_decoder: Final = msgspec.json.Decoder(SampleGroup)
 
 
 def transform_sample_row(reader: StreamReader, sample_id: int, row: Row) -> SampleFault | None:
-    """Transforms a sample as a worker does in the first epoch, in place; why none of it can be used, if so."""
+    """Transforms a sample in place, as a worker does in the first epoch; returns the fault if it cannot be used."""
     if reader.transform is None:
         return None
     ids = np.array([sample_id], np.int64)
@@ -66,7 +64,7 @@ def transform_sample_row(reader: StreamReader, sample_id: int, row: Row) -> Samp
 
 
 def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPage) -> GroupResult:
-    """Reads and decodes the files of a group. Raises MemoryError, with the track at the file."""
+    """Reads and decodes the files of a group. Raises MemoryError; the progress page then names the file."""
     seen = GroupResult(group.stream, group.ids)
     page.write_row_progress(0, 0, WorkerPhase.READING)
     if reader.manifest.arrays is not None and reader.store is not None:
@@ -93,7 +91,7 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
 
 
 def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleStore, page: ProgressPage) -> None:
-    """Reads rows of arrays, of which nothing has to be decoded."""
+    """Reads rows of arrays, which need no decoding, and adds them to `result`."""
     image = reader.spec.image
     images = np.empty((len(result.ids), *image.shape), dtype=np.uint8)
     started_s = time.monotonic()
@@ -115,12 +113,12 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     if result.digests:
         file, _, _ = reader.manifest.file_name(result.ids[0]).rpartition(b"[")
-        kind = file.rpartition(b".")[2].decode(errors="replace").upper()  # in the place of a picture's format
+        kind = file.rpartition(b".")[2].decode(errors="replace").upper()  # the file's type stands for a format
         result.formats[kind] = result.sizes[f"{image.height}x{image.width}"] = len(result.digests)
 
 
 def _lookup_decompression_totals(store: SampleStore) -> tuple[int, float]:
-    """How many chunks a store has decompressed so far, and the seconds that it took."""
+    """Returns how many chunks a store has decompressed so far, and the seconds that this took."""
     return store.decompression_totals if isinstance(store, Hdf5Store) else (0, 0.0)
 
 
@@ -131,7 +129,7 @@ def _compute_content_digest(data: bytes | memoryview) -> str:
 def _decode_image_or_add_fault(
     result: GroupResult, sample_id: int, blob: bytes, row: Row, image: ImageSpec, draw: CropDraw | None
 ) -> bool:
-    """Whether a file becomes an image."""
+    """Decodes an image into `row` and returns True, or adds a fault to `result` and returns False."""
     started_s = time.monotonic()
     try:
         decode_image(blob, row, image, draw)
@@ -143,7 +141,7 @@ def _decode_image_or_add_fault(
 
 
 def _transform_row_or_add_fault(result: GroupResult, sample_id: int, row: Row, reader: StreamReader) -> bool:
-    """Whether the stream's transform can use a sample."""
+    """Transforms a sample and returns True, or adds a fault to `result` and returns False."""
     started_s = time.monotonic()
     fault = transform_sample_row(reader, sample_id, row)
     if fault is not None:
@@ -167,16 +165,16 @@ def _count_format_and_size(result: GroupResult, blob: bytes, image: ImageSpec) -
 
 
 def _parse_image_header(blob: bytes) -> tuple[str, int, int, bool] | None:
-    """Format, height and width of an image that was decoded, and whether it has transparency, from its header.
+    """Returns format, height, width and transparency of a decoded image, read from its header.
 
-    None when Pillow cannot tell.
+    Height and width are those of the upright image. Returns None if Pillow cannot read the header.
     """
     try:
         name = detect_format(blob)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about metadata
+            warnings.simplefilter("ignore")  # Pillow warns about damaged metadata
             with Image.open(BytesIO(blob), formats=(name,)) as picture:
-                exif = picture.info.get("exif")  # as far as it comes before the pixels
+                exif = picture.info.get("exif")  # only if it precedes the pixels
                 width, height = picture.size
                 is_transparent = picture.has_transparency_data
         turned = isinstance(exif, bytes) and parse_orientation(exif) >= SIDEWAYS
@@ -186,7 +184,7 @@ def _parse_image_header(blob: bytes) -> tuple[str, int, int, bool] | None:
 
 
 def answer_group_requests(page: ProgressPage, lines: BinaryIO, answers: BinaryIO) -> None:
-    """Answers groups until the input ends."""
+    """Opens the streams, then answers groups until the input ends."""
 
     def send_line(value: object) -> None:
         answers.write(msgspec.json.encode(value) + b"\n")
@@ -203,6 +201,7 @@ def answer_group_requests(page: ProgressPage, lines: BinaryIO, answers: BinaryIO
         group = _group_decoder.decode(line)
         try:
             seen = read_sample_group(sources[group.stream], group, page)
+        # The pool sees the process end, and finds the file on the progress page.
         except MemoryError:
             exit_out_of_memory()
         send_line(seen)
@@ -216,15 +215,18 @@ def _open_stream_reader(number: int, stream: StreamToRead, page: ProgressPage) -
 
 
 def _redirect_standard_descriptor(descriptor: int, mode: str, instead: int) -> BinaryIO:
-    """The file behind a standard descriptor, which a transform that prints or asks finds to be `instead`."""
+    """Returns the file behind a standard descriptor, and replaces the descriptor by `instead`.
+
+    A transform that prints or reads input then does not disturb the messages.
+    """
     file = cast("BinaryIO", os.fdopen(os.dup(descriptor), mode))
     os.dup2(instead, descriptor)
     return file
 
 
 def main() -> None:
-    """One reading process, confined as a worker is."""
-    die_with_parent(os.getppid())  # a transform of the user's may never return
+    """Runs one reading process with a worker's limits."""
+    die_with_parent(os.getppid())  # the end of the input is not enough: a user's transform may never return
     apply_worker_limits()
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     answer_group_requests(

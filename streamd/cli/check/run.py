@@ -1,4 +1,4 @@
-"""From a configuration to what is to be known of its data, and how far that has come. Nothing is left behind."""
+"""Runs a check: from a configuration to findings about its data, with progress. Leaves no files behind."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 
 
 class CheckProgress(Protocol):
-    """Who is told how far it has come."""
+    """Shows the progress of a check."""
 
     def update_listing(self, stream: str, files: int) -> None:
-        """So many files of a stream have been listed."""
+        """Shows how many files of a stream have been listed."""
 
     def start_reading(self, files: int) -> None:
-        """So many files will be read."""
+        """Begins the reading of `files` files."""
 
     def advance_reading(self, files: int) -> None:
-        """So many more have been read."""
+        """Adds `files` files to those that have been read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """How to look: at `max_files` files of each stream, evenly spread, or at all of them (None)."""
+    """Options of a check: it reads `max_files` files of each stream, evenly spread, or all of them (None)."""
 
     max_files: int | None = None
     reader_command: Sequence[str] = READER_COMMAND
@@ -50,7 +50,8 @@ class CheckOptions:
 def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> CheckFindings:
     """Lists, reads and decodes the data of a configuration.
 
-    Raises ConfigError for what `streamd serve` would not start with, StreamdError when nothing can be read.
+    Raises ConfigError for a configuration with which `streamd serve` would not start, StreamdError when nothing can be
+    read.
     """
     config = load_config(path)
     unserved = list_unserved_settings(config)
@@ -66,7 +67,7 @@ def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> 
 
 
 def _read_streams(config: Config, options: CheckOptions, progress: CheckProgress) -> CheckFindings:
-    """Lists, reads and decodes the data of streams that are served as they are written."""
+    """Lists, reads and decodes the data of the streams that this version serves as configured."""
     if not config.streams:
         return CheckFindings(config.memory, config.worker_count, {})
     with tempfile.TemporaryDirectory(prefix="streamd-check-") as folder:
@@ -86,7 +87,7 @@ def _read_streams(config: Config, options: CheckOptions, progress: CheckProgress
 
 
 def _drop_unserved_streams(config: Config, unserved: Sequence[str]) -> Config:
-    """The configuration less the streams that this version does not serve as they are written."""
+    """Returns the configuration without the streams that this version does not serve as configured."""
     kept = {
         name: stream
         for name, stream in config.streams.items()
@@ -98,7 +99,7 @@ def _drop_unserved_streams(config: Config, unserved: Sequence[str]) -> Config:
 async def _read_all_samples(
     all_totals: Sequence[StreamTotals], config: Config, options: CheckOptions, progress: CheckProgress
 ) -> tuple[int, list[str]]:
-    """Has everything read; how many processes did it, and what remained unclear."""
+    """Reads all chosen samples; returns the number of processes that read, and notes on what remained unclear."""
     progress.start_reading(sum(tally.ids.size for tally in all_totals))
 
     def add_group_result(seen: GroupResult) -> None:
@@ -118,19 +119,19 @@ async def _read_all_samples(
 
 
 class CheckBar(ListingBar):
-    """For a terminal."""
+    """The progress of a check on a terminal."""
 
     def start_reading(self, files: int) -> None:
-        """So many files are read now."""
+        """Begins the reading of `files` files."""
         self._progress.reset(self._task, total=files, description="reading")
 
     def advance_reading(self, files: int) -> None:
-        """So many more have been."""
+        """Adds `files` files to those that have been read."""
         self._progress.advance(self._task, files)
 
 
 class CheckLines(ListingLines):
-    """For a log."""
+    """The progress of a check in a log."""
 
     def __init__(self, write_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(write_line, clock)
@@ -138,11 +139,11 @@ class CheckLines(ListingLines):
         self._files = self._done = 0
 
     def start_reading(self, files: int) -> None:
-        """So many files are read now."""
+        """Begins the reading of `files` files."""
         self._files, self._began_s = files, self._clock()
 
     def advance_reading(self, files: int) -> None:
-        """So many more have been."""
+        """Adds `files` files to those that have been read, and prints a line if one is due."""
         self._done += files
         if self._claim_due_line():
             left_s = (self._clock() - self._began_s) / self._done * (self._files - self._done)
@@ -152,5 +153,5 @@ class CheckLines(ListingLines):
 
 
 def create_check_progress() -> CheckBar | CheckLines:
-    """What fits stderr."""
+    """Creates the bar if stderr is a terminal, else the lines."""
     return create_progress_display(CheckBar, CheckLines)

@@ -1,6 +1,6 @@
-"""What `streamd serve` would refuse besides the data: the endpoint, the monitor, the state folder, descriptors.
+"""Finds reasons, other than the data, for which `serve` would refuse: endpoint, monitor, state folder, descriptors.
 
-Nothing is made or locked. The monitor's address is opened for a moment, by the very code of the daemon.
+Nothing is created or locked. The monitor's address is opened for a moment, by the daemon's own code.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from streamd.daemon.streams.manifest_locks import find_lock_holders
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.ipc import endpoint
 
-_PASSING_ERRORS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EADDRINUSE})  # of this user, or of this moment
+# Errors that depend on the user or on the moment, and not on the configuration.
+_PASSING_ERRORS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EADDRINUSE})
 
 
 @dataclass(frozen=True, slots=True)
 class StartObstacles:
-    """`troubles` lie in the configuration, `refused_here` in who starts it where, and when: a service has other places.
+    """Reasons for which a daemon would not start.
 
-    `daemon_note` names the daemon that serves at the endpoint, if one does.
+    troubles: reasons in the configuration.
+    refused_here: reasons that depend on the user, the environment or the moment; a service uses other folders.
+    daemon_note: names the daemon that serves at the endpoint already, if there is one.
     """
 
     troubles: list[str]
@@ -40,7 +43,10 @@ class StartObstacles:
 
 
 def find_start_obstacles(config: Config) -> StartObstacles:
-    """What speaks against a daemon here and now, started by this user. Raises MissingExtraError for the monitor's."""
+    """Finds the reasons for which this user could not start a daemon here and now.
+
+    Raises MissingExtraError if a library of the monitor is missing.
+    """
     address = config.listen[0] if config.listen else endpoint.default_endpoint()
     daemon_note = _find_daemon_note(endpoint.socket_path(address))
     of_config: list[ConfigError] = []
@@ -60,7 +66,7 @@ def find_start_obstacles(config: Config) -> StartObstacles:
 def _find_refusal(check: Callable[[], None]) -> list[ConfigError]:
     try:
         check()
-    except MissingExtraError:  # whose remedy comes before all others
+    except MissingExtraError:  # must be remedied before all others
         raise
     except ConfigError as error:
         return [error]
@@ -68,12 +74,12 @@ def _find_refusal(check: Callable[[], None]) -> list[ConfigError]:
 
 
 def _may_pass_elsewhere(error: ConfigError) -> bool:
-    """Whether another user, or this one at another time, may not be refused."""
+    """Returns whether another user, or the same one at another time, may succeed."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in _PASSING_ERRORS
 
 
 def _find_daemon_note(path: Path) -> str | None:
-    """Who serves at a socket already, if anybody does that this user may see."""
+    """Returns a note about the daemon that serves at a socket already; None if this user can see none."""
     pids = sorted(find_lock_holders(build_endpoint_lock_path(path)))
     if not pids:
         return None
@@ -108,11 +114,11 @@ def _check_state_folder() -> None:
 
 
 def _find_unusable_folder(folder: Path) -> OSError | None:
-    """Why this user cannot write in a folder, or make it where it is missing; None if that is possible."""
+    """Returns why this user cannot write in a folder, or create a missing one; None if this is possible."""
     nearest = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
     try:
         is_folder = nearest.is_dir()
-    except OSError as error:  # a link to where this user cannot look
+    except OSError as error:  # a link to a folder that this user cannot enter
         return error
     if not is_folder:
         return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))

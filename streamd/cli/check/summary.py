@@ -1,4 +1,4 @@
-"""From what was listed and read to the findings, with what is estimated: memory, time, cache, order."""
+"""Builds the findings from the listed and read samples, with estimates of memory, time, cache and order."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ DuplicateGroups = Sequence[Sequence[duplicates.StreamSample]]
 def build_findings(
     all_totals: Sequence[StreamTotals], config: Config, processes: int, *, notes: list[str]
 ) -> CheckFindings:
-    """Everything that was found in the streams of `config`, read by so many `processes`."""
+    """Builds all findings about the streams of `config`, which `processes` processes have read."""
     streams = {tally.stream.spec.name: tally.stream for tally in all_totals}
     contents = {tally.stream.spec.name: tally.comparable_contents for tally in all_totals}
     groups = duplicates.find_duplicate_groups(contents)
@@ -158,7 +158,7 @@ def _list_unreadable(totals: StreamTotals) -> list[UnreadableFile]:
 
 
 def _explain_stream_stop(totals: StreamTotals) -> str | None:
-    """Why the daemon would stop the stream over these files, in its own words where it has them."""
+    """Returns why the daemon would stop the stream because of these files, in the daemon's words where possible."""
     stream = totals.stream
     known = stream.quarantine.reasons  # of this look alone, in memory
     known.update({fault.sample_id: fault.reason for fault in totals.faults if fault.effect in RECORDED_EFFECTS})
@@ -199,7 +199,7 @@ def _build_data_leak(shared: duplicates.SharedFiles, streams: StreamsByName) -> 
 
 
 def _find_similar_classes(streams: StreamsByName, config: Config) -> Iterator[SimilarClasses]:
-    """Classes that are two by a slip. Those that a configuration lists are meant."""
+    """Finds classes with names that differ slightly, which are probably one. Skips those that a configuration lists."""
     specs = {
         name: label
         for stream in streams.values()
@@ -217,7 +217,7 @@ def _has_listed_classes(label: str, streams: StreamsByName, config: Config) -> b
 
 
 def _build_class_use(label: str, class_name: str, streams: StreamsByName) -> ClassUse:
-    """The samples of a class in all streams, and the first of them."""
+    """Returns the number of a class's samples in all streams, and the first sample."""
     samples, example = 0, ""
     for name, stream in streams.items():
         spec = stream.spec.labels.get(label)
@@ -253,7 +253,7 @@ def _find_contradictions(groups: DuplicateGroups, streams: StreamsByName) -> Ite
 
 
 def _format_label_value(spec: LabelSpec, value: Any) -> str:
-    """A label's value for people; `value` is what a batch would carry of it."""
+    """Formats a label's value for users; `value` is the value in a batch."""
     if spec.type == "category":
         return str(spec.classes[int(value)])
     if spec.type == "tags":
@@ -265,7 +265,7 @@ def _format_label_value(spec: LabelSpec, value: Any) -> str:
 
 
 def estimate_cache(stream: ServedStream) -> CacheEstimate | None:
-    """The arithmetic of a cache, nothing of which is made; None for a stream without."""
+    """Estimates a stream's cache without creating it; None for a stream without one."""
     if stream.cache is None:
         return None
     folder, shape = (
@@ -285,14 +285,14 @@ def estimate_cache(stream: ServedStream) -> CacheEstimate | None:
 
 
 def _measure_free_bytes(folder: Path) -> int:
-    """Of the disk that the folder lies on, or will."""
+    """Returns the free bytes of the file system on which the folder is, or will be."""
     there = next(place for place in (folder, *folder.parents) if place.is_dir())
     system = os.statvfs(there)
     return system.f_bavail * system.f_frsize
 
 
 def estimate_unpacking(stream: ServedStream, workers: int) -> UnpackingEstimate | None:
-    """What is counted over the first batches of a stream; None where it costs the same in any order."""
+    """Estimates decompression from the first batches of a stream; None if it costs the same in any order."""
     packed = CompressedArray.from_manifest(stream.manifest.arrays, stream.manifest.find_extra_column)
     if packed is None:
         return None
@@ -310,12 +310,12 @@ def estimate_unpacking(stream: ServedStream, workers: int) -> UnpackingEstimate 
 
 
 def _with_chunk_shuffle(order: SampleOrder, chunk: int, buffer: int) -> SampleOrder:
-    """The same in chunks."""
+    """Returns the same samples in an order that is shuffled in chunks."""
     return SampleOrder(order.samples, order.batch_size, order.batches, "chunk", order.seed, chunk, buffer)
 
 
 def _count_chunks_per_sample(array: CompressedArray, order: SampleOrder, rows: Int64s, workers: int) -> float:
-    """Chunks for each sample, decompressed by workers that take tasks in turn."""
+    """Returns the chunks that are decompressed for each sample, by workers that take tasks in turn."""
     turns = cycle([ChunkCache(CHUNKS_KEPT_BYTES) for _ in range(workers)])
     unpacked = samples = 0
     for task in _iterate_task_ids(order):
@@ -336,7 +336,7 @@ def _iterate_task_ids(order: SampleOrder) -> Iterator[Ids]:
 
 
 def _count_unpacked_chunks(array: CompressedArray, numbers: Int64s, cache: ChunkCache) -> int:
-    """How many chunks a worker decompresses for a task that wants those of these `numbers`."""
+    """Returns how many chunks a worker decompresses for a task that needs the chunks `numbers`."""
     chunk = np.broadcast_to(np.uint8(0), array.chunk_bytes)  # as large, and takes no memory
     wanted, unpacked = np.unique(numbers).tolist(), 0
     for place in cache.order_cached_first((), wanted):

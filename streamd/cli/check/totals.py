@@ -1,4 +1,4 @@
-"""What the reading processes tell of a stream, added up."""
+"""Sums of a stream's results from the reading processes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from streamd.limits import TASK_ROWS
 
 
 def choose_sample_ids(samples: int, max_samples: int | None) -> Int64s:
-    """The sample ids to read: all, or `max_samples` of them, evenly spread."""
+    """Returns the sample ids to read: all, or `max_samples` of them, evenly spread."""
     if max_samples is None or max_samples >= samples:
         return np.arange(samples, dtype=np.int64)
     return np.arange(max_samples, dtype=np.int64) * samples // max_samples
 
 
 def split_into_sample_groups(stream: int, ids: Int64s) -> Iterator[SampleGroup]:
-    """`ids` of a stream, in groups as large as a worker's tasks."""
+    """Splits a stream's `ids` into groups as large as a worker's tasks."""
     for start in range(0, ids.size, TASK_ROWS):
         yield SampleGroup(stream, ids[start : start + TASK_ROWS].tolist())
 
@@ -47,7 +47,7 @@ class StreamTotals:
         self._good = np.zeros(ids.size, dtype=np.bool_)
 
     def add_group_result(self, result: GroupResult) -> None:
-        """One group more."""
+        """Adds the result of one group."""
         self.samples_read += len(result.ids)
         self.read_s += result.read_s
         self.decode_s += result.decode_s
@@ -65,6 +65,6 @@ class StreamTotals:
 
     @property
     def comparable_contents(self) -> FileContents:
-        """What can be compared: all that was read and is an image."""
+        """The contents that can be compared: those of all files that were read and are images."""
         ids = self.ids[self._good]
         return FileContents(ids, self.stream.manifest.lookup_sample_bytes(ids), self._digests[self._good])

@@ -1,6 +1,6 @@
-"""`streamd demo`: a road set, a daemon, a Keras trainer in a process of its own, a kill -9 in the middle, the account.
+"""`streamd demo`: a data set of roads, a daemon, a Keras trainer in its own process, a kill -9, and the receipts.
 
-Every part is the real thing, started by the commands a user would type.
+Every part is started by the command that a user would type.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ streams:
 
 @dataclass(frozen=True, slots=True)
 class DemoSize:
-    """How large a demonstration is."""
+    """The size of a demonstration."""
 
     images: int
     epochs: int
@@ -72,7 +72,7 @@ QUICK_DEMO: Final = DemoSize(images=1600, epochs=5)
 def run_demo(size: DemoSize, output: Path) -> None:
     """Runs the whole demonstration; leaves the model, the chart and the receipts in `output`, and nothing else.
 
-    Raises StreamdError when anything is not as promised.
+    Raises StreamdError when a part fails, samples were lost or repeated, or the model has not learned.
     """
     console = Console(highlight=False)
     output.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,11 @@ def _draw_roads(console: Console, folder: Path, images: int) -> None:
 
 
 class _DemoDaemon:
-    """`streamd serve` in a process of its own; its log is shown, and watched for the moment to kill it."""
+    """Runs `streamd serve` in its own process, shows its log, and watches the log for the moment to kill it.
+
+    One thread for each started process reads its log. `_kill_due` is set by that thread at the log line of the epoch,
+    or by the thread that waits for the trainer, so that `kill_during_training` never waits for a trainer that has died.
+    """
 
     def __init__(self, folder: Path, console: Console) -> None:
         self.endpoint = f"ipc://{folder}/streamd.sock"
@@ -149,13 +153,13 @@ class _DemoDaemon:
 
     def _forward_daemon_log(self, log: IO[str]) -> None:
         for line in log:
-            if "receipt.ok" not in line:  # one an epoch, told in the table; the progress bar needs the room
+            if "receipt.ok" not in line:  # one an epoch, which the table shows; the progress bar needs the space
                 self._console.print(f"   {line.rstrip()}", style="dim", markup=False, soft_wrap=True)
             if "stream=train session=" in line and f"epoch={_KILL_AFTER_EPOCH} " in line:
                 self._kill_due.set()
 
     def kill_during_training(self, trainer: subprocess.Popen[str]) -> None:
-        """Waits for the moment, kills the daemon with -9, and starts it again."""
+        """Waits for the moment, kills the daemon with SIGKILL, and starts it again."""
         watch = threading.Thread(target=self._wait_for_trainer, args=(trainer,), name="demo-trainer")
         watch.start()
         self._kill_due.wait()
@@ -187,7 +191,7 @@ class _DemoDaemon:
 def _run_trainer(
     console: Console, daemon: _DemoDaemon, epochs: int, output: Path
 ) -> dict[str, list[dict[str, object]]]:
-    """Runs `streamd-train`, with a daemon dying under it; the receipts by stream."""
+    """Runs `streamd-train` while the daemon is killed; returns the receipts by stream."""
     console.rule("A trainer, another process")
     account = output / "receipts.json"
     options = ["--stream", "train", "--validation", "validation", "--epochs", str(epochs), "--seed", str(_SEED)]
@@ -219,7 +223,7 @@ def _terminate_process_at_end(process: subprocess.Popen[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _copy_stderr_in_thread(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Shows what the process writes to stderr, without TensorFlow's notes at its start. It must end within."""
+    """Copies the process's stderr without TensorFlow's notes at its start. The process must end within the block."""
     assert process.stderr is not None  # noqa: S101 - a pipe was asked for
     reader = threading.Thread(
         target=copy_stderr_lines, args=(process.stderr, sys.stderr), name="demo-errors", daemon=True
@@ -240,7 +244,7 @@ def copy_stderr_lines(source: IO[str], target: TextIO) -> None:
 
 
 def _print_receipt_table(console: Console, receipts: dict[str, list[dict[str, object]]], daemon: _DemoDaemon) -> None:
-    """Shows what was lost and repeated over all epochs. Raises StreamdError when that is anything."""
+    """Prints how many samples were lost and repeated over all epochs. Raises StreamdError if there are any."""
     console.rule("The account")
     table = Table("stream", "epochs", "samples", "lost", "repeated", "digests")
     wrong = False
@@ -258,7 +262,10 @@ def _print_receipt_table(console: Console, receipts: dict[str, list[dict[str, ob
 
 
 def _run_judge_process(endpoint: str, output: Path) -> list[str]:
-    """Predicts the validation stream and draws the chart, in a process that may load TensorFlow; its lines."""
+    """Predicts the validation stream and draws the chart in another process, which imports TensorFlow.
+
+    Returns the lines that the process printed.
+    """
     command = [
         sys.executable,
         "-m",

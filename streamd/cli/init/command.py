@@ -60,7 +60,7 @@ def init(
 
 
 def check_output_place(output: Path, data: Path, *, force: bool) -> None:
-    """Raises OutputExistsError where a file is there already, or would lie in the data; ConfigError for no place."""
+    """Raises OutputExistsError if the file exists, or would be within the data; ConfigError where none can be."""
     if output == _STANDARD_OUTPUT:
         return
     if output.is_dir():
@@ -82,7 +82,7 @@ def _format_exists(output: Path) -> str:
 
 
 def write_config(output: Path, text: str, *, force: bool) -> None:
-    """Writes the file. Raises OutputExistsError where one has come there meanwhile, OSError."""
+    """Writes the file. Raises OutputExistsError if one was created meanwhile, OSError."""
     try:
         with output.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
@@ -91,9 +91,9 @@ def write_config(output: Path, text: str, *, force: bool) -> None:
 
 
 def spell_path(path: Path, given: Path, output: Path) -> str:
-    """A path of the data as the file says it: absolute if it was `given` so, else relative to the file's folder.
+    """Returns a data path as written in the file: absolute if it was `given` so, else relative to the file's folder.
 
-    Where links would have the relative path lead elsewhere, it is absolute.
+    It is absolute too if, because of symbolic links, the relative path would lead elsewhere.
     """
     folder = Path.cwd() if output == _STANDARD_OUTPUT else output.absolute().parent
     relative = os.path.relpath(path, folder)
@@ -102,7 +102,7 @@ def spell_path(path: Path, given: Path, output: Path) -> str:
 
 
 def iterate_summary_lines(starter: StarterConfig, output: Path) -> Iterator[str]:
-    """What was found and what to run next, for people."""
+    """Yields the lines about what was found and what to run next."""
     from streamd.core.text import escape_unprintable, format_count  # noqa: PLC0415 - not for --help
 
     samples = ", ".join(f"{name} {each.samples:,}" for name, each in starter.samples.items())

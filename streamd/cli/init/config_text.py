@@ -1,4 +1,4 @@
-"""A made configuration as the text of config.yaml, with comments that say what each key is for."""
+"""Formats a generated configuration as the text of config.yaml, with a comment on each key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEY_COMMENTS: Final = {
 
 
 def format_starter_config(starter: StarterConfig, command: str, format_path: FormatPath) -> str:
-    """The text of the configuration that `command` made; `format_path` spells its paths."""
+    """Returns the text of the configuration that `command` generated; `format_path` formats its paths."""
     streams = build_stream_settings(starter.survey, starter.size, format_path)
     lines = [
         f"# Made by  {escape_unprintable(command)}",
@@ -57,7 +57,7 @@ def _iterate_stream_lines(starter: StarterConfig, stream: str, keys: Mapping[str
 
 
 def _add_comment(entry: str, comment: str) -> list[str]:
-    """The comment behind the entry, or above it where the line would be long."""
+    """Adds a comment after an entry, or above it if the line would be too long."""
     if not comment:
         return [entry]
     line = f"{entry}  # {comment}"
@@ -105,7 +105,7 @@ def _format_classes(spec: LabelSpec | None) -> str:
 
 
 def format_entry(key: str, value: object) -> str:
-    """A key and its value in one line of YAML."""
+    """Formats a key and its value in one line of YAML."""
     yaml = YAML()
     yaml.default_flow_style, yaml.width = True, _WIDTH_CHARS
     text = io.StringIO()

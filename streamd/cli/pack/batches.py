@@ -1,6 +1,6 @@
-"""One stream listed, and its batches from the ordinary workers: in the pack's order, a bounded number at a time.
+"""Lists one stream and decodes its batches with ordinary workers, in the pack's order, a bounded number at a time.
 
-No trainer, no socket.
+There is no trainer and no socket.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BATCHES_PER_MEMORY: Final = 8  # that a batch may take
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """Batch `index`: the good rows, which lie in `slot` until that is released, and those that were left out."""
+    """Batch `index`: the good rows, whose memory is `slot` until `release_batch`, and the rows that were left out."""
 
     index: int
     ids: Ids
@@ -51,12 +51,13 @@ class DecodedBatch:
 
 
 class BatchDecoder:
-    """Decodes batches from `first` on.
+    """Decodes batches in order, from the one given to `request_batches_from`. Made by `open_batch_decoder`.
 
-    Made by `open_batch_decoder`; `wait_for_next_batch` and `release_batch` in turn.
+    Each batch from `wait_for_next_batch` must be given back with `release_batch`. Everything here, with the engine's
+    callbacks, runs in one event loop.
     """
 
-    waits_for_data: Final = False  # a pack fails, and whoever starts it again goes on behind what is written
+    waits_for_data: Final = False  # if data are missing the pack fails; the next run continues after what is written
 
     def __init__(self, stream: ServedStream, engine: LocalEngine, slots: SlotStore, budget: DecodeBudget) -> None:
         self._stream, self._engine, self._slots, self._budget = stream, engine, slots, budget
@@ -70,18 +71,18 @@ class BatchDecoder:
         asyncio.get_running_loop().set_exception_handler(self._on_callback_error)
 
     async def wait_for_pixel_id(self) -> PixelId:
-        """What the workers' pipeline makes of the stream, once the first of them is up."""
+        """Waits for the first worker and returns the identity of the pixels that the workers produce."""
         asked = asyncio.ensure_future(self._engine.wait_for_pixel_ids())
         await self._wait_for_future_or_failure(asked)
         return asked.result()[self._stream.spec.name]
 
     def request_batches_from(self, index: int) -> None:
-        """Begins with this batch."""
+        """Begins the production of batches, from this one on."""
         self._next_to_request = self._next_to_return = index
         self._request_next_batches()
 
     async def wait_for_next_batch(self) -> DecodedBatch | None:
-        """The next batch; None behind the last one. Raises PackError when the stream has to be given up."""
+        """Waits for the next batch and returns it; None after the last. Raises PackError when decoding has failed."""
         if self._next_to_return == self._stream.spec.batches:
             return None
         while self._next_to_return not in self._filled_jobs:
@@ -92,7 +93,7 @@ class BatchDecoder:
         return self._build_decoded_batch(job)
 
     def release_batch(self, batch: DecodedBatch) -> None:
-        """Its memory may be written again, and is next: the processor has it in its cache."""
+        """Frees a batch's slot, which is used next, since the processor has it in its cache."""
         self._free_slots.append(batch.slot)
         self._request_next_batches()
 
@@ -112,7 +113,10 @@ class BatchDecoder:
         )
 
     def _request_next_batches(self) -> None:
-        """Begins as many batches as there is room for; more than keep the workers busy would only leave the cache."""
+        """Begins as many batches as there are free slots for, up to the number that keeps all workers busy.
+
+        More batches at a time would only leave the processor's cache.
+        """
         while self._free_slots and self._next_to_request < self._stream.spec.batches:
             if self._next_to_request - self._next_to_return - len(self._filled_jobs) >= self._budget.batches_at_once:
                 return
@@ -132,16 +136,16 @@ class BatchDecoder:
         self._record_first_failure(PackError(f"{self._stream.spec.name}: {reason}"))
 
     def on_worker_lost(self) -> None:
-        """Its tasks are done by others."""
+        """Does nothing: other workers do the tasks of a lost one."""
 
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
-        """Never called, since this waits for no data: such batches fail."""
+        """Is never called, since `waits_for_data` is false: batches without their data fail."""
 
     def on_data_returned(self, stream: str) -> None:
-        """Never called, as above."""
+        """Is never called, since `waits_for_data` is false."""
 
     def _on_callback_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A callback raised: what is known of the workers is not to be trusted any more."""
+        """Fails the pack when a callback has raised: the state of the workers can no longer be trusted."""
         error = context.get("exception")
         if isinstance(error, Exception):
             self._record_first_failure(error)
@@ -149,7 +153,7 @@ class BatchDecoder:
             loop.default_exception_handler(context)
 
     def on_engine_ended(self, running: asyncio.Task[None]) -> None:
-        """The engine has ended by itself, which it never does while all is well."""
+        """Fails the pack when the engine has ended by itself, which it does only after an error."""
         error = running.exception()
         self._record_first_failure(
             error if isinstance(error, Exception) else PackError("the decode processes have ended")
@@ -160,13 +164,15 @@ class BatchDecoder:
             self._failure.set_exception(error)
 
     def discard_unread_failure(self) -> None:
-        """Nobody asks any more what went wrong."""
+        """Drops a failure that no caller will wait for."""
+        # Reading the exception keeps asyncio from logging it as never retrieved.
         self._failure.cancel()
         if not self._failure.cancelled():
             self._failure.exception()
 
     async def _wait_for_future_or_failure(self, future: asyncio.Future[Any]) -> None:
-        """Waits for it. Raises what went wrong meanwhile."""
+        """Waits for `future`. Raises the failure if one is recorded first; cancels `future` in any case."""
+        # `asyncio.wait` neither cancels nor raises: `_failure` stays usable for the next wait.
         try:
             await asyncio.wait({future, self._failure}, return_when=asyncio.FIRST_COMPLETED)
             if self._failure.done():
@@ -177,14 +183,14 @@ class BatchDecoder:
 
 @dataclass(frozen=True, slots=True)
 class DecodeBudget:
-    """`slots` for batches that are decoded or being written, `batches_at_once` of them being decoded."""
+    """Bounds of a pack: `slots` for batches that are decoded or written, `batches_at_once` decoded at a time."""
 
     slot_count: int
     batches_at_once: int
 
     @staticmethod
     def from_memory(stream: ServedStream, workers: int, memory_bytes: int) -> DecodeBudget:
-        """As many as fit, of which every worker has as much to do as it may have."""
+        """Computes the largest budget that fits into memory and gives every worker as many tasks as it may hold."""
         spec = stream.spec
         tasks = -(-min(spec.batch_size, spec.samples) // TASK_ROWS)
         slots = max(_MIN_SLOTS, memory_bytes // compute_slot_bytes(spec))
@@ -193,7 +199,7 @@ class DecodeBudget:
 
 @asynccontextmanager
 async def open_batch_decoder(stream: ServedStream, workers: int, memory_bytes: int) -> AsyncIterator[BatchDecoder]:
-    """Workers that decode `stream`; none is left, and no memory, when the context ends."""
+    """Starts workers that decode `stream`; at the end of the context all workers and their memory are gone."""
     slots = SlotStore()
     engine = LocalEngine([stream], slots, ProcessStats(), workers)
     work = BatchDecoder(stream, engine, slots, DecodeBudget.from_memory(stream, workers, memory_bytes))

@@ -1,6 +1,6 @@
-"""What was written against what is read back: a checksum a row, and one number for all rows in their order. Pure.
+"""Checksums that compare what was written with what is read back: one for each row, and one over all rows. Pure.
 
-This is to notice a disk or a memory that fails, not somebody who means harm.
+They detect failures of a disk or of memory, and not deliberate changes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _MIN_SUMMED_WORDS: Final = 2048  # of a blob: below, NumPy's call costs more tha
 
 
 def compute_row_checksums(rows: npt.NDArray[np.uint8]) -> Words:
-    """A checksum of each row of (n, ...) C-contiguous: a weighted sum of its words, (n,) uint64.
+    """Returns a checksum of each row of a C-contiguous array (n, ...): a weighted sum of its words, (n,) uint64.
 
-    The weights are odd, so no change of a single word goes unseen, and differ, so none that trades places does. It is
-    a third of what a CRC costs, which would be an eighth of decoding a small JPEG.
+    The weights are odd, so a change of any single word is detected, and all different, so swapped words are too. The
+    sum costs a third of a CRC, which would cost an eighth of decoding a small JPEG.
     """
     flat = rows.reshape(len(rows), prod(rows.shape[1:]))
     whole = flat.shape[1] // _WORD_BYTES * _WORD_BYTES
@@ -43,12 +43,12 @@ def _compute_word_weights(count: int) -> Words:
 
 
 def compute_blob_checksums(blobs: Iterable[bytes | memoryview]) -> Words:
-    """A checksum of each blob, of any length, (n,) uint64."""
+    """Returns a checksum of each blob, of any length, (n,) uint64."""
     return np.fromiter(map(_compute_blob_checksum, blobs), np.uint64)
 
 
 def _compute_blob_checksum(blob: bytes | memoryview) -> int:
-    """A CRC of a small one; of a large one the weighted sum, and the CRC of what fills no word."""
+    """Returns the CRC of a small blob; for a large one the weighted sum, with the CRC of an incomplete last word."""
     count = len(blob) // _WORD_BYTES
     if count < _MIN_SUMMED_WORDS:
         return zlib.crc32(blob)
@@ -58,13 +58,13 @@ def _compute_blob_checksum(blob: bytes | memoryview) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PackChecksum:
-    """So many rows, and one number that changes with any of them and with their order."""
+    """The number of rows, and one number that depends on every row and on their order."""
 
     rows: int = 0
     digest: int = 0
 
     def with_added_rows(self, checksums: Words) -> PackChecksum:
-        """With more rows, of these checksums."""
+        """Returns the checksum with more rows, given by their own checksums."""
         places = np.arange(self.rows, self.rows + checksums.size, dtype=np.uint64)
         mixed = mix64(checksums ^ mix64(places))
         return PackChecksum(self.rows + checksums.size, (self.digest + int(mixed.sum())) % (1 << 64))

@@ -83,7 +83,7 @@ def pack(
 
 
 def parse_format(text: str) -> PackFormat:
-    """Raises ConfigError for a format that is none."""
+    """Parses a format's name. Raises ConfigError for an unknown one."""
     from streamd.cli.pack.formats import PACK_FORMATS  # noqa: PLC0415 - as above
 
     for name in PACK_FORMATS:
@@ -93,7 +93,7 @@ def parse_format(text: str) -> PackFormat:
 
 
 def parse_shard_size(text: str | None) -> int | None:
-    """Bytes of `4GiB` and the like. Raises ConfigError."""
+    """Parses a size such as `4GiB` into bytes. Raises ConfigError."""
     from streamd.config.units import parse_bytes  # noqa: PLC0415 - as above
 
     if text is None:
@@ -106,7 +106,7 @@ def parse_shard_size(text: str | None) -> int | None:
 
 @contextmanager
 def _redirect_warnings(print_note: Callable[[str], None]) -> Iterator[None]:
-    """Has what the engine warns of said beside the progress."""
+    """Prints the engine's warnings through `print_note`, so that they do not disturb the progress display."""
     logger = logging.getLogger("streamd")
     handler = _WarningHandler(print_note)
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""What to write into the configuration so that a pack is served."""
+"""Formats the part of a configuration that serves a pack."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDTH_CHARS: Final = 4096  # a line is broken only beyond any path's length
 
 
 def format_yaml(settings: Mapping[str, object]) -> str:
-    """`settings` in YAML; what holds neither keys nor lists itself is in one line."""
+    """Formats `settings` as YAML; a value without nested mappings or lists is in one line."""
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = _WIDTH_CHARS
@@ -27,7 +27,7 @@ def format_yaml(settings: Mapping[str, object]) -> str:
 
 
 def collect_kept_settings(stream: StreamConfig) -> dict[str, object]:
-    """What was written of the stream, and a pack does not change: without it another training would follow."""
+    """Returns the stream's settings that a pack does not change, and without which a training would differ."""
     return {key: _to_plain_value(getattr(stream, key)) for key in _KEPT_SETTINGS if key in stream.model_fields_set}
 
 
@@ -36,12 +36,12 @@ def _to_plain_value(value: object) -> object:
 
 
 def build_decoded_image_settings(image: ImageSpec) -> dict[str, object]:
-    """`image:` of a pack of decoded images."""
+    """Returns `image:` for a pack of decoded images."""
     return {"size": "stored"} if image.channels > 1 else {"size": "stored", "mode": "L"}
 
 
 def build_encoded_image_settings(image: ImageSpec) -> dict[str, object]:
-    """`image:` of a pack of encoded images: as the stream had it."""
+    """Returns `image:` for a pack of encoded images, the same as the stream's."""
     mode = {} if image.channels > 1 else {"mode": "L"}
     resize = {} if image.resize == "stretch" else {"resize": image.resize}
     exact = {"exact": True} if image.exact else {}

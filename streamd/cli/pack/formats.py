@@ -1,4 +1,4 @@
-"""The formats by name. A format's libraries are imported when it is wanted."""
+"""The pack formats by name. A format's libraries are imported only when it is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACK_FORMATS: Final[tuple[PackFormat, ...]] = ("npy", "tar", "hdf5", "lmdb")
 
 
 def open_pack_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) -> PackWriter:
-    """The writer of a format. Raises MissingExtraError, and ConfigError for shards of a format that has none."""
+    """Opens the writer of a format. Raises MissingExtraError, and ConfigError for shards of a format without shards."""
     if shard_bytes is not None and name in _SINGLE_FILE_FORMATS:
         raise ConfigError(f"--shard is for npy and tar; a pack in {name} is one file: leave --shard out")
     if shard_bytes is not None and shard_bytes < MIB:

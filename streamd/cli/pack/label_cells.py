@@ -1,4 +1,4 @@
-"""What stands beside the images of a pack: each sample's labels, as a person would write them, its weight, its name."""
+"""The columns beside the images of a pack: each sample's labels as written in its data, its weight and its name."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.packed_names import choose_name_key, choose_unused_key
 
 _WEIGHT_KEY: Final = "weight"
-_CHARACTER_BYTES: Final = 4  # of NumPy's texts
+_CHARACTER_BYTES: Final = 4  # bytes of a character in NumPy's text arrays
 CellValues = npt.NDArray[Any]
 
 
 def choose_weight_key(labels: Container[str]) -> str:
-    """What the samples' weights are called beside these labels."""
+    """Returns a name for the column of weights that none of these labels has."""
     return choose_unused_key(_WEIGHT_KEY, labels)
 
 
 def collect_sample_cells(manifest: Manifest, ids: Ids) -> dict[str, CellValues]:
-    """Names, labels, and weights if there are any, of `ids`.
+    """Returns the names, labels and weights (if any) of the samples `ids`, by column.
 
-    (n,) or (n, k): whole numbers in int64, fractions in float32, texts as str; a class as its number or its text, as it
-    is written in the data; tags as uint8, 1 where a sample has the class.
+    Columns are (n,) or (n, k): integers as int64, other numbers as float32, texts as str; a class as its number or
+    text, as it is written in the data; tags as uint8, 1 where a sample has the class.
     """
     labels = {
         name: _convert_labels_to_cells(spec, manifest.gather_label(name, ids)) for name, spec in manifest.labels.items()
@@ -39,12 +39,12 @@ def collect_sample_cells(manifest: Manifest, ids: Ids) -> dict[str, CellValues]:
 
 
 def decode_names(names: Sequence[bytes]) -> CellValues:
-    """Names as texts, (n,); bytes that are no UTF-8 as \\xff."""
+    """Decodes names to texts, (n,); bytes that are not UTF-8 are escaped, as \\xff."""
     return np.array([name.decode(errors="backslashreplace") for name in names], dtype=np.str_)
 
 
 def encode_names(names: CellValues) -> CellValues:
-    """Names that are texts as bytes, (n,), of the width of the longest."""
+    """Encodes names that are texts as bytes, (n,), of the width of the longest."""
     encoded: CellValues = np.char.encode(names, "utf-8")
     return encoded
 
@@ -58,13 +58,13 @@ def _convert_labels_to_cells(spec: LabelSpec, rows: CellValues) -> CellValues:
 
 
 def build_class_array(spec: LabelSpec) -> CellValues:
-    """The classes of a category or of tags, (K,): in int64, or as texts of one width."""
+    """Returns the classes of a category or of tags, (K,), as int64 or as texts of one width."""
     whole = all(isinstance(each, int) for each in spec.classes)
     return np.array(spec.classes, dtype=np.int64 if whole else np.str_)
 
 
 def compute_text_width(spec: LabelSpec) -> int:
-    """The most characters that a text of this label has; 0 for one that holds numbers."""
+    """Returns the length of the longest text of a label, in characters; 0 for a label of numbers."""
     if spec.type == "category":
         classes = build_class_array(spec)
         return classes.dtype.itemsize // _CHARACTER_BYTES if classes.dtype.kind == "U" else 0
@@ -72,9 +72,9 @@ def compute_text_width(spec: LabelSpec) -> int:
 
 
 def build_label_reading_settings(spec: StreamSpec, name_pattern: str = "") -> dict[str, object]:
-    """The keys of a configuration that read labels and weights back, so that classes keep their numbers.
+    """Returns the configuration keys that read labels and weights back, so that classes keep their numbers.
 
-    `place` is where a label is taken from, `{}` standing for its name; empty for its own name.
+    `place` is the source of a label, with `{}` for its name; empty if the source is the label's own name.
     """
     key = choose_weight_key(spec.labels)
     weights = {"weights": name_pattern.format(key) if name_pattern else key} if spec.weighted else {}
@@ -94,5 +94,5 @@ def _build_label_setting(spec: LabelSpec, label_name: str) -> object:
 
 
 def _is_class_numbering_recoverable(spec: LabelSpec) -> bool:
-    """Whether the data alone give these classes these numbers."""
+    """Returns whether the classes would get the same numbers from the data alone."""
     return all(spec.counts) and order_classes(map(str, spec.classes)) == spec.classes

@@ -1,4 +1,4 @@
-"""Images as plain rows in files: a header of fixed size, then one row behind the other, so many in a file."""
+"""Images as plain rows in files: a header of fixed size, then a fixed number of rows, one after the other."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FILE_MODE: Final = 0o644
 
 @dataclass(slots=True)
 class RowFiles:
-    """The files `path(0)`, `path(1)`, ..., each of `rows_per_file` rows behind `header_bytes`.
+    """The files `path(0)`, `path(1)`, ..., each with `rows_per_file` rows after `header_bytes`.
 
-    Every row is written at its place, so that whoever goes on behind row n writes what a run cut short may have left
-    half there.
+    Every row is written at its own offset, so a run that continues after row n overwrites rows that an interrupted run
+    may have written in part.
     """
 
     build_path: Callable[[int], Path]
@@ -34,7 +34,7 @@ class RowFiles:
     _file_number: int = -1
 
     def truncate_after_rows(self, rows: int) -> None:
-        """Goes on behind so many rows, and forgets what lies behind them."""
+        """Continues after this many rows, and removes everything after them."""
         self.row_count = rows
         number, within = divmod(rows, self.rows_per_file)
         if within and self.build_path(number).exists():
@@ -53,7 +53,10 @@ class RowFiles:
             self.row_count += len(part)
 
     def _write_rows_to_file(self, number: int, part: Pixels, offset: int) -> None:
-        """Writes to a file, and has the disk begin at once: else it would rest until the next sync, and we in it."""
+        """Writes rows to a file, and starts writing them to the disk at once.
+
+        Otherwise the disk would be idle until the next sync, which would then take longer.
+        """
         write_all_at(self._open_file(number), part, offset)
         os.posix_fadvise(self._descriptor, offset, part.nbytes, os.POSIX_FADV_DONTNEED)
 
@@ -66,7 +69,7 @@ class RowFiles:
         return self._descriptor
 
     def sync_to_disk(self) -> None:
-        """Returns when all rows are safe. They leave the memory, which belongs to what others read."""
+        """Syncs all rows to the disk, and drops them from the page cache, which other readers need."""
         if self._descriptor >= 0:
             os.fdatasync(self._descriptor)
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -77,12 +80,12 @@ class RowFiles:
         self._descriptor = self._file_number = -1
 
     def list_row_counts(self) -> list[int]:
-        """How many rows each file has."""
+        """Returns the number of rows of each file."""
         whole, rest = divmod(self.row_count, self.rows_per_file)
         return [self.rows_per_file] * whole + [rest] * bool(rest)
 
     def read_rows(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """All rows from the disk, (n, bytes of a row), some at a time."""
+        """Yields all rows from the disk, a block (n, bytes of a row) at a time."""
         together = max(1, PACK_BATCH_BYTES // self.row_bytes)
         for number, count in enumerate(self.list_row_counts()):
             drop_from_page_cache(self.build_path(number))
@@ -94,7 +97,7 @@ class RowFiles:
 
 
 def drop_from_page_cache(path: Path) -> None:
-    """What is read from a file next comes from the disk."""
+    """Drops a file from the page cache, so that the next read comes from the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -104,7 +107,7 @@ def drop_from_page_cache(path: Path) -> None:
 
 
 def write_all_at(descriptor: int, data: bytes | Pixels, offset: int) -> None:
-    """Writes all of it. Raises OSError."""
+    """Writes all bytes at an offset. Raises OSError."""
     memory = memoryview(data.data if isinstance(data, np.ndarray) else data).cast("B")
     while memory:
         written = os.pwrite(descriptor, memory, offset)
@@ -112,7 +115,7 @@ def write_all_at(descriptor: int, data: bytes | Pixels, offset: int) -> None:
 
 
 def _read_all_at(descriptor: int, rows: npt.NDArray[np.uint8], offset: int) -> None:
-    """Reads all of `rows`; what the file lacks stays zero, which its checksums will tell."""
+    """Fills `rows` from a file; rows that the file lacks stay zero, which their checksums will show."""
     memory = memoryview(rows.reshape(-1).data)
     while memory:
         count = os.preadv(descriptor, [memory], offset)

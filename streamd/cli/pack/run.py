@@ -1,7 +1,7 @@
 """One run of `streamd pack`: list the samples, decode and write them, finish, read back, put in place.
 
-Nothing is at the pack's place before all of that is done. What is written when a run is cut short is known from the
-journal, and the next run goes on behind it.
+Nothing exists at the destination before all phases are done. The journal records what an interrupted run has written,
+and the next run continues after it.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, PackError
 from streamd.limits import MIB, PACK_AHEAD_BYTES
 
-# A pack that was begun in another layout is not gone on with: rows of an lmdb once had no names.
+# A pack that was begun in another layout cannot be continued: rows of an lmdb once had no names.
 _LAYOUT_VERSIONS: Final = {"lmdb": " 2"}
 
 
 @dataclass(frozen=True, slots=True)
 class PackOptions:
-    """What is to be packed and how. `restart` throws away what an earlier run has left."""
+    """What to pack and how. `restart` discards what an earlier run has left."""
 
     stream: str
     destination: Path
@@ -65,7 +65,7 @@ class PackOptions:
 
 
 class PackResult(msgspec.Struct, frozen=True):
-    """What came of it: the rows of the pack and its bytes; what was left out; times of this run; how it is served."""
+    """The result: rows and bytes of the pack, samples that were left out, times of this run, and how to serve it."""
 
     path: str
     format: str
@@ -79,7 +79,7 @@ class PackResult(msgspec.Struct, frozen=True):
 
 
 class PackProgress(Protocol):
-    """Who is told how far it has come."""
+    """Shows the progress of a pack."""
 
     def update_listing(self, stream: str, files: int) -> None:
         """So many files of a stream have been listed."""
@@ -98,7 +98,7 @@ class PackProgress(Protocol):
 
 
 def pack_stream(config: Config, options: PackOptions, progress: PackProgress) -> PackResult:
-    """Packs a stream. Raises ConfigError for what cannot be packed, PackError when it has to be given up."""
+    """Packs a stream. Raises ConfigError for a stream that cannot be packed, PackError when the pack has failed."""
     _check_not_random(config, options)
     with PackWorkdir(options.destination) as work:
         if options.restart:
@@ -113,7 +113,7 @@ def pack_stream(config: Config, options: PackOptions, progress: PackProgress) ->
 
 
 def _check_not_random(config: Config, options: PackOptions) -> None:
-    """Raises ConfigError where one random crop of each sample would be kept for ever."""
+    """Raises ConfigError for random crops: a pack would fix one crop of each sample."""
     stream = config.streams.get(options.stream)
     if stream is not None and stream.image.resize == "random_crop" and options.format != "tar":
         raise ConfigError(
@@ -124,7 +124,7 @@ def _check_not_random(config: Config, options: PackOptions) -> None:
 
 
 class _PackRun:
-    """One run, phase by phase."""
+    """One run of a pack, phase by phase."""
 
     def __init__(
         self, config: Config, options: PackOptions, workdir: PackWorkdir, stream: ServedStream, progress: PackProgress
@@ -180,14 +180,14 @@ class _PackRun:
         await loop.run_in_executor(thread, journaled_pack.save_progress)
 
     def _compute_pack_identity(self, pixel_id: PixelId) -> str:
-        """What decides the bytes of the pack."""
+        """Computes the identity of the pack, from everything that decides its bytes."""
         spec = self._stream.spec
         layout = f"{self._options.format}{_LAYOUT_VERSIONS.get(self._options.format, '')}"
         how = (layout, str(self._options.shard_bytes), spec.shuffle, spec.seed)
         return compute_identity("streamd pack 1", *how, spec.content_id, pixel_id, repr(spec.image), spec.bad_policy)
 
     def _resume_or_start(self, earlier_journal: PackJournal | None, pack_identity: str) -> JournaledPack:
-        """Where an earlier run was cut short, or the beginning. Raises PackError when it packed something else."""
+        """Continues an interrupted run or begins a new pack. Raises PackError if data or settings have changed."""
         spec = self._stream.spec
         if earlier_journal and earlier_journal.identity != pack_identity:
             raise PackError(
@@ -206,7 +206,7 @@ class _PackRun:
     # --- the end
 
     def _verify_pack(self, journaled_pack: JournaledPack) -> None:
-        """Reads all from the disk. Raises PackError unless it is what was written."""
+        """Reads the whole pack back from the disk. Raises PackError unless it is what was written."""
         self._progress.start_verifying(journaled_pack.checksum.rows)
         found = PackChecksum()
         for sums in self._writer.read_checksums(journaled_pack.left_out_ids):
@@ -239,7 +239,7 @@ class _PackRun:
 
 
 class PackRate:
-    """Samples and bytes a second since it began."""
+    """Samples and bytes a second since the run began."""
 
     def __init__(self, row_bytes: int, clock: Callable[[], float]) -> None:
         self._row_bytes, self._clock = row_bytes, clock
@@ -249,7 +249,7 @@ class PackRate:
         self._sample_count += samples
 
     def compute_seconds_left(self, samples: int) -> float:
-        """The seconds that so many more take at this rate."""
+        """Returns the seconds that the remaining samples take at this rate."""
         return (self._clock() - self._started_s) / max(self._sample_count, 1) * samples
 
     def __str__(self) -> str:
@@ -282,12 +282,12 @@ class PackBar(ListingBar):
         self._progress.update(self._task, advance=rows, description=f"reading back, {self._rate}")
 
     def print_note(self, text: str) -> None:
-        """A line above the bar."""
+        """Prints a line above the bar."""
         self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class PackLines(ListingLines):
-    """For a log; also a line when the work goes on where it was left."""
+    """The progress of a pack in a log, with a line if the run continues an earlier one."""
 
     def __init__(self, write_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(write_line, clock)
@@ -310,7 +310,7 @@ class PackLines(ListingLines):
         self._advance_phase(rows, "read back")
 
     def print_note(self, text: str) -> None:
-        """A line of its own."""
+        """Prints a line."""
         self._write_line(text)
 
     def _start_phase(self, rows: int, done: int) -> None:
@@ -329,5 +329,5 @@ class PackLines(ListingLines):
 
 
 def create_pack_progress() -> PackBar | PackLines:
-    """What fits stderr."""
+    """Creates the bar if stderr is a terminal, else the lines."""
     return create_progress_display(PackBar, PackLines)

@@ -1,9 +1,9 @@
-"""Where a pack lies until it is whole: a hidden folder beside its place, on the same file system, one process's own.
+"""The hidden folder of a pack until it is complete, on the file system of its destination and locked by one process.
 
-Whether the disk has room for a pack: asked before, and said when it turns out that it has none.
+Also checks beforehand that the disk has room for the pack, and explains the error if it turns out that it has not.
 
-How far a pack has come is in a journal, one small file there, replaced whole each time that what it says is safe on the
-disk: every batch is taken in its turn, and now and then all of it is made safe.
+A journal in the folder, one small file, records how far the pack has come. Batches are written in order. From time to
+time they are synced to the disk, and only then is the journal replaced, in one step: it never claims more than is safe.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _JOURNAL_VERSION: Final = 1
 
 
 class PackWorkdir:
-    """The folder `.NAME.packing` beside `destination`. A context: others are kept out of it.
+    """The folder `.NAME.packing` beside `destination`. A context manager that keeps other processes out of the folder.
 
-    `journal` and `product_path` are the paths of what lies in it; the product becomes the destination by one rename.
+    `journal` and `product_path` are paths in the folder; one rename turns the product into the destination.
     """
 
     def __init__(self, destination: Path) -> None:
@@ -87,13 +87,13 @@ class PackWorkdir:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Leaves what the next run goes on with, and else nothing."""
+        """Unlocks the folder, and removes it unless it has a journal, from which the next run can continue."""
         if self.folder.exists() and not self.journal_path.exists():
             shutil.rmtree(self.folder)
         os.close(self._descriptor)
 
     def clear_work_folder(self) -> None:
-        """Throws away what is there."""
+        """Removes everything in the folder."""
         for entry in self.folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
@@ -101,7 +101,7 @@ class PackWorkdir:
                 entry.unlink()
 
     def move_product_to_destination(self) -> None:
-        """Puts the product into its place, in one step, and removes the rest. Raises PackError, OSError."""
+        """Renames the product to the destination, and removes the rest. Raises PackError, OSError."""
         sync_tree_to_disk(self.product_path)
         self._check_destination()
         self.product_path.rename(self.destination)
@@ -110,7 +110,7 @@ class PackWorkdir:
 
 
 def sync_tree_to_disk(path: Path) -> None:
-    """Returns when a file, or all in a folder and its names, are safe on the disk. Raises OSError."""
+    """Syncs a file, or all files and names in a folder, to the disk. Raises OSError."""
     if not path.is_dir():
         _sync_file(path)
         return
@@ -132,7 +132,7 @@ def _format_printable_path(path: Path) -> str:
 
 
 def check_free_space(workdir: PackWorkdir, needed_bytes: int) -> None:
-    """Raises PackError, with the arithmetic, when a pack of so many bytes, less what is there of it, cannot fit."""
+    """Raises PackError, with the arithmetic, if the rest of a pack of this many bytes does not fit on the disk."""
     there, free = measure_allocated_bytes(workdir.product_path), _measure_free_disk_bytes(workdir.folder)
     lacking = needed_bytes - there - free
     if lacking > 0:
@@ -145,7 +145,7 @@ def check_free_space(workdir: PackWorkdir, needed_bytes: int) -> None:
 
 @contextmanager
 def translate_disk_full_error(workdir: PackWorkdir, estimate_bytes: Callable[[], int]) -> Iterator[None]:
-    """Makes a PackError of what the system says when there is no room."""
+    """Turns the system's error for a full disk into a PackError."""
     try:
         yield
     except OSError as error:
@@ -163,7 +163,7 @@ def translate_disk_full_error(workdir: PackWorkdir, estimate_bytes: Callable[[],
 
 
 def measure_allocated_bytes(path: Path) -> int:
-    """What a file, or all in a folder, take on the disk; 0 for what is not there."""
+    """Returns the bytes that a file, or all files in a folder, occupy on the disk; 0 for a missing one."""
     if not path.exists():
         return 0
     entries = path.rglob("*") if path.is_dir() else [path]
@@ -171,7 +171,7 @@ def measure_allocated_bytes(path: Path) -> int:
 
 
 def _measure_free_disk_bytes(folder: Path) -> int:
-    """What the file system has left for this user."""
+    """Returns the bytes that the file system has left for this user."""
     system = os.statvfs(folder)
     return system.f_bavail * system.f_frsize
 
@@ -192,10 +192,12 @@ class LeftOutSample(msgspec.Struct, frozen=True):
 
 
 class PackJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """The first `done` samples of the order were seen: `tally.rows` are written, `bad` left out.
+    """The progress of a pack: the first `done` samples of the order were processed.
 
-    `identity` names what is packed and how; a journal of another one is no beginning of it. `place` is what the writer
-    wants to know again.
+    identity: identifies what is packed and how; a run with another identity cannot continue this one.
+    tally: `tally.rows` of these samples are written.
+    bad: the samples that were left out.
+    place: the writer's own state, which it gets back when it resumes.
     """
 
     version: int = _JOURNAL_VERSION
@@ -212,7 +214,7 @@ _journal_decoder: Final = msgspec.json.Decoder(PackJournal)
 
 
 def read_journal(path: Path) -> PackJournal | None:
-    """The journal at `path`, None if there is none. Raises PackError for one that cannot be used."""
+    """Reads the journal at `path`; None if there is none. Raises PackError for one that cannot be used."""
     try:
         found = _journal_decoder.decode(path.read_bytes())
     except FileNotFoundError:
@@ -227,7 +229,7 @@ def read_journal(path: Path) -> PackJournal | None:
 
 
 def write_journal(path: Path, journal: PackJournal) -> None:
-    """Returns when it is safe on the disk. Raises OSError."""
+    """Replaces the journal in one step and syncs it to the disk. Raises OSError."""
     fresh = path.with_suffix(".new")
     with fresh.open("wb") as file:
         file.write(msgspec.json.encode(journal))
@@ -238,7 +240,10 @@ def write_journal(path: Path, journal: PackJournal) -> None:
 
 
 class JournaledPack:
-    """Begins where `begun` ends. One thread at a time; everything raises OSError when the disk refuses."""
+    """Writes a pack and its journal, from where the journal ends. Used by one thread at a time.
+
+    All methods raise OSError when the disk refuses.
+    """
 
     def __init__(self, journal: PackJournal, path: Path, writer: PackWriter) -> None:
         self._journal, self._path, self._writer = journal, path, writer
@@ -251,7 +256,7 @@ class JournaledPack:
 
     @property
     def next_batch_index(self) -> int:
-        """The first batch that is not in it."""
+        """The index of the first batch that is not written yet."""
         return -(-self.done_samples // self._journal.batch_rows)
 
     @property
@@ -259,7 +264,7 @@ class JournaledPack:
         return np.array([each.sample_id for each in self.left_out], dtype=np.int64)
 
     def write_batch(self, batch: DecodedBatch) -> None:
-        """Writes a batch."""
+        """Writes a batch, and saves the progress if enough bytes or seconds have passed since the last time."""
         if batch.ids.size:
             self.checksum = self.checksum.with_added_rows(self._writer.append_rows(batch.ids, batch.images))
         self.left_out += [LeftOutSample(each.sample_id, each.file, each.reason) for each in batch.bad_rows]
@@ -269,7 +274,9 @@ class JournaledPack:
             self.save_progress()
 
     def save_progress(self) -> None:
-        """Makes what there is safe, then says so in the journal."""
+        """Syncs all rows to the disk, then records them in the journal."""
+        # In this order: after a kill between the two, the journal claims less than is written, and the next run writes
+        # those rows again.
         place = self._writer.sync_to_disk()
         self._journal = PackJournal(
             identity=self._journal.identity,
@@ -285,10 +292,10 @@ class JournaledPack:
 
     @contextmanager
     def save_when_interrupted(self) -> Iterator[None]:
-        """Saves what there is when somebody stops the run."""
+        """Saves the progress when an exception, such as Ctrl-C, ends the block."""
         try:
             yield
         except BaseException as error:
-            if not isinstance(error, OSError):  # a disk that refused a row refuses the journal
+            if not isinstance(error, OSError):  # a disk that refused a row would refuse the journal too
                 self.save_progress()
             raise

@@ -46,7 +46,7 @@ _TRANSACTION_BYTES: Final = 32 * MIB  # of a transaction, which lies in memory u
 _PAGE_HEADER_BYTES: Final = 64  # and what the tree above has of it
 _NAMES_AT_ONCE: Final = 1 << 14
 _VALUES_PER_READ: Final = 256  # values, when they are read back
-_MAP_SIZE_FACTOR: Final = 1.25  # of the map above what is expected: it costs addresses alone
+_MAP_SIZE_FACTOR: Final = 1.25  # size of the map over the expected size: it costs only address space
 _SPARE_BYTES: Final = 4 * MIB  # ... and pages of the tree, and of those that a transaction sets free
 
 
@@ -79,7 +79,8 @@ class LmdbWriter:
         self._data_db, self._meta_db = (self._environment.open_db(name) for name in (DATA_DB, META_DB))
         self._row_count = rows
         with self._environment.begin(self._data_db, write=True) as transaction, transaction.cursor() as cursor:
-            there = cursor.set_range(build_sample_key(rows))  # what was written behind the journal's last word
+            # An interrupted run may have committed rows after the journal's last entry; they are written again.
+            there = cursor.set_range(build_sample_key(rows))
             while there:
                 there = cursor.delete()
 
@@ -97,7 +98,7 @@ class LmdbWriter:
         return compute_blob_checksums(blobs)
 
     def _build_label_entries(self, name: str, values: CellValues) -> CellValues:
-        """A label's entry in each sample."""
+        """Returns a label's entry in each sample, (n, 1) or (n, k)."""
         fixed = values.astype(f"<U{self._text_widths[name]}") if values.dtype.kind == "U" else values
         return fixed[:, None] if fixed.ndim == 1 else fixed
 
@@ -107,7 +108,8 @@ class LmdbWriter:
         return {}
 
     def _commit_in_background(self) -> None:
-        """Hands what is pending to the thread that waits for the disk, when it is done with what it had before."""
+        """Hands the pending samples to the thread that commits, once the commit before has ended."""
+        # Waiting here bounds the memory to two transactions, and raises the error of the last one.
         self._last_commit.result()
         self._last_commit = self._commit_thread.submit(self._commit_blobs, self._pending_blobs, self._row_count)
         self._row_count += len(self._pending_blobs)
@@ -124,7 +126,10 @@ class LmdbWriter:
             self._commit_blobs(blobs, first_row)
 
     def _reserve_disk_space(self, blobs: Sequence[bytes]) -> None:
-        """Has the disk refuse now what it has no room for: the library would call it an input/output error."""
+        """Reserves disk space for the samples, so that a full disk raises its own error.
+
+        The library would report an input/output error.
+        """
         needed = sum(map(_estimate_pages, map(len, blobs))) * _PAGE_BYTES + _SPARE_BYTES
         with self._data_file_path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, self._used_database_bytes + needed)
@@ -186,7 +191,7 @@ class LmdbWriter:
 
 
 def _find_longest_name_bytes(job: PackJob) -> int:
-    """The bytes of the longest name, at least one."""
+    """Returns the length of the longest name in bytes, at least 1."""
     manifest = job.stream.manifest
     blocks = (
         range(first, min(first + _NAMES_AT_ONCE, manifest.samples))
@@ -198,13 +203,13 @@ def _find_longest_name_bytes(job: PackJob) -> int:
 
 
 def _estimate_pages(value_bytes: int) -> int:
-    """About how many a value takes: pages of its own and its part of the tree above."""
+    """Estimates the pages of a value: its own pages, and its share of the tree above."""
     return -(-(value_bytes + _PAGE_HEADER_BYTES) // _PAGE_BYTES)
 
 
 @contextmanager
 def _translate_lmdb_errors() -> Iterator[None]:
-    """The library's refusals as the system's, whatever it calls them."""
+    """Turns LMDB errors into OSErrors, except MapFullError, which the caller handles."""
     try:
         yield
     except lmdb.MapFullError:

@@ -1,4 +1,4 @@
-"""What `streamd probe` measures: a stream drained by several trainers at a time, each a process of its own."""
+"""The measurement of `streamd probe`: several trainers, each in its own process, drain a stream at the same time."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ _drain_decoder: Final = msgspec.json.Decoder(DrainResult)
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """All trainers' accounts: rates and waits by trainer, every receipt, a digest an epoch.
+    """The accounts of all trainers: rates and waits by trainer, all receipts, and a digest for each epoch.
 
-    `verdicts` tells where the time of each epoch went: a list a trainer.
-
-    `headroom_samples_per_s` is what each would reach if data were free, `headroom_fraction` the part of that which it
-    does not reach as it is served: what data cost. Both are None when nobody asked.
+    verdicts: where the time of each epoch went, one list for each trainer.
+    headroom_samples_per_s: the rate of each trainer if data cost nothing; None if not requested.
+    headroom_fraction: the part of that rate that a trainer loses to the cost of data; None if not requested.
     """
 
     stream: str
@@ -49,7 +48,7 @@ class ProbeResult:
         return all(receipt.ok for receipt in self.receipts)
 
     def format_lines(self) -> list[str]:
-        """For people."""
+        """Formats the result as lines of text."""
         total = sum(self.samples_per_s)
         missed, repeated = sum(each.missed for each in self.receipts), sum(each.repeated for each in self.receipts)
         lines = [
@@ -88,7 +87,7 @@ def probe_stream(
     """Drains a stream in `trainers` processes at a time. Raises StreamdError when one of them fails."""
     errand = TrainerRequest(stream, find_socket(endpoint), epochs, digest, load, headroom)
     with connect(errand.endpoint) as client:
-        client.spec(stream)  # an unknown name is refused here, once, not by every process
+        client.spec(stream)  # an unknown name is refused here once, and not in every process
         before = client.stats()
         write_line(
             f"draining {format_count(epochs, 'epoch')} of {stream} in {format_count(trainers, 'process', 'processes')}"
@@ -113,7 +112,7 @@ def probe_stream(
 def _run_trainers(
     request: TrainerRequest, trainers: int, stats: Callable[[], _DaemonStats]
 ) -> tuple[list[DrainResult], _DaemonStats]:
-    """The accounts, and what `stats` gives when all have drained the stream."""
+    """Runs the trainers; returns their accounts, and the result of `stats` when all have drained the stream."""
     command = [sys.executable, "-P", "-m", "streamd.cli.probe.trainer_process"]
     requests = [replace(request, name=f"probe {number}") for number in range(1, trainers + 1)]
     with ExitStack() as stack:
@@ -135,17 +134,17 @@ def _run_trainers(
 
 @contextmanager
 def _start_trainer(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A trainer in a process group of its own, out of reach of the terminal's Ctrl-C; it is killed at the end."""
+    """Starts a trainer in its own process group, which the terminal's Ctrl-C does not reach; kills it at the end."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, process_group=0) as process:
         try:
             yield process
         finally:
-            process.kill()  # nothing, where it has ended
+            process.kill()  # does nothing if it has ended
 
 
 def _wait_for_trainer_lines(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Returns when each has said its line, or has ended."""
+    """Waits until each trainer has printed its line, or has ended."""
     for process in processes:
         if process.stdout is not None:
             process.stdout.readline()
@@ -159,7 +158,7 @@ def _write_start_lines(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _lookup_decoded_count(stats: _DaemonStats, stream: str) -> float:
-    """Batches that were decoded and went to a trainer: what was decoded ahead and dropped is nobody's batch."""
+    """Returns the number of decoded batches that were sent to a trainer, without those decoded ahead and dropped."""
     return stats.get(f"stream.{stream}", {}).get("first_sent", 0.0)
 
 

@@ -1,8 +1,8 @@
 """One trainer of `streamd probe`, which drains a stream: `python -m streamd.cli.probe.trainer_process ERRAND`.
 
-It prints a line when it has subscribed and waits for one, so that all begin together and nobody's start-up is measured;
-the same again when it has drained the stream, so that its batches can be counted, and all replay together. It prints
-one JSON object at the end.
+When it has subscribed it prints a line and waits for one, so that all trainers begin together and no start-up time is
+measured. It does the same when it has drained the stream, so that decoded batches can be counted before all trainers
+replay together. At the end it prints one JSON object.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from streamd.limits import PAGE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class TrainerRequest:
-    """What the trainer `name` is to do.
+    """The task of the trainer `name`.
 
-    `load` names the user's function, called with each batch; None touches every page.
+    `load` names the user's function, which is called with each batch; None touches every page instead.
     """
 
     stream: str
@@ -48,9 +48,9 @@ _request_decoder: Final = msgspec.json.Decoder(TrainerRequest)
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """One trainer's account: samples and seconds from its first batch to its last, and how much of that was waiting.
+    """One trainer's account: samples, seconds from its first batch to its last, and the seconds of these spent waiting.
 
-    `free_samples_per_s` is what it reached on batches that it held; None when nobody asked.
+    `free_samples_per_s` is its rate on held batches; None if it was not requested.
     """
 
     samples: int
@@ -67,7 +67,7 @@ class DrainResult:
 
 
 def touch_image_pages(batch: Batch) -> None:
-    """What a trainer does that needs no time: it reads one byte of every page."""
+    """Reads one byte of every page of the images: the least that a trainer does with a batch."""
     batch.images.reshape(-1)[::PAGE_BYTES].sum()
 
 
@@ -81,7 +81,7 @@ def drain_stream(
     on_ready: Callable[[], None] = lambda: None,
     name: str | None = None,
 ) -> DrainResult:
-    """Drains `epochs` epochs in this process, doing `work` with each batch. `ready` is called before the first."""
+    """Drains `epochs` epochs in this process, and calls `work` with each batch. `ready` is called before the first."""
     digests: list[str] = []
     samples, first_s, last_s, wait_before_s = 0, 0.0, 0.0, 0.0
     with connect(endpoint) as client, client.subscribe(stream, epochs=epochs, name=name) as batches:
@@ -111,9 +111,9 @@ def _add_batch_to_digest(summing: hashlib.blake2b, batch: Batch) -> None:
 
 
 def replay_held_batches(request: TrainerRequest, result: DrainResult, step: TrainerStep) -> DrainResult:
-    """The account with what `work` reaches on held batches, for as long as the stream took, or REPLAY_S.
+    """Adds the rate of `work` on held batches to the account, measured for as long as the stream took, or REPLAY_S.
 
-    Raises StreamdError when the stream was too short to compare that with.
+    Raises StreamdError when the stream was too short for a comparison.
     """
     if not result.seconds:
         raise StreamdError(f"stream {request.stream!r} has one batch, too little for a rate: add  --epochs 2  or more")
@@ -123,7 +123,7 @@ def replay_held_batches(request: TrainerRequest, result: DrainResult, step: Trai
 
 
 class _StarterPipe:
-    """What the starter hears, on a descriptor of its own: whatever the user's function prints goes to stderr."""
+    """The pipe to the process that started this one. Output that the user's function prints goes to stderr instead."""
 
     def __init__(self) -> None:
         self._descriptor = os.dup(1)
@@ -171,7 +171,7 @@ def _run_trainer_request(request: TrainerRequest, pipe: _StarterPipe) -> DrainRe
 
 
 def main() -> None:
-    """One trainer's process."""
+    """Runs one trainer's process."""
     die_with_parent(os.getppid())
     voice = _StarterPipe()
     try:

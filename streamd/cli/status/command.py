@@ -1,4 +1,4 @@
-"""`streamd status`: what is going on, once. `streamd top`: the same, live."""
+"""`streamd status` prints the daemon's status once, `streamd top` shows it live."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from streamd.core.activity import DaemonActivity, UnreachableDaemon
 
-_MIN_INTERVAL_S: Final = 0.1  # between two looks: figures of less are noise
+_MIN_INTERVAL_S: Final = 0.1  # between two frames: figures over less time are noise
 
 
 def status(
@@ -108,7 +108,7 @@ def top(
 
 
 def _parse_interval(text: str) -> float:
-    """What `--every` says. Raises typer.BadParameter."""
+    """Parses `--every` into seconds. Raises typer.BadParameter."""
     from streamd.config.units import parse_seconds  # noqa: PLC0415 - Pydantic only when it is needed, not for --help
 
     try:
@@ -121,7 +121,7 @@ def _parse_interval(text: str) -> float:
 
 
 def show_live_frames(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
-    """Draws one over the other until Ctrl-C, which is how it is meant to end."""
+    """Draws each frame over the one before, until Ctrl-C, which is the normal end."""
     from rich.live import Live  # noqa: PLC0415 - only when it is needed, not for --help
 
     from streamd.cli.status.table import build_top_frame, crop_to_window  # noqa: PLC0415 - as above
@@ -135,7 +135,7 @@ def show_live_frames(activities: Iterator[DaemonActivity | UnreachableDaemon], c
 
 
 def print_one_frame(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
-    """The first frame: its figures are those of the last seconds already."""
+    """Prints the first frame, whose figures already cover the last seconds."""
     from streamd.cli.status.table import WIDTH_CHARS, build_top_frame  # noqa: PLC0415 - as above
 
     console.width = max(WIDTH_CHARS, console.width)
@@ -145,7 +145,7 @@ def print_one_frame(activities: Iterator[DaemonActivity | UnreachableDaemon], co
 def create_interval_waiter(
     every_s: float, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
 ) -> Callable[[], None]:
-    """Waits for the next deadline, each `every_s` after the one before; those that were missed are left out."""
+    """Returns a function that sleeps until the next deadline, every `every_s` seconds; missed deadlines are skipped."""
     due_s = clock()
 
     def wait_until_due() -> None:

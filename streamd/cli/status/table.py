@@ -1,6 +1,6 @@
-"""What `streamd status` shows a person: what is wrong, who reads what, how fast, and what could be better.
+"""The output of `streamd status`: troubles, trainers and their streams, rates, and advice.
 
-And what `streamd top` draws at a time: the same things as they change. All of it in 80 columns.
+Also the frames of `streamd top`, which show the same as it changes. Everything fits in 80 columns.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from streamd.core.status import (
 from streamd.core.text import escape_unprintable, format_count
 from streamd.limits import POORLY_MIXED
 
-WIDTH_CHARS: Final = 80  # numbers would be cut in less
+WIDTH_CHARS: Final = 80  # numbers would be cut in fewer columns
 _POORLY_SHARED: Final = 1.5  # decodes a batch: from here on half of the decoding is done for nothing
 _BAR_CHARS: Final = 8
 _EXACT_BELOW: Final = 10  # slower rates than this show a decimal
@@ -48,7 +48,7 @@ STATE_COLOURS: Final[dict[SessionState, str]] = {
 
 
 def build_status_table(status: DaemonStatus) -> RenderableType:
-    """Everything, from what is wrong, and the daemon, down to what could be better."""
+    """Builds the whole output: troubles and the daemon first, advice last."""
     parts: list[RenderableType] = [
         *format_trouble_lines(status),
         *format_daemon_summary(status),
@@ -63,13 +63,13 @@ def build_status_table(status: DaemonStatus) -> RenderableType:
 
 
 def format_trouble_lines(status: DaemonStatus) -> Iterator[Text]:
-    """What is wrong and what to do, a line each."""
+    """Formats each trouble and its remedy in a line."""
     for trouble in status.all_troubles:
         yield Text(f"trouble: {escape_unprintable(trouble)}", style="bold red", overflow="fold")
 
 
 def format_daemon_summary(status: DaemonStatus) -> Iterator[Text]:
-    """Which daemon it is; its workers and its memory."""
+    """Formats the daemon's identity, workers and memory."""
     yield Text.assemble((f"streamd {status.version}", "bold"), f" at {status.endpoint}", overflow="fold")
     share = status.memory_used_bytes / status.memory_bytes if status.memory_bytes else 0.0
     replaced = f", {status.worker_deaths:,} replaced" if status.worker_deaths else ""
@@ -85,7 +85,7 @@ def format_daemon_summary(status: DaemonStatus) -> Iterator[Text]:
 
 
 def build_plain_table(*headings: str) -> Table:
-    """Columns of text; of numbers, which are never broken, where the heading begins with `>`."""
+    """Builds a table; a heading that begins with `>` marks a column of numbers, which are never wrapped."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for heading in headings:
         name = heading.removeprefix(">")
@@ -117,7 +117,7 @@ def _build_streams_table(streams: tuple[StreamStatus, ...]) -> Table:
 
 
 def format_decodes_per_batch(decodes: float | None) -> Text:
-    """Decodes a batch, coloured by how many of them were for nothing."""
+    """Formats the decodes a batch, coloured by the share that was wasted."""
     if decodes is None:
         return Text("-", style="dim")
     colour = "green" if decodes <= WELL_SHARED else "yellow" if decodes < _POORLY_SHARED else "red"
@@ -125,7 +125,7 @@ def format_decodes_per_batch(decodes: float | None) -> Text:
 
 
 def format_receipts(stream: StreamStatus) -> Text:
-    """How many there were, those that do not add up by themselves."""
+    """Formats the number of receipts, and separately of those that are not ok."""
     said = Text(f"{stream.receipts_ok} ok")
     if stream.receipts_bad:
         said.append(f"\n{stream.receipts_bad} NOT OK", style="bold red")
@@ -149,7 +149,7 @@ def _build_trainers_table(sessions: tuple[SessionStatus, ...]) -> Table:
 
 
 def mark_first_of_process(sessions: Iterable[SessionStatus]) -> Iterator[tuple[SessionStatus, bool]]:
-    """The sessions in the order in which people read them, and whether each is the first of its process."""
+    """Yields the sessions in the order of the table, and whether each is the first of its process."""
     before: tuple[int, int] | None = None
     for each in sort_sessions(sessions):
         process = identify_process(each)
@@ -158,26 +158,26 @@ def mark_first_of_process(sessions: Iterable[SessionStatus]) -> Iterator[tuple[S
 
 
 def format_process(session: SessionStatus) -> Text:
-    """Whose sessions follow: a trainer's name and its process."""
+    """Formats the heading of a process's sessions: the trainer's name and its process."""
     named = Text(escape_unprintable(session.name) or "unnamed")
     return named.append(f"\npid {session.pid}", style="dim") if session.pid else named
 
 
 def format_subscription(session: SessionStatus) -> Text:
-    """What a session reads, and in batches of how many rows; its rank where there are several."""
+    """Formats the stream and batch size of a session, and its rank if there are several."""
     rank = f"\nrank {session.rank} of {session.world}" if session.world > 1 else ""
     return Text(session.stream).append(f"\nbatch {session.batch_size:,}{rank}", style="dim")
 
 
 def build_step_cell(session: SessionStatus) -> RenderableType:
-    """How far a trainer is in its epoch, in steps of its own."""
+    """Builds the cell with a trainer's progress in its epoch, in the trainer's own steps."""
     _, step = find_reached_epoch_and_step(session)
     bar = ProgressBar(total=max(1, session.own_steps), completed=step, width=_BAR_CHARS)
     return Group(Text(f"{step:,}/{session.own_steps:,}", justify="right"), bar)
 
 
 def _format_timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:
-    """Where the time of each trainer's last epoch went."""
+    """Formats where the time of each trainer's last epoch went."""
     for each in sort_sessions(sessions):
         if each.last_epoch is not None:
             colour = "yellow" if BOTTLENECK_ADVICE[each.last_epoch.verdict].is_bad else ""
@@ -186,7 +186,7 @@ def _format_timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:
 
 
 def _format_whose(session: SessionStatus) -> str:
-    """A session within a sentence."""
+    """Formats a session for use within a sentence."""
     rank = f", rank {session.rank} of {session.world}" if session.world > 1 else ""
     named = f"{escape_unprintable(session.name)}, " if session.name else ""
     return f"{named}{session.stream}{rank}"
@@ -204,12 +204,12 @@ def _format_advice(status: DaemonStatus) -> Iterator[Text]:
 
 
 def format_rate(per_s: float) -> str:
-    """A rate in as many digits as tell something."""
+    """Formats a rate with as many digits as are meaningful."""
     return f"{per_s:.1f}" if 0 < per_s < _EXACT_BELOW else f"{per_s:,.0f}"
 
 
 def format_time_span(seconds: float, units: int = 2) -> str:
-    """How long, in the largest units, two of them: `42 s`, `12 min 3 s`, `3 h 12 min`, `5 d 2 h`."""
+    """Formats a duration in its largest units, two by default: `42 s`, `12 min 3 s`, `3 h 12 min`, `5 d 2 h`."""
     left = int(seconds)
     parts: list[str] = []
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
@@ -222,8 +222,8 @@ def format_time_span(seconds: float, units: int = 2) -> str:
 _STATE_VERBS: Final[dict[SessionState, str]] = {
     "gathering": "gathers", "waiting": "waits", "reading": "reads", "resting": "rests", "finished": "finished",
 }  # fmt: skip
-_TRAINERS_POSITION: Final = 6  # where on the way they are: here batches should wait
-# Where on the way a limit is marked, at a stage or an arrow of it.
+_TRAINERS_POSITION: Final = 6  # the trainers' cell in the diagram of the data path: batches should wait for trainers
+# The cell of the diagram, a stage or an arrow, at which a bottleneck is marked.
 _BOTTLENECK_POSITIONS: Final[dict[Bottleneck, int]] = {
     "disk": 0,
     "decode": 2,
@@ -235,7 +235,7 @@ _BOTTLENECK_POSITIONS: Final[dict[Bottleneck, int]] = {
 
 
 def build_top_frame(activity: DaemonActivity | UnreachableDaemon) -> RenderableType:
-    """One frame; of a daemon that is away the last one, with a word about it."""
+    """Builds one frame; for a daemon that is away the last one, with a line about its absence."""
     now = activity.last if isinstance(activity, UnreachableDaemon) else activity
     parts: list[RenderableType] = (
         list(_format_unreachable(activity))
@@ -259,7 +259,7 @@ def _format_unreachable(daemon: UnreachableDaemon) -> Iterator[Text]:
 
 
 def crop_to_window(frame: RenderableType, console: Console) -> RenderableType:
-    """As much of a frame as the window has lines for, and in the last of them how much there is below."""
+    """Cuts a frame to the window's height; the last line then says how many lines are below."""
     lines = console.render_lines(frame, pad=False)
     if len(lines) <= console.height:
         return frame
@@ -268,11 +268,11 @@ def crop_to_window(frame: RenderableType, console: Console) -> RenderableType:
     return Group(SegmentLines(lines[:shown], new_lines=True), below)
 
 
-# --- the way of the data
+# --- the data path
 
 
 def _build_data_path_diagram(now: DaemonActivity) -> Iterator[RenderableType]:
-    """Its stages from left to right with the arrows between, the one where it waits marked, and a sentence."""
+    """Yields a diagram of the data path, with its bottleneck marked, and a sentence of advice."""
     advice, waits_at = BOTTLENECK_ADVICE[now.flow.bottleneck], _BOTTLENECK_POSITIONS.get(now.flow.bottleneck)
     way = Table.grid(padding=(0, 1), pad_edge=False)
     cells = _build_stage_cells(now, now.flow)
@@ -290,7 +290,7 @@ def _choose_style(row: int, at: int, waits_at: int | None) -> str:
 
 
 def _build_stage_cells(now: DaemonActivity, flow: DataFlow) -> list[tuple[str, str, str]]:
-    """Name and figures of each stage, an arrow between each two."""
+    """Returns the name and figures of each stage, with arrows between them."""
     status, arrow = now.status, ("──▶", "", "")
     taken = sum(each.samples_per_s for each in status.streams)
     return [

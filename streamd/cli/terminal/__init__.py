@@ -1,1 +1,1 @@
-"""What all commands share: how one ends (`run_guarded`), how far a long one has come (`progress`)."""
+"""What commands share: the guard around each (`run_guarded`), signals (`stop_signals`), progress (`progress`)."""

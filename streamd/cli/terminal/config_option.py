@@ -1,4 +1,4 @@
-"""What commands are given to serve: `--config`, or the path of data with `--size`."""
+"""Options that several commands share: `--config`, and `--size` for a path of data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ConfigOption = Annotated[Path, typer.Option("--config", metavar="FILE", help="Th
 
 
 def parse_size_option(text: str | None) -> tuple[int, int] | None:
-    """(height, width) of `128` or `66x200`. Raises ConfigError that says how it is written."""
+    """Parses `128` or `66x200` into (height, width). Raises ConfigError, which says how to write a size."""
     if text is None:
         return None
     found = _SIZE_PATTERN.fullmatch(text.strip())

@@ -1,4 +1,4 @@
-"""Pages of `--help` on which nothing is cut."""
+"""`--help` pages without truncated sentences."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _WHOLE: Final = 1000  # characters, more than the first sentence of any command 
 
 
 class UncutHelpGroup(TyperGroup):
-    """A group whose list of commands has the whole first sentence of each, wrapped where it is long."""
+    """A group that lists each command with its whole first sentence, wrapped if it is long."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the list as click does, which cuts each sentence to one line.
+        """Writes the list of commands like click, but without cutting each sentence to one line.
 
-        Its types are those of click, or of the click that some versions of typer bring along.
+        The arguments have click's types, or those of the copy of click that some versions of typer contain.
         """
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [(name, each.get_short_help_str(_WHOLE)) for name, each in commands if each and not each.hidden]

@@ -1,6 +1,6 @@
-"""How far a long command has come: a bar at a terminal, a line now and then elsewhere; on stderr.
+"""The progress of a long command on stderr: a bar on a terminal, a line every ten seconds elsewhere.
 
-Both begin with the listing of the samples; what comes after it is each command's own.
+Both begin with the listing of the samples; each command adds its own phases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LINE_INTERVAL_S: Final = 10.0
 
 
 class ListingBar:
-    """For a terminal. A context: it leaves nothing on the screen."""
+    """Progress on a terminal. A context manager, which removes the bar at the end."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
@@ -37,12 +37,12 @@ class ListingBar:
         self._progress.stop()
 
     def update_listing(self, stream: str, files: int) -> None:
-        """So many files of a stream have been listed."""
+        """Shows how many files of a stream have been listed."""
         self._progress.update(self._task, description=f"listing {stream}", completed=files)
 
 
 class ListingLines:
-    """For a log: a line every ten seconds, none for what is quicker. A context, as the bar is."""
+    """Progress in a log: a line every ten seconds, and none for shorter phases. A context manager, like the bar."""
 
     def __init__(self, write_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write_line = write_line
@@ -56,12 +56,12 @@ class ListingLines:
         return
 
     def update_listing(self, stream: str, files: int) -> None:
-        """So many files of a stream have been listed."""
+        """Shows how many files of a stream have been listed."""
         if self._claim_due_line():
             self._write_line(f"listing {stream}: {format_count(files, 'file')} so far")
 
     def _claim_due_line(self) -> bool:
-        """Whether it is time for a line."""
+        """Returns whether a line is due, and if so starts the next interval."""
         now_s = self._clock()
         if now_s < self._last_line_s + _LINE_INTERVAL_S:
             return False
@@ -74,7 +74,7 @@ LinesOf = TypeVar("LinesOf", bound=ListingLines)
 
 
 def create_progress_display(bar: type[BarOf], lines: type[LinesOf]) -> BarOf | LinesOf:
-    """What fits stderr."""
+    """Creates the bar if stderr is a terminal, else the lines."""
     console = Console(stderr=True)
     return bar(console) if console.is_terminal else lines(_write_stderr_line)
 

@@ -1,4 +1,4 @@
-"""How every command ends: a mistake is a line on stderr and an exit status, never a traceback."""
+"""The guard around every command: an expected error is a line on stderr and an exit status, never a traceback."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from streamd.ipc.standard_files import fill_closed_standard_descriptors
 if TYPE_CHECKING:
     import typer
 
-INTERRUPTED: Final = 128 + signal.SIGINT  # as shells count
+INTERRUPTED: Final = 128 + signal.SIGINT  # the exit status that shells use
 TERMINATED: Final = 128 + signal.SIGTERM
-_EXTRAS: Final = {"streamd": "serve", "streamd-train": "train"}  # what installs all that a command needs
+_EXTRAS: Final = {"streamd": "serve", "streamd-train": "train"}  # the extra with all libraries of a command
 
 
 def run_guarded(program: str, app: typer.Typer) -> None:
-    """Runs a command; exits 2 for a mistake in what was asked, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
+    """Runs a command; exits with 2 for a usage error, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
     fill_closed_standard_descriptors()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that its encoding lacks is escaped, and no failure
+    # Characters that the terminal's encoding lacks, as in file names, are escaped instead of raising.
+    if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with _interrupt_on_sigterm():
@@ -38,14 +39,17 @@ def run_guarded(program: str, app: typer.Typer) -> None:
             raise
         missing = MissingExtraError(error.name, _EXTRAS[program], program)
         exit_with_error(program, str(missing), missing.exit_status)
-    except OSError as error:  # a full disk, a folder without permission: the message has the file and the reason
+    except OSError as error:  # such as a full disk or a missing permission: the message has the file and the reason
         exit_with_error(program, str(error) + _format_removed_folder_hint(error), status=1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
 
 def _format_removed_folder_hint(error: BaseException | None) -> str:
-    """A line more for what is not found because the working directory was removed: the system names it nowhere."""
+    """Returns an extra line if a file was not found because the working directory was removed.
+
+    The system's error does not mention the working directory.
+    """
     if isinstance(error, FileNotFoundError):
         try:
             Path.cwd()
@@ -56,14 +60,15 @@ def _format_removed_folder_hint(error: BaseException | None) -> str:
 
 @contextmanager
 def _interrupt_on_sigterm() -> Iterator[None]:
-    """SIGTERM is a Ctrl-C with another exit status: what a command began is put away."""
+    """Makes SIGTERM act like Ctrl-C with another exit status, so that commands clean up."""
     came = False
 
     def handle_sigterm(number: int, frame: FrameType | None) -> None:
         nonlocal came
         came = True
-        ctrl_c = signal.getsignal(signal.SIGINT)  # asyncio's own while it runs, which ends its tasks first
-        if not callable(ctrl_c):  # started with Ctrl-C ignored, as shells do with `&`
+        # The present handler of Ctrl-C: while asyncio runs, it is asyncio's own, which first ends the tasks.
+        ctrl_c = signal.getsignal(signal.SIGINT)
+        if not callable(ctrl_c):  # Ctrl-C is ignored, as for commands that a shell starts with `&`
             sys.exit(TERMINATED)
         ctrl_c(number, frame)
 
@@ -79,13 +84,13 @@ def _interrupt_on_sigterm() -> Iterator[None]:
 
 
 def exit_with_error(program: str, message: str, status: int) -> NoReturn:
-    """Says `message` on stderr, one line for each mistake in it, and exits."""
+    """Prints `message` on stderr, one line for each error in it, and exits with `status`."""
     print_error(program, message)
     sys.exit(status)
 
 
 def print_error(program: str, message: str) -> None:
-    """Says `message` on stderr, one line for each mistake in it."""
+    """Prints `message` on stderr, one line for each error in it."""
     text = "\n".join(escape_unprintable(line.strip()) for line in message.splitlines() if line.strip())
     print(f"{program}: {text}", file=sys.stderr)  # noqa: T201 - this is the command's voice
 

@@ -13,11 +13,11 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_END_OF_WATCH: Final = b"\0"  # no signal has this number
+_END_OF_WATCH: Final = b"\0"  # ends the watching thread; no signal has this number
 
 
 class StopSignals:
-    """Ends a command at a moment that suits it; a second signal ends the process at once.
+    """Ends a command at a point that it chooses; a second signal ends the process at once.
 
         with StopSignals(print_notice) as stop:
             prepare()                   # a signal raises KeyboardInterrupt here
@@ -26,39 +26,43 @@ class StopSignals:
                 with stop.allow_interrupt():
                     ...
 
-    `print_notice` is called, in a thread, at once when a signal comes after `defer`. Without `with` no signal is seen.
-    Enter it in the main thread, where Python runs the handlers of signals.
+    `print_notice` is called at once, in a thread, when a signal arrives after `defer`. Signals are handled only within
+    the `with` statement, which must be entered in the main thread, where Python runs signal handlers.
 
-    A step of TensorFlow can keep the main thread, and with it Python's handlers, for minutes. But the interpreter
-    writes the number of each signal to a socket at once, and the thread that reads them acts on the second.
+    A step of TensorFlow can block the main thread, and with it Python's handlers, for minutes. The interpreter's
+    C-level handler still writes the number of each signal to a socket at once, and a thread reads the socket: it prints
+    the notice for the first signal, and ends the process on the second.
     """
 
     def __init__(self, print_notice: Callable[[], None] = lambda: None) -> None:
-        self.number: int | None = None  # of the first signal
+        # Only the main thread writes `number`, `_is_deferred` and `_was_deferred`. The watching thread counts signals
+        # by itself, since the main thread may not have run a handler yet.
+        self.number: int | None = None  # the first signal
         self._print_notice = print_notice
         self._is_deferred = self._was_deferred = self._is_watching = False
-        self._unfinished_files: set[Path] = set()  # which a process that ends at once removes
+        self._unfinished_files: set[Path] = set()  # removed if the process ends at once
         self._handlers_before: dict[int, Any] = {}
 
     @property
     def exit_status(self) -> int:
-        """As shells count: 130 for Ctrl-C, 143 for SIGTERM; 0 where no signal came."""
+        """The exit status that shells use: 130 for Ctrl-C, 143 for SIGTERM; 0 if no signal arrived."""
         return 0 if self.number is None else 128 + self.number
 
     @property
     def signal_text(self) -> str:
-        """`Ctrl-C` or `SIGTERM`."""
+        """The first signal's name for users: `Ctrl-C` or `SIGTERM`."""
         return "SIGTERM" if self.number == signal.SIGTERM else "Ctrl-C"
 
     def defer(self) -> None:
-        """Lets the first signal raise nothing from now on, but within `allow_interrupt`."""
+        """From now on, makes the first signal raise KeyboardInterrupt only within `allow_interrupt`."""
         self._is_deferred = self._was_deferred = True
 
     @contextmanager
     def allow_interrupt(self) -> Iterator[None]:
-        """Raises KeyboardInterrupt when a signal comes within the block, or came before it."""
+        """Raises KeyboardInterrupt when a signal arrives within the block, or has arrived before it."""
         was_deferred = self._is_deferred
-        # In this order: a signal after this line raises in its handler, one before it is found by the next.
+        # The flag is cleared before `number` is checked: a signal after this line raises in its handler, and one before
+        # it is found by the check. In the other order, a signal between the two would be lost.
         self._is_deferred = False
         try:
             if self.number is not None:
@@ -69,7 +73,10 @@ class StopSignals:
 
     @contextmanager
     def write_beside(self, path: Path) -> Iterator[Path]:
-        """A file beside `path`, with its suffix, that takes its place at the end; an error removes it."""
+        """Yields a temporary file next to `path`, with its suffix, which replaces `path` at the end of the block.
+
+        An error, or the end of the process by a second signal, removes the temporary file.
+        """
         unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
         self._unfinished_files.add(unfinished)
         try:
@@ -88,13 +95,16 @@ class StopSignals:
         self._is_watching = True
         os.register_at_fork(after_in_child=self._forget_in_child)
         for number in _STOP_SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as shells set SIGINT with `&`, and nohup others
+            # Ignored signals stay ignored: a shell ignores SIGINT for a command with `&`, and nohup other signals.
+            if signal.getsignal(number) != signal.SIG_IGN:
                 self._handlers_before[number] = signal.signal(number, self._handle_signal)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # The handlers and the wakeup descriptor are restored before the sockets close: from here on no signal can write
+        # to them, so the byte that ends the thread is the last one.
         for number, handler in self._handlers_before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup_before)
@@ -106,7 +116,7 @@ class StopSignals:
         self._written.close()
 
     def _forget_in_child(self) -> None:
-        """A forked child has the socket too: the Ctrl-C that both get would be a second one to its parent."""
+        """Detaches a forked child from the shared socket: a Ctrl-C that both get would count twice for the parent."""
         if self._is_watching:
             signal.set_wakeup_fd(-1)
 
@@ -118,7 +128,7 @@ class StopSignals:
             raise KeyboardInterrupt
 
     def _watch_signals(self) -> None:
-        """The thread that reads numbers of signals until the end of the watch, or of the process."""
+        """Reads the numbers of signals, in a thread, until the end of the watch or of the process."""
         came = 0
         while (data := self._watched.recv(1)) != _END_OF_WATCH:
             if data[0] not in _STOP_SIGNALS or data[0] not in self._handlers_before:
@@ -130,7 +140,7 @@ class StopSignals:
                 self._print_notice()
 
     def _end_process(self, number: int) -> None:
-        """Ends the process whatever its main thread does. What is half written is removed, under no final name yet."""
+        """Removes half-written files and ends the process without waiting for its main thread."""
         for path in list(self._unfinished_files):
             with suppress(OSError):
                 path.unlink()

@@ -193,22 +193,28 @@ def train(
 
 
 def print_stop_notice() -> None:
-    """Answers the first signal at once: the running step may take long. The progress bar stands within its line."""
+    """Confirms the first signal at once, since the running step may take long. Called in a thread.
+
+    The text begins with a new line, since the progress bar leaves the cursor within its line.
+    """
     text = "stopping after the running step, and saving what there is; a second Ctrl-C ends at once and saves nothing"
     with suppress(OSError):  # the terminal is gone
         os.write(2, f"\n{PROGRAM}: {text}\n".encode())
 
 
 def compute_exit_status(receipts: list[Receipt]) -> int:
-    """0 when every epoch was delivered exactly once."""
+    """Returns 0 if every epoch was delivered exactly once, else 1."""
     return 0 if all(receipt.ok for receipt in receipts) else 1
 
 
 def set_keras_variable_defaults() -> None:
-    """Set before Keras is imported, which a module of the user's may be the first to do; unless the user did."""
+    """Sets environment variables that Keras reads when it is imported, unless the user has set them.
+
+    Must be called before a user's module is loaded, which may import Keras first.
+    """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only: its notes bury the progress bar
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # else the first of several trainers takes all memory
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only: notes would hide the progress bar
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # else the first trainer takes all the GPU's memory
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The networks that `streamd-train` trains, small ones built in or the user's own, and how they learn."""
+"""The networks that `streamd-train` trains, built in or the user's own, with their loss, optimizer and precision."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _WRAPPING_OPTIMIZERS: Final = frozenset({"Optimizer", "LossScaleOptimizer", "Mul
 
 
 def choose_builder(label: LabelSpec, model: str | None) -> BuildModel:
-    """What builds the network: the user's `module:function`, or the built-in one for `label`. Raises ConfigError."""
+    """Returns the function that builds the network: the user's `module:function`, or the built-in one for `label`.
+
+    Raises ConfigError.
+    """
     if model is not None:
         return load_builder(model)
     if label.type in {"category", "tags"}:
@@ -40,7 +43,10 @@ def choose_builder(label: LabelSpec, model: str | None) -> BuildModel:
 
 
 def build_regressor(spec: StreamSpec, label: LabelSpec) -> Any:
-    """A network that says a number, or `label.width` of them. The map is flattened: where a thing is matters."""
+    """Builds a network that predicts one number, or `label.width` numbers.
+
+    The feature map is flattened, so the position of an object matters.
+    """
     layers = load_keras().layers
     images, features = _build_convolutions(spec)
     features = layers.Flatten()(features)
@@ -53,9 +59,9 @@ def build_regressor(spec: StreamSpec, label: LabelSpec) -> Any:
 
 
 def build_classifier(spec: StreamSpec, label: LabelSpec) -> Any:
-    """A network that says the probability of each class: of one class in all, or of each tag by itself.
+    """Builds a network that predicts the probability of each class: of exclusive classes, or of each tag separately.
 
-    The map is averaged: where a thing is does not matter.
+    The feature map is averaged, so the position of an object does not matter.
     """
     layers = load_keras().layers
     images, features = _build_convolutions(spec)
@@ -67,14 +73,14 @@ def build_classifier(spec: StreamSpec, label: LabelSpec) -> Any:
 
 
 def _build_model_name(label: LabelSpec) -> str:
-    """Keras makes scopes of names, and a scope takes no other characters."""
+    """Returns a model's name with only the characters that Keras allows in scopes."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in f"streamd_{label.name}")
 
 
 def _build_convolutions(spec: StreamSpec) -> tuple[Any, Any]:
-    """The input, uint8, and what strided convolutions make of it: a map of about SMALLEST_MAP a side.
+    """Builds the uint8 input and strided convolutions, down to a feature map of about SMALLEST_MAP a side.
 
-    `normalize: none` is taken as "up to the model", and these learn twice as well from -1 to 1 as from 0 to 255.
+    `normalize: none` leaves scaling to the model; these networks learn twice as well from -1 to 1 as from 0 to 255.
     """
     keras = load_keras()
     images = keras.Input(spec.image_shape, dtype="uint8", name="images")
@@ -88,7 +94,7 @@ def _build_convolutions(spec: StreamSpec) -> tuple[Any, Any]:
 
 
 def _compute_strides(side: int) -> list[tuple[int, int]]:
-    """(side before, stride) of each convolution; the last keeps the size."""
+    """Returns (side before, stride) of each convolution; the last keeps the size."""
     steps: list[tuple[int, int]] = []
     while side > SMALLEST_MAP:
         stride = 4 if side >= LARGE_SIDE and not steps else 2
@@ -98,7 +104,7 @@ def _compute_strides(side: int) -> list[tuple[int, int]]:
 
 
 def load_builder(name: str) -> BuildModel:
-    """The function that `module:function` names, the current directory being importable. Raises ConfigError."""
+    """Loads the function `module:function`, also from the current directory. Raises ConfigError."""
     function = load_function(name, "a model", "mymodel:build")
     return lambda spec: _build_checked_model(name, function, spec)
 
@@ -119,13 +125,16 @@ def _build_checked_model(name: str, function: Callable[[StreamSpec], Any], spec:
 
 
 def compile_model(model: Any, label: LabelSpec, optimizer: Any = "adam") -> None:
-    """Compiles a model with the loss for a label. The metrics heed weights, which masked samples need."""
+    """Compiles a model with the loss for a label. Its metrics are weighted, so that masked samples do not count."""
     loss, metric = _LOSSES_AND_METRICS[label.type]
     model.compile(optimizer, loss, weighted_metrics=[metric])
 
 
 def choose_optimizer(name: str | None, learning_rate: float | None) -> Any:
-    """One of Keras's optimizers, adam by default, by its name in any case. Raises ConfigError with the near name."""
+    """Returns one of Keras's optimizers, adam by default, by name in any case.
+
+    Raises ConfigError, with a similar name.
+    """
     found = vars(load_keras().optimizers)
     kind = found["Optimizer"]
     known = {
@@ -141,10 +150,10 @@ def choose_optimizer(name: str | None, learning_rate: float | None) -> Any:
 
 
 def set_mixed_precision() -> str:
-    """Has models that are built from here on compute with 16 bits and keep their weights in 32; returns the policy.
+    """Makes models that are built from now on compute in 16 bits and keep weights in 32; returns the policy's name.
 
-    float16 on a GPU, which every one is fast with, and where Keras scales the loss for its narrow range; bfloat16 where
-    there is none, since processors know no other.
+    float16 on a GPU: every GPU is fast with it, and Keras scales the loss for its narrow range. bfloat16 without a GPU,
+    since it is the only 16-bit type that processors support.
     """
     policy = "mixed_float16" if _has_gpu() else "mixed_bfloat16"
     load_keras().mixed_precision.set_global_policy(policy)

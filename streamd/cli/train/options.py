@@ -1,4 +1,4 @@
-"""What `streamd-train` is asked to do, and what can be told of it before Keras is loaded."""
+"""The options of `streamd-train`, and checks of them that need no Keras."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from streamd.limits import MAX_TRAINER_NAME_CHARS
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """What to train on what. `label` None means the only one, `model` None the built-in network for it.
+    """The options of one training. Raises ConfigError for invalid ones.
 
-    With `together` the training begins when so many trainers have subscribed to the stream. With `resume` it is saved
-    in that folder as it goes, and goes on from there. `callbacks` are named as module:function. Of `optimizer` and
-    `learning_rate` None means Keras's own, of `batch_size` the stream's. `name` is what it is called where people look
-    at the daemon, None the command's with the model's. `command_line` is how it was started. Raises ConfigError for
-    what cannot be.
+    label: the label to learn; None for the only one.
+    model: `module:function`; None for the built-in network for the label.
+    together: begin when this many trainers have subscribed to the stream.
+    resume: the folder in which the training is saved, and from which it continues.
+    callbacks: names of the form module:function.
+    optimizer, learning_rate: None for Keras's own.
+    batch_size: None for the stream's.
+    name: the trainer's name in the daemon's status; None for the command with the model's name.
+    command_line: the command with which the training was started.
     """
 
     stream: str
@@ -46,22 +50,22 @@ class TrainingOptions:
 
     @property
     def trainer_name(self) -> str:
-        """What `streamd status` calls this training: `streamd-train model` where it saves model.keras."""
+        """The training's name in `streamd status`: `streamd-train model` if it saves model.keras."""
         return self.name or shorten_text(f"streamd-train {self.save.stem}", MAX_TRAINER_NAME_CHARS)
 
     @property
     def stream_start(self) -> Start:
-        """How the stream is subscribed to."""
+        """The `start` argument of the training stream's subscription."""
         return {"together": self.together} if self.together else "begin"
 
     @property
     def curves_path(self) -> Path:
-        """Where the curves go: `model.curves.png` beside `model.keras`."""
+        """The path of the curves: `model.curves.png` beside `model.keras`."""
         return get_curves_path(self.save)
 
     @property
     def interrupted_save(self) -> Path:
-        """Where the model of a training that was stopped goes: `model.interrupted.keras`."""
+        """The path of the model of a training that was stopped: `model.interrupted.keras`."""
         return self.save.with_suffix(f".interrupted{self.save.suffix}")
 
     def __post_init__(self) -> None:
@@ -78,18 +82,18 @@ class TrainingOptions:
 
 
 def get_curves_path(model: Path) -> Path:
-    """Where the curves of a model go: `model.curves.png` beside `model.keras`."""
+    """Returns the path of a model's curves: `model.curves.png` beside `model.keras`."""
     return model.with_suffix(".curves.png")
 
 
 def check_folder_exists(path: Path) -> None:
-    """Raises ConfigError unless the folder of `path` exists: better before hours of training than after."""
+    """Raises ConfigError unless the folder of `path` exists, before hours of training and not after."""
     if not path.parent.is_dir():
         raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
 def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
-    """The label to learn: the one named, or the only one. Raises ConfigError."""
+    """Returns the label to learn: the named one, or the only one. Raises ConfigError."""
     if name is not None:
         return _require_learnable_label(find_label(spec, name))
     learnable = [label for label in spec.labels.values() if label.type != "string"]
@@ -109,7 +113,7 @@ def _require_learnable_label(label: LabelSpec) -> LabelSpec:
 
 
 def check_streams_match(train: StreamSpec, validation: StreamSpec, label: LabelSpec) -> None:
-    """Raises ConfigError unless a model for one stream can be judged by the other."""
+    """Raises ConfigError unless a model for one stream can be evaluated on the other."""
     other = find_label(validation, label.name)
     if train.image_shape != validation.image_shape:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Keras's progress bar with the wait for data in it. Imports Keras: `run` loads it."""
+"""Keras's progress bar with the share of time spent waiting for data. Imports Keras: `run` imports it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TimedStream(Protocol):
 
 
 class WaitFraction(float):
-    """A part of 1. Keras's bar takes the mean of a value and formats it with four digits: this is shown as `3%`."""
+    """A fraction that formats as `3%`: Keras's bar takes the mean of a value and formats it with four digits."""
 
     def __truediv__(self, number: float) -> WaitFraction:
         return WaitFraction(float(self) / number)
@@ -26,9 +26,9 @@ class WaitFraction(float):
 
 
 class WaitBar(keras.callbacks.ProgbarLogger):  # type: ignore[misc]  # Keras has no types
-    """The bar of `fit`, which also shows the share of the epoch so far that went by waiting for batches.
+    """The bar of `fit`, which also shows the share of the epoch so far that was spent waiting for batches.
 
-    Keras makes no bar of its own where it is given one. Only the bar shows it: the history has the model's own numbers.
+    Keras adds no bar if it is given one. The share appears only in the bar: the history has the model's own values.
     """
 
     def __init__(self, stream: TimedStream) -> None:
@@ -48,7 +48,7 @@ class WaitBar(keras.callbacks.ProgbarLogger):  # type: ignore[misc]  # Keras has
         super().on_train_batch_end(batch, self._add_wait_to_logs(logs))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        # What was so when the last step was done: not validation's.
+        # The share at the end of the last step, without the validation.
         super().on_epoch_end(epoch, self._add_wait_to_logs(logs))
 
     def _add_wait_to_logs(self, logs: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One training: prepare, subscribe, fit, save its curves, account."""
+"""Runs one training: prepares the model, subscribes, fits, saves model and curves, and prints the account."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.model_inputs import FeedStream
 
-MakeCallback = Callable[[StreamSpec], Any]  # gives a keras.callbacks.Callback
-TrainingHistory = Mapping[str, Sequence[float]]  # of each value, one number an epoch
+MakeCallback = Callable[[StreamSpec], Any]  # returns a keras.callbacks.Callback
+TrainingHistory = Mapping[str, Sequence[float]]  # for each value, one number an epoch
 
-_VALIDATION_PREFIX: Final = "val_"  # before the names of what Keras measures on validation data
+_VALIDATION_PREFIX: Final = "val_"  # Keras's prefix for values that it measures on validation data
 _COLUMNS: Final = 3
 _PANEL_INCHES: Final = (4.2, 3.2)
 _DOTS_PER_INCH: Final = 120
@@ -53,7 +53,7 @@ class AccountedStream(FeedStream, Protocol):
 
 
 class TrainingClient(Protocol):
-    """What a training needs of a client. Raises RefusedError, with a near name, for a stream that is not served."""
+    """The methods of a client that a training calls. They raise RefusedError, with a similar name, if unknown."""
 
     def spec(self, name: str, /) -> StreamSpec: ...
     def subscribe(
@@ -81,10 +81,12 @@ class PreparedModel:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """What a `fit` has come to. `saved` is where the model lies; None when it was stopped before its first step.
+    """The result of a `fit`.
 
-    `most_samples` is what its steps can have had: fewer than the receipts say, where an epoch was resumed.
-    `stopped_place` says where it was stopped, `continued_place` where a run that resumes goes on.
+    saved: the path of the model; None if the training was stopped before its first step.
+    most_samples: the samples that its steps can have had; the receipts count more, where an epoch was resumed.
+    stopped_place: where the training was stopped, in words; None if it was not.
+    continued_place: where a run with `--resume` would continue, in words.
     """
 
     history: TrainingHistory
@@ -99,17 +101,20 @@ class TrainingResult:
 def train_model(
     client: TrainingClient, options: TrainingOptions, print_line: Callable[[str], None], stop: StopSignals | None = None
 ) -> list[Receipt]:
-    """Trains, saves the model and its curves, and tells the account, line by line, to `print_line`.
+    """Trains, saves the model and its curves, and passes the account line by line to `print_line`.
 
-    Returns the receipts of the training stream, then those of the validation. An epoch whose account does not add up
-    ends the training; the model is not saved, and its receipt is the last. A signal that `stop` sees ends it after the
-    running step, and the model is saved as `options.interrupted_save`. Raises ConfigError for what does not fit
-    together, LossError, once the account is told, for a loss that is no number; then nothing is saved either.
-    KeyboardInterrupt comes only before there is a subscription.
+    Returns the receipts of the training stream, then those of the validation stream. If an epoch's account does not add
+    up, the training ends, the model is not saved, and that epoch's receipt is the last. A signal that `stop` handles
+    ends the training after the running step, and the model is saved as `options.interrupted_save`.
+
+    Raises ConfigError for options and streams that do not fit together. Raises LossError, after printing the account,
+    for a loss that is NaN or infinite; then nothing is saved either. KeyboardInterrupt is raised only before there is a
+    subscription.
     """
     stop = stop or StopSignals()
     check_training_streams(client, options)
-    # Takes seconds, in which a subscription would hold memory.
+    # Before subscribing: importing Keras and building the model take seconds, during which a subscription would hold
+    # memory.
     learner = prepare_model(_get_trainer_spec(client, options), options, print_line)
     failure: ReceiptError | LossError | None = None
     result: TrainingResult | None = None
@@ -122,7 +127,7 @@ def train_model(
             failure = error
     receipts = [*stream.receipts, *(held_out.receipts if held_out else [])]
     if failure or (result and result.stopped_place):
-        print_line("")  # the progress bar has stopped within its line
+        print_line("")  # ends the line in which the progress bar stopped
     for line in [
         *(_format_result_lines(result, stream.receipts, stop) if result else ()),
         *format_timing_lines([stream.timings]),
@@ -138,7 +143,7 @@ def train_model(
 def _subscribe(
     stack: ExitStack, client: TrainingClient, options: TrainingOptions
 ) -> tuple[AccountedStream, AccountedStream | None]:
-    """The stream to train on and the one to validate on, which `stack` closes."""
+    """Subscribes to the training stream and the validation stream, if any; `stack` closes both."""
     name = options.trainer_name
     stream = stack.enter_context(
         client.subscribe(
@@ -155,7 +160,7 @@ def _subscribe(
 
 
 def check_training_streams(client: TrainingClient, options: TrainingOptions) -> None:
-    """Raises ConfigError or RefusedError for what can be told without Keras, which takes long to load."""
+    """Raises ConfigError or RefusedError for mistakes that can be found without Keras, which takes long to import."""
     spec = _get_trainer_spec(client, options)
     label = choose_label(spec, options.label)
     if options.validation:
@@ -163,11 +168,11 @@ def check_training_streams(client: TrainingClient, options: TrainingOptions) -> 
 
 
 def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callable[[str], None]) -> PreparedModel:
-    """What can be made before there is a subscription. Raises ConfigError, MissingExtraError."""
+    """Builds model and callbacks, for which no subscription is needed. Raises ConfigError, MissingExtraError."""
     label = choose_label(spec, options.label)
     build, make_callbacks = choose_builder(label, options.model), [load_callback(name) for name in options.callbacks]
     keras = load_keras()
-    load_matplotlib_figure()  # where it is missing, that is told now and not after hours
+    load_matplotlib_figure()  # if it is not installed, raises now and not after hours of training
     if options.mixed_precision:
         print_line(f"precision: {set_mixed_precision()}")
     if options.seed is not None:
@@ -178,7 +183,10 @@ def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callab
 
 
 def _get_trainer_spec(client: TrainingClient, options: TrainingOptions) -> StreamSpec:
-    """The stream as it is trained on. Raises ConfigError for a batch size that does not fit."""
+    """Returns the stream's specification in batches of the training's size.
+
+    Raises ConfigError for a size that is neither a divisor nor a multiple of the stream's.
+    """
     return BatchSplit.from_batch_size(client.spec(options.stream), options.batch_size).trainer_spec
 
 
@@ -202,7 +210,7 @@ def _fit_and_save_model(
     options: TrainingOptions,
     stop: StopSignals,
 ) -> TrainingResult:
-    """Trains, and saves what there is when that is over."""
+    """Trains, and saves the model when the training ends or is interrupted."""
     name = prepared.label.name
     validation = fit_data(held_out, targets=name) if held_out else None
     data = fit_data(stream, targets=name, class_weight=options.class_weight)
@@ -223,14 +231,14 @@ def _fit_and_save_model(
     if stopped_place and not callbacks.recorder.trained_steps:
         return TrainingResult(history, elapsed_s, waited_s, None, 0, "before its first step", continued_place)
     saved = options.interrupted_save if stopped_place else options.save
-    # By the recorder's property, which on JAX first writes what was trained into the model.
+    # The callback's `model` property is used because on JAX it first writes the trained variables into the model.
     _save_model(callbacks.recorder.model, stream.spec, history, saved, stop)
     most_samples = callbacks.recorder.trained_steps * stream.spec.batch_size
     return TrainingResult(history, elapsed_s, waited_s, saved, most_samples, stopped_place, continued_place)
 
 
 def _save_model(model: Any, spec: StreamSpec, history: TrainingHistory, path: Path, stop: StopSignals) -> None:
-    """Saves a model, its curves and its stream; each is whole, or not there."""
+    """Saves a model, its curves and its stream's specification; each file is complete or absent."""
     with stop.write_beside(path) as file:
         model.save(file)
     with stop.write_beside(spec_file.spec_file_path(path)) as file:
@@ -256,7 +264,7 @@ def _fit_model(
             callbacks=callbacks,
             verbose=_choose_keras_verbosity(),
         )
-    except (ValueError, TypeError) as error:  # what Keras raises for shapes and types that do not fit
+    except (ValueError, TypeError) as error:  # Keras raises these for shapes and types that do not match
         if options.model is None:
             raise
         height, width, channels = stream.spec.image_shape
@@ -269,7 +277,7 @@ def _fit_model(
 
 
 def _choose_keras_verbosity() -> int:
-    """Keras's word for a progress bar; where there is no terminal, as in a journal, for a line an epoch."""
+    """Returns Keras's `verbose`: a progress bar on a terminal, else one line an epoch, as for a journal."""
     return 1 if sys.stdout.isatty() else 2
 
 
@@ -282,7 +290,10 @@ class _FitCallbacks(NamedTuple):
 def _build_callbacks(
     prepared: PreparedModel, client: TrainingClient, stream: AccountedStream, data: Any, options: TrainingOptions
 ) -> _FitCallbacks:
-    """The user's own, and ours around them: the first sees a spoiled loss before anybody saves what it spoiled."""
+    """Returns the user's callbacks with ours around them.
+
+    NanGuard comes first, so that it ends the training before any other callback saves weights that a NaN has spoiled.
+    """
     from streamd.cli.train.progress_bar import WaitBar  # noqa: PLC0415 - as above
     from streamd.cli.train.training_place import PlaceRecorder  # noqa: PLC0415 - as above
     from streamd.frameworks.keras import NanGuard, ResumeCallback  # noqa: PLC0415 - imports Keras
@@ -301,9 +312,10 @@ def _format_receipt_lines(receipts: Iterable[Receipt], options: TrainingOptions)
 
 
 def load_callback(name: str) -> MakeCallback:
-    """What `module:name` names, the current directory being importable. Raises ConfigError.
+    """Loads `module:name`, also from the current directory, and returns a function that makes the callback.
 
-    That is a class of callbacks, which is made without arguments, or a function of the StreamSpec that returns one.
+    The name is a callback class, which is called without arguments, or a function that takes the StreamSpec and returns
+    a callback. Raises ConfigError.
     """
     found = load_function(name, "a callback", "mycallbacks:patience")
     return lambda spec: _create_checked_callback(name, found, spec)
@@ -327,7 +339,7 @@ def _create_checked_callback(name: str, found: Callable[..., Any], spec: StreamS
 
 
 def group_curves_by_metric(history: TrainingHistory) -> dict[str, dict[str, Sequence[float]]]:
-    """What is drawn together: by metric, the loss first, the curve of `training`, of `validation`, or of both."""
+    """Groups a history by metric, the loss first: for each its curves, `training`, `validation` or both."""
     together: dict[str, dict[str, Sequence[float]]] = {"loss": {}}
     for name, values in history.items():
         kind = "validation" if name.startswith(_VALIDATION_PREFIX) else "training"
@@ -336,7 +348,7 @@ def group_curves_by_metric(history: TrainingHistory) -> dict[str, dict[str, Sequ
 
 
 def load_matplotlib_figure() -> Any:
-    """The module matplotlib.figure, which needs no display. Raises MissingExtraError."""
+    """Imports and returns matplotlib.figure, which needs no display. Raises MissingExtraError."""
     return import_library("matplotlib.figure", "train", "drawing the curves of a training")
 
 
@@ -358,7 +370,7 @@ def draw_curves(history: TrainingHistory, path: Path) -> None:
 
 
 def _format_result_lines(result: TrainingResult, receipts: Sequence[Receipt], stop: StopSignals) -> list[str]:
-    """What the training has come to, before its account."""
+    """Returns the lines about the training's result, which precede the account."""
     lines = [f"{stop.signal_text} stopped the training {result.stopped_place}"] if result.stopped_place else []
     if result.history:
         lines.append(format_results(result.history))
@@ -369,7 +381,7 @@ def _format_result_lines(result: TrainingResult, receipts: Sequence[Receipt], st
 
 
 def _format_ending_lines(result: TrainingResult, options: TrainingOptions) -> list[str]:
-    """What lies where, and how to go on with a training that was stopped."""
+    """Returns the lines about saved files, and about continuing a training that was stopped."""
     lines = []
     if result.saved:
         spec_name = spec_file.spec_file_path(result.saved).name
@@ -381,7 +393,7 @@ def _format_ending_lines(result: TrainingResult, options: TrainingOptions) -> li
 
 
 def _format_remedy_lines(result: TrainingResult, options: TrainingOptions) -> list[str]:
-    """How to go on."""
+    """Returns the lines about how to continue."""
     if options.resume:
         place = result.continued_place or "begins with epoch 1, since no state was saved yet"
         return [f"to go on, run the same command again; it {place}:", f"  {options.command_line}"]
@@ -396,7 +408,7 @@ def _format_remedy_lines(result: TrainingResult, options: TrainingOptions) -> li
 
 
 def format_receipt(receipt: Receipt) -> str:
-    """One epoch in one line, such as `epoch 3: 125 steps, 4,000 samples, missed 0, repeated 0, bad 0: ok`."""
+    """Formats a receipt in one line, such as `epoch 3: 125 steps, 4,000 samples, missed 0, repeated 0, bad 0: ok`."""
     facts = [
         format_count(receipt.steps, "step"),
         format_count(receipt.samples, "sample"),
@@ -421,7 +433,7 @@ def _format_receipt_result(receipt: Receipt) -> str:
 
 
 def format_speed(samples: int, elapsed_s: float, waited_s: float) -> str:
-    """The rate of training and the share of it spent waiting for batches."""
+    """Formats the rate of a training, and the share of its time that was spent waiting for batches."""
     rate, share = (samples / elapsed_s, waited_s / elapsed_s) if elapsed_s > 0 else (0.0, 0.0)
     return (
         f"{format_count(samples, 'sample')} in {elapsed_s:.1f} s: {rate:,.0f} samples/s, {share:.0%} of the "
@@ -430,9 +442,9 @@ def format_speed(samples: int, elapsed_s: float, waited_s: float) -> str:
 
 
 def format_results(history: Mapping[str, Sequence[float]]) -> str:
-    """What the last epoch came to, such as `after 10 epochs: loss 0.1034, val_loss 0.2203 (lowest 0.1951 after 7)`.
+    """Formats the last epoch's values: `after 10 epochs: loss 0.1034, val_loss 0.2203 (lowest 0.1951 after 7)`.
 
-    `history` has a number an epoch for the loss and each metric.
+    `history` has one number an epoch for the loss and each metric.
     """
     ends = [f"{name} {values[-1]:.4g}{_format_lowest_loss(name, values)}" for name, values in history.items()]
     epochs = max(map(len, history.values()), default=0)
@@ -440,7 +452,7 @@ def format_results(history: Mapping[str, Sequence[float]]) -> str:
 
 
 def _format_lowest_loss(name: str, values: Sequence[float]) -> str:
-    """Where the loss of the validation was lower than at the end: from there on a model learns its samples by heart."""
+    """Formats the lowest validation loss if it was lower than the last; since then the model has been overfitting."""
     lowest = min(values)
     if name != "val_loss" or lowest == values[-1]:
         return ""

@@ -1,4 +1,4 @@
-"""Where a training is, in words, as Keras goes on with it. Imports Keras: `run` loads it."""
+"""Tracks the position of a training and describes it in words. Imports Keras: `run` imports it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamd.frameworks.keras.frames import find_fit_callbacks
 
 @dataclass(slots=True)
 class _CurrentPlace:
-    """`step` of the steps of `epoch` are done, both counted from 0; `trained_steps` by this process in all."""
+    """`step` steps of `epoch` are done, with epochs counted from 0; `trained_steps` is this process's total."""
 
     epoch: int = 0
     step: int = 0
@@ -23,32 +23,33 @@ class _CurrentPlace:
 
 
 class PlaceRecorder(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Knows the place of a `fit` that was interrupted, and what it measured so far."""
+    """Records the position of a `fit` and its history, so that both are known when it is interrupted."""
 
     def __init__(self, data: StreamAdapter) -> None:
         super().__init__()
         self._data = data
-        # In one value that stays the same one, so that nothing of it counts as a state to save.
+        # One object that is changed in place. ResumeCallback compares it by identity, since it is not plain data, so
+        # none of its fields counts as state to save.
         self._place = _CurrentPlace()
 
     @property
     def trained_steps(self) -> int:
-        """How many steps this process has done."""
+        """The number of steps that this process has done."""
         return self._place.trained_steps
 
     @property
     def history(self) -> dict[str, list[float]]:
-        """Of the loss and each metric, a number for each whole epoch."""
+        """The values of the loss and of each metric, one for each whole epoch."""
         return dict(self._place.histories[0].history) if self._place.histories else {}
 
     def describe_place(self) -> str:
-        """Such as `in epoch 7 of 100, after step 31 of 125`."""
+        """Describes the position, such as `in epoch 7 of 100, after step 31 of 125`."""
         place, epochs = self._place, self.params["epochs"]
         if place.is_validating:
             return f"in the validation of epoch {place.epoch + 1} of {epochs}"
         if not place.step:
             return f"after epoch {place.epoch} of {epochs}"
-        earlier = max(0, self._data.num_batches - self._data.epoch_steps)  # those that another process did
+        earlier = max(0, self._data.num_batches - self._data.epoch_steps)  # steps that an earlier process did
         step, steps = place.step + earlier, self._data.epoch_steps + earlier
         return f"in epoch {place.epoch + 1} of {epochs}, after step {step} of {steps}"
 

@@ -32,7 +32,7 @@ _CALLBACKS: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads Keras only when a callback is wanted, which is a class of Keras's."""
+    """Imports Keras only when a callback is accessed, since callbacks are subclasses of a Keras class."""
     if name in _CALLBACKS:
         load_keras()
         _load_adapter_type()
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_keras() -> Any:
-    """The module `keras`, on TensorFlow unless KERAS_BACKEND says otherwise. Raises MissingExtraError."""
+    """Imports and returns `keras`, with TensorFlow unless KERAS_BACKEND names another. Raises MissingExtraError."""
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     return import_library("keras", "train", "training with Keras")
 
@@ -54,35 +54,35 @@ def fit_data(
     class_weight: ClassWeight = None,
     steps: int | None = None,
 ) -> StreamAdapter:
-    """A stream as `x` or `validation_data` of `Model.fit`, or as `x` of `evaluate` and `predict`.
+    """Wraps a stream for use as `x` or `validation_data` of `Model.fit`, or as `x` of `evaluate` and `predict`.
 
     An epoch of `fit` is an epoch of the stream, or the rest of one that was left early, in the stream's order; nothing
-    is fetched before it begins. As `validation_data`, in `evaluate` and in `predict` each call begins at the first
-    batch of the subscription's first epoch, so that the same samples come each time; `fit` goes on where it was.
-    Within a `fit`, they need a subscription of their own. Images arrive as uint8 (B, H, W, C); TensorFlow computes over
-    the batch's own memory, JAX and torch do when they have let go of the batch before, and get a copy else. Subscribe
-    without `epochs`, so that only `fit` says how many there are; more than the subscription has are refused at once.
+    is fetched before it begins. Validation, `evaluate` and `predict` begin each call at the first batch of the
+    subscription's first epoch, so that they see the same samples each time; `fit` then continues where it was. Within a
+    `fit`, they need their own subscription. Images are uint8 (B, H, W, C). TensorFlow computes over the batch's own
+    memory; JAX and torch do so if they have released the previous batch, and otherwise get a copy. Subscribe without
+    `epochs`, so that only `fit` sets their number; a `fit` of more epochs than the subscription has is refused at once.
 
-    Every argument of Keras's methods is honoured, or refused with what to write instead. A loop over what is returned
-    sees the batches of `evaluate`, and leaves `fit` where it was; after `predict`, its `labels` and `names()`, the
-    files, are those of the rows of the result.
+    Every argument of Keras's methods is honoured, or refused with a message that says what to write instead. A loop
+    over the returned object sees the batches of `evaluate`, and leaves the position of `fit` unchanged. After
+    `predict`, its `labels` and `names()` (file names) are those of the rows of the result.
 
     Replicas under tf.distribute's MirroredStrategy share each batch, and so do the devices of a keras.distribution on
-    JAX; nothing is read ahead for them. Where each has a process of its own, subscribe with rank="auto".
+    JAX; nothing is read ahead for them. If each device has its own process, subscribe with rank="auto".
 
-    inputs: labels that go into the model beside the images; `x` is then a dict of "images" and these names.
-    targets: "auto" is the only label, a dict of all if there are several (less those in `inputs`), nothing if there
-        are none. A name gives that label, a list of names a dict, None nothing.
+    inputs: labels that go into the model in addition to the images; `x` is then a dict of "images" and these names.
+    targets: "auto" is the only label, a dict of all if there are several (without those in `inputs`), nothing if there
+        are none. A name selects that label, a list of names a dict of labels, None nothing.
     one_hot: expands categories among the targets to float32 (B, classes).
-    class_weight: {class: weight}, or "balanced" for samples / (classes * samples of the class), of the classes that
-        have any; others weigh 1.
-    steps: ends each epoch of `fit`, validation, `evaluate` and `predict` after so many steps, if the stream's is
-        longer. The next epoch of `fit` goes on behind them, so that nothing is skipped and several epochs of `fit` make
-        one of the stream.
+    class_weight: {class: weight}, or "balanced" for samples / (classes * samples of the class), where only classes with
+        samples count. Other classes have weight 1.
+    steps: ends each epoch of `fit`, validation, `evaluate` and `predict` after this many steps, if the stream's epoch
+        is longer. The next epoch of `fit` continues after them, so that no batch is skipped and several epochs of `fit`
+        make one of the stream.
 
-    Batches are `(x, y)`, and `(x, y, weights)` where samples or classes have weights, which are multiplied, bad samples
-    are masked or the last batch is padded. Compile with `weighted_metrics`, which leave rows of weight 0 out; `metrics`
-    count them. Raises ConfigError for what the stream lacks, MissingExtraError.
+    Batches are `(x, y)`, or `(x, y, weights)` if samples or classes have weights (which are multiplied), bad samples
+    are masked, or the last batch is padded. Compile with `weighted_metrics`, which ignore rows of weight 0; `metrics`
+    count them. Raises ConfigError for labels that the stream lacks, MissingExtraError.
     """
     check_is_stream(stream, "fit_data")
     load_keras()
@@ -104,9 +104,9 @@ def _load_adapter_type() -> type[StreamAdapter]:
 
 
 def normalization(spec: StreamSpec) -> Any:
-    """A stock Keras layer that does what `normalize` of the stream says: uint8 (B, H, W, C) in, float out.
+    """Returns a standard Keras layer that applies the stream's `normalize`: uint8 (B, H, W, C) in, float out.
 
-    `none` only converts to float. Being part of the model, it is saved with it and cannot be forgotten later.
+    `none` only converts to float. As part of the model the layer is saved with it, so inference uses the same numbers.
     """
     layers, numbers = load_keras().layers, compute_pixel_scaling(spec)
     if numbers.even:

@@ -1,10 +1,10 @@
-"""The adapter between a stream and `fit`. Imports Keras: `frameworks.keras` loads it when it is wanted.
+"""The adapter between a stream and `fit`. Imports Keras: `frameworks.keras` imports this module on first use.
 
-Keras accepts an instance of its (private) DataAdapter as it is, and its trainers take any Python iterable in place of a
-tf.data.Dataset, an iterator for JAX or a DataLoader. So every batch is pulled when a step wants it, and not before: no
-thread, no prefetch, and an order that `fit(shuffle=True)` cannot reach; so too where the replicas of a strategy share
-it. Where Keras takes a batch to build a model, it gets one without content; on JAX with an accelerator it keeps one
-batch ahead, which goes back if no step took it.
+Keras accepts an instance of its (private) DataAdapter as it is, and its trainers accept any Python iterable in place of
+a tf.data.Dataset, an iterator for JAX or a DataLoader. So a batch is pulled only when a step needs it, also when a
+strategy's replicas share it: no thread, no prefetch, and an order that `fit(shuffle=True)` cannot change. When Keras
+takes a batch to build a model, it receives an empty one. On JAX with an accelerator Keras holds one batch ahead; if no
+step took it, the stream returns to it.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ MakeToken = Callable[[], str]
 
 
 class _TakenBatch(NamedTuple):
-    """What is kept of a batch that Keras has taken: nothing that holds its memory."""
+    """The parts of a batch that are kept after Keras has taken it. None of them holds its lease."""
 
     make_token: MakeToken
     rows: BatchRows
 
 
 class _CallSettings(NamedTuple):
-    """What one call of Keras's methods takes: so many steps an epoch, and what becomes of each batch."""
+    """The settings of one call of Keras's methods: the steps of an epoch, and how a batch becomes arrays."""
 
     steps: int
     feed: ModelFeed
 
 
 class _EpochRest(NamedTuple):
-    """What another run left of an epoch. Its `fit` may have ended before it came to that."""
+    """The steps left of an epoch that an earlier run began. `is_wanted` is false once the `fit` that set it is over."""
 
     steps: int
     is_wanted: Callable[[], bool]
@@ -90,54 +90,56 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     """A stream as `x` or `validation_data` of `fit`, `evaluate` and `predict`.
 
     An epoch of `fit` is one of the stream, or the rest of one that was left early. With fewer `steps` it is the next
-    so many steps, wherever they lie. The others, and validation, take the first of the subscription's first epoch.
+    `steps` steps, across the stream's epochs. `evaluate`, `predict` and validation take the first steps of the
+    subscription's first epoch.
 
-    Its length is the steps of an epoch. A loop over it takes the batches that `evaluate` takes. `class_names` are those
-    of the target; `labels` and `names()` stand beside the rows of the last `predict`.
+    `len` is the number of steps of an epoch. A loop over the adapter takes the batches that `evaluate` takes.
+    `class_names` are the target's classes; `labels` and `names()` correspond to the rows of the last `predict`.
     """
 
     def __init__(self, stream: FeedStream, feed: ModelFeed, steps: int | None) -> None:
         super().__init__()
         self.feed = feed
-        self.finished_steps: FinishedSteps | None = None  # who wants to know which batches the model has finished
-        self.on_batch: Callable[[FeedBatch], None] | None = None  # who wants to see each batch on its way to the model
-        self.guard_fetch: Callable[[], AbstractContextManager[None]] = nullcontext  # around each wait for a batch
+        self.finished_steps: FinishedSteps | None = None  # set by ResumeCallback, to track finished batches
+        self.on_batch: Callable[[FeedBatch], None] | None = None  # called with each batch that goes to the model
+        self.guard_fetch: Callable[[], AbstractContextManager[None]] = nullcontext  # entered around each wait
         self.convert = build_converter(keras.backend.backend())
         self.reader = find_or_create_reader(stream)
         self._stream = stream
         self._own_settings = _CallSettings(len(stream) if steps is None else min(steps, len(stream)), feed)
-        self._fit_settings = self._own_settings  # of the `fit` that has begun last
+        self._fit_settings = self._own_settings  # settings of the `fit` that began last
+        # Calls may nest, as a `fit` in a callback of another, so settings belong to Keras's iterator of each call.
         self._settings_by_iterator: weakref.WeakKeyDictionary[EpochIterator, _CallSettings] = (
             weakref.WeakKeyDictionary()
         )
-        self._epoch_rest: _EpochRest | None = None  # the next epoch of `fit`, where it is what another run left of one
-        self.epoch_steps = 0  # of the epoch of `fit` that was begun last, as many as come in this process
-        self.is_own_epoch = True  # whether that is an epoch of the stream, or the rest of one
-        self._method = "fit"  # which has begun last
+        self._epoch_rest: _EpochRest | None = None  # the next epoch of `fit`, if it completes one of an earlier run
+        self.epoch_steps = 0  # steps in this process of the epoch of `fit` that began last
+        self.is_own_epoch = True  # that epoch is one of the stream, or the rest of one
+        self._method = "fit"  # the method that began last
         self._looks_ahead = False
-        self._batch_ahead: _TakenBatch | None = None  # of the batch that Keras has taken ahead of its step
-        self._make_given_token: MakeToken | None = (
-            None  # of the last batch that a step of `fit` has got, or where its epoch began
-        )
-        self._id_bytes = bytearray()  # of the samples that steps have got
-        self._predicted: list[BatchRows] | None = None  # what the steps of the last `predict` have got
+        self._batch_ahead: _TakenBatch | None = None  # the batch that Keras has taken ahead of its step
+        # The token of the last batch that reached a step of `fit`, or of the position where its epoch began.
+        self._make_given_token: MakeToken | None = None
+        self._id_bytes = bytearray()  # sample ids of the batches that reached a step
+        self._predicted: list[BatchRows] | None = None  # rows of the batches that reached a step of the last `predict`
         self._silenced_warnings = ExitStack()
 
     def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> int:
-        """Goes on behind the batch whose token this is, or its epoch. Returns how many steps are left of the stream's.
+        """Moves the stream to the position after the token's batch, or after its epoch.
 
-        Raises TokenError when the token is of another stream or order.
+        Returns how many steps are left of the stream's present epoch. Raises TokenError when the token belongs to
+        another stream or order.
         """
         self.reader.seek(token, after=after)
         self._batch_ahead = self._epoch_rest = None
         return self._stream.steps_left
 
     def set_interrupted_epoch_steps(self, steps: int, is_wanted: Callable[[], bool]) -> None:
-        """Makes the next epoch of `fit` one of so many steps, however many others have; if it `is_wanted` then."""
+        """Makes the next epoch of `fit` have `steps` steps, unless `is_wanted()` is false when it begins."""
         self._epoch_rest = _EpochRest(steps, is_wanted)
 
     def end_epoch_early(self) -> None:
-        """Asks for the receipt of the stream's epoch, of which no step is left, and so goes on to the next one."""
+        """Requests the receipt of the stream's present epoch, which has no step left; this begins the next epoch."""
         for batches in self._stream.epochs():
             next(batches, None)
             break
@@ -148,18 +150,18 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def stream_steps(self) -> int:
-        """Steps of a whole epoch of the stream."""
+        """The number of steps of a whole epoch of the stream."""
         return len(self._stream)
 
     def build_example_arrays(self) -> tuple[Any, ...]:
-        """The arrays of a batch, of the right shapes and types, and without content."""
+        """Returns the arrays of an empty batch, with the shapes and types of a real one."""
         return self._fit_settings.feed.build_arrays(build_blank_batch(self._stream.spec))
 
     @property
     def sample_ids(self) -> npt.NDArray[np.int64]:
-        """int64 (N,): the samples of the last call, or epoch of `fit`, in its order; -1 where a row has none.
+        """Sample ids of the last call, or of the last epoch of `fit`, in order; int64 (N,), -1 for a row without one.
 
-        After `predict`, those of the rows of its result: `client.names("test", data.sample_ids)` names their files.
+        After `predict` they are those of the result's rows: `client.names("test", data.sample_ids)` returns the files.
         """
         return np.frombuffer(bytes(self._id_bytes), np.int64)
 
@@ -167,36 +169,36 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def labels(self) -> Any:
-        """The true labels of the rows of the last `predict`, in their order; by name where there are several targets.
+        """The true labels of the rows of the last `predict`, in order; a dict by name if there are several targets.
 
-        Categories are int64 (N,), places in `class_names`. Rows without a sample have zeros, and -1 as their
-        `sample_ids`. Raises ConfigError where nothing was predicted, or there are no targets.
+        Categories are int64 (N,), indices into `class_names`. Rows without a sample have zeros, and -1 in `sample_ids`.
+        Raises ConfigError if nothing was predicted, or there are no targets.
         """
         return join_target_labels(self._predicted, self.feed.targets)
 
     def names(self) -> list[str]:
-        """The file names of the rows of the last `predict`, in their order; "" for a row without a sample.
+        """Requests the file names of the rows of the last `predict` from the daemon, in order; "" without a sample.
 
-        They are asked of the daemon. Raises ConfigError where nothing was predicted.
+        Raises ConfigError if nothing was predicted.
         """
         return self._stream.names(join_sample_ids(self._predicted).tolist())
 
     @property
     def class_names(self) -> list[str]:
-        """The classes of the target, in the order of the model's outputs. Raises ConfigError where it has none."""
+        """The classes of the target, in the order of the model's outputs. Raises ConfigError if it has none."""
         return find_class_names(self.spec, self.feed.targets)
 
     # --- looking at batches
 
     def __len__(self) -> int:
-        """Steps of an epoch."""
+        """The number of steps of an epoch."""
         return self._own_settings.steps
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Batches as a model gets them, in memory of their own: those of `evaluate`, from the first of the first epoch.
+        """Yields copies of the batches that `evaluate` takes, as the model receives them.
 
-        `fit` goes on where it was, however the loop ends; `sample_ids`, `labels` and `names()` stay as they are. Raises
-        ConfigError while one of Keras's methods reads the stream, and StreamdError when another has read it since.
+        However the loop ends, `fit` continues where it was; `sample_ids`, `labels` and `names()` do not change. Raises
+        ConfigError while one of Keras's methods reads the stream, StreamdError if another call read it during the loop.
         """
         self.reader.check_not_in_use("a loop over fit_data", find_running_keras_methods())
         batches = self.reader.restart_stream()
@@ -223,9 +225,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def __array__(self) -> NoReturn:
-        """Keras looks for it when it is to divide its data for `validation_split`, which it does before all else.
+        """Raises ConfigError for `fit(validation_split=...)`, AttributeError for any other caller.
 
-        For everyone else there is no such attribute.
+        Keras reads this attribute to split its data, before it does anything else.
         """
         running = find_running_keras_methods()
         split = running[0].f_locals.get("validation_split") if running else None
@@ -237,18 +239,20 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def step_geometry(self) -> StepGeometry:
-        """How `fit` takes the stream."""
+        """The size and number of the steps in which `fit` takes the stream."""
         whole = self.num_batches == len(self._stream)
         return StepGeometry(self._stream.spec.batch_size, self._stream.world, self.num_batches, whole)
 
     def begin_epoch(self, running: list[FrameType], asking: AskingIterator) -> tuple[Iterator[FeedBatch], int]:
-        """The batches that the innermost of Keras's `running` methods takes next, and how many; there may be fewer.
+        """Returns the next batches of the innermost of Keras's `running` methods, and their number, or an upper bound.
 
-        Raises ConfigError when another of them reads the stream.
+        Raises ConfigError when another of these methods reads the stream.
         """
         method = self.reader.register_keras_call(running, asking)
+        # The last epoch of `fit` was left early, and Keras has dropped the batch that it held ahead: go back, so that
+        # no batch is skipped.
         if self._batch_ahead is not None and self._make_given_token is not None and self._method == "fit":
-            self.reader.seek(self._make_given_token())  # an epoch was left, and what Keras had ahead is gone
+            self.reader.seek(self._make_given_token())
         self._batch_ahead = None
         self._method = method
         self._looks_ahead = looks_ahead()
@@ -263,18 +267,19 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         rest = self._epoch_rest.steps if self._epoch_rest is not None and self._epoch_rest.is_wanted() else None
         self._epoch_rest = None
         self.is_own_epoch = rest is None and self.num_batches == len(self._stream)
+        # This first brings the stream back to the position of `fit`, whose steps and epochs left are read below.
         batches = self.reader.continue_fit_batches(whole=self.is_own_epoch)
         self._check_epochs_left(epochs_to_go, rest)
         if self._looks_ahead:
             self._make_given_token = partial(str, self._stream.token)
         if self.is_own_epoch:
             self.epoch_steps = min(self._stream.steps_left, self.num_batches)
-            return batches, self.num_batches  # which the epoch's own end comes before, where it was begun elsewhere
+            return batches, self.num_batches  # an upper bound: an epoch that was begun earlier ends before
         self.epoch_steps = self.num_batches if rest is None else rest
         return batches, self.epoch_steps
 
     def _check_epochs_left(self, epochs: int, rest: int | None) -> None:
-        """Raises ConfigError, before the first step, where the subscription ends before so many epochs of `fit`."""
+        """Raises ConfigError, before the first step, if the subscription ends before this many epochs of `fit`."""
         stream = self._stream
         if stream.epochs_left is None:
             return
@@ -285,7 +290,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         check_epochs_left(stream.spec.name, wanted, available)
 
     def record_taken_batch(self, batch: FeedBatch) -> None:
-        """A batch goes to Keras. Where it looks ahead, the step gets the one before."""
+        """Records a batch that goes to Keras. If Keras holds one batch ahead, the one before it now reaches a step."""
         targets = self.feed.targets if self._method == "predict" else None
         rows = BatchRows(batch.sample_ids.tobytes(), copy_target_labels(batch.labels, targets))
         taken = _TakenBatch(batch.make_token, rows)
@@ -307,10 +312,10 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             self.finished_steps.add_fetched_batch(taken.make_token)
 
     def end_epoch(self, *, is_short: bool) -> None:
-        """Keras has asked for more batches than there were; where the epoch `is_short`, for no more than announced.
+        """Ends an epoch whose batches have run out; `is_short`: it had fewer steps than Keras was told.
 
-        It warns of data that ran out, and of training that is interrupted: neither is so with the rest of an epoch. It
-        says so between here and `on_epoch_end`.
+        Keras then warns that the data ran out and that training was interrupted, neither of which is true for the rest
+        of an epoch. These warnings come between here and `on_epoch_end`, and are silenced until then.
         """
         if self._batch_ahead is not None:
             self._record_step_batch(self._batch_ahead)
@@ -320,7 +325,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             warnings.simplefilter("ignore")
 
     def on_epoch_end(self) -> None:
-        """Called by Keras, at the end of each call too, and before one begins."""
+        """Ends an evaluation, so that `fit` continues. Keras calls this before a call, and after epochs and calls."""
         self._silenced_warnings.close()
         if self._method != "fit":
             self._method = "fit"
@@ -329,9 +334,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def num_batches(self) -> int:
-        """Steps that the call of Keras's which asks takes an epoch; for anyone else, those of the last `fit`.
+        """The steps of an epoch of the Keras call that reads this; for any other reader, those of the last `fit`.
 
-        Each call asks for them before anything else, so here its arguments are looked at. Raises ConfigError for one
+        Each Keras call reads this property first, so its arguments are checked here. Raises ConfigError for an argument
         that would be ignored.
         """
         new = find_new_keras_call()
@@ -342,7 +347,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def own_steps(self) -> int:
-        """Steps of an epoch, as `fit_data` was asked for them."""
+        """The steps of an epoch as given to `fit_data`."""
         return self._own_settings.steps
 
     def _accept_call(self, new: NewCall) -> None:
@@ -366,7 +371,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._settings_by_iterator[new.iterator] = settings
 
     def find_call_settings(self, asking: AskingIterator) -> _CallSettings:
-        """Those of the call that has this iterator; without one, as `fit_data` was asked for them."""
+        """Returns the settings of the call that owns this iterator; without one, those given to `fit_data`."""
         iterator = asking() if asking is not None else None
         return self._own_settings if iterator is None else self._settings_by_iterator.get(iterator, self._own_settings)
 
@@ -385,19 +390,22 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         return left if left and spec.remainder == "keep" else None
 
     def _find_batch_row_counts(self) -> set[int]:
-        """How many rows batches have that are sure to come; a rank's last one may be dropped."""
+        """Returns the row counts of batches that are certain to come; a rank's last batch may be dropped."""
         spec = self._stream.spec
         return {spec.batch_rows(0), spec.batch_rows(spec.batches - 1 if len(self._stream) == spec.batches else 0)}
 
     def get_jax_iterator(self) -> FitEpochs:
-        """Raises ConfigError where devices cannot share the batches."""
+        """Returns the epochs for JAX. Raises ConfigError if a distribution's devices cannot share the batches."""
         check_distribution(self._find_batch_row_counts())
         return FitEpochs(self, self.convert, find_calling_epoch_iterator())
 
     get_torch_dataloader = get_jax_iterator
 
     def get_tf_dataset(self) -> Iterable[Any]:
-        """For the replicas of a strategy where the model has one. Raises ConfigError as above."""
+        """Returns the epochs for TensorFlow, split for replicas if the model has a strategy.
+
+        Raises ConfigError if replicas or devices cannot share the batches.
+        """
         from streamd.frameworks.keras.replicas import SharedDataset, build_replica_parts  # noqa: PLC0415 - imports TensorFlow
 
         parts = build_replica_parts(find_calling_strategy())
@@ -409,13 +417,13 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
 
 def _count_epochs_to_go(running: list[FrameType]) -> int:
-    """Of the `fit` that begins an epoch, that one among them; 1 for a loop of one's own."""
+    """Returns how many epochs the running `fit` has to go, including the one that begins; 1 for a user's own loop."""
     known = running[0].f_locals if running else {}
     return int(known["epochs"] - known["epoch"]) if "epoch" in known else 1
 
 
 def _describe_fed_stream(data: Any) -> FedStream | None:
-    """What the rules for Keras's arguments ask of a stream; None for other data."""
+    """Returns the facts about a stream that the argument rules use; None for other data."""
     if not isinstance(data, StreamAdapter):
         return None
     return FedStream(data.spec, data.stream_steps, data.feed.class_weights is not None)

@@ -1,7 +1,8 @@
-"""Which arguments of Keras's fit, evaluate and predict a stream can honour, and what to write for the others. Pure.
+"""Rules for the arguments of Keras's fit, evaluate and predict that concern a stream. Pure.
 
-Keras hands an adapter none of the arguments of its methods, so each one that it would not act on itself has a rule here
-that either lets a value pass, because the stream does the same anyway or the adapter acts on it, or names the remedy.
+Keras does not pass the arguments of its methods to an adapter. So each argument on which Keras does not act itself has
+a rule here. The rule accepts a value if the stream does the same anyway or the adapter acts on it, and otherwise
+returns what to write instead.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ KerasMethod = Literal["fit", "evaluate", "predict"]
 
 @dataclass(frozen=True, slots=True)
 class FedStream:
-    """What the rules ask of a stream that is fed to Keras; `steps` are those of a whole epoch of it."""
+    """The facts about a stream that the rules use; `steps` is the number of steps of a whole epoch."""
 
     spec: StreamSpec
     steps: int
@@ -31,7 +32,9 @@ class FedStream:
 class KerasCall:
     """A call of one of Keras's methods: its arguments by name, and the streams among them.
 
-    `stream` is its `x`, None where that is other data; `validation` its validation data, taken apart as Keras does it.
+    stream: the `x` argument, None for other data.
+    validation: the `x` of the validation data, None for other data.
+    validation_parts: the validation data as Keras splits them into x, y and sample_weight; None without any.
     """
 
     method: KerasMethod
@@ -41,15 +44,15 @@ class KerasCall:
     validation_parts: tuple[Any, Any, Any] | None = None
 
     def get_value(self, name: str) -> Any:
-        """The argument of that name; None where the method has none."""
+        """Returns the argument of this name; None if the method does not have it."""
         return self.values.get(name)
 
 
-Rule = Callable[[KerasCall], str | None]  # what to say against a call's value; None where it is honoured
+Rule = Callable[[KerasCall], str | None]  # returns the objection to a call's value; None if it is honoured
 
 
 def check_arguments(call: KerasCall) -> None:
-    """Raises ConfigError for the first argument that would be ignored, with what to write instead."""
+    """Raises ConfigError for the first argument that would be ignored; the message says what to write instead."""
     for name, rule in ARGUMENTS[call.method].items():
         objection = rule(call)
         if objection is not None:
@@ -57,9 +60,9 @@ def check_arguments(call: KerasCall) -> None:
 
 
 def check_epochs_left(name: str, wanted: tuple[int, int], available: tuple[int, int] | None) -> None:
-    """Raises ConfigError where `fit` would come to the end of the subscription to stream `name`.
+    """Raises ConfigError if `fit` would reach the end of the subscription to stream `name`.
 
-    `wanted` and `available` are epochs and steps; None is without an end.
+    `wanted` and `available` are (epochs, steps); None for no end.
     """
     if available is None or wanted[1] <= available[1]:
         return
@@ -75,7 +78,7 @@ def _describe_epochs(epochs: int, steps: int) -> str:
 
 
 def _honour(_: KerasCall) -> None:
-    """Keras itself acts on the argument, or the adapter does."""
+    """Accepts any value: Keras itself acts on the argument, or the adapter does."""
 
 
 # --- data that a stream brings itself
@@ -224,19 +227,20 @@ def _is_count(given: Any) -> bool:
 
 
 def _shorten(value: Any) -> str:
-    """A value as it would be written; an array and the like by its type."""
+    """Returns a short value's repr; "..." for a long one, and for arrays and other objects."""
     text = repr(value)
     is_short = len(text) <= 40 and "\n" not in text  # noqa: PLR2004 - half a line
     return text if is_short and isinstance(value, bool | int | float | str | dict) else "..."
 
 
-# Every parameter of Keras's methods. Those that it acts on itself, whatever the data are, are honoured as they are.
+# Every parameter of Keras's methods, which a test compares with Keras's own signatures. Parameters on which Keras acts
+# itself, whatever the data are, have the rule `_honour`.
 ARGUMENTS: Final[Mapping[KerasMethod, Mapping[str, Rule]]] = {
     "fit": {
         "x": _honour,
         "y": _check_targets,
         "batch_size": _check_batch_size,
-        "epochs": _honour,  # compared with the subscription's when the first epoch begins: see check_epochs_left
+        "epochs": _honour,  # compared with the subscription when the first epoch begins: see check_epochs_left
         "verbose": _honour,
         "callbacks": _honour,
         "validation_split": _check_validation_split,
@@ -259,7 +263,7 @@ ARGUMENTS: Final[Mapping[KerasMethod, Mapping[str, Rule]]] = {
         "steps": _check_evaluation_steps,
         "callbacks": _honour,
         "return_dict": _honour,
-        "kwargs": _honour,  # Keras refuses every one that is not its own
+        "kwargs": _honour,  # Keras refuses unknown ones itself
     },
     "predict": {
         "x": _honour,

@@ -1,4 +1,4 @@
-"""What differs between Keras's backends: what the arrays of a batch become, and who shares them. Imports Keras."""
+"""Differences between Keras's backends: how arrays are converted, and which devices share a batch. Imports Keras."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ Convert = Callable[[Array], Any]
 
 
 class LeaseSparingConverter:
-    """Lends a framework the memory of a batch only when it has let go of the one before; else it gets a copy.
+    """Lends a batch's memory to a framework only if the previous batch was released; otherwise copies.
 
-    So one lease at most outlives its step, where the framework ends them late. JAX may be many steps behind, and lets
-    go of memory that it has used only when it is called again, which it is not while the next batch is waited for. On
-    torch, Keras's tree functions leave cycles that hold each tensor until garbage is collected. `collect` does either.
+    So at most one lease outlives its step in a framework that ends leases late. JAX may be many steps behind, and
+    releases used memory only when it is called again, which does not happen while the loop waits for the next batch. On
+    torch, Keras's tree functions leave reference cycles that hold each tensor until garbage is collected. `collect`
+    makes the framework release what it can.
     """
 
     def __init__(self, lend: Convert, copy: Convert, collect: Callable[[], object]) -> None:
@@ -37,10 +38,11 @@ class LeaseSparingConverter:
         self._lent: Callable[[], object] = lambda: None
 
     def __call__(self, array: Array) -> Any:
-        """`array` as the framework takes it. One that may be written is its owner's, and is copied."""
+        """Converts `array` for the framework. A writable array belongs to its owner and is copied."""
         if array.flags.writeable or self._is_batch_still_held():
             return self._copy(array)
-        self._lent = weakref.ref(array if array.base is None else array.base)  # which every view of it keeps
+        # Every view keeps the base alive, so the weak reference dies only after the framework's last use.
+        self._lent = weakref.ref(array if array.base is None else array.base)
         return self._lend(array)
 
     def _is_batch_still_held(self) -> bool:
@@ -50,10 +52,10 @@ class LeaseSparingConverter:
 
 
 def build_converter(backend: str) -> Convert:
-    """What makes an array of a batch what `backend` takes. Raises ConfigError for one that is unknown.
+    """Returns the function that converts a batch's arrays for `backend`. Raises ConfigError for an unknown backend.
 
-    TensorFlow computes over the memory of the batch, and drops it with the step; the others do so as
-    `LeaseSparingConverter` says. JAX takes NumPy's arrays.
+    TensorFlow computes over the batch's memory and releases it with the step; JAX and torch use
+    `LeaseSparingConverter`. JAX accepts NumPy arrays.
     """
     if backend == "tensorflow":
         return tensorflow.tensor
@@ -68,7 +70,7 @@ def build_converter(backend: str) -> Convert:
 
 
 def _find_jax_garbage_collector() -> Callable[[], object]:
-    """JAX's own hook, which costs nothing; where this version has none, Python's collector calls it."""
+    """Returns JAX's own hook, which is cheap; if this version has none, a garbage collection, which calls it."""
     try:
         return import_module("jaxlib._jax").collect_garbage  # type: ignore[no-any-return]  # JAX has no types here
     except (ImportError, AttributeError):
@@ -76,12 +78,12 @@ def _find_jax_garbage_collector() -> Callable[[], object]:
 
 
 def _collect_youngest_garbage() -> None:
-    """What a step has left behind. The rest would take milliseconds."""
+    """Collects the youngest generation, which has what the last step left; a full collection takes milliseconds."""
     gc.collect(0)
 
 
 def _build_torch_converter() -> Convert:
-    """To the device on which Keras computes."""
+    """Returns a converter to tensors on the device on which Keras computes."""
     from keras.src.backend.torch.core import get_device  # noqa: PLC0415 - imports torch
 
     library = import_library("torch", "torch", "Keras on torch")
@@ -95,7 +97,7 @@ def _build_torch_converter() -> Convert:
 
 
 def check_distribution(row_counts: Iterable[int]) -> None:
-    """Raises ConfigError where keras.distribution cannot share batches of so many rows each among its devices."""
+    """Raises ConfigError if a keras.distribution is set and cannot share batches of these row counts among devices."""
     distribution, backend = distribution_lib.distribution(), keras.backend.backend()
     if distribution is None:
         return
@@ -117,7 +119,7 @@ def check_distribution(row_counts: Iterable[int]) -> None:
 
 
 def looks_ahead() -> bool:
-    """Whether Keras takes each batch one step early, as it does on JAX where that is not the CPU."""
+    """Returns whether Keras takes each batch one step early, as it does on JAX with an accelerator."""
     if keras.backend.backend() != "jax" or distribution_lib.distribution() is not None:
         return False
     return bool(import_library("jax", "jax", "Keras on JAX").default_backend() != "cpu")

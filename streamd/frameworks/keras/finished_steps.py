@@ -1,4 +1,4 @@
-"""Which batches a model has finished, where they are fetched ahead of the steps that take them. Pure."""
+"""Tracks which batches a model has finished, when batches are fetched ahead of their steps. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class FinishedSteps:
-    """The place behind the last batch that a model was trained on.
+    """The position after the last batch on which a model was trained.
 
-    Batches finish in the order in which they are fetched. A trainer that takes several steps at a time says more than
-    there were at an epoch's end; only what was fetched can be finished.
+    Batches finish in the order in which they are fetched. A trainer that executes several steps at once may report more
+    steps than there were at an epoch's end, so only fetched batches count as finished.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class FinishedSteps:
 
     @property
     def last_finished_token(self) -> str | None:
-        """Of the last batch that was finished; None before the first."""
+        """The token of the last finished batch; None before the first."""
         return None if self._place is None else self._place()
 
     @property
@@ -29,16 +29,16 @@ class FinishedSteps:
         return not self._fetched
 
     def begin_epoch(self) -> None:
-        """An epoch begins, and so does the count of its steps."""
+        """Begins an epoch: forgets unfinished batches, and counts steps from 0."""
         self._fetched.clear()
         self._steps = 0
 
     def add_fetched_batch(self, make_token: Callable[[], str]) -> None:
-        """The next batch is on its way to the model. A token is made only when it is wanted."""
+        """Adds a batch that goes to the model. `make_token` is called only if the token is needed."""
         self._fetched.append(make_token)
 
     def mark_steps_finished(self, steps: int) -> int:
-        """Takes word that `steps` of the epoch are done, and returns how many are."""
+        """Marks the epoch's first `steps` steps as finished, and returns how many of them really are."""
         while self._steps < steps and self._fetched:
             self._place = self._fetched.popleft()
             self._steps += 1

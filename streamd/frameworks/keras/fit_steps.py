@@ -1,4 +1,4 @@
-"""The iterators that Keras asks for batches, in the place of a data set. Imports Keras."""
+"""The iterators from which Keras takes batches, in place of a data set. Imports Keras."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AskingIterator = weakref.ref[EpochIterator] | None
 
 
 def convert_arrays(arrays: tuple[Any, ...], convert: Convert) -> tuple[Any, ...]:
-    """What the backend takes, in the same structure."""
+    """Converts each array for the backend, and keeps the structure."""
     return tuple(_convert_array_or_dict(part, convert) for part in arrays)
 
 
@@ -31,11 +31,11 @@ def _convert_array_or_dict(part: Any, convert: Convert) -> Any:
 
 
 class FitSteps:
-    """The steps of one epoch of `fit`. Begins only when the first batch is asked for.
+    """The steps of one epoch of `fit`, which begins only when the first batch is requested.
 
-    On TensorFlow, Keras calls `iter` just before `next` at each step. There the batch is fetched, since Keras
-    understands the end of an epoch that is shorter than declared (a resumed one) if `iter` raises StopIteration, and
-    not if `next` does. On other backends `iter` is not called again, and `next` may raise it.
+    On TensorFlow, Keras calls `iter` just before `next` at each step. The batch is fetched in `iter`, because Keras
+    handles the end of an epoch that is shorter than declared (a resumed one) if `iter` raises StopIteration, but not if
+    `next` does. On other backends `iter` is not called again, and `next` may raise StopIteration.
     """
 
     def __init__(self, adapter: StreamAdapter, convert: Convert, asking: AskingIterator) -> None:
@@ -53,6 +53,7 @@ class FitSteps:
         return self
 
     def __next__(self) -> tuple[Any, ...]:
+        # Keras drops the batch with which it builds a model. It gets an empty one, and the epoch does not begin.
         if self._batches is None and is_building_model():
             example = self._settings.feed.build_arrays(build_blank_batch(self._adapter.spec))
             return convert_arrays(example, self._adapter.convert)
@@ -80,7 +81,7 @@ class FitSteps:
 
 
 class FitEpochs:
-    """Stands where Keras expects a dataset: each `iter` gives the steps of one more epoch."""
+    """Takes the place of a dataset in Keras: each `iter` returns the steps of one more epoch."""
 
     def __init__(self, adapter: StreamAdapter, convert: Convert, asking: AskingIterator) -> None:
         self._adapter = adapter
@@ -92,7 +93,7 @@ class FitEpochs:
 
     @property
     def _variant_tensor(self) -> Any:
-        """The first thing a strategy asks of a dataset that it has to distribute itself."""
+        """Raises ConfigError: a strategy reads this first of a dataset that it has to distribute itself."""
         raise ConfigError(
             "fit_data feeds tf.distribute's MirroredStrategy and OneDeviceStrategy, and this model is under another "
             'one: start one trainer a device, each with its own subscribe(rank="auto"), or build the model outside the '
@@ -101,7 +102,7 @@ class FitEpochs:
 
 
 def copy_arrays(part: Any) -> Any:
-    """A part of a batch in memory of its own, in the same structure."""
+    """Returns a copy of one part of a batch, in the same structure."""
     if isinstance(part, Mapping):
         return {name: array.copy() for name, array in part.items()}
     return None if part is None else part.copy()

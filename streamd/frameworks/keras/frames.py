@@ -1,7 +1,7 @@
-"""What only the stack of a running call of Keras's knows. Imports Keras.
+"""Reads facts from the stack of a running Keras call. Imports Keras.
 
-That is who asks for a batch, with which arguments, which callbacks a `fit` has, how long its epochs are. Keras tells
-none of it.
+These are the function that requests a batch, the arguments of the call, the callbacks of a `fit`, and the length of its
+epochs. Keras passes none of them to an adapter.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 
 from streamd.errors import ConfigError
 
-# Keras's own iterators, which hand on what they are asked for.
+# Functions of Keras's own iterators, which pass a request for a batch on.
 _PASSING_FUNCTIONS: Final = frozenset({"__next__", "_one_batch_ahead_iterator", "_get_distributed_iterator"})
 _KERAS_METHODS: Final = frozenset({"fit", "evaluate", "predict"})
-_TRAINER_MODULES: Final = "keras.src.backend."  # where each backend has the trainer with these methods
-# Who takes a batch to see its shapes, and drops it; on TensorFlow, under a strategy only. On JAX `predict` does so
-# itself; its steps ask from elsewhere.
+_TRAINER_MODULES: Final = "keras.src.backend."  # prefix of the modules with each backend's trainer
+# Functions that take a batch only for its shapes, and drop it; on TensorFlow only under a strategy. On JAX `predict`
+# does so itself, while its steps request batches from another function.
 _BUILDING_FUNCTIONS: Final = {
     "tensorflow": frozenset({"_maybe_symbolic_build"}),
     "jax": frozenset({"_symbolic_build", "predict"}),
@@ -34,24 +34,25 @@ _BUILDING_FUNCTIONS: Final = {
 
 
 def is_building_model() -> bool:
-    """Whether Keras asks for a batch only to build a model of its shapes, before the first step.
+    """Returns whether Keras requests a batch only to build a model from its shapes, before the first step.
 
-    Such a batch would be missing from the epoch. Nothing but the function that asks tells it from a step's.
+    Such a batch would be missing from the epoch. Only the name of the requesting function distinguishes it from a
+    step's. Must be called directly by the iterator's `__next__`, since it looks two frames up.
     """
     return _find_batch_requester_name(sys._getframe(2)) in _BUILDING_FUNCTIONS[keras.backend.backend()]  # noqa: SLF001 - inspect's own is far slower
 
 
 def _find_batch_requester_name(frame: FrameType | None) -> str:
-    """The name of the function that wants a batch, seen from `frame`."""
+    """Returns the name of the function that requests a batch, starting at `frame`."""
     while frame is not None and frame.f_code.co_name in _PASSING_FUNCTIONS:
         frame = frame.f_back
     return frame.f_code.co_name if frame is not None else ""
 
 
 def find_running_keras_methods() -> list[FrameType]:
-    """The frames of Keras's fit, evaluate and predict that this thread is in, the innermost first.
+    """Returns the frames of Keras's fit, evaluate and predict on this thread's stack, the innermost first.
 
-    Keras tells its adapter neither which of them asks nor when it is over.
+    Keras tells its adapter neither which of them requests a batch nor when it ends.
     """
     frames = []
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as above
@@ -65,8 +66,11 @@ def find_running_keras_methods() -> list[FrameType]:
 class NewCall(NamedTuple):
     """A call of one of Keras's methods that begins to read an adapter.
 
-    `values` are the method's arguments by name, `validation` its validation data as Keras takes them apart. `steps` are
-    those that Keras will take, by the call or by a bound of Keras's own. `trains`: not for validation.
+    iterator: Keras's iterator of this call, over training or over validation data.
+    values: the method's arguments by name.
+    validation: the validation data as Keras splits them: x, y, sample_weight.
+    steps: the steps an epoch that the call, or Keras itself, has set; None for all.
+    trains: the iterator is for the training data of a `fit`, not for validation.
     """
 
     iterator: EpochIterator
@@ -78,9 +82,10 @@ class NewCall(NamedTuple):
 
 
 def find_new_keras_call() -> NewCall | None:
-    """The call that asks an adapter for the number of its batches, if it has asked for nothing yet.
+    """Returns the Keras call that reads an adapter's `num_batches`, if this is its first access; else None.
 
-    That is the first that each Keras iterator asks, on every backend; and all that leads to the arguments of the call.
+    On every backend this is the first access of each Keras iterator, and the only way to the arguments of the call.
+    Must be called directly by the property.
     """
     making = sys._getframe(2)  # noqa: SLF001 - as above
     running = find_running_keras_methods() if making.f_code is EpochIterator.__init__.__code__ else []
@@ -101,15 +106,15 @@ def find_new_keras_call() -> NewCall | None:
 
 
 def find_calling_epoch_iterator() -> weakref.ref[EpochIterator] | None:
-    """Keras's own iterator, whose method asks the adapter's that calls this; None in a loop of one's own."""
+    """Returns Keras's iterator whose method called the caller of this; None in a user's own loop."""
     asking = sys._getframe(2).f_locals.get("self")  # noqa: SLF001 - as above
     return weakref.ref(asking) if isinstance(asking, EpochIterator) else None
 
 
 def find_calling_strategy() -> Any:
-    """The tf.distribute strategy whose model is to be fed; None where there is no such thing.
+    """Returns the tf.distribute strategy of the model that is fed; None if there is none.
 
-    Keras tells it to none but its own iterator, which asks for the dataset.
+    Only Keras's own iterator, which requests the dataset, knows the strategy.
     """
     return getattr(sys._getframe(2).f_locals.get("self"), "_distribute_strategy", None)  # noqa: SLF001 - as above
 
@@ -118,9 +123,9 @@ def find_calling_strategy() -> Any:
 
 
 class FirstEpoch(int):
-    """The epoch that a `fit` begins with, for Keras to find in the model; one that `is_running` no more counts as 0.
+    """The epoch with which a `fit` begins, as Keras reads it from the model; false once the `fit` is over.
 
-    For a `fit` that another callback ends before its first epoch cannot take it back.
+    A `fit` that another callback ends before its first epoch cannot reset the model's attribute itself.
     """
 
     _is_running: Callable[[], bool]
@@ -135,7 +140,10 @@ class FirstEpoch(int):
 
 
 def find_fit_callbacks() -> Any:
-    """The list of callbacks that is calling one of them: Keras gives them no other way to know of each other."""
+    """Returns the CallbackList that is calling one of its callbacks. Raises ConfigError if there is none on the stack.
+
+    Keras offers no other way for callbacks to find each other.
+    """
     for frame in _iterate_stack_frames(sys._getframe()):  # noqa: SLF001 - inspect's own is this, with a check for other Pythons
         caller = frame.f_locals.get("self")
         if isinstance(caller, keras.callbacks.CallbackList):
@@ -144,16 +152,16 @@ def find_fit_callbacks() -> Any:
 
 
 def is_callback_in_running_fit(callback: weakref.ref[Any]) -> bool:
-    """Whether a `fit` with this callback is running, in whichever thread; one that ended with an error is not."""
+    """Returns whether a `fit` with this callback runs in any thread; a `fit` that raised an error does not run."""
     this = callback()
     frames = sys._current_frames().values()  # noqa: SLF001 - there is no other way to see the stacks of threads
     return this is not None and any(this in callbacks for frame in frames for callbacks, _ in _iterate_fit_calls(frame))
 
 
 def set_keras_epoch_steps(steps: int) -> None:
-    """Lets the next epoch of the `fit` that is calling have so many steps; its bar shows them too.
+    """Sets the number of steps of the next epoch of the calling `fit`, and of its progress bar.
 
-    `fit` looks at them as each epoch begins, and takes them from its data before the first one only.
+    `fit` reads the number from its data before the first epoch only, and from its iterator as each epoch begins.
     """
     for callbacks, epochs in _iterate_fit_calls(sys._getframe()):  # noqa: SLF001 - as above
         epochs._num_batches = steps  # noqa: SLF001 - Keras's own, which nothing public sets
@@ -172,7 +180,7 @@ def _iterate_stack_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _iterate_fit_calls(frame: FrameType) -> Iterator[tuple[list[Any], Any]]:
-    """The callbacks of each `fit` that led to a frame, and what counts its epochs' steps; the innermost first."""
+    """Yields the callbacks and the epoch iterator of each `fit` on a frame's stack, the innermost first."""
     for each in _iterate_stack_frames(frame):
         if each.f_code.co_name == "fit":
             callbacks, epochs = (each.f_locals.get(name) for name in ("callbacks", "epoch_iterator"))

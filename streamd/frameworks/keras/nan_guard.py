@@ -1,4 +1,4 @@
-"""The callback that ends a training whose loss is no number any more. Imports Keras: `frameworks.keras` loads it."""
+"""The callback that ends a training whose loss is NaN or infinite. Imports Keras: `frameworks.keras` imports it."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ _MAX_DRAWN: Final = 8  # batches, where several were executed together
 
 
 class BatchClient(Protocol):
-    """What is asked of a client."""
+    """The methods of a client that `NanGuard` calls."""
 
     def batch(self, stream: str, epoch: int, index: int, /) -> Batch: ...
     def names(self, stream: str, sample_ids: Iterable[int], /) -> list[str]: ...
 
 
 class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Ends a training when its loss is NaN or infinite, and saves the batch that made it so as a page of pictures.
+    """Ends a training when its loss is NaN or infinite, and saves the batch that caused it as a page of pictures.
 
         data = fit_data(stream)
         model.fit(data, callbacks=[NanGuard(data, client)])
 
-    `fit` raises LossError, which names the batch, the samples whose labels are no finite numbers, and the page:
-    `nan-STREAM-EPOCH-INDEX.html` in `directory`, every image of the batch with its labels, sample id and file. Where
-    several steps are one execution it names them all, and draws those with such labels, or the first eight. Its turn
-    comes before that of callbacks that follow it and of ResumeCallback, which saves nothing of that step.
+    `fit` raises LossError, which names the batch, the samples whose labels are not finite, and the page:
+    `nan-STREAM-EPOCH-INDEX.html` in `directory`, with every image of the batch, its labels, sample id and file. If
+    several steps are one execution, the error names them all, and pages are made of the batches with such labels, or
+    of the first eight. This callback runs before those that follow it in the list and before ResumeCallback, which
+    saves no state of that step.
 
-    The images are asked of the daemon once more, which makes the same batch: nothing is copied while all is well. The
-    loss of each step is looked at when the step is done, so Keras does not run ahead of a device. Raises ConfigError
-    for `data` that fit_data did not make.
+    The images are requested from the daemon again, which makes the same batch, so nothing is copied as long as the loss
+    is finite. The loss is read after each step, so Keras does not run ahead of a device. Raises ConfigError for `data`
+    that fit_data did not make.
     """
 
     def __init__(self, data: StreamAdapter, client: BatchClient, directory: str | Path = ".") -> None:
@@ -98,6 +99,6 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
 
 
 def _list_model_labels(feed: model_inputs.ModelFeed) -> tuple[str, ...]:
-    """The labels that go to the model."""
+    """Returns the names of the labels that go to the model."""
     targets = (feed.targets,) if isinstance(feed.targets, str) else feed.targets or ()
     return (*feed.inputs, *targets)

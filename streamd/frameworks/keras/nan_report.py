@@ -1,4 +1,4 @@
-"""Which samples are to blame for a loss that is no finite number, in words. Pure."""
+"""Finds the samples that caused a NaN or infinite loss, and describes them. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy.typing as npt
 from streamd.core.sampler import Ids
 from streamd.core.text import format_list
 
-_MAX_NAMED: Final = 8  # samples: more of them fit no line
+_MAX_NAMED: Final = 8  # samples that fit in a line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepRecord:
-    """What is kept of a batch that went to a model: not its images, whose memory is lent.
+    """The parts of a batch that are kept while a model works on it. Its images are not, since their memory is leased.
 
-    `labels` are those that the model got, numbers of shape (B,) or (B, k).
+    `labels` are those that the model received, numbers of shape (B,) or (B, k).
     """
 
     epoch: int
@@ -33,41 +33,44 @@ class StepRecord:
         return f"{self.epoch}:{self.index}"
 
     def find_non_finite_labels(self) -> dict[str, list[int]]:
-        """The samples of which a label is NaN or infinite, by that label."""
+        """Returns, by label, the samples whose value of that label is NaN or infinite."""
         odd = {name: ~np.isfinite(values.reshape(len(values), -1)).all(axis=1) for name, values in self.labels.items()}
         return {name: self.sample_ids[rows].tolist() for name, rows in odd.items() if rows.any()}
 
 
 class PendingSteps:
-    """The batches that a model was given and has not finished: they finish in the order in which it takes them."""
+    """The batches that a model has received and not finished; they finish in the order in which it received them."""
 
     def __init__(self) -> None:
         self._steps: deque[StepRecord] = deque()
         self._done = 0
 
     def begin_epoch(self) -> None:
-        """An epoch begins, and so does the count of its steps."""
+        """Begins an epoch: forgets unfinished steps, and counts from 0."""
         self._steps.clear()
         self._done = 0
 
     def add_step(self, step: StepRecord) -> None:
-        """One more batch goes to the model."""
+        """Adds a batch that goes to the model."""
         self._steps.append(step)
 
     def take_finished_steps(self, steps: int) -> list[StepRecord]:
-        """Takes word that `steps` of the epoch are done, and returns those that are new; it may say too many."""
+        """Marks the epoch's first `steps` steps as finished, and returns those that are newly so.
+
+        `steps` may be too high, when several steps are one execution; only steps that were added count.
+        """
         new = [self._steps.popleft() for _ in range(min(steps - self._done, len(self._steps)))]
         self._done += len(new)
         return new
 
 
 def find_suspects(steps: Sequence[StepRecord]) -> list[StepRecord]:
-    """The steps with a label that is no finite number; all of them where there is none."""
+    """Returns the steps with a label that is not finite; all steps if there is none."""
     return [step for step in steps if step.find_non_finite_labels()] or list(steps)
 
 
 def describe_loss(loss: float, stream: str, steps: Sequence[StepRecord], files: Mapping[int, str]) -> str:
-    """What happened and why, two lines. `files` are names by sample id, of those that are known."""
+    """Describes what happened and why, in two or more lines. `files` are the known file names by sample id."""
     return f"the loss is {loss} after {_describe_steps(stream, steps)}\n{_describe_loss_cause(steps, files)}"
 
 

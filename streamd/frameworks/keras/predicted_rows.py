@@ -1,4 +1,4 @@
-"""The samples behind the rows of a prediction: their ids and their true labels, in the order of the rows. Pure."""
+"""The sample ids and true labels of the rows of a prediction, in the order of the rows. Pure."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ Targets = str | tuple[str, ...] | None
 
 
 class BatchRows(NamedTuple):
-    """What is kept of a batch that was predicted: nothing that holds its memory."""
+    """The parts of a predicted batch that are kept. They are copies, so they do not hold its lease."""
 
     sample_ids: bytes
     labels: Mapping[str, Array]
 
 
 def copy_target_labels(labels: Mapping[str, Array], targets: Targets) -> dict[str, Array]:
-    """The labels of a batch that a model has as targets, as they were served."""
+    """Copies the labels of a batch that are targets, as they were served."""
     return {name: labels[name].copy() for name in list_target_names(targets)}
 
 
 def list_target_names(targets: Targets) -> tuple[str, ...]:
-    """The names of the targets, one, several or none."""
+    """Returns the names of the targets: one, several or none."""
     return (targets,) if isinstance(targets, str) else targets or ()
 
 
 def join_target_labels(rows: Sequence[BatchRows] | None, targets: Targets) -> Any:
-    """The labels of all rows: an array, for several targets a dict by name. Raises ConfigError where there are none."""
+    """Returns the labels of all rows: an array, or a dict by name for several targets.
+
+    Raises ConfigError if there are no targets, or nothing was predicted.
+    """
     if not targets:
         raise ConfigError("this fit_data has no targets, so its rows have no labels: choose with  targets=")
     batches = _require_rows(rows)
@@ -42,7 +45,10 @@ def join_target_labels(rows: Sequence[BatchRows] | None, targets: Targets) -> An
 
 
 def join_sample_ids(rows: Sequence[BatchRows] | None) -> npt.NDArray[np.int64]:
-    """int64 (N,): the samples of all rows, -1 where a row has none. Raises ConfigError as above."""
+    """Returns the sample ids of all rows, int64 (N,), -1 for a row without a sample.
+
+    Raises ConfigError if nothing was predicted.
+    """
     return np.frombuffer(b"".join(each.sample_ids for each in _require_rows(rows)), np.int64)
 
 
@@ -53,7 +59,10 @@ def _require_rows(rows: Sequence[BatchRows] | None) -> Sequence[BatchRows]:
 
 
 def find_class_names(spec: StreamSpec, targets: Targets) -> list[str]:
-    """The classes of the only target that has any, in the order of their numbers. Raises ConfigError."""
+    """Returns the classes of the only target that has classes, in the order of their numbers.
+
+    Raises ConfigError unless exactly one target has classes.
+    """
     classed = [name for name in list_target_names(targets) if spec.labels[name].classes]
     if len(classed) != 1:
         kinds = ", ".join(f"{name}: {spec.labels[name].type}" for name in list_target_names(targets)) or "none"

@@ -1,6 +1,6 @@
-"""Where each call of Keras's methods reads a stream: `fit` goes on, `evaluate` and `predict` begin at the first.
+"""The position at which each Keras call reads a stream: `fit` continues, `evaluate` and `predict` begin at the start.
 
-`backends` finds out which of them asks; here it is seen only whether an earlier one is still running.
+`frames` finds out which method requests a batch; this module decides whether an earlier call is still running.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from streamd.frameworks.model_inputs import FeedBatch, FeedStream
 
 
 class _KerasCall(NamedTuple):
-    """A method of Keras's that has begun to read a stream.
+    """A Keras call that has begun to read a stream.
 
-    `thread` and `frame` tell it from others that run at the same time; Keras's `iterator` lives no longer than the
-    call, unless an error of it is kept.
+    `thread` and `frame` (an identity) distinguish it from other running calls. Keras's `iterator` lives only as long as
+    the call, unless the caller keeps an error that the call raised.
     """
 
     method: str
@@ -31,7 +31,7 @@ class _KerasCall(NamedTuple):
     iterator: weakref.ref[Any]
 
     def is_running_in_other_thread(self) -> bool:
-        """Whether another thread has the frame on its stack still, as it has not that of a call that failed."""
+        """Returns whether another thread still has the call's frame on its stack; that of a failed call is gone."""
         frame = None
         if self.thread != get_ident():
             frame = sys._current_frames().get(self.thread)  # noqa: SLF001 - nothing else shows the stacks of threads
@@ -41,9 +41,10 @@ class _KerasCall(NamedTuple):
 
 
 class _PresentEpoch:
-    """The rest of the stream's present epoch, run to its end, where the stream makes its receipt, with its last batch.
+    """The rest of the stream's present epoch. With the last batch it also takes the epoch's receipt.
 
-    Keras stops asking one step before that end. Not a generator, which would hold each batch until the next is wanted.
+    Keras requests no step after the last one, so the stream would otherwise not see the end of the epoch. This is not a
+    generator, whose frame would keep each batch and its lease until the next one is requested.
     """
 
     def __init__(self, batches: Iterator[FeedBatch], stream: FeedStream) -> None:
@@ -52,7 +53,7 @@ class _PresentEpoch:
         self._make_token: Callable[[], str] = partial(str, stream.token)
 
     def make_token(self) -> str:
-        """The token of the place that the last of these batches has left the stream at."""
+        """Returns the token of the position at which the last of these batches left the stream."""
         return self._make_token()
 
     def __iter__(self) -> Self:
@@ -60,7 +61,8 @@ class _PresentEpoch:
 
     def __next__(self) -> FeedBatch:
         batch = next(self._batches)
-        self._make_token = batch.make_token  # before the wait below, which may be interrupted
+        # Set before the wait for the receipt below, which an interrupt or an error may end.
+        self._make_token = batch.make_token
         if not self._stream.steps_left:
             extra = next(self._batches, None)
             if extra is not None:
@@ -71,31 +73,32 @@ class _PresentEpoch:
 
 
 class KerasReader:
-    """A stream as Keras's methods read it, one for all that `fit_data` makes of the stream.
+    """Shares a stream among Keras's methods; all adapters of a stream use the same reader.
 
-    `evaluate` and `predict` take the stream away from where `fit`, or a loop of yours, will go on, and bring it back.
+    The stream is either at the position of `fit` (`_fit_place` is None), or was moved by `evaluate`, `predict` or a
+    loop over the adapter. `_fit_place` then has the token to return to. If the stream is no longer where the other
+    method left it, the user has moved it since, and the saved position is given up.
     """
 
     def __init__(self, stream: FeedStream) -> None:
         self.stream = stream
         self._fit_batches = self._iterate_batches()
-        self._fit_place: str | None = None  # where fit goes on, while the stream is elsewhere, ...
-        self._make_parked_token: Callable[[], str] | None = (
-            None  # ... and where a call of another method has left it so far
-        )
-        self._evaluated: Iterator[FeedBatch] | None = None  # what `restart_stream` has given last
-        self._is_untouched = False  # whether that place of `fit` is the subscription's beginning
+        self._fit_place: str | None = None  # the token from which fit continues, while the stream is elsewhere
+        self._make_parked_token: Callable[[], str] | None = None  # where another method has left the stream so far
+        self._evaluated: Iterator[FeedBatch] | None = None  # the iterator that `restart_stream` returned last
+        self._is_untouched = False  # the position of `fit` is the beginning of the subscription
         self._calls: list[_KerasCall] = []
 
     def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> None:
-        """`fit` goes on behind the batch whose token this is, or its epoch. Raises TokenError for another stream's."""
+        """Makes `fit` continue after the token's batch, or after its epoch. Raises TokenError for another stream's."""
         self.stream.seek(token, after=after)
         self._forget_fit_place()
 
     def register_keras_call(self, running: list[FrameType], iterator: weakref.ref[Any] | None) -> str:
-        """The method that begins to read, or begins an epoch: the innermost of `running`; "fit" for a loop of yours.
+        """Registers the innermost of the `running` calls as a reader, and returns its method's name.
 
-        Raises ConfigError when that would take the stream away from another call.
+        Called when a call begins to read, and at each of its epochs. Returns "fit" for a user's own loop. Raises
+        ConfigError when the call would take the stream away from another one.
         """
         if not running or iterator is None:
             return "fit"
@@ -107,16 +110,19 @@ class KerasReader:
         if call not in self._calls:
             self._calls.append(call)
             if call.method == "fit" and getattr(asking.f_locals.get("val_x"), "reader", None) is self:
-                self._raise_stream_in_use("validation", "fit")  # now, and not after an epoch
+                self._raise_stream_in_use("validation", "fit")  # at once, and not after the first epoch
         return call.method
 
     def check_not_in_use(self, what: str, running: list[FrameType]) -> None:
-        """Raises ConfigError when a call, in this thread one of those `running`, reads what `what` would take away."""
+        """Raises ConfigError if a call reads the stream that `what` would take away.
+
+        `running` has the frames of the calls in this thread.
+        """
         for each in self._list_running_calls(running):
             self._raise_stream_in_use(what, each.method)
 
     def _list_running_calls(self, frames: list[FrameType]) -> list[_KerasCall]:
-        """The calls that read this stream now: those of this thread are among these frames."""
+        """Returns the calls that read this stream now; `frames` has the frames of calls in this thread."""
         self._calls = [each for each in self._calls if each.iterator() is not None]
         here = {id(frame) for frame in frames}
         return [each for each in self._calls if each.frame in here or each.is_running_in_other_thread()]
@@ -129,12 +135,12 @@ class KerasReader:
         )
 
     def continue_fit_batches(self, *, whole: bool) -> Iterator[FeedBatch]:
-        """For `fit`: the rest of the stream's present epoch; all batches if not `whole`."""
+        """Returns batches for `fit`: the rest of the stream's present epoch if `whole`, else those of all epochs."""
         self._return_to_fit_place()
         return next(self._iterate_stream_epochs()) if whole else self._fit_batches
 
     def restart_stream(self) -> Iterator[FeedBatch]:
-        """For `evaluate` and `predict`: the subscription's first epoch."""
+        """Returns batches for `evaluate` and `predict`: those of the subscription's first epoch."""
         self._forget_place_if_moved()
         if self._fit_place is None:
             self._fit_place = self.stream.token
@@ -142,18 +148,20 @@ class KerasReader:
         self.stream.rewind()
         self._is_untouched = self._fit_place == self.stream.token
         present = next(self._iterate_stream_epochs())
-        self._make_parked_token = present.make_token  # from now on: an interrupted call has no end
+        # Set now, since a call that is interrupted never reports its end.
+        self._make_parked_token = present.make_token
         self._evaluated = present
         return present
 
     def is_evaluating(self, batches: Iterator[FeedBatch]) -> bool:
-        """Whether the stream is where these batches of `restart_stream` have left it, and nobody has moved it since."""
+        """Returns whether `restart_stream` returned `batches` last and the stream was not moved by another reader."""
         is_there = self._make_parked_token is not None and self._make_parked_token() == self.stream.token
         return batches is self._evaluated and is_there
 
     def end_evaluation(self) -> None:
-        """`evaluate` or `predict` is over: what is likely to be read next can be made meanwhile."""
+        """Ends `evaluate` or `predict`, and moves the stream at once, so that the next batches are made meanwhile."""
         self._evaluated = None
+        # If `fit` is at the beginning of the subscription, it and another evaluation begin at the same batch.
         if self._is_untouched:
             self.stream.rewind()
             self._make_parked_token = partial(str, self.stream.token)
@@ -163,13 +171,16 @@ class KerasReader:
     def _return_to_fit_place(self) -> None:
         self._forget_place_if_moved()
         if self._fit_place is not None:
-            is_within_epoch = 0 < self.stream.steps_left < len(self.stream)  # whose account is not that of `fit`
+            is_within_epoch = 0 < self.stream.steps_left < len(self.stream)  # its account must not go on as that of fit
             if is_within_epoch or self._fit_place != self.stream.token:
                 self.stream.return_to(self._fit_place)
             self._forget_fit_place()
 
     def _forget_place_if_moved(self) -> None:
-        """Whoever has moved the stream since the last call, by `seek` or a loop, wants `fit` to go on from there."""
+        """Gives up the saved position of `fit` if the user has moved the stream since, by `seek` or in a loop.
+
+        `fit` then continues where the user has left the stream.
+        """
         if self._make_parked_token is not None and self._make_parked_token() != self.stream.token:
             self._forget_fit_place()
 
@@ -182,7 +193,7 @@ class KerasReader:
         return chain.from_iterable(self._iterate_stream_epochs())
 
     def _iterate_stream_epochs(self) -> Iterator[_PresentEpoch]:
-        """The epochs of the stream. Raises ConfigError when the subscription has no more."""
+        """Yields the epochs of the stream. Raises ConfigError after the subscription's last."""
         for batches in self.stream.epochs():
             yield _PresentEpoch(batches, self.stream)
         raise ConfigError(
@@ -195,7 +206,8 @@ _readers: Final[weakref.WeakValueDictionary[int, KerasReader]] = weakref.WeakVal
 
 
 def find_or_create_reader(stream: FeedStream) -> KerasReader:
-    """The same one for each stream. It keeps its stream, so no other has that identity while it lives."""
+    """Returns the reader of a stream, always the same one."""
+    # The key is an identity. A reader refers to its stream, so no other object can have that identity while it lives.
     reader = _readers.get(id(stream))
     if reader is None:
         reader = _readers[id(stream)] = KerasReader(stream)

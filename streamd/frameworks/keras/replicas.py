@@ -1,8 +1,8 @@
-"""Batches for the replicas of a tf.distribute strategy, a part of the rows for each. Imports TensorFlow.
+"""Splits the rows of a batch among the replicas of a tf.distribute strategy. Imports TensorFlow.
 
-Keras takes an instance of DistributedDataset as it is, and its trainer any Python iterator in the place of one of
-TensorFlow's; a strategy makes what its replicas take of any tensors. So tf.data has no part in it: every batch is
-pulled when a step wants it, as without a strategy, and a fit that stops early has read nothing ahead.
+Keras accepts an instance of DistributedDataset as it is, its trainer accepts any Python iterator in place of one of
+TensorFlow's, and a strategy builds per-replica values from any tensors. So tf.data is not involved: a batch is pulled
+when a step needs it, as without a strategy, and a fit that stops early has read nothing ahead.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from streamd.errors import ConfigError
 from streamd.frameworks.dlpack import Array
 from streamd.frameworks.tensorflow import tensor
 
-# Under MultiWorkerMirroredStrategy Keras 3 fails, whoever feeds it.
+# Keras 3 fails under MultiWorkerMirroredStrategy with any data.
 _SYNCHRONOUS_STRATEGIES: Final = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaParts:
-    """Gives each of a strategy's replicas a part of the rows, in their order: `predict` relies on it.
+    """Gives each replica of a strategy a part of the rows, in the order of the replicas: `predict` relies on it.
 
-    Parts of a batch are as equal as can be; where one has a row more, its rows weigh less, as with tf.data.
+    The parts of a batch differ by one row at most; the rows of a larger part weigh less, as with tf.data.
     """
 
     strategy: Any
@@ -35,14 +35,17 @@ class ReplicaParts:
         return len(self.strategy.extended.worker_devices)
 
     def __call__(self, array: Array) -> Any:
-        """A value for each replica: a tensor over its rows, or a copy of them as `tensor` says. Raises ConfigError."""
+        """Returns a per-replica value: for each replica a tensor over its rows, or a copy if `tensor` needs one.
+
+        Raises ConfigError when a replica would get no rows.
+        """
         self.check_row_counts({len(array)})
         return self.strategy.experimental_distribute_values_from_function(
             lambda replica: self._slice_replica_part(array, replica)
         )
 
     def check_row_counts(self, row_counts: Iterable[int]) -> None:
-        """Raises ConfigError when a replica would get no rows: BatchNormalization of none makes all weights NaN."""
+        """Raises ConfigError when a replica would get no rows: BatchNormalization over none makes all weights NaN."""
         for rows in row_counts:
             if rows < len(self):
                 raise ConfigError(
@@ -57,9 +60,9 @@ class ReplicaParts:
 
 
 class SharedDataset(tf.distribute.DistributedDataset):  # type: ignore[misc]  # TensorFlow has no types
-    """Stands where Keras expects a strategy's own dataset: each `iter` gives the steps of one more epoch.
+    """Takes the place of a strategy's own dataset in Keras: each `iter` yields the steps of one more epoch.
 
-    Their arrays are what `ReplicaParts` makes of them.
+    The arrays of a step are per-replica values from `ReplicaParts`.
     """
 
     def __init__(self, epochs: Iterable[Any]) -> None:
@@ -70,5 +73,5 @@ class SharedDataset(tf.distribute.DistributedDataset):  # type: ignore[misc]  # 
 
 
 def build_replica_parts(strategy: Any) -> ReplicaParts | None:
-    """How a strategy shares each batch; None where it is TensorFlow's default, or one that shares none in this way."""
+    """Returns how a strategy splits batches; None for TensorFlow's default strategy and for unsupported ones."""
     return ReplicaParts(strategy) if isinstance(strategy, _SYNCHRONOUS_STRATEGIES) else None

@@ -1,8 +1,8 @@
-"""The callback that saves a training as it goes, and goes on where it was. Imports Keras: `frameworks.keras` loads it.
+"""The callback that saves a training and resumes it exactly. Imports Keras: `frameworks.keras` imports it.
 
-Exact means: the run that was killed and started again ends with the weights of one that was not. So what is saved is
-the state after a step that was finished, or after an epoch with its validation, when every other callback has had its
-turn; and the stream goes on behind the batch of that step, however many more were fetched.
+Exact means that a run which was killed and started again ends with the same weights as one that was not. So a state is
+saved after a finished step, or after an epoch with its validation, when all other callbacks have run. The stream then
+continues after the batch of that step, however many batches were fetched beyond it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,12 @@ from streamd.frameworks.plain_data import Array, DataPacker, unpack_value
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlace:
-    """Where a training is: `step` steps of `epoch` are finished, `total` of all. `over`: a callback has ended it.
+    """The position of a training: `step` steps of `epoch` are finished, and `total` steps of all epochs.
 
-    `token` is the stream's place. Older versions saved a place of the validation too, which always begins at the same
-    one by now.
+    token: the position in the stream.
+    validation: the position of the validation stream in states of older versions; unused, since validation now always
+        begins at the same batch.
+    over: a callback has ended the training.
     """
 
     epoch: int
@@ -63,32 +65,32 @@ class TrainingPlace:
 
 
 class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Saves a training in `directory`, and goes on from there when the same program is started again.
+    """Saves a training in `directory`, and resumes it when the same program is started again.
 
         data = fit_data(stream)
         model.fit(data, epochs=10, callbacks=[ResumeCallback(data, "run-1")])
 
-    Saved are all variables of the model (states of random seeds too), of its optimizer and of its metrics, what the
-    other callbacks have learned, the history, and the place in the stream; validation begins at the same one each time.
-    `fit` goes on at the epoch and step where that was: `epochs` counts in total, so a run that is through is only
-    loaded, by a second `fit` too. Give every `fit` that is another one (other layers, optimizer, or rate) a directory
-    of its own, and every rank.
+    A state has all variables of the model (with the states of random seeds), of its optimizer and of its metrics, the
+    state of the other callbacks, the history, and the position in the stream; validation begins at the same batch each
+    time. `fit` continues at that epoch and step. `epochs` counts in total, so a finished run is only loaded, also by a
+    second `fit`. Use a separate directory for every different `fit` (other layers, optimizer or rate), and for every
+    rank.
 
-    Batch size, number of ranks and `steps` may be others than they were: what is left of the interrupted epoch comes
-    first, in as many steps as that needs, and whole epochs of this program follow; a line says so. For ranks that are
-    new, copy the directory of one there was. The learning rate that counts is the saved one, which a line says too.
+    Batch size, number of ranks and `steps` may differ from the saved run's: the rest of the interrupted epoch comes
+    first, in as many steps as it needs, and whole epochs of this program follow; a line on stderr reports it. For
+    additional ranks, copy the directory of an existing one. The saved learning rate is kept, which a line reports too.
 
-    every: "epoch" saves when an epoch and its validation are through, a number after so many steps and at the end of
-        the training. With several steps an execution, it is after the execution that reaches the number.
-    keep: so many states stay, the newest; a damaged one is passed over, with a word, for the one before.
+    every: "epoch" saves after each epoch and its validation; a number saves after that many steps and at the end of
+        the training. With several steps an execution, it saves after the execution that reaches the number.
+    keep: the number of newest states to keep. A damaged state is skipped, with a line, and the one before it is used.
 
-    Not saved: attributes of your own model, those of your own callbacks that are no plain data, further optimizers, and
-    generators of random numbers other than those of Keras's layers, Python, NumPy and torch on the CPU. For equal bits
-    on a CPU: keras.utils.set_random_seed, the same number of threads, and deterministic operations where the backend
-    asks for them (tf.config.experimental.enable_op_determinism, torch.use_deterministic_algorithms). A disk that is
-    full costs a line and this one save. Raises ConfigError for a directory that cannot be written or in which
-    another fit saves, for another model or optimizer than was saved, TokenError for another stream, and for a place
-    within a batch where the number of ranks is another one.
+    Not saved: attributes of your own model, attributes of your own callbacks that are not plain data, further
+    optimizers, and random generators other than those of Keras's layers, Python, NumPy and torch on the CPU. For equal
+    bits on a CPU: keras.utils.set_random_seed, the same number of threads, and deterministic operations where the
+    backend needs them (tf.config.experimental.enable_op_determinism, torch.use_deterministic_algorithms). If the disk
+    is full, a line reports it and this state is not saved. Raises ConfigError for a directory that cannot be written
+    or in which another fit saves, and for another model or optimizer than was saved; TokenError for another stream, and
+    for a position within a batch if the number of ranks has changed.
     """
 
     def __init__(
@@ -110,24 +112,26 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._checkpoints = Checkpoints(Path(directory), keep, print_stderr_line)
         self._finished_steps = data.finished_steps = FinishedSteps()
         self._other_callbacks = OtherCallbacks([], print_stderr_line)
-        self._resumed_state: tuple[SavedState, TrainingPlace] | None = None  # from within an epoch
+        # A state from within an epoch, which `on_epoch_begin` restores again after the other callbacks have run.
+        self._resumed_state: tuple[SavedState, TrainingPlace] | None = None
         self._epoch = 0
-        self._begun_steps = 0  # steps of the epoch that an earlier process has finished
-        self._done_steps = 0  # steps of the epoch
-        self._total_steps = 0  # steps of all epochs
-        self._saved_steps = 0  # of those, when it was saved last
-        self._saved_place: TrainingPlace | None = None  # of the newest state that there is
-        self._is_longer = False  # the epoch that was interrupted, than others: Keras was told so
+        self._begun_steps = 0  # finished steps of the present epoch that belong to an earlier process
+        self._done_steps = 0  # finished steps of the present epoch
+        self._total_steps = 0  # finished steps of all epochs
+        self._saved_steps = 0  # the value of `_total_steps` at the last save
+        self._saved_place: TrainingPlace | None = None  # the position in the newest state
+        self._is_longer = False  # the interrupted epoch has more steps than others, as Keras was told
         self._is_at_work = partial(is_callback_in_running_fit, weakref.ref(self))
-        self._rate: float | str | None = None  # the learning rate that the run was begun with
+        self._rate: float | str | None = None  # the learning rate with which the run began
         self._was_stopped = False  # a callback has ended the training within an epoch
 
-    # --- what Keras calls; this callback's turn comes last
+    # --- called by Keras, after all other callbacks
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
         callbacks = find_fit_callbacks()
-        # A new list: Keras is going through the old one.
+        # This callback moves to the end, so that a state includes what the others did after the same step. The list is
+        # replaced, since Keras is iterating over the old one.
         callbacks.callbacks = [each for each in callbacks.callbacks if each is not self] + [self]
         callbacks._async_train = False  # noqa: SLF001 - Keras would save in a thread while it trains, given no list
 
@@ -137,6 +141,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             raise ConfigError(
                 f"ResumeCallback cannot count with steps_per_epoch={steps}: give  fit_data(stream, steps={steps})"
             )
+        # The folder is claimed before its states are read, so that no other training replaces them meanwhile.
         try:
             self._claim_folder()
         except OSError as error:
@@ -153,13 +158,13 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._resume_from_state(saved, TrainingPlace(**saved.content["place"]))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
-        self.model._initial_epoch = None  # noqa: SLF001 - as Keras's own BackupAndRestore sets it; another fit begins anew
+        self.model._initial_epoch = None  # noqa: SLF001 - as Keras's own BackupAndRestore does, for another fit
         self._epoch = epoch
         self._begun_steps = self._done_steps = 0
         self._finished_steps.begin_epoch()
-        if (
-            self._resumed_state
-        ):  # the callbacks' turns at the epoch's begin, and the metrics' reset, were had already then
+        # Keras has reset the metrics, and the other callbacks have begun the epoch. The saved run had done both before
+        # its state was saved, so the state is restored once more.
+        if self._resumed_state:
             saved, place = self._resumed_state
             self._restore_state(saved)
             self._begun_steps = self._done_steps = place.step
@@ -169,11 +174,13 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         done = self._begun_steps + self._finished_steps.mark_steps_finished(batch + 1)
         self._total_steps += done - self._done_steps
         self._done_steps = done
+        # The last step's state is saved in `on_epoch_end`, after the validation.
         if done >= self._count_epoch_steps():
-            return  # saved when the epoch is validated
+            return
         if self.model.stop_training:
             self._was_stopped = True
-            if math.isfinite((logs or {}).get("loss", 0.0)):  # else that is why: better to go on from before
+            # A loss that is not finite is why the training was stopped, so an earlier state is the better one.
+            if math.isfinite((logs or {}).get("loss", 0.0)):
                 self._save_state(self._epoch, done)
         elif self._is_save_due():
             self._save_state(self._epoch, done)
@@ -195,19 +202,19 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def save_interrupted(self) -> None:
         """Saves the state after the last finished step of a `fit` that an exception ended while it waited for a batch.
 
-        Nothing is saved in an epoch whose steps are all done and whose validation is not, nor within several steps that
-        are one execution: then the state saved before counts.
+        Saves nothing if the epoch's steps are all finished but its validation is not, or within several steps that are
+        one execution: the state saved before remains the newest.
         """
         is_within_epoch = 0 < self._done_steps < self._count_epoch_steps()
         if is_within_epoch and self._total_steps > self._saved_steps and self._finished_steps.is_all_finished:
             self._save_state(self._epoch, self._done_steps)
 
     def describe_saved_place(self) -> str | None:
-        """Where the same program goes on, such as `goes on with epoch 3 of 10`; None where no state was saved."""
+        """Describes where the program would resume: `goes on with epoch 3 of 10`; None without a saved state."""
         return _describe_place(self._saved_place, self.params["epochs"]) if self._saved_place else None
 
     def _claim_folder(self) -> None:
-        """Makes the folder anew where it was removed, and claims it: it may be another one than was claimed before."""
+        """Creates the folder again if it was removed, and claims it, since it may be a new one at the same path."""
         folder = self._checkpoints.directory
         if self._checkpoints.recreate_missing_folder():
             print_stderr_line(
@@ -216,11 +223,11 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         claim_folder(folder, self._is_at_work)
 
     def _count_epoch_steps(self) -> int:
-        """Steps of the epoch, with those that an earlier process has finished, which may have been of another size."""
+        """Returns the steps of the epoch, with those of an earlier process, which may have had another size."""
         return self._begun_steps + self._data.epoch_steps
 
     def _is_save_due(self) -> bool:
-        """Whether a multiple of so many steps was reached since the last state."""
+        """Returns whether a multiple of `every` steps was reached since the last saved state."""
         return self._every != "epoch" and self._total_steps // self._every > self._saved_steps // self._every
 
     def _save_state(self, epoch: int, step: int, *, over: bool = False) -> None:
@@ -241,10 +248,11 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         }
         if self._write_state(content, packer.arrays):
             self._saved_place = place
+        # Set after a failed save too: the next attempt comes when a further multiple of `every` is reached.
         self._saved_steps = self._total_steps
 
     def _write_state(self, content: dict[str, Any], arrays: list[Array]) -> bool:
-        """Saves and returns True, or says why that was not possible."""
+        """Saves a state and returns whether that succeeded. Prints why not, since the training goes on without it."""
         folder = self._checkpoints.directory
         try:
             self._claim_folder()
@@ -279,9 +287,9 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 print_stderr_line(f"{saved.folder}: {line}")
 
     def _seek_stream_to_place(self, content: dict[str, Any], place: TrainingPlace) -> tuple[TrainingPlace, str | None]:
-        """Takes the stream to the place, and returns it, with what there is to say of steps that are others now.
+        """Moves the stream to the saved position, and returns that position and a description of changed steps.
 
-        Where nothing is left of its epoch that makes a step, it is the next one's begin.
+        If too little is left of the saved epoch for a step, the position is the beginning of the next epoch.
         """
         then, now = _parse_interrupted(content), self._data.step_geometry
         ended = not place.step and then is not None and then.own
@@ -296,9 +304,12 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         return place, describe_step_change(then.geometry, now, rest, left) if then else None
 
     def _plan_interrupted_epoch(self, then: InterruptedEpoch | None, done: int, left: int) -> int:
-        """The steps of the epoch that was interrupted, of which the stream has `left` for its own one."""
+        """Prepares the rest of the interrupted epoch, and returns its number of steps.
+
+        `left` is the number of steps left in the stream's present epoch.
+        """
         now = self._data.step_geometry
-        if then is None:  # saved by a version that knew of steps of one size only
+        if then is None:  # saved by an older version, which could not change the size of steps
             then = InterruptedEpoch(now, now.steps, min(done, now.steps), own=now.whole)
         rest = count_remaining_steps(then, now, left)
         if rest and not (then.own and now.whole):
@@ -309,7 +320,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         return rest
 
     def _keep_saved_learning_rate(self, content: dict[str, Any]) -> str | None:
-        """Keeps the learning rate that the run was begun with, and returns what there is to say of another one."""
+        """Keeps the saved learning rate, and describes how the program's differs; None if it does not."""
         if "rate" not in content:
             return None
         given, self._rate = self._rate, content["rate"]
@@ -323,7 +334,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
 
 def _parse_interrupted(content: dict[str, Any]) -> InterruptedEpoch | None:
-    """The epoch in which a state was saved; None where it is of a version that did not say."""
+    """Returns the epoch in which a state was saved; None for a state of an older version, which did not record it."""
     said = content.get("interrupted")
     return InterruptedEpoch(**{**said, "geometry": StepGeometry(**said["geometry"])}) if said else None
 

@@ -1,4 +1,4 @@
-"""How a training goes on that was saved in steps of another size, and what counts where a program is another. Pure."""
+"""Plans how to resume a training that was saved with other steps or another learning rate. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from streamd.core.text import format_count
 
-LearningRate = float | str | None  # a number, what a schedule is made of, or none at all
+LearningRate = float | str | None  # a number, the description of a schedule, or None without an optimizer's rate
 
 
 @dataclass(frozen=True, slots=True)
 class StepGeometry:
-    """How `fit` takes a stream: `rows` a step by each of `world` ranks, `steps` an epoch.
+    """The steps in which `fit` takes a stream: `rows` rows a step for each of `world` ranks, `steps` steps an epoch.
 
-    `whole`: its epochs are those of the stream, and not so many steps of them.
+    `whole`: its epochs are the stream's epochs, and not a fixed number of steps.
     """
 
     rows: int
@@ -23,7 +23,7 @@ class StepGeometry:
 
     @property
     def step_samples(self) -> int:
-        """Samples of a step of all ranks together."""
+        """The samples of a step, over all ranks."""
         return self.rows * self.world
 
     def __str__(self) -> str:
@@ -33,9 +33,9 @@ class StepGeometry:
 
 @dataclass(frozen=True, slots=True)
 class InterruptedEpoch:
-    """An epoch of `fit` that was left: `done` of its `length` steps, in those of `geometry`.
+    """An epoch of `fit` that was interrupted after `done` of its `length` steps, which have the size of `geometry`.
 
-    `own`: it was one of the stream's, or the rest of one, and not so many steps of them.
+    `own`: it was an epoch of the stream, or the rest of one, and not a fixed number of steps.
     """
 
     geometry: StepGeometry
@@ -45,7 +45,10 @@ class InterruptedEpoch:
 
 
 def count_remaining_steps(epoch: InterruptedEpoch, now: StepGeometry, left: int) -> int:
-    """The steps that the rest of an epoch takes now. `left`: how many the rest of the stream's present epoch takes."""
+    """Returns how many of today's steps the rest of an interrupted epoch takes.
+
+    `left` is the number of steps left in the stream's present epoch.
+    """
     if epoch.own:
         return left
     samples = (epoch.length - epoch.done) * epoch.geometry.step_samples
@@ -53,9 +56,10 @@ def count_remaining_steps(epoch: InterruptedEpoch, now: StepGeometry, left: int)
 
 
 def describe_step_change(then: StepGeometry, now: StepGeometry, rest: int | None, left: int) -> str | None:
-    """What to say where steps or epochs are others than they were; None where they are not.
+    """Describes how steps or epochs differ from the saved run's; None if they do not.
 
-    `rest`: steps that are left of an epoch which was interrupted; None where none was. `left`: those of the stream's.
+    rest: the steps left of the interrupted epoch; None if no epoch was interrupted.
+    left: the steps left of the stream's present epoch.
     """
     resized = (then.rows, then.world) != (now.rows, now.world)
     recounted = then.steps != now.steps and not (then.whole and now.whole)
@@ -80,9 +84,11 @@ def _format_steps(count: int) -> str:
 
 
 def describe_learning_rate_change(begun: LearningRate, kept: float | None, given: LearningRate) -> str | None:
-    """What to say where a program gives another learning rate than the run was begun with; None where it does not.
+    """Describes a program's learning rate that differs from the one with which the run began; None if it does not.
 
-    `kept` is the number that the state holds, where there is one.
+    begun: the learning rate with which the run began.
+    kept: the number in the saved state, None for a schedule.
+    given: the learning rate of the present program.
     """
     if given in (begun, kept):
         return None

@@ -1,6 +1,6 @@
-"""What a training is made of beside its place in the stream, taken and put back. Imports Keras; knows no backend.
+"""Packs and restores the state of a training, except its position in the stream. Imports Keras, for any backend.
 
-That is the variables of the model, its optimizer and its metrics; what the other callbacks have learned since the `fit`
+The state has the variables of the model, its optimizer and its metrics; the changes in other callbacks since the `fit`
 began; and the states of the process's random generators, which callbacks, losses and Keras on torch draw from.
 """
 
@@ -27,11 +27,11 @@ _PARTS: Final = {
     "metrics": "other metrics; compile with those of then",
 }
 _KERAS_OWN: Final = frozenset({"_model", "params"})  # set in every callback by Keras
-_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")  # of an object, another one in each process
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")  # an object's address, which differs between processes
 
 
 class _SavedVariable(NamedTuple):
-    """What is saved of a variable, beside its value."""
+    """The saved facts about a variable; `number` is that of the array with its value."""
 
     path: str
     shape: list[int]
@@ -40,14 +40,14 @@ class _SavedVariable(NamedTuple):
 
 
 def create_model_variables(model: Any, example: tuple[Any, ...]) -> None:
-    """Makes all variables of a compiled model that Keras would make in its first step, on a batch like `example`."""
-    model._symbolic_build(data_batch=example)  # noqa: SLF001 - what Keras does itself on other backends than TensorFlow
+    """Creates all variables of a compiled model that Keras would create in its first step, from an example batch."""
+    model._symbolic_build(data_batch=example)  # noqa: SLF001 - Keras does so itself on all backends but TensorFlow
 
 
 def pack_variables(model: Any, packer: DataPacker) -> dict[str, Any]:
-    """The values of all variables: weights, states of random seeds, the optimizer's and the metrics'.
+    """Packs the values of all variables: weights, states of random seeds, the optimizer's and the metrics'.
 
-    On torch, the states of its own generators too, one a device: a Dropout that was given no seed draws from them.
+    On torch, also the states of torch's own generators, one for each device: a Dropout without a seed draws from them.
     """
     taken = {part: [_describe_variable(each, packer) for each in _list_variables(model, part)] for part in _PARTS}
     generators = [packer.add_array(generator.get_state().numpy()) for generator in _find_torch_generators()]
@@ -55,9 +55,9 @@ def pack_variables(model: Any, packer: DataPacker) -> dict[str, Any]:
 
 
 def restore_variables(model: Any, state: dict[str, Any], arrays: Sequence[Array], where: str) -> None:
-    """Gives a model that was built the values that were taken, or raises ConfigError and changes nothing.
+    """Assigns saved values to the variables of a built model. Raises ConfigError, before any change, on a mismatch.
 
-    `where` names the state. Variables are matched by their order: names differ from one process to the next.
+    `where` names the state in errors. Variables are matched by their order, since names differ between processes.
     """
     if _name_optimizer(model.optimizer) != state["kind"]:
         raise _build_state_mismatch_error(
@@ -76,7 +76,7 @@ def restore_variables(model: Any, state: dict[str, Any], arrays: Sequence[Array]
 
 
 def describe_learning_rate(optimizer: Any) -> float | str | None:
-    """The learning rate as it is now, or what its schedule is made of; None where there is none."""
+    """Returns the present learning rate, or a description of its schedule; None if there is none."""
     rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
     if rate is None or isinstance(rate, keras.Variable):
         return None if rate is None else float(rate.numpy())
@@ -84,13 +84,13 @@ def describe_learning_rate(optimizer: Any) -> float | str | None:
         return getattr(rate, "__qualname__", type(rate).__name__)
     try:
         made_of = str(rate.get_config())
-    except Exception:  # noqa: BLE001 - one of the user's own that is never saved with a model: its type is what is known
+    except Exception:  # noqa: BLE001 - a user's schedule without a config, as it is never saved: only its type is known
         return type(rate).__name__
     return f"{type(rate).__name__} of {_ADDRESS.sub('', made_of)}"
 
 
 def _find_torch_generators() -> list[Any]:
-    """Those that torch draws from by default, on the CPU and on each GPU in use; none on other backends."""
+    """Returns torch's default generators, of the CPU and of each GPU if CUDA is in use; none on other backends."""
     if keras.backend.backend() != "torch":
         return []
     torch = import_library("torch", "torch", "Keras on torch")
@@ -135,10 +135,11 @@ def _build_state_mismatch_error(where: str, part: str, facts: str) -> ConfigErro
 
 
 class OtherCallbacks:
-    """The callbacks beside the one that saves, as they are when all of them have heard that the training begins.
+    """The callbacks other than the one that saves, as they are after `on_train_begin` of all of them.
 
-    What changes from there on is their state; what does not is how they were made, and stays as the program says. The
-    progress bar has none. What cannot be kept is told of once, unless it is Keras's own business, such as an open file.
+    Attributes that change after that are a callback's state; the others are its configuration, which the program sets.
+    The progress bar has no state. An attribute that cannot be packed is reported once, except in Keras's own
+    callbacks, where it is something like an open file.
     """
 
     def __init__(self, callbacks: Sequence[Any], warn: Callable[[str], None]) -> None:
@@ -148,14 +149,14 @@ class OtherCallbacks:
         self._warned: set[str] = set()
 
     def pack_callback_states(self, packer: DataPacker) -> list[list[Any]]:
-        """For each callback its kind and what has changed in it, by attribute."""
+        """Returns for each callback its kind and its changed attributes, packed, by name."""
         both = zip(self._callbacks, self._initial_values, strict=True)
         return [
             [_build_callback_kind(each), self._pack_changed_attributes(each, begun, packer)] for each, begun in both
         ]
 
     def restore_callback_states(self, saved: Sequence[Sequence[Any]], arrays: Sequence[Array]) -> None:
-        """Gives each callback the state of its like: the first of a kind to the first, and so on."""
+        """Restores the callbacks' attributes: the first callback of a kind gets the first state of that kind, etc."""
         states = {(kind, number): state for kind, number, state in _number_within_kind(saved)}
         for kind, number, callback in _number_within_kind(
             [(_build_callback_kind(each), each) for each in self._callbacks]
@@ -198,7 +199,7 @@ def _build_callback_kind(callback: Any) -> str:
 
 
 def _number_within_kind(kinds: Sequence[Sequence[Any]]) -> list[tuple[str, int, Any]]:
-    """(kind, how many of the kind came before, what belongs to it)."""
+    """Returns (kind, number within the kind, value) for each (kind, value)."""
     seen: Counter[str] = Counter()
     numbered = []
     for kind, what in kinds:
@@ -211,7 +212,7 @@ def _number_within_kind(kinds: Sequence[Sequence[Any]]) -> list[tuple[str, int, 
 
 
 def collect_generator_states() -> dict[str, Any]:
-    """Of Python, NumPy and, where it is loaded, torch on the CPU: plain data."""
+    """Returns the generator states of Python, NumPy and, if it is loaded, torch on the CPU, as plain data."""
     states: dict[str, Any] = {
         "python": random.getstate(),
         "numpy": np.random.get_state(),  # noqa: NPY002 - what others draw from, whatever one should
@@ -222,7 +223,7 @@ def collect_generator_states() -> dict[str, Any]:
 
 
 def restore_generator_states(states: dict[str, Any]) -> None:
-    """Goes on where the generators were when `collect_generator_states` was called."""
+    """Restores the states that `collect_generator_states` returned."""
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])  # noqa: NPY002 - as above
     torch = sys.modules.get("torch")

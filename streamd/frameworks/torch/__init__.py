@@ -31,34 +31,34 @@ def loader(
     targets: LabelNames = "auto",
     weights: bool = False,
 ) -> Loader:
-    """A stream where a training loop has its DataLoader: `for images, labels in loader(stream)` is one epoch.
+    """Wraps a stream for use in place of a DataLoader: `for images, labels in loader(stream)` is one epoch.
 
-    Every stream gives the same shape, `(images, labels)`. The next loop is the next epoch; it continues one that was
-    left early. Nothing is fetched ahead of the loop, so `stream.token` is the place behind the step in hand.
+    Every stream yields the same structure, `(images, labels)`. The next loop is the next epoch, or continues one that
+    was left early. Nothing is fetched ahead of the loop, so `stream.token` is the position after the present step.
 
-    device: where tensors go, the CPU by default. To CUDA they are copied through pinned memory on a stream of its own,
-        beside the work of the steps before, and the batch's lease ends at once. On the CPU images lie over the batch's
-        memory and hold its lease: keep `images.clone()` of what outlives the step, and never write into them in place
-        (see `tensor`).
-    channels_first: images are uint8 (B, C, H, W), channels_last in memory, as the fast convolutions want them; else
-        (B, H, W, C). `normalization(stream.spec)` makes numbers of them, on the device.
-    inputs, targets: as in `keras.fit_data`. `inputs` names labels that go beside the images, which are then a dict of
+    device: where tensors go, the CPU by default. To CUDA they are copied through pinned memory, on a separate CUDA
+        stream and in parallel with earlier steps; the batch's lease ends at once. On the CPU images use the batch's
+        memory and hold its lease: keep `images.clone()` of images that outlive the step, and never write to them in
+        place (see `tensor`).
+    channels_first: images are uint8 (B, C, H, W), channels_last in memory, as fast convolutions need them; else
+        (B, H, W, C). `normalization(stream.spec)` converts them to floats, on the device.
+    inputs, targets: as in `keras.fit_data`. `inputs` names labels that go into the model; images are then a dict of
         "images" and these. `targets` names the labels of a step: a tensor for one name, a dict for several. By default
-        they are all labels that are numbers: a tensor where there is one, {} where there is none. Categories are int64
-        classes, as cross_entropy wants them. Text is never among them: read batch.labels.
-    weights: True gives `(images, labels, weights)`, every row with its weight, float32 (B,). Otherwise rows of weight 0
-        (masked images, the padding of a last batch) are left out, which makes their batch shorter.
+        they are all numeric labels: a tensor if there is one, {} if there is none. Categories are int64 classes, as
+        cross_entropy needs them. Text is never among them: read batch.labels.
+    weights: True yields `(images, labels, weights)`, every row with its weight, float32 (B,). Otherwise rows of weight
+        0 (masked images, the padding of a last batch) are left out, which makes their batch shorter.
 
-    A batch of which no row is left is not given at all, so a loop may have fewer steps than `len`, which is the steps
-    of a whole epoch. Rows left out are delivered all the same: receipts count them, tokens lie behind them.
+    A batch without any remaining row is skipped, so a loop may have fewer steps than `len`, which is the steps of a
+    whole epoch. Rows that are left out count as delivered: receipts include them, and tokens are positions after them.
 
-    Data-parallel ranks subscribe each to their own part, instead of a DistributedSampler: `client.subscribe("train",
-    rank="auto")` under torchrun, or with numbers as rank= and world=. Every rank has as many batches. With
-    `uneven="pad"`, or where every image of a batch is bad, a rank can have fewer steps than the others: where each step
-    waits for all ranks, as with DistributedDataParallel, take `weights=True` there.
+    Data-parallel ranks each subscribe to their own part, instead of using a DistributedSampler: under torchrun with
+    `client.subscribe("train", rank="auto")`, else with numbers as rank= and world=. All ranks have the same number of
+    batches. With `uneven="pad"`, or if every image of a batch is bad, a rank can have fewer steps than the others. If
+    each step waits for all ranks, as with DistributedDataParallel, use `weights=True` in these cases.
 
-    Raises ConfigError for what the stream or this machine lacks, and without `weights=True` for a stream whose samples
-    have weights of their own; MissingExtraError.
+    Raises ConfigError for labels or a device that do not exist, and without `weights=True` for a stream whose samples
+    have their own weights; MissingExtraError.
     """
     torch = import_library("torch", "torch", "a stream for torch")
     feed = build_model_feed(stream.spec, inputs=inputs, targets=targets)
@@ -77,10 +77,10 @@ def _check_samples_unweighted(spec: StreamSpec) -> None:
 
 
 def normalization(spec: StreamSpec) -> Any:
-    """A module that does what `normalize` of the stream says: uint8 (B, C, H, W) in, float32 out.
+    """Returns a module that applies the stream's `normalize`: uint8 (B, C, H, W) in, float32 out.
 
-    Its numbers are buffers: being part of the model, they are saved in its state_dict and cannot be forgotten later.
-    Raises ConfigError for what this version does not know, MissingExtraError.
+    Mean and std are buffers of the model and are saved in its state_dict, so inference uses the same numbers. Raises
+    ConfigError for a `normalize` that this version does not know, MissingExtraError.
     """
     import_library("torch", "torch", "normalization for torch")
     from streamd.frameworks.torch.layer import Normalization  # noqa: PLC0415 - imports torch
@@ -89,11 +89,11 @@ def normalization(spec: StreamSpec) -> Any:
 
 
 def tensor(array: Array) -> Any:
-    """A tensor of `array` on the CPU: over the memory of `batch.images`, or a copy where `export` says so.
+    """Returns a tensor of `array` on the CPU: over the memory of `batch.images`, or a copy if `export` requires one.
 
-    Over that memory, it holds the batch's lease as long as it, or any view of it, lives. torch knows no read-only
-    tensors, and this one's memory is: writing into it (`mul_`, `out=`, `x[0] = 0`) ends the process with SIGSEGV. Take
-    `torch.from_numpy(batch.copy().images)` to write, or `.clone()` it. Raises MissingExtraError.
+    A tensor over that memory holds the batch's lease while it, or any view of it, lives. torch has no read-only
+    tensors, but this memory is read-only: writing to it (`mul_`, `out=`, `x[0] = 0`) ends the process with SIGSEGV. To
+    write, use `torch.from_numpy(batch.copy().images)`, or `.clone()` the tensor. Raises MissingExtraError.
     """
     torch = import_library("torch", "torch", "a batch as a torch tensor")
     shared = export(array)

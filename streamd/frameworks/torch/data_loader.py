@@ -1,4 +1,4 @@
-"""What `streamd.frameworks.torch.loader` gives. torch is handed in, so that nothing here imports it."""
+"""The iterable that `streamd.frameworks.torch.loader` returns. torch is passed in: this module does not import it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ KeptRows = npt.NDArray[np.bool_] | None  # None: every row
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loader:
-    """A stream in the place of a DataLoader: each `iter` is one more epoch, or the rest of one that was left early.
+    """A stream in place of a DataLoader: each `iter` is one more epoch, or the rest of one that was left early.
 
-    `len` is the steps of a whole epoch; a loop has fewer where a batch has no row left. Each batch is taken from the
-    stream when the loop asks for it, and none before. `weighted` says that every row is given, with its weight.
+    `len` is the steps of a whole epoch; a loop has fewer if all rows of a batch were left out. A batch is taken from
+    the stream only when the loop requests it. `weighted`: every row is yielded, with its weight.
     """
 
     stream: FeedStream
@@ -36,7 +36,7 @@ class Loader:
         return len(self.stream)
 
     def __iter__(self) -> Iterator[Any]:
-        """The steps of the next epoch. Raises ConfigError when the subscription has none."""
+        """Iterates over the steps of the next epoch. Raises ConfigError when the subscription has none left."""
         steps = next(self.epochs(), None)
         if steps is None:
             raise ConfigError(
@@ -46,13 +46,13 @@ class Loader:
         return steps
 
     def epochs(self) -> Iterator[Iterator[Any]]:
-        """One iterator an epoch, to the last one of the subscription."""
-        # `map` and `filter` keep nothing of a step that they have given; a generator would hold its batch until the
-        # next is wanted.
+        """Returns an iterator that yields one iterator for each epoch, up to the subscription's last."""
+        # `map` and `filter` keep no reference to a step that they have returned. A generator's frame would keep the
+        # batch, and its lease, until the next step is requested.
         return (filter(None, map(self._build_step, batches)) for batches in self.stream.epochs())
 
     def _build_step(self, batch: FeedBatch) -> tuple[Any, ...] | None:
-        """(images, labels), with the weights as a third where they are asked for; None where no row has any weight."""
+        """Returns (images, labels), or with weights as a third item; None if no row remains."""
         kept = None if self.weighted else _find_kept_rows(batch.weights)
         if kept is not None and not kept.any():
             return None
@@ -68,51 +68,53 @@ class Loader:
         return (*step, self._build_tensors(batch.weights, kept)) if self.weighted else step
 
     def _build_image_tensor(self, array: Any, kept: KeptRows) -> Tensor:
-        """(B, C, H, W), its channels lying together in memory, or (B, H, W, C)."""
+        """Returns images as (B, C, H, W) with channels_last memory, or as (B, H, W, C)."""
         images = self._build_tensors(array, kept)
         return images.permute(0, 3, 1, 2) if self.channels_first else images
 
     def _build_tensors(self, part: Any, kept: KeptRows) -> Any:
-        """The rows `kept` of an array, or of each of several, on the device."""
+        """Returns the rows `kept` of an array, or of each array of a dict, as tensors on the device."""
         if isinstance(part, Mapping):
             return {name: self._build_tensors(array, kept) for name, array in part.items()}
         tensor = self.tensor(part)
         return self.move(tensor if kept is None else tensor[self.tensor(kept)])
 
     def __getitem__(self, place: object) -> NoReturn:
-        """What DataLoader asks a data set for."""
+        """Raises NoDatasetError: a DataLoader calls this on a data set."""
         raise NoDatasetError
 
     def __reduce__(self) -> NoReturn:
-        """What DataLoader's workers would be sent."""
+        """Raises NoDatasetError: a DataLoader would pickle this object for its workers."""
         raise NoDatasetError
 
 
 def _find_kept_rows(weights: npt.NDArray[np.float32]) -> KeptRows:
-    """The rows that count."""
+    """Returns a mask of the rows whose weight is not 0; None if that is every row."""
     kept: npt.NDArray[np.bool_] = weights != 0
     return None if kept.all() else kept
 
 
 @dataclass(frozen=True, slots=True)
 class SideStreamCopier:
-    """Copies to a CUDA device on a stream of its own, beside what the device computes."""
+    """Copies tensors to a CUDA device on a separate CUDA stream, in parallel with the device's computation."""
 
     torch: Any
     device: Any
     side_stream: Any  # a torch.cuda.Stream of the device
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        """The tensor on the device, for the current stream's work. `tensor` is not read any more when this returns.
+        """Returns the tensor on the device, ready for work on the current stream.
 
-        Lent memory is copied to pinned memory here and now, so its lease may end before the device has its copy. torch
-        reuses the pinned memory after the copy's event, and the device's after the work that the current stream has
-        for it.
+        `tensor` is not read after this returns: leased memory is copied to pinned memory synchronously, so the lease
+        may end before the device has its copy.
         """
         cuda = self.torch.cuda
         pinned = tensor.pin_memory()
         with cuda.stream(self.side_stream):
             there = pinned.to(self.device, non_blocking=True)
+        # The current stream waits for the copy on the device; the host does not wait. torch reuses the pinned memory
+        # after the copy's event. `record_stream` keeps it from reusing the device memory, which was allocated on the
+        # side stream, before the current stream's work with it is done.
         current = cuda.current_stream(self.device)
         current.wait_stream(self.side_stream)
         there.record_stream(current)
@@ -120,7 +122,7 @@ class SideStreamCopier:
 
 
 def build_device_mover(torch: Any, device: Any) -> Move:
-    """How a tensor gets to `device`: None is the CPU. Raises ConfigError for one that is not there."""
+    """Returns a function that moves tensors to `device`; None is the CPU. Raises ConfigError for a missing device."""
     place = _find_device(torch, "cpu" if device is None else device)
     if place.type == "cpu":
         return lambda tensor: tensor

@@ -10,7 +10,10 @@ from streamd.frameworks.normalize import PixelScaling
 
 
 class Normalization(torch.nn.Module):  # type: ignore[misc]  # torch is not installed where types are checked
-    """(pixel - mean) / std for each channel. `mean` and `std` are buffers (C, 1, 1): saved and moved with the model."""
+    """Computes (pixel - mean) / std for each channel.
+
+    `mean` and `std` are buffers of shape (C, 1, 1), which are saved and moved with the model.
+    """
 
     def __init__(self, numbers: PixelScaling) -> None:
         super().__init__()
@@ -18,7 +21,10 @@ class Normalization(torch.nn.Module):  # type: ignore[misc]  # torch is not inst
         self.register_buffer("std", torch.tensor(numbers.std, dtype=torch.float32).reshape(-1, 1, 1))
 
     def forward(self, images: Any) -> Any:
-        """(..., C, H, W) uint8 in, float32 out, or what the buffers were cast to. Raises ValueError."""
+        """Normalizes uint8 images (..., C, H, W) to float32, or to the type that the buffers were cast to.
+
+        Raises ValueError for another number of channels.
+        """
         channels = self.mean.shape[0]
         if tuple(images.shape[-3:-2]) != (channels,):
             raise ValueError(
