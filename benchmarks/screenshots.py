@@ -86,23 +86,27 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Trainers:
-    """So many trainers of a stream that stay level: each takes a batch every `step_s`, until `over`."""
+    """Trainers of a stream, by their names, that stay level: each takes a batch every `step_s`, until `over`."""
 
     stream: str
-    number: int
+    names: tuple[str, ...]
     step_s: float
 
     def run(self, endpoint: str, over: threading.Event) -> None:
         with ExitStack() as stack:
             client = stack.enter_context(streamd.connect(endpoint))
-            wished = [client.subscribe(self.stream, epochs=EPOCHS, prefetch=8) for _ in range(self.number)]
+            wished = [client.subscribe(self.stream, epochs=EPOCHS, prefetch=8, name=name) for name in self.names]
             each = [stack.enter_context(stream) for stream in wished]
             for _ in zip(*each, strict=True):
                 if over.wait(self.step_s):
                     return
 
 
-TRAINERS: Final = (Trainers("train", 2, 0.11), Trainers("train", 1, 0.17), Trainers("validation", 1, 0.4))
+TRAINERS: Final = (
+    Trainers("train", ("lr-0.01", "lr-0.001"), 0.11),
+    Trainers("train", ("augmented",), 0.17),
+    Trainers("validation", ("lr-0.01",), 0.4),
+)
 
 
 @contextmanager

@@ -10,18 +10,19 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Literal, NoReturn, Self
+from typing import Literal, Self
 
 from streamd.client.batch import Batch, FindNames, build_leased_batch, describe_rows, restore_planned_ids
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_ended_session_limit
+from streamd.client.no_dataset import NoDataset
 from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
 from streamd.client.session_waits import SessionWaits
 from streamd.client.waiting import AbsenceReporter
 from streamd.core.epoch_timing import EpochClock, EpochTiming
-from streamd.core.receipt import Receipt
+from streamd.core.receipt import Receipt, build_receipt_error
 from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import Cursor, Segment, count_steps_left
 from streamd.core.steps import RankSteps
@@ -31,9 +32,7 @@ from streamd.errors import (
     ClosedError,
     ConnectError,
     ForkedClientError,
-    NoDatasetError,
     ProtocolError,
-    ReceiptError,
     RefusedError,
     StreamdError,
 )
@@ -41,7 +40,7 @@ from streamd.ipc.messages import ReceiptDue
 from streamd.limits import LAST_WORD_S
 
 
-class Stream:
+class Stream(NoDataset):
     """A subscription. Iterate over it for all epochs, or over `epochs()` for one at a time.
 
     `spec` is the stream's specification in batches of the trainer's size, `world` the number of ranks that share it,
@@ -297,18 +296,6 @@ class Stream:
     ) -> None:
         self.close()
 
-    def __getitem__(self, place: object) -> NoReturn:
-        """Raises NoDatasetError: torch's DataLoader calls this on a data set."""
-        raise NoDatasetError
-
-    @property
-    def __array__(self) -> NoReturn:
-        """Raises NoDatasetError: Keras reads this attribute of data that it does not know, NumPy of anything."""
-        raise NoDatasetError(
-            "a stream is no array: for Keras write  model.fit(fit_data(stream)), with fit_data of "
-            "streamd.frameworks.keras; in a loop of your own read batch.images"
-        )
-
     def __repr__(self) -> str:
         cursor = self._tally.cursor
         state = ", closed" if self._closed else "" if self._handoff.away_since_s is None else ", no daemon"
@@ -486,10 +473,7 @@ class Stream:
             partial(self._session.report_receipt_check, epoch, receipt.digest, ok=receipt.ok, timing=timing)
         )
         if not receipt.ok:
-            raise ReceiptError(
-                f"epoch {epoch} of stream {self.spec.name!r} does not add up: missed {receipt.missed}, repeated "
-                f"{receipt.repeated}, digest {receipt.digest} where the daemon's plan gives {due.digest}"
-            )
+            raise build_receipt_error(receipt, due.digest)
 
     def _build_receipt(self, due: ReceiptDue | None) -> Receipt:
         """Builds the receipt of the present epoch in the trainer's own steps; `due` is None if it is left early."""

@@ -22,6 +22,7 @@ from streamd.core.bad_samples import MASKED, RowStatus
 from streamd.core.permutation import Words, mix64
 from streamd.core.sampler import Ids, compute_batch_index_ranges
 from streamd.core.spec import DIGEST_PATTERN, Cursor, Segment
+from streamd.errors import ReceiptError
 
 _LANE: Final = 1 << 64
 _EMPTY: Final = (0, 0)
@@ -48,6 +49,14 @@ class Receipt:
     complete: bool
     ok: bool
     digest: str
+
+
+def build_receipt_error(receipt: Receipt, planned_digest: str) -> ReceiptError:
+    """What a loop is told of an epoch whose account does not add up."""
+    return ReceiptError(
+        f"epoch {receipt.epoch} of stream {receipt.stream!r} does not add up: missed {receipt.missed}, repeated "
+        f"{receipt.repeated}, digest {receipt.digest} where the daemon's plan gives {planned_digest}"
+    )
 
 
 @lru_cache(maxsize=64)

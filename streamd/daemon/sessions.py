@@ -189,15 +189,12 @@ class SessionManager:
     ) -> Subscribed | None:
         """Adds a connection and returns its event for the scheduler; sends a refusal and returns None if invalid.
 
-        `earlier_sessions` of this client are over while it still holds batches of them; `ended_count` counts all such
-        sessions of all clients.
+        `earlier_sessions` of this client are over while it still holds batches of them; `ended_count` counts all such.
         """
-        # Ended sessions count too, since their lifelines still take descriptors.
-        sessions = len(self.connections) + ended_count
         refusal = find_subscribe_refusal(
             message,
             self._streams,
-            session_count=sessions,
+            session_count=len(self.connections) + ended_count,  # their lifelines still take descriptors
             is_draining=is_draining,
             allowance=self._allowance,
             ended_count=ended_count,

@@ -75,7 +75,7 @@ FAULTS: Final = (
     Fault(
         "the production of a stream that changed is sent as the new one's",
         "scheduler/scheduler.py",
-        "self._pool.remove_unfinished_batch_key(entry)  # what is still in production shows the old stream",
+        "self._pool.remove_unfinished_batch_key(entry)",
         "del entry",
     ),
     # --- credit and leases
