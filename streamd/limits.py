@@ -103,6 +103,7 @@ SHOWN_S: Final = 20.0  # a page waits so long for a batch to leave before it ask
 MAX_THUMBNAILS: Final = 512  # of bad samples, kept small as they are
 THUMBNAIL_S: Final = 10.0  # to read and decode one
 MAX_EPOCHS: Final = 1 << 40  # beyond any training, and within a frame's integers
+MAX_WORLD: Final = (1 << 20) - 1  # far beyond any job, and every index up to its padding fits the digest's places
 MAX_TRAINER_NAME_CHARS: Final = 64  # longer ones fill the tables in which they stand
 MAX_NAMES: Final = 4096  # asked for at a time; the ids fit a client's frame
 MAX_SEGMENTS: Final = 512  # parts that an epoch's history may have, one a change of rank or world: half a frame
