@@ -93,9 +93,9 @@ def connect(
 ) -> Client:
     """Connects to the daemon at `endpoint`, and returns a client once it has answered.
 
-    endpoint: `ipc://` and the absolute path of the daemon's socket, or that path alone. Default: $STREAMD_ENDPOINT,
-        then the first of these that exists: $RUNTIME_DIRECTORY/streamd.sock, $XDG_RUNTIME_DIR/streamd/streamd.sock,
-        /run/streamd/streamd.sock.
+    endpoint: `ipc://` and the absolute path of the daemon's socket, or that path alone, which may begin with `~`.
+        Default: $STREAMD_ENDPOINT, then the first of these that exists: $RUNTIME_DIRECTORY/streamd.sock,
+        $XDG_RUNTIME_DIR/streamd/streamd.sock, /run/streamd/streamd.sock.
     timeout: seconds to wait for each first answer, of the daemon and of a subscription; default 10. An endpoint without
         a socket is an error at once, but with an endpoint and a timeout of your own `connect` waits for the socket, as
         when trainer and daemon start together.
