@@ -54,8 +54,9 @@ def local(
 
     The samples are listed each time, so it sees the files as they are; `listen` and `monitor` of the configuration do
     not count. Relative paths are relative to the file, those of a mapping to the current folder. Closing the client
-    ends the daemon; so does the end of this process, however it comes. Warnings of the daemon go to stderr. Should it
-    end by itself, or be killed, every wait ends with a ConnectError that says how, and with what last words.
+    ends the daemon; so does the end of this process, however it comes. Warnings of the daemon go to stderr, and
+    so does what `streamd init` would print about the data. Should it end by itself, or be killed, every wait ends with
+    a ConnectError that says how, and with what last words.
 
     Raises ConfigError for whatever is wrong with the configuration or the data.
     """
