@@ -128,8 +128,8 @@ class BatchesHeldError(StreamdError):
             bound, remedy = f"of {ended} subscriptions that have ended, which is the most for one trainer", ""
         super().__init__(
             f"{'1 batch is' if len(self.held) == 1 else f'{len(self.held)} batches are'} still held "
-            f"(epoch:index {names}{before}), {bound}: drop the arrays taken "
-            f"from batch.images, keep batch.copy() instead{remedy}"
+            f"(epoch:index {names}{before}), {bound}: drop the arrays and "
+            f"tensors taken from them, keep batch.copy() or images.clone() instead{remedy}"
         )
 
 

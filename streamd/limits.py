@@ -106,6 +106,7 @@ SHOWN_S: Final = 20.0  # a page waits this long for a batch to be sent before it
 MAX_THUMBNAILS: Final = 512  # small pictures of bad samples that are kept
 THUMBNAIL_S: Final = 10.0  # to read and decode one
 MAX_EPOCHS: Final = 1 << 40  # more than any training has, and within a frame's integers
+MAX_WORLD: Final = (1 << 20) - 1  # far beyond any job, and every index up to its padding fits the digest's places
 MAX_TRAINER_NAME_CHARS: Final = 64  # longer names would fill the tables in which they are shown
 MAX_NAMES: Final = 4096  # in one request; the ids fit into a client's frame
 MAX_SEGMENTS: Final = 512  # segments of an epoch's history, one for each change of rank or world: half a frame

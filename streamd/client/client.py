@@ -10,10 +10,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Final, Literal, Self, SupportsIndex, TypeVar
 
 import zmq
 
+from streamd.client.arguments import (
+    MAX_NUMBER,
+    convert_whole_number,
+    format_argument,
+    parse_optional_number,
+    parse_patience,
+    parse_sample_ids,
+    parse_stream_name,
+    parse_timeout,
+    parse_whole_number,
+    parse_word,
+)
 from streamd.client.batch import Batch
 from streamd.client.ranks import find_rank
 from streamd.client.rebatch import BatchSplit
@@ -55,18 +67,21 @@ from streamd.ipc.messages import (
 )
 from streamd.limits import (
     ASK_AGAIN_S,
-    CONNECT_TIMEOUT_S,
     DEFAULT_CREDIT,
     MAX_CREDIT,
-    MAX_EPOCHS,
     MAX_NAMES,
     MAX_SESSIONS,
+    MAX_WORLD,
     MIN_CREDIT,
     SHOWN_NAMES_TIMEOUT_S,
 )
 
 Answer = TypeVar("Answer", Streams, Stats, StatusNow, MonitorAt, Names)
-Start = Literal["begin", "live"] | Mapping[str, int]
+Start = Literal["begin", "live"] | Mapping[str, SupportsIndex]
+
+_MAX_BATCH_NUMBER: Final = MAX_NUMBER - 1  # a subscription that looks at one batch has one epoch more than its number
+_TRANSPORTS: Final[tuple[Transport, ...]] = ("shared", "inline")
+_UNEVEN_POLICIES: Final[tuple[UnevenPolicy, ...]] = ("drop", "pad")
 
 
 def connect(
@@ -78,9 +93,9 @@ def connect(
 ) -> Client:
     """Connects to the daemon at `endpoint`, and returns a client once it has answered.
 
-    endpoint: `ipc://` and the absolute path of the daemon's socket, or that path alone. Default: $STREAMD_ENDPOINT,
-        then the first of these that exists: $RUNTIME_DIRECTORY/streamd.sock, $XDG_RUNTIME_DIR/streamd/streamd.sock,
-        /run/streamd/streamd.sock.
+    endpoint: `ipc://` and the absolute path of the daemon's socket, or that path alone, which may begin with `~`.
+        Default: $STREAMD_ENDPOINT, then the first of these that exists: $RUNTIME_DIRECTORY/streamd.sock,
+        $XDG_RUNTIME_DIR/streamd/streamd.sock, /run/streamd/streamd.sock.
     timeout: seconds to wait for the daemon's first answer, and for the first answer to each subscription; default 10.
         An endpoint without a socket raises at once. If both endpoint and timeout are given, `connect` waits for the
         socket, so that trainer and daemon may start together.
@@ -93,14 +108,13 @@ def connect(
         with streamd.connect() as client, client.subscribe("train", epochs=10) as stream:
             for batch in stream: ...
 
-    Raises ConnectError when there is no daemon or it does not answer, ConfigError for an invalid endpoint.
+    Raises ConnectError when there is no daemon or it does not answer, ConfigError for an invalid argument.
     """
     if curve is not None:
         raise ConfigError("curve keys are for tcp:// endpoints, which this version does not serve")
-    if timeout is None:
-        client = Client(places.find_socket(endpoint), CONNECT_TIMEOUT_S, patience)
-    else:
-        client = Client(places.find_endpoint(endpoint), timeout, patience)
+    timeout_s, patience_s = parse_timeout(timeout), parse_patience(patience)
+    find = places.find_socket if timeout is None else places.find_endpoint
+    client = Client(find(endpoint, places.PYTHON_REMEDY), timeout_s, patience_s)
     client.streams()
     return client
 
@@ -139,7 +153,7 @@ class Client:
 
     def spec(self, name: str) -> StreamSpec:
         """Returns the specification of stream `name`. Raises RefusedError, with a similar name, if there is none."""
-        known = self.streams()
+        name, known = parse_stream_name(name), self.streams()
         if name not in known:
             raise RefusedError(f"no stream {name!r}{suggest_name(name, known)}; served: {', '.join(known)}")
         return known[name]
@@ -160,13 +174,13 @@ class Client:
         monitor = self._ask_daemon(AskMonitor(), MonitorAt)
         return f"{monitor.url}/#{monitor.token}"
 
-    def names(self, stream: str, sample_ids: Iterable[int]) -> list[str]:
+    def names(self, stream: str, sample_ids: Iterable[SupportsIndex]) -> list[str]:
         """Returns the file name of each sample, such as `batch.sample_ids`, relative to the stream's root.
 
         The id -1 (no sample) gives "". Raises RefusedError for an unknown stream or an id that the stream does not
         have.
         """
-        ids = [int(each) for each in sample_ids]
+        stream, ids = parse_stream_name(stream), parse_sample_ids(sample_ids)
         wanted = [each for each in ids if each != PAD_ID]
         told: list[str] = []
         for start in range(0, len(wanted), MAX_NAMES):
@@ -174,11 +188,12 @@ class Client:
         named = iter(told)
         return ["" if each == PAD_ID else next(named) for each in ids]
 
-    def batch(self, stream: str, epoch: int, index: int) -> Batch:
+    def batch(self, stream: str, epoch: SupportsIndex, index: SupportsIndex) -> Batch:
         """Returns a copy of batch `index` of `epoch`, with the same content that every trainer receives.
 
         Raises RefusedError for an unknown stream or an index that an epoch does not have.
         """
+        epoch, index = _parse_batch_number("epoch", epoch), _parse_batch_number("index", index)
         spec = self.spec(stream)
         if epoch < 0 or not 0 <= index < spec.batches:
             raise RefusedError(
@@ -206,13 +221,13 @@ class Client:
         self,
         stream: str,
         *,
-        epochs: int | None = None,
-        rank: int | Literal["auto"] = 0,
-        world: int = 1,
+        epochs: SupportsIndex | None = None,
+        rank: SupportsIndex | Literal["auto"] = 0,
+        world: SupportsIndex = 1,
         start: Start = "begin",
         resume: str | bytes | None = None,
-        batch_size: int | None = None,
-        prefetch: int | None = None,
+        batch_size: SupportsIndex | None = None,
+        prefetch: SupportsIndex | None = None,
         uneven: UnevenPolicy | None = None,
         transport: Literal["shared", "inline"] = "shared",
         name: str | None = None,
@@ -239,12 +254,14 @@ class Client:
         """
         live, together = _parse_start_option(start, is_resuming=resume is not None)
         place, whose = _parse_rank(rank, world), parse_trainer_name(name)
+        total, credit, rows = _parse_counts(epochs, prefetch, batch_size)
+        rule, way = _parse_uneven(uneven), parse_word("transport", transport, _TRANSPORTS)
 
         def build(spec: StreamSpec) -> Subscription:
-            asked = _build_subscription(spec, epochs, *place, uneven, prefetch, transport)
+            asked = _build_subscription(spec, total, *place, rule, credit, way)
             return replace(asked, live=live, together=together, name=whose)
 
-        return self._open_stream(stream, build, resume, batch_size)
+        return self._open_stream(parse_stream_name(stream), build, resume, rows)
 
     def _open_stream(
         self,
@@ -396,21 +413,55 @@ def _parse_start_option(start: Start, *, is_resuming: bool) -> tuple[bool, int]:
             return True, 0
         case "live":
             raise ConfigError('start="live" joins where others are, resume goes on where you were: choose one')
-        case {"together": int(count)} if len(start) == 1 and 1 <= count <= MAX_SESSIONS:
-            return False, count
+        case {"together": count} if len(start) == 1:
+            number = convert_whole_number(count)
+            if number is not None and 1 <= number <= MAX_SESSIONS:
+                return False, number
     raise ConfigError(
-        f'start={start!r}: use "begin", "live" (join where the others are) or {{"together": K}} (begin when K trainers '
-        f"are there, at most {MAX_SESSIONS})"
+        f'{format_argument("start", start)}: use "begin", "live" (join where the others are) or {{"together": K}} '
+        f"(begin when K trainers are there, at most {MAX_SESSIONS})"
     )
 
 
-def _parse_rank(rank: int | str, world: int) -> tuple[int, int]:
-    """Returns (rank, world). Raises ConfigError."""
-    if not isinstance(rank, str):
-        return rank, world
-    if rank != "auto":
-        raise ConfigError(f'rank={rank!r}: a number, or "auto" for what the launcher of this process says')
-    return find_rank(os.environ, world)
+def _parse_rank(rank: object, world: object) -> tuple[int, int]:
+    """Returns the rank and its world. Raises ConfigError."""
+    size = parse_whole_number("world", world, 1, MAX_WORLD)
+    if isinstance(rank, str) and rank == "auto":
+        return find_rank(os.environ, size)
+    number = convert_whole_number(rank)
+    if number is None:
+        raise ConfigError(
+            f'{format_argument("rank", rank)}: write a whole number, or "auto" for what the launcher of this process '
+            "says"
+        )
+    if not 0 <= number < size:
+        raise ConfigError(f"rank {number} of world {size}: rank counts from 0 to world - 1")
+    return number, size
+
+
+def _parse_counts(epochs: object, prefetch: object, batch_size: object) -> tuple[int | None, int | None, int | None]:
+    """Returns the epochs in total, the credit, and rows of a batch; each None where it was left out. Raises ConfigError."""
+    return (
+        parse_optional_number("epochs", epochs, 1, otherwise="to run on"),
+        parse_optional_number("prefetch", prefetch, MIN_CREDIT, MAX_CREDIT, otherwise=f"for {DEFAULT_CREDIT}"),
+        parse_optional_number("batch_size", batch_size, 1, otherwise="for the stream's own"),
+    )
+
+
+def _parse_uneven(uneven: object) -> UnevenPolicy | None:
+    """Returns the rule for what not every rank would get, or None. Raises ConfigError."""
+    if uneven is None:
+        return None
+    return parse_word("uneven", uneven, _UNEVEN_POLICIES, or_else=", or None for the stream's own rule")
+
+
+def _parse_batch_number(name: str, value: object) -> int:
+    """Returns an epoch or an index, which the stream need not have: it may be below 0. Raises ConfigError."""
+    number = convert_whole_number(value)
+    if number is None or number > _MAX_BATCH_NUMBER:
+        bounds = "of at least 0" if number is None else f"from 0 to {_MAX_BATCH_NUMBER}"
+        raise ConfigError(f"{format_argument(name, value)}: write a whole number {bounds}")
+    return number
 
 
 def _build_subscription(
@@ -422,14 +473,6 @@ def _build_subscription(
     prefetch: int | None,
     transport: Transport,
 ) -> Subscription:
-    if not 0 <= rank < world:
-        raise ConfigError(f"rank {rank} of world {world}: rank counts from 0 to world - 1")
-    if epochs is not None and (type(epochs) is not int or not 1 <= epochs < MAX_EPOCHS):
-        raise ConfigError(f"epochs {epochs!r}: a whole number, at least 1, or None to run on")
-    if uneven not in {None, "drop", "pad"}:
-        raise ConfigError(f'uneven {uneven!r}: "drop", "pad", or None for the stream\'s own rule')
     credit = DEFAULT_CREDIT if prefetch is None else prefetch
-    if not MIN_CREDIT <= credit <= MAX_CREDIT:
-        raise ConfigError(f"prefetch {credit}: between {MIN_CREDIT} and {MAX_CREDIT}")
     rule: UnevenPolicy = uneven or ("pad" if spec.shuffle == "none" else "drop")
     return Subscription(spec.name, rank, world, epochs, rule, credit, transport)

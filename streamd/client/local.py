@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import select
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from streamd.client import Client
+from streamd.client.arguments import convert_whole_number, format_argument, parse_patience, parse_timeout
 from streamd.core.text import escape_unprintable
 from streamd.errors import ConfigError, ConnectError, StreamdError
 from streamd.ipc import endpoint
@@ -30,6 +30,10 @@ _DAEMON_STOP_TIMEOUT_S: Final = DRAIN_S + 5.0
 _STDERR: Final = 2
 _KEPT_LINES: Final = 5  # last lines of the daemon's stderr, which the error about its end repeats
 _READ_BYTES: Final = 4096  # bytes read at a time, and kept of each line
+
+_CONFIG_REMEDY: Final = (
+    "give streamd.local the path of a config.yaml, of a folder of images, of a table or of tars, or a mapping"
+)
 
 ImageSize = int | Sequence[int]  # the side of a square, or (height, width)
 LocalConfig = str | os.PathLike[str] | Mapping[str, object]
@@ -53,13 +57,14 @@ def local(
     timeout, patience: as in `streamd.connect`.
 
     The samples are listed each time, so the daemon sees the files as they are now. Closing the client ends the daemon;
-    so does the end of this process, however it comes. Warnings of the daemon go to stderr. If the daemon ends by itself
-    or is killed, every wait raises a ConnectError with the exit status or signal and the last lines of its stderr.
+    so does the end of this process, however it comes. Warnings of the daemon go to stderr, and so does what `streamd
+    init` would print about the data. If the daemon ends by itself or is killed, every wait raises a ConnectError with
+    the exit status or signal and the last lines of its stderr.
 
     Raises ConfigError for an invalid configuration or invalid data.
     """
-    given = dict(config) if isinstance(config, Mapping) else os.path.abspath(os.fsdecode(config))  # noqa: PTH100 - links stay as they are
-    wanted = _parse_size(size, config)
+    given, wanted = _parse_config(config), _parse_size(size, config)
+    timeout_s, patience_s = parse_timeout(timeout), parse_patience(patience)
     errand = LocalDaemonRequest(given, _make_socket_folder(), wanted)
     try:
         helper = _LocalDaemon(errand)
@@ -71,9 +76,25 @@ def local(
     except BaseException:
         helper.stop()
         raise
-    client = LocalClient(helper, errand, timeout, patience)
+    client = LocalClient(helper, errand, timeout_s, patience_s)
     client.streams()  # its repr then names the streams
     return client
+
+
+def _parse_config(config: object) -> str | dict[str, object]:
+    """A mapping, or the absolute path of something that is there. Raises ConfigError."""
+    if isinstance(config, Mapping):
+        return dict(config)
+    if not isinstance(config, str | bytes | os.PathLike) or not os.fspath(config):
+        raise ConfigError(f"{format_argument('config', config)}: {_CONFIG_REMEDY}")
+    path = os.path.abspath(os.path.expanduser(os.fsdecode(config)))  # noqa: PTH100, PTH111 - links stay as they are
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError: a zero byte
+        raise ConfigError(f"{path!r}: there is no such file or folder; {_CONFIG_REMEDY}") from error
+    except OSError:
+        return path  # the daemon says why it cannot be read
+    return path
 
 
 def _parse_size(size: ImageSize | None, config: LocalConfig) -> tuple[int, int] | None:
@@ -84,11 +105,9 @@ def _parse_size(size: ImageSize | None, config: LocalConfig) -> tuple[int, int] 
         raise ConfigError(
             f"size={size!r} is for a path of data, and a mapping is given; write image: {{size: [height, width]}} in it"
         )
-    try:
-        sides = [operator.index(side) for side in (size if isinstance(size, Sequence) else (size, size))]
-    except TypeError:
-        sides = []
-    if len(sides) != 2 or min(sides) < 1:  # noqa: PLR2004 - height and width
+    given = [convert_whole_number(side) for side in (size if isinstance(size, Sequence) else (size, size))]
+    sides = [side for side in given if side is not None and side >= 1]
+    if not len(given) == len(sides) == 2:  # noqa: PLR2004 - height and width
         raise ConfigError(f"size={size!r}: give a number of pixels, or (height, width), such as 128 or (66, 200)")
     return sides[0], sides[1]
 

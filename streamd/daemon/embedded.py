@@ -57,7 +57,18 @@ def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
         )
     if request.size is None and not names_data(path):
         return path
-    return build_unwritten_config(path, request.size, LoggedProgress())
+    try:
+        return build_unwritten_config(path, request.size, LoggedProgress())
+    except ConfigError as error:
+        raise ConfigError(_rephrase_for_python(str(error))) from error
+
+
+def _rephrase_for_python(text: str) -> str:
+    """An error about data without the names of a command's arguments, which callers of streamd.local do not write."""
+    from streamd.daemon.starter.data_survey import PATH_KEY  # noqa: PLC0415 - as above
+    from streamd.daemon.starter.survey import CONFIG_REMEDY  # noqa: PLC0415 - as above
+
+    return text.removeprefix(f"{PATH_KEY}: ").replace(CONFIG_REMEDY, "give streamd.local the path of that file")
 
 
 def _check_config(request: LocalDaemonRequest) -> None:

@@ -25,11 +25,10 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import TokenError
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
-from streamd.limits import MAX_SESSIONS, MAX_TRAINER_NAME_CHARS
+from streamd.limits import MAX_SESSIONS, MAX_TRAINER_NAME_CHARS, MAX_WORLD
 from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
 from streamd.scheduler.events import Subscribed
 
-_MAX_WORLD: Final = 1 << 20  # far beyond any job, and every index up to its padding fits the digest's places
 _PIDS_END: Final = 1 << 22  # the kernel's bound
 _DRAINING_RETRY_S: Final = 0.2
 _FULL_RETRY_S: Final = 1.0
@@ -102,7 +101,7 @@ def find_subscribe_refusal(
         return build_unknown_stream_refusal(message.stream, streams)
     if not 0 <= message.together <= MAX_SESSIONS:
         return Refused("usage", f"{message.together} trainers together: from 1 to {MAX_SESSIONS}")
-    if not 0 <= message.rank < message.world < _MAX_WORLD or (message.epochs is not None and message.epochs < 0):
+    if not 0 <= message.rank < message.world <= MAX_WORLD or (message.epochs is not None and message.epochs < 0):
         return Refused("usage", f"rank {message.rank} of world {message.world}, epochs {message.epochs}: not possible")
     if is_draining:
         return Refused("busy", "this daemon is going away; the next one will answer", _DRAINING_RETRY_S)

@@ -7,13 +7,17 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from streamd.core.text import shorten_text
 from streamd.errors import ConfigError, ConnectError
 
 _IPC: Final = "ipc://"
 _DESCRIPTORS: Final = ".fd"  # the suffix of the descriptor socket
 _MAX_PATH_BYTES: Final = 107 - len(_DESCRIPTORS)  # sun_path, less its end and the descriptor socket's suffix
-_REMEDY: Final = "start `streamd serve --config config.yaml`, or name its endpoint"
+_START_REMEDY: Final = "start `streamd serve --config config.yaml`, or name its endpoint"
+COMMAND_REMEDY: Final = f"{_START_REMEDY} (--endpoint, $STREAMD_ENDPOINT)"
+PYTHON_REMEDY: Final = f'{_START_REMEDY}: connect("/path/to/streamd.sock"), or $STREAMD_ENDPOINT'
 _SUGGESTED: Final = 3
+_MAX_VALUE_CHARS: Final = 60  # of a wrong argument in a message
 SOCKET_NAME: Final = "streamd.sock"
 
 
@@ -32,13 +36,13 @@ def default_endpoint() -> str:
     return f"{_IPC}{default_socket_paths()[0]}"
 
 
-def find_endpoint(endpoint: str | os.PathLike[str] | None) -> str:
+def find_endpoint(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND_REMEDY) -> str:
     """Returns where a client connects: the argument, else $STREAMD_ENDPOINT, else the first default path that exists.
 
     The path of a socket stands for its ipc:// endpoint. Raises ConfigError for an invalid endpoint, and ConnectError
-    when none is named and no default path exists.
+    when none is named and no default path exists, with the `remedy` as the caller's users would write it.
     """
-    if chosen := os.fspath(endpoint or "") or os.environ.get("STREAMD_ENDPOINT"):
+    if chosen := _read_endpoint_text(endpoint) or os.environ.get("STREAMD_ENDPOINT"):
         complete = _complete_endpoint(chosen)
         check_endpoint(complete)
         return complete
@@ -47,26 +51,38 @@ def find_endpoint(endpoint: str | os.PathLike[str] | None) -> str:
         if _exists(place):
             return f"{_IPC}{place}"
     looked = ", ".join(map(str, places))
-    raise ConnectError(looked, f"nothing there; {_REMEDY} (--endpoint, $STREAMD_ENDPOINT)")
+    raise ConnectError(looked, f"nothing there; {remedy}")
 
 
-def find_socket(endpoint: str | os.PathLike[str] | None) -> str:
+def find_socket(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND_REMEDY) -> str:
     """Returns what `find_endpoint` returns, and raises ConnectError too when the endpoint has no socket."""
-    found = find_endpoint(endpoint)
+    found = find_endpoint(endpoint, remedy)
     if fault := _find_socket_fault(socket_path(found)):
         source = "$STREAMD_ENDPOINT names it; " if not endpoint and os.environ.get("STREAMD_ENDPOINT") else ""
-        raise ConnectError(found, f"{source}{fault}{_suggest_sockets(socket_path(found))}; {_REMEDY}")
+        raise ConnectError(found, f"{source}{fault}{_suggest_sockets(socket_path(found))}; {remedy}")
     return found
 
 
 def explain_missing_answer(endpoint: str) -> str:
     """Returns what a user should check when no daemon answers at an endpoint."""
     fault = _find_socket_fault(socket_path(endpoint))
-    return f"{fault}; {_REMEDY}" if fault else "is `streamd serve` running there?"
+    return f"{fault}; {_START_REMEDY}" if fault else "is `streamd serve` running there?"
+
+
+def _read_endpoint_text(endpoint: object) -> str:
+    """What a caller gave as an endpoint; "" for None. Raises ConfigError for what is no text and no path."""
+    given = os.fspath(endpoint) if isinstance(endpoint, os.PathLike) else endpoint
+    if given is not None and not isinstance(given, str):
+        raise ConfigError(
+            f"endpoint {shorten_text(repr(endpoint), _MAX_VALUE_CHARS)}: write the path of the daemon's socket as "
+            'text, such as "/run/streamd/streamd.sock"'
+        )
+    return given or ""
 
 
 def _complete_endpoint(name: str) -> str:
-    return f"{_IPC}{name}" if name.startswith("/") else name
+    path = os.path.expanduser(name)  # noqa: PTH111 - Path would change the slashes of an endpoint
+    return f"{_IPC}{path}" if path.startswith("/") else name
 
 
 def _exists(path: Path) -> bool:
@@ -114,6 +130,8 @@ def check_endpoint(endpoint: str) -> None:
         raise ConfigError(
             f"endpoint {endpoint!r}: write an absolute path after ipc://, as in ipc:///run/streamd/streamd.sock"
         )
+    if "\0" in path:
+        raise ConfigError(f"endpoint {endpoint!r}: the path of a socket holds no zero byte")
     if not fits_socket_path_limit(endpoint):
         raise ConfigError(
             f"endpoint {endpoint!r}: a socket's path has at most {_MAX_PATH_BYTES} bytes, this one "

@@ -231,7 +231,7 @@ def _format_memory_arithmetic(
             f"{format_count(held_over.apart_slots, 'batch', 'batches')} that trainers still hold of "
             "subscriptions that have ended"
         )
-        drop = "drop the arrays taken from batch.images there, keep batch.copy() instead, or "
+        drop = "drop the arrays and tensors taken from them, keep batch.copy() or images.clone() instead, or "
     others = f" beside {' and '.join(beside)}" if beside else ""
     return (
         f"stream {shape.name!r} does not fit into memory: one batch takes {batch:.1f} MiB; {MIN_CREDIT} for the "

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import zmq
 from daemons import LIMIT_S, DaemonProcess, stream_config, write_images
@@ -167,16 +168,29 @@ def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
         ({"stream": "zzz"}, RefusedError, "no stream 'zzz'; served: train, validation"),
         ({"rank": 2, "world": 2}, ConfigError, "rank 2 of world 2: rank counts from 0 to world - 1"),
         ({"rank": -1}, ConfigError, "rank -1"),
-        ({"world": 0}, ConfigError, "world 0"),
-        ({"rank": "Auto"}, ConfigError, "rank='Auto': a number, or \"auto\" for what the launcher"),
+        ({"world": 0}, ConfigError, "world=0: write a whole number from 1 to 1048575"),
+        ({"rank": "Auto"}, ConfigError, "rank='Auto': write a whole number, or \"auto\" for what"),
         ({"rank": "auto", "world": 3}, ConfigError, 'world=3 was given beside rank="auto", and here is a world of 1'),
-        ({"epochs": 0}, ConfigError, "epochs 0: a whole number, at least 1, or None"),
-        ({"epochs": 1 << 70}, ConfigError, "a whole number, at least 1, or None"),
-        ({"epochs": 1.5}, ConfigError, "epochs 1.5: a whole number"),
-        ({"epochs": True}, ConfigError, "epochs True: a whole number"),
-        ({"uneven": "Pad"}, ConfigError, 'uneven \'Pad\': "drop", "pad"'),
-        ({"prefetch": 1}, ConfigError, "prefetch 1: between 2 and 1024"),
-        ({"prefetch": 1025}, ConfigError, "prefetch 1025"),
+        ({"epochs": 0}, ConfigError, "epochs=0: write a whole number of at least 1, or None"),
+        ({"epochs": 1 << 70}, ConfigError, "write a whole number from 1 to 1099511627775, or None"),
+        ({"epochs": 1.5}, ConfigError, "epochs=1.5: write a whole number"),
+        ({"epochs": True}, ConfigError, "epochs=True: write a whole number"),
+        ({"uneven": "Pad"}, ConfigError, "uneven='Pad': write \"drop\" or \"pad\", or None .*; did you mean 'pad'"),
+        ({"prefetch": 1}, ConfigError, "prefetch=1: write a whole number from 2 to 1024, or None for 16"),
+        ({"prefetch": 1025}, ConfigError, "prefetch=1025"),
+        ({"prefetch": 8.5}, ConfigError, "prefetch=8.5: write a whole number"),
+        ({"prefetch": "8"}, ConfigError, "prefetch='8': write a whole number"),
+        ({"batch_size": "8"}, ConfigError, "batch_size='8': write a whole number"),
+        ({"batch_size": True}, ConfigError, "batch_size=True: write a whole number"),
+        ({"rank": 0.0, "world": 2}, ConfigError, "rank=0.0: write a whole number"),
+        ({"world": "2"}, ConfigError, "world='2': write a whole number"),
+        (
+            {"transport": "inlin"},
+            ConfigError,
+            "transport='inlin': write \"shared\" or \"inline\"; did you mean 'inline'",
+        ),
+        ({"start": {"together": True}}, ConfigError, "start={'together': True}: use"),
+        ({"stream": ["train"]}, ConfigError, "stream=.*: write the name of one stream as text"),
         ({"start": "alive"}, ConfigError, 'start=\'alive\': use "begin", "live"'),
         ({"start": {"together": 0}}, ConfigError, "begin when K trainers are there, at most 256"),
         ({"start": {"togther": 2}}, ConfigError, '{"together": K}'),
@@ -192,6 +206,55 @@ def test_a_wish_that_cannot_be_granted_says_why(
         with pytest.raises(error, match=says):
             client.subscribe(**{"stream": "train", **wish})
         assert client.stats()["daemon"]["sessions"] == 0
+
+
+def test_numbers_of_numpy_are_numbers(endpoint: str) -> None:
+    with streamd.connect(endpoint, patience=np.float64(60)) as client:
+        numbers: dict[str, Any] = {
+            "epochs": np.int64(1),
+            "world": np.int64(2),
+            "rank": np.uint8(1),
+            "prefetch": np.int16(4),
+        }
+        with client.subscribe("train", batch_size=np.int64(4), start={"together": np.int64(1)}, **numbers) as stream:
+            assert [(batch.index, len(batch)) for batch in stream] == [(2, 4), (3, 4), (6, 4), (7, 4)]
+        assert client.batch("train", np.int64(0), np.int64(1)).index == 1
+        assert len(client.names("train", np.array([0, 1]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda client: client.batch("train", 0.0, 0), "epoch=0.0: write a whole number of at least 0"),
+        (lambda client: client.batch("train", "0", 0), "epoch='0': write a whole number"),
+        (lambda client: client.batch("train", 0, False), "index=False: write a whole number"),
+        (lambda client: client.batch("train", 10**20, 0), "epoch=1000.*: write a whole number from 0 to 10995"),
+        (lambda client: client.spec(1), "stream=1: write the name of one stream as text"),
+        (lambda client: client.names("train", [0, 1.5]), "sample_ids: 1.5 is no sample id; write whole numbers"),
+        (lambda client: client.names("train", "abc"), "sample_ids='abc': write whole numbers"),
+        (lambda client: client.names("train", 1), "sample_ids=1: write whole numbers"),
+        (lambda client: client.names(1, [1]), "stream=1: write"),
+    ],
+)
+def test_a_question_with_a_wrong_argument_is_refused_before_it_is_asked(
+    ask: Callable[[Client], object], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        ask(Client("ipc:///no/daemon", 0.001, None))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"patience": "60"}, "patience='60': write a number of seconds, 0 or more"),
+        ({"timeout": -1}, "timeout=-1: write a finite number of seconds above 0"),
+        ({"endpoint": 3}, "endpoint 3: write the path of the daemon's socket as text"),
+        ({"endpoint": b"/run/x"}, "endpoint b'/run/x': write"),
+    ],
+)
+def test_wrong_arguments_of_connect_are_refused_at_once(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        streamd.connect(**{"endpoint": "/no/such/socket", **wrong})
 
 
 def test_curve_keys_are_refused_by_name() -> None:
@@ -223,7 +286,9 @@ def test_holding_every_batch_is_an_error_that_names_them_and_dropping_one_cures_
     with streamd.connect(endpoint) as client, client.subscribe("train", prefetch=2) as stream:
         batches = stream.epochs()
         held = list(islice(next(batches), 2))
-        with pytest.raises(BatchesHeldError, match=r"epoch:index 0:0, 0:1.*keep batch.copy\(\) instead") as raised:
+        with pytest.raises(
+            BatchesHeldError, match=r"epoch:index 0:0, 0:1.*keep batch.copy\(\) or images.clone\(\)"
+        ) as raised:
             next(next(batches))
         assert raised.value.held == ((0, 0), (0, 1))
         held.pop()

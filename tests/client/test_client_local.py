@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,13 +123,42 @@ def test_mistakes_are_told_here_and_leave_nothing_behind(
         ("pets", "128", "size='128': give a number of pixels, or .height, width."),
         ("pets", (1, 2, 3), "such as 128 or"),
         ("pets", 0, "such as 128 or"),
+        ("pets", True, "size=True: give"),
     ],
 )
 def test_a_size_that_is_none_or_beside_a_mapping_is_refused(
-    given: str | dict[str, object], size: int, says: str
+    given: str | dict[str, object], size: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "pets").mkdir()
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=says):
         streamd.local(given, size=size)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"config": None}, "config=None: give streamd.local the path of a config.yaml"),
+        ({"config": []}, "config=.*: give streamd.local the path"),
+        ({"config": ""}, "config='': give streamd.local the path"),
+        ({"config": "/no/such"}, "'/no/such': there is no such file or folder; give streamd.local the path"),
+        ({"config": "a\0b"}, "there is no such file or folder"),
+        ({"timeout": 0}, "timeout=0: write"),
+        ({"patience": -1}, "patience=-1: write"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_a_daemon_is_started(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        streamd.local(**{"config": {"streams": {}}, **wrong})
+
+
+@pytest.mark.long
+def test_data_of_one_class_are_remarked_on_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_images(tmp_path / "data" / "pets", {"cat": 6, "dog": 6})
+    with streamd.local(tmp_path / "data", size=8):
+        pass
+    # Closing joins the thread that passes the daemon's lines on.
+    assert f"one class only, pets: name '{tmp_path}/data/pets' for the classes cat, dog" in capfd.readouterr().err
 
 
 @pytest.mark.long

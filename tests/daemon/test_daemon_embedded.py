@@ -72,10 +72,15 @@ def test_data_are_told_from_configurations_and_take_a_size(tmp_path: Path) -> No
     [
         ("config.yaml", (8, 8), "size is for a path of data, and config.yaml is a configuration"),
         ("x.h5", None, "there is no '.*x.h5'"),
-        ("nothing", (8, 8), "there is no '.*nothing'"),
+        ("nothing", (8, 8), "^there is no '.*nothing'"),
+        (".", None, "holds no images, but 'config.yaml'; .*: give streamd.local the path of that file$"),
     ],
 )
-def test_what_is_neither_is_refused(path: str, size: tuple[int, int] | None, says: str) -> None:
+def test_what_is_neither_is_refused(
+    path: str, size: tuple[int, int] | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").touch()
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=says):
         choose_config_source(LocalDaemonRequest(path, "", size))
 

@@ -81,6 +81,23 @@ def test_the_path_of_a_socket_stands_for_its_endpoint(monkeypatch: pytest.Monkey
     assert endpoint.find_endpoint(None) == "ipc:///run/y.sock"
 
 
+def test_a_path_with_a_zero_byte_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the path of a socket holds no zero byte"):
+        endpoint.find_endpoint("/run/a\0b")
+
+
+def test_a_path_may_begin_at_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert endpoint.find_endpoint("~/x.sock") == endpoint.find_endpoint(Path("~/x.sock")) == "ipc:///home/me/x.sock"
+
+
+def test_commands_and_python_name_an_endpoint_each_in_its_own_way(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match=r"name its endpoint \(--endpoint, \$STREAMD_ENDPOINT\)$"):
+        endpoint.find_socket(f"{tmp_path}/s")
+    with pytest.raises(ConnectError, match=r'name its endpoint: connect\("/path/to/streamd.sock"\), or \$STREAMD'):
+        endpoint.find_socket(f"{tmp_path}/s", endpoint.PYTHON_REMEDY)
+
+
 def test_a_socket_that_is_not_there_is_refused_with_what_is_missing_and_the_daemons_near_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,7 +153,7 @@ OF_RUNNING: Final = (
         status=1,
         says=(
             "streamd: no streamd daemon at ipc:///no/such/folder/streamd.sock: there is no folder /no/such/folder; "
-            "start `streamd serve --config config.yaml`, or name its endpoint"
+            "start `streamd serve --config config.yaml`, or name its endpoint (--endpoint, $STREAMD_ENDPOINT)"
         ),
         do="Start the daemon, or take the endpoint that the message proposes.",
     ),
@@ -375,15 +375,29 @@ OF_RUNNING: Final = (
         "subscribed for no epoch",
         command='client.subscribe("train", epochs=0)',
         running=True,
-        says="ConfigError: epochs 0: a whole number, at least 1, or None to run on",
+        says="ConfigError: epochs=0: write a whole number of at least 1, or None to run on",
         do="Subscribe for one or more, or for None, which runs on.",
     ),
     Mistake(
         "wanted one batch at a time",
         command='client.subscribe("train", prefetch=1)',
         running=True,
-        says="ConfigError: prefetch 1: between 2 and 1024",
+        says="ConfigError: prefetch=1: write a whole number from 2 to 1024, or None for 16",
         do="Two are the least: one in training, one on its way.",
+    ),
+    Mistake(
+        "wrote a number as text",
+        command='client.subscribe("train", batch_size="8")',
+        running=True,
+        says="ConfigError: batch_size='8': write a whole number of at least 1, or None for the stream's own",
+        do="Write the number without quotes.",
+    ),
+    Mistake(
+        "misspelled the transport",
+        command='client.subscribe("train", transport="inlin")',
+        running=True,
+        says="ConfigError: transport='inlin': write \"shared\" or \"inline\"; did you mean 'inline'?",
+        do="Take the word that the message proposes.",
     ),
     Mistake(
         "resumed with the token of another stream",

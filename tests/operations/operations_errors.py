@@ -101,6 +101,7 @@ EVENT_ADVICE: Final[dict[str, str]] = {
     "session.began": "",
     "session.ended": "",
     "session.refused": "See the refusals.",
+    "starter.remark": "As it says; `streamd init` writes the configuration, where you can change it.",
     "stream.changed": "Start its trainers again, as they are told.",
     "stream.poorly_mixed": "A larger `shuffle.buffer`, as it says, or `streamd pack --shuffle`.",
     "stream.remark": "As it says: most often a cache without room, or of another version.",

@@ -130,7 +130,7 @@ def test_another_trainer_is_put_off_by_what_is_held_and_told_the_arithmetic(*, r
         "come to 4.0 MiB beside the 1.0 MiB of 1 batch that trainers still hold of subscriptions that have ended"
         in (refused.text)
     )
-    assert "drop the arrays taken from batch.images" in refused.text
+    assert "drop the arrays and tensors taken from them, keep batch.copy() or images.clone() instead" in refused.text
     world.drop(trainer, session, 0)
     assert world.connect(other, resuming=resuming)
 

@@ -113,10 +113,8 @@ def iterate_summary_lines(starter: StarterConfig, output: Path) -> Iterator[str]
     for name in starter.samples["train"].specs:
         yield escape_unprintable(f"label {name}: {_describe_label(starter, name)}")
     yield f"images of {height}x{width}, height x width{why}"
-    for name, left in starter.survey.left_out.items():
-        yield escape_unprintable(f"column {name} is left out: {left}")
-    for note in starter.notes:
-        yield escape_unprintable(note)
+    for remark in starter.iterate_remarks():
+        yield escape_unprintable(remark)
     if output == _STANDARD_OUTPUT:
         return
     named = "" if output == DEFAULT_CONFIG else f" --config {shlex.quote(str(output))}"

@@ -14,7 +14,6 @@ import msgspec
 
 from streamd.cli.terminal.run_guarded import INTERRUPTED, exit_without_typer, print_error, run_guarded
 from streamd.cli.terminal.stop_signals import StopSignals
-from streamd.cli.terminal.stream_names import complete_stream_names
 from streamd.core.receipt import Receipt
 
 PROGRAM = "streamd-train"
@@ -23,6 +22,8 @@ try:
     import typer
 except ModuleNotFoundError:
     exit_without_typer(PROGRAM, "train")
+
+from streamd.cli.terminal.stream_names import complete_stream_names  # noqa: E402 - after the check for typer
 
 
 class ClassWeightChoice(StrEnum):
@@ -158,6 +159,7 @@ def train(
     from streamd import connect  # noqa: PLC0415 - brings ZeroMQ along, which --help does without
     from streamd.cli.train import run  # noqa: PLC0415 - as above
     from streamd.cli.train.options import TrainingOptions, check_folder_exists  # noqa: PLC0415 - as above
+    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
     job = TrainingOptions(
         stream,
@@ -182,7 +184,7 @@ def train(
         check_folder_exists(receipts)
     with StopSignals(print_stop_notice) as stop:
         try:
-            with connect(endpoint, patience=patience) as client:
+            with connect(find_socket(endpoint), patience=patience) as client:
                 accounts = run.train_model(client, job, typer.echo, stop)
         except KeyboardInterrupt:
             print_error(PROGRAM, f"{stop.signal_text} came before the training began: nothing is saved")

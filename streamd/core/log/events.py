@@ -42,6 +42,7 @@ EVENTS: Final[dict[str, str]] = {
     "session.began": "a trainer has subscribed",
     "session.ended": "a trainer has left, or was lost",
     "session.refused": "a trainer could not be let in",
+    "starter.remark": "something to know about a configuration that was made from data, such as a single class",
     "stream.changed": "a stream was replaced by a reload; its trainers are told what to do",
     "stream.poorly_mixed": "batches of a stream mix its labels poorly",
     "stream.remark": "something about a stream's transform or settings that its owner should know",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -12,7 +12,7 @@ from streamd.config.load import add_error_locations, load_config
 from streamd.config.parsers import MAX_SIDE
 from streamd.config.units import format_bytes
 from streamd.core import log
-from streamd.core.text import format_count
+from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.starter.data_survey import PATH_KEY, TRAIN, DataSurvey, Settings
 from streamd.daemon.starter.survey import survey_data
 from streamd.daemon.streams.catalog import scan_stream_sources
@@ -101,9 +101,15 @@ class StarterConfig:
         if batch_bytes > _LARGE_BATCH_BYTES:
             sizes = f"takes {format_bytes(batch_bytes)}, and memory is {format_bytes(GIB)}"
             notes.append(
-                f"a batch of {BATCH_SIZE} such images {sizes}: give --size, or set memory: 8GiB in config.yaml"
+                f"a batch of {BATCH_SIZE} such images {sizes}: give a smaller size, or set memory: 8GiB in config.yaml"
             )
         return tuple(notes)
+
+    def iterate_remarks(self) -> Iterator[str]:
+        """The columns that are left out, then the notes, for people."""
+        for name, reason in self.survey.left_out.items():
+            yield f"column {name} is left out: {reason}"
+        yield from self.notes
 
     def build_settings(self, format_path: FormatPath = str) -> Settings:
         """Returns the contents of the configuration's file; `format_path` spells its paths."""
@@ -113,12 +119,17 @@ class StarterConfig:
 def build_unwritten_config(path: Path, size: ImageSize | None, progress: StarterProgress) -> Settings:
     """Returns the configuration that `streamd init` would write for the data at `path`. Raises ConfigError.
 
-    Without `size` the samples are listed, and heads of pictures are read until two differ in size.
+    Without `size` the samples are listed, and heads of pictures are read until two differ in size. What init would
+    print about the data is logged.
     """
     # With a size the samples are listed here only to choose the split of a small data set.
     if size is None:
-        return make_starter_config(path, None, progress).build_settings()
-    return {"streams": build_stream_settings(_survey_with_split(path), size, str)}
+        starter = make_starter_config(path, None, progress)
+    else:
+        starter = StarterConfig(_survey_with_split(path), {}, size, "")
+    for remark in starter.iterate_remarks():
+        log.notice("starter.remark", escape_unprintable(remark))
+    return starter.build_settings()
 
 
 def make_starter_config(path: Path, size: ImageSize | None, progress: StarterProgress) -> StarterConfig:

@@ -47,6 +47,7 @@ _REFUSED_FILES: Final = (  # suffixes, what such a file is, what to do with it
     (CONFIG_SUFFIXES, "a configuration by its suffix", "name it with --config"),
 )
 _OTHER_SUFFIXES: Final = (*_HDF5_SUFFIXES, ".mdb", ".npy", ".npz", ".txt", ".lst", *_ARCHIVES)
+CONFIG_REMEDY: Final = "name a configuration with --config"
 _MAC_ARCHIVE_FOLDER: Final = "__MACOSX"
 _SHOWN_NAMES: Final = 5  # names in a note
 
@@ -205,7 +206,7 @@ def _refuse_folder_without_images(path: Path, entries: _FolderEntries) -> Config
     if nameable:
         return build_refusal(f"{name} holds no images, but {nameable[0]!r}", f"name {format_path(path / nameable[0])}")
     if configs := [each for each in entries.others if each.lower().endswith(CONFIG_SUFFIXES)]:
-        return build_refusal(f"{name} holds no images, but {configs[0]!r}", "name a configuration with --config")
+        return build_refusal(f"{name} holds no images, but {configs[0]!r}", CONFIG_REMEDY)
     for folder in entries.folders:
         if list_folder_entries(path / folder).tars:
             return build_refusal(f"{name} holds tars in {folder!r}", f"name {format_path(path / folder)}")
@@ -243,7 +244,7 @@ def _survey_image_folders(
     own: dict[str, dict[str, object]] = {} if TRAIN in flat else {name: {} for name in flat}
     single = "" if TRAIN in flat or len(entries[TRAIN].folders) > 1 else entries[TRAIN].folders[0]
     if single:
-        notes = (*notes, f"one class only, {single}: labels: {{}} takes the images without labels")
+        notes = (*notes, _build_single_class_note(folders[TRAIN] / single))
     return DataSurvey(
         path,
         "folder",
@@ -254,6 +255,14 @@ def _survey_image_folders(
         own,
         notes=notes,
     )
+
+
+def _build_single_class_note(folder: Path) -> str:
+    """The classes may lie one folder deeper than the path that was named."""
+    inner = list_folder_entries(folder).folders
+    if inner and all(holds_images(folder / name) for name in inner[:_SHOWN_NAMES]):
+        return f"one class only, {folder.name}: name {format_path(folder)} for the classes {_format_names(inner)}"
+    return f"one class only, {folder.name}: labels: {{}} takes the images without labels"
 
 
 def _has_image_folder(path: Path, entries: _FolderEntries) -> bool:

@@ -39,7 +39,7 @@ def test_grey_pictures_and_large_batches_are_noted(tmp_path: Path) -> None:
     large = "takes 142.8 MiB, and memory is 1 GiB"
     assert make_starter_config(tmp_path, None, NO_PROGRESS).notes == (
         "all pictures are grey: mode: L beside size serves one channel instead of three",
-        f"a batch of 32 such images {large}: give --size, or set memory: 8GiB in config.yaml",
+        f"a batch of 32 such images {large}: give a smaller size, or set memory: 8GiB in config.yaml",
     )
     assert make_starter_config(tmp_path, (8, 8), NO_PROGRESS).notes == ()
 
@@ -99,6 +99,16 @@ def test_what_serve_would_refuse_is_refused_here(tmp_path: Path) -> None:
     Image.new("RGB", (9, 9)).save(tmp_path / "stray.png")
     with pytest.raises(ConfigError, match=r"holds 1 image \('stray.png'\) beside 1 sub-folder "):
         make_starter_config(tmp_path, (8, 8), NO_PROGRESS)
+
+
+@pytest.mark.parametrize("size", [None, (8, 8)])
+def test_what_init_would_print_about_data_is_logged_where_nothing_is_written(
+    size: tuple[int, int] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_images(tmp_path / "data", {"cat": 6})
+    with caplog.at_level("INFO", "streamd"):
+        build_unwritten_config(tmp_path / "data", size, NO_PROGRESS)
+    assert "one class only, cat: labels: {} takes the images without labels" in caplog.messages
 
 
 def test_a_long_look_is_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:

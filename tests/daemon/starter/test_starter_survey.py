@@ -82,6 +82,11 @@ def test_a_table_beside_the_images_is_named_in_a_note(tmp_path: Path) -> None:
     )
 
 
+def test_a_folder_above_the_classes_is_named_in_a_note(tmp_path: Path) -> None:
+    found = survey_data(place(tmp_path, "pets/cat/1.jpg", "pets/dog/1.jpg"))
+    assert found.notes == (f"one class only, pets: name '{tmp_path}/pets' for the classes cat, dog",)
+
+
 @pytest.mark.parametrize(
     ("names", "path", "says"),
     [

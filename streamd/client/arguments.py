@@ -1,0 +1,125 @@
+"""The arguments of `connect`, `subscribe` and the questions, checked before anything is sent.
+
+The daemon drops a frame that it cannot read, so a wrong argument must never leave this process. Numbers of NumPy are
+accepted, and turned into Python's.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from numbers import Real
+from typing import Final, SupportsIndex, TypeVar
+
+from streamd.core.text import shorten_text
+from streamd.errors import ConfigError, suggest_name
+from streamd.limits import CONNECT_TIMEOUT_S, MAX_EPOCHS
+
+MAX_NUMBER: Final = MAX_EPOCHS - 1  # of any count: within a frame's integers
+_MAX_TIMEOUT_S: Final = 1e9  # 30 years; Python's locks take no more than 292
+_MAX_VALUE_CHARS: Final = 60
+_SAMPLE_IDS_REMEDY: Final = "write whole numbers, such as batch.sample_ids or [0, 1]"
+
+Word = TypeVar("Word", bound=str)
+
+
+def format_argument(name: str, value: object) -> str:
+    """`prefetch=8.5`: an argument as its caller wrote it, in one short line."""
+    return f"{name}={shorten_text(repr(value), _MAX_VALUE_CHARS)}"
+
+
+def convert_whole_number(value: object) -> int | None:
+    """A whole number of Python's or NumPy's as an int; None for anything else, such as True, 8.0 and "8"."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of several numbers has the method, too
+        return None
+
+
+def parse_whole_number(name: str, value: object, least: int, most: int = MAX_NUMBER, *, or_else: str = "") -> int:
+    """A whole number within its bounds. `or_else` says what may stand in its place. Raises ConfigError."""
+    number = convert_whole_number(value)
+    if number is None or not least <= number <= most:
+        is_short = most == MAX_NUMBER and (number is None or number < least)
+        bounds = f"of at least {least}" if is_short else f"from {least} to {most}"
+        raise ConfigError(f"{format_argument(name, value)}: write a whole number {bounds}{or_else}")
+    return number
+
+
+def parse_optional_number(
+    name: str, value: object, least: int, most: int = MAX_NUMBER, *, otherwise: str
+) -> int | None:
+    """A whole number within its bounds, or None, which means what `otherwise` says. Raises ConfigError."""
+    if value is None:
+        return None
+    return parse_whole_number(name, value, least, most, or_else=f", or None {otherwise}")
+
+
+def parse_word(name: str, value: object, words: tuple[Word, ...], *, or_else: str = "") -> Word:
+    """One of `words`. Raises ConfigError, with the nearest of them."""
+    for word in words:
+        if isinstance(value, str) and value == word:
+            return word
+    near = suggest_name(value, words) if isinstance(value, str) else ""
+    allowed = " or ".join(f'"{word}"' for word in words)
+    raise ConfigError(f"{format_argument(name, value)}: write {allowed}{or_else}{near}")
+
+
+def parse_stream_name(value: object) -> str:
+    """The name of a stream, which may be unknown. Raises ConfigError for anything but text."""
+    if isinstance(value, str):
+        return str(value)
+    raise ConfigError(f'{format_argument("stream", value)}: write the name of one stream as text, such as "train"')
+
+
+def parse_sample_ids(values: Iterable[object]) -> list[int]:
+    """Sample ids as ints. Raises ConfigError for what is no whole number."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ConfigError(f"{format_argument('sample_ids', values)}: {_SAMPLE_IDS_REMEDY}")
+    ids: list[int] = []
+    for value in values:
+        number = convert_whole_number(value)
+        if number is None or abs(number) > MAX_NUMBER:
+            raise ConfigError(
+                f"sample_ids: {shorten_text(repr(value), _MAX_VALUE_CHARS)} is no sample id; {_SAMPLE_IDS_REMEDY}"
+            )
+        ids.append(number)
+    return ids
+
+
+def parse_timeout(value: object) -> float:
+    """Seconds to wait for an answer; the default for None. Raises ConfigError."""
+    if value is None:
+        return CONNECT_TIMEOUT_S
+    seconds = _convert_seconds(value)
+    if seconds is None or not 0 < seconds < math.inf:
+        raise ConfigError(
+            f"{format_argument('timeout', value)}: write a finite number of seconds above 0, such as timeout=60, or "
+            f"None for {CONNECT_TIMEOUT_S:g}"
+        )
+    return min(seconds, _MAX_TIMEOUT_S)
+
+
+def parse_patience(value: object) -> float | None:
+    """Seconds to wait for a daemon that went away; None for ever, which infinity means, too. Raises ConfigError."""
+    if value is None:
+        return None
+    seconds = _convert_seconds(value)
+    if seconds is None or not seconds >= 0:  # `not >=` refuses NaN
+        raise ConfigError(
+            f"{format_argument('patience', value)}: write a number of seconds, 0 or more, such as patience=60, or None "
+            "to wait for ever"
+        )
+    return None if seconds == math.inf else seconds
+
+
+def _convert_seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
