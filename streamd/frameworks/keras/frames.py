@@ -143,6 +143,20 @@ def find_fit_callbacks() -> Any:
     raise ConfigError("ResumeCallback is called by none of Keras's: give it to  fit(callbacks=[...])")
 
 
+def check_data_of_running_fit(data: object, name: str, call: str) -> None:
+    """Raises ConfigError where the `fit` that is calling a callback reads other data than the callback `name` was given.
+
+    `call` is how the callback is made with `data`.
+    """
+    for _, epochs in _iterate_fit_calls(sys._getframe()):  # noqa: SLF001 - as above
+        if isinstance(epochs, EpochIterator) and epochs.data_adapter is not data:
+            raise ConfigError(
+                f"this fit reads other data than {name} was given: give both the same object,  "
+                f"data = fit_data(stream); model.fit(data, callbacks=[{call}])"
+            )
+        return
+
+
 def is_callback_in_running_fit(callback: weakref.ref[Any]) -> bool:
     """Whether a `fit` with this callback is running, in whichever thread; one that ended with an error is not."""
     this = callback()
