@@ -144,7 +144,7 @@ def find_fit_callbacks() -> Any:
 
 
 def check_data_of_running_fit(data: object, name: str, call: str) -> None:
-    """Raises ConfigError where the `fit` that is calling a callback reads other data than the callback `name` was given.
+    """Raises ConfigError where the `fit` that calls a callback reads other data than the callback `name` was given.
 
     `call` is how the callback is made with `data`.
     """
