@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, NoReturn, Self, TypeVar
 
 import zmq
 
@@ -318,6 +318,14 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def __array__(self) -> NoReturn:
+        """What Keras looks for in data that it does not know, and NumPy in anything."""
+        raise ConfigError(
+            'a client is no array: for Keras write  model.fit(fit_data(client.subscribe("train"))), with fit_data of '
+            'streamd.frameworks.keras; in a loop of your own read the batches of client.subscribe("train")'
+        )
 
     def __repr__(self) -> str:
         if self._closed:

@@ -57,7 +57,7 @@ def test_inputs_go_beside_the_images_and_are_no_targets() -> None:
 def test_text_is_no_target_by_itself_and_refused_by_name() -> None:
     spec = make_spec(CAPTION, ANGLE)
     assert build_model_feed(spec).targets == "angle"
-    assert build_model_feed(make_spec(CAPTION)).targets must be None
+    assert build_model_feed(make_spec(CAPTION)).targets is None
     assert build_model_feed(make_spec(CAPTION, ANGLE, KIND)).targets == ("angle", "kind")
     for choice in ({"targets": "caption"}, {"inputs": "caption"}, {"targets": ["angle", "caption"]}):
         with pytest.raises(ConfigError, match=r"label 'caption' of stream 'train' is text.*category or tags"):
@@ -178,7 +178,7 @@ def test_class_weights_of_several_targets_are_refused_with_the_argument_that_cho
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"targets": 3}, "targets must be a label's name, a list of names, \"auto\" or None, not 3"),
+        ({"targets": 3}, 'targets must be a label\'s name, a list of names, "auto" or None, not 3'),
         ({"targets": True}, "targets must be .* not True"),
         ({"targets": ["kind", 3]}, "targets must be .* not \\['kind', 3\\]"),
         ({"inputs": 3}, "inputs must be a label's name, a list of names or None, not 3"),

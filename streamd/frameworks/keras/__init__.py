@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
 
 from streamd.core.spec import StreamSpec
@@ -86,10 +87,17 @@ def fit_data(
     """
     check_is_stream(stream, "fit_data")
     load_keras()
-    if steps is not None and steps < 1:
-        raise ConfigError(f"steps must be at least 1, not {steps}")
+    if steps is not None:
+        steps = _parse_steps(steps)
     feed = build_model_feed(stream.spec, inputs=inputs, targets=targets, one_hot=one_hot, class_weight=class_weight)
     return _load_adapter_type()(stream, feed, steps)
+
+
+def _parse_steps(given: object) -> int:
+    steps = int(given) if isinstance(given, Integral) and not isinstance(given, bool) else 0
+    if steps < 1:
+        raise ConfigError(f"steps must be a whole number, 1 or more, not {given!r}")
+    return steps
 
 
 def _load_adapter_type() -> type[StreamAdapter]:

@@ -66,7 +66,8 @@ class NewCall(NamedTuple):
     """A call of one of Keras's methods that begins to read an adapter.
 
     `values` are the method's arguments by name, `validation` its validation data as Keras takes them apart. `steps` are
-    those that Keras will take, by the call or by a bound of Keras's own. `trains`: not for validation.
+    those that Keras will take, by the call or by a bound of Keras's own. `trains`: not for validation. `needs_targets`
+    and `validation_needs_targets`: the loss would fail without them.
     """
 
     iterator: EpochIterator
@@ -75,6 +76,8 @@ class NewCall(NamedTuple):
     validation: tuple[Any, Any, Any] | None
     steps: int | None
     trains: bool
+    needs_targets: bool
+    validation_needs_targets: bool
 
 
 def find_new_keras_call() -> NewCall | None:
@@ -97,7 +100,17 @@ def find_new_keras_call() -> NewCall | None:
         validation=validation,
         steps=making.f_locals["steps_per_epoch"],
         trains=code.co_name == "fit" and "epoch_iterator" not in known,
+        needs_targets=_loss_needs_targets(known["self"], "train_step" if code.co_name == "fit" else "test_step"),
+        validation_needs_targets=_loss_needs_targets(known["self"], "test_step"),
     )
+
+
+def _loss_needs_targets(model: Any, step: str) -> bool:
+    """Whether the compiled loss is what a step computes; a model with a step or a loss of its own may need none."""
+    own_names = [
+        name for name in (step, "compute_loss") if getattr(type(model), name) is not getattr(keras.Model, name)
+    ]
+    return model._compile_loss is not None and not own_names  # noqa: SLF001 - nothing public says that there is one
 
 
 def find_calling_epoch_iterator() -> weakref.ref[EpochIterator] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -131,12 +132,12 @@ def test_evaluate_takes_one_epoch() -> None:
 def test_several_inputs_and_targets_arrive_by_their_names() -> None:
     """The first target is the sample's number in ten, the second is one of three, by the sample's number too."""
     keras = load_keras()
-    stream = FakeStream(make_spec(ANGLE, KIND))
-    images, angle = keras.Input((8, 8, 3), dtype="uint8", name="images"), keras.Input((), name="angle")
+    stream = FakeStream(make_spec(ANGLE, KIND, replace(ANGLE, name="speed")))
+    images, speed = keras.Input((8, 8, 3), dtype="uint8", name="images"), keras.Input((), name="speed")
     means = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(0.1)(images))[:, 0]
-    model = keras.Model({"images": images, "angle": angle}, {"angle": means, "kind": angle * 10.0 % 3.0})
+    model = keras.Model({"images": images, "speed": speed}, {"angle": means, "kind": speed * 10.0 % 3.0})
     model.compile(loss={"angle": "mae", "kind": "mae"})
-    losses = model.evaluate(fit_data(stream, inputs="angle", targets=["angle", "kind"]), verbose=0, return_dict=True)
+    losses = model.evaluate(fit_data(stream, inputs="speed", targets=["angle", "kind"]), verbose=0, return_dict=True)
     assert losses["loss"] == pytest.approx(0.0, abs=1e-5)
 
 
@@ -213,9 +214,10 @@ def test_a_normalization_of_other_channels_is_refused() -> None:
         normalization(make_spec(normalize="units"))
 
 
-def test_steps_below_one_are_refused() -> None:
-    with pytest.raises(ConfigError, match="steps must be at least 1, not 0"):
-        fit_data(FakeStream(make_spec(ANGLE)), steps=0)
+@pytest.mark.parametrize("given", [0, -1, "2", 2.5, True])
+def test_steps_that_are_no_whole_number_from_one_on_are_refused(given: Any) -> None:
+    with pytest.raises(ConfigError, match=f"steps must be a whole number, 1 or more, not {given!r}"):
+        fit_data(FakeStream(make_spec(ANGLE)), steps=given)
 
 
 def test_a_missing_keras_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
