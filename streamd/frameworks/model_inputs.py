@@ -295,12 +295,12 @@ def _parse_class_weight(name: int | str, weight: object) -> float:
     raise ConfigError(f"class_weight: the weight of class {name!r} must be a finite number, 0 or more, not {weight!r}")
 
 
-def _find_class_index(label: LabelSpec, name: int | str) -> int:
+def _find_class_index(label: LabelSpec, name: object) -> int:
     """The place of a class, named by its value; classes with names may also be given by number, as Keras does."""
     if name in label.classes:
         return label.classes.index(name)
     named = all(isinstance(known, str) for known in label.classes)
-    if named and isinstance(name, Integral) and 0 <= name < len(label.classes):
+    if named and isinstance(name, Integral) and 0 <= int(name) < len(label.classes):
         return int(name)
     hint = suggest_name(str(name), map(str, label.classes))
     numbers = f", or the numbers 0 to {len(label.classes) - 1}" if named else ""

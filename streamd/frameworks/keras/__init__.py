@@ -94,10 +94,9 @@ def fit_data(
 
 
 def _parse_steps(given: object) -> int:
-    steps = int(given) if isinstance(given, Integral) and not isinstance(given, bool) else 0
-    if steps < 1:
+    if isinstance(given, bool) or not isinstance(given, Integral) or int(given) < 1:
         raise ConfigError(f"steps must be a whole number, 1 or more, not {given!r}")
-    return steps
+    return int(given)
 
 
 def _load_adapter_type() -> type[StreamAdapter]:

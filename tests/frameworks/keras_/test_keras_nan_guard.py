@@ -101,10 +101,12 @@ def test_a_training_that_is_sound_ends_and_leaves_the_data_to_others(tmp_path: P
 @pytest.mark.parametrize("name", ["NanGuard", "ResumeCallback"])
 def test_a_callback_for_other_data_than_the_fit_reads_ends_it_before_the_first_step(name: str, tmp_path: Path) -> None:
     stream = FakeStream(SPEC)
-    make = {
-        "NanGuard": lambda data: ours.NanGuard(data, FakeClient([SPEC]), tmp_path),
-        "ResumeCallback": lambda data: ours.ResumeCallback(data, tmp_path),
-    }[name]
+
+    def make(data: Any) -> Any:
+        if name == "NanGuard":
+            return ours.NanGuard(data, FakeClient([SPEC]), tmp_path)
+        return ours.ResumeCallback(data, tmp_path)
+
     written = rf"other data than {name} was given.*model.fit\(data, callbacks=\[{name}\(data, "
     with pytest.raises(ConfigError, match=written):
         model().fit(fit_data(stream), verbose=0, callbacks=[make(fit_data(stream))])
