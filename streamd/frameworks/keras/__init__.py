@@ -83,7 +83,10 @@ def fit_data(
 
     Batches are `(x, y)`, and `(x, y, weights)` where samples or classes have weights, which are multiplied, bad samples
     are masked or the last batch is padded. Compile with `weighted_metrics`, which leave rows of weight 0 out; `metrics`
-    count them. Raises ConfigError for what the stream lacks, MissingExtraError.
+    count them, and so does a loss unless it is made with `reduction="mean_with_sample_weight"`. A batch without any row
+    that counts still is a loss of 0 in the epoch's mean; the loss as a weighted metric is exact.
+
+    Raises ConfigError for what the stream lacks, MissingExtraError.
     """
     check_is_stream(stream, "fit_data")
     load_keras()

@@ -154,6 +154,20 @@ def test_class_weights_weigh_the_loss(one_hot: bool) -> None:
     assert found == pytest.approx(np.mean(weights) * np.log(3), rel=1e-5)
 
 
+def test_the_loss_as_a_weighted_metric_is_exact_where_a_whole_batch_has_no_weight() -> None:
+    spec = make_spec(KIND, samples=8, batches=2, bad_policy="mask")
+    kept = FakeStream(spec).ids(0, 0)[:3]
+    stream = FakeStream(spec, weightless=frozenset(range(8)) - frozenset(kept.tolist()))
+    name, keras = "sparse_categorical_crossentropy", load_keras()
+    loss = keras.losses.SparseCategoricalCrossentropy(reduction="mean_with_sample_weight")
+    recorder = Recorder(keras.layers.Dense(3, "softmax"), loss=loss, weighted_metrics=[name])
+    found = recorder.model.evaluate(fit_data(stream), verbose=0, return_dict=True)
+    chances = recorder.model.predict(fit_data(FakeStream(spec)), verbose=0)[:3]
+    wanted = -np.log(chances[range(3), kept % 3]).mean()
+    assert found[name] == pytest.approx(wanted, rel=1e-4)
+    assert found["loss"] == pytest.approx(wanted / 2, rel=1e-4)  # the mean of the batches, one of which counts as 0
+
+
 def test_samples_without_weight_do_not_count() -> None:
     stream = FakeStream(make_spec(ANGLE, bad_policy="mask"), weightless=frozenset(range(1, 10)))
     recorder = Recorder(load_keras().layers.Dense(1, kernel_initializer="zeros", bias_initializer="ones"))
