@@ -83,15 +83,12 @@ def fit_data(
 
     Batches are `(x, y)`, and `(x, y, weights)` where samples or classes have weights, which are multiplied, bad samples
     are masked or the last batch is padded. Compile with `weighted_metrics`, which leave rows of weight 0 out; `metrics`
-    count them, and so does a loss unless it is made with `reduction="mean_with_sample_weight"`. A batch without any row
-    that counts still is a loss of 0 in the epoch's mean; the loss as a weighted metric is exact.
-
-    Raises ConfigError for what the stream lacks, MissingExtraError.
+    count them, and so does a loss without `reduction="mean_with_sample_weight"`. With it, a batch that is all padding is
+    a loss of 0; the loss as a weighted metric is exact. Raises ConfigError for what the stream lacks, MissingExtraError.
     """
     check_is_stream(stream, "fit_data")
     load_keras()
-    if steps is not None:
-        steps = _parse_steps(steps)
+    steps = None if steps is None else _parse_steps(steps)
     feed = build_model_feed(stream.spec, inputs=inputs, targets=targets, one_hot=one_hot, class_weight=class_weight)
     return _load_adapter_type()(stream, feed, steps)
 

@@ -147,8 +147,8 @@ def _explain_unfed_stream(data: object) -> str | None:
         return "a stream goes to Keras by way of fit_data:  validation_data=fit_data(stream)"
     if not hasattr(data, "subscribe") and not isinstance(data, str):
         return None
-    what, name = (f"{data!r} is the name", data) if isinstance(data, str) else ("a client is the source", "validation")
-    return f"{what} of a stream, not data for Keras:  validation_data=fit_data(client.subscribe({name!r}))"
+    what, name = (f"the name {data!r}", data) if isinstance(data, str) else ("a client", "validation")
+    return f"{what} is no data for Keras: give  validation_data=fit_data(client.subscribe({name!r}))"
 
 
 # --- the size of batches

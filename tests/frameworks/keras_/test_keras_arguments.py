@@ -91,9 +91,12 @@ def test_an_argument_that_a_stream_cannot_honour_is_refused_before_the_first_ste
         ),
         (
             {"validation_data": "val"},
-            r"'val' is the name of a stream.*validation_data=fit_data\(client.subscribe\('val'\)\)",
+            r"the name 'val' is no data.*validation_data=fit_data\(client.subscribe\('val'\)\)",
         ),
-        ({"validation_data": "a client"}, r"a client is.*validation_data=fit_data\(client.subscribe\('validation'\)\)"),
+        (
+            {"validation_data": "a client"},
+            r"a client is no data.*validation_data=fit_data\(client.subscribe\('validation'\)\)",
+        ),
         ({"validation_data": "a stream"}, r"fit\(validation_data=\.\.\.\).*validation_data=fit_data\(stream\)"),
     ],
 )
