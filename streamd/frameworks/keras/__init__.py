@@ -83,8 +83,8 @@ def fit_data(
 
     Batches are `(x, y)`, and `(x, y, weights)` where samples or classes have weights, which are multiplied, bad samples
     are masked or the last batch is padded. Compile with `weighted_metrics`, which leave rows of weight 0 out; `metrics`
-    count them, and so does a loss without `reduction="mean_with_sample_weight"`. With it, a batch that is all padding is
-    a loss of 0; the loss as a weighted metric is exact. Raises ConfigError for what the stream lacks, MissingExtraError.
+    count them, and so does a loss without `reduction="mean_with_sample_weight"`. With it, a batch of padding alone is
+    a loss of 0; the loss as a weighted metric is exact. Raises ConfigError for what a stream lacks, MissingExtraError.
     """
     check_is_stream(stream, "fit_data")
     load_keras()
