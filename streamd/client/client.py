@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Final, Literal, Self, SupportsIndex, TypeVar
+from typing import Final, Literal, NoReturn, Self, SupportsIndex, TypeVar
 
 import zmq
 
@@ -344,6 +344,14 @@ class Client:
     ) -> None:
         self.close()
 
+    @property
+    def __array__(self) -> NoReturn:
+        """What Keras looks for in data that it does not know, and NumPy in anything."""
+        raise ConfigError(
+            'a client is no array: for Keras write  model.fit(fit_data(client.subscribe("train"))), with fit_data of '
+            'streamd.frameworks.keras; in a loop of your own read the batches of client.subscribe("train")'
+        )
+
     def __repr__(self) -> str:
         if self._closed:
             return f"<{type(self).__name__} {self.endpoint}, closed>"
@@ -440,7 +448,7 @@ def _parse_rank(rank: object, world: object) -> tuple[int, int]:
 
 
 def _parse_counts(epochs: object, prefetch: object, batch_size: object) -> tuple[int | None, int | None, int | None]:
-    """Returns the epochs in total, the credit, and rows of a batch; each None where it was left out. Raises ConfigError."""
+    """Returns the epochs in total, the credit and the batch size, each None if left out. Raises ConfigError."""
     return (
         parse_optional_number("epochs", epochs, 1, otherwise="to run on"),
         parse_optional_number("prefetch", prefetch, MIN_CREDIT, MAX_CREDIT, otherwise=f"for {DEFAULT_CREDIT}"),

@@ -55,7 +55,8 @@ BOTTLENECK_ADVICE: Final[dict[Bottleneck, BottleneckAdvice]] = {
         "decoding is the limit",
         is_bad=True,
         meaning="trainers wait while all workers decode",
-        remedy="more `workers` (up to the processor's cores), a `cache` or `streamd pack --format npy` would help",
+        remedy="more `workers` (up to the processor's cores) would help; where files are decoded again in each "
+        "epoch, so would `streamd pack --format npy` or a `cache` with room for them",
     ),
     "memory": BottleneckAdvice(
         "memory",

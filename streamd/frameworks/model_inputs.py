@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from numbers import Integral, Real
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.text import format_list
 from streamd.errors import ConfigError, StreamdError, suggest_name
 
 Array = npt.NDArray[Any]
@@ -18,6 +20,7 @@ LabelNames = str | Sequence[str] | None
 ClassWeight = Mapping[int | str, float] | Literal["balanced"] | None
 
 IMAGES = "images"
+_SHOWN_CLASSES: Final = 5  # of a label, in a message
 
 
 class FeedBatch(Protocol):
@@ -144,17 +147,20 @@ def build_model_feed(
     Weights are part of the structure if any sample can have a weight other than 1: samples or classes have weights, bad
     samples are masked, or the last batch is padded. The weights of a sample and of its class are multiplied.
     """
+    _check_label_names("inputs", inputs, "a label's name, a list of names or None")
+    _check_label_names("targets", targets, 'a label\'s name, a list of names, "auto" or None')
+    if not isinstance(one_hot, bool | np.bool_):
+        raise ConfigError(f"one_hot must be True or False, not {one_hot!r}")
     beside = (inputs,) if isinstance(inputs, str) else tuple(inputs or ())
     chosen = _choose_targets(spec, beside, targets)
     names = (chosen,) if isinstance(chosen, str) else chosen or ()
-    for name in (*beside, *names):
-        _check_label_not_text(spec, find_label(spec, name))
+    _check_labels_usable(spec, beside, names)
     categories = [spec.labels[name] for name in names if spec.labels[name].type == "category"]
     if one_hot and not categories:
         raise ConfigError(
             f"one_hot needs a target that is a category; stream {spec.name!r} has {_describe_labels(spec)}"
         )
-    weights = None if class_weight is None else _build_class_weights(spec, categories, class_weight)
+    weights = None if class_weight is None else _build_class_weights(spec, names, class_weight)
     return ModelFeed(
         inputs=beside,
         targets=chosen,
@@ -184,9 +190,8 @@ def add_class_weights(feed: ModelFeed, spec: StreamSpec, class_weight: ClassWeig
     classes.
     """
     names = (feed.targets,) if isinstance(feed.targets, str) else feed.targets or ()
-    categories = [spec.labels[name] for name in names if spec.labels[name].type == "category"]
-    weights = _build_class_weights(spec, categories, class_weight)
-    classes = categories[0].classes
+    weights = _build_class_weights(spec, names, class_weight)
+    classes = spec.labels[weights.label].classes
     if class_weight != "balanced" and classes != tuple(range(len(classes))) and not isinstance(classes[0], str):
         more = ", ..." if len(classes) > 3 else ""  # noqa: PLR2004 - enough to see what they are
         raise ConfigError(
@@ -203,6 +208,28 @@ def find_label(spec: StreamSpec, name: str) -> LabelSpec:
         hint = suggest_name(name, spec.labels)
         raise ConfigError(f"stream {spec.name!r} has no label {name!r}{hint} (it has {_describe_labels(spec)})")
     return spec.labels[name]
+
+
+def _check_label_names(argument: str, given: object, expected: str) -> None:
+    is_names = isinstance(given, Collection) and all(isinstance(name, str) for name in given)
+    if given is not None and not is_names:
+        raise ConfigError(f"{argument} must be {expected}, not {given!r}")
+
+
+def _check_labels_usable(spec: StreamSpec, inputs: tuple[str, ...], targets: tuple[str, ...]) -> None:
+    """Raises ConfigError for a name that is no label, for text, and if every target is an input as well."""
+    for name in (*inputs, *targets):
+        if name == IMAGES and name not in spec.labels:
+            raise ConfigError(
+                "the images are always an input: inputs= names labels that go into the model beside them, and targets= "
+                f"labels that it learns; leave {IMAGES!r} out (stream {spec.name!r} has {_describe_labels(spec)})"
+            )
+        _check_label_not_text(spec, find_label(spec, name))
+    if targets and set(targets) <= set(inputs):
+        raise ConfigError(
+            f"label {targets[0]!r} of stream {spec.name!r} is both an input and a target, so the model would be given "
+            "its answer: name it in inputs= or in targets= only"
+        )
 
 
 def _check_label_not_text(spec: StreamSpec, label: LabelSpec) -> None:
@@ -224,8 +251,14 @@ def _choose_targets(spec: StreamSpec, inputs: tuple[str, ...], targets: LabelNam
     return targets if targets is None or isinstance(targets, str) else tuple(targets)
 
 
-def _build_class_weights(spec: StreamSpec, categories: list[LabelSpec], weights: ClassWeight) -> ClassWeights:
-    if len(categories) != 1 or categories[0].width:
+def _build_class_weights(spec: StreamSpec, targets: tuple[str, ...], weights: ClassWeight) -> ClassWeights:
+    if len(targets) > 1:
+        raise ConfigError(
+            f"class_weight would weigh all {len(targets)} targets of stream {spec.name!r} by the class of one "
+            f"({', '.join(targets)}): choose that one with targets="
+        )
+    categories = [spec.labels[name] for name in targets if spec.labels[name].type == "category"]
+    if not categories or categories[0].width:
         raise ConfigError(
             f"class_weight needs exactly one target that is a category, one value a sample; "
             f"stream {spec.name!r} has {_describe_labels(spec)}: choose with targets="
@@ -247,20 +280,37 @@ def _compute_balanced_weights(label: LabelSpec) -> npt.NDArray[np.float32]:
 
 def _parse_class_weights(label: LabelSpec, weights: Mapping[int | str, float]) -> npt.NDArray[np.float32]:
     table = np.ones(len(label.classes), dtype=np.float32)
+    names_by_index: dict[int, int | str] = {}
     for name, weight in weights.items():
-        table[_find_class_index(label, name)] = weight
+        index = _find_class_index(label, name)
+        if index in names_by_index:
+            raise ConfigError(
+                f"class_weight gives class {label.classes[index]!r} of {label.name!r} twice, as "
+                f"{names_by_index[index]!r} and as {name!r}: give it once"
+            )
+        names_by_index[index] = name
+        table[index] = _parse_class_weight(name, weight)
     return table
 
 
-def _find_class_index(label: LabelSpec, name: int | str) -> int:
+def _parse_class_weight(name: int | str, weight: object) -> float:
+    """Returns the weight of a class. Raises ConfigError for what is no number, or none that float32 holds."""
+    if isinstance(weight, Real) and 0 <= float(weight) <= np.finfo(np.float32).max:
+        return float(weight)
+    raise ConfigError(f"class_weight: the weight of class {name!r} must be a finite number, 0 or more, not {weight!r}")
+
+
+def _find_class_index(label: LabelSpec, name: object) -> int:
     """Returns the position of a class, given by its value; a named class may also be given by number, as in Keras."""
     if name in label.classes:
         return label.classes.index(name)
     named = all(isinstance(known, str) for known in label.classes)
-    if named and not isinstance(name, str) and 0 <= name < len(label.classes):
+    if named and isinstance(name, Integral) and 0 <= int(name) < len(label.classes):
         return int(name)
     hint = suggest_name(str(name), map(str, label.classes))
-    raise ConfigError(f"class_weight: {label.name!r} has no class {name!r}{hint}")
+    numbers = f", or the numbers 0 to {len(label.classes) - 1}" if named else ""
+    known = f"{format_list([repr(each) for each in label.classes], _SHOWN_CLASSES)}{numbers}"
+    raise ConfigError(f"class_weight: {label.name!r} has no class {name!r}{hint} (it has {known})")
 
 
 # --- a batch to build a model by

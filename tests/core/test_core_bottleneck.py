@@ -21,5 +21,13 @@ def test_what_is_bad_says_what_would_help(advice: BottleneckAdvice) -> None:
     assert not advice.is_bad or "would help" in advice.remedy
 
 
+def test_a_cache_and_a_pack_are_advised_only_where_files_are_decoded_again() -> None:
+    """A cache may be full already, and the time may go into a transform, which neither of them saves."""
+    always, _, sometimes = BOTTLENECK_ADVICE["decode"].remedy.partition("; where files are decoded again in each epoch")
+    assert "cache" not in always
+    assert "pack" not in always
+    assert "a `cache` with room for them" in sometimes
+
+
 def test_facts_stand_behind_the_limit() -> None:
     assert BOTTLENECK_ADVICE["disk"].format_sentence("9 of 10").startswith("disk is the limit (9 of 10): bad, ")

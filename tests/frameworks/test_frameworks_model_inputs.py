@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from trainer_fakes import ANGLE, KIND, FakeBatch, FakeStream, make_spec
@@ -139,6 +141,53 @@ def test_class_weights_need_one_category_and_counts() -> None:
         build_model_feed(make_spec(ANGLE), class_weight="balanced")
     with pytest.raises(ConfigError, match="needs the counts of 'kind'"):
         build_model_feed(make_spec(LabelSpec("kind", "category", classes=("a", "b"))), class_weight="balanced")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({0: "a"}, "the weight of class 0 must be a finite number, 0 or more, not 'a'"),
+        ({"car": float("nan")}, "the weight of class 'car' must be a finite number, 0 or more, not nan"),
+        ({0: float("inf")}, "not inf"),
+        ({0: -1}, "not -1"),
+        ({0: None}, "not None"),
+        ({0.5: 2}, r"'kind' has no class 0.5 \(it has 'car', 'cat', 'dog', or the numbers 0 to 2\)"),
+        ({2: 1.0, "dog": 2.0}, "gives class 'dog' of 'kind' twice, as 2 and as 'dog'"),
+    ],
+)
+def test_class_weights_that_mean_nothing_or_two_things_are_refused(given: dict[int | str, float], said: str) -> None:
+    spec = make_spec(KIND)
+    with pytest.raises(ConfigError, match=said):
+        build_model_feed(spec, class_weight=given)
+    with pytest.raises(ConfigError, match=said):
+        add_class_weights(build_model_feed(spec), spec, given)
+
+
+def test_class_weights_of_several_targets_are_refused_with_the_argument_that_chooses_one() -> None:
+    spec = make_spec(KIND, ANGLE)
+    said = r"would weigh all 2 targets of stream 'train' by the class of one \(kind, angle\): .* with targets="
+    with pytest.raises(ConfigError, match=said):
+        build_model_feed(spec, class_weight="balanced")
+    with pytest.raises(ConfigError, match=said):
+        add_class_weights(build_model_feed(spec), spec, {0: 2.0})
+    assert build_model_feed(spec, targets=["kind"], class_weight="balanced").weighted
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"targets": 3}, 'targets must be a label\'s name, a list of names, "auto" or None, not 3'),
+        ({"targets": True}, "targets must be .* not True"),
+        ({"targets": ["kind", 3]}, "targets must be .* not \\['kind', 3\\]"),
+        ({"inputs": 3}, "inputs must be a label's name, a list of names or None, not 3"),
+        ({"one_hot": "yes"}, "one_hot must be True or False, not 'yes'"),
+        ({"inputs": ["images"]}, "the images are always an input: inputs= names labels"),
+        ({"inputs": ["angle"], "targets": "angle"}, "label 'angle' of stream 'train' is both an input and a target"),
+    ],
+)
+def test_a_choice_of_labels_that_cannot_be_made_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build_model_feed(make_spec(KIND, ANGLE), **given)
 
 
 @pytest.mark.parametrize("changes", [{"bad_policy": "mask"}, {"remainder": "pad"}, {"weighted": True}])

@@ -275,7 +275,8 @@ def _find_stream_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
     if stream.poorly_mixed is not None:
         yield f"{name}: {stream.poorly_mixed}"
     for label, finding in stream.labels.items():
-        yield from (f"{name}: {remark}" for remark in find_label_warnings(label, finding))
+        remarks = find_label_warnings(label, finding, is_shuffled=stream.shuffle != "none")
+        yield from (f"{name}: {remark}" for remark in remarks)
     copies = [group for group in map(list_distinct_files, stream.duplicates) if len(group) > 1]
     if copies:
         yield f"{name}: {format_copy_count(copies)}, such as {copies[0][0]} and {copies[0][1]}"

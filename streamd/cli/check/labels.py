@@ -51,8 +51,11 @@ def find_first_sample_of_class(spec: LabelSpec, values: LabelValues, number: int
     return int(np.argmax(values == number))
 
 
-def find_label_warnings(name: str, finding: LabelFinding) -> list[str]:
-    """What a person should know before training on this label."""
+def find_label_warnings(name: str, finding: LabelFinding, *, is_shuffled: bool) -> list[str]:
+    """What a person should know before training on this label. What helps is said of streams that are shuffled.
+
+    The others are those that models are evaluated on, where weights of classes would only change what is measured.
+    """
     if finding.least is not None and finding.least == finding.most:
         return [f"{name} is {finding.least:g} for every sample: there is nothing to learn from it"]
     if not finding.classes:
@@ -64,17 +67,17 @@ def find_label_warnings(name: str, finding: LabelFinding) -> list[str]:
     if len(finding.classes) == 1 and finding.type == "category":
         found.append(f"{name} has one class only: there is nothing to tell apart")
     if finding.type == "category" and finding.imbalance is not None and finding.imbalance >= _UNEVEN_CLASSES:
-        found.append(_format_imbalance(finding))
+        found.append(_format_imbalance(finding, is_shuffled))
     return found
 
 
-def _format_imbalance(finding: LabelFinding) -> str:
+def _format_imbalance(finding: LabelFinding, is_shuffled: bool) -> str:
     filled = {name: count for name, count in finding.classes.items() if count}
     largest, smallest = max(filled, key=filled.__getitem__), min(filled, key=filled.__getitem__)
-    return (
-        f"{largest} has {finding.imbalance:.0f} times the images of {smallest}; "
-        'fit_data(stream, class_weight="balanced") evens it out, and streamd-train --class-weight balanced'
-    )
+    fact = f"{largest} has {finding.imbalance:.0f} times the images of {smallest}"
+    if not is_shuffled:
+        return fact
+    return f'{fact}; fit_data(stream, class_weight="balanced") evens it out, and streamd-train --class-weight balanced'
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ _OUTPUT_TYPE = "float32"  # of the outputs: with mixed precision, what is before
 
 # (loss, metric) by the type of the label; a label of several values has one of them for each.
 _LOSSES_AND_METRICS: Final = {
-    "category": ("sparse_categorical_crossentropy", "accuracy"),
-    "tags": ("binary_crossentropy", "binary_accuracy"),
-    "float": ("mse", "mae"),
-    "int": ("mse", "mae"),
+    "category": ("SparseCategoricalCrossentropy", "accuracy"),
+    "tags": ("BinaryCrossentropy", "binary_accuracy"),
+    "float": ("MeanSquaredError", "mae"),
+    "int": ("MeanSquaredError", "mae"),
 }
 # These are made of others.
 _WRAPPING_OPTIMIZERS: Final = frozenset({"Optimizer", "LossScaleOptimizer", "MultiOptimizer"})
@@ -125,9 +125,13 @@ def _build_checked_model(name: str, function: Callable[[StreamSpec], Any], spec:
 
 
 def compile_model(model: Any, label: LabelSpec, optimizer: Any = "adam") -> None:
-    """Compiles a model with the loss for a label. Its metrics are weighted, so that masked samples do not count."""
+    """Compiles a model with the loss for a label. Loss and metrics leave out rows of weight 0, as masked samples have.
+
+    Keras's own choice divides the loss of a batch by all its rows, so that it would be too small.
+    """
     loss, metric = _LOSSES_AND_METRICS[label.type]
-    model.compile(optimizer, loss, weighted_metrics=[metric])
+    loss_type = getattr(load_keras().losses, loss)
+    model.compile(optimizer, loss_type(reduction="mean_with_sample_weight"), weighted_metrics=[metric])
 
 
 def choose_optimizer(name: str | None, learning_rate: float | None) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
 
 from streamd.core.spec import StreamSpec
@@ -82,14 +83,21 @@ def fit_data(
 
     Batches are `(x, y)`, or `(x, y, weights)` if samples or classes have weights (which are multiplied), bad samples
     are masked, or the last batch is padded. Compile with `weighted_metrics`, which ignore rows of weight 0; `metrics`
-    count them. Raises ConfigError for labels that the stream lacks, MissingExtraError.
+    count them, and so does a loss without `reduction="mean_with_sample_weight"`. With it, a batch of padding alone
+    counts as a loss of 0; the loss as a weighted metric is exact. Raises ConfigError for labels that the stream lacks,
+    MissingExtraError.
     """
     check_is_stream(stream, "fit_data")
     load_keras()
-    if steps is not None and steps < 1:
-        raise ConfigError(f"steps must be at least 1, not {steps}")
+    steps = None if steps is None else _parse_steps(steps)
     feed = build_model_feed(stream.spec, inputs=inputs, targets=targets, one_hot=one_hot, class_weight=class_weight)
     return _load_adapter_type()(stream, feed, steps)
+
+
+def _parse_steps(given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, Integral) or int(given) < 1:
+        raise ConfigError(f"steps must be a whole number, 1 or more, not {given!r}")
+    return int(given)
 
 
 def _load_adapter_type() -> type[StreamAdapter]:

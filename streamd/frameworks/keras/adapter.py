@@ -358,6 +358,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             stream=_describe_fed_stream(self if new.trains or new.method != "fit" else new.values["x"]),
             validation=_describe_fed_stream(validation),
             validation_parts=new.validation,
+            needs_targets=new.needs_targets,
+            validation_needs_targets=new.validation_needs_targets,
         )
         check_arguments(call)
         settings = self._own_settings
@@ -426,7 +428,8 @@ def _describe_fed_stream(data: Any) -> FedStream | None:
     """Returns the facts about a stream that the argument rules use; None for other data."""
     if not isinstance(data, StreamAdapter):
         return None
-    return FedStream(data.spec, data.stream_steps, data.feed.class_weights is not None)
+    has_targets = data.feed.targets is not None
+    return FedStream(data.spec, data.stream_steps, data.feed.class_weights is not None, has_targets)
 
 
 def _describe_target(spec: StreamSpec, name: str) -> str:

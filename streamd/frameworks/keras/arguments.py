@@ -26,6 +26,7 @@ class FedStream:
     spec: StreamSpec
     steps: int
     has_class_weights: bool = False
+    has_targets: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class KerasCall:
     stream: the `x` argument, None for other data.
     validation: the `x` of the validation data, None for other data.
     validation_parts: the validation data as Keras splits them into x, y and sample_weight; None without any.
+    needs_targets, validation_needs_targets: whether the model's loss compares its outputs with targets.
     """
 
     method: KerasMethod
@@ -42,6 +44,8 @@ class KerasCall:
     stream: FedStream | None
     validation: FedStream | None = None
     validation_parts: tuple[Any, Any, Any] | None = None
+    needs_targets: bool = False
+    validation_needs_targets: bool = False
 
     def get_value(self, name: str) -> Any:
         """Returns the argument of this name; None if the method does not have it."""
@@ -84,6 +88,26 @@ def _honour(_: KerasCall) -> None:
 # --- data that a stream brings itself
 
 
+def _check_stream(call: KerasCall) -> str | None:
+    return _require_targets(call.stream) if call.needs_targets and call.stream is not None else None
+
+
+def _require_targets(stream: FedStream) -> str | None:
+    if stream.has_targets:
+        return None
+    spec = stream.spec
+    labels = ", ".join(spec.labels)
+    remedy = (
+        f"choose with  fit_data(stream, targets=...)  among its labels ({labels})"
+        if labels
+        else "serve it with labels, which config.yaml names for each stream"
+    )
+    return (
+        f"the model's loss needs targets, and stream {spec.name!r} gives none: {remedy}; or compile a model without "
+        "loss= where its own train_step computes the loss from the images"
+    )
+
+
 def _check_targets(call: KerasCall) -> str | None:
     if call.stream is None or call.get_value("y") is None:
         return None
@@ -114,11 +138,20 @@ VALIDATION_SPLIT_REMEDY: Final = (
 def _check_validation_data(call: KerasCall) -> str | None:
     data, *beside = call.validation_parts or (None,)
     if call.validation is None:
-        is_stream = hasattr(data, "spec") and hasattr(data, "epochs")
-        return "a stream goes to Keras by way of fit_data:  validation_data=fit_data(stream)" if is_stream else None
+        return _explain_unfed_stream(data)
     if all(each is None for each in beside):
-        return None
+        return _require_targets(call.validation) if call.validation_needs_targets else None
     return "a stream brings its own targets and weights: give  validation_data=fit_data(stream)  alone"
+
+
+def _explain_unfed_stream(data: object) -> str | None:
+    """What to write for a stream, a client or a stream's name as validation data; None for other data."""
+    if hasattr(data, "spec") and hasattr(data, "epochs"):
+        return "a stream goes to Keras by way of fit_data:  validation_data=fit_data(stream)"
+    if not hasattr(data, "subscribe") and not isinstance(data, str):
+        return None
+    what, name = (f"the name {data!r}", data) if isinstance(data, str) else ("a client", "validation")
+    return f"{what} is no data for Keras: give  validation_data=fit_data(client.subscribe({name!r}))"
 
 
 # --- the size of batches
@@ -185,7 +218,10 @@ def _compare_steps(given: Any, stream: FedStream, name: str) -> str | None:
 def _check_validation_freq(call: KerasCall) -> str | None:
     if call.validation_parts is None:
         return _require_validation_data(call.get_value("validation_freq") not in (None, 1))
-    return None
+    given = call.get_value("validation_freq")
+    if isinstance(given, list) or (isinstance(given, int) and given >= 1):
+        return None
+    return "give a whole number of epochs, 1 or more, or a list of the epochs, counted from 1, to validate after"
 
 
 def _require_validation_data(is_given: bool) -> str | None:
@@ -237,7 +273,7 @@ def _shorten(value: Any) -> str:
 # itself, whatever the data are, have the rule `_honour`.
 ARGUMENTS: Final[Mapping[KerasMethod, Mapping[str, Rule]]] = {
     "fit": {
-        "x": _honour,
+        "x": _check_stream,
         "y": _check_targets,
         "batch_size": _check_batch_size,
         "epochs": _honour,  # compared with the subscription when the first epoch begins: see check_epochs_left
@@ -255,7 +291,7 @@ ARGUMENTS: Final[Mapping[KerasMethod, Mapping[str, Rule]]] = {
         "validation_freq": _check_validation_freq,
     },
     "evaluate": {
-        "x": _honour,
+        "x": _check_stream,
         "y": _check_targets,
         "batch_size": _check_batch_size,
         "verbose": _honour,

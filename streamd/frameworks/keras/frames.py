@@ -71,6 +71,7 @@ class NewCall(NamedTuple):
     validation: the validation data as Keras splits them: x, y, sample_weight.
     steps: the steps an epoch that the call, or Keras itself, has set; None for all.
     trains: the iterator is for the training data of a `fit`, not for validation.
+    needs_targets, validation_needs_targets: whether the loss would fail without targets.
     """
 
     iterator: EpochIterator
@@ -79,6 +80,8 @@ class NewCall(NamedTuple):
     validation: tuple[Any, Any, Any] | None
     steps: int | None
     trains: bool
+    needs_targets: bool
+    validation_needs_targets: bool
 
 
 def find_new_keras_call() -> NewCall | None:
@@ -102,7 +105,17 @@ def find_new_keras_call() -> NewCall | None:
         validation=validation,
         steps=making.f_locals["steps_per_epoch"],
         trains=code.co_name == "fit" and "epoch_iterator" not in known,
+        needs_targets=_loss_needs_targets(known["self"], "train_step" if code.co_name == "fit" else "test_step"),
+        validation_needs_targets=_loss_needs_targets(known["self"], "test_step"),
     )
+
+
+def _loss_needs_targets(model: Any, step: str) -> bool:
+    """Whether the compiled loss is what a step computes; a model with a step or a loss of its own may need none."""
+    own_names = [
+        name for name in (step, "compute_loss") if getattr(type(model), name) is not getattr(keras.Model, name)
+    ]
+    return model._compile_loss is not None and not own_names  # noqa: SLF001 - nothing public says that there is one
 
 
 def find_calling_epoch_iterator() -> weakref.ref[EpochIterator] | None:
@@ -149,6 +162,20 @@ def find_fit_callbacks() -> Any:
         if isinstance(caller, keras.callbacks.CallbackList):
             return caller
     raise ConfigError("ResumeCallback is called by none of Keras's: give it to  fit(callbacks=[...])")
+
+
+def check_data_of_running_fit(data: object, name: str, call: str) -> None:
+    """Raises ConfigError where the `fit` that calls a callback reads other data than the callback `name` was given.
+
+    `call` is how the callback is made with `data`.
+    """
+    for _, epochs in _iterate_fit_calls(sys._getframe()):  # noqa: SLF001 - as above
+        if isinstance(epochs, EpochIterator) and epochs.data_adapter is not data:
+            raise ConfigError(
+                f"this fit reads other data than {name} was given: give both the same object,  "
+                f"data = fit_data(stream); model.fit(data, callbacks=[{call}])"
+            )
+        return
 
 
 def is_callback_in_running_fit(callback: weakref.ref[Any]) -> bool:

@@ -14,6 +14,7 @@ from streamd.client import Batch, notebook
 from streamd.errors import ConfigError, LossError, StreamdError
 from streamd.frameworks import model_inputs
 from streamd.frameworks.keras.adapter import StreamAdapter
+from streamd.frameworks.keras.frames import check_data_of_running_fit
 from streamd.frameworks.keras.nan_report import PendingSteps, StepRecord, describe_loss, find_suspects
 
 _MAX_DRAWN: Final = 8  # batches, where several were executed together
@@ -53,6 +54,7 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._pending_steps = PendingSteps()
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        check_data_of_running_fit(self._data, "NanGuard", "NanGuard(data, client)")
         self._data.on_batch = self._add_pending_step
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature

@@ -23,6 +23,7 @@ from streamd.frameworks.keras.adapter import StreamAdapter
 from streamd.frameworks.keras.finished_steps import FinishedSteps
 from streamd.frameworks.keras.frames import (
     FirstEpoch,
+    check_data_of_running_fit,
     find_fit_callbacks,
     is_callback_in_running_fit,
     set_keras_epoch_steps,
@@ -136,6 +137,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         callbacks._async_train = False  # noqa: SLF001 - Keras would save in a thread while it trains, given no list
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        check_data_of_running_fit(self._data, "ResumeCallback", "ResumeCallback(data, DIR)")
         steps = self.params["steps"]
         if steps != self._data.own_steps:
             raise ConfigError(

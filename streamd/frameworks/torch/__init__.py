@@ -17,7 +17,7 @@ from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.dlpack import Array, export
 from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import FeedStream, LabelNames, build_model_feed
+from streamd.frameworks.model_inputs import FeedStream, LabelNames, build_model_feed, check_is_stream
 from streamd.frameworks.normalize import compute_pixel_scaling
 from streamd.frameworks.torch.data_loader import Loader, build_device_mover
 
@@ -60,6 +60,7 @@ def loader(
     Raises ConfigError for labels or a device that do not exist, and without `weights=True` for a stream whose samples
     have their own weights; MissingExtraError.
     """
+    check_is_stream(stream, "loader")
     torch = import_library("torch", "torch", "a stream for torch")
     feed = build_model_feed(stream.spec, inputs=inputs, targets=targets)
     if not weights:

@@ -54,29 +54,34 @@ def test_a_string_is_only_named() -> None:
 
 
 def test_imbalance_is_put_into_words_from_three_times_on() -> None:
-    assert find_label_warnings("label", category(cat=299, owl=100)) == []
-    (remark,) = find_label_warnings("label", category(owl=100, cat=1200))
+    assert find_label_warnings("label", category(cat=299, owl=100), is_shuffled=True) == []
+    (remark,) = find_label_warnings("label", category(owl=100, cat=1200), is_shuffled=True)
     assert remark == (
         'cat has 12 times the images of owl; fit_data(stream, class_weight="balanced") evens it out, '
         "and streamd-train --class-weight balanced"
     )
 
 
+def test_a_stream_that_is_not_shuffled_gets_no_advice_for_training() -> None:
+    found = find_label_warnings("label", category(owl=100, cat=1200), is_shuffled=False)
+    assert found == ["cat has 12 times the images of owl"]
+
+
 def test_tags_are_not_weighed_against_each_other() -> None:
     tags = build_label_finding(LabelSpec("tags", "tags", classes=("red", "small"), counts=(100, 1)), NONE)
     assert tags.classes == {"red": 100, "small": 1}
-    assert find_label_warnings("tags", tags) == []
+    assert find_label_warnings("tags", tags, is_shuffled=True) == []
 
 
 def test_classes_without_an_image_are_named() -> None:
-    assert find_label_warnings("label", category(cat=2, dog=2, emu=0)) == ["label: no image of 'emu'"]
-    (remark,) = find_label_warnings("label", category(cat=2, dog=2, a=0, b=0, c=0, d=0, e=0, f=0))
+    assert find_label_warnings("label", category(cat=2, dog=2, emu=0), is_shuffled=True) == ["label: no image of 'emu'"]
+    (remark,) = find_label_warnings("label", category(cat=2, dog=2, a=0, b=0, c=0, d=0, e=0, f=0), is_shuffled=True)
     assert remark == "label: no image of 'a', 'b', 'c' and 3 more"
 
 
 @pytest.mark.parametrize("finding", [category(cat=5), number(4, 4, 4)])
 def test_a_label_that_never_differs_is_remarked_on(finding: LabelFinding) -> None:
-    (remark,) = find_label_warnings("it", finding)
+    (remark,) = find_label_warnings("it", finding, is_shuffled=True)
     assert "there is nothing to" in remark
 
 

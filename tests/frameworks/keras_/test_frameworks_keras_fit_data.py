@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -131,12 +132,12 @@ def test_evaluate_takes_one_epoch() -> None:
 def test_several_inputs_and_targets_arrive_by_their_names() -> None:
     """The first target is the sample's number in ten, the second is one of three, by the sample's number too."""
     keras = load_keras()
-    stream = FakeStream(make_spec(ANGLE, KIND))
-    images, angle = keras.Input((8, 8, 3), dtype="uint8", name="images"), keras.Input((), name="angle")
+    stream = FakeStream(make_spec(ANGLE, KIND, replace(ANGLE, name="speed")))
+    images, speed = keras.Input((8, 8, 3), dtype="uint8", name="images"), keras.Input((), name="speed")
     means = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(0.1)(images))[:, 0]
-    model = keras.Model({"images": images, "angle": angle}, {"angle": means, "kind": angle * 10.0 % 3.0})
+    model = keras.Model({"images": images, "speed": speed}, {"angle": means, "kind": speed * 10.0 % 3.0})
     model.compile(loss={"angle": "mae", "kind": "mae"})
-    losses = model.evaluate(fit_data(stream, inputs="angle", targets=["angle", "kind"]), verbose=0, return_dict=True)
+    losses = model.evaluate(fit_data(stream, inputs="speed", targets=["angle", "kind"]), verbose=0, return_dict=True)
     assert losses["loss"] == pytest.approx(0.0, abs=1e-5)
 
 
@@ -151,6 +152,20 @@ def test_class_weights_weigh_the_loss(one_hot: bool) -> None:
     found = recorder.model.fit(data, verbose=0).history["loss"][0]
     weights = [(4.0, 1.0, 0.0)[number % 3] for number in ids_of(stream, *steps(0, 3))]
     assert found == pytest.approx(np.mean(weights) * np.log(3), rel=1e-5)
+
+
+def test_the_loss_as_a_weighted_metric_is_exact_where_a_whole_batch_has_no_weight() -> None:
+    spec = make_spec(KIND, samples=8, batches=2, bad_policy="mask")
+    kept = FakeStream(spec).ids(0, 0)[:3]
+    stream = FakeStream(spec, weightless=frozenset(range(8)) - frozenset(kept.tolist()))
+    name, keras = "sparse_categorical_crossentropy", load_keras()
+    loss = keras.losses.SparseCategoricalCrossentropy(reduction="mean_with_sample_weight")
+    recorder = Recorder(keras.layers.Dense(3, "softmax"), loss=loss, weighted_metrics=[name])
+    found = recorder.model.evaluate(fit_data(stream), verbose=0, return_dict=True)
+    chances = recorder.model.predict(fit_data(FakeStream(spec)), verbose=0)[:3]
+    wanted = -np.log(chances[range(3), kept % 3]).mean()
+    assert found[name] == pytest.approx(wanted, rel=1e-4)
+    assert found["loss"] == pytest.approx(wanted / 2, rel=1e-4)  # the mean of the batches, one of which counts as 0
 
 
 def test_samples_without_weight_do_not_count() -> None:
@@ -213,9 +228,10 @@ def test_a_normalization_of_other_channels_is_refused() -> None:
         normalization(make_spec(normalize="units"))
 
 
-def test_steps_below_one_are_refused() -> None:
-    with pytest.raises(ConfigError, match="steps must be at least 1, not 0"):
-        fit_data(FakeStream(make_spec(ANGLE)), steps=0)
+@pytest.mark.parametrize("given", [0, -1, "2", 2.5, True])
+def test_steps_that_are_no_whole_number_from_one_on_are_refused(given: Any) -> None:
+    with pytest.raises(ConfigError, match=f"steps must be a whole number, 1 or more, not {given!r}"):
+        fit_data(FakeStream(make_spec(ANGLE)), steps=given)
 
 
 def test_a_missing_keras_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

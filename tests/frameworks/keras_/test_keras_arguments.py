@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from keras_recorder import Recorder, ids_of, steps
-from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
+from trainer_fakes import ANGLE, KIND, FakeClient, FakeStream, make_spec
 
-from streamd.client import Stream
+from streamd.client import Client, Stream
 from streamd.errors import ConfigError, NoDatasetError
 from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.keras.arguments import ARGUMENTS
@@ -83,13 +83,34 @@ def test_an_argument_that_a_stream_cannot_honour_is_refused_before_the_first_ste
         ({"validation_batch_size": 8}, r"fit\(validation_batch_size=8\).*client.subscribe\('val', batch_size=8\)"),
         ({"validation_split": 0.2}, r"fit\(validation_split=0.2\)"),
         ({"validation_data": "with targets"}, r"fit\(validation_data=\.\.\.\).*alone"),
+        ({"validation_freq": 0}, r"fit\(validation_freq=0\): give a whole number of epochs, 1 or more, or a list"),
+        ({"validation_freq": 1.5}, r"fit\(validation_freq=1.5\): give a whole number"),
+        (
+            {"validation_data": "no targets"},
+            r"fit\(validation_data=\.\.\.\): the model's loss needs targets.*'val' gives",
+        ),
+        (
+            {"validation_data": "val"},
+            r"the name 'val' is no data.*validation_data=fit_data\(client.subscribe\('val'\)\)",
+        ),
+        (
+            {"validation_data": "a client"},
+            r"a client is no data.*validation_data=fit_data\(client.subscribe\('validation'\)\)",
+        ),
         ({"validation_data": "a stream"}, r"fit\(validation_data=\.\.\.\).*validation_data=fit_data\(stream\)"),
     ],
 )
 def test_an_argument_for_validation_is_refused_before_training_begins(given: dict[str, Any], said: str) -> None:
     (stream, recorder), validation = make_kinds(), make_validation()
-    data = {"with targets": (fit_data(validation), np.zeros(10)), "a stream": validation}
-    given = {**given, "validation_data": data.get(given.get("validation_data", ""), fit_data(validation))}
+    data = {
+        "": fit_data(validation),
+        "with targets": (fit_data(validation), np.zeros(10)),
+        "no targets": fit_data(validation, targets=None),
+        "a stream": validation,
+        "a client": FakeClient([validation.spec]),
+        "val": "val",
+    }
+    given = {**given, "validation_data": data[given.get("validation_data", "")]}
     with pytest.raises(ConfigError, match=said):
         recorder.model.fit(fit_data(stream), verbose=0, **given)
     assert stream.taken == validation.taken == []
@@ -133,6 +154,33 @@ def test_class_weights_that_fit_is_given_weigh_the_loss_of_that_fit_alone(named:
     weights = [(4.0, 1.0, 0.0)[number % 3] for number in ids_of(stream, *steps(0, 3))]
     assert weighted.history["loss"][0] == pytest.approx(np.mean(weights) * np.log(3), rel=1e-5)
     assert plain.history["loss"][0] == pytest.approx(np.log(3), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate"])
+def test_a_stream_without_targets_is_refused_where_the_loss_needs_them(method: str) -> None:
+    stream, recorder = make_kinds()
+    unlabeled = FakeStream(make_spec())
+    said = rf"{method}\(x=\.\.\.\): the model's loss needs targets, and stream 'train' gives none"
+    with pytest.raises(ConfigError, match=rf"{said}: choose with  fit_data\(stream, targets=\.\.\.\).*\(kind\)"):
+        getattr(recorder.model, method)(fit_data(stream, targets=None), verbose=0)
+    with pytest.raises(ConfigError, match=rf"{said}: serve it with labels"):
+        getattr(recorder.model, method)(fit_data(unlabeled), verbose=0)
+    recorder.model.predict(fit_data(unlabeled), verbose=0)
+    assert stream.taken == []
+
+
+def test_a_model_whose_loss_is_its_own_trains_without_targets() -> None:
+    keras, stream = load_keras(), FakeStream(make_spec())
+
+    class Autoencoder(keras.Sequential):  # type: ignore[misc, name-defined]  # Keras has no types
+        def compute_loss(self, *given: Any, **named: Any) -> Any:
+            x, _, y_pred, *rest = given or (named.pop("x"), named.pop("y"), named.pop("y_pred"))
+            return super().compute_loss(x, 0.9 * y_pred, y_pred, *rest, **named)
+
+    model = Autoencoder([keras.layers.Rescaling(0.1), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+    model.fit(fit_data(stream), validation_data=fit_data(make_validation(), targets=None), verbose=0)
+    assert stream.taken == steps(0, 3)
 
 
 def test_class_weights_reach_a_model_that_fit_has_to_build_and_weighted_metrics() -> None:
@@ -199,7 +247,10 @@ def test_the_other_arguments_do_what_keras_says() -> None:
 
 
 @pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
-def test_a_stream_in_the_place_of_fit_data_is_refused_with_what_to_write(method: str) -> None:
+def test_a_stream_or_a_client_in_the_place_of_fit_data_is_refused_with_what_to_write(method: str) -> None:
     stream = object.__new__(Stream)  # of which Keras asks only what it is
     with pytest.raises(NoDatasetError, match=r"for Keras write  model.fit\(fit_data\(stream\)\)"):
         getattr(Recorder().model, method)(stream, verbose=0)
+    client = object.__new__(Client)
+    with pytest.raises(ConfigError, match=r"for Keras write  model.fit\(fit_data\(client.subscribe\("):
+        getattr(Recorder().model, method)(client, verbose=0)

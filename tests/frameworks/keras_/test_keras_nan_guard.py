@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from keras_recorder import ids_of
 from trainer_fakes import ANGLE, FakeClient, FakeStream, make_spec
@@ -95,6 +96,23 @@ def test_a_batch_that_the_daemon_makes_of_other_samples_is_not_shown_as_the_trai
 def test_a_training_that_is_sound_ends_and_leaves_the_data_to_others(tmp_path: Path) -> None:
     assert fit(model(), FakeClient([SPEC]), tmp_path, epochs=2).on_batch is None
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["NanGuard", "ResumeCallback"])
+def test_a_callback_for_other_data_than_the_fit_reads_ends_it_before_the_first_step(name: str, tmp_path: Path) -> None:
+    stream = FakeStream(SPEC)
+
+    def make(data: Any) -> Any:
+        if name == "NanGuard":
+            return ours.NanGuard(data, FakeClient([SPEC]), tmp_path)
+        return ours.ResumeCallback(data, tmp_path)
+
+    written = rf"other data than {name} was given.*model.fit\(data, callbacks=\[{name}\(data, "
+    with pytest.raises(ConfigError, match=written):
+        model().fit(fit_data(stream), verbose=0, callbacks=[make(fit_data(stream))])
+    with pytest.raises(ConfigError, match=written):
+        model().fit(np.zeros((4, 8, 8, 3)), np.zeros(4), verbose=0, callbacks=[make(fit_data(stream))])
+    assert stream.taken == []
 
 
 def test_another_than_fit_datas_is_refused(tmp_path: Path) -> None:

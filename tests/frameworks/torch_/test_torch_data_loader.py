@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from torch_fakes import DIARY, make
-from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
+from trainer_fakes import ANGLE, KIND, FakeClient, FakeStream, make_spec
 
 from streamd.core.spec import LabelSpec
 from streamd.errors import ConfigError, MissingExtraError, NoDatasetError
@@ -42,6 +42,18 @@ def test_each_loop_is_an_epoch_in_the_streams_order() -> None:
         assert steps == [(ids.tolist(), (ids % 3).tolist()) for ids in wanted]
         assert len(steps) == len(data) == 3
     assert [receipt.complete for receipt in stream.receipts] == [True, True]
+
+
+def test_what_is_no_stream_is_refused_with_what_to_write() -> None:
+    client: Any = FakeClient([make_spec(KIND)])
+    with pytest.raises(ConfigError, match=r"loader takes a stream, not a client: write  loader\(client.subscribe\("):
+        loader(client)
+    name: Any = "val"
+    with pytest.raises(ConfigError, match=r"not the name 'val': write  loader\(client.subscribe\('val'\)\)"):
+        loader(name)
+    number: Any = 3
+    with pytest.raises(ConfigError, match=r"targets must be a label's name.*, not 3"):
+        loader(FakeStream(make_spec(KIND)), targets=number)
 
 
 def test_a_loop_too_many_says_so() -> None:
