@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
@@ -42,8 +43,12 @@ def test_it_names_the_daemon_its_streams_and_who_reads_them(daemon: DaemonProces
     assert [line.split()[:4] for line in rest if line.startswith("pid ")] == [["pid", str(os.getpid()), "batch", "8"]]
 
 
-def test_a_trainer_alone_stands_where_it_took_and_has_each_batch_decoded_once(daemon: DaemonProcess) -> None:
-    with streamd.connect(daemon.endpoint) as client:
+def test_a_trainer_alone_stands_where_it_took_and_has_each_batch_decoded_once(
+    start_daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    # A daemon of its own: what trainers of other tests have read counts for some seconds.
+    folder = write_images(tmp_path / "data", {"cat": 16, "dog": 16})
+    with streamd.connect(start_daemon({"streams": {"train": stream_config(folder)}}).endpoint) as client:
 
         def own_place() -> tuple[int, int, int]:
             (session,) = client.status().sessions
