@@ -44,9 +44,9 @@ _POSITION_PATTERN: Final = re.compile(r"([0-9]{1,12}):([0-9]{1,12})", re.ASCII)
 
 
 def schema() -> None:
-    """Prints the JSON schema of config.yaml, by which editors complete keys, explain them and underline mistakes.
+    """Prints the JSON schema of config.yaml, with which editors complete keys, explain them and underline mistakes.
 
-    Most editors heed a first line in the configuration that names the schema's file, beside it or anywhere else:
+    Most editors read the schema's path from the first line of the configuration:
 
     \b
     Example:
@@ -70,23 +70,23 @@ def serve(
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")] = False,
 ) -> None:
-    """Serves the streams of a configuration until SIGTERM or Ctrl-C; or PATH, as the configuration of init would.
+    """Serves the streams of a configuration until SIGTERM or Ctrl-C; or PATH, with the configuration of init.
 
-    Logs go to stderr, one event a line, as text or as JSON (--log-json); under systemd, to its journal with all fields.
+    It logs to stderr, one event a line, as text or as JSON (--log-json); under systemd, to its journal with all fields.
 
-    The samples are listed at the first start and known from then on; --rescan lists them anew after files have changed.
-    Trainers that are reading when the daemon ends wait, and go on with the next one where they were.
+    The samples are listed at the first start and known from then on; --rescan lists them again after files have
+    changed. When the daemon ends, its trainers wait, and continue with the next daemon.
 
-    SIGHUP has it read the configuration again. Streams that are as before go on; trainers of those that changed get
+    SIGHUP makes it read the configuration again. Unchanged streams continue; trainers of changed streams get
     StreamChangedError, which says what to do. A mistake is logged and changes nothing. The settings beside `streams`
-    need a restart. Served by PATH, a daemon has no file to read again: it keeps the streams that it began with, and
-    --rescan lists new files at the next start.
+    need a restart. A daemon that serves PATH has no file to read again: it keeps its streams, and --rescan lists new
+    files at the next start.
 
     \b
     Examples:
       streamd serve                              config.yaml of this folder
       streamd serve /data/pets --size 128        a folder of images, a table, or tars
-      kill -HUP PID      after a change of the file; streamd status tells the pid
+      kill -HUP PID      after a change of the file; streamd status prints the pid
     """
     # NumPy would start a thread a core for products of matrices, which neither the daemon nor a worker makes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -187,7 +187,7 @@ def show(
         str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
     ] = None,
 ) -> None:
-    """Draws any batch of a running daemon as one picture: what trainers get, or got, at that place.
+    """Draws a batch of a running daemon as one picture: what trainers get for this epoch and index.
 
     Small images are enlarged without smoothing, large ones reduced. Below each are its labels, its sample id and its
     file. Rows whose sample was bad are framed and give the reason; rows that do not count are hatched.

@@ -28,11 +28,11 @@ def check(
     everything: Annotated[bool, typer.Option("--all", help="Name every class, copy and unreadable file.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """Looks at the configuration and reads and decodes every file, as the daemon would.
+    """Checks the configuration, and reads and decodes every file as the daemon would.
 
-    Tells classes and their counts, ranges of labels, formats and sizes, copies, files that two streams share,
-    unreadable files by name and reason, how many trainers memory has room for, and the time that an epoch takes. The
-    exit status is 1 if something has to be mended. Nothing is changed, and nothing left behind.
+    Reports classes and their counts, ranges of labels, formats and sizes, copies, files that two streams share,
+    unreadable files with their reasons, how many trainers the memory has room for, and the time of an epoch. The exit
+    status is 1 if something has to be mended. Nothing is changed or left behind.
 
     \b
     Example:

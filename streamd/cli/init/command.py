@@ -30,9 +30,10 @@ def init(
 ) -> None:
     """Writes a first config.yaml for the data at PATH: a folder of images, a .csv, .tsv or .parquet table, or tars.
 
-    It looks for the sub-folders train and validation (val, valid), and for test; where there is none to validate on, a
-    fifth is held back. A sub-folder is a class. In a table it finds the column of file names, and what the others are
-    as labels. Every sample is listed as `streamd serve` would. Nothing is written to PATH.
+    The sub-folders train, validation (or val, valid) and test become streams. Without one for validation, about a fifth
+    of the samples is held back. Any other sub-folder is a class. In a table, init finds the column of file names, and
+    guesses which of the others are labels, and of which type. It lists every sample as `streamd serve` would. Nothing
+    is written to PATH.
 
     \b
     Examples:

@@ -42,7 +42,7 @@ def pack(
     restart: Annotated[bool, typer.Option("--restart", help="Throw away what an earlier run has begun.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """Writes the samples of a stream as one store: decoded once, read ever after. No daemon is needed.
+    """Writes the samples of a stream as one store, decoded once. No daemon is needed.
 
     \b
     npy   a folder: decoded images in images-00000.npy, ..., labels.parquet beside them; the fastest to serve
@@ -50,12 +50,12 @@ def pack(
     lmdb  a folder in the layout of ml-pyxis: decoded images as X, labels by their names
     tar   WebDataset shards: the encoded files as they are (arrays as PNG), labels in a .json beside each
 
-    Images have the size that the stream gives them; transform and normalize come later, when the pack is
-    served. Samples that cannot be decoded are left out and named, unless bad_samples.policy is fail.
+    Images have the size that the stream gives them; transform and normalize apply later, when the pack is served.
+    Samples that cannot be decoded are left out and named, unless bad_samples.policy is fail.
 
-    What is at DEST is whole: it is made in a hidden folder beside it, read back from the disk and compared, then put in
-    place in one step. When it is cut short, however that comes, the same command goes on where it was. At the end it
-    prints what to write into the configuration.
+    The pack is made in a hidden folder beside DEST, read back from the disk and compared, then renamed: what is at DEST
+    is always complete. After an interruption of any kind, the same command continues. At the end it prints what to
+    write into the configuration.
 
     \b
     Examples:

@@ -30,16 +30,17 @@ def probe(
     digest: Annotated[bool, typer.Option("--digest", help="Digest order, ids, labels and pixels.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """Drains a stream as a trainer that needs no time would: the rate, the waiting, the receipts.
+    """Drains a stream as fast as it comes, and reports the rate, the waiting and the receipts.
 
-    Each trainer is a process of its own that touches one byte of every page. decodes/batch tells how well they share:
-    1 means that each batch was decoded once for all of them. A line an epoch names the limit: disk, when workers
-    waited for reads; decode, when all of them were busy; transport, when batches lay ready; or the trainer itself.
+    Each trainer is a process of its own that touches one byte of every page. decodes/batch shows how well they share: 1
+    means that each batch was decoded once for all of them. A line for each epoch names the limit: disk, if workers
+    waited for reads; decode, if all of them were busy; transport, if batches lay ready; or the trainer itself. Draining
+    should take some seconds: add --epochs for a small stream.
 
-    --headroom then gives each trainer 16 batches that it holds, again and again, and says what it reaches when data are
-    free. A trainer that does nothing else pays for little but data, so name your own step with --load: where data then
-    cost next to nothing, a faster pipeline would gain nothing. The first batch does not count, so that a step may
-    compile; it must return when its work is done. Draining should take some seconds: add --epochs to a small stream.
+    --headroom then gives each trainer the same 16 batches from memory, again and again, and reports the rate without
+    any loading. A trainer that does nothing else mostly waits for data, so name your own training step with --load: if
+    data then cost next to nothing, a faster pipeline would gain nothing. The first batch does not count, so a step may
+    compile in it. A step must return when its work is done.
 
     \b
     Examples:

@@ -28,21 +28,20 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     url: Annotated[bool, typer.Option("--url", help="Print the dashboard's address, and no more.")] = False,
 ) -> None:
-    """Shows who reads what, how fast, and what could be better.
+    """Shows which trainers read what, how fast, and what could be better.
 
-    All rates and shares are over the same seconds, which a line names. A trainer has its name and its process; what one
-    process reads, such as training and validation, stands together. Epoch and step are what it took, in steps of its
-    own batch size. `decodes a batch` tells how well trainers share: 1 means that each batch was decoded once for all of
-    them; where it is high, a line says what to do. It is known once a trainer has read an epoch. `held` is how many
-    batches a trainer has, of those that it may have at a time. Where the time of its last epoch went, each trainer says
-    in a line.
+    Troubles come first, with their remedies, and then the exit status is 1: no daemon, or one that is shutting down; a
+    stream that has stopped, for example after too many bad samples, or that has ended its trainers; workers that keep
+    dying; a receipt that is not ok; a failed reload. With --json they are in `ok` and `troubles`.
 
-    What is wrong comes first, with what to do, and the exit status is 1 then: no daemon, or one that is going away; a
-    stream that is stopped, as by too many bad samples, or that has ended its trainers; workers that die over and over;
-    a receipt that is not ok; a reload that failed. With --json the object says it in `ok` and `troubles`.
+    All rates and shares cover the same seconds, which a line names. The streams that one process reads, such as
+    training and validation, are shown together. Epoch and step count what a trainer took, in steps of its own batch
+    size. `decodes a batch` shows how well trainers share: 1 means that each batch was decoded once for all of them; if
+    it is high, a line says what to do. It is known once a trainer has read an epoch. `held` is how many batches a
+    trainer holds, of those that it may hold. A line for each trainer says where the time of its last epoch went.
 
-    --url gives the dashboard's address, if `monitor:` is in the configuration. What follows the # in it shows pictures,
-    labels and names of files, until the daemon starts anew. From another machine: ssh -L 9191:127.0.0.1:9191 HOST.
+    --url prints the dashboard's address, if `monitor:` is in the configuration. The part after the # gives access to
+    pictures, labels and file names until the daemon restarts. From another machine: ssh -L 9191:127.0.0.1:9191 HOST.
 
     \b
     Example:
@@ -77,14 +76,14 @@ def top(
     ] = None,
     every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two looks, such as 500ms.")] = "1s",
 ) -> None:
-    """Shows the way of the data as it goes, where it waits, and who gets how much; Ctrl-C ends it.
+    """Shows the data path, its bottleneck and the trainers, live; Ctrl-C ends it.
 
-    All rates and shares are over the same seconds, which a line names. `step` is what a trainer took, in steps of its
-    own batch size, `lag` how many of the stream's batches it is behind the furthest of its rank, `left` how long its
-    epoch still takes, `held` how many batches it has of those that it may have at a time. Below what it does stands
-    what limited its last epoch. A daemon that goes away is waited for.
+    All rates and shares cover the same seconds, which a line names. `step` counts what a trainer took, in steps of its
+    own batch size; `lag` is how many of the stream's batches it is behind the first trainer of its rank; `left` is the
+    time that its epoch still takes; `held` is how many batches it holds, of those that it may hold. The line below a
+    trainer's state names the limit of its last epoch. If the daemon goes away, top waits until it is back.
 
-    Where standard output is no terminal, one frame is printed.
+    If standard output is not a terminal, one frame is printed.
 
     \b
     Example:

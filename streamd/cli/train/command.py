@@ -39,8 +39,8 @@ Example:
   streamd serve --config config.yaml &
   streamd-train --stream train --validation validation --epochs 10 --save model.keras
 
-A category gets a small classification network, a number a regression network, both with the normalisation of the
-stream inside; any other model comes from your own function, the current directory being importable:
+For a category it trains a small classification network, for a number a regression network, both with the stream's
+normalization inside. Any other model comes from a function of yours; the current directory is importable:
 
 \b
   # mymodel.py
@@ -48,8 +48,8 @@ stream inside; any other model comes from your own function, the current directo
       return keras.Sequential([streamd.frameworks.keras.normalization(spec), ...])
   streamd-train --stream train --model mymodel:build --epochs 10 --save model.keras
 
-It is compiled with the loss for the label's type unless it is compiled already: cross-entropy for categories and
-tags, squared error for numbers. What else should happen as it trains is a callback of yours:
+Unless your model is compiled already, it is compiled with the loss for the label's type: cross-entropy for categories
+and tags, squared error for numbers. Your own callbacks are named likewise:
 
 \b
   # mycallbacks.py
@@ -58,21 +58,21 @@ tags, squared error for numbers. What else should happen as it trains is a callb
   streamd-train --stream train --validation validation --callback mycallbacks:patience \\
       --optimizer sgd --learning-rate 0.01 --epochs 100 --save model.keras
 
-The progress bar shows the share of the epoch that went by waiting for data:  wait: 3%.  At the end there is where
-the time went, a receipt for each epoch, and beside model.keras its curves, model.curves.png, and
-model.streamd.json, by which streamd.load_image makes a picture what the model was trained on.
+The progress bar shows the share of the epoch that was spent waiting for data:  wait: 3%.  At the end it prints where
+the time went and a receipt for each epoch. Beside model.keras lie its curves, model.curves.png, and
+model.streamd.json, with which streamd.load_image prepares a picture as in training.
 
-The exit status is 1 if a receipt is not ok. A loss that is NaN or infinite ends the training with status 1 as well,
-and no model: the batch is saved as a page of pictures with labels and files, beside where the model would be.
+The exit status is 1 if a receipt is not ok. A loss that is NaN or infinite ends the training with status 1 and
+without a model; the batch is saved as a page of pictures with labels and files, in the folder of --save.
 
-Start the same command again, or several at once: they share what is decoded. Several that are meant to run side by
-side begin together, whichever is up first:  --together 4
+Start the same command again, or several at once: they share each decode. With  --together 4  a training waits until
+four have subscribed, so that all begin together.
 
-With  --resume DIR  the same command goes on after the last whole epoch, whatever ended it. Each trainer needs a DIR
+With  --resume DIR  the same command continues after the last whole epoch, whatever ended it. Each trainer needs a DIR
 of its own.
 
-Ctrl-C, or SIGTERM, ends the training after the running step and saves what there is as model.interrupted.keras, with
-curves and receipts so far; with  --resume DIR  the same command then goes on behind that step, or, if a validation was
+Ctrl-C or SIGTERM ends the training after the running step, and saves the model so far as model.interrupted.keras, with
+its curves and receipts. With  --resume DIR  the same command then continues after that step or, if a validation was
 running, after the epoch before. The exit status is 130, or 143. A second signal ends at once and saves nothing.
 """
 
