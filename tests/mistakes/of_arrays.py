@@ -107,7 +107,7 @@ OF_ARRAYS: Final = (
         do="Say where the label is.",
     ),
     Mistake(
-        "has one-hot labels with a row of none",
+        "had one-hot labels with a row of none",
         config=ARRAYS.replace("type: float", "type: category"),
         prepare=saved(angles=np.eye(8, 4, dtype=np.uint8)),
         says=(
@@ -117,7 +117,7 @@ OF_ARRAYS: Final = (
         do="Correct the row, or use type: tags.",
     ),
     Mistake(
-        "has soft labels where classes are wanted",
+        "had soft labels where classes are wanted",
         config=ARRAYS.replace("type: float", "type: category"),
         prepare=saved(angles=np.full((8, 4), 0.25)),
         says=(
@@ -128,7 +128,7 @@ OF_ARRAYS: Final = (
         do="Use type: float.",
     ),
     Mistake(
-        "weighs a sample below nothing",
+        "gave a sample a weight below 0",
         config=ARRAYS.replace("labels: {angle: {type: float, from: angles.npy}}", "weights: angles.npy"),
         prepare=saved(),
         says=(
@@ -138,7 +138,7 @@ OF_ARRAYS: Final = (
         do="Correct the weights.",
     ),
     Mistake(
-        "names a column of weights for a folder",
+        "named a column of weights for a folder",
         config=GOOD + "    weights: importance\n",
         says=(
             "streamd: config.yaml:6: streams.train.weights: a folder has no column 'importance'; save one number a "

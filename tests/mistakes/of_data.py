@@ -110,7 +110,7 @@ OF_DATA: Final = (
         files={"data/stray.jpg": b"x"},
     ),
     Mistake(
-        "may not read the images",
+        "were not allowed to read the images",
         prepare=lock,
         unprivileged=True,
         says=(
@@ -176,7 +176,7 @@ OF_DATA: Final = (
         do="Make the lists equal: 0 has to mean the same to both.",
     ),
     Mistake(
-        "asked for whole batches and has too few images",
+        "asked for whole batches and had too few images",
         says=(
             "streamd: config.yaml:2: streams.train: 8 samples cannot fill one batch of 64, and "
             "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
@@ -294,7 +294,7 @@ OF_DATA: Final = (
         do="Write `decimal: ','` into the source; where semicolons or tabs separate cells, it needs no key.",
     ),
     Mistake(
-        "has several faults in one table",
+        "had several faults in one table",
         config=TABLE,
         files=rows("path,angle", "cat/0000.jpg", "cat/0404.jpg,1", "cat/0001.jpg,left", "cat/0002.jpg,right"),
         says=(
@@ -328,7 +328,7 @@ OF_DATA: Final = (
         do="Add rows.",
     ),
     Mistake(
-        "has a row with too many cells",
+        "had a row with too many cells",
         config=TABLE,
         says=(
             "streamd: config.yaml:3: streams.train.source.path: all.csv, line 3 has 3 cells where the first "
@@ -338,7 +338,7 @@ OF_DATA: Final = (
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.jpg,0,5"),
     ),
     Mistake(
-        "has text where numbers are wanted",
+        "had text where numbers are wanted",
         config=TABLE,
         says=(
             "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 3: column 'angle' holds "
@@ -358,7 +358,7 @@ OF_DATA: Final = (
         do="Fill it, or leave the row out.",
     ),
     Mistake(
-        "has fractions where whole numbers are wanted",
+        "had fractions where whole numbers are wanted",
         config=TABLE.replace("float", "int"),
         says=(
             "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 3 holds 0.1 (also …), which "
@@ -377,7 +377,7 @@ OF_DATA: Final = (
         do="Set root as the message says.",
     ),
     Mistake(
-        "has rows whose files are missing",
+        "had rows whose files are missing",
         config=TABLE,
         says=(
             "streamd: config.yaml:3: streams.train.source.root: 2 of 3 files of all.csv are not in '…/data':"
@@ -387,7 +387,7 @@ OF_DATA: Final = (
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0404.jpg,0.5", "dog/0404.jpg,0.5"),
     ),
     Mistake(
-        "has paths of another computer",
+        "had paths of another computer",
         config=TABLE,
         says=(
             "streamd: config.yaml:3: streams.train.source.root: all.csv, line 2 names "
@@ -398,7 +398,7 @@ OF_DATA: Final = (
         files=rows("path,angle", "/home/ann/data/cat/0000.jpg,0.5"),
     ),
     Mistake(
-        "has Windows paths with a drive",
+        "had Windows paths with a drive",
         config=TABLE,
         says=(
             "… W streamd.sources: all.csv: 1 name has backslashes, read as slashes\n"
@@ -420,7 +420,7 @@ OF_DATA: Final = (
         do="Write whole file names into the table.",
     ),
     Mistake(
-        "has a class that is not listed",
+        "had a class that is not listed",
         says=(
             "streamd: config.yaml:4: streams.train.labels.side: 'rihgt' (all.csv, line 3) is not among the "
             "configured classes left, right; did you mean 'right'?; add it to classes or correct it there"

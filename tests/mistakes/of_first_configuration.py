@@ -19,7 +19,7 @@ def add_tar(place: Path) -> None:
 
 OF_FIRST_CONFIGURATION: Final = (
     Mistake(
-        "has a configuration already",
+        "had a configuration already",
         command="streamd init data",
         says="streamd: config.yaml: is there already; --force replaces it, -o FILE names another file, -o - prints",
         do="Name another file, or replace the one that is there.",

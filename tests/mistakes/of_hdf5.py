@@ -44,7 +44,7 @@ def linked_in_a_circle(place: Path) -> None:
 
 OF_HDF5: Final = (
     Mistake(
-        "checks an HDF5 file without the library for it",
+        "checked an HDF5 file without the library for it",
         without="h5py",
         config=HDF5,
         prepare=written(),

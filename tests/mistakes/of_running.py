@@ -74,7 +74,7 @@ OF_RUNNING: Final = (
         do="Name a file in the folder.",
     ),
     Mistake(
-        "has no folder to keep state in",
+        "had no folder to keep state in",
         prepare=no_folder,
         says="streamd: cannot keep state in …/state: File exists; set STATE_DIRECTORY to a folder of yours",
         do="Set STATE_DIRECTORY to a folder of yours.",
@@ -92,7 +92,7 @@ OF_RUNNING: Final = (
         do="Run the pip command.",
     ),
     Mistake(
-        "reads a table without the library for it",
+        "read a table without the library for it",
         without="pyarrow",
         config=TABLE,
         says=(
@@ -102,7 +102,7 @@ OF_RUNNING: Final = (
         do="Run the pip command.",
     ),
     Mistake(
-        "decodes without the library for it",
+        "decoded without the library for it",
         without="simplejpeg",
         says=(
             "streamd: streamd serve needs simplejpeg, which is not installed: run  pip install 'streamd-loader[serve]'"
@@ -119,14 +119,14 @@ OF_RUNNING: Final = (
         do="Run the pip command.",
     ),
     Mistake(
-        "probes without the library for it",
+        "probed without the library for it",
         without="zmq",
         command="streamd probe train",
         says="streamd: streamd needs zmq, which is not installed: run  pip install 'streamd-loader[serve]'",
         do="Run the pip command.",
     ),
     Mistake(
-        "trains without Keras",
+        "trained without Keras",
         without="keras",
         command=TRAIN,
         running=True,
@@ -199,7 +199,7 @@ OF_RUNNING: Final = (
         do="Set memory as the message says, or make the batch smaller.",
     ),
     Mistake(
-        "serves files that are no images",
+        "served files that are no images",
         command="streamd probe broken",
         running=True,
         status=1,
@@ -270,14 +270,14 @@ OF_RUNNING: Final = (
         do="Take the name that the message proposes.",
     ),
     Mistake(
-        "validates on a stream that is not served",
+        "validated on a stream that is not served",
         command=f"{TRAIN} --validation val",
         running=True,
         says="streamd-train: no stream 'val'; served: train, validation, drive, flat, large, broken, gone",
         do="Take a name that is served.",
     ),
     Mistake(
-        "learns a label that the stream does not have",
+        "learned a label that the stream does not have",
         command=f"{TRAIN} --label angel",
         running=True,
         says=("streamd-train: stream 'train' has no label 'angel'; did you mean 'label'? (it has label: category)"),
@@ -291,7 +291,7 @@ OF_RUNNING: Final = (
         do="Name one with --label.",
     ),
     Mistake(
-        "trains on images without labels",
+        "trained on images without labels",
         command=TRAIN.replace("stream train", "stream flat"),
         running=True,
         says="streamd-train: stream 'flat' has no labels, so there is nothing to learn from it",
@@ -329,7 +329,7 @@ OF_RUNNING: Final = (
         do="Take the function that the message proposes.",
     ),
     Mistake(
-        "trains at a rate of zero",
+        "trained at a rate of zero",
         command=f"{TRAIN} --learning-rate 0",
         says="streamd-train: a learning rate is a number above 0, such as 0.001, not 0.0",
         do="Give a rate above 0, or none for the optimizer's own.",
@@ -362,7 +362,7 @@ OF_RUNNING: Final = (
         do="Start the script with torchrun, srun or mpirun, or leave `world` out.",
     ),
     Mistake(
-        "has more ranks than batches",
+        "had more ranks than batches",
         command='client.subscribe("train", rank=0, world=64)',
         running=True,
         says=(
