@@ -147,5 +147,5 @@ def test_check_tells_of_arrays_as_of_files(folder: Path, tmp_path: Path) -> None
     found = json.loads(said.stdout.splitlines()[-1])["streams"]["train"]
     assert (found["samples"], found["read"], found["size"], found["unreadable"]) == (203, 203, [6, 5], [])
     assert found["pictures"]["formats"] == {"NPY": 203}
-    assert found["pictures"]["sizes"] == {"5x6": 203}
+    assert found["pictures"]["sizes"] == {"6x5": 203}
     assert found["duplicates"] == [["x0.npy[0]", "x1.npy[5]"]]
