@@ -26,8 +26,8 @@ import run
 from report import RESULTS, Bound, Machine, Report, Section, finish, tabulate_rounds
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from lmdbs import value_of
-from stores_on_disk import OpenedStore
+from support.lmdb_files import value_of
+from support.stores_on_disk import OpenedStore
 
 BATCH: Final = 32
 BATCHES: Final = 200  # a round

@@ -22,7 +22,7 @@ import migration_data
 import msgspec
 import run
 from compare_environments import python_of
-from first_day import served
+from first_day_page import served
 from migration_page import PAGE, SCHEMES, Migration, Pair, Run, Scheme
 from migration_run import EPOCHS, Outcome
 

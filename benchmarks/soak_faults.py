@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final
 
 import killers
-from daemons import LIMIT_S, wait_until
 from soak_stage import Stage, Watched, wake
+from support.daemon_process import LIMIT_S, wait_until
 
 GUEST_EPOCHS: Final = 4
 SLOW_RATE: Final = 2.0  # batches a second

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import killers
-from daemons import DaemonProcess, stream_config, write_images
 from logged import LoggedTrainer
 from logging_trainer import ALL
 from oracle import Account, Judge, Truth
 from soak_rows import Totals
+from support.daemon_process import DaemonProcess, stream_config, write_images
 
 import streamd
 from streamd.core.status import DaemonStatus

@@ -11,10 +11,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import DaemonProcess, wait_until
-from nursery import Nursery
+from support.daemon_process import DaemonProcess, wait_until
+from support.fork_server import ForkServer
 
-pytest_plugins = ["boards", "boxed", "chromium", "opened_sources", "packages", "programs"]
+pytest_plugins = [
+    f"support.{name}"
+    for name in (
+        "dashboard_daemon",
+        "systemd_box",
+        "chromium",
+        "opened_streams",
+        "installed_packages",
+        "transform_programs",
+    )
+]
 
 
 def _descriptors() -> set[str]:
@@ -41,32 +51,32 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nursery() -> Iterator[Nursery]:
+def fork_server() -> Iterator[ForkServer]:
     """Where the daemons come from; it begins with the first of them."""
-    with Nursery() as DaemonProcess.nursery:
-        yield DaemonProcess.nursery
+    with ForkServer() as DaemonProcess.fork_server:
+        yield DaemonProcess.fork_server
 
 
-def _children(nursery: Nursery) -> set[int]:
-    parents = [os.getpid(), *nursery.pids]
+def _children(fork_server: ForkServer) -> set[int]:
+    parents = [os.getpid(), *fork_server.pids]
     listed = [Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in parents]
-    return {int(pid) for pids in listed for pid in pids} - nursery.pids
+    return {int(pid) for pids in listed for pid in pids} - fork_server.pids
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind(request: pytest.FixtureRequest, nursery: Nursery) -> Iterator[None]:
+def nothing_left_behind(request: pytest.FixtureRequest, fork_server: ForkServer) -> Iterator[None]:
     """Threads, descriptors and child processes that a test leaves behind fail it."""
     if request.node.get_closest_marker("train"):
         yield  # TensorFlow keeps threads and descriptors of its own
         return
-    threads, descriptors, children = set(threading.enumerate()), _descriptors(), _children(nursery)
+    threads, descriptors, children = set(threading.enumerate()), _descriptors(), _children(fork_server)
 
     def open_still() -> set[str]:
         return {link for link in _descriptors() - descriptors if "anon_inode:[eventpoll]" not in link}
 
     yield
     wait_until(lambda: not (set(threading.enumerate()) - threads), "threads end")
-    wait_until(lambda: not (_children(nursery) - children), "child processes end")
+    wait_until(lambda: not (_children(fork_server) - children), "child processes end")
     if open_still():
         gc.collect()  # what only a cycle keeps is not leaked; collecting after every test would take most of their time
     assert not open_still(), f"descriptors left open: {open_still()}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from daemons import write_images
+from support.daemon_process import write_images
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LIMIT_S: Final = 120.0
@@ -63,7 +63,7 @@ def run(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def told(copy: Path, config: Path, state: Path) -> Any:
-    done = run(copy, str(ROOT / "tests" / "read_through_copy.py"), str(config), str(state))
+    done = run(copy, str(ROOT / "tests" / "support" / "read_through_copy.py"), str(config), str(state))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert Path(found["package"]).is_relative_to(copy)

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from daemons import LIMIT_S, DaemonProcess, wait_until, write_images
-from example_daemons import EXAMPLES, serving
+from support.daemon_process import LIMIT_S, DaemonProcess, wait_until, write_images
+from support.example_daemons import EXAMPLES, serving
 
 import streamd
 from streamd.client import Batch, Client

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from daemons import write_images
-from example_daemons import EXAMPLES, serving
+from support.daemon_process import write_images
+from support.example_daemons import EXAMPLES, serving
 
 from streamd.config.load import load_config
 from streamd.config.schema import list_unserved_settings

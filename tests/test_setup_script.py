@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from chromium import PROGRAMS
+from support.chromium import PROGRAMS
 
 SETUP: Final = Path(__file__).resolve().parent.parent / "scripts" / "setup.sh"
 TOOLS: Final = ("basename", "bash", "env", "mkdir", "mktemp", "mv", "rm", "touch")

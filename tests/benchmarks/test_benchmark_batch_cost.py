@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from batch_cost import BatchCost, Drained, run_trainer
-from daemons import DaemonProcess, stream_config, write_images
+from support.daemon_process import DaemonProcess, stream_config, write_images
 
 import streamd
 

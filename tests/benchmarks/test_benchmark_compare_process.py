@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from compare_environments import EnvironmentFailedError, last_line, python_of
 from compare_process import CellFailedError, Process, started
-from daemons import wait_until
+from support.daemon_process import wait_until
 
 
 def python(code: str) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import growth
 import pytest
-from daemons import write_images
+from support.daemon_process import write_images
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 import migration
 import migration_data
 import pytest
-from daemons import write_images
 from migration_page import SCHEMES, Scheme
 from migration_run import EPOCHS, Outcome, run
+from support.daemon_process import write_images
 
 pytestmark = [
     pytest.mark.train,

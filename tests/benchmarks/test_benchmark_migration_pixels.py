@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import pytest
 from compare_environments import python_of
-from daemons import DaemonProcess, write_images
 from photograph_folder import LARGER, SIDE, SMALLER, UNEVEN, write_photographs
+from support.daemon_process import DaemonProcess, write_images
 
 import streamd
 

@@ -10,9 +10,9 @@ from typing import cast
 
 import independence
 import pytest
-from daemons import write_images
 from report import Series, load_report
 from soak_rows import read
+from support.daemon_process import write_images
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import two_checkouts
 from batch_cost import BatchCost
-from daemons import write_images
+from support.daemon_process import write_images
 from two_checkouts import (
     Checkout,
     Ratio,

@@ -7,11 +7,11 @@ import urllib.request
 from typing import Final
 
 import pytest
-from boards import Board, Trainer, region
-from chromium import Go
-from daemons import wait_until
-from monitored import fetch
 from playwright.sync_api import expect
+from support.chromium import Go
+from support.daemon_process import wait_until
+from support.dashboard_daemon import Board, Trainer, region
+from support.monitor_requests import fetch
 
 pytestmark = pytest.mark.browser
 

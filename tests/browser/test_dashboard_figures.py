@@ -12,11 +12,11 @@ from queue import Queue
 from threading import Thread
 
 import pytest
-from boards import Board, StartBoard, Trainer, all_leave, cell, config, draw, region
-from chromium import Go
-from daemons import LIMIT_S, wait_until
-from made_monitor import monitor
 from playwright.sync_api import expect
+from support.chromium import Go
+from support.daemon_process import LIMIT_S, wait_until
+from support.dashboard_daemon import Board, StartBoard, Trainer, all_leave, cell, config, draw, region
+from support.monitor_fake import monitor
 
 from streamd.errors import StreamStoppedError
 

@@ -8,10 +8,10 @@ from typing import Final, Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from boards import Board, Trainer, region
-from chromium import Go, Visit
-from daemons import wait_until
 from playwright.sync_api import Page, expect
+from support.chromium import Go, Visit
+from support.daemon_process import wait_until
+from support.dashboard_daemon import Board, Trainer, region
 
 pytestmark = pytest.mark.browser
 

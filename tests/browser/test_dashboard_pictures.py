@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pytest
-from boards import BROKEN, CUT, SIDE, Board, StartBoard, Trainer, config, region
-from chromium import Go, Visit
-from daemons import wait_until, write_images
 from PIL import Image
 from playwright.sync_api import Locator, expect
+from support.chromium import Go, Visit
+from support.daemon_process import wait_until, write_images
+from support.dashboard_daemon import BROKEN, CUT, SIDE, Board, StartBoard, Trainer, config, region
 
 from streamd.client import Batch
 

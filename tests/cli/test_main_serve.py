@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from daemons import LIMIT_S, wait_until, write_images
+from support.daemon_process import LIMIT_S, wait_until, write_images
 from typer.testing import CliRunner
 
 import streamd

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
 from PIL import Image
+from support.daemon_process import DaemonProcess, stream_config, write_images
 from typer.testing import CliRunner, Result
 
 import streamd

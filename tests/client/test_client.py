@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from daemons import LIMIT_S, DaemonProcess, stream_config, write_images
-from forking import in_a_forked_child
+from support.daemon_process import LIMIT_S, DaemonProcess, stream_config, write_images
+from support.forked_child import in_a_forked_child
 
 import streamd
 from streamd.client import Client, Stream, client

@@ -8,8 +8,8 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from sample_specs import some_spec
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.sample_specs import some_spec
 
 import streamd
 from streamd.client import Batch, Client

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from daemons import wait_until
-from interrupting import Interrupter
+from support.daemon_process import wait_until
+from support.keyboard_interrupts import Interrupter
 
 from streamd.client.handoff import Handoff
 from streamd.client.session import ReceivedBatch

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zmq
-from daemons import wait_until
-from forking import in_a_forked_child
-from talking import SPEC
+from support.daemon_messages import SPEC
+from support.daemon_process import wait_until
+from support.forked_child import in_a_forked_child
 
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread

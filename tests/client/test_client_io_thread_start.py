@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 import pytest
-from interrupting import Interrupter
+from support.keyboard_interrupts import Interrupter
 
 from streamd.client.io_thread import join_started_thread, start_thread_in_helper
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forking import in_a_forked_child
+from support.forked_child import in_a_forked_child
 
 from streamd.client.leases import observe_forks
 

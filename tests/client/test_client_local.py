@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import LIMIT_S, stream_config, wait_until, write_images
+from support.daemon_process import LIMIT_S, stream_config, wait_until, write_images
 
 import streamd
 from streamd.client import Stream

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
-from sample_batches import flat, noise, some_batch
+from support.sample_batches import flat, noise, some_batch
 
 from streamd.client import notebook
 from streamd.client.notebook import encode_png, subsample_image

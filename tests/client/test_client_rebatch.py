@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_specs import some_spec
+from support.sample_specs import some_spec
 
 from streamd.client.batch import Batch
 from streamd.client.rebatch import BatchSplit, Rebatcher

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from talking import BOOT, HERE, NUMBER, SPEC, WISH, active, asking, deliver, failure, ready, welcome
+from support.daemon_messages import BOOT, HERE, NUMBER, SPEC, WISH, active, asking, deliver, failure, ready, welcome
 
 from streamd.client.session import (
     AcceptWelcome,

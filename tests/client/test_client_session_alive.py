@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from talking import HERE, SPEC, active, asking, deliver, told
+from support.daemon_messages import HERE, SPEC, active, asking, deliver, told
 
 from streamd.client.session import ChangeCredit, ClientSession, OpenSocket, SendMessage
 from streamd.ipc.frames import FrameHeader

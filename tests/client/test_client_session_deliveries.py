@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from talking import HERE, WISH, active, deliver, ready, told, welcome
+from support.daemon_messages import HERE, WISH, active, deliver, ready, told, welcome
 
 from streamd.client.session import ReceivedBatch, SendMessage
 from streamd.core.spec import Cursor, Segment

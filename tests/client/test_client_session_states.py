@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from exploring import explored, seldom
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from talking import SPEC
+from support.daemon_messages import SPEC
+from support.hypothesis_settings import explored, seldom
 
 from streamd.client.session import ClientAction, ClientSession, OpenSocket, ReceivedBatch, SendMessage, Subscription
 from streamd.core.spec import Cursor

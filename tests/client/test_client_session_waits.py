@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from daemons import LIMIT_S, DaemonProcess, stream_config, wait_until, write_images
-from talking import SPEC, WISH
+from support.daemon_messages import SPEC, WISH
+from support.daemon_process import LIMIT_S, DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 from streamd.client.handoff import Handoff

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
+from support.daemon_process import DaemonProcess, stream_config, write_images
 
 import streamd
 from streamd.client import Client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from made_figures import SESSION
+from support.sample_metrics import SESSION
 
 from streamd.core.activity import compute_steps_behind_leader, count_cohorts_by_stream, count_steps_done
 from streamd.core.status import SessionState, SessionStatus

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sample_batches import CLASS, flat, some_batch
+from support.sample_batches import CLASS, flat, some_batch
 
 from streamd.core.bad_samples import BadRow
 from streamd.core.captions import build_captions, format_batch_heading, format_label, format_number

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_batches import joined
-from sample_specs import SPEC
+from support.sample_batches import joined
+from support.sample_specs import SPEC
 
 from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import (

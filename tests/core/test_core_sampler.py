@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_specs import some_spec
+from support.sample_specs import some_spec
 
 from streamd.core.permutation import derive_epoch_keys, permute_positions
 from streamd.core.sampler import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_specs import some_spec
+from support.sample_specs import some_spec
 
 from streamd.core.slot_layout import SlotLayout, SlotTensor, compute_layout, compute_slot_bytes
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec

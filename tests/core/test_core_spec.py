@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_specs import SPEC, some_spec
+from support.sample_specs import SPEC, some_spec
 
 from streamd.core.spec import (
     Cursor,

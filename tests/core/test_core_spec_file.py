@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from trainer_fakes import ANGLE, KIND, make_spec
+from support.stream_fake import ANGLE, KIND, make_spec
 
 from streamd.core import spec_file
 from streamd.core.spec import ImageSpec, LabelSpec

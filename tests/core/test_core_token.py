@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_specs import SPEC, some_spec
+from support.sample_specs import SPEC, some_spec
 
 from streamd.core.sampler import compute_batch_index_ranges as walks
 from streamd.core.spec import Cursor, OrderId, PixelId, Segment, UnevenPolicy, count_steps_left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sample_specs import some_spec
+from support.sample_specs import some_spec
 
 from streamd.core.bad_samples import build_all_good_row_status
 from streamd.core.receipt import EpochTally, TallyTotals, format_digest

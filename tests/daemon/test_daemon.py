@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 import streamd.daemon.daemon

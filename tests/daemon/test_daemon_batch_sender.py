@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.epoch_timing import BatchSupply

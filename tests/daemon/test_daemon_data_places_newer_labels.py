@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import stream_config, write_images
-from served_folders import change_times
+from support.daemon_process import stream_config, write_images
+from support.served_folder import change_times
 
 from streamd.config.load import load_config
 from streamd.config.schema import Config

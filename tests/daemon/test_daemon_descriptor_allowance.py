@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.daemon.descriptor_allowance import DescriptorAllowance, compute_descriptor_allowance
 from streamd.daemon.engine.open_streams import OpenStreams

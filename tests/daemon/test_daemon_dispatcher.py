@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from daemons import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 from streamd.core.epoch_timing import BatchSupply, EpochTiming

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from daemons import LIMIT_S, stream_config, write_images
+from support.daemon_process import LIMIT_S, stream_config, write_images
 
 from streamd.daemon.embedded import choose_config_source
 from streamd.errors import ConfigError

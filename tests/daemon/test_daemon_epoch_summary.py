@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sample_specs import SPEC
+from support.sample_specs import SPEC
 
 from streamd.core.bad_samples import build_all_good_row_status
 from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck

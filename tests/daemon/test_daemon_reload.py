@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from daemons import stream_config, write_images
-from programs import Write
-from served_folders import change_times
+from support.daemon_process import stream_config, write_images
+from support.served_folder import change_times
+from support.transform_programs import Write
 
 from streamd.config.load import load_config
 from streamd.config.locations import KeyLocations

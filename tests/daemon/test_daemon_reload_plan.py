@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sample_specs import SPEC, some_spec
+from support.sample_specs import SPEC, some_spec
 
 from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
 from streamd.daemon.reload_plan import StreamChanges, find_restart_settings, plan_stream_changes

@@ -10,8 +10,8 @@ from typing import cast
 
 import msgspec
 import pytest
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import Cursor

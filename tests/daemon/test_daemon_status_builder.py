@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.epoch_timing import BatchSupply, EpochTiming

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from forking import in_a_forked_child
+from support.forked_child import in_a_forked_child
 
 from streamd.daemon.systemd import ServiceManager
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import write_images
-from packed_shards import pack
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
+from support.tar_shards import pack
 
 from streamd.dataset.arrays.npy_store import NpyStore
 from streamd.dataset.manifest.types import StorageFormat

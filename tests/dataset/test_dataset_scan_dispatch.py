@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from asking import Filelist, Folder, Lmdb, Stream, Table, put
+from support.source_configs import Filelist, Folder, Lmdb, Stream, Table, put
 
 from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import DataSource, Part

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packed_shards import pack
-from served_folders import change_times, serve
+from support.served_folder import change_times, serve
+from support.tar_shards import pack
 
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream

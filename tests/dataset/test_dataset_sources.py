@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from asking import Filelist, Folder, Npy, Table, Tar
+from support.source_configs import Filelist, Folder, Npy, Table, Tar
 
 from streamd.dataset.sources import DataSource
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lmdbs import write_lmdb
-from served_folders import change_times
-from stores_on_disk import PIXELS, OpenedStore, write_hdf5
+from support.lmdb_files import write_lmdb
+from support.served_folder import change_times
+from support.stores_on_disk import PIXELS, OpenedStore, write_hdf5
 
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.arrays.npy_store import NpyStore

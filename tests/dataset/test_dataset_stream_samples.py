@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asking import Filelist, Folder, Hdf5, Label, Lmdb, Split, Table, bits, part_of, put, scanned
 from hypothesis import given
 from hypothesis import strategies as st
+from support.source_configs import Filelist, Folder, Hdf5, Label, Lmdb, Split, Table, bits, part_of, put, scanned
 
 from streamd.dataset.sources import Part
 from streamd.dataset.stream_samples import find_validation_samples

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asking import bits
+from support.source_configs import bits
 
 from streamd.dataset.labels.encode import build_category_label
 from streamd.dataset.labels.tags import SampleTags, build_tags_label

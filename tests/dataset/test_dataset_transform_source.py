@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from programs import Write
+from support.transform_programs import Write
 
 from streamd.dataset.transform_source import compute_source_digest, find_module_file, find_transform_source
 from streamd.errors import ConfigError

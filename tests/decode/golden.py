@@ -20,7 +20,7 @@ from numpy._core._multiarray_umath import (  # type: ignore[import-not-found]  #
     __cpu_dispatch__,
     __cpu_features__,
 )
-from pictures import decoded
+from support.smooth_pictures import decoded
 
 from streamd.core.spec import ImageSpec, Resize
 

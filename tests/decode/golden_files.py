@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterator
 
 import numpy as np
-from pictures import encoded, png
 from PIL import Image
+from support.smooth_pictures import encoded, png
 
 SIZE = HEIGHT, WIDTH = 24, 32
 Turn = Image.Transpose

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import apart, decoded, encoded, smooth
+from support.smooth_pictures import apart, decoded, encoded, smooth
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError, decode_image

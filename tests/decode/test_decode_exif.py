@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_files import STORED, picture, turned
-from pictures import decoded, encoded
 from PIL import Image
+from support.smooth_pictures import decoded, encoded
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError

@@ -10,8 +10,8 @@ from typing import cast
 
 import numpy as np
 import pytest
-from daemons import write_images
-from trainer_fakes import make_spec
+from support.daemon_process import write_images
+from support.stream_fake import make_spec
 
 import streamd
 from streamd.core import spec_file

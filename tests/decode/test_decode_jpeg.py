@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import simplejpeg
-from pictures import apart, decoded, encoded, smooth
 from PIL import Image
+from support.smooth_pictures import apart, decoded, encoded, smooth
 
 from streamd.core.spec import ImageSpec, Resize
 from streamd.decode import jpeg

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import apart, decoded, encoded, smooth
 from PIL import Image, ImageOps
+from support.smooth_pictures import apart, decoded, encoded, smooth
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pictures import apart, decoded, encoded, png, smooth
 from PIL import Image, ImageFile, features
+from support.smooth_pictures import apart, decoded, encoded, png, smooth
 
 from streamd.core.spec import ImageSpec
 from streamd.decode import pillow

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from golden import FILES
 from golden_files import deep, picture, with_alpha
-from pictures import apart, decoded, encoded
 from PIL import Image
+from support.smooth_pictures import apart, decoded, encoded
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError

@@ -6,8 +6,8 @@ import struct
 
 import numpy as np
 import pytest
-from pictures import apart, decoded, encoded, png, smooth
 from PIL import Image
+from support.smooth_pictures import apart, decoded, encoded, png, smooth
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError

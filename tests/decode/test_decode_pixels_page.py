@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golden import FILES, SETTINGS
-from pixels_table import BEGIN, PAGE, lines, shown, table, with_table
+from pixels_page import BEGIN, PAGE, lines, shown, table, with_table
 
 from streamd.decode.sniff import _NONE_OF_OURS
 from streamd.limits import MAX_PIXELS

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pictures import Pixels, apart, encoded, smooth
 from PIL import Image
+from support.smooth_pictures import Pixels, apart, encoded, smooth
 
 from streamd.core.spec import ImageSpec
 from streamd.decode import jpeg

@@ -8,8 +8,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pictures import apart, smooth
 from PIL import Image
+from support.smooth_pictures import apart, smooth
 
 from streamd.core.spec import ImageSpec, Resize
 from streamd.decode.resize import (

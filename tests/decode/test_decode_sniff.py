@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from golden import FILES
-from pictures import decoded, encoded, smooth
+from support.smooth_pictures import decoded, encoded, smooth
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError

@@ -8,8 +8,8 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from daemons import DaemonProcess, wait_until
 from logged import LoggedTrainer
+from support.daemon_process import DaemonProcess, wait_until
 
 import streamd
 from streamd.client.session import compute_leases_per_report

@@ -13,9 +13,9 @@ from typing import Any, Final, Self
 
 import msgspec
 from account_log import Step, read_records
-from daemons import wait_until
 from logging_trainer import ALL, Orders
 from oracle import Account, Judge, Truth
+from support.daemon_process import wait_until
 
 PROGRAM: Final = Path(__file__).with_name("logging_trainer.py")
 LIMIT_S: Final = 60.0

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from account_log import Began, Ended, Record, Settled, Step, images_digest, labels_digest, read_records
-from sample_batches import joined
+from support.sample_batches import joined
 
 from streamd.config.load import load_config
 from streamd.core.bad_samples import MASKED, RowStatus, replace_bad_sample_ids

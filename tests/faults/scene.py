@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from daemons import DaemonProcess, stream_config, write_images
 from logged import LoggedTrainer
 from oracle import Truth
+from support.daemon_process import DaemonProcess, stream_config, write_images
 
 FULL: Final = os.environ.get("FAULTS_FULL") == "1"  # set by `scripts/test --faults`; else each row in small
 SEED: Final = int(os.environ.get("FAULTS_SEED", "0"))

@@ -13,12 +13,12 @@ from typing import Final, Self
 
 import pytest
 import zmq
-from daemons import DaemonProcess, wait_until
 from killers import descriptors, go_on, number, stop, wait_for_credit, wait_for_outstanding
 from logged import LoggedTrainer, problems, running
 from relay import Relay
 from scene import Scene, dice, scene, shimmed, times
 from strikes import counts_of, images_for
+from support.daemon_process import DaemonProcess, wait_until
 
 import streamd
 from streamd.client.sockets import open_dealer_socket

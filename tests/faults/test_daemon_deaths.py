@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 import pytest
-from daemons import wait_until
 from killers import go_on, kill_together, left_behind, slots_of, stop, uses_shm
 from logged import LoggedTrainer, running
 from scene import FULL, Scene, dice, scene
 from strikes import agree, images_for, strike_often
+from support.daemon_process import wait_until
 
 from streamd.core.slot_layout import compute_layout
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from daemons import wait_until
 from logged import problems, running
 from scene import Scene, dice, scene, times
+from support.daemon_process import wait_until
 
 Record = Callable[[str, object], None]
 STRIDE: Final = 24  # batches: more than are decoded ahead, so that they are missed

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from daemons import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import wait_until
 from killers import go_on, number, state_of, stop, wait_for_credit, wait_for_outstanding
 from logged import LoggedTrainer, problems, running
 from scene import Scene, scene, times
+from support.daemon_process import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 Record = Callable[[str, object], None]

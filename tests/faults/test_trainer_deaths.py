@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from daemons import wait_until
 from killers import descriptors, is_alive, number, slots_mapped, slots_of, threads, wait_for_outstanding
 from logged import LoggedTrainer, problems, running
 from oracle import union_problems
 from scene import Scene, dice, scene, times
+from support.daemon_process import wait_until
 
 from streamd.core.slot_layout import compute_slot_bytes
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from boxed import DATA, ROOT, Service, run
-from daemons import stream_config, write_images
 from killers import kill_together
 from logged import LoggedTrainer, running
 from oracle import Truth
 from scene import dice, times
 from strikes import agree, images_for, strike_often
+from support.daemon_process import stream_config, write_images
+from support.systemd_box import DATA, ROOT, Service, run
 
 pytestmark = [pytest.mark.systemd, pytest.mark.timeout(300)]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lent_arrays import Lender, address
+from support.leased_arrays import Lender, address
 
 from streamd.frameworks.dlpack import copy_to_aligned_memory, export
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from lent_arrays import Lender, address
+from support.leased_arrays import Lender, address
 
 from streamd.errors import MissingExtraError
 from streamd.frameworks.jax import array

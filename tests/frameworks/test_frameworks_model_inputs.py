@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trainer_fakes import ANGLE, KIND, FakeBatch, FakeStream, make_spec
+from support.stream_fake import ANGLE, KIND, FakeBatch, FakeStream, make_spec
 
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, StreamdError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
+from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 
 from streamd.core.spec import LabelSpec
 from streamd.frameworks.model_inputs import build_blank_batch, build_model_feed

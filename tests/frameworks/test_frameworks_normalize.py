@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from normalize_forms import FORMS
-from trainer_fakes import make_spec
+from support.normalize_forms import FORMS
+from support.stream_fake import make_spec
 
 from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError

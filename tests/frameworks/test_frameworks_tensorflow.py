@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from lent_arrays import Lender, address
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.leased_arrays import Lender, address
 
 import streamd
 from streamd.errors import MissingExtraError
@@ -126,7 +126,7 @@ def test_a_release_that_refuses_the_capsule_gets_a_copy(monkeypatch: pytest.Monk
 
 def test_a_program_ends_well_while_a_tensor_holds_a_lease() -> None:
     code = (
-        "from lent_arrays import Lender; from streamd.frameworks.tensorflow import tensor\n"
+        "from support.leased_arrays import Lender; from streamd.frameworks.tensorflow import tensor\n"
         "kept = tensor(Lender().lend()); print(int(kept[3, 0, 0, 0]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from descriptor_desk import NBYTES, Desk, answered, at_desk_of, ended, raw
+from support.descriptor_server import NBYTES, Desk, answered, at_desk_of, ended, raw
 
 from streamd.errors import ConnectError
 from streamd.ipc import fd_passing

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from descriptor_desk import Desk, answered, at_desk_of, ended, raw
+from support.descriptor_server import Desk, answered, at_desk_of, ended, raw
 
 from streamd.errors import ConnectError
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_specs import SPEC, some_spec
+from support.sample_specs import SPEC, some_spec
 
 from streamd.core.bad_samples import BadRow
 from streamd.core.epoch_timing import BatchSupply, EpochTiming

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from daemons import wait_until
+from support.daemon_process import wait_until
 
 STUCK = """
 import os

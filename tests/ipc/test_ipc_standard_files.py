@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from daemons import LIMIT_S, stream_config, wait_until, write_images
+from support.daemon_process import LIMIT_S, stream_config, wait_until, write_images
 
 import streamd
 

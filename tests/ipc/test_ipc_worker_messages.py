@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_specs import SPEC
+from support.sample_specs import SPEC
 
 from streamd.core.spec import LabelSpec
 from streamd.errors import ConfigError, ProtocolError

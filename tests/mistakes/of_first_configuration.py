@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from mistake import Mistake
-from packed_shards import pack
+from support.tar_shards import pack
 
 _SERVED: Final = (
     "a configuration is made from a folder of images, a table (.csv, .tsv, .parquet), or a folder or file of tars"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from lmdbs import put, write_lmdb
 from mistake import Mistake
+from support.lmdb_files import put, write_lmdb
 
 LMDB: Final = """\
 streams:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mistake import Mistake
-from packed_shards import pack
+from support.tar_shards import pack
 
 SHARDS: Final = """\
 streams:

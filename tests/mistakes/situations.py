@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
 from mistake import Mistake
-from programs import forgotten
+from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.transform_programs import forgotten
 
 import streamd
 from streamd.config.load import ConfigInput

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from mistake import Mistake
+from mistakes_page import PAGE, page
 from of_arrays import OF_ARRAYS
 from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
@@ -17,7 +18,6 @@ from of_lmdb import OF_LMDB
 from of_running import OF_RUNNING
 from of_shards import OF_SHARDS
 from of_transforms import OF_TRANSFORMS
-from page import PAGE, page
 from situations import arrange, run_apart, run_code, run_here, served
 
 ALL = (

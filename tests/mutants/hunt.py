@@ -44,7 +44,7 @@ def simulator(runs: int) -> tuple[str, int]:
 
 
 def random_runs(runs: int) -> tuple[str, int]:
-    from driving import wander  # noqa: PLC0415 - found on the path set above
+    from support.scheduler_driver import wander  # noqa: PLC0415 - found on the path set above
     from test_scheduler_at_random import random_trainer, random_world  # noqa: PLC0415 - found on the path set above
 
     for seed in range(runs):
@@ -72,7 +72,7 @@ def talk(runs: int) -> tuple[str, int]:
 
 def thought_of(machine: type[RuleBasedStateMachine], runs: int) -> tuple[str, int]:
     """What Hypothesis finds in about so many runs; which ones they are is the same each time."""
-    from exploring import explored  # noqa: PLC0415 - found on the path set above
+    from support.hypothesis_settings import explored  # noqa: PLC0415 - found on the path set above
 
     tried = 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
-from packages import Built
+from support.installed_packages import Built
 
 from streamd.cli.main import app
 

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from monitored import fetch
-from packages import Environment, serving
+from support.installed_packages import Environment, serving
+from support.monitor_requests import fetch
 
 from streamd.cli import service
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from monitored import SELECTOR, dashboard, drawn, rules, url_of
-from scraping import Prometheus
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.monitor_requests import SELECTOR, dashboard, drawn, rules, url_of
+from support.prometheus_server import Prometheus
 
 import streamd
 from streamd.core.receipt import Receipt

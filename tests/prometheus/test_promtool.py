@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
-from monitored import ALERTS, fetch, rules, url_of
 from prometheus_client.parser import text_string_to_metric_families
-from scraping import program
+from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.monitor_requests import ALERTS, fetch, rules, url_of
+from support.prometheus_server import program
 
 import streamd
 

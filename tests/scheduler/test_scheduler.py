@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 
 import pytest
-from driving import MIB, World, epoch_of, steps_told, train
+from support.scheduler_driver import MIB, World, epoch_of, steps_told, train
 
 from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driving import MIB, World, train
+from support.scheduler_driver import MIB, World, train
 
 from streamd.core.spec import Cursor, StreamShape, UnevenPolicy
 from streamd.limits import MAX_CREDIT, MAX_SLOTS

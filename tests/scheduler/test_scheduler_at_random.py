@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from driving import MIB, Trainer, World, train, wander
+from support.scheduler_driver import MIB, Trainer, World, train, wander
 
 from streamd.core.spec import StreamShape, UnevenPolicy
 from streamd.scheduler.admission import SchedulerLimits, compute_production_slots

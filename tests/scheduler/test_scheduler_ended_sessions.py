@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driving import MIB, train
+from support.scheduler_driver import MIB, train
 
 from streamd.core.spec import Cursor
 from streamd.scheduler.ended_sessions import EndedSessions, HeldOverMemory

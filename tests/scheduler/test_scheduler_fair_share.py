@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driving import train
+from support.scheduler_driver import train
 
 from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.limits import CATCH_UP_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from driving import MIB, World, train
+from support.scheduler_driver import MIB, World, train
 
 from streamd.core.spec import Cursor
 from streamd.scheduler.actions import Action, AdmitSession, SendBatch

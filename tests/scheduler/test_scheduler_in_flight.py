@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driving import MIB, train
+from support.scheduler_driver import MIB, train
 
 from streamd.core.spec import StreamShape
 from streamd.limits import MAX_TASKS_AHEAD, TASKS_AHEAD_PER_WORKER

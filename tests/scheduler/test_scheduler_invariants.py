@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from driving import MIB, World, train
+from support.scheduler_driver import MIB, World, train
 
 from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.errors import BrokenRuleError

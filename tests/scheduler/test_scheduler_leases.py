@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driving import MIB, Trainer, World, train
+from support.scheduler_driver import MIB, Trainer, World, train
 
 from streamd.scheduler.events import LeaseReleased, SessionClosed, SessionLost, StreamChanged
 

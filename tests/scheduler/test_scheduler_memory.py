@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driving import MIB, World, train
+from support.scheduler_driver import MIB, World, train
 
 from streamd.core.spec import BatchKey
 from streamd.limits import KEEP_COST_S, MIN_CREDIT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from machine import Machine, Pace
+from support.virtual_machine import Machine, Pace
 
 from streamd.limits import CATCH_UP_S
 

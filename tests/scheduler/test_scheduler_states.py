@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from driving import MIB, Trainer, World, train
-from exploring import explored, seldom
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.hypothesis_settings import explored, seldom
+from support.scheduler_driver import MIB, Trainer, World, train
 
 from streamd.core.spec import Cursor, UnevenPolicy
 from streamd.scheduler.events import (

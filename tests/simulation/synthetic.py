@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from sample_batches import joined
-from sample_specs import some_spec
+from support.sample_batches import joined
+from support.sample_specs import some_spec
 
 from streamd.core.bad_samples import MASKED, BadRow, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import compute_expected_digest

@@ -23,7 +23,7 @@ PICTURES: Final = HERE.parent / "decode" / "golden"
 if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parent))
 
-from daemons import DaemonProcess  # noqa: E402 - its folder is on the path only now, when this runs as a command
+from support.daemon_process import DaemonProcess  # noqa: E402 - its folder is on the path only now, when this runs as a command
 
 from streamd.cli.probe import trainer_process  # noqa: E402 - as above
 from streamd.client import Batch, Stream  # noqa: E402 - as above

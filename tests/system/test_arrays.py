@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess
-from epochs import number, verdicts
-from trainers import Trainer, trainers
+from support.checked_epochs import number, verdicts
+from support.daemon_process import DaemonProcess
+from support.running_trainers import Trainer, trainers
 
 import streamd
 from streamd.errors import StreamStoppedError

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
-from epochs import Epoch, number, verdicts
 from PIL import Image
+from support.checked_epochs import Epoch, number, verdicts
+from support.daemon_process import DaemonProcess, stream_config, write_images
 
 from streamd.client import Batch
 from streamd.errors import StreamStoppedError

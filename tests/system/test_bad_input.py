@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
+from support.daemon_process import DaemonProcess, stream_config, write_images
 from typer.testing import CliRunner
 
 import streamd

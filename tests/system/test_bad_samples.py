@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import harmful
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from epochs import Epoch, number, verdicts
-from harmful import Broken, mark
-from reading import FULL
-from trainers import Trainer, trainers
+from support import crashing_decoders
+from support.checked_epochs import Epoch, number, verdicts
+from support.crashing_decoders import Broken, mark
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.running_trainers import Trainer, trainers
+from support.short_stream import FULL
 
 from streamd.client import Batch
 from streamd.errors import StreamStoppedError
@@ -50,11 +50,11 @@ def serve(start_daemon: Start, folder: Path, ills: Broken) -> Callable[..., Daem
 
 
 HARMS = {
-    "SEGV": (harmful.SEGV, "crashes its decoder: SIGSEGV"),
-    "ABRT": (harmful.ABRT, "crashes its decoder: SIGABRT"),
-    "FPE": (harmful.FPE, "crashes its decoder: SIGFPE"),
-    "memory": (harmful.EAT, "needs more memory to decode than a worker has, 3 GiB"),
-    "hang": (harmful.HANG, f"takes more than {DEADLINE_S:g} s to decode"),
+    "SEGV": (crashing_decoders.SEGV, "crashes its decoder: SIGSEGV"),
+    "ABRT": (crashing_decoders.ABRT, "crashes its decoder: SIGABRT"),
+    "FPE": (crashing_decoders.FPE, "crashes its decoder: SIGFPE"),
+    "memory": (crashing_decoders.EAT, "needs more memory to decode than a worker has, 3 GiB"),
+    "hang": (crashing_decoders.HANG, f"takes more than {DEADLINE_S:g} s to decode"),
 }
 
 
@@ -88,7 +88,7 @@ def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
 def test_each_of_several_culprits_in_one_batch_is_found(serve: Start, folder: Path) -> None:
     culprits = ["cat/0001.jpg", "cat/0002.jpg", "cat/0007.jpg"]
     for name in culprits:
-        mark(folder / name, harmful.SEGV)
+        mark(folder / name, crashing_decoders.SEGV)
     daemon = serve(workers=2, shuffle="none", bad_samples={"policy": "mask"})
     epoch = Epoch(daemon, folder)
     assert epoch.bad == [(name, "crashes its decoder: SIGSEGV", "masked") for name in culprits]
@@ -126,7 +126,7 @@ def test_worker_after_worker_killed_from_outside_condemns_nobody_and_loses_nothi
 @pytest.mark.long
 @pytest.mark.fault("26", "workers killed from outside in the middle of one and the same row")
 def test_a_kill_from_outside_is_not_held_against_the_row_that_it_met(serve: Start, folder: Path, ills: Broken) -> None:
-    mark(folder / CULPRIT, harmful.KILLED)
+    mark(folder / CULPRIT, crashing_decoders.KILLED)
     ills.kill(*[signal.SIGKILL] * 6)
     daemon = serve()
     epoch = Epoch(daemon, folder)
@@ -141,7 +141,7 @@ def test_a_kill_from_outside_is_not_held_against_the_row_that_it_met(serve: Star
 def test_kills_that_do_not_end_stop_the_stream_by_name_and_no_other(
     serve: Start, folder: Path, tmp_path: Path, ills: Broken
 ) -> None:
-    mark(folder / CULPRIT, harmful.KILLED)
+    mark(folder / CULPRIT, crashing_decoders.KILLED)
     ills.kill(*[signal.SIGKILL] * 1000)
     other = write_images(tmp_path / "other", {"cat": 16})
     daemon = serve({"other": stream_config(other)}, shuffle="none")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from served_folders import file_of, serve
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.served_folder import file_of, serve
 
 import streamd
 from streamd.dataset.cache.file import RECORD_TYPE

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
-from reading import CLASSES, FULL, SAMPLES, STEPS, all_rows, rows
+from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.short_stream import CLASSES, FULL, SAMPLES, STEPS, all_rows, rows
 
 import streamd
 from streamd.errors import StreamChangedError

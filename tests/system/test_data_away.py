@@ -17,11 +17,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from epochs import Epoch, verdicts
-from packed_shards import pack_folder
-from reloads import reload, said
-from served_folders import change_times
+from support.checked_epochs import Epoch, verdicts
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_reload import reload, said
+from support.served_folder import change_times
+from support.tar_shards import pack_folder
 
 import streamd
 from streamd.client import Batch

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from trainers import Trainer, TrainerProcess, trainers
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.running_trainers import Trainer, TrainerProcess, trainers
 
 import streamd
 from streamd.limits import DRAIN_S

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess
 from golden_streams import (
     ALL_BAD,
     BATCH,
@@ -27,7 +26,8 @@ from golden_streams import (
     streams,
     write_data,
 )
-from reading import FULL
+from support.daemon_process import DaemonProcess
+from support.short_stream import FULL
 
 import streamd
 from streamd.client import Batch

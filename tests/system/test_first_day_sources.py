@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess, write_images
+from support.daemon_process import DaemonProcess, write_images
 
 import streamd
 from streamd.client import Client

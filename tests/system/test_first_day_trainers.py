@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from trainers import Trainer, trainers
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.running_trainers import Trainer, trainers
 
 import streamd
 from streamd.client import Client

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tables
-from daemons import DaemonProcess
-from epochs import verdicts
+from support.checked_epochs import verdicts
+from support.daemon_process import DaemonProcess
 
 import streamd
 from streamd.errors import StreamStoppedError

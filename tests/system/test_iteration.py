@@ -7,7 +7,7 @@ from itertools import islice, pairwise
 from typing import Any, Final
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 from streamd.client import Batch, Client, Stream

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from forking import in_a_forked_child
-from interrupting import Interrupter
-from trainers import Trainer, trainers
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.forked_child import in_a_forked_child
+from support.keyboard_interrupts import Interrupter
+from support.running_trainers import Trainer, trainers
 
 import streamd
 from streamd.client import Client, Stream

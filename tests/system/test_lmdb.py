@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess
-from epochs import verdicts
-from lmdbs import put, write_lmdb
+from support.checked_epochs import verdicts
+from support.daemon_process import DaemonProcess
+from support.lmdb_files import put, write_lmdb
 
 import streamd
 from streamd.errors import StreamStoppedError

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from nursery import Hatched
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.fork_server import ForkedDaemon
 
 import streamd
 from streamd.core.log.events import EVENTS
@@ -19,7 +19,7 @@ from streamd.core.log.events import EVENTS
 class JsonDaemon(DaemonProcess):
     """`streamd serve --log-json`, which lists its samples itself."""
 
-    def _run(self, arguments: list[str]) -> subprocess.Popen[bytes] | Hatched:
+    def _run(self, arguments: list[str]) -> subprocess.Popen[bytes] | ForkedDaemon:
         return super()._run([*arguments, "--log-json"])
 
     def said(self) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from reloads import reload
-from shared_memory import family, slot_memory_bytes
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_reload import reload
+from support.slot_memory import family, slot_memory_bytes
 
 import streamd
 from streamd.client.leases import HELD_OVER_CONNECTIONS

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from monitored import fetch, url_of
 from prometheus_client.parser import text_string_to_metric_families
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.monitor_requests import fetch, url_of
 
 import streamd
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
-from reading import all_rows
-from reloads import refusal, reload
+from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_reload import refusal, reload
+from support.short_stream import all_rows
 
 import streamd
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from reloads import refusal, reload, said
-from trainers import Trainer, trainers
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_reload import refusal, reload, said
+from support.running_trainers import Trainer, trainers
 
 import streamd
 

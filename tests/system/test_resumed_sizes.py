@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
-from resumed_training import KilledError, killed_at
+from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.resumed_training import KilledError, killed_at
 
 import streamd
 from streamd.client.client import Client

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
-from resumed_training import KilledError, killed_at
+from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.resumed_training import KilledError, killed_at
 
 import streamd
 from streamd.client.client import Client

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
-from reading import CLASSES, FULL, SAMPLES, STEPS, all_rows, rows
+from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.short_stream import CLASSES, FULL, SAMPLES, STEPS, all_rows, rows
 
 import streamd
 from streamd.client import Client

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
-from epochs import verdicts
-from packed_shards import pack, pack_folder
+from support.checked_epochs import verdicts
+from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.tar_shards import pack, pack_folder
 
 import streamd
 from streamd.errors import StreamStoppedError

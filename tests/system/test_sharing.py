@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from trainers import Trainer, TrainerProcess, trainers
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.running_trainers import Trainer, TrainerProcess, trainers
 
 import streamd
 

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 import simplejpeg
-from daemons import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
+from support.daemon_process import DaemonProcess, stream_config, write_images
 
 import streamd
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 from streamd.frameworks.keras import load_keras
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from reloads import reload, said
-from trainers import Trainer, trainers
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_reload import reload, said
+from support.running_trainers import Trainer, trainers
 
 import streamd
 

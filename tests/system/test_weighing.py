@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import stream_config, write_images
+from support.daemon_process import stream_config, write_images
 
 import streamd
 from streamd.frameworks.model_inputs import build_model_feed

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from boxed import LIMIT_S, ROOT
+from support.systemd_box import LIMIT_S, ROOT
 
 pytestmark = [pytest.mark.systemd, pytest.mark.usefixtures("installed")]
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 import zmq
-from boxed import LIMIT_S, Service, run
-from daemons import wait_until
+from support.daemon_process import wait_until
+from support.systemd_box import LIMIT_S, Service, run
 
 import streamd
 from streamd.core.log.events import compute_message_id

@@ -15,10 +15,10 @@ from textwrap import dedent
 
 import pyarrow as pa
 import pytest
-from boxed import DATA, DROP_INS, LIMIT_S, Service, run, show
-from daemons import wait_until
-from forking import in_a_forked_child
 from pyarrow import parquet
+from support.daemon_process import wait_until
+from support.forked_child import in_a_forked_child
+from support.systemd_box import DATA, DROP_INS, LIMIT_S, Service, run, show
 
 import streamd
 from streamd.client import Stream

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from boxed import DATA, INSTALL, LIMIT_S, ROOT, Service, run, show
+from support.systemd_box import DATA, INSTALL, LIMIT_S, ROOT, Service, run, show
 
 import streamd
 from streamd.cli.service import (

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from boxed import INSTALL, run
+from support.systemd_box import INSTALL, run
 
 pytestmark = [pytest.mark.systemd, pytest.mark.usefixtures("installed")]
 
@@ -21,13 +21,6 @@ def installed_files() -> list[Path]:
 
 def test_systemd_finds_nothing_to_say_about_the_units() -> None:
     assert run("systemd-analyze", "--man=no", "verify", *UNITS) == ""
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_pages_that_a_unit_names_are_where_man_looks(unit: str) -> None:
-    named = re.findall(r"man:([a-z-]+)\((\d)\)", run("systemctl", "show", "--property=Documentation", unit))
-    assert named
-    assert all(Path(f"/usr/local/share/man/man{section}/{name}.{section}").is_file() for name, section in named)
 
 
 @pytest.mark.parametrize("unit", ["streamd.service", "streamd@a.service"])

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import write_images
-from opened_sources import holding
-from served_folders import file_of, serve, spoil
+from support.daemon_process import write_images
+from support.opened_streams import holding
+from support.served_folder import file_of, serve, spoil
 
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import SlotLayout, compute_layout

@@ -10,7 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from served_folders import serve
+from support.served_folder import serve
 
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import compute_layout

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from daemons import write_images
-from opened_sources import holding
-from programs import DRAWN, FLIP, Write
-from served_folders import serve, spoil
+from support.daemon_process import write_images
+from support.opened_streams import holding
+from support.served_folder import serve, spoil
+from support.transform_programs import DRAWN, FLIP, Write
 
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import compute_layout

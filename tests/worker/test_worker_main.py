@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from daemons import wait_until, write_images
-from hands import ANSWER_S, ROWS, Hand, pixels, task
 from PIL import Image
-from served_folders import file_of, serve, spoil
+from support.daemon_process import wait_until, write_images
+from support.served_folder import file_of, serve, spoil
+from support.worker_driver import ANSWER_S, ROWS, Hand, pixels, task
 
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from daemons import wait_until
-from hands import ROWS, Hand, pixels, task
 from msgspec import structs
-from programs import Write
+from support.daemon_process import wait_until
+from support.transform_programs import Write
+from support.worker_driver import ROWS, Hand, pixels, task
 
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes

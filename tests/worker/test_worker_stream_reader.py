@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import write_images
-from opened_sources import LABELS, holding
-from programs import Write
-from served_folders import change_times, file_of, serve
+from support.daemon_process import write_images
+from support.opened_streams import LABELS, holding
+from support.served_folder import change_times, file_of, serve
+from support.transform_programs import Write
 
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from daemons import write_images
 from PIL import Image, ImageFile
-from served_folders import file_of, serve
+from support.daemon_process import write_images
+from support.served_folder import file_of, serve
 
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError

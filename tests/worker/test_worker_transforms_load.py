@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image, ImageFile
-from programs import Write
+from support.transform_programs import Write
 
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError

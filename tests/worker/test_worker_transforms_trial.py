@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from programs import DRAWN, Write
+from support.transform_programs import DRAWN, Write
 
 from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.pixel_id import decode_probe_images

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from daemons import stream_config, wait_until, write_images
-from harmful import Broken
+from support.crashing_decoders import Broken
+from support.daemon_process import stream_config, wait_until, write_images
 from typer.testing import CliRunner, Result
 
 from streamd.cli.main import app

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from made_findings import BROKEN, STREAM, findings, stream
+from support.check_findings import BROKEN, STREAM, findings, stream
 
 from streamd.cli.check.findings import (
     BadSampleOutcome,

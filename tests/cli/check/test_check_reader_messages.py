@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from sample_specs import SPEC
+from support.sample_specs import SPEC
 
 from streamd.cli.check.reader_messages import GroupResult, SampleFault, SampleGroup, StreamToRead
 

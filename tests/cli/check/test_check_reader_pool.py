@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import harmful
 import pytest
-from harmful import Broken, mark
-from messy import CRASH, CRASHING, animals, told
-from programs import Write
-from served_folders import serve
+from support import crashing_decoders
+from support.crashing_decoders import Broken, mark
+from support.faulty_data import CRASH, CRASHING, animals, told
+from support.served_folder import serve
+from support.transform_programs import Write
 
 from streamd.cli.check import reader_pool
 from streamd.cli.check.reader_messages import GroupResult, SampleGroup
@@ -71,8 +71,8 @@ def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: P
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        (harmful.HANG, "takes more than 3 s to decode"),
-        (harmful.EAT, "needs more memory to decode than a worker has, 3 GiB"),
+        (crashing_decoders.HANG, "takes more than 3 s to decode"),
+        (crashing_decoders.EAT, "needs more memory to decode than a worker has, 3 GiB"),
     ],
     ids=["hang", "memory"],
 )

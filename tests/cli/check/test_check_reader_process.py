@@ -10,8 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from messy import animals, picture, spoil
-from served_folders import file_of, serve
+from support.faulty_data import animals, picture, spoil
+from support.served_folder import file_of, serve
 
 from streamd.cli.check.reader_messages import GroupResult, SampleGroup
 from streamd.cli.check.reader_process import read_sample_group

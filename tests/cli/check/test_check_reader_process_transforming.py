@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from programs import Write
+from support.transform_programs import Write
 
 from streamd.cli.check.reader_messages import FaultEffect
 from streamd.cli.check.reader_process import transform_sample_row

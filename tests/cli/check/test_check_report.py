@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
-from made_findings import BROKEN, STREAM, findings, stream
 from rich.cells import cell_len
+from support.check_findings import BROKEN, STREAM, findings, stream
 
 from streamd.cli.check.findings import (
     BadSampleOutcome,

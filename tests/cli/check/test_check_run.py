@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from daemons import stream_config, write_images
-from messy import CRASH, CRASHING, Silence, animals, config_of, spoil, surveyed
+from support.daemon_process import stream_config, write_images
+from support.faulty_data import CRASH, CRASHING, Silence, animals, config_of, spoil, surveyed
 
 from streamd.cli.check.run import CheckOptions, inspect_data
 from streamd.errors import ConfigError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from daemons import stream_config
-from messy import Silence, animals, config_of, spoil
-from packed_shards import pack_folder
+from support.daemon_process import stream_config
+from support.faulty_data import Silence, animals, config_of, spoil
+from support.tar_shards import pack_folder
 
 from streamd.cli.check.run import CheckOptions, inspect_data
 

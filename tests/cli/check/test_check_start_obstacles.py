@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import stream_config, write_images
+from support.daemon_process import stream_config, write_images
 
 from streamd.cli.check import run
 from streamd.cli.check.start_obstacles import StartObstacles, find_start_obstacles

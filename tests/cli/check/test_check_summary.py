@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import stream_config
-from messy import animals, config_of
-from served_folders import serve
+from support.daemon_process import stream_config
+from support.faulty_data import animals, config_of
+from support.served_folder import serve
 
 from streamd.cli.check.findings import CheckFindings, UnpackingEstimate, WeightSummary
 from streamd.cli.check.reader_messages import FaultEffect, GroupResult, SampleFault

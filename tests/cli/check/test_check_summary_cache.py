@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.cli.check.findings import CacheEstimate
 from streamd.cli.check.summary import estimate_cache

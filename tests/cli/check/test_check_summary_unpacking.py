@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from served_folders import serve
+from support.served_folder import serve
 
 from streamd.cli.check import summary as counting
 from streamd.cli.check.summary import estimate_unpacking

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from messy import animals
-from served_folders import serve
+from support.faulty_data import animals
+from support.served_folder import serve
 
 from streamd.cli.check.reader_messages import GroupResult, SampleFault
 from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_sample_groups

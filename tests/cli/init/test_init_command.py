@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from daemons import write_images
+from support.daemon_process import write_images
 from typer.testing import CliRunner, Result
 
 from streamd.cli.init.command import spell_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from daemons import write_images
+from support.daemon_process import write_images
 
 from streamd.cli.init.config_text import format_entry, format_starter_config
 from streamd.config.load import load_config, parse_yaml

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import write_images
-from packing import decoded
-from served_folders import serve, spoil
+from support.daemon_process import write_images
+from support.pack_streams import decoded
+from support.served_folder import serve, spoil
 
 from streamd.cli.pack.batches import BatchDecoder, DecodeBudget, DecodedBatch, build_packing_stream, open_batch_decoder
 from streamd.core.spec import BatchKey, PixelId

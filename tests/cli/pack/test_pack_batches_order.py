@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import stream_config, write_images
-from packing import stream_of, write_table
+from support.daemon_process import stream_config, write_images
+from support.pack_streams import stream_of, write_table
 
 from streamd.cli.pack.batches import build_packing_stream, compute_pack_batch_rows, list_and_open_stream
 from streamd.config.load import load_config

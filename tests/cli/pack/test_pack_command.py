@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import stream_config, write_images
+from support.daemon_process import stream_config, write_images
 from typer.testing import CliRunner, Result
 
 from streamd.cli.main import app

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from packing import stream_of, subject_of, write_table
+from support.pack_streams import stream_of, subject_of, write_table
 
 from streamd.cli.pack.formats import PACK_FORMATS, PackFormat, open_pack_writer
 from streamd.errors import ConfigError, MissingExtraError

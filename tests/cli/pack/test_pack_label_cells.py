@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packing import LABELS, ROWS, stream_of, write_table
+from support.pack_streams import LABELS, ROWS, stream_of, write_table
 
 from streamd.cli.pack.label_cells import (
     build_label_reading_settings,

@@ -14,7 +14,7 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
-from packing import ROWS, decoding_here, labels_of, pixels_of, stream_of, write_table
+from support.pack_streams import ROWS, decoding_here, labels_of, pixels_of, stream_of, write_table
 
 from streamd.cli.pack import batches, run, workdir
 from streamd.cli.pack.batches import DecodedBatch

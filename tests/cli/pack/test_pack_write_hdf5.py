@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 import pytest
 import tables
-from daemons import write_images
-from packing import pixels_of, read_back, stream_of, subject_of, write_all, write_table
-from served_folders import serve
+from support.daemon_process import write_images
+from support.pack_streams import pixels_of, read_back, stream_of, subject_of, write_all, write_table
+from support.served_folder import serve
 
 from streamd.cli.pack.batches import build_packing_stream
 from streamd.cli.pack.write_hdf5 import Hdf5Writer

@@ -11,7 +11,7 @@ import lmdb
 import msgspec
 import numpy as np
 import pytest
-from packing import pixels_of, read_back, stream_of, subject_of, write_all, write_table
+from support.pack_streams import pixels_of, read_back, stream_of, subject_of, write_all, write_table
 
 from streamd.cli.pack import write_lmdb as packing_lmdb
 from streamd.cli.pack.write_lmdb import LmdbWriter

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from packing import HEIGHT, WIDTH, pixels_of, read_back, stream_of, subject_of, write_all, write_table
+from support.pack_streams import HEIGHT, WIDTH, pixels_of, read_back, stream_of, subject_of, write_all, write_table
 
 from streamd.cli.pack.write_npy import NpyWriter
 from streamd.errors import PackError

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import webdataset
-from packing import pixels_of, read_back, stream_of, subject_of, write_all, write_table
 from PIL import Image
+from support.pack_streams import pixels_of, read_back, stream_of, subject_of, write_all, write_table
 
 from streamd.cli.pack.batches import build_packing_stream
 from streamd.cli.pack.write_tar import TarWriter

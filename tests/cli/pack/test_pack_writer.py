@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packing import stream_of, subject_of, write_table
+from support.pack_streams import stream_of, subject_of, write_table
 
 from streamd.cli.pack import writer
 from streamd.cli.pack.writer import build_read_mismatch_error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 from typer.testing import CliRunner
 
 from streamd.cli.main import app

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
+from support.daemon_process import DaemonProcess, stream_config, write_images
 
 from streamd.cli.probe import trainer_process
 from streamd.cli.probe.trainer_process import DrainResult, TrainerRequest

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sample_batches import flat, noise, some_batch
+from support.sample_batches import flat, noise, some_batch
 
 from streamd.cli.show.contact_sheet import SheetGrid, compute_shown_size, draw_sheet
 from streamd.client import Batch

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
-from monitored import fetch
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.monitor_requests import fetch
 from typer.testing import CliRunner
 
 import streamd

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
+from support.daemon_process import DaemonProcess, stream_config, write_images
 from typer.testing import CliRunner
 
 from streamd.cli.main import app

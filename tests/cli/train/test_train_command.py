@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainer_fakes import ANGLE, FakeClient, make_spec
+from support.stream_fake import ANGLE, FakeClient, make_spec
 
 import streamd
 from streamd.cli.train.command import main

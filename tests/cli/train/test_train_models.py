@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import forgotten
-from trainer_fakes import ANGLE, KIND, make_spec
+from support.stream_fake import ANGLE, KIND, make_spec
+from support.transform_programs import forgotten
 
 from streamd.cli.train.models import choose_builder, load_builder
 from streamd.core.spec import ImageSpec, LabelSpec

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
+from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 
 from streamd.cli.train.models import choose_builder, choose_optimizer, compile_model
 from streamd.core.spec import LabelSpec

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainer_fakes import ANGLE, KIND, make_spec
+from support.stream_fake import ANGLE, KIND, make_spec
 
 from streamd.cli.train.options import TrainingOptions, check_streams_match, choose_label
 from streamd.core.spec import ImageSpec, LabelSpec

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import forgotten
-from trainer_fakes import ANGLE, KIND, FakeClient, FakeStream, make_spec
+from support.stream_fake import ANGLE, KIND, FakeClient, FakeStream, make_spec
+from support.transform_programs import forgotten
 
 from streamd.cli.train import run
 from streamd.cli.train.options import TrainingOptions

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from programs import forgotten
-from trainer_fakes import ANGLE, make_spec
+from support.stream_fake import ANGLE, make_spec
+from support.transform_programs import forgotten
 
 from streamd.cli.train import run
 from streamd.cli.train.run import load_callback

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import forgotten
-from trainer_fakes import ANGLE, FakeClient, make_spec
+from support.stream_fake import ANGLE, FakeClient, make_spec
+from support.transform_programs import forgotten
 
 from streamd.cli.terminal.stop_signals import StopSignals
 from streamd.cli.train.options import TrainingOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trainer_fakes import ANGLE, FakeStream, make_spec
+from support.stream_fake import ANGLE, FakeStream, make_spec
 
 from streamd.frameworks.keras import fit_data, load_keras
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import write_images
-from rig import Rig, pixels, play, running, unreadable
-from served_folders import file_of, serve, spoil
+from support.daemon_process import write_images
+from support.local_engine import Rig, pixels, play, running, unreadable
+from support.served_folder import file_of, serve, spoil
 
 from streamd.core.bad_samples import BadSample
 from streamd.daemon.engine import batch_job, engine, row_cost, worker_pool

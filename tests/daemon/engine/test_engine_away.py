@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import write_images
-from harmful import Broken
-from rig import Rig, pixels, play
-from served_folders import serve
+from support.crashing_decoders import Broken
+from support.daemon_process import write_images
+from support.local_engine import Rig, pixels, play
+from support.served_folder import serve
 
 from streamd.daemon.engine import absences
 from streamd.daemon.engine.absences import check_data_present

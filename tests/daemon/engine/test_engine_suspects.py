@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import harmful
 import numpy as np
 import pytest
-from daemons import write_images
-from harmful import Broken, mark
-from rig import Rig, pixels, play
-from served_folders import serve, spoil
+from support import crashing_decoders
+from support.crashing_decoders import Broken, mark
+from support.daemon_process import write_images
+from support.local_engine import Rig, pixels, play
+from support.served_folder import serve, spoil
 
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine import batch_job, worker_pool
@@ -61,7 +61,7 @@ def served(tmp_path: Path) -> Iterator[Serve]:
 def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled_by_another(
     served: Serve, workers: int
 ) -> None:
-    stream = served({3: harmful.SEGV}, bad_samples={"policy": "substitute"})
+    stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "substitute"})
 
     async def scene(rig: Rig) -> None:
         rig.produce()
@@ -81,7 +81,7 @@ def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = 2 * TASK_ROWS
-    stream = served({3: harmful.SEGV}, rows, batch_size=rows)
+    stream = served({3: crashing_decoders.SEGV}, rows, batch_size=rows)
     given: list[tuple[bool, list[int]]] = []
     give_task = WorkerProcess.send_task
 
@@ -104,7 +104,7 @@ def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
 
 @pytest.mark.long
 def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, ills: Broken) -> None:
-    stream = served({3: harmful.KILLED})
+    stream = served({3: crashing_decoders.KILLED})
     ills.kill(signal.SIGSEGV)
 
     async def scene(rig: Rig) -> None:
@@ -119,7 +119,7 @@ def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, ills: B
 
 @pytest.mark.long
 def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(served: Serve, ills: Broken) -> None:
-    stream = served({3: harmful.KILLED})
+    stream = served({3: crashing_decoders.KILLED})
     ills.kill(signal.SIGSEGV, signal.SIGKILL, signal.SIGKILL)
 
     async def scene(rig: Rig) -> None:
@@ -134,7 +134,7 @@ def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(served
 @pytest.mark.long
 @pytest.mark.usefixtures("ills")
 def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
-    stream = served({3: harmful.SEGV}, bad_samples={"policy": "fail"})
+    stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "fail"})
     spoil(stream, 9)
 
     async def scene(rig: Rig) -> None:
@@ -153,7 +153,7 @@ def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("ills")
 def test_the_policy_fail_stops_at_a_sample_that_crashes(served: Serve) -> None:
-    stream = served({3: harmful.SEGV}, bad_samples={"policy": "fail"})
+    stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "fail"})
 
     async def scene(rig: Rig) -> None:
         rig.produce()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import BatchKey

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import write_images
-from programs import DRAWN, Write
-from rig import ANSWER_S, Rig, pixels, play
-from served_folders import serve
+from support.daemon_process import write_images
+from support.local_engine import ANSWER_S, Rig, pixels, play
+from support.served_folder import serve
+from support.transform_programs import DRAWN, Write
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import engine as local

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pool_rig import PoolRig, new_job, new_task, play, turn
+from support.worker_pool_fake import PoolRig, new_job, new_task, play, turn
 
 from streamd.ipc.worker_messages import CloseStream, UnmapSlots
 

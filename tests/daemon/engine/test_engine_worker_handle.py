@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import BatchKey

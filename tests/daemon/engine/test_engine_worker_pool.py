@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from pool_rig import PoolRig, WorkerFake, new_job, new_task, play, turn, with_workers
+from support.worker_pool_fake import PoolRig, WorkerFake, new_job, new_task, play, turn, with_workers
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import worker_pool

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import PAD_ID

@@ -14,9 +14,9 @@ from typing import Any, Final, cast
 
 import pytest
 from aiohttp import web
-from daemons import LIMIT_S, stream_config
-from made_figures import SESSION, STATUS, STREAM, Books
-from made_monitor import answer, answers, ask, monitor, say
+from support.daemon_process import LIMIT_S, stream_config
+from support.monitor_fake import answer, answers, ask, monitor, say
+from support.sample_metrics import SESSION, STATUS, STREAM, Books
 
 from streamd.core.status import MANY_DEATHS, DaemonStatus
 from streamd.daemon.daemon import Daemon

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from daemons import write_images
-from made_figures import STATUS, STREAM, Books
-from made_monitor import Answer, answer, ask, monitor
-from served_folders import serve
+from support.daemon_process import write_images
+from support.monitor_fake import Answer, answer, ask, monitor
+from support.sample_metrics import STATUS, STREAM, Books
+from support.served_folder import serve
 
 from streamd.core.bad_samples import BadSample
 from streamd.daemon.monitor import sample_images

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from daemons import write_images
-from made_figures import STATUS, STREAM, Books
-from served_folders import serve
+from support.daemon_process import write_images
+from support.sample_metrics import STATUS, STREAM, Books
+from support.served_folder import serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.status import StreamStatus

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from made_figures import SESSION, STATUS, STREAM, TIMING, figures
+from support.sample_metrics import SESSION, STATUS, STREAM, TIMING, figures
 
 from streamd.core.activity import compare_snapshots
 from streamd.core.bottleneck import BOTTLENECK_ADVICE

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from made_figures import NOTHING, values
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from support.sample_metrics import NOTHING, values
 
 from streamd.core.counters import StageHistogram
 from streamd.daemon.monitor.metrics import (

@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 
-from made_figures import SESSION, STREAM, figures
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from support.sample_metrics import SESSION, STREAM, figures
 
 from streamd.daemon.monitor.metrics import MetricsExposition, SnapshotCollector
 from streamd.daemon.monitor.snapshot import MonitorSnapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from made_figures import figures, values
+from support.sample_metrics import figures, values
 
 from streamd.daemon.monitor.metrics import build_daemon_metrics
 

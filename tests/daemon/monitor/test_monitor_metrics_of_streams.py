@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from made_figures import SESSION, STREAM, figures, values
+from support.sample_metrics import SESSION, STREAM, figures, values
 
 from streamd.daemon.monitor.metrics import build_stream_metrics
 from streamd.daemon.monitor.snapshot import TimeHistogram

@@ -15,9 +15,9 @@ from typing import cast
 
 import numpy as np
 import pytest
-from daemons import write_images
 from PIL import Image
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.client.batch import Batch
 from streamd.core.bad_samples import BadRow

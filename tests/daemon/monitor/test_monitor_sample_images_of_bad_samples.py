@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.daemon.monitor import sample_images as under_test
 from streamd.daemon.monitor.sample_images import ThumbnailCache

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from daemons import write_images
-from made_figures import NOTHING, STATUS, Books
-from served_folders import serve
+from support.daemon_process import write_images
+from support.sample_metrics import NOTHING, STATUS, Books
+from support.served_folder import serve
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor.snapshot import SnapshotBuilder

@@ -7,9 +7,9 @@ import re
 from typing import Final
 
 import pytest
-from made_figures import SESSION, figures
-from monitored import SELECTOR, drawn, panels, rules
 from prometheus_client.parser import text_string_to_metric_families
+from support.monitor_requests import SELECTOR, drawn, panels, rules
+from support.sample_metrics import SESSION, figures
 
 from streamd.daemon.monitor.metrics import MetricsExposition
 

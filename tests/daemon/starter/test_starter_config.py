@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from daemons import write_images
-from packed_shards import pack_folder
 from PIL import Image
+from support.daemon_process import write_images
+from support.tar_shards import pack_folder
 
 from streamd.config.load import load_config
 from streamd.daemon.starter.starter_config import (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import write_images
-from packed_shards import pack_folder
 from PIL import Image
+from support.daemon_process import write_images
+from support.tar_shards import pack_folder
 
 from streamd.daemon.starter.picture_sizes import PictureHead, SizeFindings, find_common_size, read_picture_head
 from streamd.dataset.files import FolderSource

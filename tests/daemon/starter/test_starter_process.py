@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from daemons import write_images
+from support.daemon_process import write_images
 
 from streamd.core import log
 from streamd.daemon.starter import process

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from daemons import write_images
-from packed_shards import pack
+from support.daemon_process import write_images
+from support.tar_shards import pack
 
 from streamd.daemon.starter.survey import find_part_folders, holds_images, names_configuration, names_data, survey_data
 from streamd.errors import ConfigError

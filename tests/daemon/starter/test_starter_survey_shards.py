@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from packed_shards import pack
+from support.tar_shards import pack
 
 from streamd.daemon.starter.survey_shards import survey_shard_labels
 from streamd.errors import ConfigError

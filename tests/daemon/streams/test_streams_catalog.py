@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import stream_config, write_images
-from sample_specs import some_spec
-from served_folders import change_times, serve
+from support.daemon_process import stream_config, write_images
+from support.sample_specs import some_spec
+from support.served_folder import change_times, serve
 
 from streamd.config.load import load_config
 from streamd.core.bad_samples import BadSample

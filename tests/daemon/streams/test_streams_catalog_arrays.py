@@ -7,8 +7,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.dataset.hdf5 import chunk_cost
 from streamd.errors import ConfigError

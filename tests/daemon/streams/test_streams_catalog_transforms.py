@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from daemons import stream_config, write_images
-from programs import Write
-from served_folders import serve
+from support.daemon_process import stream_config, write_images
+from support.served_folder import serve
+from support.transform_programs import Write
 
 from streamd.config.load import load_config
 from streamd.core.bad_samples import BadSample

@@ -9,8 +9,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from daemons import stream_config, write_images
-from locked_files import until_waited_for
+from support.daemon_process import stream_config, write_images
+from support.locked_files import until_waited_for
 
 from streamd.config.load import load_config
 from streamd.daemon.streams import listing_process

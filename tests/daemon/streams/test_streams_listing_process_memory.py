@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from daemons import write_images
+from support.daemon_process import write_images
 
 ROWS: Final = 40_000
 LABEL_BYTES: Final = 1024

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from locked_files import until_waited_for
+from support.locked_files import until_waited_for
 
 from streamd.core.bad_samples import BadSample
 from streamd.daemon.streams.quarantine import Quarantine

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 from streamd.core.bad_samples import BadSample
 from streamd.core.receipt import EpochTally

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sample_specs import some_spec
+from support.sample_specs import some_spec
 
 from streamd.core.sampler import Ids
 from streamd.core.spec import LabelSpec, StreamSpec

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asking import Label, Npy, Split, Stream, part_of, scanned
+from support.source_configs import Label, Npy, Split, Stream, part_of, scanned
 
 from streamd.dataset.manifest.types import ScannedSamples, StorageFormat
 from streamd.dataset.scan import scan_source

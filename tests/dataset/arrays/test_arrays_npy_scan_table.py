@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asking import Label, Npy, Split, Stream, part_of, scanned
+from support.source_configs import Label, Npy, Split, Stream, part_of, scanned
 
 from streamd.core.spec import LabelSpec
 from streamd.dataset.manifest.types import ListedValues

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from stores_on_disk import OpenedStore
+from support.stores_on_disk import OpenedStore
 
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.arrays.npy_store import NpyStore

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from served_folders import change_times, serve
+from support.served_folder import change_times, serve
 
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.arrays import stale_files

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from caches import place
-from sample_specs import some_spec
+from support.cached_stream import place
+from support.sample_specs import some_spec
 
 from streamd.core.spec import ImageSpec, PixelId
 from streamd.dataset.cache.file import RECORD_TYPE, CacheFile, CacheLayout, UnfitCacheError, lock_file_name

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from caches import file_in, fill, gathered, held, open_cache, place, row_of, rows_of, shape_of, spoil_row
-from daemons import write_images
-from packed_shards import pack
-from served_folders import change_times, file_of, serve
+from support.cached_stream import file_in, fill, gathered, held, open_cache, place, row_of, rows_of, shape_of, spoil_row
+from support.daemon_process import write_images
+from support.served_folder import change_times, file_of, serve
+from support.tar_shards import pack
 from test_cache_file import no_file_larger_than
 
 from streamd.core.sampler import PAD_ID

@@ -15,10 +15,10 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 import pytest
-from exploring import explored, seldom
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from sample_specs import some_spec
+from support.hypothesis_settings import explored, seldom
+from support.sample_specs import some_spec
 
 from streamd.core.spec import ImageSpec, PixelId
 from streamd.dataset.arrays.store import Pixels

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from asking import Filelist, Label, Stream, bits, put, scanned, unlabelled
+from support.source_configs import Filelist, Label, Stream, bits, put, scanned, unlabelled
 
 from streamd.dataset.files.filelist import split_paths_from_labels
 from streamd.dataset.scan import scan_source

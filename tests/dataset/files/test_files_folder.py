@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from asking import Folder, Label, Stream, put, scanned, unlabelled
+from support.source_configs import Folder, Label, Stream, put, scanned, unlabelled
 
 from streamd.dataset.files import folder
 from streamd.dataset.scan import scan_source

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from asking import Label, Stream, Table, put, scanned
+from support.source_configs import Label, Stream, Table, put, scanned
 
 from streamd.dataset.scan import scan_source
 from streamd.errors import ConfigError

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import Filelist, Label, Stream, Table, put, scanned
+from support.source_configs import Filelist, Label, Stream, Table, put, scanned
 
 from streamd.dataset.scan import scan_source
 from streamd.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hdf5_types import bfloat16, biased, bits
+from support.hdf5_types import bfloat16, biased, bits
 
 from streamd.dataset.hdf5 import arrays
 from streamd.errors import ConfigError

@@ -10,8 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hdf5_types import bfloat16, biased, bits
-from stores_on_disk import PIXELS, OpenedStore, open_hdf5, write_hdf5, write_hdf5_type
+from support.hdf5_types import bfloat16, biased, bits
+from support.stores_on_disk import PIXELS, OpenedStore, open_hdf5, write_hdf5, write_hdf5_type
 
 from streamd.dataset.hdf5 import library_store
 from streamd.dataset.hdf5.chunk_cache import ChunkCache

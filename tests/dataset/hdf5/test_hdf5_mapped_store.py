@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stores_on_disk import PIXELS, OpenedStore, open_hdf5, write_hdf5
+from support.stores_on_disk import PIXELS, OpenedStore, open_hdf5, write_hdf5
 
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.hdf5.mapped_store import ChunkStore

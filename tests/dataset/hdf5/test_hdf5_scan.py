@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from asking import Hdf5, Label, Split, Stream, part_of, scanned
+from support.source_configs import Hdf5, Label, Split, Stream, part_of, scanned
 
 from streamd.dataset.hdf5 import arrays, chunk_cost
 from streamd.dataset.hdf5 import scan as hdf5

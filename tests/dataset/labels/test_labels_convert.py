@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from asking import Label, bits
+from support.source_configs import Label, bits
 
 from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.convert import Labels, convert_labels

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from asking import Filelist, Folder, Label, Split, Table, bits, part_of, put, scanned
+from support.source_configs import Filelist, Folder, Label, Split, Table, bits, part_of, put, scanned
 
 from streamd.core.spec import LabelSpec
 from streamd.dataset.labels import convert

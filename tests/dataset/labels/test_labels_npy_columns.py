@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asking import Filelist, Folder, Label, Split, Table, part_of, put, scanned, unlabelled
+from support.source_configs import Filelist, Folder, Label, Split, Table, part_of, put, scanned, unlabelled
 
 from streamd.dataset.labels.npy_columns import build_array_column
 from streamd.dataset.sources import DataSource

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from asking import bits
 from hypothesis import given
 from hypothesis import strategies as st
+from support.source_configs import bits
 
 from streamd.core.spec import LabelSpec
 from streamd.dataset.labels.tags import SampleTags, add_tag_counts_to_spec, build_tags_label, renumber_tags

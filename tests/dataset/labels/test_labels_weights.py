@@ -9,9 +9,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from asking import Filelist, Folder, Hdf5, Label, Lmdb, Npy, Split, Stream, Table, Tar, put
-from lmdbs import write_lmdb
-from packed_shards import pack
+from support.lmdb_files import write_lmdb
+from support.source_configs import Filelist, Folder, Hdf5, Label, Lmdb, Npy, Split, Stream, Table, Tar, put
+from support.tar_shards import pack
 
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.scan import scan_source

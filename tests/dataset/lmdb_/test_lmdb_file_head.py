@@ -8,7 +8,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from lmdbs import put
+from support.lmdb_files import put
 
 from streamd.dataset.lmdb.file_head import HEAD_BYTES, is_file_whole, parse_last_commit, parse_lmdb_head
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asking import Label, Lmdb, Split, Stream, part_of, scanned
-from lmdbs import put, value_of, write_lmdb
+from support.lmdb_files import put, value_of, write_lmdb
+from support.source_configs import Label, Lmdb, Split, Stream, part_of, scanned
 
 from streamd.dataset.lmdb.file_head import COMMIT_COLUMN, OFFSETS_COLUMN
 from streamd.dataset.manifest.types import ScannedSamples

@@ -8,7 +8,7 @@ from pathlib import Path
 import lmdb
 import numpy as np
 import pytest
-from lmdbs import put, value_of, write_lmdb
+from support.lmdb_files import put, value_of, write_lmdb
 
 from streamd.dataset.lmdb import scan
 from streamd.dataset.lmdb.pyxis_layout import find_memory_address

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from lmdbs import put, value_of, write_lmdb
-from served_folders import change_times
-from stores_on_disk import OpenedStore
+from support.lmdb_files import put, value_of, write_lmdb
+from support.served_folder import change_times
+from support.stores_on_disk import OpenedStore
 
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.lmdb.store import LmdbStore

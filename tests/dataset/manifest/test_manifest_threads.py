@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from daemons import write_images
-from served_folders import serve
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 THREADS: Final = """
 import sys, threading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asking import put
+from support.source_configs import put
 
 from streamd.config.load import load_config
 from streamd.dataset.scan import scan_source

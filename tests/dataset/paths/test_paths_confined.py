@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from asking import put
+from support.source_configs import put
 
 from streamd.dataset.paths.confined import (
     PROGRESS_FILES,

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import write_images
-from packed_shards import pack
-from served_folders import change_times, serve
+from support.daemon_process import write_images
+from support.served_folder import change_times, serve
+from support.tar_shards import pack
 
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.root_proof import choose_expected_files, find_absence_reason, is_root_proven

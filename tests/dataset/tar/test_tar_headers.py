@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packed_shards import pack
+from support.tar_shards import pack
 
 from streamd.dataset.tar.headers import BrokenTarError, TarReader
 

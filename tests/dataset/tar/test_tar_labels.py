@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from asking import Label
-from packed_shards import pack
+from support.source_configs import Label
+from support.tar_shards import pack
 
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.tar.labels import (

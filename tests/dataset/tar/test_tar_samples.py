@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from packed_shards import pack
+from support.tar_shards import pack
 
 from streamd.dataset.tar.samples import Shard, count_stray_files, format_suffixes, read_shard
 from streamd.errors import ConfigError

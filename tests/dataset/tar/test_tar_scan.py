@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import webdataset
-from asking import Folder, Label, Split, Stream, Tar, part_of, scanned
-from daemons import write_images
-from packed_shards import pack, pack_folder
+from support.daemon_process import write_images
+from support.source_configs import Folder, Label, Split, Stream, Tar, part_of, scanned
+from support.tar_shards import pack, pack_folder
 
 from streamd.dataset.scan import scan_source
 from streamd.dataset.tar import scan as tar

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras_recorder import ids_of, steps, stop_after
-from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
+from support.keras_recorder import ids_of, steps, stop_after
+from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from keras_recorder import Recorder, ids_of, steps, stop_after
-from trainer_fakes import ANGLE, FakeStream, make_spec
+from support.keras_recorder import Recorder, ids_of, steps, stop_after
+from support.stream_fake import ANGLE, FakeStream, make_spec
 
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import fit_data, load_keras

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from keras_recorder import Recorder, ids_of, steps
-from trainer_fakes import ANGLE, KIND, FakeClient, FakeStream, make_spec
+from support.keras_recorder import Recorder, ids_of, steps
+from support.stream_fake import ANGLE, KIND, FakeClient, FakeStream, make_spec
 
 from streamd.client import Client, Stream
 from streamd.errors import ConfigError, NoDatasetError

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from compare_environments import python_of
-from lent_arrays import Lender
-from trainer_fakes import ANGLE, FakeStream, make_spec
+from support.leased_arrays import Lender
+from support.stream_fake import ANGLE, FakeStream, make_spec
 
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import fit_data, load_keras

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from keras_recorder import ids_of
-from trainer_fakes import ANGLE, FakeClient, FakeStream, make_spec
+from support.keras_recorder import ids_of
+from support.stream_fake import ANGLE, FakeClient, FakeStream, make_spec
 
 from streamd.errors import ConfigError, ConnectError, LossError
 from streamd.frameworks import keras as ours

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trainer_fakes import ANGLE, KIND, make_spec
+from support.stream_fake import ANGLE, KIND, make_spec
 
 from streamd.errors import ConfigError
 from streamd.frameworks.keras.predicted_rows import (

@@ -9,7 +9,7 @@ from itertools import islice
 from threading import Event, Thread
 
 import pytest
-from trainer_fakes import ANGLE, FakeStream, make_spec
+from support.stream_fake import ANGLE, FakeStream, make_spec
 
 from streamd.errors import ConfigError
 from streamd.frameworks.keras.reader import KerasReader, find_or_create_reader

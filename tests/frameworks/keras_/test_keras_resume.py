@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from compare_environments import python_of
-from resumed_training import (
+from support.resumed_training import (
     EPOCHS,
     STEPS,
     KilledError,
@@ -23,7 +23,7 @@ from resumed_training import (
     train,
     values,
 )
-from trainer_fakes import FakeStream
+from support.stream_fake import FakeStream
 
 from streamd.errors import ConfigError, TokenError
 from streamd.frameworks import keras as ours
@@ -82,7 +82,7 @@ def begun(first_epoch: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
 def test_ten_kills_end_in_the_bits_of_a_run_without(tmp_path: Path, backend: str) -> None:
     python = python_of(None if backend == "tensorflow" else f"keras_{backend}")
-    command = [str(python), str(TESTS / "killed_training.py"), str(tmp_path)]
+    command = [str(python), str(TESTS / "support" / "killed_training.py"), str(tmp_path)]
     environment = {**os.environ, **QUICK, "KERAS_BACKEND": backend, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
     environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "compiled")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 import pytest
-from torch_fakes import DIARY, make
-from trainer_fakes import ANGLE, KIND, FakeClient, FakeStream, make_spec
+from support.stream_fake import ANGLE, KIND, FakeClient, FakeStream, make_spec
+from support.torch_fake import DIARY, make
 
 from streamd.core.spec import LabelSpec
 from streamd.errors import ConfigError, MissingExtraError, NoDatasetError

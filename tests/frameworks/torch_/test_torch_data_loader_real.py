@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compare_environments import python_of
-from daemons import DaemonProcess, stream_config
 from PIL import Image
+from support.daemon_process import DaemonProcess, stream_config
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 from torch.utils.data import DataLoader
-from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
 
 import streamd
 from streamd.errors import ConfigError

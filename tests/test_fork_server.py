@@ -1,4 +1,4 @@
-"""What the nursery forks is as what a shell starts; `test_caching.py` sees to its limits, many tests to its end."""
+"""What the fork server forks is as what a shell starts; `test_caching.py` sees to its limits, many tests to its end."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nursery import Nursery
+from support.fork_server import ForkServer
 
 Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def run(nursery: Nursery, tmp_path: Path) -> Run:
+def run(fork_server: ForkServer, tmp_path: Path) -> Run:
     """The status of a command, and what it said."""
 
     def run(*arguments: str, **environment: str) -> tuple[int, str]:
         log = tmp_path / "log"
         log.touch()
-        status = nursery.hatch([*arguments], environment, log).wait()
+        status = fork_server.fork_daemon([*arguments], environment, log).wait()
         return status, log.read_text()
 
     return run

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from chromium import PATIENCE_MS, chromium_path
-from daemons import DaemonProcess
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
+from support.chromium import PATIENCE_MS, chromium_path
+from support.daemon_process import DaemonProcess
 
 import streamd
 from streamd.cli.demo.road import write_driving_set
 
-DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 ROADS: Final = 2000
 BATCH: Final = 32
 SEED: Final = 7

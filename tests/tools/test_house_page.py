@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import house_figures
+import house_page
 import pytest
-from house_figures import Revision, at_most, find_libraries, render_page
+from house_page import Revision, at_most, find_libraries, render_page
 from import_graph import read_graph
 from measure_code import Measurement
 
@@ -47,17 +47,17 @@ def test_a_target_is_reached_up_to_its_limit(revision: Revision) -> None:
 def test_libraries_are_those_of_the_checkout_and_not_of_what_is_installed(tmp_path: Path) -> None:
     assert "msgspec" not in find_libraries(tmp_path)
     assert "numpy" in find_libraries(tmp_path)
-    assert find_libraries(house_figures.ROOT) == {"msgspec", "numpy", "zmq"}
+    assert find_libraries(house_page.ROOT) == {"msgspec", "numpy", "zmq"}
 
 
 def test_the_command_reads_the_working_tree_and_refuses_what_git_does_not_know(
     tmp_path: Path, revision: Revision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(house_figures, "read_revision", lambda *_: revision)
-    house_figures.main(["now=.", "--page", str(tmp_path / "house.md")])
+    monkeypatch.setattr(house_page, "read_revision", lambda *_: revision)
+    house_page.main(["now=.", "--page", str(tmp_path / "house.md")])
     assert (tmp_path / "house.md").read_text() == render_page([revision])
     with (
-        pytest.raises(SystemExit, match=r"house_figures: git archive .* no-such-revision streamd: "),
-        house_figures.checked_out("no-such-revision"),
+        pytest.raises(SystemExit, match=r"house_page: git archive .* no-such-revision streamd: "),
+        house_page.checked_out("no-such-revision"),
     ):
         pass

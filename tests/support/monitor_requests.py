@@ -8,10 +8,11 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
-from daemons import DaemonProcess
 from ruamel.yaml import YAML
 
-MONITORING: Final = Path(__file__).resolve().parents[1] / "monitoring"
+from support.daemon_process import DaemonProcess
+
+MONITORING: Final = Path(__file__).resolve().parents[2] / "monitoring"
 ALERTS: Final = MONITORING / "alerts.yml"
 SELECTOR: Final = re.compile(r"\b((?:streamd|process)_\w+|up)\b(\{[^}]*\})?")  # a metric in a query, and its matchers
 

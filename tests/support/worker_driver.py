@@ -11,7 +11,6 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from served_folders import file_of
 
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
@@ -28,6 +27,7 @@ from streamd.ipc.worker_messages import (
     decode_report,
     encode_command,
 )
+from support.served_folder import file_of
 
 ANSWER_S = 20.0
 ROWS = 8

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from daemons import DaemonProcess
 from ruamel.yaml import YAML
 
-EXAMPLES: Final = Path(__file__).parent.parent / "examples"
+from support.daemon_process import DaemonProcess
+
+EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 
 
 @contextmanager

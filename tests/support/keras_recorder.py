@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from trainer_fakes import FakeStream
 
 from streamd.frameworks.keras import load_keras
+from support.stream_fake import FakeStream
 
 _ROOM = 400  # samples that can be written down
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import pytest
-from daemons import LIMIT_S, wait_until
-from monitored import ALERTS, MONITORING, fetch
 from ruamel.yaml import YAML
+
+from support.daemon_process import LIMIT_S, wait_until
+from support.monitor_requests import ALERTS, MONITORING, fetch
 
 _ALIGNED_S: Final = 0.01  # Prometheus moves the times of its scrapes by up to 2 ms, for smaller storage
 

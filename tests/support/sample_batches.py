@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sample_specs import some_spec
 
 from streamd.client import Batch
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec, LabelSpec
+from support.sample_specs import some_spec
 
 CLASS = LabelSpec("label", "category", classes=("cat", "Zoë"), counts=(60, 43))
 

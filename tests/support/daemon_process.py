@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
-from nursery import Hatched, Nursery
 from PIL import Image
 
 from streamd.config.load import load_config
 from streamd.daemon.streams.catalog import find_unlisted_streams, write_sample_manifests
 from streamd.errors import ConfigError
+from support.fork_server import ForkedDaemon, ForkServer
 
 LIMIT_S = 40.0
 
@@ -62,10 +62,10 @@ class DaemonProcess:
     """`streamd serve` as its users start it, with one worker unless the configuration says more.
 
     It spares each daemon of the tests two times half a second: samples are listed here, unless they are to be listed
-    `apart`, and the nursery forks it, where there is one, unless it lists apart or has an environment of its own.
+    `apart`, and the fork server forks it, where there is one, unless it lists apart or has an environment of its own.
     """
 
-    nursery: ClassVar[Nursery | None] = None
+    fork_server: ClassVar[ForkServer | None] = None
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class DaemonProcess:
         # An environment may change how samples are listed.
         self._apart = environment is not None if apart is None else apart
         self._own = self._apart or environment is not None
-        self._process: subprocess.Popen[bytes] | Hatched | None = None
+        self._process: subprocess.Popen[bytes] | ForkedDaemon | None = None
 
     def start(self) -> Self:
         """Starts the daemon and waits until it serves."""
@@ -99,9 +99,9 @@ class DaemonProcess:
         assert self.process.poll() is None, self._said(offset).decode()
         return self
 
-    def _run(self, arguments: list[str]) -> subprocess.Popen[bytes] | Hatched:
-        if self.nursery is not None and not self._own:
-            return self.nursery.hatch(arguments, self._environment, self.log)
+    def _run(self, arguments: list[str]) -> subprocess.Popen[bytes] | ForkedDaemon:
+        if self.fork_server is not None and not self._own:
+            return self.fork_server.fork_daemon(arguments, self._environment, self.log)
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "streamd.cli.main", *arguments]
             return subprocess.Popen(command, stderr=log, stdout=log, env=self._environment)
@@ -116,7 +116,7 @@ class DaemonProcess:
         return self.log.read_bytes()[offset:]
 
     @property
-    def process(self) -> subprocess.Popen[bytes] | Hatched:
+    def process(self) -> subprocess.Popen[bytes] | ForkedDaemon:
         assert self._process is not None
         return self._process
 

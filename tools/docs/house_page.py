@@ -1,6 +1,6 @@
 """Measures the package at several revisions and writes docs/house.md.
 
-    python tools/house_figures.py [NAME=REVISION ...] [--page docs/house.md]
+    python tools/docs/house_page.py [NAME=REVISION ...] [--page docs/house.md]
 
 A revision is anything that git knows, read by `git archive`; `.` is the working tree. Without any: before the package
 was laid out by processes, after it, and now. The last one is held to the targets.
@@ -25,7 +25,7 @@ from typing import Final
 from import_graph import ImportGraph, read_graph
 from measure_code import Measurement, Module
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "house.md"
 WORKING_TREE: Final = "."
 MOVE_SUBJECT: Final = "Lay the package out by the process that runs each part"
@@ -161,7 +161,7 @@ def _run_git(*words: str) -> bytes:
     """What git prints. Exits with its message when it fails."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=False)  # noqa: S607 - as on the PATH
     if done.returncode:
-        sys.exit(f"house_figures: git {' '.join(words)}: {done.stderr.decode().strip()}")
+        sys.exit(f"house_page: git {' '.join(words)}: {done.stderr.decode().strip()}")
     return done.stdout
 
 
@@ -169,7 +169,7 @@ def find_move() -> str:
     """The commit that laid the package out by processes."""
     found = _run_git("log", "--fixed-strings", f"--grep={MOVE_SUBJECT}", "--format=%h", "--reverse").decode().split()
     if not found:
-        sys.exit(f"house_figures: no commit says {MOVE_SUBJECT!r}: name the revisions, as BEFORE=REVISION")
+        sys.exit(f"house_page: no commit says {MOVE_SUBJECT!r}: name the revisions, as BEFORE=REVISION")
     return found[0]
 
 
@@ -215,7 +215,7 @@ def find_libraries(checkout: Path) -> frozenset[str]:
         command, env=environment, cwd=checkout, capture_output=True, text=True, timeout=_IMPORT_S, check=False
     )
     if done.returncode:
-        sys.exit(f"house_figures: import streamd failed in {checkout}:\n{done.stderr}")
+        sys.exit(f"house_page: import streamd failed in {checkout}:\n{done.stderr}")
     names = set(done.stdout.split()) - _OF_THEIR_OWN - {"streamd"}
     return frozenset(name for name in names if not name.startswith("_cython_"))
 
@@ -233,7 +233,7 @@ def render_page(revisions: Sequence[Revision]) -> str:
     lines = [
         "# The house in figures",
         "",
-        "How large the package is, how it hangs together, and how it names things. `python tools/house_figures.py`",
+        "How large the package is, how it hangs together, and how it names things. `python tools/docs/house_page.py`",
         "measures all of it again and writes this page; the docstrings of `tools/measure_code.py` and",
         "`tools/import_graph.py` say how each figure is counted.",
         "",

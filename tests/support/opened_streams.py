@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import write_images
-from served_folders import serve
 
 from streamd.core.sampler import Ids
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.arrays.store import Mask, Pixels
 from streamd.worker.stream_reader import StreamReader
+from support.daemon_process import write_images
+from support.served_folder import serve
 
 LABELS = {"label": {"type": "category", "classes": ["dog", "cat"]}}  # sample 0 has a label other than 0
 

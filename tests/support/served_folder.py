@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from daemons import stream_config
-
 from streamd.config.load import load_config
 from streamd.daemon.streams.catalog import has_all_manifests, open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
+from support.daemon_process import stream_config
 
 
 def serve(folder: Path, state: Path, *, rescan: bool = False, **changes: object) -> ServedStream:

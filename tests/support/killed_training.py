@@ -1,6 +1,6 @@
 """Trains as a program does that is killed ten times, and writes what its end and that of an unkilled one are, as JSON.
 
-    PYTHONPATH=tests python tests/killed_training.py DIRECTORY
+    PYTHONPATH=tests python tests/support/killed_training.py DIRECTORY
 
 Each process is a fork of this one, made before TensorFlow has begun anything: to import it takes longer than all that a
 process does here.
@@ -17,10 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from resumed_training import train, values
-
 from streamd.frameworks import checkpoint
 from streamd.frameworks.keras import load_keras
+from support.resumed_training import train, values
 
 EVERY: Final = 2
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from served_folders import file_of
 
 from streamd.core.counters import ProcessStats
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
@@ -25,6 +24,7 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.decoders import decode_image
 from streamd.ipc.slots import SlotStore
 from streamd.limits import ROW_DEADLINE_S
+from support.served_folder import file_of
 
 ANSWER_S = 20.0
 PAUSE_S = 0.001  # between two looks at a condition

@@ -20,11 +20,11 @@ from typing import Any, Final, Self
 _LIMITS: Final = (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)  # that tests lower
 
 
-class Hatched:
-    """A daemon from the nursery, with as much of `subprocess.Popen` as the tests use."""
+class ForkedDaemon:
+    """A daemon from the fork server, with as much of `subprocess.Popen` as the tests use."""
 
-    def __init__(self, nursery: Nursery, pid: int) -> None:
-        self._nursery = nursery
+    def __init__(self, fork_server: ForkServer, pid: int) -> None:
+        self._fork_server = fork_server
         self._ended = os.pidfd_open(pid)
         self.pid = pid
         self.returncode: int | None = None
@@ -54,12 +54,12 @@ class Hatched:
         return bool(select.select([self._ended], [], [], timeout_s)[0])
 
     def _reap(self) -> int:
-        self.returncode = self._nursery.ask({"reap": self.pid})
+        self.returncode = self._fork_server.ask({"reap": self.pid})
         os.close(self._ended)
         return self.returncode
 
 
-class Nursery:
+class ForkServer:
     """The process, from the first daemon on; closing it ends it."""
 
     def __init__(self) -> None:
@@ -77,11 +77,13 @@ class Nursery:
         """Its own, once it runs."""
         return set() if self._process is None else {self._process.pid}
 
-    def hatch(self, arguments: list[str], environment: dict[str, str], log: Path) -> Hatched:
+    def fork_daemon(self, arguments: list[str], environment: dict[str, str], log: Path) -> ForkedDaemon:
         """`streamd` with these arguments; what it says is added to the log."""
         limits = [resource.getrlimit(each) for each in _LIMITS]
         place = {"folder": str(Path.cwd()), "log": str(log)}
-        return Hatched(self, self.ask({"arguments": arguments, "environment": environment, "limits": limits, **place}))
+        return ForkedDaemon(
+            self, self.ask({"arguments": arguments, "environment": environment, "limits": limits, **place})
+        )
 
     def ask(self, errand: dict[str, object]) -> int:
         """Has something done, and the number that comes back."""
@@ -97,7 +99,7 @@ class Nursery:
 
 
 def _errand() -> dict[str, Any]:
-    """Forks a daemon an errand, and returns it in the daemon alone. The nursery ends when there are no more."""
+    """Forks a daemon an errand, and returns it in the daemon alone. The fork server ends when there are no more."""
     for line in sys.stdin.buffer:
         errand: dict[str, Any] = json.loads(line)
         if "reap" in errand:

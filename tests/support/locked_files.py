@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from daemons import wait_until
+from support.daemon_process import wait_until
 
 
 def until_waited_for(path: Path) -> None:

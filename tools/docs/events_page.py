@@ -6,7 +6,7 @@ from pathlib import Path
 
 from streamd.core.log.events import EVENTS, compute_message_id
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "events.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "events.md"
 BEGIN, END = "<!-- scripts/docs events writes from here -->", "<!-- to here -->"
 
 

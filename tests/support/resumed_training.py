@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from trainer_fakes import ANGLE, FakeStream, make_spec
 
 from streamd.frameworks import keras as ours
 from streamd.frameworks.keras import fit_data, load_keras
+from support.stream_fake import ANGLE, FakeStream, make_spec
 
 SAMPLES = 50  # 13 batches of four, the last of two
 STEPS = 13

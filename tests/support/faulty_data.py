@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from daemons import stream_config, write_images
 from PIL import Image
 
 from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.reader_messages import StreamToRead
 from streamd.cli.check.run import CheckOptions, inspect_data
 from streamd.daemon.streams.served_stream import ServedStream
+from support.daemon_process import stream_config, write_images
 
 CRASH: Final = b"this file crashes the decoder"
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from daemons import stream_config, wait_until, write_images
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+from support.daemon_process import stream_config, wait_until, write_images
+
+ROOT: Final = Path(__file__).resolve().parents[2]
 LOCK: Final = ROOT / "requirements" / "test.txt"
 LIMIT_S: Final = 120.0
 

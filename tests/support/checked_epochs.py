@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from daemons import DaemonProcess
 
 import streamd
 from streamd.client import Batch
 from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
 from streamd.decode.decoders import decode_image
+from support.daemon_process import DaemonProcess
 
 
 class Epoch:

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 from streamd.client import Client, Stream
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 if TYPE_CHECKING:
-    from chromium import Visit
     from playwright.sync_api import Locator, Page
+
+    from support.chromium import Visit
 
 MONITOR: Final = "127.0.0.1:0"
 BROKEN: Final = "cat/page.jpg"  # no picture at all

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "evidence" / "first-day.md"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "evidence" / "first-day.md"
 STREAMD: Final = Path(sys.executable).with_name("streamd")
 MOST_TRIES: Final = 4  # beyond it the messages do not lead anywhere
 DOWNLOAD_S: Final = 600.0
@@ -104,7 +104,7 @@ def served(config: Path, environment: Mapping[str, str]) -> Iterator[str | None]
     """The daemon, until the block ends. Gives what it said when it refused to start, else None."""
     command: list[str | Path] = [STREAMD, "serve", "--config", config]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as daemon:
-        assert daemon.stderr is not None  # noqa: S101 - a pipe was asked for
+        assert daemon.stderr is not None
         said = []
         for line in daemon.stderr:
             said.append(line)

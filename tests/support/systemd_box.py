@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from daemons import stream_config, wait_until, write_images
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+from support.daemon_process import stream_config, wait_until, write_images
+
+ROOT: Final = Path(__file__).resolve().parents[2]
 INSTALL: Final = ROOT / "scripts" / "install-service"
 DATA: Final = Path("/var/lib/pictures")  # the box's own
 DROP_INS: Final = Path("/run/systemd/system")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from golden import FILES
 from golden_files import deep, four_inks, picture, with_alpha
-from pictures import decoded
 from PIL import Image
+from support.smooth_pictures import decoded
 
 from streamd.core.spec import ImageSpec
 

@@ -7,10 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
-from made_figures import Books
-
 from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor.http_server import Monitor
+from support.sample_metrics import Books
 
 
 class Answer(NamedTuple):

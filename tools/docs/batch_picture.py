@@ -13,7 +13,7 @@ import streamd
 from streamd.cli.demo.road import write_driving_set
 from streamd.cli.show.contact_sheet import draw_sheet
 
-PICTURE: Final = Path(__file__).resolve().parents[1] / "docs" / "batch.png"
+PICTURE: Final = Path(__file__).resolve().parents[2] / "docs" / "batch.png"
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from daemons import DaemonProcess, wait_until
+from support.daemon_process import DaemonProcess, wait_until
 
 
 def said(daemon: DaemonProcess, event: str) -> list[str]:
