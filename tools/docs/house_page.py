@@ -1,6 +1,6 @@
 """Measures the package at several revisions and writes docs/house.md.
 
-    python tools/docs/house_page.py [NAME=REVISION ...] [--page docs/house.md]
+    scripts/docs house [NAME=REVISION ...] [--page docs/house.md]
 
 A revision is anything that git knows, read by `git archive`; `.` is the working tree. Without any: before the package
 was laid out by processes, after it, and now. The last one is held to the targets.
@@ -233,7 +233,7 @@ def render_page(revisions: Sequence[Revision]) -> str:
     lines = [
         "# The house in figures",
         "",
-        "How large the package is, how it hangs together, and how it names things. `python tools/docs/house_page.py`",
+        "How large the package is, how it hangs together, and how it names things. `scripts/docs house`",
         "measures all of it again and writes this page; the docstrings of `tools/measure_code.py` and",
         "`tools/import_graph.py` say how each figure is counted.",
         "",
