@@ -1,6 +1,6 @@
 """The golden digests of streams: what one worker makes of every kind of stream, over two epochs of made-up data.
 
-    PYTHONPATH=tests python tests/system/golden_streams.py    writes them to golden_streams.json: only after a change that is wanted
+    python tests/system/golden_streams.py    writes them to golden_streams.json: only after a change that is wanted
 
 A digest is that of `streamd probe --digest`: order, ids, weights, labels, pixels. The pictures are copies of some of
 the decoders' golden files, since another encoder would write other bytes.
