@@ -44,7 +44,7 @@ _POSITION_PATTERN: Final = re.compile(r"([0-9]{1,12}):([0-9]{1,12})", re.ASCII)
 
 
 def schema() -> None:
-    """Prints the JSON schema of config.yaml, with which editors complete keys, explain them and underline mistakes.
+    """Prints the JSON schema of config.yaml, which editors use to complete keys, explain them and underline mistakes.
 
     Most editors read the schema's path from the first line of the configuration:
 
@@ -60,33 +60,42 @@ def schema() -> None:
 
 def serve(
     path: Annotated[
-        Path | None, typer.Argument(metavar="PATH", help="Data to serve without a configuration: as for init.")
+        Path | None,
+        typer.Argument(
+            metavar="PATH",
+            help="Data to serve without a configuration file: a folder of images, a table, or tar files.",
+        ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The configuration; default config.yaml.", show_default=False)
     ] = None,
-    size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help=f"With PATH. {SIZE_HELP}")] = None,
-    rescan: Annotated[bool, typer.Option("--rescan", help="List the samples anew, though they are known.")] = False,
+    size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help=f"Only with PATH. {SIZE_HELP}")] = None,
+    rescan: Annotated[
+        bool, typer.Option("--rescan", help="List the samples again instead of reusing the saved list.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
-    log_json: Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log one JSON object per line.")] = False,
 ) -> None:
-    """Serves the streams of a configuration until SIGTERM or Ctrl-C; or PATH, with the configuration of init.
+    """Serves the streams of a configuration, or the data at PATH, until SIGTERM or Ctrl-C.
 
-    It logs to stderr, one event a line, as text or as JSON (--log-json); under systemd, to its journal with all fields.
+    For PATH, it uses the configuration that `streamd init` would write.
 
-    The samples are listed at the first start and known from then on; --rescan lists them again after files have
-    changed. When the daemon ends, its trainers wait, and continue with the next daemon.
+    It logs to stderr, one event per line, as text or, with --log-json, as JSON. Under systemd, it logs to the journal,
+    with all fields.
+
+    The samples are listed at the first start, and later starts reuse that list; --rescan lists them again after files
+    have changed. When the daemon ends, its trainers wait. They continue when the daemon is started again.
 
     SIGHUP makes it read the configuration again. Unchanged streams continue; trainers of changed streams get
-    StreamChangedError, which says what to do. A mistake is logged and changes nothing. The settings beside `streams`
-    need a restart. A daemon that serves PATH has no file to read again: it keeps its streams, and --rescan lists new
-    files at the next start.
+    StreamChangedError, which says what to do. If the file has a mistake, the mistake is logged and the daemon keeps its
+    old configuration. A change to a setting outside `streams` takes effect after a restart. A daemon that serves PATH
+    has no file to read again: it keeps its streams, and --rescan lists new files at the next start.
 
     \b
     Examples:
-      streamd serve                              config.yaml of this folder
-      streamd serve /data/pets --size 128        a folder of images, a table, or tars
-      kill -HUP PID      after a change of the file; streamd status prints the pid
+      streamd serve                              config.yaml in this folder
+      streamd serve /data/pets --size 128        a folder of images, a table, or tar files
+      kill -HUP PID      after the file has changed; streamd status prints the PID
     """
     # NumPy would start a thread a core for products of matrices, which neither the daemon nor a worker makes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -155,14 +164,16 @@ def _run_daemon(
 
 
 def demo(
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller set and fewer epochs: under a minute.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use fewer images and fewer epochs; this takes less than a minute.")
+    ] = False,
     output: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where the model, the chart and the receipts go.")
     ] = Path("streamd-demo"),
 ) -> None:
-    """Draws roads with a steering angle, serves them, trains on them, and kills the daemon on the way.
+    """Draws road images with steering angles, serves them, trains on them, and kills the daemon during training.
 
-    The daemon and the trainer are processes of their own, started by the commands you would use. While the trainer
+    The daemon and the trainer are separate processes, started with the commands that you would use. While the trainer
     runs, the daemon is killed with -9 and started again; the receipts then show that nothing was lost or repeated.
     """
     for library, extra in (("pydantic", "serve"), ("rich", "serve"), ("keras", "train"), ("tensorflow", "train")):
@@ -175,7 +186,10 @@ def demo(
 
 def show(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream.", autocompletion=complete_stream_names)],
-    place: Annotated[str, typer.Argument(metavar="EPOCH:INDEX", help="The batch; both count from 0.")],
+    place: Annotated[
+        str,
+        typer.Argument(metavar="EPOCH:INDEX", help="The epoch and the index of the batch in it, both counted from 0."),
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="The PNG; default batch-STREAM-EPOCH-INDEX.png."),
@@ -184,13 +198,17 @@ def show(
         int, typer.Option(min=1, max=MAX_ROWS, metavar="N", help="Show the first N rows at most.")
     ] = DEFAULT_ROWS,
     endpoint: Annotated[
-        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+        str | None,
+        typer.Option(
+            metavar="ENDPOINT",
+            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
+        ),
     ] = None,
 ) -> None:
-    """Draws a batch of a running daemon as one picture: what trainers get for this epoch and index.
+    """Draws one batch of a running daemon as a picture, as trainers get it for the given epoch and index.
 
-    Small images are enlarged without smoothing, large ones reduced. Below each are its labels, its sample id and its
-    file. Rows whose sample was bad are framed and give the reason; rows that do not count are hatched.
+    Small images are enlarged without smoothing, large ones reduced. Below each image are its labels, its sample id and
+    its file. Rows whose sample was bad are framed and give the reason; rows of weight 0 are hatched.
 
     \b
     Example:

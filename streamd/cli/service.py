@@ -24,7 +24,7 @@ from streamd.cli.terminal.help_pages import UncutHelpGroup
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError, HostError, format_install_command
 
-HELP: Final = "Makes streamd a service of this host, under systemd, or takes it away again. Run it as root."
+HELP: Final = "Installs streamd as a systemd service on this host, or removes the service. Run it as root."
 
 service = typer.Typer(cls=UncutHelpGroup, help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
@@ -75,15 +75,15 @@ _UNQUOTED_CHARS: Final = frozenset(string.ascii_letters + string.digits + "/._-+
 def install() -> None:
     """Installs units, users and a first configuration, or brings them up to date. Nothing is started.
 
-    The units are streamd, streamd@NAME for more daemons, and streamd-train@NAME for trainings, all of this very
-    environment; the user and group are called streamd, and /etc/streamd/config.yaml is written unless there is one.
-    Alert rules and a Grafana dashboard go to /usr/local/share/streamd.
+    The units are streamd, streamd@NAME for more daemons, and streamd-train@NAME for trainings. All of them run the
+    streamd of this Python environment. The user and the group are called streamd. /etc/streamd/config.yaml is written
+    unless the file already exists. Alert rules and a Grafana dashboard go to /usr/local/share/streamd.
 
     \b
     Example:
       sudo "$(command -v streamd)" service install
       sudo systemctl enable --now streamd.socket streamd.service
-      sudo usermod --append --groups streamd NAME        who may train
+      sudo usermod --append --groups streamd NAME        # allows the user NAME to train
     """
     check_root_and_systemd()
     install_on_host(_build_service_host(), find_streamd_command(), find_folders_hidden_from_services())
@@ -91,7 +91,7 @@ def install() -> None:
 
 @service.command()
 def remove() -> None:
-    """Stops the services and takes away what was installed; configuration, state, caches and users stay."""
+    """Stops the services and removes the installed files; configuration, state, caches and users stay."""
     check_root_and_systemd()
     remove_from_host(_build_service_host())
 

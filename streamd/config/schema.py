@@ -87,19 +87,19 @@ class StreamConfig(ConfigModel):
     source: FilledSource
     """Where the samples are."""
     split: SplitConfig | None = None
-    """Holds a part of the samples back, for the streams that say part: train or part: validation."""
+    """Holds back a part of the samples. A source with part: train or part: validation takes one of the two parts."""
     labels: dict[Text, LabelKey] | None = None
-    """What is learnt: name: category | int | float | string | tags, or {type: ..., from: COLUMN}. A folder of classes
-    has one, which is called label unless another name is given here. {} takes the images without any.
+    """The labels: name: category | int | float | string | tags, or {type: ..., from: COLUMN}. A folder of classes has
+    one label, which is called label unless you give another name here. {} serves the images without labels.
     """
     weights: Annotated[
         WeightsConfig | None, BeforeValidator(parse_weights_setting, json_schema_input_type=Text | WeightsConfig | None)
     ] = None
-    """What each sample weighs: the column of a number, 0 or more, or a file.npy of them. Without it every sample weighs
-    1. Models take them as sample weights.
+    """The weight of each sample, 0 or more: a column of numbers, or a file.npy. Without this key, every sample has
+    weight 1. Models use the weights as sample weights.
     """
     image: ImageConfig = ImageConfig()
-    """What every image becomes; size: [height, width] is needed for files."""
+    """The form in which every image is served; size: [height, width] is required for files."""
     batch_size: BatchSize = 32
     """Images in a batch."""
     drop_remainder: Annotated[bool | Literal["pad"], BeforeValidator(parse_remainder_setting)] = False
@@ -108,22 +108,25 @@ class StreamConfig(ConfigModel):
         ShuffleConfig, BeforeValidator(build_short_form_parser("kind"), json_schema_input_type=Shuffle | ShuffleConfig)
     ] = ShuffleConfig()
     """The order of an epoch: full, none, chunk, or {kind: full, seed: 0}. The same seed gives the same order
-    everywhere. Without a kind: chunk for hdf5, lmdb and tar, which are read fastest so, full for the others.
+    everywhere. The default kind is chunk for hdf5, lmdb and tar, which are read fastest in this way, and full for the
+    others.
     """
     normalize: Normalize = "none"
-    """What the model does to pixels, which travel as 0-255: none, unit (0-1), minus_one_one (-1 to 1), imagenet, or
+    """How the model normalizes pixels, which are sent as 0-255: none, unit (0-1), minus_one_one (-1 to 1), imagenet, or
     {mean: [r, g, b], std: [r, g, b]} in 0-255.
     """
     transform: Annotated[Transform | None, BeforeValidator(parse_transform_setting)] = None
     """module:function, beside this file or installed: f(image, labels, rng) -> (image, labels), called in the daemon
-    for every sample, once for all its trainers. It must not raise by chance: once is enough for a sample.
+    for every sample, once for all its trainers. It must not raise at random: a sample for which it has raised once
+    counts as bad from then on.
     """
     bad_samples: BadSamplesConfig = BadSamplesConfig()
-    """What becomes of samples that cannot be decoded."""
+    """What to do with samples that cannot be decoded."""
     pace: Annotated[
         PaceConfig, BeforeValidator(parse_pace_setting, json_schema_input_type=Literal["free"] | PaceConfig)
     ] = PaceConfig()
-    """free, or {lockstep: 10s}: leaders wait so long an epoch for the others, so that each batch is decoded once."""
+    """free, or {lockstep: 10s}: the fastest trainers wait up to that long per epoch for the others, so that each batch
+    is decoded once."""
     cache: CacheConfig | None = None
     """Keeps decoded samples on disk, so that they are decoded once: {path: cache/train, max: 20GiB}."""
 
@@ -239,17 +242,17 @@ class Config(ConfigModel):
     curve: CurveConfig | None = None
     """The keys that tcp:// endpoints need."""
     listen: ListenKey = None  # after curve: its validator reads curve, and pydantic validates in this order
-    """The daemon's socket, such as ipc:///run/streamd/streamd.sock; null is the default place."""
+    """The daemon's socket, such as ipc:///run/streamd/streamd.sock; null means the default path."""
     memory: Memory = GIB
-    """Batch memory for all streams and trainers together, at least 1MiB: 512MiB, 2GB."""
+    """Batch memory for all streams and trainers together, such as 512MiB or 2GB; at least 1MiB."""
     workers: Workers = "auto"
-    """Decode processes; auto is one for each processor core."""
+    """The number of decode processes; auto means one for each CPU core."""
     engine: Annotated[
         EngineConfig, BeforeValidator(build_short_form_parser("kind"), json_schema_input_type=EngineKind | EngineConfig)
     ] = EngineConfig()
     """Where decoding happens: local, or {kind: ray, address: auto}."""
     monitor: HostPort | None = None
-    """address:port of the dashboard, /metrics for Prometheus, /healthz and /readyz, such as 127.0.0.1:9191."""
+    """address:port, such as 127.0.0.1:9191, of the dashboard, /metrics for Prometheus, /healthz and /readyz."""
     streams: dict[str, StreamConfig]
     """What is served: the name of each stream, and its keys below it."""
 
@@ -362,7 +365,7 @@ def build_json_schema() -> JsonSchema:
 def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
     """Adjusts the schema of a stream: no key for its name, `like`, and without it a source and a size for files."""
     properties = {key: value for key, value in schema["properties"].items() if key != "name"}
-    like = {"type": "string", "description": "A stream whose keys are copied, but for those given here."}
+    like = {"type": "string", "description": "A stream whose keys are copied, except for those given here."}
     files = {
         "properties": {"source": {"properties": {"kind": {"enum": sorted(ENCODED_KINDS)}}}},
         "required": ["source"],

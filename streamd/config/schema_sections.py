@@ -62,15 +62,16 @@ class LabelConfig(ConfigModel):
     """One label. `source` is the value of `from`: columns, an array or a file; None stands for the label's own name."""
 
     type: LabelType
-    """category and int become int64, float float32, string text, tags one 0 or 1 for each class."""
+    """category and int become int64, float becomes float32, string becomes text, and tags become one 0 or 1 for each
+    class."""
     source: Annotated[Text | Columns | None, BeforeValidator(parse_from_setting), AfterValidator(resolve_npy_path)] = (
         Field(default=None, alias="from")
     )
-    """The column that holds it, several for a vector or for a 0 or 1 a class, or an array: file.npy, or /array of an
-    HDF5 file; without it the column of the label's own name.
+    """The column that holds the label, or several columns for a vector or for one 0 or 1 per class, or an array:
+    file.npy, or /array in an HDF5 file. The default is the column with the label's name.
     """
     classes: Annotated[Classes | None, BeforeValidator(parse_class_list)] = None
-    """Fixes the classes and their numbers: the first is 0. Without it the data decide."""
+    """Fixes the classes and their numbers: the first is 0. Without this key, the classes are taken from the data."""
 
     @property
     def file(self) -> Path | None:
@@ -90,7 +91,7 @@ class WeightsConfig(ConfigModel):
     """The weight of each sample. `source` is the value of `from`; formats read weights as one more label."""
 
     source: Annotated[Text, AfterValidator(resolve_npy_path)] = Field(alias="from")
-    """The column that holds a number a sample, 0 or more, or the array: file.npy, or /array of an HDF5 file."""
+    """The column that holds one number, 0 or more, per sample; or an array: file.npy, or /array in an HDF5 file."""
 
     @property
     def type(self) -> Literal["weight"]:
@@ -110,19 +111,19 @@ class ImageConfig(ConfigModel):
     """The form of every image. `size` is (height, width) in pixels, `stored` for arrays as they are, or None."""
 
     size: Annotated[Size | Literal["stored"] | None, BeforeValidator(parse_image_size)] = None
-    """[height, width] in pixels; stored for arrays as they are."""
+    """[height, width] in pixels, or `stored` for arrays, which are then served in their stored size."""
     mode: Literal["RGB", "L"] = "RGB"
     """RGB, or L for greyscale: 3 channels or 1."""
     resize: Resize = "stretch"
-    """How an image of another shape gets the size: stretch it, crop its middle, pad it with black, or random_crop,
-    which takes another part of it in every epoch.
+    """How an image of a different size is made to fit: stretch it, crop its middle, pad it with black, or use
+    random_crop, which takes a different part of the image in every epoch.
     """
     exact: StrictBool = False
     """true decodes JPEGs at full size before shrinking them: slower, and a little sharper."""
     scale: CropScale = (0.08, 1.0)
-    """How much of the image's area a part has, [least, most]; for random_crop."""
+    """For random_crop: the fraction of the image's area that is taken, [least, most]."""
     ratio: CropRatio = (3 / 4, 4 / 3)
-    """A part's width by its height, [least, most], before it gets the size; for random_crop."""
+    """For random_crop: width divided by height of the part that is taken, [least, most], before it is resized."""
 
     @model_validator(mode="after")
     def _check_bounds_only_for_random_crop(self) -> Self:
@@ -141,13 +142,16 @@ class ShuffleConfig(ConfigModel):
     """The order of an epoch. For kind chunk, `chunk` samples are read together, and `buffer` chunks are mixed."""
 
     kind: Shuffle = "full"
-    """full mixes all samples, none keeps their order, chunk mixes the chunks, and the samples of a few at a time."""
+    """full shuffles all samples, none keeps their order, chunk shuffles the chunks, and the samples of a few chunks at
+    a time."""
     seed: Seed = 0
     """The same seed gives the same order, everywhere and every time."""
     chunk: ChunkCount = 3200
-    """Samples that are stored and read together; for kind chunk. Compressed hdf5 has its own, unless written."""
+    """For kind chunk: how many samples are read together. The default for compressed hdf5 follows the chunks of the
+    file."""
     buffer: ChunkCount = 16
-    """Chunks that are mixed with each other; for kind chunk. Of compressed hdf5, what a worker keeps unless written."""
+    """For kind chunk: how many chunks are shuffled together. The default for compressed hdf5 is the number of chunks
+    that a worker keeps in memory."""
 
     @model_validator(mode="after")
     def _check_chunk_keys_only_for_chunk(self) -> Self:
@@ -163,9 +167,9 @@ class MeanStd(ConfigModel):
     """Normalization by numbers: (pixel - mean) / std for each channel, pixels in 0-255."""
 
     mean: Levels
-    """What is subtracted: one number a channel, in 0-255."""
+    """What is subtracted: one number per channel, in 0-255."""
     std: Levels
-    """What the rest is divided by: one number a channel, in 0-255."""
+    """What the difference is divided by: one number per channel, in 0-255."""
 
     @field_validator("std")
     @classmethod
@@ -183,11 +187,11 @@ class BadSamplesConfig(ConfigModel):
     """The treatment of samples that cannot be decoded. For `policy` None see `StreamConfig.bad_policy`."""
 
     policy: BadPolicy | None = None
-    """substitute takes the next good image of the batch, mask gives zeros of weight 0, fail stops the stream. Without
-    it: substitute, and mask where shuffle is none.
+    """substitute takes the next good image of the batch, mask gives zeros of weight 0, fail stops the stream. The
+    default is substitute, or mask if shuffle is none.
     """
     max_fraction: Fraction = 0.01
-    """Above this part of all samples, and more than 10, the stream stops."""
+    """The stream stops if more than this fraction of all samples, and more than 10 samples, are bad."""
 
 
 class SplitConfig(ConfigModel):
@@ -196,9 +200,9 @@ class SplitConfig(ConfigModel):
     validation: Fraction = 0.2
     """The fraction that is held back, such as 0.2."""
     seed: Seed = 0
-    """Another seed holds others back."""
+    """A different seed holds back different samples."""
     by: Text | None = None
-    """A column of the table: rows with the same value stay on one side."""
+    """A column of the table: rows with the same value stay in the same part."""
 
 
 class PaceConfig(ConfigModel):
@@ -208,16 +212,17 @@ class PaceConfig(ConfigModel):
     """
 
     lockstep_s: Annotated[Seconds | None, Field(alias="lockstep")] = None
-    """How long leaders may wait an epoch, such as 10s."""
+    """How long the fastest trainers may wait per epoch, such as 10s."""
 
 
 class CacheConfig(ConfigModel):
     """The cache of decoded samples in the folder `path`, in a file of at most `max_bytes` (None: no bound)."""
 
     path: DataPath
-    """The folder it is kept in, which may be deleted at any time."""
+    """The folder of the cache. You may delete it at any time."""
     max_bytes: Annotated[Bytes | None, Field(alias="max")] = None
-    """How large it may become, such as 20GiB: the first samples that fit are kept. Without it all are."""
+    """How large the cache may become, such as 20GiB; the first samples that fit are kept. Without this key, all are
+    kept."""
 
 
 class CurveConfig(ConfigModel):
@@ -235,7 +240,7 @@ class EngineConfig(ConfigModel):
     kind: EngineKind = "local"
     """local decodes on this host, ray on a cluster."""
     address: Text | None = None
-    """The cluster: auto, local or host:port; for kind ray."""
+    """For kind ray: the address of the cluster: auto, local or host:port."""
 
     @model_validator(mode="after")
     def _check_address_only_for_ray(self) -> Self:

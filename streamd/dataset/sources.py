@@ -19,15 +19,16 @@ Part = Literal["train", "validation", "all"]
 IS_PATTERN: Final = object()  # marks a path that may have the wildcards * ? and []
 
 FilePattern = Annotated[str, IS_PATTERN]
-PartKey = Annotated[Part | None, "Which side of the split: train, validation or all."]
+PartKey = Annotated[Part | None, "Which part of the split to take: train, validation or all."]
 RangeKey = Annotated[
     tuple[float, float] | None,
-    "The numbers that become 0 and 255, such as [0, 1]; needed for all but uint8. What lies beyond is cut off.",
+    "The numbers that become 0 and 255, such as [0, 1]; needed for all types but uint8. Values outside are clipped.",
 ]
 
 EncodingKey = Annotated[
     str | None,
-    "The encoding of the text, such as cp1252; without it UTF-8, or what a byte order mark at its beginning says.",
+    "The encoding of the text, such as cp1252. The default is UTF-8, or the encoding that a byte order mark in the "
+    "file gives.",
 ]
 _ENCODINGS: Final = ("utf-8", "utf-16", "cp1252", "latin-1", "cp1250", "cp1251", "cp932", "gbk", "big5", "euc-kr")
 

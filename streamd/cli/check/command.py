@@ -25,14 +25,16 @@ def check(
     config: ConfigOption = DEFAULT_CONFIG,
     quick: Annotated[bool, typer.Option("--quick", help=f"Read {_QUICK_FILES} files of each stream.")] = False,
     sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="Read N files of each stream.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Name every class, copy and unreadable file.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List every class, duplicate and unreadable file, not just the first ones.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
     """Checks the configuration, and reads and decodes every file as the daemon would.
 
-    Reports classes and their counts, ranges of labels, formats and sizes, copies, files that two streams share,
-    unreadable files with their reasons, how many trainers the memory has room for, and the time of an epoch. The exit
-    status is 1 if something has to be mended. Nothing is changed or left behind.
+    Reports classes and their counts, ranges of labels, formats and sizes, duplicate files, files that two streams
+    share, unreadable files and why each is unreadable, how many trainers fit into memory, and how long an epoch takes.
+    The exit status is 1 if something has to be fixed. Nothing is changed or left behind.
 
     \b
     Example:

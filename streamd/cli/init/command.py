@@ -21,19 +21,20 @@ _SHOWN_CLASSES: Final = 10  # with their counts
 
 
 def init(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder of images, a table, or tars.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder of images, a table, or tar files.")],
     size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help=SIZE_HELP)] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The configuration to write; - prints it.")
     ] = DEFAULT_CONFIG,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
-    """Writes a first config.yaml for the data at PATH: a folder of images, a .csv, .tsv or .parquet table, or tars.
+    """Writes a first config.yaml for the data at PATH: a folder of images, a .csv, .tsv or .parquet table, or tar
+    files.
 
-    The sub-folders train, validation (or val, valid) and test become streams. Without one for validation, about a fifth
-    of the samples is held back. Any other sub-folder is a class. In a table, init finds the column of file names, and
-    guesses which of the others are labels, and of which type. It lists every sample as `streamd serve` would. Nothing
-    is written to PATH.
+    The sub-folders train, validation (or val, valid) and test become streams. If there is no sub-folder for validation,
+    about a fifth of the samples is held back for it. Any other sub-folder is a class. In a table, init finds the column
+    of file names. It also guesses which other columns are labels, and which type each label has. It lists every sample
+    as `streamd serve` would. Nothing is written to PATH.
 
     \b
     Examples:

@@ -30,32 +30,41 @@ def pack(
             metavar="STREAM", help="The stream of the configuration to pack.", autocompletion=complete_stream_names
         ),
     ],
-    destination: Annotated[Path, typer.Argument(metavar="DEST", help="Where it goes; nothing may be there yet.")],
-    format_: Annotated[str, typer.Option("--format", metavar=_FORMAT_METAVAR, help="What to write.")],
+    destination: Annotated[
+        Path, typer.Argument(metavar="DEST", help="Where to write the store; nothing may exist there yet.")
+    ],
+    format_: Annotated[str, typer.Option("--format", metavar=_FORMAT_METAVAR, help="The format of the store.")],
     config: ConfigOption = DEFAULT_CONFIG,
     shuffle: Annotated[
-        bool, typer.Option("--shuffle", help="In one global order, mixed by the stream's seed; else in stored order.")
+        bool,
+        typer.Option(
+            "--shuffle",
+            help="Write the samples in one shuffled order, from the stream's seed; default: in stored order.",
+        ),
     ] = False,
     shard_bytes: Annotated[
-        str | None, typer.Option("--shard", metavar="SIZE", help="How large a file may become; default 4GiB, tar 1GiB.")
+        str | None,
+        typer.Option("--shard", metavar="SIZE", help="How large each file may become; default 4GiB, or 1GiB for tar."),
     ] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Throw away what an earlier run has begun.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Discard the unfinished pack of an earlier run, and start again.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """Writes the samples of a stream as one store, decoded once. No daemon is needed.
+    """Writes the samples of a stream into one store that is faster to read. No daemon is needed.
 
     \b
     npy   a folder: decoded images in images-00000.npy, ..., labels.parquet beside them; the fastest to serve
-    hdf5  one file: decoded images in /images, a label NAME in /labels/NAME; h5py and PyTables read it
-    lmdb  a folder in the layout of ml-pyxis: decoded images as X, labels by their names
-    tar   WebDataset shards: the encoded files as they are (arrays as PNG), labels in a .json beside each
+    hdf5  one file: decoded images in /images, the label NAME in /labels/NAME; h5py and PyTables read the file
+    lmdb  a folder in the layout of ml-pyxis: decoded images as X, labels under their names
+    tar   WebDataset shards: the encoded files as they are (arrays as PNG), labels in a .json beside each image
 
     Images have the size that the stream gives them; transform and normalize apply later, when the pack is served.
     Samples that cannot be decoded are left out and named, unless bad_samples.policy is fail.
 
     The pack is made in a hidden folder beside DEST, read back from the disk and compared, then renamed: what is at DEST
-    is always complete. After an interruption of any kind, the same command continues. At the end it prints what to
-    write into the configuration.
+    is always complete. If the command is interrupted in any way, the same command continues from there. At the end, the
+    command prints what to write into the configuration.
 
     \b
     Examples:

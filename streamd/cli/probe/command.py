@@ -16,31 +16,41 @@ def probe(
         str, typer.Argument(metavar="STREAM", help="The stream to drain.", autocompletion=complete_stream_names)
     ],
     endpoint: Annotated[
-        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+        str | None,
+        typer.Option(
+            metavar="ENDPOINT",
+            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
+        ),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to drain.")] = 1,
-    trainers: Annotated[int, typer.Option(min=1, metavar="K", help="Trainer processes at a time.")] = 1,
+    trainers: Annotated[
+        int, typer.Option(min=1, metavar="K", help="How many trainer processes run at the same time.")
+    ] = 1,
     headroom: Annotated[
-        bool, typer.Option("--headroom", help="Also replay held batches: the rate if data were free.")
+        bool, typer.Option("--headroom", help="Also replay batches from memory, to measure the rate without loading.")
     ] = False,
     load: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:STEP", help="Your function, called with each batch, such as a training step."),
+        typer.Option(
+            metavar="MODULE:STEP", help="Your function, such as a training step. It is called with each batch."
+        ),
     ] = None,
-    digest: Annotated[bool, typer.Option("--digest", help="Digest order, ids, labels and pixels.")] = False,
+    digest: Annotated[
+        bool, typer.Option("--digest", help="Also compute a digest of the order, ids, labels and pixels.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """Drains a stream as fast as it comes, and reports the rate, the waiting and the receipts.
+    """Drains a stream as fast as possible, and reports the rate, the time spent waiting, and the receipts.
 
-    Each trainer is a process of its own that touches one byte of every page. decodes/batch shows how well they share: 1
-    means that each batch was decoded once for all of them. A line for each epoch names the limit: disk, if workers
-    waited for reads; decode, if all of them were busy; transport, if batches lay ready; or the trainer itself. Draining
-    should take some seconds: add --epochs for a small stream.
+    Each trainer is a separate process that reads one byte of every memory page. decodes/batch shows how well they
+    share: 1 means that each batch was decoded once for all of them. A line for each epoch names what limited it: disk,
+    if workers waited for reads; decode, if all workers were busy; transport, if batches were ready; or the trainer
+    itself. Draining should take at least a few seconds: for a small stream, raise --epochs.
 
-    --headroom then gives each trainer the same 16 batches from memory, again and again, and reports the rate without
-    any loading. A trainer that does nothing else mostly waits for data, so name your own training step with --load: if
-    data then cost next to nothing, a faster pipeline would gain nothing. The first batch does not count, so a step may
-    compile in it. A step must return when its work is done.
+    With --headroom, the probe then gives each trainer the same 16 batches from memory, again and again, and reports the
+    rate without any loading. A trainer without a training step mostly waits for data, so name your own step with
+    --load. If loading then costs next to nothing, a faster pipeline would gain nothing. The first batch is not timed,
+    so a step may compile during it. A step must not return before its work is done.
 
     \b
     Examples:

@@ -23,25 +23,32 @@ _MIN_INTERVAL_S: Final = 0.1  # between two frames: figures over less time are n
 
 def status(
     endpoint: Annotated[
-        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+        str | None,
+        typer.Option(
+            metavar="ENDPOINT",
+            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
-    url: Annotated[bool, typer.Option("--url", help="Print the dashboard's address, and no more.")] = False,
+    url: Annotated[bool, typer.Option("--url", help="Print only the dashboard's address.")] = False,
 ) -> None:
-    """Shows which trainers read what, how fast, and what could be better.
+    """Shows which trainers read which streams, how fast they read, and what could be improved.
 
-    Troubles come first, with their remedies, and then the exit status is 1: no daemon, or one that is shutting down; a
-    stream that has stopped, for example after too many bad samples, or that has ended its trainers; workers that keep
-    dying; a receipt that is not ok; a failed reload. With --json they are in `ok` and `troubles`.
+    Problems come first, each with its remedy. The exit status is 1 if there is a problem: there is no daemon, or it is
+    shutting down; a stream has stopped, for example after too many bad samples, or its trainers were ended because of a
+    fault; workers keep dying; a receipt is not ok; a reload failed. With --json, `ok` is false if there are problems,
+    and `troubles` lists them.
 
-    All rates and shares cover the same seconds, which a line names. The streams that one process reads, such as
-    training and validation, are shown together. Epoch and step count what a trainer took, in steps of its own batch
-    size. `decodes a batch` shows how well trainers share: 1 means that each batch was decoded once for all of them; if
-    it is high, a line says what to do. It is known once a trainer has read an epoch. `held` is how many batches a
-    trainer holds, of those that it may hold. A line for each trainer says where the time of its last epoch went.
+    All rates and shares cover the same period, and one line says how long it is. The streams that one process reads,
+    such as training and validation, are shown together. Epoch and step show how far a trainer has read, in steps of its
+    own batch size. `decodes a batch` shows how well trainers share: 1 means that each batch was decoded once for all of
+    them. If this number is high, a line says what to do. The number appears once a trainer has read an epoch. `held`
+    shows how many batches a trainer holds, and how many it may hold. A line for each trainer says where the time of its
+    last epoch went.
 
     --url prints the dashboard's address, if `monitor:` is in the configuration. The part after the # gives access to
-    pictures, labels and file names until the daemon restarts. From another machine: ssh -L 9191:127.0.0.1:9191 HOST.
+    pictures, labels and file names until the daemon restarts. To open the dashboard on another machine, first run
+    there: ssh -L 9191:127.0.0.1:9191 HOST.
 
     \b
     Example:
@@ -72,16 +79,21 @@ def status(
 
 def top(
     endpoint: Annotated[
-        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+        str | None,
+        typer.Option(
+            metavar="ENDPOINT",
+            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
+        ),
     ] = None,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two looks, such as 500ms.")] = "1s",
+    every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two updates, such as 500ms.")] = "1s",
 ) -> None:
-    """Shows the data path, its bottleneck and the trainers, live; Ctrl-C ends it.
+    """Shows the data path, its bottleneck and the trainers in a live display, until Ctrl-C.
 
-    All rates and shares cover the same seconds, which a line names. `step` counts what a trainer took, in steps of its
-    own batch size; `lag` is how many of the stream's batches it is behind the first trainer of its rank; `left` is the
-    time that its epoch still takes; `held` is how many batches it holds, of those that it may hold. The line below a
-    trainer's state names the limit of its last epoch. If the daemon goes away, top waits until it is back.
+    All rates and shares cover the same period, and one line says how long it is. `step` shows how far a trainer has
+    read, in steps of its own batch size. `lag` is how many of the stream's batches the trainer is behind the furthest
+    trainer of the same rank. `left` is the time until the end of its epoch. `held` shows how many batches it holds, and
+    how many it may hold. The line below a trainer's state names what limited its last epoch. If the daemon goes away,
+    top waits until it is back.
 
     If standard output is not a terminal, one frame is printed.
 

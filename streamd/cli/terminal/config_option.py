@@ -11,7 +11,7 @@ import typer
 from streamd.errors import ConfigError
 
 DEFAULT_CONFIG: Final = Path("config.yaml")
-SIZE_HELP: Final = "The size of the images, N or HEIGHTxWIDTH; without it the pictures' own if all are equal, else 224."
+SIZE_HELP: Final = "The size of the images, N or HEIGHTxWIDTH; default: their own size if all have the same, else 224."
 _SIZE_PATTERN: Final = re.compile(r"([0-9]{1,5})(?:[xX]([0-9]{1,5}))?", re.ASCII)
 
 ConfigOption = Annotated[Path, typer.Option("--config", metavar="FILE", help="The configuration.")]

@@ -32,15 +32,16 @@ class ClassWeightChoice(StrEnum):
     BALANCED = "balanced"
 
 
-HELP: Final = """Trains a Keras model on a running daemon, and accounts for every batch.
+HELP: Final = """Trains a Keras model on a stream of a running daemon, and accounts for every batch.
 
 \b
 Example:
   streamd serve --config config.yaml &
   streamd-train --stream train --validation validation --epochs 10 --save model.keras
 
-For a category it trains a small classification network, for a number a regression network, both with the stream's
-normalization inside. Any other model comes from a function of yours; the current directory is importable:
+If the label is a category, it trains a small classification network; if the label is a number, it trains a regression
+network. Both networks contain the stream's normalization. For any other model, write a function that returns the model,
+and name the function with --model. The current directory is importable:
 
 \b
   # mymodel.py
@@ -49,7 +50,7 @@ normalization inside. Any other model comes from a function of yours; the curren
   streamd-train --stream train --model mymodel:build --epochs 10 --save model.keras
 
 Unless your model is compiled already, it is compiled with the loss for the label's type: cross-entropy for categories
-and tags, squared error for numbers. Your own callbacks are named likewise:
+and tags, squared error for numbers. Name your own callbacks in the same way, with --callback:
 
 \b
   # mycallbacks.py
@@ -58,22 +59,25 @@ and tags, squared error for numbers. Your own callbacks are named likewise:
   streamd-train --stream train --validation validation --callback mycallbacks:patience \\
       --optimizer sgd --learning-rate 0.01 --epochs 100 --save model.keras
 
-The progress bar shows the share of the epoch that was spent waiting for data:  wait: 3%.  At the end it prints where
-the time went and a receipt for each epoch. Beside model.keras lie its curves, model.curves.png, and
-model.streamd.json, with which streamd.load_image prepares a picture as in training.
+The progress bar shows the share of the epoch that was spent waiting for data:  wait: 3%.  At the end, the command
+prints where the time went and a receipt for each epoch. It saves two more files beside model.keras: model.curves.png,
+which shows the training curves, and model.streamd.json, which streamd.load_image uses to prepare an image as in
+training.
 
-The exit status is 1 if a receipt is not ok. A loss that is NaN or infinite ends the training with status 1 and
-without a model; the batch is saved as a page of pictures with labels and files, in the folder of --save.
+The exit status is 1 if a receipt is not ok. If the loss becomes NaN or infinite, the training ends with status 1 and
+saves no model. It saves the batch as one picture that shows the images with their labels and file names, in the folder
+of --save.
 
-Start the same command again, or several at once: they share each decode. With  --together 4  a training waits until
-four have subscribed, so that all begin together.
+You can start the same command several times, also at the same time: all trainers then share each decoded batch. With
+--together 4  a training waits until four trainers have subscribed, so that all begin together.
 
-With  --resume DIR  the same command continues after the last whole epoch, whatever ended it. Each trainer needs a DIR
-of its own.
+With  --resume DIR  the same command continues after the last complete epoch, no matter how the training ended. Each
+trainer needs its own DIR.
 
-Ctrl-C or SIGTERM ends the training after the running step, and saves the model so far as model.interrupted.keras, with
+Ctrl-C or SIGTERM ends the training after the current step, and saves the model so far as model.interrupted.keras, with
 its curves and receipts. With  --resume DIR  the same command then continues after that step or, if a validation was
-running, after the epoch before. The exit status is 130, or 143. A second signal ends at once and saves nothing.
+running, after the epoch before that validation. The exit status is 130 after Ctrl-C, and 143 after SIGTERM. A second
+signal ends the training at once, and nothing is saved.
 """
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -93,34 +97,42 @@ def train(
         ),
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+        str | None,
+        typer.Option(
+            metavar="ENDPOINT",
+            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
+        ),
     ] = None,
     label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The label to learn, where the stream has several.")
+        str | None, typer.Option(metavar="NAME", help="The label to learn, if the stream has several.")
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:BUILD", help="Your function: takes the StreamSpec, returns a keras.Model."),
+        typer.Option(metavar="MODULE:BUILD", help="Your function that takes the StreamSpec and returns a keras.Model."),
     ] = None,
     callback: Annotated[
         list[str] | None,
         typer.Option(
             metavar="MODULE:NAME",
-            help="Your own: a keras Callback class, or a function that takes the StreamSpec and returns a callback; "
-            "may be given several times.",
+            help="Your own callback: a Keras Callback class, or a function that takes the StreamSpec and returns a "
+            "callback. "
+            "You can give this option several times.",
         ),
     ] = None,
     optimizer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One of Keras's, such as sgd or adamw; default adam.")
+        str | None, typer.Option(metavar="NAME", help="A Keras optimizer, such as sgd or adamw; default adam.")
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(metavar="RATE", help="Of the optimizer; default what Keras gives it.")
+        float | None,
+        typer.Option(
+            metavar="RATE", help="The learning rate of the optimizer; default: Keras's default for this optimizer."
+        ),
     ] = None,
     mixed_precision: Annotated[
         bool,
         typer.Option(
             "--mixed-precision",
-            help="Compute in 16 bits: float16 on a GPU; bfloat16 on a processor, where few gain by it.",
+            help="Compute in 16 bits: float16 on a GPU; bfloat16 on a CPU, where it rarely helps.",
         ),
     ] = False,
     batch_size: Annotated[
@@ -128,12 +140,13 @@ def train(
         typer.Option(
             min=1,
             metavar="N",
-            help="Samples a training step: a divisor or a multiple of the stream's; default the stream's. Validation "
-            "keeps that of its own stream, on which its results do not depend.",
+            help="Samples per training step: a divisor or a multiple of the stream's batch size, which is the default. "
+            "Validation keeps the batch size of its own stream; its results do not depend on the batch size.",
         ),
     ] = None,
     class_weight: Annotated[
-        ClassWeightChoice | None, typer.Option(help="Weigh each sample by how rare its class is; validation does not.")
+        ClassWeightChoice | None,
+        typer.Option(help="Weight each sample by how rare its class is, in training only, not in validation."),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Seeds the initial weights, for a repeatable run.")
@@ -142,17 +155,26 @@ def train(
         int | None, typer.Option(min=1, metavar="K", help="Begin when K trainers have subscribed to the stream.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Save there after each epoch, and go on from there.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Save the training in DIR after each epoch, and resume from DIR at the next start."
+        ),
     ] = None,
     receipts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the receipts there, a JSON list.")
+        Path | None, typer.Option(metavar="FILE", help="Also write the receipts to FILE, as a JSON list.")
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What streamd status calls this training; default by --save."),
+        typer.Option(
+            metavar="NAME",
+            help="The name of this training in `streamd status`; default: made from the file name in --save.",
+        ),
     ] = None,
     patience: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="How long the daemon may be away; default for ever.")
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="How long to wait for a daemon that has gone away; default: forever."
+        ),
     ] = None,
 ) -> None:
     """See HELP."""

@@ -24,11 +24,11 @@ class NpySource(DataSource):
     kind: Literal["npy"] = field(default="npy", init=False)
     path: Annotated[
         FilePattern,
-        "An .npy file of images, channels last or first, a folder of such files, or several: pixels/*.npy.",
+        "A .npy file of images (channels last or first), a folder of such files, or a pattern such as pixels/*.npy.",
     ]
     range: RangeKey = None
     table: Annotated[
-        Path | None, "The table of labels, one row an image, in the order of the images: .csv, .tsv or .parquet."
+        Path | None, "The table of labels (.csv, .tsv or .parquet), one row per image, in the order of the images."
     ] = None
     where: Annotated[
         Mapping[str, Scalar] | None, "Keeps the rows whose columns in the table have these values: {split: train}."
@@ -36,7 +36,7 @@ class NpySource(DataSource):
     part: PartKey = None
     names: Annotated[
         str | None,
-        "The column of `table` that holds the name of each image; without it the names that streamd pack has kept.",
+        "The column of `table` that holds the name of each image; default: the names that `streamd pack` saved.",
     ] = field(default=None, repr=False)
 
     @property

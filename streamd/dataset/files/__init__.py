@@ -15,7 +15,7 @@ from streamd.dataset.sources import DataSource, EncodingKey, PartKey, Scalar, fi
 
 @dataclass(frozen=True)
 class FolderSource(DataSource):
-    """Images in one sub-folder a class, or flat without labels."""
+    """Images in one sub-folder per class, or without sub-folders and labels."""
 
     kind: Literal["folder"] = field(default="folder", init=False)
     path: Annotated[Path, "The folder."]
@@ -29,27 +29,27 @@ class FolderSource(DataSource):
 
 @dataclass(frozen=True)
 class TableSource(DataSource):
-    """A CSV, TSV or Parquet file, one row a sample."""
+    """A CSV, TSV or Parquet file, one row per sample."""
 
     has_columns: ClassVar[bool] = True
 
     kind: Literal["table"] = field(default="table", init=False)
     path: Annotated[Path, "The table: .csv, .tsv or .parquet."]
     image: Annotated[str, "The column of file names."]
-    root: Annotated[Path | None, "The folder that file names are relative to; without it the table's own."] = None
+    root: Annotated[Path | None, "The folder that file names are relative to; default: the table's folder."] = None
     where: Annotated[Mapping[str, Scalar] | None, "Keeps the rows whose columns have these values: {split: train}."] = (
         None
     )
     part: PartKey = None
     separator: Annotated[
         Literal[",", ";", "|", "tab"] | None,
-        "What separates the cells of a text table; without it what its header and its first rows show.",
+        "What separates the cells of a text table; default: detected from the header and the first rows.",
     ] = field(default=None, repr=False)
     encoding: EncodingKey = field(default=None, repr=False)
     decimal: Annotated[
         Literal[".", ","] | None,
-        "What stands before the digits of a fraction in a text table; without it a comma where cells are separated by "
-        "something else, and the point in any case.",
+        "The decimal mark in a text table. By default, a point is read as the decimal mark, and so is a comma "
+        "if cells are not separated by commas.",
     ] = field(default=None, repr=False)
 
     @property
@@ -69,11 +69,11 @@ class TableSource(DataSource):
 
 @dataclass(frozen=True)
 class FilelistSource(DataSource):
-    """A text file with lines `path label`."""
+    """A text file with one line `path label` per image."""
 
     kind: Literal["filelist"] = field(default="filelist", init=False)
     path: Annotated[Path, "The list."]
-    root: Annotated[Path | None, "The folder that paths are relative to; without it the list's own."] = None
+    root: Annotated[Path | None, "The folder that paths are relative to; default: the list's folder."] = None
     part: PartKey = None
     encoding: EncodingKey = field(default=None, repr=False)
 

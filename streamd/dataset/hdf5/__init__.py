@@ -29,5 +29,5 @@ class Hdf5Source(DataSource):
     part: PartKey = None
     names: Annotated[
         str | None,
-        "The array that holds the name of each image, such as /names; without it the names that streamd pack has kept.",
+        "The array that holds the name of each image, such as /names; default: the names that `streamd pack` saved.",
     ] = field(default=None, repr=False)

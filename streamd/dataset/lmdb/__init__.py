@@ -14,19 +14,20 @@ from streamd.dataset.sources import DataSource, PartKey
 
 @dataclass(frozen=True)
 class LmdbSource(DataSource):
-    """An LMDB environment in the ml-pyxis layout; `images` is the name of its images."""
+    """An LMDB environment in the ml-pyxis layout; `images` is the name of the value that holds the image."""
 
     is_encoded: ClassVar[bool] = False
     is_chunked: ClassVar[bool] = True
     has_columns: ClassVar[bool] = True
 
     kind: Literal["lmdb"] = field(default="lmdb", init=False)
-    path: Annotated[Path, "The folder of data.mdb, or a data file of another name."]
-    images: Annotated[str, "The name of its images, such as X."]
+    path: Annotated[Path, "The folder that contains data.mdb, or a data file with another name."]
+    images: Annotated[str, "The name of the value that holds the image, such as X."]
     range: Annotated[
-        tuple[float, float] | None, "The numbers of black and of white, [0, 1] or [-1, 1], where pixels are no uint8."
+        tuple[float, float] | None,
+        "The values of black and of white, [0, 1] or [-1, 1]; needed if pixels are not uint8.",
     ] = None
     part: PartKey = None
     names: Annotated[
-        str | None, "The array that holds the name of each image; without it the names that streamd pack has kept."
+        str | None, "The array that holds the name of each image; default: the names that `streamd pack` saved."
     ] = field(default=None, repr=False)

@@ -13,15 +13,16 @@ from streamd.dataset.sources import DataSource, FilePattern, PartKey
 
 @dataclass(frozen=True)
 class TarSource(DataSource):
-    """WebDataset shards, or other tars of images. What is called the same up to the first dot is one sample.
+    """WebDataset shards, or other tars of images. Files whose names are the same up to the first dot are one sample.
 
-    A label is the text of the file beside the image whose suffix is the label's name, or what `from` says: `txt`, or
-    `json:angle` for a field of what is JSON in it. `label` is found in `.cls`, too, or is the folder of the images.
+    A label is the text of a file beside the image. The suffix of that file is the label's name, or what `from` says:
+    `txt`, or `json:angle` for the field `angle` of a JSON file. `label` is also read from `.cls`, or is the folder of
+    the images.
     """
 
     is_chunked: ClassVar[bool] = True
     has_fields: ClassVar[bool] = True
 
     kind: Literal["tar"] = field(default="tar", init=False)
-    path: Annotated[FilePattern, "The shards: one tar, a folder of them, or several: shards/*.tar."]
+    path: Annotated[FilePattern, "The shards: one tar file, a folder of tar files, or a pattern such as shards/*.tar."]
     part: PartKey = None

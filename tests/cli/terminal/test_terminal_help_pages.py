@@ -32,4 +32,4 @@ def test_nothing_is_cut_on_a_page_of_80_columns(name: str) -> None:
 
 def test_the_list_of_commands_has_the_whole_sentence_of_each() -> None:
     listed = " ".join(PAGES["streamd"].split())
-    assert "Draws a batch of a running daemon as one picture: what trainers get for this epoch and index." in listed
+    assert "Draws one batch of a running daemon as a picture, as trainers get it for the given epoch and index." in listed
