@@ -198,6 +198,10 @@ class ClientSession:
     _backoff_s: float = BACKOFF_MIN_S
     _cursor: Cursor = field(default_factory=Cursor)
 
+    def __repr__(self) -> str:
+        received = f", {self._expected} of {self._told_upto} batches received" if self.state == "active" else ""
+        return f"<ClientSession of {self.subscription.stream!r}, {self.state}{received}>"
+
     @property
     def session_key(self) -> tuple[int, int]:
         """The boot and the session number by which the daemon knows this session."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from streamd.core.spec import BatchKey, Cursor, Segment, StreamShape
 from streamd.core.steps import RankSteps, StepPosition
+from streamd.core.text import format_count
 from streamd.limits import MAX_CREDIT, MIN_CREDIT
 from streamd.scheduler.ended_sessions import EndedSession
 from streamd.scheduler.events import Subscribed
@@ -48,6 +49,12 @@ class ScheduledSession:
 
     def __post_init__(self) -> None:
         self._move_to_step(self.position)
+
+    def __repr__(self) -> str:
+        key = self.next_key
+        place = "finished" if self.finished else f"next {key.epoch}:{key.index}"
+        held = f"{self.held_count} of {format_count(self.credit, 'batch', 'batches')} held"
+        return f"<ScheduledSession {self.id} of {key.stream!r}, {place}, {held}>"
 
     @staticmethod
     def from_subscription(

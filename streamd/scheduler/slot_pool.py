@@ -8,8 +8,10 @@ key of a batch is removed before its slot is free if its stream is replaced mean
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from streamd.core.spec import BatchKey
 from streamd.limits import MAX_SLOTS
@@ -30,6 +32,18 @@ class SlotEntry:
     lease_count: int = 0
     may_stay_mapped: bool = False
     is_cached: bool = False
+
+    def __repr__(self) -> str:
+        return f"<SlotEntry {self.key.stream!r} {self.key.epoch}:{self.key.index} in slot {self.slot}, {self.state}>"
+
+    @property
+    def state(self) -> Literal["in production", "leased", "cached", "idle"]:
+        """Where the entry stands; `idle` is a whole batch between its last lease and the decision to cache it."""
+        if not self.is_whole:
+            return "in production"
+        if self.lease_count:
+            return "leased"
+        return "cached" if self.is_cached else "idle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,12 @@ class SlotPool:
     _cached_bytes: int = 0
     _next_slot: int = 1
     _slot_count: int = 0
+
+    def __repr__(self) -> str:
+        states: Counter[str] = Counter(entry.state for entry in self.by_slot.values())
+        states["free"] = sum(map(len, self.free_slots.values()))
+        parts = [f"{count} {state}" for state, count in states.items() if count]
+        return f"<SlotPool {', '.join([f'{self.used_bytes} of {self.memory_bytes} bytes', *parts])}>"
 
     def allocate_slot(
         self, key: BatchKey, slot_bytes: int, demand: BatchDemand, *, is_modest: bool

@@ -50,9 +50,10 @@ def test_a_batch_that_is_not_the_next_is_never_delivered_and_ends_the_connection
     session = active()
     deliver(session, 0, 0, 0)
     deliver(session, 1, 0, 1)
+    assert repr(session) == "<ClientSession of 'train', active, 2 of 8 batches received>"
 
     assert deliver(session, number, epoch, index) == []
-    assert session.state == "away"
+    assert repr(session) == "<ClientSession of 'train', away>"
     assert session.gaps == 1
     assert session.next_deadline_s() == 1.0 + BACKOFF_MIN_S
     assert deliver(session, 2, 0, 2) == [], "not even the right one, once the connection is given up"

@@ -41,11 +41,18 @@ def test_room_is_what_both_the_grant_and_the_leases_allow() -> None:
     assert one.sendable_count == 4
 
 
+def test_a_session_shows_its_place_and_what_its_trainer_holds() -> None:
+    one = session(4, epochs=1)
+    assert repr(one) == "<ScheduledSession 1 of 'train', next 0:0, 0 of 4 batches held>"
+    one.lease_next_batch(11)
+    assert repr(one) == "<ScheduledSession 1 of 'train', next 0:1, 1 of 4 batches held>"
+
+
 def test_a_finished_session_has_no_room() -> None:
     one = session(epochs=1, cursor=Cursor(1))
     one.upto = 10
 
-    assert one.finished
+    assert repr(one) == "<ScheduledSession 1 of 'train', finished, 0 of 4 batches held>"
     assert one.sendable_count == 0
 
 

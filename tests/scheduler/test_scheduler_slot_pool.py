@@ -46,6 +46,27 @@ def test_slots_are_made_until_memory_is_used_up() -> None:
     assert pool.dropped_slots == []
 
 
+def test_a_slot_goes_from_production_through_leases_and_the_cache_to_a_free_one() -> None:
+    pool = SlotPool(10)
+    entry = pool.allocate_slot(key(3), 2, NOBODY, is_modest=False)
+    assert entry is not None
+    assert repr(entry) == "<SlotEntry 'train' 0:3 in slot 1, in production>"
+
+    shown = [repr(pool)]
+    pool.mark_batch_whole(1)
+    shown.append(repr(pool))
+    pool.lease_batch(entry)
+    shown.append(repr(pool))
+    pool.release_lease(1)
+    pool.cache_batch(entry)
+    shown.append(repr(pool))
+    pool.discard_batch(entry)
+    shown.append(repr(pool))
+
+    states = ["1 in production", "1 idle", "1 leased", "1 cached", "1 free"]
+    assert shown == [f"<SlotPool 2 of 10 bytes, {state}>" for state in states]
+
+
 def test_a_batch_that_is_held_or_in_production_never_gives_way() -> None:
     pool = SlotPool(2)
     pool.lease_batch(fill(pool, 0)[0])

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final, Protocol, Self
 
+from streamd.core.text import format_count
 from streamd.daemon.engine.batch_job import Task
 from streamd.daemon.engine.crashes import WorkerCondition, WorkerExit, diagnose_worker_exit
 from streamd.daemon.engine.watchdog import Watchdog
@@ -107,6 +108,10 @@ class WorkerProcess:
             os.close(page)
         ours.setblocking(False)
         return cls(process, ours, track, listener, row_deadline_s)
+
+    def __repr__(self) -> str:
+        work = "a suspect" if self.has_suspect else format_count(len(self.tasks), "task")
+        return f"<WorkerProcess {self.pid}, {work}, {format_count(len(self._mapped_slots), 'slot')} mapped>"
 
     @property
     def pid(self) -> int:

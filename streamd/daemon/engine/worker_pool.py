@@ -16,6 +16,7 @@ from typing import Final
 
 from streamd.core import log
 from streamd.core.counters import ProcessStats
+from streamd.core.text import format_count
 from streamd.daemon.engine.batch_job import BatchJob, Task
 from streamd.daemon.engine.crashes import is_waiting_for_file
 from streamd.daemon.engine.worker_handle import WorkerListener, WorkerProcess
@@ -85,6 +86,11 @@ class WorkerPool:
         self._jobs: dict[BatchJob, _WorkerGeneration] = {}  # under way, each with the one that began it
         self._ended_deaths = 0  # in generations that have ended
         self.imported_transforms: set[TransformPlace] = set()
+
+    def __repr__(self) -> str:
+        queued = sum(len(each.queue) + len(each.suspects) for each in self._generations)
+        busy = sum(bool(worker.tasks) for worker in self.workers)
+        return f"<WorkerPool {format_count(len(self.workers), 'worker')}, {busy} busy, {queued} queued>"
 
     @property
     def workers(self) -> Sequence[WorkerProcess]:

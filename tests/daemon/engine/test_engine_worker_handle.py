@@ -84,13 +84,14 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
         assert await said.get() == StreamReady(0, compute_pixel_id(stream.spec.image))
         for number in (1, 2):
             worker.send_task(one_row(stream, number), slots)
-        assert list(worker.tasks) == [1, 2]
+        assert repr(worker) == f"<WorkerProcess {worker.pid}, 2 tasks, 1 slot mapped>"
         for number in (1, 2):
             report = await said.get()
             assert isinstance(report, TaskDone)
             assert report.number == number
             assert worker.remove_finished_task(number).number == number
-        assert (worker.tasks, worker.completed_tasks) == ({}, 2)
+        assert repr(worker) == f"<WorkerProcess {worker.pid}, 0 tasks, 1 slot mapped>"
+        assert worker.completed_tasks == 2
         assert mapped(worker.pid) == 1
         assert worker.forget_mapped_slots((1, 5))
         assert not worker.forget_mapped_slots((1, 5))

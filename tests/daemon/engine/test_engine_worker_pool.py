@@ -64,8 +64,10 @@ def test_a_suspect_that_waits_holds_up_no_other_task() -> None:
     job = new_job(pool)
     pool.queue_suspect_task(new_task(job, 1, is_suspect=True))
     pool.queue_tasks(job, [new_task(job, 2), new_task(job, 3)])
+    assert repr(pool) == "<WorkerPool 1 worker, 0 busy, 3 queued>"
     pool.assign_queued_tasks()
     assert [task.number for task in worker.given] == [2, 3]
+    assert repr(pool) == "<WorkerPool 1 worker, 1 busy, 1 queued>"
 
 
 def test_a_task_that_is_queued_again_is_the_next() -> None:
