@@ -48,11 +48,12 @@ def check(
         _exit_with_trouble(error, as_json=json)
     try:
         from streamd.cli.check import run  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
     options = run.CheckOptions(sample or (_QUICK_FILES if quick else None))
     try:
-        with _capture_source_notes() as notes, run.create_check_progress() as shown:
+        with _capture_source_notes() as notes, create_progress_display() as shown:
             findings = run.inspect_data(config, options, shown)
     except ConfigError as error:
         _exit_with_trouble(error, as_json=json)

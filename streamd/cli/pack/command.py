@@ -73,13 +73,14 @@ def pack(
     """
     try:
         from streamd.cli.pack import run  # noqa: PLC0415 - as above
+        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
         from streamd.config.load import load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd pack") from error
     options = run.PackOptions(
         stream, destination, parse_format(format_), shuffle, restart, parse_shard_size(shard_bytes)
     )
-    with run.create_pack_progress() as shown, _redirect_warnings(shown.print_note):
+    with create_progress_display() as shown, _redirect_warnings(shown.print_note):
         try:
             packed = run.pack_stream(load_config(config), options, shown)
         except KeyboardInterrupt:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from support.daemon_process import stream_config, write_images
-from support.faulty_data import CRASH, CRASHING, Silence, animals, config_of, spoil, surveyed
+from support.faulty_data import CRASH, CRASHING, animals, config_of, spoil, surveyed
 
 from streamd.cli.check.run import CheckOptions, inspect_data
+from streamd.cli.terminal.progress import SilentProgress
 from streamd.errors import ConfigError
 
 
@@ -66,7 +67,7 @@ def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> No
     validation = write_images(tmp_path / "held", {"cat": 2, "dog": 2}, seed=9)
     shutil.copy(train / "cat" / "0003.jpg", validation / "cat" / "leak.jpg")
     config = config_of(tmp_path, {"train": stream_config(train), "validation": stream_config(validation)})
-    found = inspect_data(config, CheckOptions(), Silence())
+    found = inspect_data(config, CheckOptions(), SilentProgress())
     (leak,) = found.leaks
     assert (leak.first, leak.second, leak.files) == ("train", "validation", 1)
     assert leak.example == ("cat/0003.jpg", "cat/leak.jpg")
@@ -82,7 +83,7 @@ def test_numbers_that_differ_between_copies_are_only_a_warning(tmp_path: Path) -
     table.write_text("image,angle\ndata/cat/0000.jpg,0.5\ndata/cat/0001.jpg,1\ndata/cat/0000.jpg,0.25\n")
     source = {"kind": "table", "path": str(table), "image": "image"}
     config = config_of(tmp_path, {"train": stream_config(folder, source=source, labels={"angle": "float"})})
-    found = inspect_data(config, CheckOptions(), Silence())
+    found = inspect_data(config, CheckOptions(), SilentProgress())
     assert found.troubles == []
     (contradiction,) = found.contradictions
     assert contradiction.values == ["0.5", "0.25"]
@@ -102,7 +103,7 @@ def test_vectors_tags_and_strings_are_described_and_tags_contradict_by_name(tmp_
     labels = {"at": {"from": ["x", "y"], "type": "float"}, "road": "string", "seen": "tags"}
     source = {"kind": "table", "path": str(table), "image": "image"}
     config = config_of(tmp_path, {"train": stream_config(folder, source=source, labels=labels)})
-    found = inspect_data(config, CheckOptions(), Silence())
+    found = inspect_data(config, CheckOptions(), SilentProgress())
     train = found.streams["train"].labels
     assert (train["at"].least, train["at"].most, train["road"].classes) == (-2, 1, {})
     assert train["seen"].classes == {"red": 2, "small": 1}
@@ -121,10 +122,10 @@ def test_a_stream_that_nobody_can_subscribe_to_is_trouble(tmp_path: Path) -> Non
 @pytest.mark.long
 def test_a_sample_is_evenly_spread_and_progress_is_told_of_it(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"a": 50, "b": 50}, size=(8, 8))
-    heard = Silence()
+    heard = SilentProgress()
     found = inspect_data(config_of(tmp_path, {"train": stream_config(folder)}), CheckOptions(max_files=10), heard)
     assert (found.streams["train"].read, found.streams["train"].samples) == (10, 100)
-    assert (heard.expected, heard.done) == (10, 10)
+    assert (heard.total, heard.done) == (10, 10)
 
 
 @pytest.mark.long
@@ -132,11 +133,11 @@ def test_what_is_not_served_is_trouble_and_the_rest_is_read(tmp_path: Path) -> N
     folder = animals(tmp_path)
     store = stream_config(folder, pace={"lockstep": "1s"})
     config = config_of(tmp_path, {"train": stream_config(folder), "store": store}, engine="ray")
-    found = inspect_data(config, CheckOptions(), Silence())
+    found = inspect_data(config, CheckOptions(), SilentProgress())
     assert list(found.streams) == ["train"]
     assert len(found.troubles) == len(found.refused) > 0
     assert all(trouble.startswith(f"{config}:1: ") for trouble in found.troubles)
-    alone = inspect_data(config_of(tmp_path, {"store": store}), CheckOptions(), Silence())
+    alone = inspect_data(config_of(tmp_path, {"store": store}), CheckOptions(), SilentProgress())
     assert (alone.streams, len(alone.troubles)) == ({}, 1)
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from support.daemon_process import stream_config
-from support.faulty_data import Silence, animals, config_of, spoil
+from support.faulty_data import animals, config_of, spoil
 from support.tar_shards import pack_folder
 
 from streamd.cli.check.run import CheckOptions, inspect_data
+from streamd.cli.terminal.progress import SilentProgress
 
 
 @pytest.mark.long
@@ -19,7 +20,7 @@ def test_check_reads_shards_as_it_reads_files_and_knows_copies_across_both(tmp_p
     pack_folder(tmp_path / "shards/all.tar", folder)
     packed = stream_config(folder, source={"kind": "tar", "path": str(tmp_path / "shards")})
     found = inspect_data(
-        config_of(tmp_path, {"loose": stream_config(folder), "packed": packed}), CheckOptions(), Silence()
+        config_of(tmp_path, {"loose": stream_config(folder), "packed": packed}), CheckOptions(), SilentProgress()
     )
     shards, files = found.streams["packed"], found.streams["loose"]
     assert (shards.samples, shards.read, shards.bytes) == (files.samples, files.read, files.bytes)

@@ -22,18 +22,9 @@ from streamd.cli.pack.formats import PACK_FORMATS, PackFormat
 from streamd.cli.pack.run import PackOptions, PackResult
 from streamd.cli.pack.workdir import PackWorkdir
 from streamd.cli.pack.write_npy import NpyWriter
+from streamd.cli.terminal.progress import SilentProgress
 from streamd.config.load import load_config
 from streamd.errors import ConfigError, PackError
-
-
-class Silent:
-    """Nobody is told."""
-
-    def update_listing(self, stream: str, files: int) -> None: ...
-    def start_packing(self, samples: int, done: int, row_bytes: int) -> None: ...
-    def advance_packing(self, samples: int) -> None: ...
-    def start_verifying(self, rows: int) -> None: ...
-    def advance_verifying(self, rows: int) -> None: ...
 
 
 class Killed(BaseException):
@@ -59,7 +50,7 @@ def wish(tmp_path: Path) -> PackOptions:
 
 
 def pack(config: dict[str, Any], wish: PackOptions) -> PackResult:
-    return run.pack_stream(load_config(config), wish, Silent())
+    return run.pack_stream(load_config(config), wish, SilentProgress())
 
 
 def served_again(packed: PackResult, folder: Path) -> dict[str, Any]:
