@@ -16,8 +16,7 @@ from streamd.cli.terminal.stream_names import complete_stream_names
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from streamd.cli.pack.formats import PackFormat
-    from streamd.cli.pack.run import PackResult
+    from streamd.cli.pack.run import PackFormat, PackResult
 
 _FORMAT_METAVAR: Final = "npy|tar|hdf5|lmdb"
 _MAX_BAD_SHOWN: Final = 10  # samples that are named; --json names all
@@ -94,7 +93,7 @@ def pack(
 
 def parse_format(text: str) -> PackFormat:
     """Parses a format's name. Raises ConfigError for an unknown one."""
-    from streamd.cli.pack.formats import PACK_FORMATS  # noqa: PLC0415 - as above
+    from streamd.cli.pack.run import PACK_FORMATS  # noqa: PLC0415 - as above
 
     for name in PACK_FORMATS:
         if name == text:
@@ -144,18 +143,12 @@ class _WarningHandler(logging.Handler):
 def _print_result(result: PackResult, stream: str) -> None:
     from streamd.cli.pack.config_snippet import format_yaml  # noqa: PLC0415 - as above
     from streamd.config.units import format_bytes  # noqa: PLC0415 - as above
-    from streamd.core.text import (  # noqa: PLC0415 - as above
-        escape_unprintable,
-        format_count,
-        format_duration,
-        split_long_list,
-    )
+    from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list  # noqa: PLC0415 - as above
 
     typer.echo(
         f"{escape_unprintable(result.path)}: {format_count(result.samples, 'sample')}, "
-        f"{format_bytes(result.bytes)}, in "
-        f"{format_duration(result.seconds)} ({result.samples_per_s:,.0f} samples/s), read back in "
-        f"{format_duration(result.verified_s)}"
+        f"{format_bytes(result.bytes)}, in {format_duration(result.seconds)} "
+        f"({result.samples_per_s:,.0f} samples/s), read back in {format_duration(result.verified_s)}"
     )
     if result.bad:
         typer.echo(f"{format_count(len(result.bad), 'sample')} left out:")

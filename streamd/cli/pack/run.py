@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -25,7 +25,6 @@ from streamd.cli.pack.batches import (
 )
 from streamd.cli.pack.checksums import PackChecksum
 from streamd.cli.pack.config_snippet import collect_kept_settings
-from streamd.cli.pack.formats import PackFormat, open_pack_writer
 from streamd.cli.pack.workdir import (
     JournaledPack,
     LeftOutSample,
@@ -36,7 +35,7 @@ from streamd.cli.pack.workdir import (
     read_journal,
     translate_disk_full_error,
 )
-from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
+from streamd.cli.pack.writer import PackJob, PackWriter, build_read_mismatch_error
 from streamd.cli.terminal.progress import Phase, SilentProgress
 from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
@@ -44,8 +43,11 @@ from streamd.core.spec import PixelId, compute_identity
 from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, PackError
-from streamd.limits import PACK_AHEAD_BYTES
+from streamd.limits import MIB, PACK_AHEAD_BYTES, PACK_SHARD_BYTES, PACK_TAR_BYTES
 
+PackFormat = Literal["npy", "tar", "hdf5", "lmdb"]
+_SINGLE_FILE_FORMATS: Final = frozenset({"hdf5", "lmdb"})
+PACK_FORMATS: Final[tuple[PackFormat, ...]] = ("npy", "tar", "hdf5", "lmdb")
 # A pack that was begun in another layout cannot be continued: rows of an lmdb once had no names.
 _LAYOUT_VERSIONS: Final = {"lmdb": " 2"}
 
@@ -97,9 +99,34 @@ def _check_not_random(config: Config, options: PackOptions) -> None:
     if stream is not None and stream.image.resize == "random_crop" and options.format != "tar":
         raise ConfigError(
             f"streams.{options.stream}.image.resize: random_crop takes another part in every epoch, and a pack of "
-            "decoded "
-            "images has one: use --format tar, which keeps the files, or pack a stream of its own with resize: crop"
+            "decoded images has one: use --format tar, which keeps the files, or pack a stream of its own with "
+            "resize: crop"
         )
+
+
+def open_pack_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) -> PackWriter:
+    """Opens the writer of a format. Raises MissingExtraError, and ConfigError for shards of a format without shards."""
+    if shard_bytes is not None and name in _SINGLE_FILE_FORMATS:
+        raise ConfigError(f"--shard is for npy and tar; a pack in {name} is one file: leave --shard out")
+    if shard_bytes is not None and shard_bytes < MIB:
+        raise ConfigError(f"--shard {shard_bytes}: a file takes 1MiB at least, or there are too many of them")
+    match name:
+        case "npy":
+            from streamd.cli.pack.write_npy import NpyWriter  # noqa: PLC0415 - a format's libraries when it is wanted
+
+            return NpyWriter(job, shard_bytes or PACK_SHARD_BYTES)
+        case "tar":
+            from streamd.cli.pack.write_tar import TarWriter  # noqa: PLC0415 - as above
+
+            return TarWriter(job, shard_bytes or PACK_TAR_BYTES)
+        case "hdf5":
+            from streamd.cli.pack.write_hdf5 import Hdf5Writer  # noqa: PLC0415 - as above
+
+            return Hdf5Writer(job)
+        case "lmdb":
+            from streamd.cli.pack.write_lmdb import LmdbWriter  # noqa: PLC0415 - as above
+
+            return LmdbWriter(job)
 
 
 class _PackRun:
@@ -135,9 +162,8 @@ class _PackRun:
         workers = min(self._config.worker_count, len(os.sched_getaffinity(0)))
         memory_bytes = min(PACK_AHEAD_BYTES, self._config.memory // 2)
         async with open_batch_decoder(self._stream, workers, memory_bytes) as batches:
-            account = self._resume_or_start(
-                earlier_journal, self._compute_pack_identity(await batches.wait_for_pixel_id())
-            )
+            pack_identity = self._compute_pack_identity(await batches.wait_for_pixel_id())
+            account = self._resume_or_start(earlier_journal, pack_identity)
             check_free_space(self._workdir, self._writer.estimate_bytes())
             packing = Phase("packing", "packed", "sample", self._stream.spec.image.row_bytes)
             self._progress.start_phase(packing, self._stream.spec.samples, account.done_samples)
@@ -169,16 +195,14 @@ class _PackRun:
         spec = self._stream.spec
         if earlier_journal and earlier_journal.identity != pack_identity:
             raise PackError(
-                f"{escape_unprintable(str(self._options.destination))}: a pack was begun of other data, or with "
-                "other settings "
-                f"({earlier_journal.done:,} of {format_count(earlier_journal.samples, 'sample')} are in it): add "
-                "--restart to throw it away, or name another place"
+                f"{escape_unprintable(str(self._options.destination))}: a pack was begun of other data, or with other "
+                f"settings ({earlier_journal.done:,} of {format_count(earlier_journal.samples, 'sample')} are in it): "
+                "add --restart to throw it away, or name another place"
             )
         fresh = PackJournal(identity=pack_identity, samples=spec.samples, batch_rows=spec.batch_size)
         account = JournaledPack(earlier_journal or fresh, self._workdir.journal_path, self._writer)
-        self._stream.quarantine.append_new_bad_samples(
-            BadSample(each.sample_id, each.reason) for each in account.left_out
-        )
+        known_bad = (BadSample(each.sample_id, each.reason) for each in account.left_out)
+        self._stream.quarantine.append_new_bad_samples(known_bad)
         return account
 
     # --- the end
@@ -198,17 +222,15 @@ class _PackRun:
         self, journaled_pack: JournaledPack, pack_bytes: int, seconds: float, verified_s: float
     ) -> PackResult:
         packed = journaled_pack.done_samples - journaled_pack.done_at_start
+        kept = collect_kept_settings(self._config.streams[self._options.stream])
         return PackResult(
-            str(self._workdir.destination),
-            self._options.format,
-            journaled_pack.checksum.rows,
-            tuple(journaled_pack.left_out),
-            pack_bytes,
-            seconds,
-            packed / seconds if packed else 0.0,
-            verified_s,
-            {
-                **self._writer.build_serving_settings(self._workdir.destination),
-                **collect_kept_settings(self._config.streams[self._options.stream]),
-            },
+            path=str(self._workdir.destination),
+            format=self._options.format,
+            samples=journaled_pack.checksum.rows,
+            bad=tuple(journaled_pack.left_out),
+            bytes=pack_bytes,
+            seconds=seconds,
+            samples_per_s=packed / seconds if packed else 0.0,
+            verified_s=verified_s,
+            serving={**self._writer.build_serving_settings(self._workdir.destination), **kept},
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.pack_streams import stream_of, subject_of, write_table
 
-from streamd.cli.pack.formats import PACK_FORMATS, PackFormat, open_pack_writer
+from streamd.cli.pack.run import PACK_FORMATS, PackFormat, open_pack_writer
 from streamd.errors import ConfigError, MissingExtraError
 
 

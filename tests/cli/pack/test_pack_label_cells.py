@@ -10,7 +10,7 @@ from support.pack_streams import LABELS, ROWS, stream_of, write_table
 
 from streamd.cli.pack.label_cells import (
     build_label_reading_settings,
-    build_label_settings,
+    build_label_setting,
     collect_sample_cells,
     compute_text_width,
 )
@@ -67,10 +67,8 @@ def test_labels_that_are_called_name_or_weight_are_the_users(tmp_path: Path) -> 
     ],
 )
 def test_classes_are_named_where_the_data_alone_would_number_them_otherwise(spec: LabelSpec, wanted: object) -> None:
-    assert build_label_settings({"a": spec}, "") == {"a": wanted}
+    assert build_label_setting(spec, "") == wanted
 
 
 def test_a_place_is_named_where_it_is_not_the_labels_own_name() -> None:
-    assert build_label_settings({"a": LabelSpec("a", "int")}, "/labels/{}") == {
-        "a": {"type": "int", "from": "/labels/a"}
-    }
+    assert build_label_setting(LabelSpec("a", "int"), "/labels/a") == {"type": "int", "from": "/labels/a"}

@@ -18,8 +18,7 @@ from support.pack_streams import ROWS, decoding_here, labels_of, pixels_of, stre
 
 from streamd.cli.pack import batches, run, workdir
 from streamd.cli.pack.batches import DecodedBatch
-from streamd.cli.pack.formats import PACK_FORMATS, PackFormat
-from streamd.cli.pack.run import PackOptions, PackResult
+from streamd.cli.pack.run import PACK_FORMATS, PackFormat, PackOptions, PackResult
 from streamd.cli.pack.workdir import PackWorkdir
 from streamd.cli.pack.write_npy import NpyWriter
 from streamd.cli.terminal.progress import SilentProgress
