@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,12 +19,13 @@ from support.pack_streams import ROWS, decoding_here, labels_of, pixels_of, stre
 
 from streamd.cli.pack import batches, run, workdir
 from streamd.cli.pack.batches import DecodedBatch
-from streamd.cli.pack.run import PACK_FORMATS, PackFormat, PackOptions, PackResult
+from streamd.cli.pack.run import PACK_FORMATS, PackFormat, PackOptions, PackResult, open_pack_writer
 from streamd.cli.pack.workdir import PackWorkdir
 from streamd.cli.pack.write_npy import NpyWriter
+from streamd.cli.pack.writer import PackJob
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.config.load import load_config
-from streamd.errors import ConfigError, PackError
+from streamd.errors import ConfigError, MissingExtraError, PackError
 
 
 class Killed(BaseException):
@@ -283,3 +285,32 @@ def test_a_run_that_is_stopped_saves_the_batch_that_it_was_at(config: dict[str, 
         with pytest.raises(KeyboardInterrupt):
             pack(config, wish)
     assert batches_of(config, wish) == [2]
+
+
+@pytest.mark.parametrize("name", PACK_FORMATS)
+def test_every_format_says_how_its_pack_is_served(job: PackJob, name: PackFormat) -> None:
+    writer = open_pack_writer(name, job, None)
+    serving = writer.build_serving_settings(Path("/packs/here"))
+    assert serving["source"]["kind"] == name  # type: ignore[index]  # a mapping of keys
+    assert set(serving) == {"source", "labels", "image"}
+    assert writer.estimate_bytes() >= 5 * job.row_bytes
+    writer.close()
+
+
+@pytest.mark.parametrize(("name", "library"), [("hdf5", "h5py"), ("lmdb", "lmdb")])
+def test_a_missing_library_is_named_with_its_extra(
+    job: PackJob, monkeypatch: pytest.MonkeyPatch, name: PackFormat, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, f"streamd.cli.pack.write_{name}", raising=False)
+    with pytest.raises(MissingExtraError, match=rf"needs {library}, .* pip install 'streamd-loader\[{name}\]'"):
+        open_pack_writer(name, job, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "shard_bytes", "told"),
+    [("hdf5", 1 << 30, "--shard is for npy and tar"), ("lmdb", 1 << 30, "is one file"), ("tar", 1, "1MiB at least")],
+)
+def test_shards_that_cannot_be_are_refused(job: PackJob, name: PackFormat, shard_bytes: int, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        open_pack_writer(name, job, shard_bytes)
