@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import msgspec
@@ -65,24 +64,10 @@ def probe(
           model.train_on_batch(batch.images, batch.labels["label"])
     """
     from streamd.cli.probe.measure import probe_stream  # noqa: PLC0415 - ZeroMQ only when it is needed
+    from streamd.cli.probe.trainer_process import TrainerRequest  # noqa: PLC0415 - as above
+    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
-    result = probe_stream(
-        stream,
-        endpoint,
-        epochs=epochs,
-        trainers=trainers,
-        digest=digest,
-        write_line=_write_stderr_line,
-        load=load,
-        headroom=headroom,
-    )
-    if json:
-        typer.echo(msgspec.json.encode(result).decode())
-    else:
-        for line in result.format_lines():
-            typer.echo(line)
+    request = TrainerRequest(stream, find_socket(endpoint), epochs, digest, load, headroom)
+    result = probe_stream(request, trainers, lambda line: typer.echo(line, err=True))
+    typer.echo(msgspec.json.encode(result).decode() if json else "\n".join(result.format_lines()))
     raise typer.Exit(0 if result.ok else 1)
-
-
-def _write_stderr_line(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
