@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 import msgspec
 import typer
 
-from streamd.cli.terminal.config_option import DEFAULT_CONFIG, ConfigOption
+from streamd.cli.terminal.options import DEFAULT_CONFIG, ConfigOption, JsonOption
 from streamd.cli.terminal.run_guarded import exit_with_error
 from streamd.errors import ConfigError, MissingExtraError
 
@@ -28,7 +28,7 @@ def check(
     everything: Annotated[
         bool, typer.Option("--all", help="List every class, duplicate and unreadable file, not just the first ones.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Checks the configuration, and reads and decodes every file as the daemon would.
 

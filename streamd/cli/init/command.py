@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamd.cli.terminal.config_option import DEFAULT_CONFIG, SIZE_HELP, parse_size_option
+from streamd.cli.terminal.options import DEFAULT_CONFIG, SIZE_HELP, parse_size_option
 from streamd.errors import ConfigError, MissingExtraError, OutputExistsError
 
 if TYPE_CHECKING:

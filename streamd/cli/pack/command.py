@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from streamd.cli.terminal.config_option import DEFAULT_CONFIG, ConfigOption
-from streamd.cli.terminal.stream_names import complete_stream_names
+from streamd.cli.terminal.options import DEFAULT_CONFIG, ConfigOption, JsonOption, complete_stream_names
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def pack(
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard the unfinished pack of an earlier run, and start again.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Writes the samples of a stream into one store that is faster to read. No daemon is needed.
 

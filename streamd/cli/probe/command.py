@@ -7,20 +7,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from streamd.cli.terminal.stream_names import complete_stream_names
+from streamd.cli.terminal.options import EndpointOption, JsonOption, complete_stream_names
 
 
 def probe(
     stream: Annotated[
         str, typer.Argument(metavar="STREAM", help="The stream to drain.", autocompletion=complete_stream_names)
     ],
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENDPOINT",
-            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
-        ),
-    ] = None,
+    endpoint: EndpointOption = None,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to drain.")] = 1,
     trainers: Annotated[
         int, typer.Option(min=1, metavar="K", help="How many trainer processes run at the same time.")
@@ -37,7 +31,7 @@ def probe(
     digest: Annotated[
         bool, typer.Option("--digest", help="Also compute a digest of the order, ids, labels and pixels.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Drains a stream as fast as possible, and reports the rate, the time spent waiting, and the receipts.
 

@@ -23,7 +23,7 @@ try:
 except ModuleNotFoundError:
     exit_without_typer(PROGRAM, "train")
 
-from streamd.cli.terminal.stream_names import complete_stream_names  # noqa: E402 - after the check for typer
+from streamd.cli.terminal.options import EndpointOption, complete_stream_names  # noqa: E402 - after the check for typer
 
 
 class ClassWeightChoice(StrEnum):
@@ -96,13 +96,7 @@ def train(
             metavar="NAME", help="A stream to evaluate after each epoch.", autocompletion=complete_stream_names
         ),
     ] = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENDPOINT",
-            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
-        ),
-    ] = None,
+    endpoint: EndpointOption = None,
     label: Annotated[
         str | None, typer.Option(metavar="NAME", help="The label to learn, if the stream has several.")
     ] = None,
