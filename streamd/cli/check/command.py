@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import msgspec
@@ -74,9 +76,9 @@ def _exit_with_trouble(error: ConfigError, *, as_json: bool) -> NoReturn:
 
 @contextmanager
 def _capture_source_notes() -> Iterator[list[str]]:
-    """Collects the sources' log messages about the files that they skip."""
+    """Collects the sources' log messages about the files that they skip; the list is filled at the end."""
     notes: list[str] = []
-    handler = _NoteCollector(notes)
+    handler = BufferingHandler(sys.maxsize)
     logger = logging.getLogger("streamd.sources")
     level = logger.level
     logger.addHandler(handler)
@@ -84,17 +86,9 @@ def _capture_source_notes() -> Iterator[list[str]]:
     try:
         yield notes
     finally:
+        notes += [record.getMessage() for record in handler.buffer]
         logger.removeHandler(handler)
         logger.setLevel(level)
-
-
-class _NoteCollector(logging.Handler):
-    def __init__(self, notes: list[str]) -> None:
-        super().__init__()
-        self._notes = notes
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._notes.append(record.getMessage())
 
 
 def _print_report(findings: CheckFindings, *, everything: bool) -> None:
