@@ -1,7 +1,8 @@
-"""`streamd`: one door."""
+"""`streamd`: one door; and its shortest command."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 import streamd
 from streamd.cli.main import app, main
+from streamd.config.schema import build_json_schema
 
 
 def test_the_version_is_the_packages() -> None:
@@ -51,3 +53,9 @@ def test_without_its_command_line_library_it_says_what_to_install() -> None:
         done.stderr
         == "streamd: streamd needs typer, which is not installed: run  pip install 'streamd-loader[serve]'\n"
     )
+
+
+def test_the_schema_is_printed_as_it_is_kept() -> None:
+    done = CliRunner().invoke(app, ["schema"])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == json.dumps(build_json_schema(), indent=2) + "\n"
