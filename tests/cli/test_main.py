@@ -45,14 +45,14 @@ def test_a_mistake_ends_the_program_with_one_line(
     ]
 
 
-def test_without_its_command_line_library_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['typer'] = None; import streamd.cli.main"
+@pytest.mark.parametrize(
+    ("module", "program", "extra"), [("main", "streamd", "serve"), ("train.command", "streamd-train", "train")]
+)
+def test_without_its_command_line_library_it_says_what_to_install(module: str, program: str, extra: str) -> None:
+    code = f"import sys; sys.modules['typer'] = None; import streamd.cli.{module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert (
-        done.stderr
-        == "streamd: streamd needs typer, which is not installed: run  pip install 'streamd-loader[serve]'\n"
-    )
+    said = f"{program}: {program} needs typer, which is not installed: run  pip install 'streamd-loader[{extra}]'\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_the_schema_is_printed_as_it_is_kept() -> None:

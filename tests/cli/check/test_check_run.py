@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.daemon_process import stream_config, write_images
-from support.faulty_data import CRASH, CRASHING, animals, config_of, spoil, surveyed
+from support.faulty_data import animals, config_of, spoil, surveyed
 from support.tar_shards import pack_folder
 
 from streamd.cli.check.run import CheckOptions, inspect_data
@@ -37,30 +37,6 @@ def test_unreadable_files_are_named_with_their_reasons(tmp_path: Path) -> None:
     assert found.keys() == reasons.keys()
     for name, reason in reasons.items():
         assert reason in found[name].reason
-
-
-@pytest.mark.long
-def test_a_file_that_crashes_the_decoder_is_trouble_by_name(tmp_path: Path) -> None:
-    folder = animals(tmp_path)
-    with (folder / "dog" / "0001.jpg").open("ab") as file:
-        file.write(CRASH)
-    found = surveyed(tmp_path, folder, CheckOptions(reader_command=CRASHING))
-    (bad,) = found.streams["train"].unreadable
-    assert (bad.file, bad.effect) == ("dog/0001.jpg", "crash")
-    assert found.streams["train"].bad_samples.stops is not None
-    assert len(found.troubles) == 2
-
-
-@pytest.mark.long
-def test_copies_are_a_warning_within_a_class_and_trouble_across(tmp_path: Path) -> None:
-    folder = animals(tmp_path)
-    shutil.copy(folder / "cat" / "0000.jpg", folder / "cat" / "again.jpg")
-    found = surveyed(tmp_path, folder)
-    assert found.streams["train"].duplicates == [["cat/0000.jpg", "cat/again.jpg"]]
-    assert (found.troubles, len(found.warnings)) == ([], 1)
-    shutil.copy(folder / "cat" / "0000.jpg", folder / "dog" / "again.jpg")
-    (trouble,) = surveyed(tmp_path, folder).troubles
-    assert "different values of label" in trouble
 
 
 def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> None:
