@@ -39,6 +39,12 @@ class Told:
         self.said: list[str] = []
         self.host = ServiceHost(self.said.append, lambda command: self.commands.append(" ".join(command)), root)
 
+    def write_config(self, unit: str, text: str) -> Path:
+        path = self.host.root / "etc" / unit / "config.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        return path
+
     def files(self) -> set[str]:
         root = self.host.root
         return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
@@ -103,9 +109,7 @@ def test_a_first_configuration_can_be_read_and_names_a_schema_that_is_there(told
 
 
 def test_a_configuration_of_ones_own_stays_over_installing_and_removing(told: Told) -> None:
-    mine = told.host.root / "etc/streamd/config.yaml"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("of mine")
+    mine = told.write_config("streamd", "of mine")
     install_on_host(told.host, STREAMD, [])
     remove_from_host(told.host)
     assert told.files() == {"etc/streamd/config.yaml"}
@@ -176,9 +180,7 @@ def test_an_environment_of_any_name_is_spelled_as_units_do(told: Told) -> None:
 def test_each_daemon_starts_after_the_mounts_that_its_data_may_lie_on_and_does_without(told: Told) -> None:
     image = "image: {size: [8, 8]}"
     for name, source in (("streamd", "{kind: folder, path: /mnt/pets}"), ("streamd@x", "{kind: tar, path: /s/*.tar}")):
-        (told.host.root / "etc" / name).mkdir(parents=True)
-        text = f"streams:\n  train: {{source: {source}, {image}}}\n"
-        (told.host.root / "etc" / name / "config.yaml").write_text(text)
+        told.write_config(name, f"streams:\n  train: {{source: {source}, {image}}}\n")
     install_on_host(told.host, STREAMD, [])
     units = told.host.root / UNITS
     one = (units / "streamd.service.d" / "30-data.conf").read_text().splitlines()
@@ -189,20 +191,16 @@ def test_each_daemon_starts_after_the_mounts_that_its_data_may_lie_on_and_does_w
 
 
 def test_a_daemon_starts_after_the_mounts_of_its_labels_weights_and_cache(told: Told) -> None:
-    mine = told.host.root / "etc/streamd/config.yaml"
-    mine.parent.mkdir(parents=True)
     stream = "source: {kind: folder, path: /p}, image: {size: [8, 8]}, labels: {y: {type: int, from: /l/y.npy}}"
-    mine.write_text(f"streams:\n  train: {{{stream}, weights: /w/w.npy, cache: {{path: /c}}}}\n")
+    told.write_config("streamd", f"streams:\n  train: {{{stream}, weights: /w/w.npy, cache: {{path: /c}}}}\n")
     install_on_host(told.host, STREAMD, [])
     orders = (told.host.root / UNITS / "streamd.service.d" / "30-data.conf").read_text().splitlines()
     assert {f"{key}={unit}.mount" for unit in "plwc" for key in ORDERS} <= set(orders)
 
 
 def test_only_daemons_with_a_configuration_stay_ordered_after_mounts(told: Told) -> None:
-    configs = {name: told.host.root / "etc" / f"streamd@{name}" / "config.yaml" for name in ("gone", "kept", "broken")}
-    for config in configs.values():
-        config.parent.mkdir(parents=True)
-        config.write_text("streams: {t: {source: {kind: folder, path: /p}, image: {size: [8, 8]}}}\n")
+    text = "streams: {t: {source: {kind: folder, path: /p}, image: {size: [8, 8]}}}\n"
+    configs = {name: told.write_config(f"streamd@{name}", text) for name in ("gone", "kept", "broken")}
     install_on_host(told.host, STREAMD, [])
     configs["gone"].unlink()
     configs["broken"].write_text("of mine")
@@ -214,9 +212,7 @@ def test_only_daemons_with_a_configuration_stay_ordered_after_mounts(told: Told)
 
 
 def test_a_configuration_that_cannot_be_read_is_named_and_the_rest_installed(told: Told) -> None:
-    mine = told.host.root / "etc/streamd/config.yaml"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("of mine")
+    told.write_config("streamd", "of mine")
     install_on_host(told.host, STREAMD, [])
     assert any(line.startswith("streamd.service waits for no mount, since /etc/streamd/config") for line in told.said)
     assert (told.host.root / UNITS / "streamd.service").exists()

@@ -15,7 +15,7 @@ from PIL import Image
 
 from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.reader_messages import StreamToRead
-from streamd.cli.check.run import CheckOptions, inspect_data
+from streamd.cli.check.run import inspect_data
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.daemon.streams.served_stream import ServedStream
 from support.daemon_process import stream_config, write_images
@@ -52,10 +52,10 @@ def config_of(place: Path, streams: dict[str, dict[str, object]], **keys: object
     return path
 
 
-def surveyed(place: Path, folder: Path, wish: CheckOptions | None = None, **changes: object) -> CheckFindings:
+def surveyed(place: Path, folder: Path, **changes: object) -> CheckFindings:
     """What is found in a stream `train` over a folder of classes."""
     config = config_of(place, {"train": stream_config(folder, **changes)})
-    return inspect_data(config, wish or CheckOptions(), SilentProgress())
+    return inspect_data(config, SilentProgress())
 
 
 def told(stream: ServedStream) -> StreamToRead:

@@ -53,10 +53,9 @@ def check(
         from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
-    options = run.CheckOptions(sample or (_QUICK_FILES if quick else None))
     try:
         with _capture_source_notes() as notes, create_progress_display() as shown:
-            findings = run.inspect_data(config, options, shown)
+            findings = run.inspect_data(config, shown, sample or (_QUICK_FILES if quick else None))
     except ConfigError as error:
         _exit_with_trouble(error, as_json=json)
     findings = replace(findings, notes=[*notes, *findings.notes])

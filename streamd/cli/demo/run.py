@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, Self, TextIO
+from typing import IO, Any, Final, Self, TextIO
 
 from rich.console import Console
 from rich.progress import Progress
@@ -190,8 +190,7 @@ def _run_trainer(
     where = ["--endpoint", daemon.endpoint, "--save", str(output / "model.keras"), "--receipts", str(account)]
     console.print(f"   $ streamd-train {' '.join(options)} --save {output / 'model.keras'}")
     command = [sys.executable, "-m", "streamd.cli.train.command", *options, *where]
-    trainer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace")
-    with _copy_stderr_in_thread(trainer), _terminate_process_at_end(trainer):
+    with _run_process(command) as trainer:
         daemon.kill_during_training(trainer)
     if trainer.returncode:
         raise StreamdError(f"the trainer failed with exit status {trainer.returncode}; its message is above")
@@ -204,26 +203,19 @@ def _run_trainer(
 
 
 @contextlib.contextmanager
-def _terminate_process_at_end(process: subprocess.Popen[str]) -> Iterator[None]:
+def _run_process(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Starts a process, copies its stderr without TensorFlow's notes at its start, and ends it with the block."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", **options)
+    assert process.stderr is not None  # noqa: S101 - a pipe was asked for
+    streams = process.stderr, sys.stderr
+    reader = threading.Thread(target=copy_stderr_lines, args=streams, name="demo-errors", daemon=True)
+    reader.start()
     try:
-        yield
+        yield process
     finally:
         if process.poll() is None:
             process.terminate()
         process.wait()
-
-
-@contextlib.contextmanager
-def _copy_stderr_in_thread(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Copies the process's stderr without TensorFlow's notes at its start. The process must end within the block."""
-    assert process.stderr is not None  # noqa: S101 - a pipe was asked for
-    reader = threading.Thread(
-        target=copy_stderr_lines, args=(process.stderr, sys.stderr), name="demo-errors", daemon=True
-    )
-    reader.start()
-    try:
-        yield
-    finally:
         reader.join()
 
 
@@ -260,10 +252,7 @@ def _run_judge_process(endpoint: str, output: Path) -> list[str]:
     """
     files = [str(output / name) for name in ("model.keras", "predictions.png")]
     command = [sys.executable, "-m", "streamd.cli.demo.judge", endpoint, *files]
-    judge = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", process_group=0
-    )
-    with _copy_stderr_in_thread(judge), _terminate_process_at_end(judge):
+    with _run_process(command, stdout=subprocess.PIPE, process_group=0) as judge:
         assert judge.stdout is not None  # noqa: S101 - a pipe was asked for
         lines = judge.stdout.read().splitlines()
     if judge.returncode:

@@ -14,7 +14,6 @@ import msgspec
 
 from streamd.cli.terminal.run_guarded import INTERRUPTED, exit_without_typer, print_error, run_guarded
 from streamd.cli.terminal.stop_signals import StopSignals
-from streamd.core.receipt import Receipt
 
 PROGRAM = "streamd-train"
 
@@ -207,7 +206,7 @@ def train(
             raise typer.Exit(stop.exit_status or INTERRUPTED) from None
         if receipts:
             receipts.write_bytes(msgspec.json.encode(accounts))
-        raise typer.Exit(compute_exit_status(accounts) or stop.exit_status)
+        raise typer.Exit(int(not all(receipt.ok for receipt in accounts)) or stop.exit_status)
 
 
 def print_stop_notice() -> None:
@@ -218,11 +217,6 @@ def print_stop_notice() -> None:
     text = "stopping after the running step, and saving what there is; a second Ctrl-C ends at once and saves nothing"
     with suppress(OSError):  # the terminal is gone
         os.write(2, f"\n{PROGRAM}: {text}\n".encode())
-
-
-def compute_exit_status(receipts: list[Receipt]) -> int:
-    """Returns 0 if every epoch was delivered exactly once, else 1."""
-    return 0 if all(receipt.ok for receipt in receipts) else 1
 
 
 def set_keras_variable_defaults() -> None:

@@ -12,18 +12,24 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from streamd.cli.terminal.stop_signals import StopSignals
-from streamd.cli.train.models import choose_builder, choose_optimizer, compile_model, set_mixed_precision
+from streamd.cli.train.models import (
+    call_user_function,
+    choose_builder,
+    choose_optimizer,
+    compile_model,
+    set_mixed_precision,
+)
 from streamd.cli.train.options import TrainingOptions, check_streams_match, choose_label, get_curves_path
 from streamd.client import Batch
 from streamd.client.client import Start
 from streamd.client.rebatch import BatchSplit
 from streamd.core import spec_file
 from streamd.core.epoch_timing import EpochTiming, format_timing_lines
-from streamd.core.import_function import format_error_with_source_line, load_function
+from streamd.core.import_function import load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_count
-from streamd.errors import ConfigError, LossError, ReceiptError, StreamdError
+from streamd.errors import ConfigError, LossError, ReceiptError
 from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.model_inputs import FeedStream
@@ -304,12 +310,7 @@ def load_callback(name: str) -> MakeCallback:
 def _create_checked_callback(name: str, found: Callable[..., Any], spec: StreamSpec) -> Any:
     kind = load_keras().callbacks.Callback
     is_class = isinstance(found, type) and issubclass(found, kind)
-    try:
-        callback = found() if is_class else found(spec)
-    except StreamdError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{name} failed: {format_error_with_source_line(error)}") from error
+    callback = call_user_function(name, found, *([] if is_class else [spec]))
     if not isinstance(callback, kind):
         raise ConfigError(f"{name} must return a keras.callbacks.Callback, and returned {type(callback).__name__}")
     return callback

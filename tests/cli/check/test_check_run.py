@@ -12,7 +12,7 @@ from support.daemon_process import stream_config, write_images
 from support.faulty_data import animals, config_of, spoil, surveyed
 from support.tar_shards import pack_folder
 
-from streamd.cli.check.run import CheckOptions, inspect_data
+from streamd.cli.check.run import inspect_data
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.errors import ConfigError
 
@@ -44,7 +44,7 @@ def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> No
     validation = write_images(tmp_path / "held", {"cat": 2, "dog": 2}, seed=9)
     shutil.copy(train / "cat" / "0003.jpg", validation / "cat" / "leak.jpg")
     config = config_of(tmp_path, {"train": stream_config(train), "validation": stream_config(validation)})
-    found = inspect_data(config, CheckOptions(), SilentProgress())
+    found = inspect_data(config, SilentProgress())
     (leak,) = found.leaks
     assert (leak.first, leak.second, leak.files) == ("train", "validation", 1)
     assert leak.example == ("cat/0003.jpg", "cat/leak.jpg")
@@ -60,7 +60,7 @@ def test_numbers_that_differ_between_copies_are_only_a_warning(tmp_path: Path) -
     table.write_text("image,angle\ndata/cat/0000.jpg,0.5\ndata/cat/0001.jpg,1\ndata/cat/0000.jpg,0.25\n")
     source = {"kind": "table", "path": str(table), "image": "image"}
     config = config_of(tmp_path, {"train": stream_config(folder, source=source, labels={"angle": "float"})})
-    found = inspect_data(config, CheckOptions(), SilentProgress())
+    found = inspect_data(config, SilentProgress())
     assert found.troubles == []
     (contradiction,) = found.contradictions
     assert contradiction.values == ["0.5", "0.25"]
@@ -80,7 +80,7 @@ def test_vectors_tags_and_strings_are_described_and_tags_contradict_by_name(tmp_
     labels = {"at": {"from": ["x", "y"], "type": "float"}, "road": "string", "seen": "tags"}
     source = {"kind": "table", "path": str(table), "image": "image"}
     config = config_of(tmp_path, {"train": stream_config(folder, source=source, labels=labels)})
-    found = inspect_data(config, CheckOptions(), SilentProgress())
+    found = inspect_data(config, SilentProgress())
     train = found.streams["train"].labels
     assert (train["at"].least, train["at"].most, train["road"].classes) == (-2, 1, {})
     assert train["seen"].classes == {"red": 2, "small": 1}
@@ -100,7 +100,7 @@ def test_a_stream_that_nobody_can_subscribe_to_is_trouble(tmp_path: Path) -> Non
 def test_a_sample_is_evenly_spread_and_progress_is_told_of_it(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"a": 50, "b": 50}, size=(8, 8))
     heard = SilentProgress()
-    found = inspect_data(config_of(tmp_path, {"train": stream_config(folder)}), CheckOptions(max_files=10), heard)
+    found = inspect_data(config_of(tmp_path, {"train": stream_config(folder)}), heard, max_files=10)
     assert (found.streams["train"].read, found.streams["train"].samples) == (10, 100)
     assert (heard.total, heard.done) == (10, 10)
 
@@ -110,11 +110,11 @@ def test_what_is_not_served_is_trouble_and_the_rest_is_read(tmp_path: Path) -> N
     folder = animals(tmp_path)
     store = stream_config(folder, pace={"lockstep": "1s"})
     config = config_of(tmp_path, {"train": stream_config(folder), "store": store}, engine="ray")
-    found = inspect_data(config, CheckOptions(), SilentProgress())
+    found = inspect_data(config, SilentProgress())
     assert list(found.streams) == ["train"]
     assert len(found.troubles) == len(found.refused) > 0
     assert all(trouble.startswith(f"{config}:1: ") for trouble in found.troubles)
-    alone = inspect_data(config_of(tmp_path, {"store": store}), CheckOptions(), SilentProgress())
+    alone = inspect_data(config_of(tmp_path, {"store": store}), SilentProgress())
     assert (alone.streams, len(alone.troubles)) == ({}, 1)
 
 
@@ -169,9 +169,7 @@ def test_check_reads_shards_as_it_reads_files_and_knows_copies_across_both(tmp_p
     reasons = spoil(folder)
     pack_folder(tmp_path / "shards/all.tar", folder)
     packed = stream_config(folder, source={"kind": "tar", "path": str(tmp_path / "shards")})
-    found = inspect_data(
-        config_of(tmp_path, {"loose": stream_config(folder), "packed": packed}), CheckOptions(), SilentProgress()
-    )
+    found = inspect_data(config_of(tmp_path, {"loose": stream_config(folder), "packed": packed}), SilentProgress())
     shards, files = found.streams["packed"], found.streams["loose"]
     assert (shards.samples, shards.read, shards.bytes) == (files.samples, files.read, files.bytes)
     assert (shards.pictures.formats, shards.pictures.sizes) == ({"JPEG": 8}, files.pictures.sizes)

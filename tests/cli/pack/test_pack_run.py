@@ -111,23 +111,13 @@ def test_a_shuffled_pack_has_every_sample_once_in_another_order(
     assert np.array_equal(again["pixels"], images[[angles.index(angle) for angle in again["angle"]]])
 
 
-STAGES: dict[str, tuple[Any, str]] = {
-    "listing": (batches, "write_sample_manifests"),
-    "writing": (workdir.JournaledPack, "write_batch"),
-    "syncing": (workdir.JournaledPack, "save_progress"),
-    "writing the journal": (workdir, "write_journal"),
-    "reading back": (run._PackRun, "_verify_pack"),
-    "putting in place": (PackWorkdir, "move_product_to_destination"),
-}
-
-
-LEFT = {  # batches to be written after it
-    "listing": [0, 1, 2],
-    "writing": [1, 2],
-    "syncing": [1, 2],
-    "writing the journal": [1, 2],
-    "reading back": [],
-    "putting in place": [],
+STAGES: dict[str, tuple[Any, str, list[int]]] = {  # where a run ends, and the batches to be written after it
+    "listing": (batches, "write_sample_manifests", [0, 1, 2]),
+    "writing": (workdir.JournaledPack, "write_batch", [1, 2]),
+    "syncing": (workdir.JournaledPack, "save_progress", [1, 2]),
+    "writing the journal": (workdir, "write_journal", [1, 2]),
+    "reading back": (run._PackRun, "_verify_pack", []),
+    "putting in place": (PackWorkdir, "move_product_to_destination", []),
 }
 IN_FORMAT = ("writing", "reading back")  # where formats differ
 
@@ -147,9 +137,9 @@ def end_at(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, time: int, er
 
 def killed_at(stage: str, config: dict[str, Any], wish: PackOptions) -> None:
     """A run that ends there, at its second batch where it has several, and saves nothing more."""
-    time = 1 if stage in {"writing", "syncing", "writing the journal"} else 0
+    place, name, left = STAGES[stage]
     with pytest.MonkeyPatch.context() as cut:
-        end_at(cut, *STAGES[stage], time, Killed())
+        end_at(cut, place, name, 1 if left == [1, 2] else 0, Killed())
         cut.setattr(workdir.JournaledPack, "save_when_interrupted", nullcontext)
         with pytest.raises(Killed):
             pack(config, wish)
@@ -181,7 +171,7 @@ def test_a_killed_run_leaves_nothing_to_read_and_the_next_one_goes_on(
     assert not wish.destination.exists()
     written = batches_of(config, wish)
     whole = pack(config, replace(wish, destination=tmp_path / "whole"))
-    assert written == LEFT[stage]
+    assert written == STAGES[stage][2]
     if name == "lmdb":  # its pages lie wherever some were free
         assert samples_of(wish.destination) == samples_of(Path(whole.path))
     else:
