@@ -34,9 +34,14 @@ from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.probe.command import probe  # noqa: E402 - as above
 from streamd.cli.service import service  # noqa: E402 - as above
 from streamd.cli.status.command import status, top  # noqa: E402 - as above
-from streamd.cli.terminal.config_option import DEFAULT_CONFIG, SIZE_HELP, parse_size_option  # noqa: E402 - as above
 from streamd.cli.terminal.help_pages import UncutHelpGroup  # noqa: E402 - as above
-from streamd.cli.terminal.stream_names import complete_stream_names  # noqa: E402 - as above
+from streamd.cli.terminal.options import (  # noqa: E402 - as above
+    DEFAULT_CONFIG,
+    SIZE_HELP,
+    EndpointOption,
+    complete_stream_names,
+    parse_size_option,
+)
 
 DEFAULT_ROWS: Final = 256
 MAX_ROWS: Final = 1024  # a sheet of some 7,000 by 7,000 pixels: more than most viewers open gladly
@@ -197,13 +202,7 @@ def show(
     rows: Annotated[
         int, typer.Option(min=1, max=MAX_ROWS, metavar="N", help="Show the first N rows at most.")
     ] = DEFAULT_ROWS,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENDPOINT",
-            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
-        ),
-    ] = None,
+    endpoint: EndpointOption = None,
 ) -> None:
     """Draws one batch of a running daemon as a picture, as trainers get it for the given epoch and index.
 

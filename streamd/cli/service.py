@@ -1,8 +1,8 @@
-"""`streamd service`: the daemon as a service of this host, under systemd, installed and taken away again.
+"""`streamd service`: installs the daemon as a service of this host, under systemd, and removes it again.
 
-What is written lies in share/ beside this file, so that an installed wheel has it as a checkout does: units, users, the
-first configuration, alert rules and a Grafana dashboard, and under share/man, share/zsh and the like, what man and
-shells look for. Nothing is started. What the operator wrote, and what the daemon did, is never taken away.
+The installed files are in share/ beside this file, so that a wheel has them as a checkout does: units, users, the first
+configuration, alert rules and a Grafana dashboard. Nothing is started. What the operator wrote, and what the daemon
+did, is never removed.
 """
 
 from __future__ import annotations
@@ -86,18 +86,16 @@ def install() -> None:
       sudo usermod --append --groups streamd NAME        # allows the user NAME to train
     """
     check_root_and_systemd()
-    install_on_host(_build_service_host(), find_streamd_command(), find_folders_hidden_from_services())
+    install_on_host(
+        ServiceHost(typer.echo, run_host_command), find_streamd_command(), find_folders_hidden_from_services()
+    )
 
 
 @service.command()
 def remove() -> None:
     """Stops the services and removes the installed files; configuration, state, caches and users stay."""
     check_root_and_systemd()
-    remove_from_host(_build_service_host())
-
-
-def _build_service_host() -> ServiceHost:
-    return ServiceHost(typer.echo, run_host_command)
+    remove_from_host(ServiceHost(typer.echo, run_host_command))
 
 
 # --- on the host

@@ -1,7 +1,8 @@
-"""`streamd`: one door."""
+"""`streamd`: one door; and its shortest command."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 import streamd
 from streamd.cli.main import app, main
+from streamd.config.schema import build_json_schema
 
 
 def test_the_version_is_the_packages() -> None:
@@ -43,11 +45,17 @@ def test_a_mistake_ends_the_program_with_one_line(
     ]
 
 
-def test_without_its_command_line_library_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['typer'] = None; import streamd.cli.main"
+@pytest.mark.parametrize(
+    ("module", "program", "extra"), [("main", "streamd", "serve"), ("train.command", "streamd-train", "train")]
+)
+def test_without_its_command_line_library_it_says_what_to_install(module: str, program: str, extra: str) -> None:
+    code = f"import sys; sys.modules['typer'] = None; import streamd.cli.{module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert (
-        done.stderr
-        == "streamd: streamd needs typer, which is not installed: run  pip install 'streamd-loader[serve]'\n"
-    )
+    said = f"{program}: {program} needs typer, which is not installed: run  pip install 'streamd-loader[{extra}]'\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_the_schema_is_printed_as_it_is_kept() -> None:
+    done = CliRunner().invoke(app, ["schema"])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == json.dumps(build_json_schema(), indent=2) + "\n"

@@ -98,10 +98,3 @@ def test_data_are_served_by_their_path_and_listed_once(tmp_path: Path) -> None:
         assert [spec.image_shape for spec in specs.values()] == [(20, 30, 3)] * 2
         assert sum(spec.samples for spec in specs.values()) == 21
         assert listed in log.read_text()
-
-
-def test_a_configuration_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["serve", "--config", str(tmp_path / "config.yaml")])
-    assert isinstance(done.exception, ConfigError)
-    with pytest.raises(ConfigError, match="there is no such file"):
-        raise done.exception

@@ -15,7 +15,8 @@ from PIL import Image
 
 from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.reader_messages import StreamToRead
-from streamd.cli.check.run import CheckOptions, inspect_data
+from streamd.cli.check.run import inspect_data
+from streamd.cli.terminal.progress import SilentProgress
 from streamd.daemon.streams.served_stream import ServedStream
 from support.daemon_process import stream_config, write_images
 
@@ -43,23 +44,6 @@ reading.main()
 )
 
 
-class Silence:
-    """Hears how far a survey has come."""
-
-    def __init__(self) -> None:
-        self.expected = 0
-        self.done = 0
-
-    def update_listing(self, stream: str, files: int) -> None:
-        """Not of interest."""
-
-    def start_reading(self, files: int) -> None:
-        self.expected = files
-
-    def advance_reading(self, files: int) -> None:
-        self.done += files
-
-
 def config_of(place: Path, streams: dict[str, dict[str, object]], **keys: object) -> Path:
     """A configuration file in `place`, two workers. Its endpoint is nobody's: a daemon may serve at the default one."""
     path = place / "config.yaml"
@@ -68,10 +52,10 @@ def config_of(place: Path, streams: dict[str, dict[str, object]], **keys: object
     return path
 
 
-def surveyed(place: Path, folder: Path, wish: CheckOptions | None = None, **changes: object) -> CheckFindings:
+def surveyed(place: Path, folder: Path, **changes: object) -> CheckFindings:
     """What is found in a stream `train` over a folder of classes."""
     config = config_of(place, {"train": stream_config(folder, **changes)})
-    return inspect_data(config, wish or CheckOptions(), Silence())
+    return inspect_data(config, SilentProgress())
 
 
 def told(stream: ServedStream) -> StreamToRead:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import msgspec
 import typer
 
-from streamd.cli.terminal.config_option import DEFAULT_CONFIG, ConfigOption
+from streamd.cli.terminal.options import DEFAULT_CONFIG, ConfigOption, JsonOption
 from streamd.cli.terminal.run_guarded import exit_with_error
 from streamd.errors import ConfigError, MissingExtraError
 
@@ -28,7 +30,7 @@ def check(
     everything: Annotated[
         bool, typer.Option("--all", help="List every class, duplicate and unreadable file, not just the first ones.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Checks the configuration, and reads and decodes every file as the daemon would.
 
@@ -48,12 +50,12 @@ def check(
         _exit_with_trouble(error, as_json=json)
     try:
         from streamd.cli.check import run  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
-    options = run.CheckOptions(sample or (_QUICK_FILES if quick else None))
     try:
-        with _capture_source_notes() as notes, run.create_check_progress() as shown:
-            findings = run.inspect_data(config, options, shown)
+        with _capture_source_notes() as notes, create_progress_display() as shown:
+            findings = run.inspect_data(config, shown, sample or (_QUICK_FILES if quick else None))
     except ConfigError as error:
         _exit_with_trouble(error, as_json=json)
     findings = replace(findings, notes=[*notes, *findings.notes])
@@ -73,9 +75,9 @@ def _exit_with_trouble(error: ConfigError, *, as_json: bool) -> NoReturn:
 
 @contextmanager
 def _capture_source_notes() -> Iterator[list[str]]:
-    """Collects the sources' log messages about the files that they skip."""
+    """Collects the sources' log messages about the files that they skip; the list is filled at the end."""
     notes: list[str] = []
-    handler = _NoteCollector(notes)
+    handler = BufferingHandler(sys.maxsize)
     logger = logging.getLogger("streamd.sources")
     level = logger.level
     logger.addHandler(handler)
@@ -83,17 +85,9 @@ def _capture_source_notes() -> Iterator[list[str]]:
     try:
         yield notes
     finally:
+        notes += [record.getMessage() for record in handler.buffer]
         logger.removeHandler(handler)
         logger.setLevel(level)
-
-
-class _NoteCollector(logging.Handler):
-    def __init__(self, notes: list[str]) -> None:
-        super().__init__()
-        self._notes = notes
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._notes.append(record.getMessage())
 
 
 def _print_report(findings: CheckFindings, *, everything: bool) -> None:

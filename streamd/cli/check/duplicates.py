@@ -17,7 +17,7 @@ Digests = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class FileContents:
-    """What a stream's files hold: `ids` (m,) of the samples that were read, their `sizes` (m,) in bytes, and `digests`
+    """The contents of a stream's files: `ids` (m,) of the samples that were read, `sizes` (m,) in bytes, and `digests`
     (m, 2), two halves of 16 bytes."""
 
     ids: Int64s
@@ -29,7 +29,7 @@ StreamSample = tuple[str, int]  # stream, sample id
 
 
 def find_duplicate_groups(streams: Mapping[str, FileContents]) -> list[list[StreamSample]]:
-    """Groups of samples whose files have one size and one digest; in a group, by stream and sample id."""
+    """Groups the samples whose files have the same size and digest; a group is ordered by stream and sample id."""
     names = list(streams)
     parts = list(streams.values())
     if not parts:
@@ -47,23 +47,23 @@ def find_duplicate_groups(streams: Mapping[str, FileContents]) -> list[list[Stre
 
 
 def _find_equal_runs(same: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Where runs of neighbours that are the same begin and end."""
+    """Yields the start and stop of each run of equal neighbours; `same` (n - 1,) compares each with the next."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
     for start, stop in edges.reshape(-1, 2).tolist():
         yield start, stop + 1
 
 
 def find_repeated_samples(groups: Sequence[Sequence[StreamSample]], stream: str) -> list[list[int]]:
-    """The sample ids of each group that has several of this stream."""
+    """Returns, for each group with several samples of `stream`, the ids of these."""
     inner = ([sample_id for name, sample_id in group if name == stream] for group in groups)
     return [ids for ids in inner if len(ids) > 1]
 
 
 @dataclass(frozen=True, slots=True)
 class SharedFiles:
-    """Two streams with files in common: so many `files` of the second are also in the first, one of them `example`.
+    """Two streams with files in common: `files` of the second stream are also in the first, for example `example`.
 
-    `others` of the first are in the second: not as many where one has copies.
+    `others` of the first stream are also in the second; the two numbers differ if a stream has copies.
     """
 
     first: str
@@ -74,7 +74,7 @@ class SharedFiles:
 
 
 def find_shared_files(groups: Sequence[Sequence[StreamSample]]) -> list[SharedFiles]:
-    """What each pair of streams has in common, in the order of the groups."""
+    """Finds the files that each pair of streams has in common, in the order of the groups."""
     found: dict[tuple[str, str], SharedFiles] = {}
     for group in groups:
         counts = Counter(name for name, _ in group)
@@ -89,7 +89,7 @@ def find_shared_files(groups: Sequence[Sequence[StreamSample]]) -> list[SharedFi
 
 
 def group_identical_streams(pairs: Sequence[SharedFiles], files: Mapping[str, int]) -> list[list[str]]:
-    """The streams of which each holds all files of the others, in groups; `files` is how many each one has."""
+    """Groups the streams that have exactly the same files; `files` is the number of files of each stream."""
     same: dict[str, list[str]] = {}  # by the first of a group
     for each in pairs:
         led = any(each.first in group[1:] for group in same.values())

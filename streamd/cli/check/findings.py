@@ -219,7 +219,7 @@ class CheckFindings:
 
 
 def list_distinct_files(group: Sequence[str]) -> list[str]:
-    """The files of a group, each once: a file is listed as often as links or lines lead to it."""
+    """Returns the files of a group, each once: a file is listed as often as links or lines lead to it."""
     return list(dict.fromkeys(group))
 
 
@@ -313,7 +313,7 @@ def _find_decompression_warning(name: str, stream: StreamFinding) -> Iterator[st
 
 
 def format_chunks_per_batch(per_sample: float, stream: StreamFinding) -> str:
-    """`24`, `0.8`: of a whole batch."""
+    """Formats the chunks that a whole batch takes, such as `24` or `0.8`."""
     number = stream.batch_size * per_sample
     return f"{number:.1f}" if number < 10 else f"{number:,.0f}"  # noqa: PLR2004 - two digits say enough
 
@@ -321,13 +321,13 @@ def format_chunks_per_batch(per_sample: float, stream: StreamFinding) -> str:
 def _format_leak(leak: DataLeak) -> str:
     return (
         f"leakage: {format_count(leak.files, 'file')} of {leak.second} with the content of files of {leak.first}, "
-        "such as "
-        f"{leak.example[1]} and {leak.example[0]}; what is learned by heart in one looks like skill in the other"
+        f"such as {leak.example[1]} and {leak.example[0]}; what is learned by heart in one looks like skill in the "
+        "other"
     )
 
 
 def _format_contradictions(found: Iterable[LabelContradiction]) -> Iterator[str]:
-    """A sentence a label, however many of its pictures contradict each other."""
+    """Yields one sentence for each label, however many of its pictures contradict each other."""
     by_label: dict[str, list[LabelContradiction]] = {}
     for each in found:
         by_label.setdefault(each.label, []).append(each)

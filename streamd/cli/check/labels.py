@@ -1,4 +1,4 @@
-"""What the labels of a stream are like: classes with their counts, ranges of numbers. Pure."""
+"""Describes the labels of a stream: classes with their counts, and ranges of numbers. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from streamd.core.spec import LabelSpec, LabelType
 from streamd.core.text import format_list
 from streamd.dataset.manifest.types import LabelValues
 
-_UNEVEN_CLASSES: Final = 3.0  # times as many images: below that, training hardly notices
-_SHOWN_CLASSES: Final = 3  # without images, by name
+_UNEVEN_CLASSES: Final = 3.0  # times as many images; less hardly affects a training
+_SHOWN_CLASSES: Final = 3  # of the classes without images
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class LabelFinding:
 
     type: LabelType
     classes: dict[str, int]
-    imbalance: float | None = None  # how many times the smallest class, of those that have images, fits the largest
+    imbalance: float | None = None  # of the classes that have images, the largest count divided by the smallest
     least: float | None = None
     most: float | None = None
     mean: float | None = None
@@ -31,7 +31,7 @@ class LabelFinding:
 
 
 def build_label_finding(spec: LabelSpec, values: LabelValues) -> LabelFinding:
-    """What is to be said of a label whose values are `values`, (n,) or (n, k)."""
+    """Describes a label by its values, (n,) or (n, k)."""
     if spec.type in {"category", "tags"}:
         classes = {str(name): count for name, count in zip(spec.classes, spec.counts, strict=True)}
         filled = [count for count in classes.values() if count]
@@ -45,16 +45,16 @@ def build_label_finding(spec: LabelSpec, values: LabelValues) -> LabelFinding:
 
 
 def find_first_sample_of_class(spec: LabelSpec, values: LabelValues, number: int) -> int:
-    """The first sample of class `number`, which has one, of a category or of tags."""
+    """Returns the first sample of class `number` of a category or of tags; the class must have a sample."""
     if spec.type == "tags":
         return int(np.argmax(np.asarray(values, np.uint8)[:, number >> 3] & (128 >> (number & 7))))
     return int(np.argmax(values == number))
 
 
 def find_label_warnings(name: str, finding: LabelFinding, *, is_shuffled: bool) -> list[str]:
-    """What a person should know before training on this label. What helps is said of streams that are shuffled.
+    """Returns what a user should know before training on this label; remedies only for streams that are shuffled.
 
-    The others are those that models are evaluated on, where weights of classes would only change what is measured.
+    The other streams are for evaluation, where class weights would only change what is measured.
     """
     if finding.least is not None and finding.least == finding.most:
         return [f"{name} is {finding.least:g} for every sample: there is nothing to learn from it"]
@@ -94,9 +94,9 @@ def find_label_conflicts(
     specs: Mapping[str, Mapping[str, LabelSpec]],
     values: Mapping[str, Mapping[str, LabelValues]],
 ) -> list[LabelConflict]:
-    """Labels that twins do not agree on; strings, which may well be names, are left alone.
+    """Finds labels whose values differ between samples of the same content; ignores strings, which may be names.
 
-    `specs` and `values` are those of each stream, by label.
+    `specs` and `values` are by stream, then by label.
     """
     found = []
     for group in groups:

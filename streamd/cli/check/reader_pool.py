@@ -90,8 +90,7 @@ class ReaderPool:
         if not any(fault.effect == "crash" for each in singles for fault in each.faults):
             self.notes.append(
                 f"a reading process ended, {death.description}, over {format_count(len(group.ids), 'file')} of "
-                "which each can be "
-                "read by itself: is memory short?"
+                "which each can be read by itself: is memory short?"
             )
         return singles
 

@@ -98,10 +98,8 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
     chunks, unpack_s = _lookup_decompression_totals(store)
     held = store.gather_rows(np.array(result.ids, dtype=np.int64), images)
     result.read_s = time.monotonic() - started_s
-    result.unpacked, result.unpack_s = (
-        _lookup_decompression_totals(store)[0] - chunks,
-        _lookup_decompression_totals(store)[1] - unpack_s,
-    )
+    chunks_after, unpack_after_s = _lookup_decompression_totals(store)
+    result.unpacked, result.unpack_s = chunks_after - chunks, unpack_after_s - unpack_s
     for sample_id in compress(result.ids, ~held):
         fault = store.find_permanent_fault(sample_id)
         result.faults.append(SampleFault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))

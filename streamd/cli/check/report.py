@@ -1,4 +1,4 @@
-"""Findings as lines for people: one screen, unless everything is asked for. Pure."""
+"""Formats findings as text that fits one screen, or in full. Pure."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from streamd.core.text import escape_unprintable, format_count, format_duration,
 from streamd.limits import DEFAULT_CREDIT
 
 _BAR_CHARS: Final = 30
-_FEW_CLASSES: Final = 24  # all of them are shown; of more, the largest and the smallest
+_FEW_CLASSES: Final = 24  # up to so many classes are all shown; of more, the largest and the smallest _END_CLASSES
 _END_CLASSES: Final = 10
-_SHOWN_FILES: Final = 20  # unreadable ones that are named
+_SHOWN_FILES: Final = 20  # of the unreadable files
 _REMEDIES: Final[dict[BadPolicy, str]] = {
     "substitute": "substitute: the next good image of the batch takes the place of each",
     "mask": "mask: zeros with weight 0 take the place of each",
@@ -42,7 +42,7 @@ _REMEDIES: Final[dict[BadPolicy, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReportLine:
-    """A line and its style, as rich calls it."""
+    """A line, and its style by the name that rich has for it."""
 
     text: str
     style: str = ""
@@ -50,14 +50,14 @@ class ReportLine:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """How to write: `everything`, or what fits a screen; `bar_character` is the character that bars are made of."""
+    """Whether to write everything or what fits a screen, and the character of which bars are made."""
 
     everything: bool = False
     bar_character: str = "█"
 
 
 def format_report(findings: CheckFindings, options: ReportOptions) -> Iterator[ReportLine]:
-    """The whole report."""
+    """Yields the lines of the whole report."""
     for name, stream in findings.streams.items():
         yield from _format_stream(name, stream, options)
         yield ReportLine("")

@@ -5,50 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
 
 from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.reader_messages import GroupResult, StreamToRead
-from streamd.cli.check.reader_pool import READER_COMMAND, ReaderPool
+from streamd.cli.check.reader_pool import ReaderPool
 from streamd.cli.check.start_obstacles import find_start_obstacles
 from streamd.cli.check.summary import build_findings
 from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_sample_groups
-from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress_display
+from streamd.cli.terminal.progress import SilentProgress
 from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
 from streamd.config.schema import Config, list_unserved_settings
-from streamd.core.text import escape_unprintable, format_count, format_duration
+from streamd.core.text import escape_unprintable
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 
 
-class CheckProgress(Protocol):
-    """Shows the progress of a check."""
-
-    def update_listing(self, stream: str, files: int) -> None:
-        """Shows how many files of a stream have been listed."""
-
-    def start_reading(self, files: int) -> None:
-        """Begins the reading of `files` files."""
-
-    def advance_reading(self, files: int) -> None:
-        """Adds `files` files to those that have been read."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """Options of a check: it reads `max_files` files of each stream, evenly spread, or all of them (None)."""
-
-    max_files: int | None = None
-    reader_command: Sequence[str] = READER_COMMAND
-
-
-def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> CheckFindings:
-    """Lists, reads and decodes the data of a configuration.
+def inspect_data(path: Path, progress: SilentProgress, max_files: int | None = None) -> CheckFindings:
+    """Lists, reads and decodes the data of a configuration: of each stream `max_files` files, evenly spread, or all.
 
     Raises ConfigError for a configuration with which `streamd serve` would not start, StreamdError when nothing can be
     read.
@@ -61,12 +38,12 @@ def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> 
         escape_unprintable(locations.add_locations(sentence, config.key_locations))
         for sentence in (*unserved, *obstacles.troubles)
     ]
-    found = _read_streams(served, options, progress)
+    found = _read_streams(served, progress, max_files)
     notes = found.notes if obstacles.daemon_note is None else [obstacles.daemon_note, *found.notes]
     return replace(found, refused=refused, refused_here=obstacles.refused_here, notes=notes)
 
 
-def _read_streams(config: Config, options: CheckOptions, progress: CheckProgress) -> CheckFindings:
+def _read_streams(config: Config, progress: SilentProgress, max_files: int | None) -> CheckFindings:
     """Lists, reads and decodes the data of the streams that this version serves as configured."""
     if not config.streams:
         return CheckFindings(config.memory, config.worker_count, {})
@@ -75,11 +52,9 @@ def _read_streams(config: Config, options: CheckOptions, progress: CheckProgress
             write_sample_manifests(config, Path(folder), progress.update_listing)
             streams = open_streams(config, Path(folder))
         try:
-            tallies = [
-                StreamTotals(stream, choose_sample_ids(stream.spec.samples, options.max_files)) for stream in streams
-            ]
+            tallies = [StreamTotals(each, choose_sample_ids(each.spec.samples, max_files)) for each in streams]
             with add_error_locations(config):
-                processes, notes = asyncio.run(_read_all_samples(tallies, config, options, progress))
+                processes, notes = asyncio.run(_read_all_samples(tallies, config, progress))
             return build_findings(tallies, config, processes, notes=notes)
         finally:
             for stream in streams:
@@ -97,7 +72,7 @@ def _drop_unserved_streams(config: Config, unserved: Sequence[str]) -> Config:
 
 
 async def _read_all_samples(
-    all_totals: Sequence[StreamTotals], config: Config, options: CheckOptions, progress: CheckProgress
+    all_totals: Sequence[StreamTotals], config: Config, progress: SilentProgress
 ) -> tuple[int, list[str]]:
     """Reads all chosen samples; returns the number of processes that read, and notes on what remained unclear."""
     progress.start_reading(sum(tally.ids.size for tally in all_totals))
@@ -109,49 +84,7 @@ async def _read_all_samples(
     streams = [tally.stream for tally in all_totals]
     told = [StreamToRead(stream.spec, str(stream.manifest_path), stream.transform) for stream in streams]
     work = chain.from_iterable(split_into_sample_groups(number, tally.ids) for number, tally in enumerate(all_totals))
-    readers = ReaderPool(told, work, add_group_result, options.reader_command)
+    readers = ReaderPool(told, work, add_group_result)
     processes = min(config.worker_count, len(os.sched_getaffinity(0)))
     await readers.read_all_groups(processes)
     return processes, readers.notes
-
-
-# --- how far it has come
-
-
-class CheckBar(ListingBar):
-    """The progress of a check on a terminal."""
-
-    def start_reading(self, files: int) -> None:
-        """Begins the reading of `files` files."""
-        self._progress.reset(self._task, total=files, description="reading")
-
-    def advance_reading(self, files: int) -> None:
-        """Adds `files` files to those that have been read."""
-        self._progress.advance(self._task, files)
-
-
-class CheckLines(ListingLines):
-    """The progress of a check in a log."""
-
-    def __init__(self, write_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(write_line, clock)
-        self._began_s = clock()
-        self._files = self._done = 0
-
-    def start_reading(self, files: int) -> None:
-        """Begins the reading of `files` files."""
-        self._files, self._began_s = files, self._clock()
-
-    def advance_reading(self, files: int) -> None:
-        """Adds `files` files to those that have been read, and prints a line if one is due."""
-        self._done += files
-        if self._claim_due_line():
-            left_s = (self._clock() - self._began_s) / self._done * (self._files - self._done)
-            self._write_line(
-                f"read {self._done:,} of {format_count(self._files, 'file')}, about {format_duration(left_s)} to go"
-            )
-
-
-def create_check_progress() -> CheckBar | CheckLines:
-    """Creates the bar if stderr is a terminal, else the lines."""
-    return create_progress_display(CheckBar, CheckLines)

@@ -1,6 +1,6 @@
-"""Classes that are two by a slip: their names differ only in case, in blanks, or in how accents are encoded. Pure.
+"""Finds classes that are probably one: their names differ only in case, blanks, or the encoding of accents. Pure.
 
-Names of one letter are left alone: to somebody who reads letters, a and A are two classes.
+Names of one letter are ignored, since a data set of letters may have both a and A.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MIN_LETTERS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ClassUse:
-    """A class with its `samples` in all streams, and one of them, named "stream: file"."""
+    """A class, the number of its samples in all streams, and one of these, named "stream: file"."""
 
     name: str
     samples: int
@@ -33,7 +33,7 @@ class SimilarClasses:
 
 
 def group_similar_names(names: Iterable[str]) -> list[list[str]]:
-    """Those of `names` that are alike, in groups of at least two, in their order."""
+    """Groups similar names; returns the groups of at least two, in the order of `names`."""
     groups: dict[str, list[str]] = {}
     for name in names:
         alike = _tidy_blanks(_compose_letters(name)).casefold()
@@ -43,7 +43,7 @@ def group_similar_names(names: Iterable[str]) -> list[list[str]]:
 
 
 def format_similar_classes(found: SimilarClasses) -> str:
-    """What to do about them."""
+    """Formats a sentence about similar classes, with the remedy."""
     uses = [f"{each.name!r} ({format_count(each.samples, 'sample')}, such as {each.example})" for each in found.classes]
     return (
         f"{found.label}: {' and '.join(uses)} differ only in {_describe_difference(found)}, and are learned as "

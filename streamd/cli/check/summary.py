@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from streamd.cli.check import duplicates, labels
@@ -75,7 +77,7 @@ def build_findings(
 
 
 def _find_random_crop_warnings(streams: StreamsByName) -> Iterator[str]:
-    """A stream in stored order is one for evaluation."""
+    """Warns of random crops in streams in stored order, which are those for evaluation."""
     for name, stream in streams.items():
         if (stream.spec.shuffle, stream.spec.image.resize) == ("none", "random_crop"):
             yield (
@@ -268,10 +270,8 @@ def estimate_cache(stream: ServedStream) -> CacheEstimate | None:
     """Estimates a stream's cache without creating it; None for a stream without one."""
     if stream.cache is None:
         return None
-    folder, shape = (
-        Path(stream.cache.folder),
-        CacheLayout.from_stream_spec(stream.spec, compute_pixel_id(stream.spec.image)),
-    )
+    folder = Path(stream.cache.folder)
+    shape = CacheLayout.from_stream_spec(stream.spec, compute_pixel_id(stream.spec.image))
     kept = shape.count_rows_within_limit(stream.cache.max_bytes)
     file = folder / shape.cache_file_name
     allocated_bytes = file.stat().st_blocks * 512 if file.is_file() else 0
@@ -286,9 +286,7 @@ def estimate_cache(stream: ServedStream) -> CacheEstimate | None:
 
 def _measure_free_bytes(folder: Path) -> int:
     """Returns the free bytes of the file system on which the folder is, or will be."""
-    there = next(place for place in (folder, *folder.parents) if place.is_dir())
-    system = os.statvfs(there)
-    return system.f_bavail * system.f_frsize
+    return shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.is_dir())).free
 
 
 def estimate_unpacking(stream: ServedStream, workers: int) -> UnpackingEstimate | None:
@@ -298,20 +296,16 @@ def estimate_unpacking(stream: ServedStream, workers: int) -> UnpackingEstimate 
         return None
     order, rows = stream.order, stream.manifest.lookup_rows(np.arange(stream.spec.samples, dtype=np.int64))
     chunk = packed.compute_shuffle_chunk_samples(rows.size)
-    fast = _with_chunk_shuffle(order, chunk, packed.compute_shuffle_buffer_chunks(rows, chunk))
+    buffer = packed.compute_shuffle_buffer_chunks(rows, chunk)
+    fast = msgspec.structs.replace(order, shuffle="chunk", chunk=chunk, buffer=buffer)
     return UnpackingEstimate(
         packed.chunk_rows,
         packed.chunk_bytes,
         _count_chunks_per_sample(packed, order, rows, workers),
         chunk,
-        fast.buffer,
+        buffer,
         _count_chunks_per_sample(packed, fast, rows, workers),
     )
-
-
-def _with_chunk_shuffle(order: SampleOrder, chunk: int, buffer: int) -> SampleOrder:
-    """Returns the same samples in an order that is shuffled in chunks."""
-    return SampleOrder(order.samples, order.batch_size, order.batches, "chunk", order.seed, chunk, buffer)
 
 
 def _count_chunks_per_sample(array: CompressedArray, order: SampleOrder, rows: Int64s, workers: int) -> float:

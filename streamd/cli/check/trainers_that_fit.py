@@ -1,4 +1,4 @@
-"""How many trainers `memory_bytes` has room for, by the scheduler's own arithmetic: one after another subscribes."""
+"""Computes how many trainers fit into memory, by the scheduler's own code: one after another subscribes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from streamd.scheduler.session import ScheduledSession
 
 @dataclass(frozen=True, slots=True)
 class TrainerCapacity:
-    """Trainers that fit: `at_ease` of them with the credit that they ask for by default, `at_most` with less.
+    """The number of trainers that fit: `at_ease` with the credit that they request by default, `at_most` with less.
 
-    `refusal` is what the first one hears when not even one fits.
+    `refusal` is the error of the first trainer if not even one fits.
     """
 
     at_ease: int
@@ -25,7 +25,7 @@ class TrainerCapacity:
 
 
 def compute_trainer_capacity(shapes: Sequence[StreamShape], limits: SchedulerLimits) -> TrainerCapacity:
-    """Room for trainers that each read all of `shapes`. No more than a daemon takes at all."""
+    """Computes how many trainers fit that each read all of `shapes`, up to the most that a daemon accepts."""
     sessions: list[ScheduledSession] = []
     at_ease = 0
     while len(sessions) + len(shapes) <= MAX_SESSIONS:
@@ -41,7 +41,7 @@ def compute_trainer_capacity(shapes: Sequence[StreamShape], limits: SchedulerLim
 def _try_admit_session(
     sessions: list[ScheduledSession], shape: StreamShape, limits: SchedulerLimits
 ) -> AdmissionDenial | None:
-    """Lets one more session of `shape` in, or says why not."""
+    """Adds one more session of `shape`; returns the denial if it does not fit."""
     subscribed = Subscribed(len(sessions), shape.name, 0, 1, "drop", None, Cursor(), DEFAULT_CREDIT, resuming=False)
     verdict = admit_session(subscribed, shape, sessions, limits)
     if isinstance(verdict, AdmissionDenial):

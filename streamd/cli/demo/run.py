@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, Self, TextIO
+from typing import IO, Any, Final, Self, TextIO
 
 from rich.console import Console
 from rich.progress import Progress
@@ -87,8 +87,7 @@ def run_demo(size: DemoSize, output: Path) -> None:
             receipts = _run_trainer(console, daemon, size.epochs, output)
             _print_receipt_table(console, receipts, daemon)
             console.rule("What it learned")
-            lines = _run_judge_process(daemon.endpoint, output)
-            for line in lines:
+            for line in _run_judge_process(daemon.endpoint, output):
                 console.print(f"   {line}")
     console.print(f"\n   [bold]{output / 'predictions.png'}[/bold] shows predictions against truth.")
     console.print(
@@ -118,7 +117,7 @@ class _DemoDaemon:
         self._config.write_text(_CONFIG_TEMPLATE.format(endpoint=self.endpoint))
         self._environment = {**os.environ, "STATE_DIRECTORY": str(folder / "state")}
         self._console = console
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str]  # of the daemon that runs now; set by _start_process
         self._readers: list[threading.Thread] = []
         self._kill_due = threading.Event()
 
@@ -128,19 +127,13 @@ class _DemoDaemon:
         return self
 
     def __exit__(self, *_: object) -> None:
-        process = self._require_started_process()
-        process.terminate()
+        self._process.terminate()
         try:
-            process.wait(_STOP_TIMEOUT_S)
+            self._process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            process.kill()
+            self._process.kill()
         for reader in self._readers:
             reader.join()
-
-    def _require_started_process(self) -> subprocess.Popen[str]:
-        if self._process is None:
-            raise StreamdError("the demo's daemon was not started")
-        return self._process
 
     def _start_process(self) -> None:
         command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(self._config)]
@@ -164,13 +157,12 @@ class _DemoDaemon:
         watch.start()
         self._kill_due.wait()
         if trainer.poll() is None:
-            process = self._require_started_process()
-            held = self._request_lease_summary()
             self._console.print(
-                f"\n   [bold red]$ kill -9 {process.pid}[/bold red]   (the daemon; the trainer reads on, {held})"
+                f"\n   [bold red]$ kill -9 {self._process.pid}[/bold red]   "
+                f"(the daemon; the trainer reads on, {self._request_lease_summary()})"
             )
-            process.kill()
-            process.wait()
+            self._process.kill()
+            self._process.wait()
             self.kills += 1
             self._start_process()
         watch.join()
@@ -198,8 +190,7 @@ def _run_trainer(
     where = ["--endpoint", daemon.endpoint, "--save", str(output / "model.keras"), "--receipts", str(account)]
     console.print(f"   $ streamd-train {' '.join(options)} --save {output / 'model.keras'}")
     command = [sys.executable, "-m", "streamd.cli.train.command", *options, *where]
-    trainer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace")
-    with _copy_stderr_in_thread(trainer), _terminate_process_at_end(trainer):
+    with _run_process(command) as trainer:
         daemon.kill_during_training(trainer)
     if trainer.returncode:
         raise StreamdError(f"the trainer failed with exit status {trainer.returncode}; its message is above")
@@ -212,26 +203,19 @@ def _run_trainer(
 
 
 @contextlib.contextmanager
-def _terminate_process_at_end(process: subprocess.Popen[str]) -> Iterator[None]:
+def _run_process(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Starts a process, copies its stderr without TensorFlow's notes at its start, and ends it with the block."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", **options)
+    assert process.stderr is not None  # noqa: S101 - a pipe was asked for
+    streams = process.stderr, sys.stderr
+    reader = threading.Thread(target=copy_stderr_lines, args=streams, name="demo-errors", daemon=True)
+    reader.start()
     try:
-        yield
+        yield process
     finally:
         if process.poll() is None:
             process.terminate()
         process.wait()
-
-
-@contextlib.contextmanager
-def _copy_stderr_in_thread(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Copies the process's stderr without TensorFlow's notes at its start. The process must end within the block."""
-    assert process.stderr is not None  # noqa: S101 - a pipe was asked for
-    reader = threading.Thread(
-        target=copy_stderr_lines, args=(process.stderr, sys.stderr), name="demo-errors", daemon=True
-    )
-    reader.start()
-    try:
-        yield
-    finally:
         reader.join()
 
 
@@ -266,18 +250,9 @@ def _run_judge_process(endpoint: str, output: Path) -> list[str]:
 
     Returns the lines that the process printed.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "streamd.cli.demo.judge",
-        endpoint,
-        str(output / "model.keras"),
-        str(output / "predictions.png"),
-    ]
-    judge = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", process_group=0
-    )
-    with _copy_stderr_in_thread(judge), _terminate_process_at_end(judge):
+    files = [str(output / name) for name in ("model.keras", "predictions.png")]
+    command = [sys.executable, "-m", "streamd.cli.demo.judge", endpoint, *files]
+    with _run_process(command, stdout=subprocess.PIPE, process_group=0) as judge:
         assert judge.stdout is not None  # noqa: S101 - a pipe was asked for
         lines = judge.stdout.read().splitlines()
     if judge.returncode:

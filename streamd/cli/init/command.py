@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamd.cli.terminal.config_option import DEFAULT_CONFIG, SIZE_HELP, parse_size_option
+from streamd.cli.terminal.options import DEFAULT_CONFIG, SIZE_HELP, parse_size_option
 from streamd.errors import ConfigError, MissingExtraError, OutputExistsError
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ def init(
       streamd init /data/drive/all.csv --size 66x200 -o drive.yaml
     """
     try:
-        from streamd.cli.check.run import create_check_progress  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
-        from streamd.cli.init.config_text import format_starter_config  # noqa: PLC0415 - as above
+        from streamd.cli.init.config_text import format_starter_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
         from streamd.daemon.starter.starter_config import make_starter_config  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd init") from error
     wanted = parse_size_option(size)
     check_output_place(output, path, force=force)
-    with create_check_progress() as shown:
+    with create_progress_display() as shown:
         starter = make_starter_config(path, wanted, shown)
     command = shlex.join(["streamd", "init", str(path), *(["--size", size] if size else [])])
     text = format_starter_config(starter, command, lambda each: spell_path(each, path, output))

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from streamd.cli.terminal.config_option import DEFAULT_CONFIG, ConfigOption
-from streamd.cli.terminal.stream_names import complete_stream_names
+from streamd.cli.terminal.options import DEFAULT_CONFIG, ConfigOption, JsonOption, complete_stream_names
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from streamd.cli.pack.formats import PackFormat
-    from streamd.cli.pack.run import PackResult
+    from streamd.cli.pack.run import PackFormat, PackResult
 
 _FORMAT_METAVAR: Final = "npy|tar|hdf5|lmdb"
 _MAX_BAD_SHOWN: Final = 10  # samples that are named; --json names all
@@ -49,7 +47,7 @@ def pack(
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard the unfinished pack of an earlier run, and start again.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Writes the samples of a stream into one store that is faster to read. No daemon is needed.
 
@@ -73,13 +71,14 @@ def pack(
     """
     try:
         from streamd.cli.pack import run  # noqa: PLC0415 - as above
+        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
         from streamd.config.load import load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd pack") from error
     options = run.PackOptions(
         stream, destination, parse_format(format_), shuffle, restart, parse_shard_size(shard_bytes)
     )
-    with run.create_pack_progress() as shown, _redirect_warnings(shown.print_note):
+    with create_progress_display() as shown, _redirect_warnings(shown.print_note):
         try:
             packed = run.pack_stream(load_config(config), options, shown)
         except KeyboardInterrupt:
@@ -93,7 +92,7 @@ def pack(
 
 def parse_format(text: str) -> PackFormat:
     """Parses a format's name. Raises ConfigError for an unknown one."""
-    from streamd.cli.pack.formats import PACK_FORMATS  # noqa: PLC0415 - as above
+    from streamd.cli.pack.run import PACK_FORMATS  # noqa: PLC0415 - as above
 
     for name in PACK_FORMATS:
         if name == text:
@@ -143,18 +142,12 @@ class _WarningHandler(logging.Handler):
 def _print_result(result: PackResult, stream: str) -> None:
     from streamd.cli.pack.config_snippet import format_yaml  # noqa: PLC0415 - as above
     from streamd.config.units import format_bytes  # noqa: PLC0415 - as above
-    from streamd.core.text import (  # noqa: PLC0415 - as above
-        escape_unprintable,
-        format_count,
-        format_duration,
-        split_long_list,
-    )
+    from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list  # noqa: PLC0415 - as above
 
     typer.echo(
         f"{escape_unprintable(result.path)}: {format_count(result.samples, 'sample')}, "
-        f"{format_bytes(result.bytes)}, in "
-        f"{format_duration(result.seconds)} ({result.samples_per_s:,.0f} samples/s), read back in "
-        f"{format_duration(result.verified_s)}"
+        f"{format_bytes(result.bytes)}, in {format_duration(result.seconds)} "
+        f"({result.samples_per_s:,.0f} samples/s), read back in {format_duration(result.verified_s)}"
     )
     if result.bad:
         typer.echo(f"{format_count(len(result.bad), 'sample')} left out:")

@@ -9,8 +9,9 @@ from typing import Final
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
+from streamd.cli.pack.label_cells import build_label_reading_settings
 from streamd.config.schema import StreamConfig
-from streamd.core.spec import ImageSpec
+from streamd.core.spec import ImageSpec, StreamSpec
 
 _KEPT_SETTINGS: Final = ("batch_size", "drop_remainder", "shuffle", "normalize", "transform", "bad_samples")
 _WIDTH_CHARS: Final = 4096  # a line is broken only beyond any path's length
@@ -38,6 +39,12 @@ def _to_plain_value(value: object) -> object:
 def build_decoded_image_settings(image: ImageSpec) -> dict[str, object]:
     """Returns `image:` for a pack of decoded images."""
     return {"size": "stored"} if image.channels > 1 else {"size": "stored", "mode": "L"}
+
+
+def build_decoded_pack_settings(source: object, spec: StreamSpec, name_pattern: str = "") -> dict[str, object]:
+    """Returns the keys of a stream that serve a pack of decoded images; see `build_label_reading_settings`."""
+    labels = build_label_reading_settings(spec, name_pattern)
+    return {"source": source, **labels, "image": build_decoded_image_settings(spec.image)}
 
 
 def build_encoded_image_settings(image: ImageSpec) -> dict[str, object]:

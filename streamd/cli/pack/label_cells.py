@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -74,19 +74,16 @@ def compute_text_width(spec: LabelSpec) -> int:
 def build_label_reading_settings(spec: StreamSpec, name_pattern: str = "") -> dict[str, object]:
     """Returns the configuration keys that read labels and weights back, so that classes keep their numbers.
 
-    `place` is the source of a label, with `{}` for its name; empty if the source is the label's own name.
+    `name_pattern` is the source of a label, with `{}` for its name; empty if the source is the label's own name.
     """
+    labels = {name: build_label_setting(label, name_pattern.format(name)) for name, label in spec.labels.items()}
     key = choose_weight_key(spec.labels)
     weights = {"weights": name_pattern.format(key) if name_pattern else key} if spec.weighted else {}
-    return {"labels": build_label_settings(spec.labels, name_pattern), **weights}
+    return {"labels": labels, **weights}
 
 
-def build_label_settings(specs: Mapping[str, LabelSpec], name_pattern: str) -> dict[str, object]:
-    """See `build_label_reading_settings`."""
-    return {name: _build_label_setting(spec, name_pattern.format(name)) for name, spec in specs.items()}
-
-
-def _build_label_setting(spec: LabelSpec, label_name: str) -> object:
+def build_label_setting(spec: LabelSpec, label_name: str) -> object:
+    """Returns the setting of one label, read from `label_name`; empty for its own name."""
     keys: dict[str, object] = {"from": label_name} if label_name else {}
     if spec.type == "tags" or (spec.type == "category" and not _is_class_numbering_recoverable(spec)):
         keys["classes"] = list(spec.classes)

@@ -1,9 +1,12 @@
-"""Images as plain rows in files: a header of fixed size, then a fixed number of rows, one after the other."""
+"""Images as plain rows in files: a header of fixed size, then a fixed number of rows, one after the other.
+
+Two formats write them so, and all labels at the end.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,6 +14,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streamd.cli.pack.checksums import compute_row_checksums
+from streamd.cli.pack.writer import PackJob
+from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
 from streamd.limits import PACK_BATCH_BYTES
 
@@ -94,6 +100,29 @@ class RowFiles:
                     rows = np.empty((min(together, count - first), self.row_bytes), np.uint8)
                     _read_all_at(file.fileno(), rows, self.header_bytes + first * self.row_bytes)
                     yield rows
+
+
+class RowFilesWriter:
+    """The part of PackWriter that formats of rows in files share."""
+
+    def __init__(self, job: PackJob, row_files: RowFiles) -> None:
+        self._job, self._row_files = job, row_files
+
+    def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
+        del position
+        self._row_files.truncate_after_rows(rows)
+
+    def append_rows(self, ids: Ids, images: Pixels) -> Words:
+        del ids
+        self._row_files.append_rows(images)
+        return compute_row_checksums(images)
+
+    def sync_to_disk(self) -> dict[str, int]:
+        self._row_files.sync_to_disk()
+        return {}
+
+    def close(self) -> None:
+        self._row_files.close()
 
 
 def drop_from_page_cache(path: Path) -> None:

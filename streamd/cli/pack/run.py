@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal
 
 import msgspec
-from rich.console import Console
 
 from streamd.cli.pack.batches import (
     BatchDecoder,
@@ -27,7 +25,6 @@ from streamd.cli.pack.batches import (
 )
 from streamd.cli.pack.checksums import PackChecksum
 from streamd.cli.pack.config_snippet import collect_kept_settings
-from streamd.cli.pack.formats import PackFormat, open_pack_writer
 from streamd.cli.pack.workdir import (
     JournaledPack,
     LeftOutSample,
@@ -38,16 +35,19 @@ from streamd.cli.pack.workdir import (
     read_journal,
     translate_disk_full_error,
 )
-from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
-from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress_display
+from streamd.cli.pack.writer import PackJob, PackWriter, build_read_mismatch_error
+from streamd.cli.terminal.progress import Phase, SilentProgress
 from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
 from streamd.core.spec import PixelId, compute_identity
-from streamd.core.text import escape_unprintable, format_count, format_duration
+from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, PackError
-from streamd.limits import MIB, PACK_AHEAD_BYTES
+from streamd.limits import MIB, PACK_AHEAD_BYTES, PACK_SHARD_BYTES, PACK_TAR_BYTES
 
+PackFormat = Literal["npy", "tar", "hdf5", "lmdb"]
+_SINGLE_FILE_FORMATS: Final = frozenset({"hdf5", "lmdb"})
+PACK_FORMATS: Final[tuple[PackFormat, ...]] = ("npy", "tar", "hdf5", "lmdb")
 # A pack that was begun in another layout cannot be continued: rows of an lmdb once had no names.
 _LAYOUT_VERSIONS: Final = {"lmdb": " 2"}
 
@@ -78,26 +78,7 @@ class PackResult(msgspec.Struct, frozen=True):
     serving: dict[str, object]
 
 
-class PackProgress(Protocol):
-    """Shows the progress of a pack."""
-
-    def update_listing(self, stream: str, files: int) -> None:
-        """So many files of a stream have been listed."""
-
-    def start_packing(self, samples: int, done: int, row_bytes: int) -> None:
-        """So many samples will be packed, of which `done` are already."""
-
-    def advance_packing(self, samples: int) -> None:
-        """So many more have been."""
-
-    def start_verifying(self, rows: int) -> None:
-        """All are; so many rows are read back now."""
-
-    def advance_verifying(self, rows: int) -> None:
-        """So many more have been."""
-
-
-def pack_stream(config: Config, options: PackOptions, progress: PackProgress) -> PackResult:
+def pack_stream(config: Config, options: PackOptions, progress: SilentProgress) -> PackResult:
     """Packs a stream. Raises ConfigError for a stream that cannot be packed, PackError when the pack has failed."""
     _check_not_random(config, options)
     with PackWorkdir(options.destination) as work:
@@ -118,16 +99,41 @@ def _check_not_random(config: Config, options: PackOptions) -> None:
     if stream is not None and stream.image.resize == "random_crop" and options.format != "tar":
         raise ConfigError(
             f"streams.{options.stream}.image.resize: random_crop takes another part in every epoch, and a pack of "
-            "decoded "
-            "images has one: use --format tar, which keeps the files, or pack a stream of its own with resize: crop"
+            "decoded images has one: use --format tar, which keeps the files, or pack a stream of its own with "
+            "resize: crop"
         )
+
+
+def open_pack_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) -> PackWriter:
+    """Opens the writer of a format. Raises MissingExtraError, and ConfigError for shards of a format without shards."""
+    if shard_bytes is not None and name in _SINGLE_FILE_FORMATS:
+        raise ConfigError(f"--shard is for npy and tar; a pack in {name} is one file: leave --shard out")
+    if shard_bytes is not None and shard_bytes < MIB:
+        raise ConfigError(f"--shard {shard_bytes}: a file takes 1MiB at least, or there are too many of them")
+    match name:
+        case "npy":
+            from streamd.cli.pack.write_npy import NpyWriter  # noqa: PLC0415 - a format's libraries when it is wanted
+
+            return NpyWriter(job, shard_bytes or PACK_SHARD_BYTES)
+        case "tar":
+            from streamd.cli.pack.write_tar import TarWriter  # noqa: PLC0415 - as above
+
+            return TarWriter(job, shard_bytes or PACK_TAR_BYTES)
+        case "hdf5":
+            from streamd.cli.pack.write_hdf5 import Hdf5Writer  # noqa: PLC0415 - as above
+
+            return Hdf5Writer(job)
+        case "lmdb":
+            from streamd.cli.pack.write_lmdb import LmdbWriter  # noqa: PLC0415 - as above
+
+            return LmdbWriter(job)
 
 
 class _PackRun:
     """One run of a pack, phase by phase."""
 
     def __init__(
-        self, config: Config, options: PackOptions, workdir: PackWorkdir, stream: ServedStream, progress: PackProgress
+        self, config: Config, options: PackOptions, workdir: PackWorkdir, stream: ServedStream, progress: SilentProgress
     ) -> None:
         self._config, self._options, self._workdir, self._stream = config, options, workdir, stream
         self._progress = progress
@@ -156,13 +162,11 @@ class _PackRun:
         workers = min(self._config.worker_count, len(os.sched_getaffinity(0)))
         memory_bytes = min(PACK_AHEAD_BYTES, self._config.memory // 2)
         async with open_batch_decoder(self._stream, workers, memory_bytes) as batches:
-            account = self._resume_or_start(
-                earlier_journal, self._compute_pack_identity(await batches.wait_for_pixel_id())
-            )
+            pack_identity = self._compute_pack_identity(await batches.wait_for_pixel_id())
+            account = self._resume_or_start(earlier_journal, pack_identity)
             check_free_space(self._workdir, self._writer.estimate_bytes())
-            self._progress.start_packing(
-                self._stream.spec.samples, account.done_samples, self._stream.spec.image.row_bytes
-            )
+            packing = Phase("packing", "packed", "sample", self._stream.spec.image.row_bytes)
+            self._progress.start_phase(packing, self._stream.spec.samples, account.done_samples)
             began_s = time.monotonic()
             with account.save_when_interrupted(), ThreadPoolExecutor(1, "writer") as thread:
                 await self._write_batches(batches, account, thread)
@@ -176,7 +180,7 @@ class _PackRun:
         while (batch := await decoder.wait_for_next_batch()) is not None:
             await loop.run_in_executor(thread, journaled_pack.write_batch, batch)
             decoder.release_batch(batch)
-            self._progress.advance_packing(batch.ids.size + len(batch.bad_rows))
+            self._progress.advance(batch.ids.size + len(batch.bad_rows))
         await loop.run_in_executor(thread, journaled_pack.save_progress)
 
     def _compute_pack_identity(self, pixel_id: PixelId) -> str:
@@ -191,27 +195,26 @@ class _PackRun:
         spec = self._stream.spec
         if earlier_journal and earlier_journal.identity != pack_identity:
             raise PackError(
-                f"{escape_unprintable(str(self._options.destination))}: a pack was begun of other data, or with "
-                "other settings "
-                f"({earlier_journal.done:,} of {format_count(earlier_journal.samples, 'sample')} are in it): add "
-                "--restart to throw it away, or name another place"
+                f"{escape_unprintable(str(self._options.destination))}: a pack was begun of other data, or with other "
+                f"settings ({earlier_journal.done:,} of {format_count(earlier_journal.samples, 'sample')} are in it): "
+                "add --restart to throw it away, or name another place"
             )
         fresh = PackJournal(identity=pack_identity, samples=spec.samples, batch_rows=spec.batch_size)
         account = JournaledPack(earlier_journal or fresh, self._workdir.journal_path, self._writer)
-        self._stream.quarantine.append_new_bad_samples(
-            BadSample(each.sample_id, each.reason) for each in account.left_out
-        )
+        known_bad = (BadSample(each.sample_id, each.reason) for each in account.left_out)
+        self._stream.quarantine.append_new_bad_samples(known_bad)
         return account
 
     # --- the end
 
     def _verify_pack(self, journaled_pack: JournaledPack) -> None:
         """Reads the whole pack back from the disk. Raises PackError unless it is what was written."""
-        self._progress.start_verifying(journaled_pack.checksum.rows)
+        reading_back = Phase("reading back", "read back", "sample", self._stream.spec.image.row_bytes)
+        self._progress.start_phase(reading_back, journaled_pack.checksum.rows)
         found = PackChecksum()
         for sums in self._writer.read_checksums(journaled_pack.left_out_ids):
             found = found.with_added_rows(sums)
-            self._progress.advance_verifying(sums.size)
+            self._progress.advance(sums.size)
         if found != journaled_pack.checksum:
             raise build_read_mismatch_error(self._options.destination)
 
@@ -219,115 +222,15 @@ class _PackRun:
         self, journaled_pack: JournaledPack, pack_bytes: int, seconds: float, verified_s: float
     ) -> PackResult:
         packed = journaled_pack.done_samples - journaled_pack.done_at_start
+        kept = collect_kept_settings(self._config.streams[self._options.stream])
         return PackResult(
-            str(self._workdir.destination),
-            self._options.format,
-            journaled_pack.checksum.rows,
-            tuple(journaled_pack.left_out),
-            pack_bytes,
-            seconds,
-            packed / seconds if packed else 0.0,
-            verified_s,
-            {
-                **self._writer.build_serving_settings(self._workdir.destination),
-                **collect_kept_settings(self._config.streams[self._options.stream]),
-            },
+            path=str(self._workdir.destination),
+            format=self._options.format,
+            samples=journaled_pack.checksum.rows,
+            bad=tuple(journaled_pack.left_out),
+            bytes=pack_bytes,
+            seconds=seconds,
+            samples_per_s=packed / seconds if packed else 0.0,
+            verified_s=verified_s,
+            serving={**self._writer.build_serving_settings(self._workdir.destination), **kept},
         )
-
-
-# --- how far it has come, and how fast
-
-
-class PackRate:
-    """Samples and bytes a second since the run began."""
-
-    def __init__(self, row_bytes: int, clock: Callable[[], float]) -> None:
-        self._row_bytes, self._clock = row_bytes, clock
-        self._started_s, self._sample_count = clock(), 0
-
-    def add_samples(self, samples: int) -> None:
-        self._sample_count += samples
-
-    def compute_seconds_left(self, samples: int) -> float:
-        """Returns the seconds that the remaining samples take at this rate."""
-        return (self._clock() - self._started_s) / max(self._sample_count, 1) * samples
-
-    def __str__(self) -> str:
-        each_s = self._sample_count / max(self._clock() - self._started_s, 1e-9)
-        return f"{each_s:,.0f} samples/s, {each_s * self._row_bytes / MIB:,.0f} MiB/s"
-
-
-class PackBar(ListingBar):
-    """For a terminal."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._row_bytes = 0
-        self._rate = PackRate(0, time.monotonic)
-
-    def start_packing(self, samples: int, done: int, row_bytes: int) -> None:
-        self._progress.reset(self._task, total=samples, completed=done, description="packing")
-        self._row_bytes, self._rate = row_bytes, PackRate(row_bytes, time.monotonic)
-
-    def advance_packing(self, samples: int) -> None:
-        self._rate.add_samples(samples)
-        self._progress.update(self._task, advance=samples, description=f"packing, {self._rate}")
-
-    def start_verifying(self, rows: int) -> None:
-        self._progress.reset(self._task, total=rows, description="reading back")
-        self._rate = PackRate(self._row_bytes, time.monotonic)
-
-    def advance_verifying(self, rows: int) -> None:
-        self._rate.add_samples(rows)
-        self._progress.update(self._task, advance=rows, description=f"reading back, {self._rate}")
-
-    def print_note(self, text: str) -> None:
-        """Prints a line above the bar."""
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-class PackLines(ListingLines):
-    """The progress of a pack in a log, with a line if the run continues an earlier one."""
-
-    def __init__(self, write_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(write_line, clock)
-        self._total_samples = self._done_samples = self._row_bytes = 0
-        self._rate = PackRate(0, clock)
-
-    def start_packing(self, samples: int, done: int, row_bytes: int) -> None:
-        if done:
-            self._write_line(f"going on behind {done:,} of {format_count(samples, 'sample')}")
-        self._row_bytes = row_bytes
-        self._start_phase(samples, done)
-
-    def advance_packing(self, samples: int) -> None:
-        self._advance_phase(samples, "packed")
-
-    def start_verifying(self, rows: int) -> None:
-        self._start_phase(rows, 0)
-
-    def advance_verifying(self, rows: int) -> None:
-        self._advance_phase(rows, "read back")
-
-    def print_note(self, text: str) -> None:
-        """Prints a line."""
-        self._write_line(text)
-
-    def _start_phase(self, rows: int, done: int) -> None:
-        self._total_samples, self._done_samples, self._rate = rows, done, PackRate(self._row_bytes, self._clock)
-
-    def _advance_phase(self, rows: int, phase_text: str) -> None:
-        self._done_samples += rows
-        self._rate.add_samples(rows)
-        if self._claim_due_line():
-            left = format_duration(self._rate.compute_seconds_left(self._total_samples - self._done_samples))
-            self._write_line(
-                f"{phase_text} {self._done_samples:,} of {format_count(self._total_samples, 'sample')}, "
-                f"{self._rate}, about "
-                f"{left} to go"
-            )
-
-
-def create_pack_progress() -> PackBar | PackLines:
-    """Creates the bar if stderr is a terminal, else the lines."""
-    return create_progress_display(PackBar, PackLines)

@@ -43,7 +43,7 @@ _JOURNAL_VERSION: Final = 1
 class PackWorkdir:
     """The folder `.NAME.packing` beside `destination`. A context manager that keeps other processes out of the folder.
 
-    `journal` and `product_path` are paths in the folder; one rename turns the product into the destination.
+    `journal_path` and `product_path` are paths in the folder; one rename turns the product into the destination.
     """
 
     def __init__(self, destination: Path) -> None:
@@ -133,11 +133,11 @@ def _format_printable_path(path: Path) -> str:
 
 def check_free_space(workdir: PackWorkdir, needed_bytes: int) -> None:
     """Raises PackError, with the arithmetic, if the rest of a pack of this many bytes does not fit on the disk."""
-    there, free = measure_allocated_bytes(workdir.product_path), _measure_free_disk_bytes(workdir.folder)
+    there, free = measure_allocated_bytes(workdir.product_path), shutil.disk_usage(workdir.folder).free
     lacking = needed_bytes - there - free
     if lacking > 0:
         raise PackError(
-            f"{_format_printable_destination(workdir)} takes about {format_bytes(needed_bytes)}, of which "
+            f"{_format_printable_path(workdir.destination)} takes about {format_bytes(needed_bytes)}, of which "
             f"{format_bytes(there)} are written, and "
             f"{format_bytes(free)} are free: make room for {format_bytes(lacking)} more, or name another disk"
         )
@@ -149,15 +149,14 @@ def translate_disk_full_error(workdir: PackWorkdir, estimate_bytes: Callable[[],
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL_DISK_ERRNOS and _NO_SPACE_TEXT not in str(
-            error
-        ):  # HDF5 has the reason in its words alone
+        # HDF5 has the reason in its words alone.
+        if error.errno not in _FULL_DISK_ERRNOS and _NO_SPACE_TEXT not in str(error):
             raise
         left = max(0, estimate_bytes() - measure_allocated_bytes(workdir.product_path))
         raise PackError(
-            f"{_format_printable_destination(workdir)}: {error.strerror or _NO_SPACE_TEXT}: about "
+            f"{_format_printable_path(workdir.destination)}: {error.strerror or _NO_SPACE_TEXT}: about "
             f"{format_bytes(left)} are still to be written, and "
-            f"{format_bytes(_measure_free_disk_bytes(workdir.folder))} are free. Nothing is there yet: make room, and "
+            f"{format_bytes(shutil.disk_usage(workdir.folder).free)} are free. Nothing is there yet: make room, and "
             "the same command goes on where it was"
         ) from error
 
@@ -168,16 +167,6 @@ def measure_allocated_bytes(path: Path) -> int:
         return 0
     entries = path.rglob("*") if path.is_dir() else [path]
     return sum(entry.lstat().st_blocks * _BLOCK_BYTES for entry in entries)
-
-
-def _measure_free_disk_bytes(folder: Path) -> int:
-    """Returns the bytes that the file system has left for this user."""
-    system = os.statvfs(folder)
-    return system.f_bavail * system.f_frsize
-
-
-def _format_printable_destination(workdir: PackWorkdir) -> str:
-    return escape_unprintable(str(workdir.destination))
 
 
 # --- the journal: how far the pack has come
@@ -278,14 +267,8 @@ class JournaledPack:
         # In this order: after a kill between the two, the journal claims less than is written, and the next run writes
         # those rows again.
         place = self._writer.sync_to_disk()
-        self._journal = PackJournal(
-            identity=self._journal.identity,
-            samples=self._journal.samples,
-            batch_rows=self._journal.batch_rows,
-            done=self.done_samples,
-            tally=self.checksum,
-            bad=tuple(self.left_out),
-            place=place,
+        self._journal = msgspec.structs.replace(
+            self._journal, done=self.done_samples, tally=self.checksum, bad=tuple(self.left_out), place=place
         )
         write_journal(self._path, self._journal)
         self._unsynced_bytes, self._last_saved_s = 0, time.monotonic()

@@ -1,37 +1,31 @@
-"""`hdf5`: one file that h5py, PyTables and all others read.
+"""`hdf5`: one file, which h5py, PyTables and other programs can read.
 
     /images          uint8 (n, height, width, channels), in one piece and unfiltered: it is mapped, or read by offset
-    /labels/NAME     one entry a row, as `label_cells` has it; texts in UTF-8 of one width; weights as /labels/weight
-    /numbers/NAME    int64: the numbers of a category's classes where those are texts
+    /labels/NAME     one entry for each row, as in `label_cells`; texts in UTF-8 of one width; weights: /labels/weight
+    /numbers/NAME    int64: the numbers of a category's classes, if these are texts
     /classes/NAME    the classes of a category or of tags
-    /names           what each sample was called where it comes from
+    /names           the original name of each sample
 
-The library writes none of the images: its files are lost when their writer is killed. Rows go to their places behind a
-gap; when all are there, a file of the same shape is made by the library, without images, and all of it but them is
-copied into the gap and behind the rows. Cut short, that is done again.
+The library does not write the images, because it leaves an unusable file when its process is killed. The rows are
+written behind a gap. At the end, the library creates a scratch file of the same shape without the images, and all other
+bytes of it are copied into the gap and behind the rows. If this is interrupted, it is done again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from streamd.cli.pack.checksums import compute_row_checksums
-from streamd.cli.pack.config_snippet import build_decoded_image_settings
-from streamd.cli.pack.label_cells import (
-    CellValues,
-    build_class_array,
-    build_label_reading_settings,
-    collect_sample_cells,
-)
-from streamd.cli.pack.row_files import RowFiles, drop_from_page_cache, write_all_at
+from streamd.cli.pack.config_snippet import build_decoded_pack_settings
+from streamd.cli.pack.label_cells import CellValues, build_class_array, collect_sample_cells
+from streamd.cli.pack.row_files import RowFiles, RowFilesWriter, drop_from_page_cache, write_all_at
 from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
 from streamd.core.permutation import Ids, Words
-from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.manifest.packed_names import PACKED_IMAGES_ARRAY, PACKED_NAMES_ARRAY, choose_name_key
 from streamd.errors import MissingExtraError, PackError
 from streamd.limits import MIB
@@ -42,34 +36,20 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("h5py", "hdf5", "streamd pack --format hdf5") from error
 
 _GAP_BYTES: Final = MIB  # before the rows
-_MIN_ALIGNED_BYTES: Final = 16384  # what is larger begins at a multiple of the gap: no metadata of the library's is
+_MIN_ALIGNED_BYTES: Final = 16384  # larger objects begin at a multiple of the gap; the library's metadata is smaller
 _UNBOUNDED_ROWS: Final = 1 << 62  # rows in the one file
-_EXTRA_SAMPLE_BYTES: Final = 128  # of a sample: its name, mostly
+_EXTRA_SAMPLE_BYTES: Final = 128  # for each sample, mostly for its name
 
 
-class Hdf5Writer:
-    """See Writer."""
+class Hdf5Writer(RowFilesWriter):
+    """Writes `hdf5`."""
 
     def __init__(self, job: PackJob) -> None:
-        self._job = job
-        self._row_files = RowFiles(self._build_hdf5_path, _GAP_BYTES, job.row_bytes, _UNBOUNDED_ROWS)
+        super().__init__(job, RowFiles(self._build_hdf5_path, _GAP_BYTES, job.row_bytes, _UNBOUNDED_ROWS))
 
     def _build_hdf5_path(self, number: int) -> Path:
-        """There is one file; no other number has one."""
+        """Returns the path of the only file, whose number is 0; for other numbers, a path at which no file can be."""
         return self._job.product_path if number == 0 else self._job.product_path / str(number)
-
-    def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
-        del position
-        self._row_files.truncate_after_rows(rows)
-
-    def append_rows(self, ids: Ids, images: Pixels) -> Words:
-        del ids
-        self._row_files.append_rows(images)
-        return compute_row_checksums(images)
-
-    def sync_to_disk(self) -> dict[str, int]:
-        self._row_files.sync_to_disk()
-        return {}
 
     def finish_pack(self, bad_ids: Ids) -> None:
         self._row_files.close()
@@ -85,11 +65,11 @@ class Hdf5Writer:
 
     @property
     def _rows_per_chunk(self) -> int:
-        """Of the piece that they are stored in: more than there are, where these are too few to be aligned."""
+        """The rows of the one chunk: more than there are if these are too few bytes to be aligned."""
         return max(self._row_files.row_count, -(-_MIN_ALIGNED_BYTES // self._job.row_bytes))
 
     def _write_scratch_file(self, bad_ids: Ids) -> None:
-        """The file without its images."""
+        """Writes a file of the pack's shape, without its images."""
         aligned = {"alignment_threshold": _MIN_ALIGNED_BYTES, "alignment_interval": _GAP_BYTES}
         with h5py.File(self._job.scratch_path, "w", **aligned) as file:
             self._create_images_dataset(file)
@@ -118,7 +98,7 @@ class Hdf5Writer:
             raise PackError(f"this HDF5 library puts images at {offset}, not at {_GAP_BYTES}; use --format npy")
 
     def _find_column_shapes(self, bad_ids: Ids) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
-        """Name, shape and dtype of what stands beside the images; a text has the width of the longest."""
+        """Returns name, shape and dtype of each column beside the images; texts have the width of the longest."""
         found: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         for _, name, values in self._iterate_column_blocks(bad_ids):
             shape, dtype = (self._row_files.row_count, *values.shape[1:]), values.dtype
@@ -126,7 +106,7 @@ class Hdf5Writer:
         return [(name, *shape_and_dtype) for name, shape_and_dtype in found.items()]
 
     def _iterate_column_blocks(self, bad_ids: Ids) -> Iterator[tuple[slice, str, CellValues]]:
-        """What stands beside the images, some rows at a time: which, where it belongs, and its values."""
+        """Yields the columns beside the images, some rows at a time: the rows, the column's name, and its values."""
         manifest, first = self._job.stream.manifest, 0
         names = choose_name_key(manifest.labels)
         for ids in self._job.iterate_kept_ids(bad_ids):
@@ -150,20 +130,12 @@ class Hdf5Writer:
         return _GAP_BYTES + self._job.stream.spec.samples * (self._job.row_bytes + _EXTRA_SAMPLE_BYTES)
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
-        spec = self._job.stream.spec
         source = {"kind": "hdf5", "path": str(pack_path), "images": f"/{PACKED_IMAGES_ARRAY}"}
-        return {
-            "source": source,
-            **build_label_reading_settings(spec, "/labels/{}"),
-            "image": build_decoded_image_settings(spec.image),
-        }
-
-    def close(self) -> None:
-        self._row_files.close()
+        return build_decoded_pack_settings(source, self._job.stream.spec, "/labels/{}")
 
 
 def _encode_text_values(values: CellValues) -> CellValues:
-    """Texts in UTF-8, of a dtype that says so; numbers as they are."""
+    """Encodes texts in UTF-8, with a dtype that says so; returns numbers as they are."""
     if values.dtype.kind != "U":
         return values
     encoded = np.char.encode(values, "utf-8")
@@ -171,6 +143,6 @@ def _encode_text_values(values: CellValues) -> CellValues:
 
 
 def _copy_byte_range(source: int, target: int, offsets: range) -> None:
-    """Copies the bytes at these places."""
+    """Copies the bytes at these offsets from one file to the other."""
     for offset in range(offsets.start, offsets.stop, MIB):
         write_all_at(target, os.pread(source, min(MIB, offsets.stop - offset), offset), offset)

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from streamd.cli.pack.checksums import compute_blob_checksums
-from streamd.cli.pack.config_snippet import build_decoded_image_settings
+from streamd.cli.pack.config_snippet import build_decoded_pack_settings
 from streamd.cli.pack.label_cells import (
     CellValues,
-    build_label_reading_settings,
     choose_weight_key,
     collect_sample_cells,
     compute_text_width,
@@ -51,7 +50,7 @@ _SPARE_BYTES: Final = 4 * MIB  # ... and pages of the tree, and of those that a 
 
 
 class LmdbWriter:
-    """See Writer. A transaction is safe when it ends, or was never there."""
+    """Writes `lmdb`. A transaction is safe when it ends, or was never there."""
 
     def __init__(self, job: PackJob) -> None:
         self._job = job
@@ -167,21 +166,12 @@ class LmdbWriter:
     def estimate_bytes(self) -> int:
         spec = self._job.stream.spec
         labels = sum(4 * self._text_widths[name] + 8 * max(label.width, 1) for name, label in spec.labels.items())
-        return (
-            spec.samples
-            * _estimate_pages(spec.image.row_bytes + _EXTRA_SAMPLE_BYTES + labels + self._name_bytes)
-            * _PAGE_BYTES
-            + _SPARE_BYTES
-        )
+        pages = _estimate_pages(spec.image.row_bytes + _EXTRA_SAMPLE_BYTES + labels + self._name_bytes)
+        return spec.samples * pages * _PAGE_BYTES + _SPARE_BYTES
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
-        spec = self._job.stream.spec
         source = {"kind": "lmdb", "path": str(pack_path), "images": PACK_IMAGE}
-        return {
-            "source": source,
-            **build_label_reading_settings(spec),
-            "image": build_decoded_image_settings(spec.image),
-        }
+        return build_decoded_pack_settings(source, self._job.stream.spec)
 
     def close(self) -> None:
         self._commit_thread.shutdown()

@@ -1,4 +1,4 @@
-"""`npy`: a folder of images-00000.npy, images-00001.npy and so on, with labels.parquet beside them, a row an image."""
+"""`npy`: a folder of images-00000.npy, images-00001.npy and so on, and labels.parquet with a row for each image."""
 
 from __future__ import annotations
 
@@ -12,51 +12,38 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamd.cli.pack.checksums import compute_row_checksums
-from streamd.cli.pack.config_snippet import build_decoded_image_settings
-from streamd.cli.pack.label_cells import CellValues, build_label_reading_settings, collect_sample_cells
-from streamd.cli.pack.row_files import RowFiles, drop_from_page_cache
+from streamd.cli.pack.config_snippet import build_decoded_pack_settings
+from streamd.cli.pack.label_cells import CellValues, collect_sample_cells
+from streamd.cli.pack.row_files import RowFiles, RowFilesWriter, drop_from_page_cache
 from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
 from streamd.core.permutation import Ids, Words
 from streamd.core.spec import LabelSpec
-from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.manifest.packed_names import PACKED_TABLE
 from streamd.errors import PackError
 
 _HEADER_BYTES: Final = 128
-_EXTRA_SAMPLE_BYTES: Final = 64  # of a sample in the table: its name, mostly
+_EXTRA_SAMPLE_BYTES: Final = 64  # for a sample's row in the table, mostly for its name
 
 
-class NpyWriter:
-    """See Writer. `shard_bytes` is how large the pixels of one file may become."""
+class NpyWriter(RowFilesWriter):
+    """Writes `npy`. The pixels of one file take at most `shard_bytes`, unless a single image takes more."""
 
     def __init__(self, job: PackJob, shard_bytes: int) -> None:
-        self._job = job
-        self._image_shape = job.stream.spec.image_shape
         most = max(1, shard_bytes // job.row_bytes)
-        self._row_files = RowFiles(self._build_images_path, _HEADER_BYTES, job.row_bytes, most)
+        super().__init__(job, RowFiles(self._build_images_path, _HEADER_BYTES, job.row_bytes, most))
 
     def _build_images_path(self, number: int) -> Path:
         return self._job.product_path / f"images-{number:05}.npy"
 
     def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
-        del position
         self._job.product_path.mkdir(exist_ok=True)
-        self._row_files.truncate_after_rows(rows)
-
-    def append_rows(self, ids: Ids, images: Pixels) -> Words:
-        del ids
-        self._row_files.append_rows(images)
-        return compute_row_checksums(images)
-
-    def sync_to_disk(self) -> dict[str, int]:
-        self._row_files.sync_to_disk()
-        return {}
+        super().resume_after_rows(rows, position)
 
     def finish_pack(self, bad_ids: Ids) -> None:
         self._row_files.close()
         for number, count in enumerate(self._row_files.list_row_counts()):
             with self._build_images_path(number).open("r+b") as file:
-                file.write(_encode_npy_header((count, *self._image_shape)))
+                file.write(_encode_npy_header((count, *self._job.stream.spec.image_shape)))
         schema = self._build_label_table(np.empty(0, np.int64)).schema
         with pq.ParquetWriter(self._job.product_path / PACKED_TABLE, schema) as writer:
             for table in self._iterate_label_tables(bad_ids):
@@ -84,19 +71,11 @@ class NpyWriter:
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
         source = {"kind": "npy", "path": str(pack_path), "table": str(pack_path / PACKED_TABLE)}
-        spec = self._job.stream.spec
-        return {
-            "source": source,
-            **build_label_reading_settings(spec),
-            "image": build_decoded_image_settings(spec.image),
-        }
-
-    def close(self) -> None:
-        self._row_files.close()
+        return build_decoded_pack_settings(source, self._job.stream.spec)
 
 
 def _encode_npy_header(shape: tuple[int, ...]) -> bytes:
-    """What NumPy puts before the rows: the same number of bytes for every count of them."""
+    """Returns NumPy's header for `shape`, which has the same length for any number of rows."""
     memory = io.BytesIO()
     np.lib.format.write_array_header_1_0(memory, {"descr": "|u1", "fortran_order": False, "shape": shape})
     header = memory.getvalue()
@@ -106,7 +85,7 @@ def _encode_npy_header(shape: tuple[int, ...]) -> bytes:
 
 
 def _build_label_column(values: CellValues, spec: LabelSpec | None) -> pa.Array[Any]:
-    """A column of the table: numbers or texts; lists of numbers for a vector, of classes for tags."""
+    """Builds a column of numbers or texts; for a vector, of lists of numbers; for tags, of lists of classes."""
     if spec is not None and spec.type == "tags":
         rows, classes = np.nonzero(values)
         ends = np.searchsorted(rows, np.arange(len(values) + 1)).tolist()

@@ -1,10 +1,10 @@
 """`tar`: a folder of WebDataset shards, 000000.tar and so on.
 
-    000000012.jpg    the encoded image, byte for byte as it was; of an array, a PNG
-    000000012.cls    the number of its class, where the stream has one category
-    000000012.json   {"name": ..., LABEL: ..., "weight": ...}, as `label_cells` has them; tags as a list of classes
+    000000012.jpg    the encoded image, byte for byte as it was; a PNG for a row of an array
+    000000012.cls    the number of its class, if the stream has exactly one category
+    000000012.json   {"name": ..., LABEL: ..., "weight": ...}, as in `label_cells`; tags as a list of classes
 
-Each image was decoded on the way, like those of all formats, so that none is in it that a trainer cannot read.
+Like the images of all formats, each has been decoded before, so the pack has none that a trainer cannot read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FORMAT_SUFFIXES: Final = {
     "JPEG": "jpg", "PNG": "png", "GIF": "gif", "BMP": "bmp", "TIFF": "tif", "WEBP": "webp", "PPM": "ppm",
     "AVIF": "avif",
 }  # fmt: skip
-_EXTRA_SAMPLE_BYTES: Final = 6 * _BLOCK_BYTES  # of a sample: three headers, two small members, what fills a block
+_EXTRA_SAMPLE_BYTES: Final = 6 * _BLOCK_BYTES  # for three headers, two small members, and the padding of the image
 _FILE_MODE: Final = 0o644
 _KEY_DIGITS: Final = 9
 _SIZE_FIELD: Final = slice(124, 135)
@@ -46,7 +46,7 @@ _CHECKSUM_FIELD: Final = slice(148, 156)
 
 
 class TarWriter:
-    """See Writer. `shard_bytes` is the size at which a shard ends."""
+    """Writes `tar`. A shard ends when it has at least `shard_bytes`."""
 
     def __init__(self, job: PackJob, shard_bytes: int) -> None:
         self._job, self._shard_bytes = job, shard_bytes
@@ -63,11 +63,8 @@ class TarWriter:
 
     def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
         self._job.product_path.mkdir(exist_ok=True)
-        self._row_count, self._shard_number, self._shard_offset = (
-            rows,
-            position.get("shard", 0),
-            position.get("bytes", 0),
-        )
+        self._row_count = rows
+        self._shard_number, self._shard_offset = position.get("shard", 0), position.get("bytes", 0)
         beyond = self._shard_number
         while (path := self._build_shard_path(beyond := beyond + 1)).exists():
             path.unlink()
@@ -85,7 +82,7 @@ class TarWriter:
         )
 
     def _write_sample(self, blob: bytes, members: Mapping[str, bytes]) -> bytes:
-        """Writes a sample; what was written."""
+        """Writes a sample and returns its bytes."""
         if self._shard_offset >= self._shard_bytes:
             self._finish_shard()
         record = self._encode_sample({_FORMAT_SUFFIXES[detect_format(blob)]: blob, **members})
@@ -95,7 +92,7 @@ class TarWriter:
         return record
 
     def _encode_sample(self, members: Mapping[str, bytes]) -> bytes:
-        """The members of one sample as they lie in a shard."""
+        """Returns the members of one sample as they are stored in a shard."""
         key = b"%0*d" % (_KEY_DIGITS, self._row_count)
         parts = (
             (_encode_tar_header(b"%b.%b" % (key, suffix.encode()), len(data)), data) for suffix, data in members.items()
@@ -103,12 +100,9 @@ class TarWriter:
         return b"".join(header + data + bytes(-len(data) % _BLOCK_BYTES) for header, data in parts)
 
     def _iterate_encoded_images(self, ids: Ids, images: Pixels) -> Iterator[bytes]:
-        """The encoded images."""
-        return (
-            self._png_threads.map(_encode_png, images)
-            if self._reader.manifest.arrays
-            else map(self._read_encoded_image, ids.tolist())
-        )
+        if self._reader.manifest.arrays:
+            return self._png_threads.map(_encode_png, images)
+        return map(self._read_encoded_image, ids.tolist())
 
     def _read_encoded_image(self, sample_id: int) -> bytes:
         found = self._reader.read_sample(sample_id)
@@ -118,7 +112,7 @@ class TarWriter:
         return found
 
     def _iterate_label_members(self, ids: Ids) -> Iterator[dict[str, bytes]]:
-        """The small members of each sample, by suffix."""
+        """Yields the small members of each sample, by suffix."""
         manifest = self._reader.manifest
         columns = {
             name: self._convert_to_json_values(name, values)
@@ -132,8 +126,7 @@ class TarWriter:
     def _convert_to_json_values(self, name: str, values: CellValues) -> Sequence[Any]:
         label = self._job.stream.spec.labels.get(name)
         if label is None or label.type != "tags":
-            plain: list[Any] = values.tolist()
-            return plain
+            return list(values.tolist())
         return [[label.classes[tag] for tag in np.flatnonzero(row)] for row in values]
 
     def _finish_shard(self) -> None:
@@ -165,9 +158,8 @@ class TarWriter:
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
         spec = self._job.stream.spec
-        source = {"kind": "tar", "path": str(pack_path)}
         return {
-            "source": source,
+            "source": {"kind": "tar", "path": str(pack_path)},
             **build_label_reading_settings(spec, "json:{}"),
             "image": build_encoded_image_settings(spec.image),
         }
@@ -181,7 +173,7 @@ class TarWriter:
 
 
 def _build_header_template() -> bytes:
-    """A header without a name, a size and a checksum."""
+    """Builds a header without name, size and checksum."""
     member = tarfile.TarInfo()
     member.mode = _FILE_MODE
     header = bytearray(member.tobuf(tarfile.USTAR_FORMAT))
@@ -194,7 +186,7 @@ _HEADER_TEMPLATE_SUM: Final = sum(_HEADER_TEMPLATE) + 8 * ord(" ")  # the checks
 
 
 def _encode_tar_header(name: bytes, size: int) -> bytes:
-    """What the library makes of it in ten times as long."""
+    """Returns the header that the library would make in ten times as long."""
     digits = b"%011o" % size
     header = bytearray(_HEADER_TEMPLATE)
     header[: len(name)] = name
@@ -204,7 +196,7 @@ def _encode_tar_header(name: bytes, size: int) -> bytes:
 
 
 def _encode_png(image: Pixels) -> bytes:
-    """Encoded quickly: without loss it is the decoder that counts."""
+    """Encodes an image with little compression, which is fast."""
     shown = image[:, :, ::-1] if image.shape[2] > 1 else image  # the library wants blue first
     done, data = cv2.imencode(".png", shown, [cv2.IMWRITE_PNG_COMPRESSION, 1])
     if not done:
@@ -213,7 +205,7 @@ def _encode_png(image: Pixels) -> bytes:
 
 
 def _iterate_shard_samples(file: BinaryIO) -> Iterator[bytes]:
-    """The members of each sample, as they lie in a shard."""
+    """Yields the members of each sample as they are stored in a shard."""
     key, parts = b"", list[bytes]()
     while (header := file.read(_BLOCK_BYTES)).strip(b"\0"):
         size = int(header[_SIZE_FIELD] or b"0", 8)

@@ -50,14 +50,14 @@ class PackWriter(Protocol):
     def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
         """Continues after the first `rows` rows, which are safe on the disk. Must be called before anything else.
 
-        `place` is the value that `sync_to_disk` returned for these rows.
+        `position` is the value that `sync_to_disk` returned for these rows.
         """
 
     def append_rows(self, ids: Ids, images: Pixels) -> Words:
         """Writes more rows, and returns a checksum of each, (n,) uint64."""
 
     def sync_to_disk(self) -> dict[str, int]:
-        """Syncs all rows to the disk, and returns the `place` for `resume_after_rows`."""
+        """Syncs all rows to the disk, and returns the `position` for `resume_after_rows`."""
 
     def finish_pack(self, bad_ids: Ids) -> None:
         """Completes the pack after the last row; the samples `bad_ids` were left out. May be called again."""
@@ -72,7 +72,7 @@ class PackWriter(Protocol):
         """Returns about how many bytes the whole pack takes on the disk."""
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
-        """Returns the keys of a stream's configuration that serve the pack at `place`."""
+        """Returns the keys of a stream's configuration that serve the pack at `pack_path`."""
 
     def close(self) -> None:
         """Closes all files."""

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import msgspec
 import typer
 
-from streamd.cli.terminal.stream_names import complete_stream_names
+from streamd.cli.terminal.options import EndpointOption, JsonOption, complete_stream_names
 
 
 def probe(
     stream: Annotated[
         str, typer.Argument(metavar="STREAM", help="The stream to drain.", autocompletion=complete_stream_names)
     ],
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENDPOINT",
-            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
-        ),
-    ] = None,
+    endpoint: EndpointOption = None,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to drain.")] = 1,
     trainers: Annotated[
         int, typer.Option(min=1, metavar="K", help="How many trainer processes run at the same time.")
@@ -38,7 +31,7 @@ def probe(
     digest: Annotated[
         bool, typer.Option("--digest", help="Also compute a digest of the order, ids, labels and pixels.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Drains a stream as fast as possible, and reports the rate, the time spent waiting, and the receipts.
 
@@ -65,24 +58,10 @@ def probe(
           model.train_on_batch(batch.images, batch.labels["label"])
     """
     from streamd.cli.probe.measure import probe_stream  # noqa: PLC0415 - ZeroMQ only when it is needed
+    from streamd.cli.probe.trainer_process import TrainerRequest  # noqa: PLC0415 - as above
+    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
-    result = probe_stream(
-        stream,
-        endpoint,
-        epochs=epochs,
-        trainers=trainers,
-        digest=digest,
-        write_line=_write_stderr_line,
-        load=load,
-        headroom=headroom,
-    )
-    if json:
-        typer.echo(msgspec.json.encode(result).decode())
-    else:
-        for line in result.format_lines():
-            typer.echo(line)
+    request = TrainerRequest(stream, find_socket(endpoint), epochs, digest, load, headroom)
+    result = probe_stream(request, trainers, lambda line: typer.echo(line, err=True))
+    typer.echo(msgspec.json.encode(result).decode() if json else "\n".join(result.format_lines()))
     raise typer.Exit(0 if result.ok else 1)
-
-
-def _write_stderr_line(text: str) -> None:
-    sys.stderr.write(f"{text}\n")

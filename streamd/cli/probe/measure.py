@@ -18,7 +18,6 @@ from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.receipt import Receipt
 from streamd.core.text import format_count
 from streamd.errors import ReceiptError, RefusedError, StreamdError
-from streamd.ipc.endpoint import find_socket
 
 _DaemonStats = dict[str, dict[str, float]]
 _drain_decoder: Final = msgspec.json.Decoder(DrainResult)
@@ -73,36 +72,24 @@ def _format_percentages(fractions: Sequence[float]) -> str:
     return ", ".join(f"{fraction:.0%}" for fraction in fractions)
 
 
-def probe_stream(
-    stream: str,
-    endpoint: str | None,
-    *,
-    epochs: int,
-    trainers: int,
-    digest: bool,
-    write_line: Callable[[str], None],
-    load: str | None = None,
-    headroom: bool = False,
-) -> ProbeResult:
+def probe_stream(request: TrainerRequest, trainers: int, write_line: Callable[[str], None]) -> ProbeResult:
     """Drains a stream in `trainers` processes at a time. Raises StreamdError when one of them fails."""
-    errand = TrainerRequest(stream, find_socket(endpoint), epochs, digest, load, headroom)
-    with connect(errand.endpoint) as client:
-        client.spec(stream)  # an unknown name is refused here once, and not in every process
+    with connect(request.endpoint) as client:
+        client.spec(request.stream)  # an unknown name is refused here once, and not in every process
         before = client.stats()
-        write_line(
-            f"draining {format_count(epochs, 'epoch')} of {stream} in {format_count(trainers, 'process', 'processes')}"
-        )
-        drained, after = _run_trainers(errand, trainers, client.stats)
-    decoded = _lookup_decoded_count(after, stream) - _lookup_decoded_count(before, stream)
+        processes = format_count(trainers, "process", "processes")
+        write_line(f"draining {format_count(request.epochs, 'epoch')} of {request.stream} in {processes}")
+        drained, after = _run_trainers(request, trainers, client.stats)
+    decoded = _lookup_decoded_count(after, request.stream) - _lookup_decoded_count(before, request.stream)
     batches = max(sum(receipt.steps for receipt in each.receipts) for each in drained)
     free = [each.free_samples_per_s for each in drained if each.free_samples_per_s is not None]
     return ProbeResult(
-        stream,
+        request.stream,
         [each.samples_per_s for each in drained],
         [each.wait_s / each.seconds if each.seconds else 0.0 for each in drained],
         decoded / batches if batches else 0.0,
         [receipt for each in drained for receipt in each.receipts],
-        _require_equal_digests([each.digest for each in drained]) if digest else None,
+        _require_equal_digests([each.digest for each in drained]) if request.digest else None,
         free or None,
         [max(0.0, 1 - each.samples_per_s / most) for each, most in zip(drained, free, strict=False)] or None,
         [each.timings for each in drained],

@@ -1,4 +1,4 @@
-"""One trainer of `streamd probe`, which drains a stream: `python -m streamd.cli.probe.trainer_process ERRAND`.
+"""One trainer of `streamd probe`, which drains a stream: `python -m streamd.cli.probe.trainer_process REQUEST`.
 
 When it has subscribed it prints a line and waits for one, so that all trainers begin together and no start-up time is
 measured. It does the same when it has drained the stream, so that decoded batches can be counted before all trainers
@@ -81,7 +81,7 @@ def drain_stream(
     on_ready: Callable[[], None] = lambda: None,
     name: str | None = None,
 ) -> DrainResult:
-    """Drains `epochs` epochs in this process, and calls `work` with each batch. `ready` is called before the first."""
+    """Drains `epochs` epochs in this process, and calls `step` with each batch; calls `on_ready` before the first."""
     digests: list[str] = []
     samples, first_s, last_s, wait_before_s = 0, 0.0, 0.0, 0.0
     with connect(endpoint) as client, client.subscribe(stream, epochs=epochs, name=name) as batches:
@@ -111,7 +111,7 @@ def _add_batch_to_digest(summing: hashlib.blake2b, batch: Batch) -> None:
 
 
 def replay_held_batches(request: TrainerRequest, result: DrainResult, step: TrainerStep) -> DrainResult:
-    """Adds the rate of `work` on held batches to the account, measured for as long as the stream took, or REPLAY_S.
+    """Adds the rate of `step` on held batches to the account, measured for as long as the stream took, or REPLAY_S.
 
     Raises StreamdError when the stream was too short for a comparison.
     """
@@ -173,13 +173,13 @@ def _run_trainer_request(request: TrainerRequest, pipe: _StarterPipe) -> DrainRe
 def main() -> None:
     """Runs one trainer's process."""
     die_with_parent(os.getppid())
-    voice = _StarterPipe()
+    pipe = _StarterPipe()
     try:
-        drained = _run_trainer_request(_request_decoder.decode(sys.argv[1]), voice)
+        drained = _run_trainer_request(_request_decoder.decode(sys.argv[1]), pipe)
     except StreamdError as error:
         sys.stderr.write(f"streamd probe: {error}\n")
         raise SystemExit(error.exit_status) from None
-    voice.write_to_starter(msgspec.json.encode(drained))
+    pipe.write_to_starter(msgspec.json.encode(drained))
 
 
 if __name__ == "__main__":

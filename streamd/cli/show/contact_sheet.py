@@ -1,7 +1,7 @@
-"""A contact sheet: the images of a batch side by side, with what is known of each below it.
+"""Draws a contact sheet: the images of a batch side by side, each with its labels and its file below it.
 
-Text is in the one font that comes with Pillow, so that it looks the same on every host. That font has ASCII and little
-more: `Zoë` is written Zoe, and a character without such a letter as Python writes it, such as `\\u732b`.
+All text is in the one font that comes with Pillow, so that it looks the same on every host. That font has little more
+than ASCII: `Zoë` is written as Zoe, and a character without a similar letter as an escape, such as `\\u732b`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -62,9 +62,9 @@ _NO_CHARACTER: Final = "\uffff"  # shows what the font shows for what it lacks
 
 @dataclass(frozen=True, slots=True)
 class SheetGrid:
-    """Where cells lie.
+    """The layout of the cells.
 
-    `picture` is (height, width) of an image as shown, `label_lines` and `note_lines` lines below it.
+    `picture_size` is (height, width) of an image as shown; below it are `label_lines` and `note_lines` lines of text.
     """
 
     cells: int
@@ -78,7 +78,7 @@ class SheetGrid:
     def compute_grid_layout(
         cells: int, image_size: tuple[int, int], label_lines: int, note_lines: int, top: int
     ) -> SheetGrid:
-        """As wide as a screen; wider where it would be higher than wide. The last row is as full as can be."""
+        """Lays cells out in full rows as wide as a screen, or wider if the sheet would be higher than wide."""
         one = SheetGrid(cells, 1, compute_shown_size(*image_size), label_lines, note_lines, top)
         across, down = one.cell_width + _GAP, one.cell_height + _GAP
         most = max(1, (_SHEET_WIDTH - 2 * _MARGIN + _GAP) // across, math.isqrt(cells * down // across))
@@ -101,13 +101,13 @@ class SheetGrid:
         return across, self.top + rows * (self.cell_height + _GAP) - _GAP + _MARGIN
 
     def locate_cell(self, cell: int) -> tuple[int, int]:
-        """The upper left corner of a cell."""
+        """Returns (x, y) of the upper left corner of a cell."""
         row, column = divmod(cell, self.columns)
         return _MARGIN + column * (self.cell_width + _GAP), self.top + row * (self.cell_height + _GAP)
 
 
 def compute_shown_size(height: int, wide: int) -> tuple[int, int]:
-    """(height, width) of an image on the sheet: small ones a whole number of times larger, large ones reduced."""
+    """Returns (height, width) of an image on the sheet: a small one enlarged by a whole factor, a large one reduced."""
     longer = max(height, wide)
     if longer <= _REDUCE_TO:
         factor = max(1, _ENLARGE_UP_TO // longer)
@@ -116,7 +116,7 @@ def compute_shown_size(height: int, wide: int) -> tuple[int, int]:
 
 
 def draw_sheet(batch: Batch, files: Mapping[int, str], rows: int) -> Image.Image:
-    """The first `rows` rows of a batch as one RGB picture; `files` are names by sample id."""
+    """Draws the first `rows` rows of a batch as one RGB picture; `files` has the file names by sample id."""
     told = build_captions(batch, rows)
     head = [format_batch_heading(batch), *_format_heading_remarks(batch, told)]
     top = _MARGIN + round((_TITLE_SIZE + (len(head) - 1) * _TEXT_SIZE) * _LINE_SPACING) + _GAP // 2
@@ -135,7 +135,7 @@ def draw_sheet(batch: Batch, files: Mapping[int, str], rows: int) -> Image.Image
 
 
 def _format_heading_remarks(batch: Batch, told: list[Caption]) -> list[str]:
-    """What the heading has to say besides, one line at most."""
+    """Formats the counts of special rows for the heading, as at most one line."""
     marks = [caption.mark for caption in told]
     remarks = [f"{marks.count(mark)} {_MARK_WORDS.get(mark, mark)}" for mark in _MARK_COLOURS if mark in marks]
     if len(told) < len(batch):
@@ -155,7 +155,7 @@ def _draw_picture(
 ) -> None:
     high, wide = grid.picture_size
     picture = build_pil_image(pixels).convert("RGB")
-    # Enlarged without smoothing: a pixel that a trainer gets is a square that one can see.
+    # Enlarged without smoothing, so that each pixel that a trainer gets is visible as a square.
     how = Image.Resampling.NEAREST if wide >= picture.width else Image.Resampling.LANCZOS
     shown = picture.resize((wide, high), how)
     if not caption.weight:
@@ -176,7 +176,7 @@ def _grow_box(box: tuple[int, int, int, int], by: int) -> tuple[int, int, int, i
 
 
 def _grey_out_picture(picture: Image.Image) -> None:
-    """Greys a picture out: a trainer does not count it."""
+    """Greys out and hatches the picture of a row of weight 0."""
     picture.paste(Image.blend(picture, Image.new("RGB", picture.size, _PAPER), 0.55))
     pen = ImageDraw.Draw(picture)
     for start in range(-picture.height, picture.width, _HATCH_SPACING):
@@ -238,29 +238,29 @@ def _spell_with_font_letters(character: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _spell_text(text: str) -> str:
-    """`text` in letters that the font has."""
+    """Spells `text` with letters that the font has."""
     return "".join(map(_spell_with_font_letters, unicodedata.normalize("NFC", text)))
 
 
 def measure_width(text: str, size: int) -> float:
-    """How wide `text` is, in pixels."""
+    """Returns the width of `text` in pixels."""
     return _load_font(size).getlength(_spell_text(text))
 
 
 def shorten_text(text: str, size: int, max_width: float, *, middle: bool = False) -> str:
-    """`text` in at most `max_width` pixels, with `…` for what is left out: the end, or the middle."""
+    """Shortens `text` to at most `max_width` pixels, with `…` in place of its end, or of its middle."""
     if measure_width(text, size) <= max_width:
         return text
-    wide = partial(_measure_ellipsized_width, text, size, middle=middle)
-    return _ellipsize_text(text, max(0, bisect_right(range(len(text)), max_width, key=wide) - 1), middle=middle)
 
+    def measure_kept(kept: int) -> float:
+        return measure_width(_ellipsize_text(text, kept, middle=middle), size)
 
-def _measure_ellipsized_width(text: str, size: int, kept: int, *, middle: bool) -> float:
-    return measure_width(_ellipsize_text(text, kept, middle=middle), size)
+    kept = bisect_right(range(len(text)), max_width, key=measure_kept) - 1
+    return _ellipsize_text(text, max(0, kept), middle=middle)
 
 
 def _ellipsize_text(text: str, kept: int, *, middle: bool) -> str:
-    """`kept` characters of it; of a file's name the end tells most, so that gets the larger half."""
+    """Keeps `kept` characters, for a file's name mostly those at its end, which matter most."""
     head = kept // 2 if middle else kept
     return f"{text[:head]}…{text[len(text) - (kept - head) :]}"
 

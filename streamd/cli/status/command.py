@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
+from streamd.cli.terminal.options import EndpointOption, JsonOption
 from streamd.ipc.endpoint import find_socket
 from streamd.limits import LOOK_TIMEOUT_S
 
@@ -22,14 +23,8 @@ _MIN_INTERVAL_S: Final = 0.1  # between two frames: figures over less time are n
 
 
 def status(
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENDPOINT",
-            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
-        ),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    endpoint: EndpointOption = None,
+    json: JsonOption = False,
     url: Annotated[bool, typer.Option("--url", help="Print only the dashboard's address.")] = False,
 ) -> None:
     """Shows which trainers read which streams, how fast they read, and what could be improved.
@@ -78,13 +73,7 @@ def status(
 
 
 def top(
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENDPOINT",
-            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
-        ),
-    ] = None,
+    endpoint: EndpointOption = None,
     every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two updates, such as 500ms.")] = "1s",
 ) -> None:
     """Shows the data path, its bottleneck and the trainers in a live display, until Ctrl-C.

@@ -15,13 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamd.config.units import format_bytes
-from streamd.core.activity import (
-    DaemonActivity,
-    DataFlow,
-    StreamPace,
-    TrainerPace,
-    UnreachableDaemon,
-)
+from streamd.core.activity import DaemonActivity, DataFlow, StreamPace, TrainerPace, UnreachableDaemon
 from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottleneck
 from streamd.core.status import (
     STATE_WORDS,
@@ -75,9 +69,8 @@ def format_daemon_summary(status: DaemonStatus) -> Iterator[Text]:
     replaced = f", {status.worker_deaths:,} replaced" if status.worker_deaths else ""
     yield Text(
         f"pid {status.pid}, up {format_time_span(status.uptime_s)}; {format_count(status.workers, 'worker')} "
-        f"{status.busy_fraction:.0%} "
-        f"busy{replaced}; memory {format_bytes(status.memory_used_bytes)} of {format_bytes(status.memory_bytes)} "
-        f"({share:.0%})"
+        f"{status.busy_fraction:.0%} busy{replaced}; memory {format_bytes(status.memory_used_bytes)} "
+        f"of {format_bytes(status.memory_bytes)} ({share:.0%})"
     )
     yield Text(f"rates and shares are those {format_window(status.window_s)}", style="dim")
     if status.held_over_bytes:
@@ -238,7 +231,7 @@ def build_top_frame(activity: DaemonActivity | UnreachableDaemon) -> RenderableT
     """Builds one frame; for a daemon that is away the last one, with a line about its absence."""
     now = activity.last if isinstance(activity, UnreachableDaemon) else activity
     parts: list[RenderableType] = (
-        list(_format_unreachable(activity))
+        [_format_unreachable(activity)]
         if isinstance(activity, UnreachableDaemon)
         else list(format_trouble_lines(now.status))
     )
@@ -254,8 +247,10 @@ def build_top_frame(activity: DaemonActivity | UnreachableDaemon) -> RenderableT
     return Group(*parts)
 
 
-def _format_unreachable(daemon: UnreachableDaemon) -> Iterator[Text]:
-    yield Text(f"away for {format_time_span(daemon.seconds)}: no answer; shown is what was seen last", style="bold red")
+def _format_unreachable(daemon: UnreachableDaemon) -> Text:
+    return Text(
+        f"away for {format_time_span(daemon.seconds)}: no answer; shown is what was seen last", style="bold red"
+    )
 
 
 def crop_to_window(frame: RenderableType, console: Console) -> RenderableType:
@@ -283,10 +278,11 @@ def _build_data_path_diagram(now: DaemonActivity) -> Iterator[RenderableType]:
 
 
 def _choose_style(row: int, at: int, waits_at: int | None) -> str:
-    marked = "bold reverse green" if at == _TRAINERS_POSITION else "bold reverse yellow"
-    if row == 0:
-        return marked if at == waits_at else "bold"
-    return ""
+    if row:
+        return ""
+    if at != waits_at:
+        return "bold"
+    return "bold reverse green" if at == _TRAINERS_POSITION else "bold reverse yellow"
 
 
 def _build_stage_cells(now: DaemonActivity, flow: DataFlow) -> list[tuple[str, str, str]]:

@@ -14,7 +14,6 @@ import msgspec
 
 from streamd.cli.terminal.run_guarded import INTERRUPTED, exit_without_typer, print_error, run_guarded
 from streamd.cli.terminal.stop_signals import StopSignals
-from streamd.core.receipt import Receipt
 
 PROGRAM = "streamd-train"
 
@@ -23,7 +22,7 @@ try:
 except ModuleNotFoundError:
     exit_without_typer(PROGRAM, "train")
 
-from streamd.cli.terminal.stream_names import complete_stream_names  # noqa: E402 - after the check for typer
+from streamd.cli.terminal.options import EndpointOption, complete_stream_names  # noqa: E402 - after the check for typer
 
 
 class ClassWeightChoice(StrEnum):
@@ -96,13 +95,7 @@ def train(
             metavar="NAME", help="A stream to evaluate after each epoch.", autocompletion=complete_stream_names
         ),
     ] = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENDPOINT",
-            help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
-        ),
-    ] = None,
+    endpoint: EndpointOption = None,
     label: Annotated[
         str | None, typer.Option(metavar="NAME", help="The label to learn, if the stream has several.")
     ] = None,
@@ -213,7 +206,7 @@ def train(
             raise typer.Exit(stop.exit_status or INTERRUPTED) from None
         if receipts:
             receipts.write_bytes(msgspec.json.encode(accounts))
-        raise typer.Exit(compute_exit_status(accounts) or stop.exit_status)
+        raise typer.Exit(int(not all(receipt.ok for receipt in accounts)) or stop.exit_status)
 
 
 def print_stop_notice() -> None:
@@ -224,11 +217,6 @@ def print_stop_notice() -> None:
     text = "stopping after the running step, and saving what there is; a second Ctrl-C ends at once and saves nothing"
     with suppress(OSError):  # the terminal is gone
         os.write(2, f"\n{PROGRAM}: {text}\n".encode())
-
-
-def compute_exit_status(receipts: list[Receipt]) -> int:
-    """Returns 0 if every epoch was delivered exactly once, else 1."""
-    return 0 if all(receipt.ok for receipt in receipts) else 1
 
 
 def set_keras_variable_defaults() -> None:

@@ -109,13 +109,18 @@ def load_builder(name: str) -> BuildModel:
     return lambda spec: _build_checked_model(name, function, spec)
 
 
-def _build_checked_model(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -> Any:
+def call_user_function(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function of the user's. Raises ConfigError, with the line at fault, if it fails."""
     try:
-        model = function(spec)
+        return function(*arguments)
     except StreamdError:
         raise
     except Exception as error:
         raise ConfigError(f"{name} failed: {format_error_with_source_line(error)}") from error
+
+
+def _build_checked_model(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -> Any:
+    model = call_user_function(name, function, spec)
     if not isinstance(model, load_keras().Model):
         raise ConfigError(f"{name} must return a keras.Model, and returned {type(model).__name__}")
     return model

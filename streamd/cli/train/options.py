@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from streamd.client.client import Start
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import shorten_text
 from streamd.errors import ConfigError
@@ -54,16 +53,6 @@ class TrainingOptions:
         return self.name or shorten_text(f"streamd-train {self.save.stem}", MAX_TRAINER_NAME_CHARS)
 
     @property
-    def stream_start(self) -> Start:
-        """The `start` argument of the training stream's subscription."""
-        return {"together": self.together} if self.together else "begin"
-
-    @property
-    def curves_path(self) -> Path:
-        """The path of the curves: `model.curves.png` beside `model.keras`."""
-        return get_curves_path(self.save)
-
-    @property
     def interrupted_save(self) -> Path:
         """The path of the model of a training that was stopped: `model.interrupted.keras`."""
         return self.save.with_suffix(f".interrupted{self.save.suffix}")
@@ -95,7 +84,12 @@ def check_folder_exists(path: Path) -> None:
 def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
     """Returns the label to learn: the named one, or the only one. Raises ConfigError."""
     if name is not None:
-        return _require_learnable_label(find_label(spec, name))
+        label = find_label(spec, name)
+        if label.type == "string":
+            raise ConfigError(
+                f"label {label.name!r} is text, which cannot be learned: serve it as type category or tags"
+            )
+        return label
     learnable = [label for label in spec.labels.values() if label.type != "string"]
     if not learnable:
         what = "labels but text" if spec.labels else "labels"
@@ -104,12 +98,6 @@ def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
         names = ", ".join(label.name for label in learnable)
         raise ConfigError(f"stream {spec.name!r} has the labels {names}: choose one with  --label")
     return learnable[0]
-
-
-def _require_learnable_label(label: LabelSpec) -> LabelSpec:
-    if label.type == "string":
-        raise ConfigError(f"label {label.name!r} is text, which cannot be learned: serve it as type category or tags")
-    return label
 
 
 def check_streams_match(train: StreamSpec, validation: StreamSpec, label: LabelSpec) -> None:

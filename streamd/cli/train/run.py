@@ -9,21 +9,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from streamd.cli.terminal.stop_signals import StopSignals
-from streamd.cli.train.models import choose_builder, choose_optimizer, compile_model, set_mixed_precision
+from streamd.cli.train.models import (
+    call_user_function,
+    choose_builder,
+    choose_optimizer,
+    compile_model,
+    set_mixed_precision,
+)
 from streamd.cli.train.options import TrainingOptions, check_streams_match, choose_label, get_curves_path
 from streamd.client import Batch
 from streamd.client.client import Start
 from streamd.client.rebatch import BatchSplit
 from streamd.core import spec_file
 from streamd.core.epoch_timing import EpochTiming, format_timing_lines
-from streamd.core.import_function import format_error_with_source_line, load_function
+from streamd.core.import_function import load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_count
-from streamd.errors import ConfigError, LossError, ReceiptError, StreamdError
+from streamd.errors import ConfigError, LossError, ReceiptError
 from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.model_inputs import FeedStream
@@ -144,19 +150,15 @@ def _subscribe(
     stack: ExitStack, client: TrainingClient, options: TrainingOptions
 ) -> tuple[AccountedStream, AccountedStream | None]:
     """Subscribes to the training stream and the validation stream, if any; `stack` closes both."""
-    name = options.trainer_name
-    stream = stack.enter_context(
-        client.subscribe(
-            options.stream,
-            epochs=options.epochs,
-            start=options.stream_start,
-            batch_size=options.batch_size,
-            name=name,
-        )
+    start: Start = {"together": options.together} if options.together else "begin"
+    training = client.subscribe(
+        options.stream, epochs=options.epochs, start=start, batch_size=options.batch_size, name=options.trainer_name
     )
+    stream = stack.enter_context(training)
     if options.validation is None:
         return stream, None
-    return stream, stack.enter_context(client.subscribe(options.validation, epochs=None, name=name))
+    validation = client.subscribe(options.validation, epochs=None, name=options.trainer_name)
+    return stream, stack.enter_context(validation)
 
 
 def check_training_streams(client: TrainingClient, options: TrainingOptions) -> None:
@@ -216,24 +218,24 @@ def _fit_and_save_model(
     data = fit_data(stream, targets=name, class_weight=options.class_weight)
     for each in (data,) if validation is None else (data, validation):
         each.guard_fetch = stop.allow_interrupt
-    callbacks = _build_callbacks(prepared, client, stream, data, options)
+    callbacks, recorder, resuming = _build_callbacks(prepared, client, stream, data, options)
     began_s, waited_before_s = time.monotonic(), stream.wait_s
     stopped_place = None
     try:
-        _fit_model(prepared, stream, data, validation, callbacks.all, options)
+        _fit_model(prepared, stream, data, validation, callbacks, options)
     except KeyboardInterrupt:
-        stopped_place = callbacks.recorder.describe_place()
-        if callbacks.resuming:
-            callbacks.resuming.save_interrupted()
+        stopped_place = recorder.describe_place()
+        if resuming:
+            resuming.save_interrupted()
     elapsed_s, waited_s = time.monotonic() - began_s, stream.wait_s - waited_before_s
-    history = callbacks.recorder.history
-    continued_place = callbacks.resuming.describe_saved_place() if callbacks.resuming else None
-    if stopped_place and not callbacks.recorder.trained_steps:
+    history = recorder.history
+    continued_place = resuming.describe_saved_place() if resuming else None
+    if stopped_place and not recorder.trained_steps:
         return TrainingResult(history, elapsed_s, waited_s, None, 0, "before its first step", continued_place)
     saved = options.interrupted_save if stopped_place else options.save
     # The callback's `model` property is used because on JAX it first writes the trained variables into the model.
-    _save_model(callbacks.recorder.model, stream.spec, history, saved, stop)
-    most_samples = callbacks.recorder.trained_steps * stream.spec.batch_size
+    _save_model(recorder.model, stream.spec, history, saved, stop)
+    most_samples = recorder.trained_steps * stream.spec.batch_size
     return TrainingResult(history, elapsed_s, waited_s, saved, most_samples, stopped_place, continued_place)
 
 
@@ -256,13 +258,10 @@ def _fit_model(
     callbacks: list[Any],
     options: TrainingOptions,
 ) -> None:
+    verbose = 1 if sys.stdout.isatty() else 2  # a progress bar on a terminal, else one line an epoch, as for a journal
     try:
         prepared.model.fit(
-            data,
-            validation_data=validation,
-            epochs=options.epochs,
-            callbacks=callbacks,
-            verbose=_choose_keras_verbosity(),
+            data, validation_data=validation, epochs=options.epochs, callbacks=callbacks, verbose=verbose
         )
     except (ValueError, TypeError) as error:  # Keras raises these for shapes and types that do not match
         if options.model is None:
@@ -270,38 +269,25 @@ def _fit_model(
         height, width, channels = stream.spec.image_shape
         raise ConfigError(
             f"{options.model} cannot be trained on {options.stream!r}, whose images are uint8 (batch, {height}, "
-            f"{width}, "
-            f"{channels}) and whose label {prepared.label.name!r} is {prepared.label.type}: "
+            f"{width}, {channels}) and whose label {prepared.label.name!r} is {prepared.label.type}: "
             f"{str(error).strip().splitlines()[0]}"
         ) from error
 
 
-def _choose_keras_verbosity() -> int:
-    """Returns Keras's `verbose`: a progress bar on a terminal, else one line an epoch, as for a journal."""
-    return 1 if sys.stdout.isatty() else 2
-
-
-class _FitCallbacks(NamedTuple):
-    all: list[Any]
-    recorder: Any
-    resuming: Any
-
-
 def _build_callbacks(
     prepared: PreparedModel, client: TrainingClient, stream: AccountedStream, data: Any, options: TrainingOptions
-) -> _FitCallbacks:
-    """Returns the user's callbacks with ours around them.
+) -> tuple[list[Any], Any, Any]:
+    """Returns the user's callbacks with ours around them, and of ours PlaceRecorder and ResumeCallback or None.
 
     NanGuard comes first, so that it ends the training before any other callback saves weights that a NaN has spoiled.
     """
-    from streamd.cli.train.progress_bar import WaitBar  # noqa: PLC0415 - as above
-    from streamd.cli.train.training_place import PlaceRecorder  # noqa: PLC0415 - as above
-    from streamd.frameworks.keras import NanGuard, ResumeCallback  # noqa: PLC0415 - imports Keras
+    from streamd.cli.train.callbacks import PlaceRecorder, WaitBar  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras import NanGuard, ResumeCallback  # noqa: PLC0415 - as above
 
     recorder = PlaceRecorder(data)
     resuming = ResumeCallback(data, options.resume) if options.resume else None
     ours = [WaitBar(stream), recorder, *([resuming] if resuming else [])]
-    return _FitCallbacks([NanGuard(data, client, options.save.parent), *prepared.callbacks, *ours], recorder, resuming)
+    return [NanGuard(data, client, options.save.parent), *prepared.callbacks, *ours], recorder, resuming
 
 
 def _format_receipt_lines(receipts: Iterable[Receipt], options: TrainingOptions) -> list[str]:
@@ -324,12 +310,7 @@ def load_callback(name: str) -> MakeCallback:
 def _create_checked_callback(name: str, found: Callable[..., Any], spec: StreamSpec) -> Any:
     kind = load_keras().callbacks.Callback
     is_class = isinstance(found, type) and issubclass(found, kind)
-    try:
-        callback = found() if is_class else found(spec)
-    except StreamdError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{name} failed: {format_error_with_source_line(error)}") from error
+    callback = call_user_function(name, found, *([] if is_class else [spec]))
     if not isinstance(callback, kind):
         raise ConfigError(f"{name} must return a keras.callbacks.Callback, and returned {type(callback).__name__}")
     return callback

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from support.daemon_process import stream_config, write_images
-from support.faulty_data import CRASH, CRASHING, Silence, animals, config_of, spoil, surveyed
+from support.faulty_data import animals, config_of, spoil, surveyed
+from support.tar_shards import pack_folder
 
-from streamd.cli.check.run import CheckOptions, inspect_data
+from streamd.cli.check.run import inspect_data
+from streamd.cli.terminal.progress import SilentProgress
 from streamd.errors import ConfigError
 
 
@@ -37,36 +39,12 @@ def test_unreadable_files_are_named_with_their_reasons(tmp_path: Path) -> None:
         assert reason in found[name].reason
 
 
-@pytest.mark.long
-def test_a_file_that_crashes_the_decoder_is_trouble_by_name(tmp_path: Path) -> None:
-    folder = animals(tmp_path)
-    with (folder / "dog" / "0001.jpg").open("ab") as file:
-        file.write(CRASH)
-    found = surveyed(tmp_path, folder, CheckOptions(reader_command=CRASHING))
-    (bad,) = found.streams["train"].unreadable
-    assert (bad.file, bad.effect) == ("dog/0001.jpg", "crash")
-    assert found.streams["train"].bad_samples.stops is not None
-    assert len(found.troubles) == 2
-
-
-@pytest.mark.long
-def test_copies_are_a_warning_within_a_class_and_trouble_across(tmp_path: Path) -> None:
-    folder = animals(tmp_path)
-    shutil.copy(folder / "cat" / "0000.jpg", folder / "cat" / "again.jpg")
-    found = surveyed(tmp_path, folder)
-    assert found.streams["train"].duplicates == [["cat/0000.jpg", "cat/again.jpg"]]
-    assert (found.troubles, len(found.warnings)) == ([], 1)
-    shutil.copy(folder / "cat" / "0000.jpg", folder / "dog" / "again.jpg")
-    (trouble,) = surveyed(tmp_path, folder).troubles
-    assert "different values of label" in trouble
-
-
 def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> None:
     train = animals(tmp_path)
     validation = write_images(tmp_path / "held", {"cat": 2, "dog": 2}, seed=9)
     shutil.copy(train / "cat" / "0003.jpg", validation / "cat" / "leak.jpg")
     config = config_of(tmp_path, {"train": stream_config(train), "validation": stream_config(validation)})
-    found = inspect_data(config, CheckOptions(), Silence())
+    found = inspect_data(config, SilentProgress())
     (leak,) = found.leaks
     assert (leak.first, leak.second, leak.files) == ("train", "validation", 1)
     assert leak.example == ("cat/0003.jpg", "cat/leak.jpg")
@@ -82,7 +60,7 @@ def test_numbers_that_differ_between_copies_are_only_a_warning(tmp_path: Path) -
     table.write_text("image,angle\ndata/cat/0000.jpg,0.5\ndata/cat/0001.jpg,1\ndata/cat/0000.jpg,0.25\n")
     source = {"kind": "table", "path": str(table), "image": "image"}
     config = config_of(tmp_path, {"train": stream_config(folder, source=source, labels={"angle": "float"})})
-    found = inspect_data(config, CheckOptions(), Silence())
+    found = inspect_data(config, SilentProgress())
     assert found.troubles == []
     (contradiction,) = found.contradictions
     assert contradiction.values == ["0.5", "0.25"]
@@ -102,7 +80,7 @@ def test_vectors_tags_and_strings_are_described_and_tags_contradict_by_name(tmp_
     labels = {"at": {"from": ["x", "y"], "type": "float"}, "road": "string", "seen": "tags"}
     source = {"kind": "table", "path": str(table), "image": "image"}
     config = config_of(tmp_path, {"train": stream_config(folder, source=source, labels=labels)})
-    found = inspect_data(config, CheckOptions(), Silence())
+    found = inspect_data(config, SilentProgress())
     train = found.streams["train"].labels
     assert (train["at"].least, train["at"].most, train["road"].classes) == (-2, 1, {})
     assert train["seen"].classes == {"red": 2, "small": 1}
@@ -121,10 +99,10 @@ def test_a_stream_that_nobody_can_subscribe_to_is_trouble(tmp_path: Path) -> Non
 @pytest.mark.long
 def test_a_sample_is_evenly_spread_and_progress_is_told_of_it(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"a": 50, "b": 50}, size=(8, 8))
-    heard = Silence()
-    found = inspect_data(config_of(tmp_path, {"train": stream_config(folder)}), CheckOptions(max_files=10), heard)
+    heard = SilentProgress()
+    found = inspect_data(config_of(tmp_path, {"train": stream_config(folder)}), heard, max_files=10)
     assert (found.streams["train"].read, found.streams["train"].samples) == (10, 100)
-    assert (heard.expected, heard.done) == (10, 10)
+    assert (heard.total, heard.done) == (10, 10)
 
 
 @pytest.mark.long
@@ -132,11 +110,11 @@ def test_what_is_not_served_is_trouble_and_the_rest_is_read(tmp_path: Path) -> N
     folder = animals(tmp_path)
     store = stream_config(folder, pace={"lockstep": "1s"})
     config = config_of(tmp_path, {"train": stream_config(folder), "store": store}, engine="ray")
-    found = inspect_data(config, CheckOptions(), Silence())
+    found = inspect_data(config, SilentProgress())
     assert list(found.streams) == ["train"]
     assert len(found.troubles) == len(found.refused) > 0
     assert all(trouble.startswith(f"{config}:1: ") for trouble in found.troubles)
-    alone = inspect_data(config_of(tmp_path, {"store": store}), CheckOptions(), Silence())
+    alone = inspect_data(config_of(tmp_path, {"store": store}), SilentProgress())
     assert (alone.streams, len(alone.troubles)) == ({}, 1)
 
 
@@ -183,3 +161,21 @@ def test_a_transform_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path
         match=r"config\.yaml:\d+: streams\.train\.transform: transform at augment\.py:1: an image of float64",
     ):
         surveyed(tmp_path, animals(tmp_path), transform="augment:f")
+
+
+@pytest.mark.long
+def test_check_reads_shards_as_it_reads_files_and_knows_copies_across_both(tmp_path: Path) -> None:
+    folder = animals(tmp_path)
+    reasons = spoil(folder)
+    pack_folder(tmp_path / "shards/all.tar", folder)
+    packed = stream_config(folder, source={"kind": "tar", "path": str(tmp_path / "shards")})
+    found = inspect_data(config_of(tmp_path, {"loose": stream_config(folder), "packed": packed}), SilentProgress())
+    shards, files = found.streams["packed"], found.streams["loose"]
+    assert (shards.samples, shards.read, shards.bytes) == (files.samples, files.read, files.bytes)
+    assert (shards.pictures.formats, shards.pictures.sizes) == ({"JPEG": 8}, files.pictures.sizes)
+    assert {each.file: each.reason for each in shards.unreadable} == {
+        f"all.tar/{each.file}": each.reason for each in files.unreadable
+    }
+    assert {each.file.removeprefix("all.tar/") for each in shards.unreadable} == reasons.keys()
+    assert found.leaks == []
+    assert [each for each in found.warnings if each.startswith("loose and packed hold the same files: ")]

@@ -6,31 +6,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.pack_streams import LABELS, ROWS, stream_of, write_table
+from support.pack_streams import stream_of, write_table
 
 from streamd.cli.pack.label_cells import (
     build_label_reading_settings,
-    build_label_settings,
+    build_label_setting,
     collect_sample_cells,
     compute_text_width,
 )
+from streamd.cli.pack.writer import PackJob
 from streamd.core.spec import LabelSpec
 
 
-def test_labels_are_as_the_table_has_them(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        values = collect_sample_cells(stream.manifest, np.array([4, 1]))
-        assert {name: each.tolist() for name, each in values.items()} == {
-            "name": ["e.png", "b.png"],
-            "label": ["dog", "dog"],
-            "angle": [7.5, -1.25],
-            "tags": [[1, 1], [0, 0]],
-            "text": ["y", "naïve"],
-            "where": [[9, 10], [3, 4]],
-        }
-        assert [compute_text_width(each) for each in stream.spec.labels.values()] == [3, 0, 0, len("two words"), 0]
-        assert set(values) == {"name", *LABELS}
-        assert len(ROWS) == stream.spec.samples
+def test_labels_are_as_the_table_has_them(job: PackJob) -> None:
+    values = collect_sample_cells(job.stream.manifest, np.array([4, 1]))
+    assert {name: each.tolist() for name, each in values.items()} == {
+        "name": ["e.png", "b.png"],
+        "label": ["dog", "dog"],
+        "angle": [7.5, -1.25],
+        "tags": [[1, 1], [0, 0]],
+        "text": ["y", "naïve"],
+        "where": [[9, 10], [3, 4]],
+    }
+    assert [compute_text_width(each) for each in job.stream.spec.labels.values()] == [3, 0, 0, len("two words"), 0]
 
 
 def test_labels_that_are_called_name_or_weight_are_the_users(tmp_path: Path) -> None:
@@ -67,10 +65,8 @@ def test_labels_that_are_called_name_or_weight_are_the_users(tmp_path: Path) -> 
     ],
 )
 def test_classes_are_named_where_the_data_alone_would_number_them_otherwise(spec: LabelSpec, wanted: object) -> None:
-    assert build_label_settings({"a": spec}, "") == {"a": wanted}
+    assert build_label_setting(spec, "") == wanted
 
 
 def test_a_place_is_named_where_it_is_not_the_labels_own_name() -> None:
-    assert build_label_settings({"a": LabelSpec("a", "int")}, "/labels/{}") == {
-        "a": {"type": "int", "from": "/labels/a"}
-    }
+    assert build_label_setting(LabelSpec("a", "int"), "/labels/a") == {"type": "int", "from": "/labels/a"}

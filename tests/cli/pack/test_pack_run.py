@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,22 +19,13 @@ from support.pack_streams import ROWS, decoding_here, labels_of, pixels_of, stre
 
 from streamd.cli.pack import batches, run, workdir
 from streamd.cli.pack.batches import DecodedBatch
-from streamd.cli.pack.formats import PACK_FORMATS, PackFormat
-from streamd.cli.pack.run import PackOptions, PackResult
+from streamd.cli.pack.run import PACK_FORMATS, PackFormat, PackOptions, PackResult, open_pack_writer
 from streamd.cli.pack.workdir import PackWorkdir
 from streamd.cli.pack.write_npy import NpyWriter
+from streamd.cli.pack.writer import PackJob
+from streamd.cli.terminal.progress import SilentProgress
 from streamd.config.load import load_config
-from streamd.errors import ConfigError, PackError
-
-
-class Silent:
-    """Nobody is told."""
-
-    def update_listing(self, stream: str, files: int) -> None: ...
-    def start_packing(self, samples: int, done: int, row_bytes: int) -> None: ...
-    def advance_packing(self, samples: int) -> None: ...
-    def start_verifying(self, rows: int) -> None: ...
-    def advance_verifying(self, rows: int) -> None: ...
+from streamd.errors import ConfigError, MissingExtraError, PackError
 
 
 class Killed(BaseException):
@@ -59,7 +51,7 @@ def wish(tmp_path: Path) -> PackOptions:
 
 
 def pack(config: dict[str, Any], wish: PackOptions) -> PackResult:
-    return run.pack_stream(load_config(config), wish, Silent())
+    return run.pack_stream(load_config(config), wish, SilentProgress())
 
 
 def served_again(packed: PackResult, folder: Path) -> dict[str, Any]:
@@ -119,23 +111,13 @@ def test_a_shuffled_pack_has_every_sample_once_in_another_order(
     assert np.array_equal(again["pixels"], images[[angles.index(angle) for angle in again["angle"]]])
 
 
-STAGES: dict[str, tuple[Any, str]] = {
-    "listing": (batches, "write_sample_manifests"),
-    "writing": (workdir.JournaledPack, "write_batch"),
-    "syncing": (workdir.JournaledPack, "save_progress"),
-    "writing the journal": (workdir, "write_journal"),
-    "reading back": (run._PackRun, "_verify_pack"),
-    "putting in place": (PackWorkdir, "move_product_to_destination"),
-}
-
-
-LEFT = {  # batches to be written after it
-    "listing": [0, 1, 2],
-    "writing": [1, 2],
-    "syncing": [1, 2],
-    "writing the journal": [1, 2],
-    "reading back": [],
-    "putting in place": [],
+STAGES: dict[str, tuple[Any, str, list[int]]] = {  # where a run ends, and the batches to be written after it
+    "listing": (batches, "write_sample_manifests", [0, 1, 2]),
+    "writing": (workdir.JournaledPack, "write_batch", [1, 2]),
+    "syncing": (workdir.JournaledPack, "save_progress", [1, 2]),
+    "writing the journal": (workdir, "write_journal", [1, 2]),
+    "reading back": (run._PackRun, "_verify_pack", []),
+    "putting in place": (PackWorkdir, "move_product_to_destination", []),
 }
 IN_FORMAT = ("writing", "reading back")  # where formats differ
 
@@ -155,9 +137,9 @@ def end_at(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, time: int, er
 
 def killed_at(stage: str, config: dict[str, Any], wish: PackOptions) -> None:
     """A run that ends there, at its second batch where it has several, and saves nothing more."""
-    time = 1 if stage in {"writing", "syncing", "writing the journal"} else 0
+    place, name, left = STAGES[stage]
     with pytest.MonkeyPatch.context() as cut:
-        end_at(cut, *STAGES[stage], time, Killed())
+        end_at(cut, place, name, 1 if left == [1, 2] else 0, Killed())
         cut.setattr(workdir.JournaledPack, "save_when_interrupted", nullcontext)
         with pytest.raises(Killed):
             pack(config, wish)
@@ -189,7 +171,7 @@ def test_a_killed_run_leaves_nothing_to_read_and_the_next_one_goes_on(
     assert not wish.destination.exists()
     written = batches_of(config, wish)
     whole = pack(config, replace(wish, destination=tmp_path / "whole"))
-    assert written == LEFT[stage]
+    assert written == STAGES[stage][2]
     if name == "lmdb":  # its pages lie wherever some were free
         assert samples_of(wish.destination) == samples_of(Path(whole.path))
     else:
@@ -293,3 +275,32 @@ def test_a_run_that_is_stopped_saves_the_batch_that_it_was_at(config: dict[str, 
         with pytest.raises(KeyboardInterrupt):
             pack(config, wish)
     assert batches_of(config, wish) == [2]
+
+
+@pytest.mark.parametrize("name", PACK_FORMATS)
+def test_every_format_says_how_its_pack_is_served(job: PackJob, name: PackFormat) -> None:
+    writer = open_pack_writer(name, job, None)
+    serving = writer.build_serving_settings(Path("/packs/here"))
+    assert serving["source"]["kind"] == name  # type: ignore[index]  # a mapping of keys
+    assert set(serving) == {"source", "labels", "image"}
+    assert writer.estimate_bytes() >= 5 * job.row_bytes
+    writer.close()
+
+
+@pytest.mark.parametrize(("name", "library"), [("hdf5", "h5py"), ("lmdb", "lmdb")])
+def test_a_missing_library_is_named_with_its_extra(
+    job: PackJob, monkeypatch: pytest.MonkeyPatch, name: PackFormat, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, f"streamd.cli.pack.write_{name}", raising=False)
+    with pytest.raises(MissingExtraError, match=rf"needs {library}, .* pip install 'streamd-loader\[{name}\]'"):
+        open_pack_writer(name, job, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "shard_bytes", "told"),
+    [("hdf5", 1 << 30, "--shard is for npy and tar"), ("lmdb", 1 << 30, "is one file"), ("tar", 1, "1MiB at least")],
+)
+def test_shards_that_cannot_be_are_refused(job: PackJob, name: PackFormat, shard_bytes: int, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        open_pack_writer(name, job, shard_bytes)

@@ -1,12 +1,30 @@
-"""The hidden folder: one process's own, and nothing of it is at the pack's place before it is whole."""
+"""The hidden folder, its room on the disk, and its journal: a pack is at its place when it is whole, and goes on."""
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from streamd.cli.pack.workdir import PackWorkdir
+from streamd.cli.pack import workdir
+from streamd.cli.pack.batches import DecodedBatch
+from streamd.cli.pack.checksums import PackChecksum, compute_row_checksums
+from streamd.cli.pack.workdir import (
+    JournaledPack,
+    LeftOutSample,
+    PackJournal,
+    PackWorkdir,
+    check_free_space,
+    measure_allocated_bytes,
+    translate_disk_full_error,
+)
+from streamd.core.bad_samples import BadRow
+from streamd.core.permutation import Ids, Words
+from streamd.dataset.arrays.store import Pixels
 from streamd.errors import ConfigError, PackError
 
 
@@ -68,3 +86,158 @@ def test_what_the_next_run_goes_on_with_stays_until_it_is_cleared(tmp_path: Path
         assert work.product_path.is_dir()
         work.clear_work_folder()
         assert list(work.folder.iterdir()) == []
+
+
+def test_a_pack_that_cannot_fit_is_refused_with_the_arithmetic(tmp_path: Path) -> None:
+    with PackWorkdir(tmp_path / "out") as work:
+        with pytest.raises(PackError, match=r"out takes about 8192 TiB, of which 0 bytes are written, and .* are free"):
+            check_free_space(work, 1 << 53)
+        check_free_space(work, 1000)
+
+
+def test_what_is_written_already_needs_no_more_room(tmp_path: Path) -> None:
+    with PackWorkdir(tmp_path / "out") as work:
+        work.product_path.mkdir()
+        (work.product_path / "part").write_bytes(bytes(100_000))
+        assert 100_000 <= measure_allocated_bytes(work.product_path) < 200_000
+        free = os.statvfs(tmp_path)
+        check_free_space(work, free.f_bavail * free.f_frsize + 50_000)
+
+
+def test_a_full_disk_is_told_with_what_is_still_to_be_written(tmp_path: Path) -> None:
+    with (
+        PackWorkdir(tmp_path / "out") as work,
+        pytest.raises(PackError) as told,
+        translate_disk_full_error(work, lambda: 1 << 20),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert "No space left on device: about 1 MiB are still to be written" in str(told.value)
+    assert "the same command goes on" in str(told.value)
+
+
+def test_other_refusals_of_the_disk_are_what_they_are(tmp_path: Path) -> None:
+    with (
+        PackWorkdir(tmp_path / "out") as work,
+        pytest.raises(OSError, match="Input/output"),
+        translate_disk_full_error(work, lambda: 0),
+    ):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+SAID = PackJournal(
+    identity="abc",
+    samples=10,
+    batch_rows=2,
+    done=4,
+    tally=PackChecksum(3, (1 << 64) - 1),
+    bad=(LeftOutSample(1, "b.png", "an empty file"),),
+    place={"shard": 1, "bytes": 512},
+)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    assert workdir.read_journal(tmp_path / "journal.json") is None
+    workdir.write_journal(tmp_path / "journal.json", SAID)
+    assert workdir.read_journal(tmp_path / "journal.json") == SAID
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"identity": 1}', '{"version": 2, "identity": "", "samples": 1, "batch_rows": 1}']
+)
+def test_one_that_cannot_be_used_names_the_way_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / "journal.json").write_text(text)
+    with pytest.raises(PackError, match="--restart"):
+        workdir.read_journal(tmp_path / "journal.json")
+
+
+class Memory:
+    """A writer into nothing: how many rows it had, and how many of them were safe."""
+
+    def __init__(self) -> None:
+        self.rows = self.safe = 0
+
+    def resume_after_rows(self, rows: int, _place: Mapping[str, int]) -> None:
+        self.rows = self.safe = rows
+
+    def append_rows(self, _ids: Ids, images: Pixels) -> Words:
+        self.rows += len(images)
+        return compute_row_checksums(images)
+
+    def sync_to_disk(self) -> dict[str, int]:
+        self.safe = self.rows
+        return {"rows": self.rows}
+
+
+def account_of(begun: PackJournal, path: Path) -> JournaledPack:
+    return JournaledPack(begun, path, Memory())  # type: ignore[arg-type]  # as much of a writer as is asked
+
+
+def batch(index: int, *, bad: bool = False) -> DecodedBatch:
+    """Two samples, of which the second may be bad."""
+    ids = np.arange(2 * index, 2 * index + 2)
+    left_out = (BadRow(1, 2 * index + 1, "b.png", "broken", "masked"),) if bad else ()
+    images = np.full((2, 1, 1, 3), index, np.uint8)
+    return DecodedBatch(index, ids[:1] if bad else ids, images[:1] if bad else images, left_out, 0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.json"
+
+
+def fresh() -> PackJournal:
+    return PackJournal(identity="x", samples=100, batch_rows=2)
+
+
+def test_the_journal_vouches_for_what_was_made_safe_alone(path: Path) -> None:
+    account = account_of(fresh(), path)
+    account.write_batch(batch(0, bad=True))
+    assert workdir.read_journal(path) is None
+    account.save_progress()
+    account.write_batch(batch(1))
+    said = workdir.read_journal(path)
+    assert said is not None
+    assert (said.done, said.tally.rows, said.place) == (2, 1, {"rows": 1})
+    assert [(each.sample_id, each.file, each.reason) for each in said.bad] == [(1, "b.png", "broken")]
+    assert (account.done_samples, account.checksum.rows, account.next_batch_index) == (4, 3, 2)
+
+
+def test_who_goes_on_has_the_same_account_as_who_was_never_cut_short(path: Path) -> None:
+    first = account_of(fresh(), path)
+    first.write_batch(batch(0, bad=True))
+    first.save_progress()
+    said = workdir.read_journal(path)
+    assert said is not None
+    second, whole = account_of(said, path), account_of(fresh(), path.with_name("other"))
+    second.write_batch(batch(1))
+    for each in (batch(0, bad=True), batch(1)):
+        whole.write_batch(each)
+    assert (second.done_samples, second.checksum, second.left_out) == (
+        whole.done_samples,
+        whole.checksum,
+        whole.left_out,
+    )
+    assert second.left_out_ids.tolist() == [1]
+    assert second.done_at_start == 2
+
+
+@pytest.mark.parametrize(("name", "value"), [("PACK_SYNC_BYTES", 7), ("PACK_SYNC_S", 0.0)])
+def test_it_is_saved_each_so_many_bytes_or_seconds(
+    path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: float
+) -> None:
+    monkeypatch.setattr(workdir, name, value)
+    account = account_of(fresh(), path)
+    for index in range(2):
+        account.write_batch(batch(index))
+    said = workdir.read_journal(path)
+    assert said is not None
+    assert said.done == 4
+
+
+def test_a_disk_that_refuses_is_not_asked_for_more(path: Path) -> None:
+    account = account_of(fresh(), path)
+    account.write_batch(batch(0))
+    with pytest.raises(OSError, match="full"), account.save_when_interrupted():
+        raise OSError(28, "full")
+    assert workdir.read_journal(path) is None

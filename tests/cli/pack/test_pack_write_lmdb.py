@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from support.pack_streams import pixels_of, read_back, stream_of, subject_of, wr
 
 from streamd.cli.pack import write_lmdb as packing_lmdb
 from streamd.cli.pack.write_lmdb import LmdbWriter
+from streamd.cli.pack.writer import PackJob
 from streamd.errors import ConfigError, PackError
 
 NOBODY = np.empty(0, np.int64)
@@ -54,13 +53,12 @@ def _unpacked(value: bytes) -> dict[str, Any]:
     return {name: np.frombuffer(each[b"data"], each[b"dtype"]).reshape(each[b"shape"]) for name, each in inner.items()}
 
 
-def test_every_sample_has_its_image_and_its_labels(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        writer = LmdbWriter(subject_of(stream, tmp_path))
-        sums = write_all(writer, stream, bad=np.array([3]))
-        assert read_back(writer).tolist() == sums.tolist()
-        images = pixels_of(stream)[[0, 1, 2, 4]]
-        writer.close()
+def test_every_sample_has_its_image_and_its_labels(job: PackJob, tmp_path: Path) -> None:
+    writer = LmdbWriter(job)
+    sums = write_all(writer, job.stream, bad=np.array([3]))
+    assert read_back(writer).tolist() == sums.tolist()
+    images = pixels_of(job.stream)[[0, 1, 2, 4]]
+    writer.close()
     found = samples_of(tmp_path / "pack")
     assert np.array_equal([each["X"] for each in found], images)
     assert [each["label"].tolist() for each in found] == [["cat"], ["dog"], ["cat"], ["dog"]]
@@ -70,61 +68,44 @@ def test_every_sample_has_its_image_and_its_labels(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "pack").iterdir()] == ["data.mdb"]
 
 
-def test_what_was_written_behind_the_journals_last_word_is_written_again(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        first = LmdbWriter(subject_of(stream, tmp_path))
-        first.resume_after_rows(0, {})
-        images = pixels_of(stream)
-        first.append_rows(np.arange(5), 255 - images)
-        first.sync_to_disk()
-        first.close()
-        second = LmdbWriter(subject_of(stream, tmp_path))
-        sums = write_all(second, stream)
-        assert read_back(second).tolist() == sums.tolist()
-        second.close()
+def test_what_was_written_behind_the_journals_last_word_is_written_again(job: PackJob, tmp_path: Path) -> None:
+    first = LmdbWriter(job)
+    first.resume_after_rows(0, {})
+    images = pixels_of(job.stream)
+    first.append_rows(np.arange(5), 255 - images)
+    first.sync_to_disk()
+    first.close()
+    second = LmdbWriter(job)
+    sums = write_all(second, job.stream)
+    assert read_back(second).tolist() == sums.tolist()
+    second.close()
     assert np.array_equal([each["X"] for each in samples_of(tmp_path / "pack")], images)
 
 
-def test_a_map_that_is_too_small_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_that_is_too_small_grows(job: PackJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing_lmdb, "_SPARE_BYTES", 65_536)
     monkeypatch.setattr(packing_lmdb, "_MAP_SIZE_FACTOR", 0.0)
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        writer = LmdbWriter(subject_of(stream, tmp_path))
-        writer.resume_after_rows(0, {})
-        images = np.random.default_rng(0).integers(0, 256, (400, *stream.spec.image_shape), dtype=np.uint8)
-        sums = writer.append_rows(np.zeros(400, np.int64), images)
-        writer.sync_to_disk()
-        writer.finish_pack(NOBODY)
-        assert read_back(writer).tolist() == sums.tolist()
-        writer.close()
+    writer = LmdbWriter(job)
+    writer.resume_after_rows(0, {})
+    images = np.random.default_rng(0).integers(0, 256, (400, *job.stream.spec.image_shape), dtype=np.uint8)
+    sums = writer.append_rows(np.zeros(400, np.int64), images)
+    writer.sync_to_disk()
+    writer.finish_pack(NOBODY)
+    assert read_back(writer).tolist() == sums.tolist()
+    writer.close()
 
 
-def test_a_full_disk_is_the_systems_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        writer = LmdbWriter(subject_of(stream, tmp_path))
-        writer.resume_after_rows(0, {})
-        writer.append_rows(np.arange(5), pixels_of(stream))
-        monkeypatch.setattr(os, "posix_fallocate", refuse)
-        with pytest.raises(OSError, match="No space left"):
-            writer.sync_to_disk()
-        writer.close()
-
-
-def test_a_value_that_is_missing_or_damaged_is_found(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        writer = LmdbWriter(subject_of(stream, tmp_path))
-        sums = write_all(writer, stream)
-        value = bytearray(value_of(tmp_path / "pack", 2))
-        value[-1] ^= 1
-        put(tmp_path / "pack", 2, bytes(value))
-        assert (read_back(writer) != sums).tolist() == [False, False, True, False, False]
-        put(tmp_path / "pack", 2, None)
-        with pytest.raises(PackError, match="otherwise than it was written"):
-            read_back(writer)
-        writer.close()
+def test_a_value_that_is_missing_or_damaged_is_found(job: PackJob, tmp_path: Path) -> None:
+    writer = LmdbWriter(job)
+    sums = write_all(writer, job.stream)
+    value = bytearray(value_of(tmp_path / "pack", 2))
+    value[-1] ^= 1
+    put(tmp_path / "pack", 2, bytes(value))
+    assert (read_back(writer) != sums).tolist() == [False, False, True, False, False]
+    put(tmp_path / "pack", 2, None)
+    with pytest.raises(PackError, match="otherwise than it was written"):
+        read_back(writer)
+    writer.close()
 
 
 def test_a_label_that_would_take_the_images_name_is_refused(tmp_path: Path) -> None:

@@ -7,33 +7,34 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from support.pack_streams import HEIGHT, WIDTH, pixels_of, read_back, stream_of, subject_of, write_all, write_table
+from support.pack_streams import HEIGHT, WIDTH, pixels_of, read_back, write_all
 
 from streamd.cli.pack.write_npy import NpyWriter
+from streamd.cli.pack.writer import PackJob
 from streamd.errors import PackError
 
 ROW = HEIGHT * WIDTH * 3
 
 
 @pytest.mark.parametrize("shard_bytes", [1, 2 * ROW, 10 * ROW])
-def test_numpy_reads_the_images_of_all_files_in_their_order(tmp_path: Path, shard_bytes: int) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list", shuffled=True) as stream:
-        writer = NpyWriter(subject_of(stream, tmp_path), shard_bytes)
-        sums = write_all(writer, stream)
-        parts = [np.load(path) for path in sorted((tmp_path / "pack").glob("*.npy"))]
-        order = np.concatenate([stream.compute_planned_ids(0, index) for index in range(3)])
-        assert max(map(len, parts)) == max(1, min(5, shard_bytes // ROW))
-        assert np.array_equal(np.concatenate(parts), pixels_of(stream)[order])
-        assert read_back(writer).tolist() == sums.tolist()
-        writer.close()
+def test_numpy_reads_the_images_of_all_files_in_their_order(
+    shuffled_job: PackJob, tmp_path: Path, shard_bytes: int
+) -> None:
+    writer = NpyWriter(shuffled_job, shard_bytes)
+    sums = write_all(writer, shuffled_job.stream)
+    parts = [np.load(path) for path in sorted((tmp_path / "pack").glob("*.npy"))]
+    order = np.concatenate([shuffled_job.stream.compute_planned_ids(0, index) for index in range(3)])
+    assert max(map(len, parts)) == max(1, min(5, shard_bytes // ROW))
+    assert np.array_equal(np.concatenate(parts), pixels_of(shuffled_job.stream)[order])
+    assert read_back(writer).tolist() == sums.tolist()
+    writer.close()
 
 
-def test_arrow_reads_the_labels_a_row_an_image(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        writer = NpyWriter(subject_of(stream, tmp_path), 1 << 20)
-        bad = np.array([1])
-        write_all(writer, stream, bad=bad)
-        assert read_back(writer, bad).size == 4
+def test_arrow_reads_the_labels_a_row_an_image(job: PackJob, tmp_path: Path) -> None:
+    writer = NpyWriter(job, 1 << 20)
+    bad = np.array([1])
+    write_all(writer, job.stream, bad=bad)
+    assert read_back(writer, bad).size == 4
     table = pq.read_table(tmp_path / "pack" / "labels.parquet")
     assert table.to_pydict() == {
         "name": ["a.png", "c.png", "d.png", "e.png"],
@@ -53,30 +54,19 @@ def spoil(path: Path, place: int) -> None:
     path.write_bytes(bytes(data))
 
 
-def test_a_damaged_pixel_is_found(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        writer = NpyWriter(subject_of(stream, tmp_path), 1 << 20)
-        sums = write_all(writer, stream)
-        spoil(tmp_path / "pack" / "images-00000.npy", 128 + ROW)
-        assert (read_back(writer) != sums).tolist() == [False, True, False, False, False]
-        writer.close()
+def test_a_damaged_pixel_is_found(job: PackJob, tmp_path: Path) -> None:
+    writer = NpyWriter(job, 1 << 20)
+    sums = write_all(writer, job.stream)
+    spoil(tmp_path / "pack" / "images-00000.npy", 128 + ROW)
+    assert (read_back(writer) != sums).tolist() == [False, True, False, False, False]
+    writer.close()
 
 
-def test_a_damaged_label_is_found(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        writer = NpyWriter(subject_of(stream, tmp_path), 1 << 20)
-        write_all(writer, stream)
-        path = tmp_path / "pack" / "labels.parquet"
-        spoil(path, path.read_bytes().index(b"cat"))
-        with pytest.raises(PackError, match=r"labels\.parquet is read from the disk otherwise than it was written"):
-            read_back(writer)
-        writer.close()
-
-
-def test_finishing_twice_changes_nothing(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        writer = NpyWriter(subject_of(stream, tmp_path), 2 * ROW)
-        write_all(writer, stream)
-        before = {path.name: path.read_bytes() for path in (tmp_path / "pack").iterdir()}
-        writer.finish_pack(np.empty(0, np.int64))
-        assert {path.name: path.read_bytes() for path in (tmp_path / "pack").iterdir()} == before
+def test_a_damaged_label_is_found(job: PackJob, tmp_path: Path) -> None:
+    writer = NpyWriter(job, 1 << 20)
+    write_all(writer, job.stream)
+    path = tmp_path / "pack" / "labels.parquet"
+    spoil(path, path.read_bytes().index(b"cat"))
+    with pytest.raises(PackError, match=r"labels\.parquet is read from the disk otherwise than it was written"):
+        read_back(writer)
+    writer.close()

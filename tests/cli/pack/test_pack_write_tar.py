@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import webdataset
 from PIL import Image
-from support.pack_streams import pixels_of, read_back, stream_of, subject_of, write_all, write_table
+from support.pack_streams import pixels_of, read_back, stream_of, subject_of, write_all
 
 from streamd.cli.pack.batches import build_packing_stream
 from streamd.cli.pack.write_tar import TarWriter
+from streamd.cli.pack.writer import PackJob
 from streamd.errors import PackError
 
 NOBODY = np.empty(0, np.int64)
@@ -31,12 +32,13 @@ def members_of(folder: Path) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("shard_bytes", [1, 5000, 1 << 30])
-def test_samples_are_the_files_as_they_are_with_their_labels_beside(tmp_path: Path, shard_bytes: int) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        writer = TarWriter(subject_of(stream, tmp_path), shard_bytes)
-        sums = write_all(writer, stream, bad=np.array([2]))
-        assert read_back(writer).tolist() == sums.tolist()
-        writer.close()
+def test_samples_are_the_files_as_they_are_with_their_labels_beside(
+    job: PackJob, tmp_path: Path, shard_bytes: int
+) -> None:
+    writer = TarWriter(job, shard_bytes)
+    sums = write_all(writer, job.stream, bad=np.array([2]))
+    assert read_back(writer).tolist() == sums.tolist()
+    writer.close()
     found = dict(members_of(tmp_path / "pack"))
     assert list(found) == [f"{row:09}.{suffix}" for row in range(4) for suffix in ("png", "cls", "json")]
     assert [found[f"{row:09}.png"] for row in range(4)] == [
@@ -51,13 +53,12 @@ def test_samples_are_the_files_as_they_are_with_their_labels_beside(tmp_path: Pa
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file")  # the library leaves its shard open
-def test_webdataset_reads_them(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list", shuffled=True) as stream:
-        writer = TarWriter(subject_of(stream, tmp_path), 1 << 30)
-        write_all(writer, stream)
-        writer.close()
-        order = np.concatenate([stream.compute_planned_ids(0, index) for index in range(3)])
-        images = pixels_of(stream)[order]
+def test_webdataset_reads_them(shuffled_job: PackJob, tmp_path: Path) -> None:
+    writer = TarWriter(shuffled_job, 1 << 30)
+    write_all(writer, shuffled_job.stream)
+    writer.close()
+    order = np.concatenate([shuffled_job.stream.compute_planned_ids(0, index) for index in range(3)])
+    images = pixels_of(shuffled_job.stream)[order]
     read = webdataset.WebDataset(str(tmp_path / "pack" / "000000.tar"), shardshuffle=False).decode("rgb8")
     samples: list[Any] = list(read.to_tuple("png", "cls", "json"))
     assert np.array_equal([image for image, _, _ in samples], images)
@@ -88,43 +89,40 @@ def test_arrays_become_pngs_without_loss(tmp_path: Path, channels: int) -> None:
     assert np.array_equal(decoded.reshape(images.shape), images)
 
 
-def test_who_goes_on_cuts_off_what_was_not_safe(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        images = pixels_of(stream)
-        first = TarWriter(subject_of(stream, tmp_path), 4000)
-        first.resume_after_rows(0, {})
-        first.append_rows(np.arange(2), images[:2])
-        place = first.sync_to_disk()
-        first.append_rows(np.arange(2, 5), images[2:])
-        first.close()
-        second = TarWriter(subject_of(stream, tmp_path), 4000)
-        second.resume_after_rows(2, place)
-        second.append_rows(np.array([4]), images[4:])
-        second.sync_to_disk()
-        second.finish_pack(NOBODY)
-        second.close()
+def test_who_goes_on_cuts_off_what_was_not_safe(job: PackJob, tmp_path: Path) -> None:
+    images = pixels_of(job.stream)
+    first = TarWriter(job, 4000)
+    first.resume_after_rows(0, {})
+    first.append_rows(np.arange(2), images[:2])
+    place = first.sync_to_disk()
+    first.append_rows(np.arange(2, 5), images[2:])
+    first.close()
+    second = TarWriter(job, 4000)
+    second.resume_after_rows(2, place)
+    second.append_rows(np.array([4]), images[4:])
+    second.sync_to_disk()
+    second.finish_pack(NOBODY)
+    second.close()
     names = [json.loads(data)["name"] for name, data in members_of(tmp_path / "pack") if name.endswith("json")]
     assert names == ["a.png", "b.png", "e.png"]
 
 
-def test_a_damaged_byte_is_found(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        writer = TarWriter(subject_of(stream, tmp_path), 1 << 30)
-        sums = write_all(writer, stream)
-        with (tmp_path / "pack" / "000000.tar").open("r+b") as file:
-            file.seek(600)
-            file.write(b"!")
-        assert (read_back(writer) != sums).tolist() == [True, False, False, False, False]
-        writer.close()
+def test_a_damaged_byte_is_found(job: PackJob, tmp_path: Path) -> None:
+    writer = TarWriter(job, 1 << 30)
+    sums = write_all(writer, job.stream)
+    with (tmp_path / "pack" / "000000.tar").open("r+b") as file:
+        file.seek(600)
+        file.write(b"!")
+    assert (read_back(writer) != sums).tolist() == [True, False, False, False, False]
+    writer.close()
 
 
-def test_a_file_that_changes_while_it_is_packed_ends_the_run(tmp_path: Path) -> None:
-    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        images = pixels_of(stream)
-        (tmp_path / "data" / "b.png").write_bytes(b"other")
-        writer = TarWriter(subject_of(stream, tmp_path), 1 << 30)
-        writer.resume_after_rows(0, {})
-        with pytest.raises(PackError, match=r"b\.png was decoded and cannot be read again: stale"):
-            writer.append_rows(np.arange(5), images)
-        writer.close()
-    assert build_packing_stream(stream, shuffled=False, batch_rows=9).spec.batches == 1
+def test_a_file_that_changes_while_it_is_packed_ends_the_run(job: PackJob, tmp_path: Path) -> None:
+    images = pixels_of(job.stream)
+    (tmp_path / "data" / "b.png").write_bytes(b"other")
+    writer = TarWriter(job, 1 << 30)
+    writer.resume_after_rows(0, {})
+    with pytest.raises(PackError, match=r"b\.png was decoded and cannot be read again: stale"):
+        writer.append_rows(np.arange(5), images)
+    writer.close()
+    assert build_packing_stream(job.stream, shuffled=False, batch_rows=9).spec.batches == 1

@@ -7,30 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import wait_until
 from typer.testing import CliRunner
 
 from streamd.cli.main import app
 from streamd.cli.probe.measure import ProbeResult
+from streamd.cli.probe.trainer_process import TrainerRequest
 from streamd.core.receipt import Receipt
 
 RECEIPT = Receipt("train", 0, 4, 32, 0, 0, 0, 0, changed=False, complete=True, ok=True, digest="00")
 PROBE = ProbeResult("train", [100.0], [0.5], 1.0, [RECEIPT], None)
-
-
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    place = tmp_path_factory.mktemp("d")
-    folder = write_images(place / "data", {"cat": 16, "dog": 16})
-    daemon = DaemonProcess(place, {"streams": {"train": stream_config(folder)}}).start()
-    yield daemon.endpoint
-    daemon.kill()
 
 
 def test_json_is_one_object_on_standard_output_with_the_promised_keys(endpoint: str) -> None:
@@ -58,15 +48,16 @@ def test_ctrl_c_in_the_terminal_ends_it_without_a_word_of_its_trainers(endpoint:
     assert said == b"draining 1,000,000 epochs of train in 2 processes\n"
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, result: ProbeResult) -> dict[str, Any]:
+def pretend(monkeypatch: pytest.MonkeyPatch, result: ProbeResult) -> list[tuple[TrainerRequest, int]]:
     """Lets the command have `result`; what it asked for."""
-    asked: dict[str, Any] = {}
+    asked: list[tuple[TrainerRequest, int]] = []
 
-    def drain_all(stream: str, endpoint: str | None, **wish: Any) -> ProbeResult:
-        asked.update(wish, stream=stream, endpoint=endpoint)
+    def drain_all(request: TrainerRequest, trainers: int, _write_line: object) -> ProbeResult:
+        asked.append((request, trainers))
         return result
 
     monkeypatch.setattr("streamd.cli.probe.measure.probe_stream", drain_all)
+    monkeypatch.setattr("streamd.ipc.endpoint.find_socket", lambda endpoint: endpoint or "ipc:///default")
     return asked
 
 
@@ -74,9 +65,7 @@ def test_without_json_it_prints_lines_and_by_default_drains_one_epoch_once(monke
     asked = pretend(monkeypatch, PROBE)
     done = CliRunner().invoke(app, ["probe", "train"])
     assert (done.exit_code, done.stdout.splitlines()) == (0, PROBE.format_lines())
-    del asked["write_line"]
-    wish = {"epochs": 1, "trainers": 1, "digest": False, "load": None, "headroom": False}
-    assert asked == {"stream": "train", "endpoint": None, **wish}
+    assert asked == [(TrainerRequest("train", "ipc:///default", epochs=1), 1)]
 
 
 @pytest.mark.long

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, write_images
 
 from streamd.cli.probe import measure
 from streamd.cli.probe.measure import ProbeResult
+from streamd.cli.probe.trainer_process import TrainerRequest
 from streamd.core.epoch_timing import BatchSupply, EpochTiming, format_timing_lines
 from streamd.core.receipt import Receipt
 from streamd.errors import ReceiptError, RefusedError
@@ -19,18 +18,12 @@ RECEIPT = Receipt("train", 0, 4, 32, 0, 0, 0, 0, changed=False, complete=True, o
 PROBE = ProbeResult("train", [100.0, 3000.0], [0.25, 0.5], 1.0, [RECEIPT, RECEIPT], None)
 
 
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    place = tmp_path_factory.mktemp("d")
-    folder = write_images(place / "data", {"cat": 16, "dog": 16})
-    daemon = DaemonProcess(place, {"streams": {"train": stream_config(folder)}}).start()
-    yield daemon.endpoint
-    daemon.kill()
+def ignore(_line: str) -> None: ...
 
 
 def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(endpoint: str) -> None:
     said: list[str] = []
-    result = measure.probe_stream("train", endpoint, epochs=2, trainers=2, digest=True, write_line=said.append)
+    result = measure.probe_stream(TrainerRequest("train", endpoint, epochs=2, digest=True), 2, said.append)
     assert said == ["draining 2 epochs of train in 2 processes"]
     assert [len(result.samples_per_s), len(result.wait_fraction), len(result.receipts)] == [2, 2, 4]
     assert all(rate > 0 for rate in result.samples_per_s)
@@ -44,7 +37,7 @@ def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(
 
 
 def test_neither_digest_nor_headroom_are_there_unless_asked_for(endpoint: str) -> None:
-    result = measure.probe_stream("train", endpoint, epochs=1, trainers=1, digest=False, write_line=lambda _: None)
+    result = measure.probe_stream(TrainerRequest("train", endpoint, epochs=1), 1, ignore)
     assert (result.digest, result.headroom_samples_per_s, result.headroom_fraction) == (None, None, None)
 
 
@@ -57,16 +50,8 @@ def test_headroom_is_measured_with_the_users_own_function_and_its_batches_are_no
         f"def step(batch):\n    print('hello')\n    open({str(seen)!r}, 'a').write(f'{{batch.index}} ')\n"
     )
     monkeypatch.chdir(tmp_path)
-    result = measure.probe_stream(
-        "train",
-        endpoint,
-        epochs=1,
-        trainers=1,
-        digest=False,
-        write_line=lambda _: None,
-        load="mytrainer:step",
-        headroom=True,
-    )
+    request = TrainerRequest("train", endpoint, epochs=1, load="mytrainer:step", headroom=True)
+    result = measure.probe_stream(request, 1, ignore)
     taken = [int(index) for index in seen.read_text().split()]
     assert taken[:8] == [0, 1, 2, 3] * 2  # drained, and replayed at least once
     assert result.headroom_samples_per_s is not None
@@ -82,15 +67,13 @@ def test_a_function_that_is_not_there_fails_before_anything_is_drained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RefusedError, match="its message is above"):
-        measure.probe_stream(
-            "train", endpoint, epochs=1, trainers=2, digest=False, write_line=lambda _: None, load="mine:step"
-        )
+        measure.probe_stream(TrainerRequest("train", endpoint, epochs=1, load="mine:step"), 2, ignore)
     assert capfd.readouterr().err.count(f"streamd probe: no module 'mine' in {tmp_path}") == 2
 
 
 def test_an_unknown_stream_is_refused_before_any_process_starts(endpoint: str) -> None:
     with pytest.raises(RefusedError, match="did you mean 'train'"):
-        measure.probe_stream("tran", endpoint, epochs=1, trainers=2, digest=False, write_line=pytest.fail)
+        measure.probe_stream(TrainerRequest("tran", endpoint, epochs=1), 2, pytest.fail)
 
 
 def test_trainers_that_saw_different_data_are_an_error() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, write_images
 
 from streamd.cli.probe import trainer_process
 from streamd.cli.probe.trainer_process import DrainResult, TrainerRequest
@@ -15,15 +13,6 @@ from streamd.client import Batch
 from streamd.errors import ConfigError, RefusedError, StreamdError
 
 DRAINED = DrainResult(24, 0.01, 0.0, [], [])
-
-
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    place = tmp_path_factory.mktemp("d")
-    folder = write_images(place / "data", {"cat": 16, "dog": 16})
-    daemon = DaemonProcess(place, {"workers": 1, "streams": {"train": stream_config(folder)}}).start()
-    yield daemon.endpoint
-    daemon.kill()
 
 
 def test_the_digest_is_the_same_whoever_drains(endpoint: str) -> None:

@@ -187,11 +187,6 @@ def test_nothing_is_lost_or_wider_than_80_columns() -> None:
         assert number in text
 
 
-def test_without_a_terminal_there_are_no_escapes() -> None:
-    assert "\x1b" not in shown(DAEMON)
-    assert "\x1b" in shown(DAEMON, colour=True)
-
-
 def test_names_are_text_and_never_markup() -> None:
     assert "[red]" in shown(replace(DAEMON, streams=(replace(TRAIN, name="[red]"),)))
 

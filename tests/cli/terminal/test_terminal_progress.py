@@ -1,14 +1,17 @@
-"""What every long command shows of its listing, and where."""
+"""What every long command shows of how far it has come, and where."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress_display
+from streamd.cli.terminal.progress import BarProgress, LineProgress, Phase, create_progress_display
+
+PACKING = Phase("packing", "packed", "sample", row_bytes=1 << 20)
 
 
 class Terminal(StringIO):
@@ -16,29 +19,99 @@ class Terminal(StringIO):
         return True
 
 
-def test_a_listing_is_told_to_a_log_when_ten_seconds_have_gone_by() -> None:
-    now_s, said = [0.0], list[str]()
-    with ListingLines(said.append, clock=lambda: now_s[0]) as shown:
-        for now_s[0] in (9.0, 10.0, 19.0, 20.0):
-            shown.update_listing("train", int(now_s[0]) * 1000)
-    assert said == ["listing train: 10,000 files so far", "listing train: 20,000 files so far"]
+class Log:
+    """Lines at a time that the test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.said: list[str] = []
+        self.shown = LineProgress(self.said.append, clock=lambda: self.now_s)
+
+    def advance(self, seconds: float, items: int) -> None:
+        self.now_s += seconds
+        self.shown.advance(items)
 
 
-def test_a_bar_names_the_stream_that_is_listed_and_is_gone_at_the_end() -> None:
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_a_listing_is_told_to_a_log_when_ten_seconds_have_gone_by(log: Log) -> None:
+    for log.now_s in (109.0, 110.0, 119.0, 120.0):
+        log.shown.update_listing("train", int(log.now_s) * 1000)
+    assert log.said == ["listing train: 110,000 files so far", "listing train: 120,000 files so far"]
+
+
+def test_a_log_gets_a_line_each_ten_seconds_with_the_time_to_go(log: Log) -> None:
+    log.shown.start_reading(4000)
+    for _ in range(4):
+        log.advance(6, 500)
+    assert log.said == ["read 1,000 of 4,000 files, about 36 s to go", "read 2,000 of 4,000 files, about 24 s to go"]
+
+
+def test_a_phase_of_rows_is_told_with_its_rate(log: Log) -> None:
+    log.shown.start_phase(PACKING, 4000)
+    for _ in range(2):
+        log.advance(6, 600)
+    assert log.said == ["packed 1,200 of 4,000 samples, 100 samples/s, 100 MiB/s, about 28 s to go"]
+
+
+def test_what_an_earlier_run_did_counts_as_done_and_not_for_the_rate(log: Log) -> None:
+    log.shown.start_phase(PACKING, 4000, 1000)
+    log.advance(10, 1000)
+    assert log.said == [
+        "going on behind 1,000 of 4,000 samples",
+        "packed 2,000 of 4,000 samples, 100 samples/s, 100 MiB/s, about 20 s to go",
+    ]
+
+
+def test_a_quick_command_says_nothing_to_a_log_but_its_notes(log: Log) -> None:
+    log.shown.update_listing("train", 5)
+    log.shown.start_reading(5)
+    log.shown.advance_reading(5)
+    log.shown.print_note("b.png: an empty file")
+    assert log.said == ["b.png: an empty file"]
+
+
+def show_listing(shown: BarProgress) -> None:
+    shown.update_listing("train", 7)
+
+
+def show_reading(shown: BarProgress) -> None:
+    shown.start_reading(10)
+    shown.advance_reading(4)
+
+
+def show_packing(shown: BarProgress) -> None:
+    shown.start_phase(PACKING, 12, 4)
+    shown.advance(8)
+    shown.print_note("b.png: [red] is no markup")
+
+
+@pytest.mark.parametrize(
+    ("show", "parts"),
+    [
+        (show_listing, ["listing train"]),
+        (show_reading, ["reading", "4/10"]),
+        (show_packing, ["packing, ", "12/12", "b.png: [red] is no markup"]),
+    ],
+)
+def test_a_bar_names_the_phase_and_is_gone_at_the_end(show: Callable[[BarProgress], None], parts: list[str]) -> None:
     screen = StringIO()
-    with ListingBar(Console(file=screen, force_terminal=True, width=80)) as shown:
-        shown.update_listing("train", 7)
-    assert "listing train" in screen.getvalue()
+    with BarProgress(Console(file=screen, force_terminal=True, width=120)) as shown:
+        show(shown)
+    assert [part for part in parts if part not in screen.getvalue()] == []
     assert screen.getvalue().endswith("\x1b[2K")
 
 
 def test_a_terminal_gets_the_bar_and_a_log_gets_lines_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert isinstance(create_progress_display(ListingBar, ListingLines), ListingBar)
+    assert isinstance(create_progress_display(), BarProgress)
     log = StringIO()
     monkeypatch.setattr(sys, "stderr", log)
-    shown = create_progress_display(ListingBar, ListingLines)
-    assert isinstance(shown, ListingLines)
-    shown._write_line("so far")
+    shown = create_progress_display()
+    assert isinstance(shown, LineProgress)
+    shown.print_note("so far")
     assert log.getvalue() == "so far\n"

@@ -5,22 +5,37 @@ from __future__ import annotations
 import io
 import signal
 import sys
+from collections.abc import Callable
 
 import pytest
 import typer
 
-from streamd.cli.terminal.run_guarded import exit_without_typer, run_guarded
+from streamd.cli.terminal.run_guarded import run_guarded
 from streamd.errors import ConfigError, ConnectError
 
+Run = Callable[..., object]
 
-def ending_with(error: BaseException) -> typer.Typer:
-    app = typer.Typer(pretty_exceptions_enable=False)
 
-    @app.command()
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a program whose command is a function; its exit status."""
+
+    def run_command(command: Callable[[], None], program: str = "prog") -> object:
+        monkeypatch.setattr("sys.argv", [program])
+        app = typer.Typer(pretty_exceptions_enable=False)
+        app.command()(command)
+        with pytest.raises(SystemExit) as ended:
+            run_guarded(program, app)
+        return ended.value.code
+
+    return run_command
+
+
+def ending_with(error: BaseException) -> Callable[[], None]:
     def command() -> None:
         raise error
 
-    return app
+    return command
 
 
 @pytest.mark.parametrize(
@@ -30,111 +45,65 @@ def ending_with(error: BaseException) -> typer.Typer:
         (ConfigError("a mistake\n\n  and another\n"), 2, "prog: a mistake\nand another\n"),
         (ConfigError("a\x1b[2Jb.jpg"), 2, "prog: a\\x1b[2Jb.jpg\n"),
         (ConnectError("ipc://x", "gone"), 1, "prog: no streamd daemon at ipc://x: gone\n"),
+        (FileNotFoundError(2, "No such file", "a.json"), 1, "prog: [Errno 2] No such file: 'a.json'\n"),
         (PermissionError(13, "Permission denied", "a.json"), 1, "prog: [Errno 13] Permission denied: 'a.json'\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
 def test_an_error_is_a_line_for_each_mistake_and_a_status(
-    error: BaseException,
-    status: int,
-    line: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException, status: int, line: str, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["prog"])
-    with pytest.raises(SystemExit) as ended:
-        run_guarded("prog", ending_with(error))
-    assert ended.value.code == status
+    assert run(ending_with(error)) == status
     assert capsys.readouterr().err == line
 
 
-def told(error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("sys.argv", ["prog"])
-    with pytest.raises(SystemExit):
-        run_guarded("prog", ending_with(error))
-    return capsys.readouterr().err
-
-
 @pytest.mark.usefixtures("without_folder")
-def test_what_is_not_found_from_a_folder_that_was_removed_says_so(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_found_from_a_folder_that_was_removed_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     missing, mistake = FileNotFoundError(2, "No such file or directory"), ConfigError("c.yaml: there is no such file")
     mistake.__cause__ = missing
     reason = "\nthe working directory was removed: change to another one (cd), and start again\n"
     for error in (missing, mistake):
-        assert told(error, capsys, monkeypatch) == f"prog: {error}{reason}"
-    assert told(ConfigError("a mistake"), capsys, monkeypatch) == "prog: a mistake\n"
+        run(ending_with(error))
+        assert capsys.readouterr().err == f"prog: {error}{reason}"
+    run(ending_with(ConfigError("a mistake")))
+    assert capsys.readouterr().err == "prog: a mistake\n"
 
 
-def test_what_is_not_found_from_a_folder_that_is_there_is_that_alone(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    error = FileNotFoundError(2, "No such file or directory", "a.json")
-    assert told(error, capsys, monkeypatch) == f"prog: {error}\n"
+def test_sigterm_lets_a_command_put_away_what_it_began(run: Run) -> None:
+    before, put_away = signal.getsignal(signal.SIGTERM), []
 
-
-def test_sigterm_lets_a_command_put_away_what_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["prog"])
-    before = signal.getsignal(signal.SIGTERM)
-    app, put_away = typer.Typer(pretty_exceptions_enable=False), []
-
-    @app.command()
     def command() -> None:
         try:
             signal.raise_signal(signal.SIGTERM)
         finally:
             put_away.append("all")
 
-    with pytest.raises(SystemExit) as ended:
-        run_guarded("prog", app)
-    assert (ended.value.code, put_away) == (143, ["all"])
+    assert (run(command), put_away) == (143, ["all"])
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_what_the_encoding_of_stdout_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["prog"])
+def test_what_the_encoding_of_stdout_lacks_is_escaped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
-    app = typer.Typer(pretty_exceptions_enable=False)
 
-    @app.command()
     def command() -> None:
         sys.stdout.write("Zoë.jpg\n")
         sys.stdout.flush()
 
-    with pytest.raises(SystemExit) as ended:
-        run_guarded("prog", app)
-    assert (ended.value.code, written.getvalue()) == (0, b"Zo\\xeb.jpg\n")
+    assert (run(command), written.getvalue()) == (0, b"Zo\\xeb.jpg\n")
 
 
 def test_a_library_that_is_not_here_names_the_extra_of_the_command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["streamd-train"])
-    with pytest.raises(SystemExit) as ended:
-        run_guarded("streamd-train", ending_with(ModuleNotFoundError("no zmq", name="zmq.backend")))
-    assert ended.value.code == 2
+    assert run(ending_with(ModuleNotFoundError("no zmq", name="zmq.backend")), "streamd-train") == 2
     assert capsys.readouterr().err == (
         "streamd-train: streamd-train needs zmq.backend, which is not installed: run  pip install "
         "'streamd-loader[train]'\n"
     )
 
 
-def test_a_missing_module_of_our_own_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["streamd"])
-    with pytest.raises(ModuleNotFoundError):
-        run_guarded("streamd", ending_with(ModuleNotFoundError("no", name="streamd.gone")))
-
-
-def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["prog"])
-    with pytest.raises(ZeroDivisionError):
-        run_guarded("prog", ending_with(ZeroDivisionError()))
-
-
-def test_a_missing_command_line_library_names_the_extra(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        exit_without_typer("streamd-train", "train")
-    assert ended.value.code == 2
-    assert "pip install 'streamd-loader[train]'" in capsys.readouterr().err
+@pytest.mark.parametrize("bug", [ModuleNotFoundError("no", name="streamd.gone"), ZeroDivisionError()], ids=repr)
+def test_a_bug_keeps_its_traceback_also_a_missing_module_of_our_own(bug: Exception, run: Run) -> None:
+    with pytest.raises(type(bug)):
+        run(ending_with(bug), "streamd")

@@ -1,4 +1,4 @@
-"""The names of streams that a shell offers: as the shell asks for them, by typer's own protocol."""
+"""Options as people write them, and the names of streams that a shell is offered, by typer's own protocol."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ from support.daemon_process import DaemonProcess, stream_config, write_images
 from typer.testing import CliRunner
 
 from streamd.cli.main import app
+from streamd.cli.terminal.options import parse_size_option
+from streamd.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [(None, None), ("128", (128, 128)), ("66x200", (66, 200)), (" 66X200", (66, 200))]
+)
+def test_a_size_is_a_number_or_height_and_width(text: str | None, size: tuple[int, int] | None) -> None:
+    assert parse_size_option(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "12x", "12x0", "-3", "12,13", "1.5", "٣"])
+def test_anything_else_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ConfigError, match="such as 128 or 66x200"):
+        parse_size_option(text)
 
 
 def complete(*words: str) -> list[str]:

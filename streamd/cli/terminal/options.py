@@ -1,13 +1,42 @@
-"""The names of streams that a shell offers while a command is typed."""
+"""Options that several commands share, and the names of streams that a shell offers while a command is typed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import typer
+
+from streamd.errors import ConfigError
+
+DEFAULT_CONFIG: Final = Path("config.yaml")
+SIZE_HELP: Final = "The size of the images, N or HEIGHTxWIDTH; default: their own size if all have the same, else 224."
+_SIZE_PATTERN: Final = re.compile(r"([0-9]{1,5})(?:[xX]([0-9]{1,5}))?", re.ASCII)
+
+ConfigOption = Annotated[Path, typer.Option("--config", metavar="FILE", help="The configuration.")]
+EndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint",
+        metavar="ENDPOINT",
+        help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+
+def parse_size_option(text: str | None) -> tuple[int, int] | None:
+    """Parses `128` or `66x200` into (height, width). Raises ConfigError, which says how to write a size."""
+    if text is None:
+        return None
+    found = _SIZE_PATTERN.fullmatch(text.strip())
+    sides = () if found is None else (int(found[1]), int(found[2] or found[1]))
+    if not sides or 0 in sides:
+        raise ConfigError(f"--size {text!r}: write N for squares, or HEIGHTxWIDTH, such as 128 or 66x200")
+    return sides
+
 
 _DAEMON_TIMEOUT_S: Final = 1.0  # somebody has pressed Tab, and waits
 _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
@@ -24,7 +53,7 @@ def complete_stream_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _read_configured_names(config: str | Path) -> Iterable[str]:
-    """The streams of a configuration, right or wrong as it may be."""
+    """Returns the streams of a configuration, which may be invalid."""
     from ruamel.yaml import YAML  # noqa: PLC0415 - only when it is needed, and without all that checks a configuration
 
     data = YAML(typ="safe").load(Path(config).expanduser())
@@ -33,7 +62,7 @@ def _read_configured_names(config: str | Path) -> Iterable[str]:
 
 
 def _request_served_names(endpoint: str | None) -> Iterable[str]:
-    """The streams of the daemon. Where there is none, that is found out before NumPy and ZeroMQ are loaded."""
+    """Returns the streams of the daemon. If there is none, raises before NumPy and ZeroMQ are loaded."""
     from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - only when it is needed
 
     found = find_socket(endpoint)
