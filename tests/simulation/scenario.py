@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from stage import Hardware
-from steps import Place, steps_of
 
 from streamd.core.spec import BadPolicy, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
@@ -41,6 +41,8 @@ HOSTILE: Final = (
     "an old frame comes again",
 )
 _WEIGHTS: Final = {"a production fails": 0.3, "a trainer is killed": 2.0}
+
+Place = tuple[int, int]  # epoch, index
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +148,13 @@ def _faults(rng: random.Random, batches: int, epochs: int, *, hostile: bool) -> 
         for index in sorted(rng.randrange(batches - 3) for _ in range(rng.randint(1, 3)))
         for kind in rng.choices(kinds, weights)
     )
+
+
+def steps_of(batches: int, epochs: int, start: Place, world: int, uneven: UnevenPolicy) -> Iterator[Place]:
+    """(epoch, base) of every step from `start` on, by counting instead of by the arithmetic that is under test."""
+    epoch, base = start
+    while epoch < epochs:
+        while base + (1 if uneven == "pad" else world) <= batches:
+            yield epoch, base
+            base += world
+        epoch, base = epoch + 1, 0

@@ -10,9 +10,8 @@ from itertools import count
 from typing import Final
 
 from mishaps import Mishaps
-from scenario import Leg, Scenario, draw
+from scenario import Leg, Place, Scenario, draw, steps_of
 from stage import Stage
-from steps import Place, steps_of
 from story import BrokenPromiseError, Story
 from synthetic import Synthetic
 from virtual_daemon import Daemon
