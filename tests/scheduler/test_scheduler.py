@@ -72,7 +72,7 @@ def test_without_a_number_of_epochs_it_runs_on() -> None:
 def test_what_comes_together_is_answered_in_its_order_before_it_is_decided_what_is_produced_next() -> None:
     window = Scheduler([train(9)], SchedulerLimits(64 * MIB, workers=1))
     wish = Subscribed(1, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False)
-    started = [action for action in window.handle_event(wish, 0.0) if isinstance(action, ProduceBatch)]
+    started = [action for action in window.handle_events((wish,), 0.0) if isinstance(action, ProduceBatch)]
     assert [made.key.index for made in started] == [0, 1]
 
     came: list[Event] = [CreditGranted(1, 4), *(BatchProduced(made.slot) for made in started)]

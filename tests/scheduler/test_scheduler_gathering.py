@@ -17,7 +17,7 @@ from streamd.scheduler.session import ScheduledSession
 def live(world: World, number: int, *, epochs: int | None = 2, rank: int = 0, of: int = 1) -> Cursor:
     """A live session; where it begins."""
     event = Subscribed(number, "train", rank, of, "drop", epochs, Cursor(), 4, resuming=False, live=True)
-    (admitted,) = [action for action in world.window.handle_event(event, 0.0) if isinstance(action, AdmitSession)]
+    (admitted,) = [action for action in world.window.handle_events((event,), 0.0) if isinstance(action, AdmitSession)]
     assert admitted.cursor is not None
     return admitted.cursor
 
@@ -36,7 +36,7 @@ class Gathering:
         return next(session for session in self.window.sessions if session.id == number)
 
     def handle(self, event: Event) -> list[Action]:
-        return self.window.handle_event(event, 0.0)
+        return self.window.handle_events((event,), 0.0)
 
 
 def test_alone_a_live_session_begins_at_the_beginning() -> None:

@@ -46,6 +46,7 @@ from streamd.scheduler.events import (
     Subscribed,
 )
 from streamd.scheduler.scheduler import Scheduler
+from streamd.scheduler.session import ScheduledSession
 
 MIB = 1 << 20
 
@@ -266,7 +267,7 @@ class World:
         self.sound = False
         if isinstance(event, StreamChanged):
             self.paused.discard(event.stream)
-        actions = self.window.handle_event(event, self.now_s)
+        actions = self.window.handle_events((event,), self.now_s)
         for action in actions:
             self._see(action)
         if self.checking:
@@ -359,12 +360,19 @@ class World:
         for session in self.window.sessions:
             if session.shape.name in self.paused:
                 continue
-            missing = [
-                key for key in session.upcoming_keys(session.sendable_count) if key not in self.window._pool.entries
-            ]
+            missing = missing_batches(self.window, session)
             running = sum(job.key.stream == session.shape.name for job in self.producing)
             most = compute_production_slots(session.shape, self.limits)
             assert not missing or left < session.shape.slot_bytes or running >= most, f"{missing[0]} is not produced"
+
+
+def missing_batches(window: Scheduler, session: ScheduledSession) -> list[BatchKey]:
+    """The batches that a session could be sent now, and that nobody makes."""
+    walk, step, keys = session.rank_steps, session.position, list[BatchKey]()
+    while len(keys) < session.sendable_count and not walk.is_beyond_end(step) and not step.is_at_epoch_end:
+        keys.append(BatchKey(session.shape.name, step.epoch, walk.batch_index(step)))
+        step = walk.next_step(step)
+    return [key for key in keys if key not in window._pool.entries]
 
 
 def steps_told(cursor: Cursor) -> list[int]:
