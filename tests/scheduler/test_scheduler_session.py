@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.scheduler_driver import train
+from support.scheduler_driver import train, wish
 
 from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
-from streamd.scheduler.events import Subscribed
 from streamd.scheduler.session import ScheduledSession, append_segment
 
 
@@ -20,7 +19,7 @@ def session(
     cursor: Cursor | None = None,
     credit: int = 4,
 ) -> ScheduledSession:
-    event = Subscribed(1, "train", rank, world, uneven, epochs, cursor or Cursor(), credit, resuming=False)
+    event = wish(rank=rank, world=world, uneven=uneven, epochs=epochs, cursor=cursor, credit=credit)
     return ScheduledSession.from_subscription(event, train(batches), credit)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from scenario import FAULTS, Place
+from scenario import FAULTS
+from support.scheduler_driver import Place
 from virtual_daemon import Daemon
 from virtual_network import Direction, Mischief
 from virtual_trainer import Trainer

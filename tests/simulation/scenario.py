@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stage import Hardware
+from support.scheduler_driver import Place, epoch_of
 
 from streamd.core.spec import BadPolicy, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
@@ -41,8 +42,6 @@ HOSTILE: Final = (
     "an old frame comes again",
 )
 _WEIGHTS: Final = {"a production fails": 0.3, "a trainer is killed": 2.0}
-
-Place = tuple[int, int]  # epoch, index
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +150,7 @@ def _faults(rng: random.Random, batches: int, epochs: int, *, hostile: bool) -> 
 
 
 def steps_of(batches: int, epochs: int, start: Place, world: int, uneven: UnevenPolicy) -> Iterator[Place]:
-    """(epoch, base) of every step from `start` on, by counting instead of by the arithmetic that is under test."""
-    epoch, base = start
-    while epoch < epochs:
-        while base + (1 if uneven == "pad" else world) <= batches:
-            yield epoch, base
-            base += world
-        epoch, base = epoch + 1, 0
+    """(epoch, base) of every step from `start` on."""
+    for epoch in range(start[0], epochs):
+        base = start[1] if epoch == start[0] else 0
+        yield from ((epoch, index) for index in epoch_of(batches, base, 0, world, uneven))

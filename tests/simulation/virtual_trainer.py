@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from scenario import Place, steps_of
+from scenario import steps_of
 from stage import Stage
+from support.scheduler_driver import Place
 from synthetic import Slot, ids_in, lies_in
 from virtual_client import VirtualIOThread
 from virtual_time import Process

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -55,6 +55,26 @@ Place = tuple[int, int]  # epoch, index
 
 def train(batches: int, *, name: str = "train", slot_bytes: int = MIB, tasks: int = 1) -> StreamShape:
     return StreamShape(name, batches, slot_bytes, tasks)
+
+
+def wish(
+    session: int = 1,
+    stream: str = "train",
+    *,
+    rank: int = 0,
+    world: int = 1,
+    uneven: UnevenPolicy = "drop",
+    epochs: int | None = 1,
+    cursor: Cursor | None = None,
+    credit: int = 4,
+    resuming: bool = False,
+    live: bool = False,
+    together: int = 0,
+    earlier: Collection[int] = (),
+) -> Subscribed:
+    """What a trainer subscribes with, unless a test says otherwise."""
+    place = rank, world, uneven, epochs, cursor or Cursor()
+    return Subscribed(session, stream, *place, credit, resuming, live, together, tuple(earlier))
 
 
 def epoch_of(batches: int, base: int, rank: int, world: int, uneven: UnevenPolicy) -> list[int]:
@@ -152,9 +172,9 @@ class World:
         trainer.upto = trainer.sent = 0
         trainer.held, trainer.inbox = {}, deque()
         trainer.due = trainer.way(self.shapes[trainer.stream].batches, trainer.cursor)
-        cursor, epochs = trainer.cursor, trainer.epochs
-        wish = (trainer.stream, trainer.rank, trainer.world, trainer.uneven, epochs, cursor, trainer.wanted, resuming)
-        self.handle(Subscribed(trainer.session, *wish, live, together, tuple(trainer.earlier)))
+        place = trainer.rank, trainer.world, trainer.uneven, trainer.epochs, trainer.cursor, trainer.wanted
+        wanted = Subscribed(trainer.session, trainer.stream, *place, resuming, live, together, tuple(trainer.earlier))
+        self.handle(wanted)
         if trainer.open and grant:
             self.grant(trainer, trainer.credit)
         return trainer.open
@@ -169,6 +189,11 @@ class World:
         del self.producing[at]
         self.handle(BatchProduced(job.slot))
         return job.key
+
+    def produce_all(self) -> None:
+        """The workers finish all that they have, and all that is begun meanwhile."""
+        while self.producing:
+            self.produce()
 
     def fail(self, reason: str, *, stream: str = "train") -> tuple[ProduceBatch, list[Action]]:
         """The oldest production of a stream fails."""
