@@ -258,9 +258,8 @@ def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Ha
     aside.rename(root)
     hand.send(task(stream, 6, [0, 1], [3, 4]))
     assert hand.hear() == ready
-    report = hand.hear()
-    assert isinstance(report, TaskDone)
-    assert (report.number, report.bad) == (6, ())
+    assert isinstance(done := hand.hear(), TaskDone)
+    assert (done.number, done.bad) == (6, ())
 
 
 def kept(folder: Path) -> list[int]:

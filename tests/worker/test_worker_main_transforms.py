@@ -17,7 +17,7 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.progress_page import WorkerPhase
-from streamd.ipc.worker_messages import OpenStream, StreamOpenFailed, StreamReady, TaskDone, WorkerReport
+from streamd.ipc.worker_messages import OpenStream, StreamOpenFailed, StreamReady, WorkerReport
 
 
 @pytest.fixture
@@ -58,8 +58,7 @@ def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_wi
     )
 
     assert isinstance(opened(2, LATE), StreamReady)
-    hand.send(structs.replace(task(stream, 2, [0], [3]), stream=2))
-    assert isinstance(done := hand.hear(), TaskDone)
+    done = hand.finish(structs.replace(task(stream, 2, [0], [3]), stream=2))
     assert done.unfit.startswith("transform at module2.py:1: an image of uint8 (24, 32, 3) comes back")
     assert "; the sample: cat/0003.jpg; mend it" in done.unfit
 
