@@ -106,10 +106,6 @@ class Scheduler:
 
     # --- events in, actions out
 
-    def handle_event(self, event: Event, now_s: float) -> list[Action]:
-        """Handles one event at a monotonic time in seconds; returns actions in order. Raises BrokenRuleError."""
-        return self.handle_events((event,), now_s)
-
     def handle_events(self, events: Sequence[Event], now_s: float) -> list[Action]:
         """Handles one or more events that arrived together, at a monotonic time in seconds.
 

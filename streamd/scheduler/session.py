@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from streamd.core.spec import BatchKey, Cursor, Segment, StreamShape
@@ -123,13 +123,6 @@ class ScheduledSession:
     def next_epoch_and_base(self) -> tuple[int, int]:
         """The epoch and base of the next step, at which another session could begin beside this one."""
         return self.position.epoch, self.position.base + self.position.step * self.rank_steps.world
-
-    def upcoming_keys(self, count: int) -> Iterator[BatchKey]:
-        """Yields the keys of the next `count` deliveries, fewer at the stream's end; none if a receipt is due first."""
-        step = self.position
-        while count > 0 and not self.rank_steps.is_beyond_end(step) and not step.is_at_epoch_end:
-            yield self._batch_key(step)
-            step, count = self.rank_steps.next_step(step), count - 1
 
     def find_missing_batch(self, reach: int, is_known: Callable[[BatchKey], bool]) -> tuple[BatchKey, int] | None:
         """Returns the first of the next `reach` deliveries that is not `is_known`, and how many come before it.

@@ -89,11 +89,6 @@ def test_a_sample_that_weighs_nothing_has_its_labels_and_a_row_without_one_none(
     assert [each.labels for each in build_captions(batch, 2)] == [("Zoë",), ()]
 
 
-def test_a_row_that_does_not_count_claims_no_label() -> None:
-    told = build_captions(some_batch(flat(2), without=[0]), 2)
-    assert [each.labels for each in told] == [(), ("Zoë",)]
-
-
 def test_no_more_rows_are_told_than_asked_for_or_there() -> None:
     batch = some_batch(flat(3))
     assert [len(build_captions(batch, rows)) for rows in (1, 3, 9)] == [1, 3, 3]

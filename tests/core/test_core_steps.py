@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import product
 from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.core.sampler import compute_batch_index_ranges
 from streamd.core.spec import Cursor, Segment, UnevenPolicy
 from streamd.core.steps import RankSteps, StepPosition, count_own_steps
 
@@ -62,17 +61,6 @@ def test_the_world_may_change_in_mid_epoch(worlds: tuple[int, ...], uneven: Unev
     assert sorted(set(taken) & set(range(batches))) == list(range(batches - lost))
     assert len(taken) == len(set(taken))
     assert 0 <= lost < worlds[-1]
-
-
-def test_a_history_walks_through_what_its_rank_took() -> None:
-    cursor, taken = Cursor(), list[int]()
-    for rank, world, steps in ((3, 4, 2), (0, 3, 3), (2, 4, 1)):
-        walk = RankSteps(40, rank, world, "drop", None)
-        taken += rest(walk, cursor)[:steps]
-        for _ in range(steps):
-            cursor = cursor.after_step(rank, world)
-    assert taken == [3, 7, 8, 11, 14, 19]
-    assert [index for walk in compute_batch_index_ranges(cursor.history) for index in walk] == taken
 
 
 def test_a_walk_starts_behind_what_the_cursor_has_behind_it() -> None:
@@ -146,17 +134,6 @@ def test_at_an_epochs_end_the_next_epochs_first_batch_is_what_comes_now() -> Non
     assert ended.is_at_epoch_end
     assert walk.count_steps_to(ended, 1, 1) == 0
     assert walk.count_steps_to(ended, 0, 5) is None
-
-
-def test_distance_grows_by_one_a_step() -> None:
-    walk = RankSteps(11, 1, 3, "pad", 4)
-    here = walk.step_after(Cursor())
-    steps = [here]
-    while not walk.is_beyond_end(steps[-1]):
-        steps.append(walk.next_step(steps[-1]))
-    distances = [walk.count_steps_to(here, step.epoch, walk.batch_index(step)) for step in steps[:-1]]
-    assert distances == list(range(16))
-    assert all(one.epoch <= other.epoch for one, other in pairwise(steps))
 
 
 @pytest.mark.parametrize(

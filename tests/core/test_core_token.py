@@ -8,19 +8,28 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_specs import SPEC, some_spec
 
+from streamd.core.bad_samples import build_all_good_row_status
+from streamd.core.receipt import EpochTally, TallyTotals, format_digest
+from streamd.core.sampler import Ids
 from streamd.core.sampler import compute_batch_index_ranges as walks
 from streamd.core.spec import Cursor, OrderId, PixelId, Segment, UnevenPolicy, count_steps_left
 from streamd.core.steps import RankSteps
-from streamd.core.token import Token, check_cursor, explain_order_mismatch, parse_token
+from streamd.core.token import (
+    Token,
+    check_cursor,
+    encode_token,
+    explain_order_mismatch,
+    parse_token,
+    parse_token_for_rank,
+)
 from streamd.errors import TokenError
-from streamd.ipc.frames import EMPTY_HEADER, encode_frame
-from streamd.ipc.messages import Subscribe
-from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_SEGMENTS
+from streamd.limits import MAX_SEGMENTS
 
 CURSOR: Final = Cursor(4, (Segment(0, 2, 1, 3), Segment(6, 1, 0, 2)))
 TOKEN: Final = Token("train", SPEC.order_id, SPEC.pixel_id, CURSOR, "0123456789abcdef" * 2)
@@ -169,18 +178,6 @@ def test_any_ranks_token_of_a_step_serves_every_rank_of_any_world(
     assert len(going_on) == 1
 
 
-def test_the_longest_history_fits_what_a_client_may_say() -> None:
-    segment = Segment(1 << 39, 1 << 39, (1 << 20) - 2, (1 << 20) - 1)
-    cursor = Cursor(1 << 39, (segment,) * MAX_SEGMENTS)
-    wish = Subscribe("n" * 200, 0, 1, None, cursor, "drop", 8, "shared", SPEC.order_id, resuming=True)
-    assert len(encode_frame(EMPTY_HEADER, wish)) < MAX_CLIENT_FRAME_BYTES
-
-
-def test_a_token_is_json_so_that_it_can_lie_beside_weights() -> None:
-    loaded = json.loads(TOKEN.to_json())
-    assert (loaded["version"], loaded["stream"], loaded["order_id"]) == (1, "train", SPEC.order_id)
-
-
 def test_other_pixels_do_not_make_a_token_useless() -> None:
     assert parse_token(TOKEN.to_json(), some_spec(pixel_id=PixelId("f" * 32))) == TOKEN
 
@@ -309,3 +306,62 @@ def test_a_token_with_one_other_byte_is_refused_or_sound(place: int, byte: int) 
 def test_who_was_reading_is_told_to_subscribe_again_and_who_has_a_token_to_leave_it() -> None:
     assert "or subscribe again to begin anew" in explain_order_mismatch("f" * 32, None, SPEC, is_running=True)
     assert "or subscribe without a token to begin anew" in explain_order_mismatch("f" * 32, None, SPEC)
+
+
+# --- a place written as text is the place that is read again
+
+
+FOURS: Final = some_spec(batch_size=4)
+
+
+def ids(index: int) -> Ids:
+    return np.arange(4 * index, 4 * index + 4, dtype=np.int64)
+
+
+def tally_after(steps: int) -> EpochTally:
+    """One trainer's account when it has taken the first batches."""
+    tally = EpochTally(FOURS.name, FOURS.order_id, Cursor(), pixel_id=FOURS.pixel_id)
+    for index in range(steps):
+        tally.add_batch(index, ids(index), build_all_good_row_status(4), tally.cursor.after_step(0, 1))
+    return tally
+
+
+def test_what_was_taken_is_read_again() -> None:
+    tally = tally_after(3)
+
+    token = parse_token_for_rank(encode_token(FOURS, tally.take_snapshot()), FOURS, 1)
+
+    assert token.cursor == tally.cursor
+    assert (token.samples, token.bad, token.digest) == (12, 0, tally.order_digest)
+
+
+def test_a_place_is_that_of_its_moment_whatever_is_taken_and_added_up_later() -> None:
+    tally = tally_after(1)
+    then = tally.take_snapshot()
+    expected = format_digest(then.compute_totals().lanes)
+
+    for index in range(1, 100):
+        tally.add_batch(index, ids(index), build_all_good_row_status(4), tally.cursor.after_step(0, 1))
+
+    assert parse_token_for_rank(encode_token(FOURS, then), FOURS, 1).digest == expected
+
+
+def test_a_place_within_a_batch_is_for_ranks_of_the_world_that_took_it_in_parts() -> None:
+    text = encode_token(FOURS, tally_after(2).take_snapshot(), rows=2, world=3)
+
+    assert parse_token_for_rank(text, FOURS, 3).rows == 2
+    with pytest.raises(TokenError, match="2 rows within the batches that world 3 took at a time"):
+        parse_token_for_rank(text, FOURS, 1)
+
+
+def test_ranks_go_on_within_a_short_last_batch_only_where_all_have_as_many_steps_left() -> None:
+    spec = some_spec(samples=22, batch_size=8, batches=3)  # the last of six rows
+    segment = Segment(0, 1, 0, 2)
+    tally = EpochTally(spec.name, spec.order_id, Cursor(0, (segment,)), TallyTotals(samples=8), pixel_id=spec.pixel_id)
+    text = encode_token(spec, tally.take_snapshot(), rows=2, world=2)
+
+    assert parse_token_for_rank(text, spec, 2, 2).rows == 2
+    with pytest.raises(TokenError, match=r"with batches of 4 not every rank .* a batch_size that divides 2$"):
+        parse_token_for_rank(text, spec, 2, 4)
+    whole = some_spec(samples=24, batch_size=8, batches=3)
+    assert parse_token_for_rank(text, whole, 2, 4).rows == 2

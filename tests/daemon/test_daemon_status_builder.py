@@ -46,8 +46,8 @@ class Desk:
         trainer: SubscribedTrainer = SubscribedTrainer(),  # noqa: B008 - frozen
     ) -> None:
         wish = Subscribed(number, "train", rank, world, "drop", 3, Cursor(epoch), 4, resuming=False, together=together)
-        self.window.handle_event(wish, now_s)
-        self.window.handle_event(CreditGranted(number, grant), now_s)
+        self.window.handle_events((wish,), now_s)
+        self.window.handle_events((CreditGranted(number, grant),), now_s)
         self.overview.on_session_began(number, ("train", rank, world), now_s, trainer)
 
     def send(self, number: int, batches: int, now_s: float, *, shared: bool = False, epoch: int = 0) -> None:
@@ -184,7 +184,7 @@ def test_what_a_session_is_at(desk: Desk) -> None:
     assert desk.session(2, 1.5).doing == "reading"
     assert desk.session(2, 1.5 + RESTING_S).doing == "resting"
     assert desk.session(3, 1.5).doing == "gathering"
-    desk.window.handle_event(ProgressReported(1, 1), 2.0)
+    desk.window.handle_events((ProgressReported(1, 1),), 2.0)
     assert (desk.session(1, 2.0).step, desk.session(1, 2.0).steps, desk.session(1, 2.0).epochs) == (0, 10, 3)
 
 

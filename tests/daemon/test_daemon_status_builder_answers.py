@@ -75,7 +75,7 @@ def test_where_the_dashboard_is_is_told_or_how_to_have_one(answers: QueryRespond
 
 
 def test_it_is_told_how_often_each_rule_of_the_window_was_checked(answers: QueryResponder) -> None:
-    answers.scheduler.handle_event(TimePassed(), 0.0)
+    answers.scheduler.handle_events((TimePassed(),), 0.0)
 
     told = answers.answer_query(AskStats(), session_count=0, is_draining=False)
 

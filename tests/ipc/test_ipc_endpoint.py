@@ -28,11 +28,6 @@ def test_the_runtime_directory_comes_before_the_users_and_the_systems(monkeypatc
     ]
 
 
-def test_a_path_fits_up_to_what_the_descriptor_socket_beside_it_leaves() -> None:
-    assert endpoint.fits_socket_path_limit("ipc:///" + 103 * "x")
-    assert not endpoint.fits_socket_path_limit("ipc:///" + 102 * "x" + "ë")
-
-
 def test_a_client_takes_the_argument_then_the_environment_then_the_first_place_that_exists(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -12,9 +12,8 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.descriptor_server import NBYTES, Desk, answered, at_desk_of, ended, raw
@@ -52,116 +51,98 @@ def path() -> Iterator[str]:
         yield f"{folder}/d"
 
 
-@pytest.fixture
-def at_desk(path: str) -> Callable[[Callable[[Desk], Coroutine[Any, Any, None]]], None]:
-    """Runs a coroutine function on a desk."""
+def at_desk(scene: Callable[[Desk], Awaitable[None]]) -> Callable[[str], None]:
+    """Makes a test of what happens at a desk."""
 
-    def run(scene: Callable[[Desk], Awaitable[None]]) -> None:
+    def test(path: str) -> None:
         at_desk_of(path, scene)
 
-    return run
+    return test
 
 
-AtDesk = Callable[[Callable[[Desk], Coroutine[Any, Any, None]]], None]
+@at_desk
+async def test_a_paired_client_gets_its_slots_read_only(desk: Desk) -> None:
+    map_writable(desk.slots.ensure_slot(7, NBYTES), NBYTES)[:3] = b"abc"
+    line = await desk.connect()
+    for _ in range(2):
+        descriptor = await asyncio.to_thread(line.fetch_descriptor, 7)
+        assert bytes(map_readable(descriptor, NBYTES)[:3]) == b"abc"
+        with pytest.raises(PermissionError):
+            map_writable(descriptor, NBYTES)
+        os.close(descriptor)
+    assert not line.has_ended()
+    line.close()
+    assert (await desk.news())[0] == 1
 
 
-def test_a_paired_client_gets_its_slots_read_only(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        map_writable(desk.slots.ensure_slot(7, NBYTES), NBYTES)[:3] = b"abc"
-        line = await desk.connect()
-        for _ in range(2):
-            descriptor = await asyncio.to_thread(line.fetch_descriptor, 7)
-            assert bytes(map_readable(descriptor, NBYTES)[:3]) == b"abc"
-            with pytest.raises(PermissionError):
-                map_writable(descriptor, NBYTES)
-            os.close(descriptor)
-        assert not line.has_ended()
-        line.close()
-        assert (await desk.news())[0] == 1
-
-    at_desk(scene)
+@at_desk
+async def test_a_slot_that_is_gone_is_said_to_be_gone(desk: Desk) -> None:
+    line = await desk.connect()
+    with pytest.raises(ConnectError, match="slot 8 is gone"):
+        await asyncio.to_thread(line.fetch_descriptor, 8)
+    os.close(await asyncio.to_thread(line.fetch_descriptor, 7))
+    line.close()
 
 
-def test_a_slot_that_is_gone_is_said_to_be_gone(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        line = await desk.connect()
-        with pytest.raises(ConnectError, match="slot 8 is gone"):
-            await asyncio.to_thread(line.fetch_descriptor, 8)
-        os.close(await asyncio.to_thread(line.fetch_descriptor, 7))
-        line.close()
+@at_desk
+async def test_a_wrong_secret_is_shown_out(desk: Desk) -> None:
+    secret = desk.server.issue_secret(1)
+    with raw(desk.path) as link:
+        link.send(bytes(SECRET_BYTES))
+        assert await ended(link)
+    assert desk.lost == []
+    Lifeline(desk.path, secret).close()
+    assert (await desk.news())[0] == 1
 
-    at_desk(scene)
 
-
-def test_a_wrong_secret_is_shown_out(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        secret = desk.server.issue_secret(1)
-        with raw(desk.path) as link:
-            link.send(bytes(SECRET_BYTES))
-            assert await ended(link)
+@at_desk
+async def test_a_secret_opens_once(desk: Desk) -> None:
+    secret = desk.server.issue_secret(1)
+    with raw(desk.path) as first, raw(desk.path) as second:
+        first.send(secret)
+        await answered()
+        second.send(secret)
+        assert await ended(second)
         assert desk.lost == []
-        Lifeline(desk.path, secret).close()
-        assert (await desk.news())[0] == 1
-
-    at_desk(scene)
 
 
-def test_a_secret_opens_once(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        secret = desk.server.issue_secret(1)
-        with raw(desk.path) as first, raw(desk.path) as second:
-            first.send(secret)
-            await answered()
-            second.send(secret)
-            assert await ended(second)
-            assert desk.lost == []
-
-    at_desk(scene)
+@at_desk
+async def test_each_session_has_a_secret_of_its_own(desk: Desk) -> None:
+    lines = [await desk.connect(session) for session in (1, 2)]
+    await answered()
+    lines[1].close()
+    assert (await desk.news())[0] == 2
+    lines[0].close()
 
 
-def test_each_session_has_a_secret_of_its_own(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        lines = [await desk.connect(session) for session in (1, 2)]
+@at_desk
+async def test_the_end_of_a_connection_is_told_once(desk: Desk) -> None:
+    line = await desk.connect(4)
+    await answered()
+    line.close()
+    assert await desk.news() == (4, "its connection ended")
+
+
+@at_desk
+async def test_a_killed_client_is_lost_while_its_child_keeps_the_connection(desk: Desk) -> None:
+    secret = desk.server.issue_secret(3)
+    reading, writing = os.pipe()
+    client = await asyncio.to_thread(fork_a_client, desk.path, secret, reading)
+    os.close(reading)
+    with client:
+        assert client.stdout is not None
+        assert await asyncio.to_thread(client.stdout.readline) == b"paired\n"
         await answered()
-        lines[1].close()
-        assert (await desk.news())[0] == 2
-        lines[0].close()
-
-    at_desk(scene)
-
-
-def test_the_end_of_a_connection_is_told_once(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        line = await desk.connect(4)
-        await answered()
-        line.close()
-        assert await desk.news() == (4, "its connection ended")
-
-    at_desk(scene)
+        assert desk.lost == []
+        client.send_signal(signal.SIGKILL)
+        try:
+            async with asyncio.timeout(1.0):
+                assert await desk.news() == (3, f"its process {client.pid} is dead")
+        finally:
+            os.close(writing)
 
 
-def test_a_killed_client_is_lost_while_its_child_keeps_the_connection(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        secret = desk.server.issue_secret(3)
-        reading, writing = os.pipe()
-        client = await asyncio.to_thread(fork_a_client, desk.path, secret, reading)
-        os.close(reading)
-        with client:
-            assert client.stdout is not None
-            assert await asyncio.to_thread(client.stdout.readline) == b"paired\n"
-            await answered()
-            assert desk.lost == []
-            client.send_signal(signal.SIGKILL)
-            try:
-                async with asyncio.timeout(1.0):
-                    assert await desk.news() == (3, f"its process {client.pid} is dead")
-            finally:
-                os.close(writing)
-
-    at_desk(scene)
-
-
-def test_a_client_that_never_pairs_is_given_up(at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_never_pairs_is_given_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fd_passing, "PAIR_S", 0.02)
 
     async def scene(desk: Desk) -> None:
@@ -171,11 +152,11 @@ def test_a_client_that_never_pairs_is_given_up(at_desk: AtDesk, monkeypatch: pyt
             link.send(secret)
             assert await ended(link)
 
-    at_desk(scene)
+    at_desk_of(path, scene)
 
 
 @pytest.mark.parametrize("nonsense", [b"x", bytes(7), bytes(9), bytes(16)])
-def test_a_client_that_speaks_nonsense_is_lost(at_desk: AtDesk, nonsense: bytes) -> None:
+def test_a_client_that_speaks_nonsense_is_lost(path: str, nonsense: bytes) -> None:
     async def scene(desk: Desk) -> None:
         with raw(desk.path) as link:
             link.send(desk.server.issue_secret(6))
@@ -183,52 +164,46 @@ def test_a_client_that_speaks_nonsense_is_lost(at_desk: AtDesk, nonsense: bytes)
             assert await ended(link)
         assert await desk.news() == (6, "it spoke nonsense on the descriptor socket")
 
-    at_desk(scene)
+    at_desk_of(path, scene)
 
 
-def test_a_session_that_is_forgotten_is_not_lost(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        line = await desk.connect(1)
-        await answered()
-        unused = desk.server.issue_secret(2)
-        desk.server.close_session(1)
-        desk.server.close_session(2)
-        assert line.has_ended()
-        line.close()
-        with raw(desk.path) as link:
-            link.send(unused)
-            assert await ended(link)
-        assert desk.lost == []
-
-    at_desk(scene)
+@at_desk
+async def test_a_session_that_is_forgotten_is_not_lost(desk: Desk) -> None:
+    line = await desk.connect(1)
+    await answered()
+    unused = desk.server.issue_secret(2)
+    desk.server.close_session(1)
+    desk.server.close_session(2)
+    assert line.has_ended()
+    line.close()
+    with raw(desk.path) as link:
+        link.send(unused)
+        assert await ended(link)
+    assert desk.lost == []
 
 
-def test_a_client_that_leaves_slots_unread_is_lost_and_blocks_nobody(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        with raw(desk.path) as link:
-            link.send(desk.server.issue_secret(1))
-            link.setblocking(False)
-            with contextlib.suppress(BrokenPipeError):
-                while not desk.lost:
-                    with contextlib.suppress(BlockingIOError):
-                        link.send(struct.pack("<Q", 7))
-                    await asyncio.sleep(0)
-        assert (await desk.news())[1].startswith("its descriptor socket failed")
-
-    at_desk(scene)
+@at_desk
+async def test_a_client_that_leaves_slots_unread_is_lost_and_blocks_nobody(desk: Desk) -> None:
+    with raw(desk.path) as link:
+        link.send(desk.server.issue_secret(1))
+        link.setblocking(False)
+        with contextlib.suppress(BrokenPipeError):
+            while not desk.lost:
+                with contextlib.suppress(BlockingIOError):
+                    link.send(struct.pack("<Q", 7))
+                await asyncio.sleep(0)
+    assert (await desk.news())[1].startswith("its descriptor socket failed")
 
 
-def test_a_client_sees_the_end_of_its_daemon(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        line = await desk.connect()
-        await answered()
-        desk.server.close()
-        assert line.has_ended()
-        with pytest.raises(ConnectError):
-            line.fetch_descriptor(7)
-        line.close()
-
-    at_desk(scene)
+@at_desk
+async def test_a_client_sees_the_end_of_its_daemon(desk: Desk) -> None:
+    line = await desk.connect()
+    await answered()
+    desk.server.close()
+    assert line.has_ended()
+    with pytest.raises(ConnectError):
+        line.fetch_descriptor(7)
+    line.close()
 
 
 def test_no_daemon_is_a_connect_error(tmp_path: Path) -> None:
@@ -236,15 +211,13 @@ def test_no_daemon_is_a_connect_error(tmp_path: Path) -> None:
         Lifeline(str(tmp_path / "none"), bytes(SECRET_BYTES))
 
 
-def test_the_socket_has_the_mode_it_was_given(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        assert (await asyncio.to_thread(Path(desk.path).stat)).st_mode & 0o777 == 0o600
-
-    at_desk(scene)
+@at_desk
+async def test_the_socket_has_the_mode_it_was_given(desk: Desk) -> None:
+    assert (await asyncio.to_thread(Path(desk.path).stat)).st_mode & 0o777 == 0o600
 
 
 def test_running_out_of_descriptors_makes_newcomers_wait_and_ends_nothing(
-    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(fd_passing, "_REST_S", 0.01)
 
@@ -268,11 +241,11 @@ def test_running_out_of_descriptors_makes_newcomers_wait_and_ends_nothing(
         assert "Too many open files" in caplog.text
         line.close()
 
-    at_desk(scene)
+    at_desk_of(path, scene)
 
 
 def test_without_descriptors_a_slot_is_handed_out_in_the_spare_ones_place(
-    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch
+    path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(desk: Desk) -> None:
         line = await desk.connect()
@@ -295,11 +268,11 @@ def test_without_descriptors_a_slot_is_handed_out_in_the_spare_ones_place(
         assert desk.lost == []
         line.close()
 
-    at_desk(scene)
+    at_desk_of(path, scene)
 
 
 def test_a_slot_that_no_descriptor_at_all_is_left_for_costs_one_session_its_connection(
-    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch
+    path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(desk: Desk) -> None:
         line = await desk.connect()
@@ -313,11 +286,11 @@ def test_a_slot_that_no_descriptor_at_all_is_left_for_costs_one_session_its_conn
         assert (await desk.news())[0] == 1
         line.close()
 
-    at_desk(scene)
+    at_desk_of(path, scene)
 
 
 def test_who_says_no_secret_is_hung_up_on_at_once_when_there_are_many(
-    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch
+    path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fd_passing, "PAIR_S", 0.05)
 
@@ -330,4 +303,57 @@ def test_who_says_no_secret_is_hung_up_on_at_once_when_there_are_many(
         assert (line.has_ended(), desk.lost) == (False, [])
         line.close()
 
-    at_desk(scene)
+    at_desk_of(path, scene)
+
+
+# --- sessions that are over while batches of them are held
+
+
+@at_desk
+async def test_what_is_held_of_a_session_that_is_over_is_told_until_it_is_dropped(desk: Desk) -> None:
+    line = await desk.connect(4)
+    line.report_held_leases((3, 5, 8))
+    line.report_dropped_leases((5,))
+    line.report_retired_leases((8,))
+    await answered()
+    assert desk.told == [
+        ("parted", 4, (3, 5, 8), "its connection ended"),
+        ("dropped", 4, (5,), ()),
+        ("dropped", 4, (8,), (8,)),
+    ]
+    assert desk.lost == []
+    line.close()
+    assert await desk.news() == (4, "its connection ended")
+
+
+@at_desk
+async def test_who_is_hung_up_on_sees_the_end_and_is_heard_on(desk: Desk) -> None:
+    line = await desk.connect(4)
+    await answered()
+    assert desk.server.half_close_session(4)
+    assert line.has_ended()
+    line.report_dropped_leases((1,))
+    await answered()
+    assert desk.told == [("dropped", 4, (1,), ())]
+    line.close()
+    assert await desk.news() == (4, "its connection ended")
+
+
+@at_desk
+async def test_who_is_hung_up_on_gets_no_slot_any_more(desk: Desk) -> None:
+    line = await desk.connect(4)
+    await answered()
+    desk.server.half_close_session(4)
+    with pytest.raises(ConnectError, match="the daemon is gone"):
+        await asyncio.to_thread(line.fetch_descriptor, 7)
+    assert desk.lost == []
+    line.close()
+
+
+@at_desk
+async def test_who_has_no_lifeline_cannot_be_hung_up_on(desk: Desk) -> None:
+    secret = desk.server.issue_secret(4)
+    assert not desk.server.half_close_session(4)
+    with raw(desk.path) as link:
+        link.send(secret)
+        assert await ended(link)

@@ -24,10 +24,12 @@ from streamd.ipc.frames import (
     VERSION,
     FrameHeader,
     build_frame,
+    bundle_records,
     decode_client_frame,
     decode_daemon_frame,
     encode_frame,
     encode_message,
+    split_records,
 )
 from streamd.ipc.messages import (
     AskMonitor,
@@ -113,7 +115,6 @@ FROM_CLIENT: Final = [message for message in EXAMPLES if isinstance(message, Cli
 FROM_DAEMON: Final = [message for message in EXAMPLES if isinstance(message, DaemonMessage)]
 HEADER: Final = FrameHeader(2**64 - 1, 7, 2**40)
 SIZE: Final = len(build_frame(EMPTY_HEADER, b""))
-HEADS: Final = st.builds(FrameHeader, *[st.integers(0, 2**64 - 1)] * 3)
 
 Unpack = Callable[[bytes], tuple[FrameHeader, Any]]
 BOTH: Final[list[Unpack]] = [decode_client_frame, decode_daemon_frame]
@@ -145,19 +146,6 @@ def test_there_is_an_example_of_every_message() -> None:
 @pytest.mark.parametrize("message", EXAMPLES, ids=named)
 def test_every_message_comes_back_as_it_was_sent(message: ClientMessage | DaemonMessage) -> None:
     assert unpack_of(message)(encode_frame(HEADER, message)) == (HEADER, message)
-
-
-@settings(derandomize=True, deadline=None)
-@given(HEADS, st.sampled_from(EXAMPLES))
-def test_every_header_comes_back_as_it_was_sent(header: FrameHeader, message: ClientMessage | DaemonMessage) -> None:
-    assert unpack_of(message)(encode_frame(header, message))[0] == header
-
-
-@pytest.mark.parametrize("message", EXAMPLES, ids=named)
-def test_a_body_encoded_once_serves_several_sessions(message: ClientMessage | DaemonMessage) -> None:
-    encoded = encode_message(message)
-    for header in (EMPTY_HEADER, HEADER):
-        assert build_frame(header, encoded) == encode_frame(header, message)
 
 
 def test_a_frame_is_what_it_always_was() -> None:
@@ -333,3 +321,33 @@ def test_missing_additional_and_wrong_fields_are_refused(fields: list[Any]) -> N
 def test_text_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(ProtocolError):
         decode_client_frame(build_frame(HEADER, b"\x94\x05\x00\xa2\xff\xfe\xc3"))
+
+
+# --- records in company: what comes out is what went in, and what is damaged is refused
+
+RECORD: Final = st.binary(min_size=1, max_size=40).filter(lambda record: record[0] != 8)
+
+
+@given(st.lists(RECORD, min_size=1, max_size=9))
+def test_a_bundle_holds_its_records_in_order(records: list[bytes]) -> None:
+    assert split_records(bundle_records(records)) == records
+
+
+def test_a_single_record_travels_as_it_is() -> None:
+    assert bundle_records([b"one"]) == b"one"
+    assert split_records(b"one") == [b"one"]
+
+
+@given(st.lists(RECORD, min_size=2, max_size=5), st.data())
+def test_a_bundle_cut_anywhere_but_between_two_records_is_refused(records: list[bytes], data: st.DataObject) -> None:
+    whole = bundle_records(records)
+    ends = {len(bundle_records(records[:count])) + (5 if count == 1 else 0) for count in range(1, len(records) + 1)}
+    cut = data.draw(st.integers(1, len(whole) - 1).filter(lambda at: at not in ends))
+
+    with pytest.raises(ProtocolError, match="a bundle of"):
+        split_records(whole[:cut])
+
+
+def test_an_empty_bundle_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="a bundle of 0 records"):
+        split_records(b"\x08")

@@ -6,9 +6,9 @@ import itertools
 from collections import Counter
 
 import pytest
-from support.scheduler_driver import MIB, World, epoch_of, steps_told, train
+from support.scheduler_driver import MIB, World, epoch_of, steps_told, train, wish
 
-from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
+from streamd.core.spec import Cursor, Segment, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
 from streamd.scheduler.actions import DropSlots, ProduceBatch, SendBatch, StopStream
 from streamd.scheduler.admission import SchedulerLimits
@@ -21,7 +21,6 @@ from streamd.scheduler.events import (
     SessionClosed,
     SessionLost,
     StreamChanged,
-    Subscribed,
     TimePassed,
 )
 from streamd.scheduler.scheduler import Scheduler
@@ -71,8 +70,7 @@ def test_without_a_number_of_epochs_it_runs_on() -> None:
 
 def test_what_comes_together_is_answered_in_its_order_before_it_is_decided_what_is_produced_next() -> None:
     window = Scheduler([train(9)], SchedulerLimits(64 * MIB, workers=1))
-    wish = Subscribed(1, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False)
-    started = [action for action in window.handle_event(wish, 0.0) if isinstance(action, ProduceBatch)]
+    started = [action for action in window.handle_events([wish()], 0.0) if isinstance(action, ProduceBatch)]
     assert [made.key.index for made in started] == [0, 1]
 
     came: list[Event] = [CreditGranted(1, 4), *(BatchProduced(made.slot) for made in started)]
@@ -88,8 +86,7 @@ def test_nothing_is_sent_before_credit_is_granted_but_production_is_ahead() -> N
     trainer = world.subscribe(credit=4)
     world.end(trainer, lost=False)
     world.connect(trainer, grant=False)
-    while world.producing:
-        world.produce()
+    world.produce_all()
 
     assert trainer.sent == 0
     world.grant(trainer, 2)
@@ -102,8 +99,7 @@ def test_a_trainer_that_keeps_its_batches_gets_no_more_than_its_credit_whatever_
     world = World(train(50))
     trainer = world.subscribe(credit=3)
     world.grant(trainer, 1000)
-    while world.producing:
-        world.produce()
+    world.produce_all()
 
     assert sorted(trainer.held) == [0, 1, 2]
     world.release(trainer, 1)
@@ -117,8 +113,7 @@ def test_repeating_and_reordering_credit_is_harmless() -> None:
     world.connect(trainer, grant=False)
     for upto in (3, 3, 1, 0, 2, 3):
         world.grant(trainer, upto)
-    while world.producing:
-        world.produce()
+    world.produce_all()
 
     assert trainer.sent == 3
 
@@ -297,8 +292,7 @@ def test_a_stream_taken_away_while_it_is_produced_leaves_no_worker_counted_as_bu
     assert world.producing
 
     world.handle(StreamChanged("train", None))
-    while world.producing:
-        world.produce()
+    world.produce_all()
     other = world.subscribe("validation")
     world.run(other)
 
@@ -332,6 +326,7 @@ def test_a_draining_window_produces_nothing_more_but_delivers_what_is_on_its_way
 
 def test_idle_memory_goes_back_half_a_minute_after_the_last_session() -> None:
     world = World(train(9))
+    assert world.window.next_deadline_s() is None
     trainer = world.subscribe()
     world.run()
     assert world.window.next_deadline_s() is None
@@ -362,15 +357,3 @@ def test_a_new_session_puts_the_giving_back_off() -> None:
     assert world.window.next_deadline_s() is None
     world.now_s = 1000.0
     assert world.handle(TimePassed()) == []
-
-
-def test_a_window_that_nobody_has_used_has_no_deadline() -> None:
-    assert World(train(9)).window.next_deadline_s() is None
-
-
-def test_the_first_batch_is_given_to_the_workers_by_the_subscription_itself() -> None:
-    world = World(train(9))
-
-    world.subscribe()
-
-    assert world.producing[0] == ProduceBatch(BatchKey("train", 0, 0), 1, MIB)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from support.scheduler_driver import MIB, World, train
+from typing import Any
 
-from streamd.core.spec import Cursor, StreamShape, UnevenPolicy
+import pytest
+from support.scheduler_driver import MIB, World, train, wish
+
+from streamd.core.spec import StreamShape, UnevenPolicy
 from streamd.limits import MAX_CREDIT, MAX_SLOTS
 from streamd.scheduler.admission import (
     ADMISSION_RETRY_S,
@@ -17,29 +19,24 @@ from streamd.scheduler.admission import (
     compute_production_slots,
     compute_tasks_per_worker,
 )
-from streamd.scheduler.events import ProgressReported, Subscribed
+from streamd.scheduler.events import ProgressReported
 from streamd.scheduler.session import ScheduledSession
 
 SHAPE = train(100)
 WORKERS = 2  # five slots in production
 
 
-def wish(
-    credit: int = 8, *, number: int = 9, world: int = 1, uneven: UnevenPolicy = "drop", resuming: bool = False
-) -> Subscribed:
-    return Subscribed(number, "train", 0, world, uneven, 1, Cursor(), credit, resuming)
-
-
 def session(number: int, credit: int, *, held: int = 0, shape: StreamShape = SHAPE) -> ScheduledSession:
-    made = ScheduledSession.from_subscription(wish(number=number), shape, credit)
+    made = ScheduledSession.from_subscription(wish(number, credit=8), shape, credit)
     made.leases = {number: number for number in range(held)}
     return made
 
 
 def ask(
-    memory_mib: int, *sessions: ScheduledSession, event: Subscribed | None = None
+    memory_mib: int, *sessions: ScheduledSession, shape: StreamShape = SHAPE, **wanted: Any
 ) -> AdmissionGrant | AdmissionDenial:
-    return admit_session(event or wish(), SHAPE, sessions, SchedulerLimits(memory_mib * MIB, WORKERS))
+    event = wish(9, **{"credit": 8, **wanted})
+    return admit_session(event, shape, sessions, SchedulerLimits(memory_mib * MIB, WORKERS))
 
 
 def denied(verdict: AdmissionGrant | AdmissionDenial) -> AdmissionDenial:
@@ -78,20 +75,27 @@ def test_the_workers_memory_is_that_of_the_largest_stream_in_use() -> None:
     assert compute_production_bytes([session(1, 2, shape=large)], SchedulerLimits(40 * MIB, WORKERS), SHAPE) == 20 * MIB
 
 
-def test_a_session_gets_the_credit_it_wants_where_memory_permits() -> None:
-    assert ask(5 + 16) == AdmissionGrant(8, {})
-
-
-def test_a_session_gets_no_more_than_half_of_what_is_free_and_two_at_least() -> None:
-    assert ask(5 + 15) == AdmissionGrant(7, {})
-    assert ask(5 + 3) == AdmissionGrant(2, {})
-    assert ask(5 + 2) == AdmissionGrant(2, {})
+@pytest.mark.parametrize(
+    ("slots", "others", "grant"),
+    [
+        pytest.param(16, (), AdmissionGrant(8, {}), id="it gets the credit that it wants where memory permits"),
+        pytest.param(15, (), AdmissionGrant(7, {}), id="it gets no more than half of what is free"),
+        pytest.param(3, (), AdmissionGrant(2, {}), id="it gets two at least"),
+        pytest.param(2, (), AdmissionGrant(2, {}), id="it gets two of two"),
+        pytest.param(8 + 4, (8,), AdmissionGrant(2, {}), id="it takes two before another shrinks"),
+        pytest.param(8 + 6, (8,), AdmissionGrant(3, {}), id="it takes three before another shrinks"),
+        pytest.param(12, (8, 8), AdmissionGrant(2, {1: 4, 2: 4}), id="others shrink before it is refused"),
+        pytest.param(6, (8, 8), AdmissionGrant(2, {1: 2, 2: 2}), id="others shrink to two before it is refused"),
+    ],
+)
+def test_a_newcomer_gets(slots: int, others: tuple[int, ...], grant: AdmissionGrant) -> None:
+    assert ask(5 + slots, *(session(number, credit) for number, credit in enumerate(others, 1))) == grant
 
 
 @pytest.mark.parametrize(("slots", "trainers"), [(4, 2), (8, 3), (16, 4), (64, 10)])
 def test_trainers_that_hold_all_they_got_leave_room_for_the_next(slots: int, trainers: int) -> None:
     sessions: list[ScheduledSession] = []
-    while isinstance(verdict := ask(5 + slots, *sessions, event=wish(number=len(sessions))), AdmissionGrant):
+    while isinstance(verdict := ask(5 + slots, *sessions), AdmissionGrant):
         for number, credit in verdict.shrunk_credits.items():
             sessions[number].credit = credit
         sessions.append(session(len(sessions), verdict.credit, held=verdict.credit))
@@ -104,12 +108,12 @@ def test_slots_are_as_scarce_as_memory_since_each_is_a_descriptor() -> None:
     rest = [session(number, 500) for number in range(2, 8)]
     free = MAX_SLOTS - 17 - MAX_CREDIT - 6 * 500
 
-    assert ask(1 << 20, first, *rest, event=wish(MAX_CREDIT)) == AdmissionGrant(free // 2 + 256, {1: 512})
+    assert ask(1 << 20, first, *rest, credit=MAX_CREDIT) == AdmissionGrant(free // 2 + 256, {1: 512})
 
 
 @pytest.mark.parametrize(("wanted", "credit"), [(-5, 2), (0, 2), (1, 2), (1 << 20, MAX_CREDIT)])
 def test_credit_is_at_least_two_and_bounded(wanted: int, credit: int) -> None:
-    assert ask(1 << 20, event=wish(wanted)) == AdmissionGrant(credit, {})
+    assert ask(1 << 20, credit=wanted) == AdmissionGrant(credit, {})
 
 
 def test_a_stream_that_does_not_fit_at_all_is_refused_with_the_arithmetic() -> None:
@@ -124,46 +128,31 @@ def test_a_stream_that_does_not_fit_at_all_is_refused_with_the_arithmetic() -> N
 
 
 def test_what_the_message_advises_is_enough() -> None:
-    no = denied(admit_session(wish(), train(100, slot_bytes=5 * MIB + 4096), [], SchedulerLimits(11 * MIB, WORKERS)))
+    shape = train(100, slot_bytes=5 * MIB + 4096)
+    no = denied(ask(11, shape=shape))
     advised = int(no.text.split("at least ")[1].split("MiB")[0])
 
     assert advised > 11
-    assert isinstance(
-        admit_session(wish(), train(100, slot_bytes=5 * MIB + 4096), [], SchedulerLimits(advised * MIB, WORKERS)),
-        AdmissionGrant,
-    )
+    assert isinstance(ask(advised, shape=shape), AdmissionGrant)
 
 
-def test_the_newcomer_takes_less_before_others_shrink() -> None:
-    assert ask(5 + 8 + 4, session(1, 8)) == AdmissionGrant(2, {})
-    assert ask(5 + 8 + 6, session(1, 8)) == AdmissionGrant(3, {})
-
-
-def test_credit_shrinks_to_two_before_anything_is_refused() -> None:
+def test_who_finds_no_room_is_refused_and_the_decision_itself_changes_nobody() -> None:
     one, two = session(1, 8), session(2, 8)
 
-    assert ask(5 + 12, one, two) == AdmissionGrant(2, {1: 4, 2: 4})
-    assert ask(5 + 6, one, two) == AdmissionGrant(2, {1: 2, 2: 2})
+    assert isinstance(ask(5 + 6, one, two), AdmissionGrant)
     assert isinstance(ask(5 + 5, one, two), AdmissionDenial)
-
-
-def test_the_decision_itself_changes_nobody() -> None:
-    one = session(1, 8)
-    ask(5 + 4, one)
-    ask(5 + 3, one)
-
-    assert one.credit == 8
+    assert (one.credit, two.credit) == (8, 8)
 
 
 def test_nobody_shrinks_for_a_newcomer_that_cannot_be_let_in_anyway() -> None:
-    no = denied(ask(5 + 3, session(1, 8), event=wish(resuming=True)))
+    no = denied(ask(5 + 3, session(1, 8), resuming=True))
 
     assert no.shrunk_credits == {}
 
 
 def test_a_full_house_refuses_the_new_for_good_and_the_resuming_for_a_while() -> None:
     new = denied(ask(5 + 3, session(1, 2)))
-    resuming = denied(ask(5 + 3, session(1, 2), event=wish(resuming=True)))
+    resuming = denied(ask(5 + 3, session(1, 2), resuming=True))
 
     assert new.retry_s is None
     assert resuming.retry_s == ADMISSION_RETRY_S
@@ -185,26 +174,19 @@ def test_batches_that_are_held_beyond_a_shrunk_credit_are_waited_for() -> None:
     assert ask(5 + 9, holder) == AdmissionGrant(2, {})
 
 
-def test_more_ranks_than_batches_are_refused_where_steps_are_dropped() -> None:
-    no = denied(admit_session(wish(world=101), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)))
+def test_more_ranks_than_batches_are_refused_unless_steps_are_padded() -> None:
+    no = denied(ask(99, world=101))
 
     assert no.refusal == "usage"
     assert no.retry_s is None
     assert "world 101 is more than the 100 batches" in no.text
-    assert isinstance(admit_session(wish(world=100), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)), AdmissionGrant)
-
-
-def test_more_ranks_than_batches_are_let_in_where_steps_are_padded() -> None:
-    assert isinstance(
-        admit_session(wish(world=101, uneven="pad"), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)), AdmissionGrant
-    )
+    assert isinstance(ask(99, world=100), AdmissionGrant)
+    assert isinstance(ask(99, world=101, uneven="pad"), AdmissionGrant)
 
 
 @pytest.mark.parametrize("uneven", ["drop", "pad"])
 def test_a_stream_without_a_batch_is_refused(uneven: UnevenPolicy) -> None:
-    assert (
-        denied(admit_session(wish(uneven=uneven), train(0), [], SchedulerLimits(99 * MIB, WORKERS))).refusal == "usage"
-    )
+    assert denied(ask(99, shape=train(0), uneven=uneven)).refusal == "usage"
 
 
 def test_the_window_shrinks_others_says_so_and_lets_the_newcomer_in() -> None:

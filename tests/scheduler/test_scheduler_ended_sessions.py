@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from support.scheduler_driver import MIB, train
+from support.scheduler_driver import MIB, train, wish
 
-from streamd.core.spec import Cursor
 from streamd.scheduler.ended_sessions import EndedSessions, HeldOverMemory
-from streamd.scheduler.events import Subscribed
-
-
-def wish(*earlier: int) -> Subscribed:
-    return Subscribed(9, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=True, earlier=earlier)
 
 
 def test_a_session_that_holds_nothing_is_not_kept() -> None:
@@ -28,8 +22,8 @@ def test_what_a_trainer_names_is_its_own_unless_it_is_unknown_counted_elsewhere_
     for session, slot_bytes in ((1, MIB), (2, MIB), (3, 2 * MIB), (4, MIB)):
         ended.add_session(session, slot_bytes, {0: session})
     ended[2].successor = 7
-    assert list(ended.find_inherited_sessions(wish(1, 2, 3, 99), train(9), {7})) == [1]
-    assert list(ended.find_inherited_sessions(wish(1, 2), train(9), set())) == [1, 2]
+    assert list(ended.find_inherited_sessions(wish(9, earlier=(1, 2, 3, 99)), train(9), {7})) == [1]
+    assert list(ended.find_inherited_sessions(wish(9, earlier=(1, 2)), train(9), set())) == [1, 2]
 
 
 def test_what_is_held_counts_apart_or_with_a_session_that_is_here_or_comes() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.scheduler_driver import train
+from support.scheduler_driver import train, wish
 
 from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.limits import CATCH_UP_S
-from streamd.scheduler.events import Subscribed
 from streamd.scheduler.fair_share import (
     charge_tasks_to_sessions,
     choose_batch,
@@ -34,7 +33,7 @@ def session(
 ) -> ScheduledSession:
     shape = LARGE if large else SHAPE
     history = (Segment(0, at // world, rank, world),) if at else ()
-    event = Subscribed(number, shape.name, rank, world, "drop", epochs, Cursor(epoch, history), 4, resuming=False)
+    event = wish(number, shape.name, rank=rank, world=world, epochs=epochs, cursor=Cursor(epoch, history))
     made = ScheduledSession.from_subscription(event, shape, 4)
     made.upto = 4
     return made

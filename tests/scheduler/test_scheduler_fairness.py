@@ -31,19 +31,6 @@ def test_a_joiner_five_seconds_behind_draws_level_and_the_leader_loses_no_more_t
     assert (world.now_s - joined_s) - 2500 * COST_S <= CATCH_UP_S
 
 
-def test_once_level_both_share_every_decode() -> None:
-    world = World(train(3000), check=False)
-    leader = world.subscribe(credit=8)
-    world.run(cost_s=COST_S, until=lambda: len(leader.taken) >= 500)
-    joiner = world.subscribe(credit=8)
-    world.run(cost_s=COST_S, until=lambda: len(joiner.taken) >= 1000)
-    made = len(world.made)
-
-    world.run(cost_s=COST_S, until=lambda: len(joiner.taken) >= 2000)
-
-    assert (len(world.made) - made) / 1000 == pytest.approx(1.0, abs=0.02)
-
-
 @pytest.mark.long
 def test_nobody_ever_loses_more_than_the_bound_for_those_behind() -> None:
     world = World(train(4000), memory=256 * MIB, check=False)
@@ -60,35 +47,15 @@ def test_nobody_ever_loses_more_than_the_bound_for_those_behind() -> None:
     assert 1.0 < most_lost_s <= CATCH_UP_S
 
 
-def test_what_is_lost_is_forgiven_with_the_epoch() -> None:
-    world = World(train(1000), check=False)
-    leader, follower = world.subscribe(epochs=2, cursor=at(500)), world.subscribe(epochs=2, cursor=at(100))
-    world.run(cost_s=COST_S, until=lambda: len(follower.taken) >= 200)
-    assert world.window.sessions[0].catch_up_cost_s > 1.0
-
-    world.run(cost_s=COST_S, until=lambda: leader.taken[-1][0] == 1)
-
-    assert world.window.sessions[0].catch_up_cost_s < 1.0
-
-
-def test_one_too_far_behind_to_draw_level_gets_half_the_time() -> None:
-    world = World(train(9000), check=False)
-    leader, follower = world.subscribe(cursor=at(5000), credit=4), world.subscribe(cursor=at(10), credit=4)
-
-    world.run(cost_s=COST_S, until=lambda: len(world.made) >= 1000)
-
-    assert len(leader.taken) == pytest.approx(500, abs=20)
-    assert len(follower.taken) == pytest.approx(500, abs=20)
-
-
-def test_three_in_step_get_three_times_the_time_of_one_alone() -> None:
+@pytest.mark.parametrize("company", [1, 3])
+def test_those_in_step_get_as_many_times_the_time_of_one_too_far_behind_as_they_are(company: int) -> None:
     world = World(train(20000), check=False)
-    three = [world.subscribe(cursor=at(10000), credit=4) for _ in range(3)]
-    alone = world.subscribe(cursor=at(10), credit=4)
+    ahead = [world.subscribe(cursor=at(10000), credit=4) for _ in range(company)]
+    behind = world.subscribe(cursor=at(10), credit=4)
 
     world.run(cost_s=COST_S, until=lambda: len(world.made) >= 2000)
 
-    assert len(three[0].taken) / len(alone.taken) == pytest.approx(3.0, rel=0.05)
+    assert len(ahead[0].taken) / len(behind.taken) == pytest.approx(company, rel=0.05)
 
 
 def test_a_stream_of_larger_batches_does_not_get_more_of_the_workers() -> None:
@@ -120,27 +87,6 @@ def test_who_asks_for_nothing_holds_nobody_and_is_not_chased_at_anybodys_cost() 
     assert worker.taken == worker.batches_of_all(2000)
     assert world.now_s == pytest.approx(2000 * COST_S, abs=0.1)
     assert next(each for each in world.window.sessions if each.id == resting.session).catch_up_cost_s == 0.0
-
-
-def test_one_of_another_rank_is_not_waited_for() -> None:
-    world = World(train(9000), check=False)
-    leader, rank = world.subscribe(cursor=at(500), credit=4), world.subscribe(rank=1, world=2, credit=4)
-
-    world.run(cost_s=COST_S, until=lambda: len(world.made) >= 60)
-
-    assert len(leader.taken) == pytest.approx(30, abs=6)
-    assert len(rank.taken) == pytest.approx(30, abs=6)
-
-
-def test_one_still_in_the_epoch_before_is_brought_level_too() -> None:
-    world = World(train(9000), check=False)
-    leader = world.subscribe(epochs=3, cursor=Cursor(1, (Segment(0, 100, 0, 1),)), credit=4)
-    behind = world.subscribe(epochs=3, cursor=at(8900), credit=4)
-
-    world.run(cost_s=COST_S, until=lambda: len(behind.taken) >= 400)
-
-    assert len(leader.taken) == 200
-    assert world.now_s == pytest.approx(400 * COST_S, abs=0.2)
 
 
 def test_a_slow_trainer_shares_what_still_lies_in_memory() -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from itertools import count
 
-from support.scheduler_driver import MIB, World, train
+from support.scheduler_driver import MIB, World, train, wish
 
 from streamd.core.spec import Cursor
 from streamd.scheduler.actions import Action, AdmitSession, SendBatch
 from streamd.scheduler.admission import SchedulerLimits
-from streamd.scheduler.events import BatchProduced, CreditGranted, Event, SessionLost, Subscribed
+from streamd.scheduler.events import BatchProduced, CreditGranted, Event, SessionLost
 from streamd.scheduler.scheduler import Scheduler
 from streamd.scheduler.session import ScheduledSession
 
 
 def live(world: World, number: int, *, epochs: int | None = 2, rank: int = 0, of: int = 1) -> Cursor:
     """A live session; where it begins."""
-    event = Subscribed(number, "train", rank, of, "drop", epochs, Cursor(), 4, resuming=False, live=True)
-    (admitted,) = [action for action in world.window.handle_event(event, 0.0) if isinstance(action, AdmitSession)]
+    event = wish(number, rank=rank, world=of, epochs=epochs, live=True)
+    (admitted,) = [action for action in world.window.handle_events((event,), 0.0) if isinstance(action, AdmitSession)]
     assert admitted.cursor is not None
     return admitted.cursor
 
@@ -31,12 +31,12 @@ class Gathering:
 
     def subscribe(self, together: int) -> ScheduledSession:
         number = next(self._numbers)
-        self.handle(Subscribed(number, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False, together=together))
+        self.handle(wish(number, together=together))
         self.handle(CreditGranted(number, 4))
         return next(session for session in self.window.sessions if session.id == number)
 
     def handle(self, event: Event) -> list[Action]:
-        return self.window.handle_event(event, 0.0)
+        return self.window.handle_events((event,), 0.0)
 
 
 def test_alone_a_live_session_begins_at_the_beginning() -> None:
@@ -79,8 +79,7 @@ def test_ranks_join_at_the_end_of_a_step_of_whatever_world() -> None:
 def test_the_account_of_a_joined_epoch_begins_where_it_was_joined() -> None:
     world = World(train(4))
     trainer = world.subscribe(cursor=Cursor(0, begin=3))
-    while world.producing:
-        world.produce()
+    world.produce_all()
     assert [place for _, place in trainer.inbox][-1].index == 3
     (receipt,) = trainer.receipts
     assert (receipt.begin, receipt.next_base_index, receipt.history[0].base) == (3, 4, 3)
@@ -94,8 +93,8 @@ def test_nothing_is_sent_before_all_are_there_and_then_to_all() -> None:
     done = gathering.handle(BatchProduced(produce.slot))
     assert not [action for action in done if isinstance(action, SendBatch)]
     number = early[0].id + 2
-    last = Subscribed(number, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False, together=3)
-    sent = [action.session for action in gathering.handle(last) if isinstance(action, SendBatch)]
+    last = gathering.handle(wish(number, together=3))
+    sent = [action.session for action in last if isinstance(action, SendBatch)]
     assert sent == [session.id for session in early]  # the newcomer has yet to grant credit
     assert [action.session for action in gathering.handle(CreditGranted(number, 4)) if isinstance(action, SendBatch)]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
-from support.scheduler_driver import MIB, World, train
+from support.scheduler_driver import MIB, World, train, wish
 
 from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.errors import BrokenRuleError
@@ -23,7 +24,6 @@ from streamd.scheduler.events import (
     SessionClosed,
     SessionLost,
     StreamChanged,
-    Subscribed,
 )
 from streamd.scheduler.invariants import InvariantChecker
 
@@ -49,19 +49,8 @@ class Book:
         self.used += sum(isinstance(action, ProduceBatch) and action.slot * MIB > self.used for action in actions) * MIB
         self.ledger.check_event(event, actions, self.used)
 
-    def subscribe(
-        self,
-        session: int = 1,
-        *,
-        rank: int = 0,
-        world: int = 1,
-        uneven: UnevenPolicy = "drop",
-        epochs: int | None = 2,
-        stream: str = "train",
-        credit: int = 4,
-    ) -> None:
-        wish = Subscribed(session, stream, rank, world, uneven, epochs, Cursor(), credit, resuming=False)
-        self.enter(wish, AdmitSession(session, credit))
+    def subscribe(self, session: int = 1, *, credit: int = 4, **wanted: Any) -> None:
+        self.enter(wish(session, epochs=2, credit=credit, **wanted), AdmitSession(session, credit))
         self.enter(CreditGranted(session, credit))
 
     def produce(self, *indices: int, send: bool = False) -> None:
@@ -71,8 +60,10 @@ class Book:
             self.enter(BatchProduced(index + 1), *sent)
 
 
-def wish(session: int) -> Subscribed:
-    return Subscribed(session, "train", 0, 1, "drop", 2, Cursor(), 2, resuming=True)
+def subscribed(session: int = 1, **wanted: Any) -> Book:
+    book = Book()
+    book.subscribe(session, **wanted)
+    return book
 
 
 def broken(rule: str, act: Callable[[], None]) -> str:
@@ -96,8 +87,7 @@ def test_it_counts_how_often_each_rule_was_checked() -> None:
 
 
 def test_the_message_names_the_rule_and_the_facts_and_says_what_to_do() -> None:
-    book = Book()
-    book.subscribe()
+    book = subscribed()
     book.produce(0)
 
     said = broken("numbers_dense", lambda: book.enter(CreditGranted(1, 4), SendBatch(1, 3, 1)))
@@ -123,8 +113,7 @@ def test_the_message_names_the_rule_and_the_facts_and_says_what_to_do() -> None:
     ],
 )
 def test_a_batch_that_is_not_the_next_one_in_every_respect_is_seen(rule: str, sent: SendBatch) -> None:
-    book = Book()
-    book.subscribe()
+    book = subscribed()
     book.produce(0, send=True)
     book.produce(1, 2)
     for slot, other in ((4, key(1, epoch=1)), (5, BatchKey("other", 0, 1))):
@@ -137,22 +126,19 @@ def test_a_batch_that_is_not_the_next_one_in_every_respect_is_seen(rule: str, se
 
 
 def test_a_batch_beyond_the_credit_granted_or_leased_is_seen() -> None:
-    book = Book()
-    book.subscribe()
+    book = subscribed()
     book.produce(0, 1, 2, 3, send=True)
     book.produce(4)
     broken("sent_within_grant", lambda: book.enter(CreditGranted(1, 4), SendBatch(1, 4, 5)))
 
-    book = Book()
-    book.subscribe()
+    book = subscribed()
     book.produce(0, 1, 2, 3, send=True)
     book.produce(4)
     broken("sent_within_grant", lambda: book.enter(CreditGranted(1, 9), SendBatch(1, 4, 5)))
 
 
 def test_a_batch_in_production_or_of_the_old_stream_is_not_to_be_sent() -> None:
-    book = Book()
-    book.subscribe()
+    book = subscribed()
     book.enter(ProgressReported(1, 0), ProduceBatch(key(0), 1, MIB))
     broken("slot_holds_batch", lambda: book.enter(CreditGranted(1, 5), SendBatch(1, 0, 1)))
 
@@ -172,8 +158,7 @@ def test_an_epochs_receipt_follows_its_last_step_at_once(uneven: UnevenPolicy, s
         ([*sent, told], None),
         ([*sent[:-1], told], "receipt_after_last"),
     ):
-        book = Book()
-        book.subscribe(rank=1, world=4, uneven=uneven)
+        book = subscribed(rank=1, world=4, uneven=uneven)
         book.produce(*range(BATCHES))
         if rule is None:
             book.enter(CreditGranted(1, 4), *answer)
@@ -192,8 +177,7 @@ def test_an_epochs_receipt_follows_its_last_step_at_once(uneven: UnevenPolicy, s
     ],
 )
 def test_a_receipt_that_does_not_hold_the_steps_that_were_sent_is_seen(told: SendReceipt) -> None:
-    book = Book()
-    book.subscribe(credit=8)
+    book = subscribed(credit=8)
     book.produce(*range(5), send=True)
     book.enter(ProgressReported(1, 0), ProduceBatch(key(5), 6, MIB))
     last = SendBatch(1, 5, 6)
@@ -242,8 +226,7 @@ def dropped(book: Book) -> None:
     ids=["leased", "in production", "of the dead", "held over", "retired", "failed", "dropped"],
 )
 def test_a_slot_that_somebody_may_look_at_or_that_is_over_is_never_written(before: Callable[[Book], None]) -> None:
-    book = Book()
-    book.subscribe()
+    book = subscribed()
     before(book)
 
     broken("slot_free_to_write", lambda: book.enter(ProgressReported(1, 0), ProduceBatch(key(5), 1, MIB)))
@@ -251,8 +234,7 @@ def test_a_slot_that_somebody_may_look_at_or_that_is_over_is_never_written(befor
 
 def test_a_released_slot_may_be_written_again_but_not_as_one_of_another_size_nor_while_draining() -> None:
     for again, drain in ((ProduceBatch(key(5), 1, MIB), True), (ProduceBatch(key(5), 1, 2 * MIB), False)):
-        book = Book()
-        book.subscribe()
+        book = subscribed()
         book.produce(0, send=True)
         book.enter(LeaseReleased(1, (0,)))
         if drain:
@@ -263,8 +245,7 @@ def test_a_released_slot_may_be_written_again_but_not_as_one_of_another_size_nor
 
 
 def test_a_slot_that_is_leased_or_written_or_gone_is_never_dropped() -> None:
-    book = Book()
-    book.subscribe()
+    book = subscribed()
     book.produce(0, send=True)
     broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((1,))))
     book.enter(ProgressReported(1, 0), ProduceBatch(key(1), 2, MIB))
@@ -273,8 +254,7 @@ def test_a_slot_that_is_leased_or_written_or_gone_is_never_dropped() -> None:
 
 
 def test_what_is_held_of_a_session_that_has_ended_is_not_dropped_before_it_is_given_back() -> None:
-    book = Book()
-    book.subscribe()
+    book = subscribed()
     book.produce(0, 1, send=True)
     book.enter(SessionClosed(1, (0,)))
     broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((1,))))
@@ -283,30 +263,25 @@ def test_what_is_held_of_a_session_that_has_ended_is_not_dropped_before_it_is_gi
 
 
 def test_what_is_held_of_an_earlier_session_counts_within_the_credit() -> None:
-    book = Book()
-    book.subscribe(1, credit=2)
+    book = subscribed(credit=2)
     book.produce(0, 1, send=True)
     book.enter(SessionClosed(1, (0,)))
-    event = replace(wish(2), earlier=(1,))
-    book.enter(event, AdmitSession(2, 2, None, (1,)))
+    book.enter(wish(2, epochs=2, earlier=(1,)), AdmitSession(2, 2, None, (1,)))
     book.produce(2)
     book.enter(CreditGranted(2, 2), SendBatch(2, 0, 1))
     broken("sent_within_grant", lambda: book.enter(CreditGranted(2, 2), SendBatch(2, 1, 2)))
 
 
 def test_what_counts_with_another_trainers_session_is_seen() -> None:
-    book = Book()
-    book.subscribe(1, credit=2)
+    book = subscribed(credit=2)
     book.produce(0, send=True)
     book.enter(SessionClosed(1, (0,)))
     broken("others_unmoved", lambda: book.enter(wish(2), AdmitSession(2, 2, None, (1,))))
-    book = Book()
-    book.subscribe(1, credit=2)
+    book = subscribed(credit=2)
     book.produce(0, send=True)
     book.enter(SessionClosed(1, (0,)))
-    book.enter(replace(wish(2), earlier=(1,)), AdmitSession(2, 2, None, (1,)))
-    again = replace(wish(3), earlier=(1,))
-    broken("others_unmoved", lambda: book.enter(again, AdmitSession(3, 2, None, (1,))))
+    book.enter(wish(2, earlier=(1,)), AdmitSession(2, 2, None, (1,)))
+    broken("others_unmoved", lambda: book.enter(wish(3, earlier=(1,)), AdmitSession(3, 2, None, (1,))))
 
 
 @pytest.mark.parametrize(
@@ -314,8 +289,7 @@ def test_what_counts_with_another_trainers_session_is_seen() -> None:
     [CreditGranted(2, 9), LeaseReleased(2, (0,)), ProgressReported(2, 1), CreditGranted(77, 9)],
 )
 def test_what_happens_to_one_session_or_comes_of_none_sends_another_nothing(event: Event) -> None:
-    book = Book()
-    book.subscribe(1)
+    book = subscribed()
     book.subscribe(2)
     book.produce(0)
 
@@ -323,8 +297,7 @@ def test_what_happens_to_one_session_or_comes_of_none_sends_another_nothing(even
 
 
 def test_a_stream_is_stopped_by_its_own_failure_or_change_and_takes_no_other_along() -> None:
-    book = Book()
-    book.subscribe(1)
+    book = subscribed()
     book.subscribe(2, stream="other")
     stop = StopStream("train", (1,), "changed", changed=True)
 
@@ -335,8 +308,7 @@ def test_a_stream_is_stopped_by_its_own_failure_or_change_and_takes_no_other_alo
 
 
 def test_an_admission_that_nobody_asked_for_is_seen() -> None:
-    book = Book()
-    book.subscribe(1)
+    book = subscribed()
 
     broken("others_unmoved", lambda: book.enter(ProgressReported(1, 0), AdmitSession(1, 4)))
 

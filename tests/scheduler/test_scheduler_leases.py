@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from support.scheduler_driver import MIB, Trainer, World, train
+from support.scheduler_driver import MIB, Trainer, World, train, wish
 
-from streamd.scheduler.events import LeaseReleased, SessionClosed, SessionLost, StreamChanged
+from streamd.core.spec import BatchKey, StreamShape
+from streamd.scheduler.actions import Action, SendBatch, SendReceipt
+from streamd.scheduler.events import LeaseReleased, SessionClosed, StreamChanged
+from streamd.scheduler.leases import send_ready_batches
+from streamd.scheduler.session import ScheduledSession
+from streamd.scheduler.slot_pool import BatchDemand, SlotPool
 
 
 def holding(world: World, trainer: Trainer, batches: int) -> list[int]:
@@ -81,12 +86,10 @@ def test_a_trainer_that_seeks_in_memory_that_just_fits_goes_on_within_its_credit
     assert trainer.credit == 2
 
     world.run(trainer, until=lambda: len(trainer.held) == 1)
-    while world.producing:
-        world.produce()
+    world.produce_all()
     assert len(trainer.held) == 1, "one that it holds still, one that it was sent"
     world.drop(trainer, session, 0)
-    while world.producing:
-        world.produce()
+    world.produce_all()
     assert len(trainer.held) == 2
 
 
@@ -96,12 +99,10 @@ def test_who_holds_all_its_credit_over_is_let_in_and_sent_nothing_until_it_drops
     session = trainer.session
     world.close(trainer)
     assert world.connect(trainer, resuming=True)
-    while world.producing:
-        world.produce()
+    world.produce_all()
     assert trainer.held == {}
     world.drop(trainer, session, 0)
-    while world.producing:
-        world.produce()
+    world.produce_all()
     assert len(trainer.held) == 1
 
 
@@ -169,10 +170,44 @@ def test_a_stream_that_changes_leaves_what_is_held_of_it_as_it_is() -> None:
     assert not world.window.ended_sessions
 
 
-def test_words_of_a_session_that_nobody_knows_change_nothing() -> None:
-    world, trainer = tight(9)
-    world.run(trainer)
-    used = world.window.used_bytes
-    for late in (LeaseReleased(99, (0,)), SessionClosed(99, (0,)), SessionLost(99)):
-        assert world.handle(late) == []
-    assert world.window.used_bytes == used
+# --- what is sent when something lies ready
+
+
+SHAPE = StreamShape("train", batches=3, slot_bytes=1, tasks=1)
+NOBODY = BatchDemand(lambda: (), lambda _: 0.0)
+
+
+def session(*, upto: int = 9) -> ScheduledSession:
+    session = ScheduledSession.from_subscription(wish(epochs=2, credit=9), SHAPE, 9)
+    session.upto = upto
+    return session
+
+
+def pool(*indices: int) -> SlotPool:
+    pool = SlotPool(9)
+    for index in indices:
+        entry = pool.allocate_slot(BatchKey("train", 0, index), 1, NOBODY, is_modest=False)
+        assert entry is not None
+        pool.mark_batch_whole(entry.slot)
+    return pool
+
+
+def sent(session: ScheduledSession, pool: SlotPool) -> list[Action]:
+    actions: list[Action] = []
+    send_ready_batches(session, pool, actions)
+    return actions
+
+
+def test_what_lies_ready_is_sent_up_to_the_first_that_does_not() -> None:
+    assert sent(session(), pool(0, 2)) == [SendBatch(1, 0, 1)]
+
+
+def test_no_more_is_sent_than_was_granted() -> None:
+    assert len(sent(session(upto=2), pool(0, 1, 2))) == 2
+
+
+def test_a_receipt_follows_the_last_batch_of_its_epoch_at_once() -> None:
+    actions = sent(session(), pool(0, 1, 2))
+    assert [type(action) for action in actions] == [SendBatch, SendBatch, SendBatch, SendReceipt]
+    assert isinstance(actions[-1], SendReceipt)
+    assert actions[-1].cursor.next_base_index == 3

@@ -10,7 +10,7 @@ from streamd.scheduler.actions import DropSlots
 from streamd.scheduler.events import SessionLost, StreamChanged, TimePassed
 
 
-def test_a_trainer_that_stops_for_ever_stops_nobody_and_memory_stays_within_its_bound() -> None:
+def test_a_trainer_that_stops_stops_nobody_and_memory_stays_within_its_bound() -> None:
     world = World(train(300), memory=24 * MIB)
     stopped, runner = world.subscribe(credit=4), world.subscribe(credit=4)
 
@@ -19,16 +19,8 @@ def test_a_trainer_that_stops_for_ever_stops_nobody_and_memory_stays_within_its_
     assert runner.taken == runner.batches_of_all(300)
     assert len(stopped.held) == 4
     assert world.window.used_bytes == 24 * MIB
-
-
-def test_a_stopped_trainer_that_wakes_gets_the_rest() -> None:
-    world = World(train(100), memory=16 * MIB)
-    sleeper, runner = world.subscribe(credit=4), world.subscribe(credit=4)
-    world.run(runner)
-
-    world.run(sleeper)
-
-    assert sleeper.taken == sleeper.batches_of_all(100)
+    world.run(stopped)
+    assert stopped.taken == stopped.batches_of_all(300), "once it wakes, it gets the rest"
 
 
 def test_every_session_finds_its_slots_though_others_keep_all_they_may() -> None:
@@ -60,8 +52,7 @@ def test_production_ahead_never_makes_what_is_nearer_give_way() -> None:
     world = World(train(200), memory=12 * MIB, workers=2)
     behind, leader = world.subscribe(credit=2), world.subscribe(credit=2)
     world.run(leader, until=lambda: len(leader.taken) >= 100)
-    while world.producing:
-        world.produce()
+    world.produce_all()
     wanted = set(range(behind.sent, behind.sent + 3))
 
     assert {key.index for key in world.window._pool.entries} >= wanted
@@ -185,8 +176,7 @@ def test_what_was_in_production_for_a_session_that_ended_is_free_again_when_it_i
     world.end(trainer, lost=True)
     assert world.producing
 
-    while world.producing:
-        world.produce()
+    world.produce_all()
 
     assert world.window._pool.entries == {}
     assert not world.gone
@@ -337,8 +327,7 @@ def test_after_a_moment_without_room_ranks_that_hold_a_batch_each_still_get_the_
         world.deny()
     due_s = world.window.next_deadline_s()
     assert due_s is not None
-    while world.producing:
-        world.produce()
+    world.produce_all()
     held = [(one, world.receive(one)) for one in ranks for _ in range(len(one.inbox))]
     assert len(held) == 2
     assert not world.producing, "what is held leaves no slot for more"

@@ -48,8 +48,7 @@ def test_what_lay_whole_when_the_data_went_is_still_sent() -> None:
     trainer = world.subscribe(credit=2)
     for _ in range(2):
         world.produce()
-    while world.producing:
-        world.produce()
+    world.produce_all()
     ready = len(world.window._pool.entries)
     world.pause()
     world.run()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.scheduler_driver import train
+from support.scheduler_driver import train, wish
 
 from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
-from streamd.scheduler.events import Subscribed
 from streamd.scheduler.session import ScheduledSession, append_segment
 
 
@@ -20,12 +19,8 @@ def session(
     cursor: Cursor | None = None,
     credit: int = 4,
 ) -> ScheduledSession:
-    event = Subscribed(1, "train", rank, world, uneven, epochs, cursor or Cursor(), credit, resuming=False)
+    event = wish(rank=rank, world=world, uneven=uneven, epochs=epochs, cursor=cursor, credit=credit)
     return ScheduledSession.from_subscription(event, train(batches), credit)
-
-
-def places(keys: list[BatchKey]) -> list[tuple[int, int]]:
-    return [(key.epoch, key.index) for key in keys]
 
 
 def test_room_is_what_both_the_grant_and_the_leases_allow() -> None:
@@ -56,17 +51,9 @@ def test_a_finished_session_has_no_room() -> None:
     assert one.sendable_count == 0
 
 
-def test_the_way_ahead_runs_on_into_the_next_epoch_and_ends_with_the_last() -> None:
-    one = session(4, epochs=2, cursor=Cursor(0, (Segment(0, 2, 0, 1),)))
-
-    assert places(list(one.upcoming_keys(4))) == [(0, 2), (0, 3), (1, 0), (1, 1)]
-    assert len(list(one.upcoming_keys(100))) == 6
-
-
 def test_a_rank_sees_only_its_own_batches_ahead() -> None:
     one = session(7, rank=1, world=3, epochs=2)
 
-    assert places(list(one.upcoming_keys(9))) == [(0, 1), (0, 4), (1, 1), (1, 4)]
     assert one.wants_batch(BatchKey("train", 1, 4))
     assert not one.wants_batch(BatchKey("train", 0, 3))
     assert not one.wants_batch(BatchKey("validation", 0, 1))

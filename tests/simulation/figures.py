@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from scenario import FAULTS, HOSTILE
 from simulator import Outcome
 
@@ -74,13 +73,6 @@ class Figures:
         self.counts = Counter(self.counts) + Counter(other.counts)
         self.checked = Counter(self.checked) + Counter(other.checked)
         self.failures += other.failures
-
-    def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()
-
-    @staticmethod
-    def from_json(text: str) -> Figures:
-        return msgspec.json.decode(text, type=Figures)
 
     # --- telling
 

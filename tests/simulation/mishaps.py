@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from scenario import FAULTS
-from steps import Place
+from support.scheduler_driver import Place
+from virtual_daemon import Daemon
 from virtual_network import Direction, Mischief
 from virtual_trainer import Trainer
 
@@ -50,14 +52,15 @@ class Mishaps:
         self.quiet_from_s = max(self.quiet_from_s, self._stage.agenda.now_s + length_s)
 
     def _all_ways(self) -> dict[str, Callable[[], bool]]:
-        return {
-            "the daemon is killed": self._kill_daemon,
+        by_daemon: dict[str, Callable[[Daemon], bool]] = {
             "the daemon is stopped for a while": self._stop_daemon,
             "the daemon drains": self._drain,
-            "a worker dies": self._kill_worker,
-            "a production fails": self._fail_production,
+            "a worker dies": lambda daemon: daemon.engine.kill_worker(),
+            "a production fails": lambda daemon: daemon.engine.fail_production(),
             "the stream is served anew": self._change_stream,
-            "a sample is spoiled": self._spoil,
+            "a session is lost to the daemon alone": self._lose_session,
+        }
+        by_trainer: dict[str, Callable[[Trainer], bool]] = {
             "a trainer is killed": self._kill_trainer,
             "a trainer is stopped for a while": self._stop_trainer,
             "a trainer is stopped for ever": self._stop_for_ever,
@@ -66,16 +69,33 @@ class Mishaps:
             "a trainer forks and is killed": self._fork_and_kill,
             "a trainer seeks back": self._seek,
             "a trainer leaves and comes back": self._leave,
-            "a connection breaks": lambda: self._cut(noticed=True),
-            "a session is lost to the daemon alone": self._lose_session,
-            "a partition": lambda: self._part("up", "down"),
-            "a one-way partition": lambda: self._part(self._rng.choice(("up", "down"))),
-            "a connection breaks unnoticed": lambda: self._cut(noticed=False),
+            "a connection breaks": partial(self._cut, noticed=True),
+            "a connection breaks unnoticed": partial(self._cut, noticed=False),
+            "a partition": partial(self._part, ways=("up", "down")),
             "an old frame comes again": self._repeat,
-            "frames are dropped": lambda: self._mislead("dropped"),
-            "frames are doubled": lambda: self._mislead("doubled"),
-            "frames are overtaken": lambda: self._mislead("overtaken"),
+            "frames are dropped": partial(self._mislead, how="dropped"),
+            "frames are doubled": partial(self._mislead, how="doubled"),
+            "frames are overtaken": partial(self._mislead, how="overtaken"),
         }
+        return {
+            "the daemon is killed": self._kill_daemon,
+            "a sample is spoiled": self._spoil,
+            "a one-way partition": self._part_one_way,
+            **{kind: partial(self._to_daemon, way) for kind, way in by_daemon.items()},
+            **{kind: partial(self._to_trainer, way) for kind, way in by_trainer.items()},
+        }
+
+    def _to_daemon(self, way: Callable[[Daemon], bool]) -> bool:
+        """Does this to the daemon, if it is there and not stopped."""
+        daemon = self._simulation.daemon
+        return daemon is not None and not daemon.process.stopped and way(daemon)
+
+    def _to_trainer(self, way: Callable[[Trainer], bool]) -> bool:
+        """Does this to one of the trainers at work, if there is one."""
+        simulation = self._simulation
+        present = [simulation.trainers.get(seat.name) for seat in simulation.seats]
+        victims = [each for each in present if each and not each.over and not each.process.stopped]
+        return bool(victims) and way(self._rng.choice(victims))
 
     def _a_while_s(self, most_s: float) -> float:
         """Mostly short, now and then long."""
@@ -95,19 +115,15 @@ class Mishaps:
         self._disturb(away_s)
         self._stage.agenda.after(away_s, self._simulation.start_daemon)
 
-    def _stop_daemon(self) -> bool:
-        daemon = self._simulation.daemon
-        if daemon is None or daemon.process.stopped:
-            return False
+    def _stop_daemon(self, daemon: Daemon) -> bool:
         while_s = self._a_while_s(12.0)
         self._disturb(while_s)
         daemon.process.stop()
         self._stage.agenda.after(while_s, daemon.process.go_on)
         return True
 
-    def _drain(self) -> bool:
-        daemon = self._simulation.daemon
-        if daemon is None or daemon.process.stopped or daemon.draining:
+    def _drain(self, daemon: Daemon) -> bool:
+        if daemon.draining:
             return False
 
         def end() -> None:
@@ -121,17 +137,8 @@ class Mishaps:
         daemon.drain()
         return True
 
-    def _kill_worker(self) -> bool:
-        daemon = self._simulation.daemon
-        return daemon is not None and not daemon.process.stopped and daemon.engine.kill_worker()
-
-    def _fail_production(self) -> bool:
-        daemon = self._simulation.daemon
-        return daemon is not None and not daemon.process.stopped and daemon.engine.fail_production()
-
-    def _change_stream(self) -> bool:
-        daemon = self._simulation.daemon
-        if daemon is None or daemon.process.stopped or daemon.draining:
+    def _change_stream(self, daemon: Daemon) -> bool:
+        if daemon.draining:
             return False
         daemon.change()
         return True
@@ -143,39 +150,22 @@ class Mishaps:
 
     # --- trainers
 
-    def _victims(self) -> list[Trainer]:
-        """Those at work, in a fixed order."""
-        simulation = self._simulation
-        present = [simulation.trainers.get(seat.name) for seat in simulation.seats]
-        return [each for each in present if each and not each.over and not each.process.stopped]
-
-    def _victim(self) -> Trainer | None:
-        victims = self._victims()
-        return self._rng.choice(victims) if victims else None
-
-    def _kill_trainer(self) -> bool:
-        victim = self._victim()
-        if victim is None:
-            return False
+    def _kill_trainer(self, victim: Trainer) -> bool:
         victim.kill()
         self._disturb(1.0)
         self._simulation.come_back(victim.seat)
         return True
 
-    def _stop_trainer(self) -> bool:
-        victim = self._victim()
-        if victim is None:
-            return False
+    def _stop_trainer(self, victim: Trainer) -> bool:
         while_s = self._a_while_s(60.0)
         self._disturb(while_s)
         victim.process.stop()
         self._stage.agenda.after(while_s, victim.process.go_on)
         return True
 
-    def _stop_for_ever(self) -> bool:
+    def _stop_for_ever(self, victim: Trainer) -> bool:
         simulation = self._simulation
-        victim = self._victim()
-        if victim is None or len(simulation.lost) >= simulation.scenario.may_stop:
+        if len(simulation.lost) >= simulation.scenario.may_stop:
             return False
         if victim.may_hold_earlier_batches:  # for which the scenario leaves the others no room
             return False
@@ -183,28 +173,23 @@ class Mishaps:
         simulation.lost.add(victim.seat.name)
         return True
 
-    def _slow_down(self) -> bool:
-        victim = self._victim()
-        if victim is None:
-            return False
+    def _slow_down(self, victim: Trainer) -> bool:
         victim.slowness = 2.0 + self._rng.random() * 20
         while_s = self._a_while_s(5.0)
         self._disturb(while_s)
         self._stage.agenda.after(while_s, setattr, victim, "slowness", 1.0)
         return True
 
-    def _fork(self) -> bool:
-        victim = self._victim()
-        if victim is None or not victim.held:
+    def _fork(self, victim: Trainer) -> bool:
+        if not victim.held:
             return False
         victim.fork()
         if self._rng.random() < 0.5:
             self._stage.agenda.after(self._a_while_s(5.0), victim.end_children)
         return True
 
-    def _fork_and_kill(self) -> bool:
-        victim = self._victim()
-        if victim is None or not victim.held:
+    def _fork_and_kill(self, victim: Trainer) -> bool:
+        if not victim.held:
             return False
         victim.fork()
         victim.kill()
@@ -212,17 +197,13 @@ class Mishaps:
         self._simulation.come_back(victim.seat)
         return True
 
-    def _seek(self) -> bool:
-        victim = self._victim()
-        if victim is None or not victim.seat.saves:
+    def _seek(self, victim: Trainer) -> bool:
+        if not victim.seat.saves:
             return False
         victim.seek(self._rng.choice(victim.seat.saves))
         return True
 
-    def _leave(self) -> bool:
-        victim = self._victim()
-        if victim is None:
-            return False
+    def _leave(self, victim: Trainer) -> bool:
         victim.leave()
         self._disturb(1.0)
         self._simulation.come_back(victim.seat)
@@ -230,10 +211,9 @@ class Mishaps:
 
     # --- the network
 
-    def _cut(self, *, noticed: bool) -> bool:
-        victim = self._victim()
-        link = victim.io_thread.link if victim else None
-        if victim is None or link is None or not link.identity:
+    def _cut(self, victim: Trainer, *, noticed: bool) -> bool:
+        link = victim.io_thread.link
+        if link is None or not link.identity:
             return False
         lifeline = victim.io_thread.lifeline
         if lifeline is not None and self._rng.random() < 0.3:
@@ -242,9 +222,8 @@ class Mishaps:
         self._stage.network.cut(link, noticed=noticed)
         return True
 
-    def _lose_session(self) -> bool:
-        daemon = self._simulation.daemon
-        if daemon is None or daemon.process.stopped or not daemon.peers:
+    def _lose_session(self, daemon: Daemon) -> bool:
+        if not daemon.peers:
             return False
         peer = self._rng.choice(list(daemon.peers.values()))
         if peer.lifeline is not None and self._rng.random() < 0.5:
@@ -253,25 +232,22 @@ class Mishaps:
         daemon.parted(peer.session, None, "it cannot be reached")
         return True
 
-    def _part(self, *ways: Direction) -> bool:
-        victim = self._victim()
-        if victim is None:
-            return False
+    def _part_one_way(self) -> bool:
+        way: Direction = self._rng.choice(("up", "down"))
+        return self._to_trainer(partial(self._part, ways=[way]))
+
+    def _part(self, victim: Trainer, ways: Sequence[Direction]) -> bool:
         while_s = 0.05 + self._a_while_s(15.0)
         self._disturb(while_s)
         for way in ways:
             self._stage.network.blocked_s[victim.seat.name, way] = self._stage.agenda.now_s + while_s
         return True
 
-    def _repeat(self) -> bool:
-        victim = self._victim()
-        link = victim.io_thread.link if victim else None
+    def _repeat(self, victim: Trainer) -> bool:
+        link = victim.io_thread.link
         return link is not None and self._stage.network.repeat(link, self._rng.choice(("up", "down")))
 
-    def _mislead(self, how: Mischief) -> bool:
-        victim = self._victim()
-        if victim is None:
-            return False
+    def _mislead(self, victim: Trainer, how: Mischief) -> bool:
         way: Direction = self._rng.choice(("up", "down"))
         self._stage.network.mischief[victim.seat.name, way] = [how] * self._rng.randint(1, 3)
         return True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from stage import Hardware
-from steps import Place, steps_of
+from support.scheduler_driver import Place, epoch_of
 
 from streamd.core.spec import BadPolicy, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
@@ -146,3 +147,10 @@ def _faults(rng: random.Random, batches: int, epochs: int, *, hostile: bool) -> 
         for index in sorted(rng.randrange(batches - 3) for _ in range(rng.randint(1, 3)))
         for kind in rng.choices(kinds, weights)
     )
+
+
+def steps_of(batches: int, epochs: int, start: Place, world: int, uneven: UnevenPolicy) -> Iterator[Place]:
+    """(epoch, base) of every step from `start` on."""
+    for epoch in range(start[0], epochs):
+        base = start[1] if epoch == start[0] else 0
+        yield from ((epoch, index) for index in epoch_of(batches, base, 0, world, uneven))

@@ -10,10 +10,10 @@ from itertools import count
 from typing import Final
 
 from mishaps import Mishaps
-from scenario import Leg, Scenario, draw
+from scenario import Leg, Scenario, draw, steps_of
 from stage import Stage
-from steps import Place, steps_of
 from story import BrokenPromiseError, Story
+from support.scheduler_driver import Place
 from synthetic import Synthetic
 from virtual_daemon import Daemon
 from virtual_network import Network

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,17 +11,14 @@ from simulator import Simulation
 
 from streamd.client.handoff import Handoff
 
-COMMAND = Path(simulate.__file__)
-
 
 @pytest.mark.long
-def test_many_runs_are_added_up_over_processes(tmp_path: Path) -> None:
+def test_many_runs_are_added_up_over_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "page.md"
-    command = [sys.executable, str(COMMAND), "--epochs", "100", "--processes", "2", "--report", str(report)]
-    done = subprocess.run(command, env=simulate.environment(), capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "every promise was kept" in done.stdout
+    assert simulate.main(["--epochs", "100", "--processes", "2", "--report", str(report)]) == 0
+
+    assert "every promise was kept" in capsys.readouterr().out
     assert "No promise was broken." in report.read_text()
 
 
@@ -58,12 +53,12 @@ def test_a_failing_seed_is_named_with_its_command(tmp_path: Path, monkeypatch: p
     assert "scripts/bench simulate --seed 41" in (tmp_path / "page.md").read_text()
 
 
-def test_figures_travel_and_add_up() -> None:
+def test_figures_add_up() -> None:
     one, other = Figures(), Figures()
     one.add(Simulation(1).run())
     other.add(Simulation(2).run())
     batches, runs = one.batches + other.batches, one.runs + other.runs
-    one.merge(Figures.from_json(other.to_json()))
+    one.merge(other)
 
     assert (one.batches, one.runs) == (batches, runs)
     assert one.counts["connections"] > other.counts["connections"]

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenario import Leg, Scenario, draw
+from scenario import Leg, Scenario, draw, steps_of
 from scenarios import played, some_scenario
 from simulator import Simulation
-from steps import steps_of
 from virtual_trainer import Trainer
 
 from streamd.client.handoff import Handoff

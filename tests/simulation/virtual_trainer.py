@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from scenario import steps_of
 from stage import Stage
-from steps import Place, steps_of
+from support.scheduler_driver import Place
 from synthetic import Slot, ids_in, lies_in
 from virtual_client import VirtualIOThread
 from virtual_time import Process
@@ -17,11 +18,10 @@ from streamd.client.batch import restore_planned_ids
 from streamd.client.handoff import Handoff
 from streamd.client.leases import EndedConnection
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
-from streamd.core.receipt import EpochTally, Receipt, TallyTotals, format_digest, parse_digest
-from streamd.core.receipt import TallySnapshot as TallyPlace
+from streamd.core.receipt import Receipt, TallySnapshot
 from streamd.core.spec import Cursor, UnevenPolicy
 from streamd.core.steps import RankSteps
-from streamd.core.token import Token, parse_token
+from streamd.core.token import encode_token, parse_token, resume_tally, start_tally
 from streamd.errors import RefusedError, StreamChangedError, StreamdError, StreamStoppedError
 from streamd.ipc.messages import ReceiptDue
 from streamd.limits import PROGRESS_DELAY_S, SILENCE_S
@@ -34,7 +34,7 @@ _HOLDS_S: Final = 0.05  # a loop that waits holds what it has at most so long
 class Saved:
     """A checkpoint: how many batches its model has seen, and the tally's place, whose token is made when it is read."""
 
-    place: TallyPlace | None
+    place: TallySnapshot | None
     steps: int
 
 
@@ -105,8 +105,11 @@ class Trainer:
         del seat.taken[saved.steps :], seat.pixels[saved.steps :]
         seat.saved = saved
         seat.saves = [each for each in seat.saves if each.steps <= saved.steps]
-        token = parse_token(self._token_of(saved.place), self._spec) if saved.place else None
-        self.tally = self._tally_at(token) if token else self._new_tally(Cursor(), self._spec.pixel_id)
+        token = parse_token(encode_token(self._spec, saved.place), self._spec) if saved.place else None
+        if token:
+            self.tally = resume_tally(token, self._spec, self._walk)
+        else:
+            self.tally = start_tally(Cursor(), self._spec, self._spec.pixel_id)
         wish = Subscription(
             self._spec.name, seat.rank, seat.world, seat.epochs, seat.uneven, seat.credit, "shared", live=seat.live
         )
@@ -114,17 +117,6 @@ class Trainer:
         self.session = ClientSession(wish, self._spec, resuming=running)
         one = seat.name, self.process, self.session, self.handoff, self._stage, self._held_over
         self.io_thread = VirtualIOThread(*one, self.turn)
-
-    def _tally_at(self, token: Token) -> EpochTally:
-        cursor = token.cursor
-        if self._walk.step_after(cursor).steps == 0 and cursor.next_base_index:
-            return self._new_tally(cursor.at_next_epoch(), token.pixel_id)
-        start = TallyTotals(parse_digest(token.digest), token.samples, token.bad)
-        whose = self._spec.name, self._spec.order_id
-        return EpochTally(*whose, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
-
-    def _new_tally(self, cursor: Cursor, pixel_id: str) -> EpochTally:
-        return EpochTally(self._spec.name, self._spec.order_id, cursor, pixel_id=pixel_id)
 
     # --- the loop
 
@@ -147,7 +139,7 @@ class Trainer:
         start, batches = (cursor.epoch, cursor.next_base_index), self._spec.batches
         seat.expected = list(steps_of(batches, seat.epochs, start, seat.world, seat.uneven))
         self._walk = RankSteps(batches, seat.rank, seat.world, seat.uneven, seat.epochs)
-        self.tally = self._new_tally(cursor, self._spec.pixel_id)
+        self.tally = start_tally(cursor, self._spec, self._spec.pixel_id)
         seat.saved = Saved(self.tally.take_snapshot(), 0)
         self._story.counts["joined others"] += 1
         self._story.note(seat.name, "joins the others at {}:{}", *start)
@@ -225,12 +217,6 @@ class Trainer:
         self.seat.saved = Saved(self.tally.take_snapshot(), len(self.seat.taken))
         self.seat.saves.append(self.seat.saved)
 
-    def _token_of(self, place: TallyPlace) -> str:
-        totals, spec = place.compute_totals(), self._spec
-        ids = spec.name, spec.order_id, place.pixel_id
-        sums = format_digest(totals.lanes), totals.samples, totals.bad
-        return Token(*ids, place.cursor, *sums, changed=place.changed).to_json()
-
     # --- waiting, as Stream._wait_long and WaitPolicy
 
     def _wait(self) -> None:
@@ -271,7 +257,7 @@ class Trainer:
         self._judge_change(receipt)
         self._story.counts["receipts"] += 1
         self._story.note(self.seat.name, "has epoch {} accounted for", epoch)
-        self.tally = self._new_tally(self.tally.cursor.at_next_epoch(), self.tally.pixel_id)
+        self.tally = start_tally(self.tally.cursor.at_next_epoch(), self._spec, self.tally.pixel_id)
         self.handoff.move_cursor(self.tally.cursor)
         self.io_thread.order(lambda: self.session.report_receipt_check(epoch, receipt.digest, ok=receipt.ok))
         self.turn()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -46,6 +46,7 @@ from streamd.scheduler.events import (
     Subscribed,
 )
 from streamd.scheduler.scheduler import Scheduler
+from streamd.scheduler.session import ScheduledSession
 
 MIB = 1 << 20
 
@@ -54,6 +55,26 @@ Place = tuple[int, int]  # epoch, index
 
 def train(batches: int, *, name: str = "train", slot_bytes: int = MIB, tasks: int = 1) -> StreamShape:
     return StreamShape(name, batches, slot_bytes, tasks)
+
+
+def wish(
+    session: int = 1,
+    stream: str = "train",
+    *,
+    rank: int = 0,
+    world: int = 1,
+    uneven: UnevenPolicy = "drop",
+    epochs: int | None = 1,
+    cursor: Cursor | None = None,
+    credit: int = 4,
+    resuming: bool = False,
+    live: bool = False,
+    together: int = 0,
+    earlier: Collection[int] = (),
+) -> Subscribed:
+    """What a trainer subscribes with, unless a test says otherwise."""
+    place = rank, world, uneven, epochs, cursor or Cursor()
+    return Subscribed(session, stream, *place, credit, resuming, live, together, tuple(earlier))
 
 
 def epoch_of(batches: int, base: int, rank: int, world: int, uneven: UnevenPolicy) -> list[int]:
@@ -151,9 +172,9 @@ class World:
         trainer.upto = trainer.sent = 0
         trainer.held, trainer.inbox = {}, deque()
         trainer.due = trainer.way(self.shapes[trainer.stream].batches, trainer.cursor)
-        cursor, epochs = trainer.cursor, trainer.epochs
-        wish = (trainer.stream, trainer.rank, trainer.world, trainer.uneven, epochs, cursor, trainer.wanted, resuming)
-        self.handle(Subscribed(trainer.session, *wish, live, together, tuple(trainer.earlier)))
+        place = trainer.rank, trainer.world, trainer.uneven, trainer.epochs, trainer.cursor, trainer.wanted
+        wanted = Subscribed(trainer.session, trainer.stream, *place, resuming, live, together, tuple(trainer.earlier))
+        self.handle(wanted)
         if trainer.open and grant:
             self.grant(trainer, trainer.credit)
         return trainer.open
@@ -168,6 +189,11 @@ class World:
         del self.producing[at]
         self.handle(BatchProduced(job.slot))
         return job.key
+
+    def produce_all(self) -> None:
+        """The workers finish all that they have, and all that is begun meanwhile."""
+        while self.producing:
+            self.produce()
 
     def fail(self, reason: str, *, stream: str = "train") -> tuple[ProduceBatch, list[Action]]:
         """The oldest production of a stream fails."""
@@ -266,7 +292,7 @@ class World:
         self.sound = False
         if isinstance(event, StreamChanged):
             self.paused.discard(event.stream)
-        actions = self.window.handle_event(event, self.now_s)
+        actions = self.window.handle_events((event,), self.now_s)
         for action in actions:
             self._see(action)
         if self.checking:
@@ -359,12 +385,19 @@ class World:
         for session in self.window.sessions:
             if session.shape.name in self.paused:
                 continue
-            missing = [
-                key for key in session.upcoming_keys(session.sendable_count) if key not in self.window._pool.entries
-            ]
+            missing = missing_batches(self.window, session)
             running = sum(job.key.stream == session.shape.name for job in self.producing)
             most = compute_production_slots(session.shape, self.limits)
             assert not missing or left < session.shape.slot_bytes or running >= most, f"{missing[0]} is not produced"
+
+
+def missing_batches(window: Scheduler, session: ScheduledSession) -> list[BatchKey]:
+    """The batches that a session could be sent now, and that nobody makes."""
+    walk, step, keys = session.rank_steps, session.position, list[BatchKey]()
+    while len(keys) < session.sendable_count and not walk.is_beyond_end(step) and not step.is_at_epoch_end:
+        keys.append(BatchKey(session.shape.name, step.epoch, walk.batch_index(step)))
+        step = walk.next_step(step)
+    return [key for key in keys if key not in window._pool.entries]
 
 
 def steps_told(cursor: Cursor) -> list[int]:

@@ -22,6 +22,7 @@ from streamd.ipc.worker_messages import (
     MAX_RECORD_BYTES,
     FillRows,
     OpenStream,
+    TaskDone,
     WorkerCommand,
     WorkerReport,
     decode_report,
@@ -41,6 +42,7 @@ class Hand:
         self.link.settimeout(ANSWER_S)
         self._records: list[bytes] = []
         self.slots = SlotStore()
+        self._known_slots: set[int] = set()
         page = create_memfd("track", PROGRESS_PAGE_BYTES)
         self.track = ProgressPage(page)
         command = [sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), "0"]
@@ -59,13 +61,29 @@ class Hand:
             self.process.kill()
         self.process.communicate()
 
-    def send(self, command: WorkerCommand, *, slot: int | None = None, nbytes: int = 0) -> None:
-        descriptors = [] if slot is None else [self.slots.ensure_slot(slot, nbytes)]
+    def send(self, command: WorkerCommand) -> None:
+        """Sends a command, and the descriptor of its slot where that is new."""
+        descriptors = []
+        if isinstance(command, FillRows) and command.slot not in self._known_slots:
+            self._known_slots.add(command.slot)
+            descriptors.append(self.slots.ensure_slot(command.slot, command.slot_bytes))
         socket.send_fds(self.link, [encode_command(command)], descriptors)
 
     def hear(self) -> WorkerReport:
         self._records = self._records or split_records(self.link.recv(MAX_RECORD_BYTES))
         return decode_report(self._records.pop(0))
+
+    def finish(self, task: FillRows) -> TaskDone:
+        """Sends a task; what comes of it."""
+        self.send(task)
+        done = self.hear()
+        assert isinstance(done, TaskDone)
+        return done
+
+    def finished(self, count: int) -> list[int]:
+        """The numbers of the next tasks that are done."""
+        reports = [self.hear() for _ in range(count)]
+        return [report.number for report in reports if isinstance(report, TaskDone)]
 
     def open(self, stream: ServedStream) -> WorkerReport:
         self.send(OpenStream(0, str(stream.manifest_path), stream.spec))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 from support.daemon_process import wait_until, write_images
-from support.served_folder import file_of, serve, spoil
+from support.served_folder import file_of, serve
 from support.worker_driver import ANSWER_S, ROWS, Hand, pixels, task
 
 from streamd.core.sampler import PAD_ID, Ids
@@ -33,7 +33,6 @@ from streamd.ipc.worker_messages import (
     CachePlace,
     CloseStream,
     OpenStream,
-    StreamOpenFailed,
     StreamReady,
     StreamRemark,
     TaskDone,
@@ -76,9 +75,7 @@ def test_a_worker_tells_what_its_pipeline_makes_of_a_stream(hand: Hand, stream: 
 def test_a_task_fills_its_rows_of_the_slot(hand: Hand, stream: ServedStream, images: Images) -> None:
     hand.open(stream)
     rows, ids = [3, 0, 6, 1], [8, 0, PAD_ID, 4]
-    hand.send(task(stream, 77, rows, ids), slot=1, nbytes=compute_slot_bytes(stream.spec))
-    done = hand.hear()
-    assert isinstance(done, TaskDone)
+    done = hand.finish(task(stream, 77, rows, ids))
     assert (done.number, done.bad) == (77, ())
     assert min(done.read_ns, done.decode_ns, done.idle_ns) >= 0
     assert 0 <= done.waited_ns <= done.read_ns
@@ -92,29 +89,13 @@ def test_a_task_fills_its_rows_of_the_slot(hand: Hand, stream: ServedStream, ima
     assert not filled[[2, 4, 5, 7]].any()
 
 
-def test_bad_rows_are_reported_and_the_others_filled(hand: Hand, stream: ServedStream, images: Images) -> None:
-    spoil(stream, 2)
-    file_of(stream, 5).unlink()
-    hand.open(stream)
-    hand.send(task(stream, 1, [0, 1, 2], [2, 5, 6]), slot=1, nbytes=compute_slot_bytes(stream.spec))
-    done = hand.hear()
-    assert isinstance(done, TaskDone)
-    assert {(bad.sample_id, bad.lasting) for bad in done.bad} == {(2, True), (5, True)}
-    reasons = {bad.sample_id: bad.reason for bad in done.bad}
-    assert "damaged JPEG" in reasons[2]
-    assert reasons[5] == "No such file or directory"
-    assert np.array_equal(images(1)[2], pixels(stream, 6))
-
-
 def test_tasks_are_answered_in_their_order(hand: Hand, stream: ServedStream, images: Images) -> None:
     hand.open(stream)
-    nbytes = compute_slot_bytes(stream.spec)
-    hand.send(task(stream, 1, list(range(8)), list(range(8))), slot=1, nbytes=nbytes)
-    hand.send(task(stream, 2, [0], [8], slot=2), slot=2, nbytes=nbytes)
+    hand.send(task(stream, 1, list(range(8)), list(range(8))))
+    hand.send(task(stream, 2, [0], [8], slot=2))
     for number in (3, 4, 5):
         hand.send(task(stream, number, [number], [number], slot=2))
-    reports = [hand.hear() for _ in range(5)]
-    assert [report.number for report in reports if isinstance(report, TaskDone)] == [1, 2, 3, 4, 5]
+    assert hand.finished(5) == [1, 2, 3, 4, 5]
     assert np.array_equal(images(2)[4], pixels(stream, 4))
     assert np.array_equal(images(1)[7], pixels(stream, 7))
 
@@ -170,36 +151,29 @@ def mapped(pid: int) -> int:
 def test_a_dropped_slot_is_unmapped(hand: Hand, stream: ServedStream) -> None:
     hand.open(stream)
     for slot in (1, 2, 3):
-        hand.send(task(stream, slot, [0], [0], slot=slot), slot=slot, nbytes=compute_slot_bytes(stream.spec))
-        hand.hear()
+        hand.finish(task(stream, slot, [0], [0], slot=slot))
     assert mapped(hand.process.pid) == 3
     hand.send(UnmapSlots((1, 3, 99)))
     wait_until(lambda: mapped(hand.process.pid) == 1, "two slots are unmapped")
-    hand.send(task(stream, 4, [0], [0], slot=2))
-    assert isinstance(hand.hear(), TaskDone)
+    hand.finish(task(stream, 4, [0], [0], slot=2))
 
 
 @pytest.mark.long
 def test_a_slot_dropped_while_its_task_waits_does_no_harm(hand: Hand, stream: ServedStream, images: Images) -> None:
     hand.open(stream)
-    nbytes = compute_slot_bytes(stream.spec)
-    hand.send(task(stream, 1, list(range(8)), list(range(8))), slot=1, nbytes=nbytes)
-    hand.send(task(stream, 2, [3], [7], slot=2), slot=2, nbytes=nbytes)
+    hand.send(task(stream, 1, list(range(8)), list(range(8))))
+    hand.send(task(stream, 2, [3], [7], slot=2))
     hand.send(UnmapSlots((1, 2)))
-    hand.send(task(stream, 3, [0], [0], slot=3), slot=3, nbytes=nbytes)
-    reports = [hand.hear() for _ in range(3)]
-    assert [report.number for report in reports if isinstance(report, TaskDone)] == [1, 2, 3]
+    hand.send(task(stream, 3, [0], [0], slot=3))
+    assert hand.finished(3) == [1, 2, 3]
     assert np.array_equal(images(2)[3], pixels(stream, 7))
     wait_until(lambda: mapped(hand.process.pid) == 1, "the dropped slots are unmapped")
 
 
-def test_a_worker_ends_with_its_daemon(hand: Hand, stream: ServedStream) -> None:
-    hand.open(stream)
-    assert hand.end() == (0, "")
-
-
-@pytest.mark.long
-def test_a_worker_that_was_told_nothing_ends_with_its_daemon_too(hand: Hand) -> None:
+@pytest.mark.parametrize("opens", [True, pytest.param(False, marks=pytest.mark.long)], ids=["at work", "told nothing"])
+def test_a_worker_ends_with_its_daemon(hand: Hand, stream: ServedStream, *, opens: bool) -> None:
+    if opens:
+        hand.open(stream)
     assert hand.end() == (0, "")
 
 
@@ -207,11 +181,7 @@ def test_a_worker_that_was_told_nothing_ends_with_its_daemon_too(hand: Hand) -> 
 def test_a_worker_amid_its_tasks_ends_with_its_daemon(hand: Hand, stream: ServedStream) -> None:
     hand.open(stream)
     for number in range(6):
-        hand.send(
-            task(stream, number, list(range(8)), list(range(8))),
-            slot=None if number else 1,
-            nbytes=compute_slot_bytes(stream.spec),
-        )
+        hand.send(task(stream, number, list(range(8)), list(range(8))))
     status, _ = hand.end()
     assert status in {0, 1}
 
@@ -219,11 +189,9 @@ def test_a_worker_amid_its_tasks_ends_with_its_daemon(hand: Hand, stream: Served
 @pytest.mark.long
 def test_signals_to_the_daemons_group_do_not_end_a_worker(hand: Hand, stream: ServedStream) -> None:
     hand.open(stream)
-    hand.process.send_signal(signal.SIGTERM)
-    hand.process.send_signal(signal.SIGINT)
-    hand.process.send_signal(signal.SIGHUP)
-    hand.send(task(stream, 1, [0], [0]), slot=1, nbytes=compute_slot_bytes(stream.spec))
-    assert isinstance(hand.hear(), TaskDone)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        hand.process.send_signal(number)
+    hand.finish(task(stream, 1, [0], [0]))
     assert hand.end() == (0, "")
 
 
@@ -249,9 +217,7 @@ def test_what_pillow_would_print_of_a_damaged_file_is_left_to_the_verdict(hand: 
     (tmp_path / "data/a.tif").write_bytes(told)
     stream = serve(tmp_path / "data", tmp_path / "state")
     hand.open(stream)
-    hand.send(task(stream, 1, [0], [0]), slot=1, nbytes=compute_slot_bytes(stream.spec))
-    done = hand.hear()
-    assert isinstance(done, TaskDone)
+    done = hand.finish(task(stream, 1, [0], [0]))
     assert [bad.reason for bad in done.bad] == ["a damaged TIFF: its header cannot be read"]
     assert hand.end() == (0, "")
 
@@ -266,20 +232,12 @@ def test_a_word_that_makes_no_sense_ends_a_worker_loudly(hand: Hand, words: byte
 
 
 @pytest.mark.long
-def test_why_a_stream_cannot_be_opened_is_told(hand: Hand, stream: ServedStream) -> None:
-    stream.manifest_path.write_bytes(b"damaged")
-    said = hand.open(stream)
-    assert isinstance(said, StreamOpenFailed)
-    assert "cannot be used: it is too short" in said.reason
-
-
-@pytest.mark.long
 def test_a_stream_whose_data_are_away_is_left_alone_until_a_task_wants_it(hand: Hand, stream: ServedStream) -> None:
     root = Path(stream.manifest.root)
     hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, away=True))
     assert isinstance(hand.hear(), StreamReady)
     assert root not in {link.readlink() for link in Path(f"/proc/{hand.process.pid}/fd").iterdir()}
-    hand.send(task(stream, 6, [0, 1], [3, 4]), slot=1, nbytes=compute_slot_bytes(stream.spec))
+    hand.send(task(stream, 6, [0, 1], [3, 4]))
     assert isinstance(hand.hear(), StreamReady)
     assert isinstance(report := hand.hear(), TaskDone)
     assert report.bad == ()
@@ -290,10 +248,7 @@ def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Ha
     root = Path(stream.manifest.root)
     aside = root.rename(root.with_name("aside"))
     assert isinstance(ready := hand.open(stream), StreamReady)  # what its pipeline makes is known without them
-    hand.send(task(stream, 5, [0, 1], [3, PAD_ID]), slot=1, nbytes=compute_slot_bytes(stream.spec))
-
-    report = hand.hear()
-    assert isinstance(report, TaskDone)
+    report = hand.finish(task(stream, 5, [0, 1], [3, PAD_ID]))
     assert [(each.sample_id, each.lasting, each.away) for each in report.bad] == [
         (3, False, True),
         (PAD_ID, False, True),
@@ -303,9 +258,8 @@ def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Ha
     aside.rename(root)
     hand.send(task(stream, 6, [0, 1], [3, 4]))
     assert hand.hear() == ready
-    report = hand.hear()
-    assert isinstance(report, TaskDone)
-    assert (report.number, report.bad) == (6, ())
+    assert isinstance(done := hand.hear(), TaskDone)
+    assert (done.number, done.bad) == (6, ())
 
 
 def kept(folder: Path) -> list[int]:
@@ -324,14 +278,11 @@ def test_what_a_worker_decoded_is_kept_and_gathered_the_next_time(
     hand: Hand, stream: ServedStream, images: Images, tmp_path: Path
 ) -> None:
     open_cached(hand, stream, tmp_path)
-    nbytes = compute_slot_bytes(stream.spec)
-    hand.send(task(stream, 1, [0, 1, 2], [5, PAD_ID, 7]), slot=1, nbytes=nbytes)
-    assert isinstance(done := hand.hear(), TaskDone)
+    done = hand.finish(task(stream, 1, [0, 1, 2], [5, PAD_ID, 7]))
     assert done.gathered == 0
     wait_until(lambda: kept(tmp_path) == [5, 7], "rows are published")
     file_of(stream, 5).unlink()
-    hand.send(task(stream, 2, [0, 1, 2, 3], [5, 2, PAD_ID, 7], slot=2), slot=2, nbytes=nbytes)
-    assert isinstance(done := hand.hear(), TaskDone)
+    done = hand.finish(task(stream, 2, [0, 1, 2, 3], [5, 2, PAD_ID, 7], slot=2))
     assert (done.gathered, done.bad) == (2, ())
     assert np.array_equal(images(1)[0], images(2)[0])
     assert np.array_equal(images(2)[1], pixels(stream, 2))
@@ -341,8 +292,7 @@ def test_what_a_worker_decoded_is_kept_and_gathered_the_next_time(
 @pytest.mark.long
 def test_a_stream_that_is_closed_publishes_what_it_kept(hand: Hand, stream: ServedStream, tmp_path: Path) -> None:
     open_cached(hand, stream, tmp_path)
-    hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=compute_slot_bytes(stream.spec))
-    hand.hear()
+    hand.finish(task(stream, 1, [0], [5]))
     hand.send(CloseStream(0))
     wait_until(lambda: kept(tmp_path) == [5], "the row is published")
     assert hand.end() == (0, "")
@@ -357,6 +307,5 @@ def test_a_cache_that_cannot_be_opened_is_remarked_and_done_without(
     assert remark.stream == 0
     assert "nothing is kept" in remark.text
     assert "No such file or directory" in remark.text
-    hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=compute_slot_bytes(stream.spec))
-    assert isinstance(done := hand.hear(), TaskDone)
+    done = hand.finish(task(stream, 1, [0], [5]))
     assert (done.gathered, done.bad) == (0, ())

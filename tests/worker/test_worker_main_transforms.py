@@ -12,12 +12,12 @@ from support.transform_programs import Write
 from support.worker_driver import ROWS, Hand, pixels, task
 
 from streamd.core.sampler import PAD_ID
-from streamd.core.slot_layout import compute_layout, compute_slot_bytes
+from streamd.core.slot_layout import compute_layout
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.progress_page import WorkerPhase
-from streamd.ipc.worker_messages import OpenStream, StreamOpenFailed, StreamReady, TaskDone, WorkerReport
+from streamd.ipc.worker_messages import OpenStream, StreamOpenFailed, StreamReady, WorkerReport
 
 
 @pytest.fixture
@@ -46,9 +46,7 @@ def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_wi
 
     assert isinstance(ready := opened(0, WORDY), StreamReady)
     assert ready.pixel_id != compute_pixel_id(stream.spec.image)
-    nbytes = compute_slot_bytes(stream.spec)
-    hand.send(task(stream, 1, [0, 1, 2], [5, PAD_ID, 0]), slot=1, nbytes=nbytes)
-    assert isinstance(done := hand.hear(), TaskDone)
+    done = hand.finish(task(stream, 1, [0, 1, 2], [5, PAD_ID, 0]))
     assert (done.bad, done.unfit) == ((), "")
     place, memory = compute_layout(stream.spec, ROWS), hand.slots.map_slot(1)
     assert np.array_equal(place.images.build_array_in_memory(memory)[0], 255 - pixels(stream, 5))
@@ -60,8 +58,7 @@ def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_wi
     )
 
     assert isinstance(opened(2, LATE), StreamReady)
-    hand.send(structs.replace(task(stream, 2, [0], [3]), stream=2))
-    assert isinstance(done := hand.hear(), TaskDone)
+    done = hand.finish(structs.replace(task(stream, 2, [0], [3]), stream=2))
     assert done.unfit.startswith("transform at module2.py:1: an image of uint8 (24, 32, 3) comes back")
     assert "; the sample: cat/0003.jpg; mend it" in done.unfit
 

@@ -52,12 +52,6 @@ def test_a_value_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys).endswith(" reason=" + 197 * "x" + "...\n")
 
 
-def test_a_line_stays_a_line_whatever_a_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:
-    log.configure_logging()
-    log.info("a.b", "bad: \x1b[31mred\n.jpg")
-    assert said(capsys).endswith(" a.b: bad: \\x1b[31mred\\n.jpg\n")
-
-
 @pytest.mark.parametrize("verbose", [False, True])
 def test_debug_lines_are_for_the_verbose(capsys: pytest.CaptureFixture[str], *, verbose: bool) -> None:
     log.configure_logging(level=logging.DEBUG if verbose else logging.INFO)
