@@ -36,9 +36,8 @@ ALL = (
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a daemon with a stream for everything that may go wrong."""
-    daemon = served(tmp_path_factory.mktemp("d"))
-    yield daemon.endpoint
-    daemon.kill()
+    with served(tmp_path_factory.mktemp("d")) as daemon:
+        yield daemon.endpoint
 
 
 def is_made_apart(mistake: Mistake) -> bool:
