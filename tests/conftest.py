@@ -8,11 +8,16 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.daemon_process import DaemonProcess, wait_until
 from support.fork_server import ForkServer
+
+import streamd
+from streamd.client import Client
 
 pytest_plugins = [
     f"support.{name}"
@@ -103,14 +108,17 @@ def without_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def start_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., DaemonProcess]]:
     """Starts `streamd serve` on a configuration; every daemon is gone after the test."""
-    started: list[DaemonProcess] = []
+    with ExitStack() as started:
 
-    def start(config: dict[str, object], **options: object) -> DaemonProcess:
-        place = tmp_path_factory.mktemp("d", numbered=True)
-        daemon = DaemonProcess(place, config, **options)  # type: ignore[arg-type]  # keywords pass through
-        started.append(daemon)
-        return daemon.start()
+        def start(config: dict[str, object], **options: Any) -> DaemonProcess:
+            place = tmp_path_factory.mktemp("d", numbered=True)
+            return started.enter_context(DaemonProcess(place, config, **options))
 
-    yield start
-    for daemon in started:
-        daemon.kill()
+        yield start
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Iterator[Client]:
+    """A client of the daemon that is a module's fixture `daemon`."""
+    with streamd.connect(daemon.endpoint) as client:
+        yield client

@@ -46,9 +46,8 @@ def test_the_package_brings_it_and_its_libraries_only_when_it_is_asked_for() -> 
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("d")
     folder = write_images(place / "data", {"cat": 16, "dog": 20})
-    daemon = DaemonProcess(place, {"workers": 1, "streams": {"train": stream_config(folder)}}).start()
-    yield daemon.endpoint
-    daemon.kill()
+    with DaemonProcess(place, {"workers": 1, "streams": {"train": stream_config(folder)}}) as daemon:
+        yield daemon.endpoint
 
 
 def held_of(endpoint: str, batches: int, epochs: int | None = None) -> Replay:

@@ -69,8 +69,5 @@ def scene(
     streams = {"train": stream_config(folder, **{"batch_size": 2, **stream})}
     (place / "daemon").mkdir()
     config = {"workers": times(2, 1), **(settings or {}), "streams": streams}
-    daemon = DaemonProcess(place / "daemon", config, environment=environment)
-    try:
-        yield Scene(daemon.start(), Truth({"streams": streams}, "train", place / "truth"), place, streams)
-    finally:
-        daemon.kill()
+    with DaemonProcess(place / "daemon", config, environment=environment) as daemon:
+        yield Scene(daemon, Truth({"streams": streams}, "train", place / "truth"), place, streams)

@@ -39,9 +39,8 @@ class Confined(DaemonProcess):
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Confined]:
     streams = {"train": stream_config(write_images(tmp_path / "data", {"cat": 32, "dog": 32}))}
-    daemon = Confined(tmp_path, {"streams": streams}).start()
-    yield daemon
-    daemon.kill()
+    with Confined(tmp_path, {"streams": streams}) as daemon:
+        yield daemon
 
 
 def read_epoch(client: streamd.Client) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 GOOD = """\
 streams:
@@ -46,3 +47,10 @@ class Mistake:
     running: bool = False
     without: str | None = None
     unprivileged: bool = False
+
+
+def in_train(did: str, *, says: str, do: str, config: str = GOOD, **more: Any) -> Mistake:
+    """A mistake in stream `train`: each line of `says` is `LINE: KEY: TEXT`, as told of config.yaml and this stream."""
+    lines = (line.partition(": ") for line in says.split("\n"))
+    told = "\n".join(f"config.yaml:{number}: streams.train.{text}" for number, _, text in lines)
+    return Mistake(did, says=f"streamd: {told}", do=do, config=config, **more)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from mistake import GOOD, Mistake
+from mistake import GOOD, in_train
 
 ARRAYS: Final = """\
 streams:
@@ -36,113 +37,94 @@ def cut_off(place: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
 
 
+in_arrays = partial(in_train, config=ARRAYS, prepare=saved())
 OF_ARRAYS: Final = (
-    Mistake(
+    in_arrays(
         "saved pixels as fractions",
-        config=ARRAYS,
         prepare=saved((PIXELS / 95).astype(np.float32)),
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/x.npy' holds float32 (8, 2, 2, 3); found 0 to 1 in "
-            "the first 8 images, and pixels are 0-255: write range: [0, 1], if these are black and white in all of them"
+            "3: source.path: '…/x.npy' holds float32 (8, 2, 2, 3); found 0 to 1 in the first 8 images, and pixels are "
+            "0-255: write range: [0, 1], if these are black and white in all of them"
         ),
         do="Add `range: [0, 1]` to the source: numbers are scaled to 0-255 when they are read.",
     ),
-    Mistake(
+    in_arrays(
         "served grey arrays as colour",
-        config=ARRAYS,
         prepare=saved(PIXELS[..., 0]),
-        says=(
-            "streamd: config.yaml:2: streams.train.image.mode: RGB has 3 channels, and the images of the arrays have "
-            "1; write mode: L"
-        ),
+        says="2: image.mode: RGB has 3 channels, and the images of the arrays have 1; write mode: L",
         do="Add `image: {mode: L}`.",
     ),
-    Mistake(
+    in_arrays(
         "asked for arrays in another size",
         config=f"{ARRAYS}    image: {{size: [32, 32]}}\n",
-        prepare=saved(),
         says=(
-            "streamd: config.yaml:6: streams.train.image.size: the arrays hold images of 2x2, which are served as "
-            "they are; write size: stored, and resize in the trainer's model, or save them resized"
+            "6: image.size: the arrays hold images of 2x2, which are served as they are; write size: stored, and "
+            "resize in the trainer's model, or save them resized"
         ),
         do="Resize in the model, or save arrays of the size you train on.",
     ),
-    Mistake(
+    in_arrays(
         "named a column for the names of images without a table",
         config=ARRAYS.replace("path: x.npy", "path: x.npy, names: file"),
-        prepare=saved(),
-        says=(
-            "streamd: config.yaml:3: streams.train.source.names: is a column, and there is no table; add table: FILE, "
-            "or leave names out"
-        ),
+        says="3: source.names: is a column, and there is no table; add table: FILE, or leave names out",
         do="Name the table whose column it is.",
     ),
-    Mistake(
+    in_arrays(
         "saved fewer labels than images",
-        config=ARRAYS,
         prepare=saved(angles=ANGLES[:7]),
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle.from: '…/angles.npy' has 7 rows, and there are 8 "
-            "images; it needs one row an image, in their order: correct it, or the path of the images"
+            "4: labels.angle.from: '…/angles.npy' has 7 rows, and there are 8 images; it needs one row an image, in "
+            "their order: correct it, or the path of the images"
         ),
         do="Save labels and images from the same list.",
     ),
-    Mistake(
+    in_arrays(
         "copied an array halfway",
-        config=ARRAYS,
         prepare=cut_off,
-        says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/x.npy' is cut off: 184 bytes of 224; write it anew"
-        ),
+        says="3: source.path: '…/x.npy' is cut off: 184 bytes of 224; write it anew",
         do="Copy it again.",
     ),
-    Mistake(
+    in_arrays(
         "named a label that nothing holds",
         config=ARRAYS.replace("{type: float, from: angles.npy}", "float"),
-        prepare=saved(),
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle: there is no table that has 'angle'; add table: FILE "
-            "to the source, or take the label from an array, from: FILE.npy"
+            "4: labels.angle: there is no table that has 'angle'; add table: FILE to the source, or take the label "
+            "from an array, from: FILE.npy"
         ),
         do="Say where the label is.",
     ),
-    Mistake(
+    in_arrays(
         "had one-hot labels with a row of none",
         config=ARRAYS.replace("type: float", "type: category"),
         prepare=saved(angles=np.eye(8, 4, dtype=np.uint8)),
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle: angles.npy[4] holds [0, 0, 0, 0], where 0 are 1; a "
-            "category has one 1 in every row: use type: tags for any number of classes a sample, or correct it"
+            "4: labels.angle: angles.npy[4] holds [0, 0, 0, 0], where 0 are 1; a category has one 1 in every row: use "
+            "type: tags for any number of classes a sample, or correct it"
         ),
         do="Correct the row, or use type: tags.",
     ),
-    Mistake(
+    in_arrays(
         "had soft labels where classes are wanted",
         config=ARRAYS.replace("type: float", "type: category"),
         prepare=saved(angles=np.full((8, 4), 0.25)),
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle: angles.npy[0] holds [0.25, 0.25, 0.25, 0.25]; several "
-            "numbers a row make a class where they are 0 and 1: use type: float for a vector or for soft labels, or "
-            "correct it"
+            "4: labels.angle: angles.npy[0] holds [0.25, 0.25, 0.25, 0.25]; several numbers a row make a class where "
+            "they are 0 and 1: use type: float for a vector or for soft labels, or correct it"
         ),
         do="Use type: float.",
     ),
-    Mistake(
+    in_arrays(
         "gave a sample a weight below 0",
         config=ARRAYS.replace("labels: {angle: {type: float, from: angles.npy}}", "weights: angles.npy"),
-        prepare=saved(),
-        says=(
-            "streamd: config.yaml:4: streams.train.weights: angles.npy[0] holds -1; a sample weighs 0 or more: correct "
-            "it"
-        ),
+        says="4: weights: angles.npy[0] holds -1; a sample weighs 0 or more: correct it",
         do="Correct the weights.",
     ),
-    Mistake(
+    in_train(
         "named a column of weights for a folder",
         config=GOOD + "    weights: importance\n",
         says=(
-            "streamd: config.yaml:6: streams.train.weights: a folder has no column 'importance'; save one number a "
-            "sample, in the order of its images, with np.save, and name that file: weights: FILE.npy"
+            "6: weights: a folder has no column 'importance'; save one number a sample, in the order of its images, "
+            "with np.save, and name that file: weights: FILE.npy"
         ),
         do="Save the weights as an array, or use kind: table.",
     ),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from mistake import GOOD, TABLE, Mistake
+from mistake import GOOD, TABLE, Mistake, in_train
+
+DEEP: Final = f"ipc:///tmp/{'deep/' * 20}streamd.sock"
 
 OF_CONFIGURATION: Final = (
     Mistake(
@@ -32,8 +34,8 @@ OF_CONFIGURATION: Final = (
         "left the configuration empty",
         config="",
         says=(
-            "streamd: config.yaml:1: is empty; write at least streams: {train: {source: {kind: folder, path:"
-            " data/train}, image: {size: [128, 128]}}}"
+            "streamd: config.yaml:1: is empty; write at least streams: {train: {source: {kind: folder, path: "
+            "data/train}, image: {size: [128, 128]}}}"
         ),
         do="Write at least what the message shows.",
     ),
@@ -47,8 +49,8 @@ OF_CONFIGURATION: Final = (
         "indented a key unlike those beside it",
         config=GOOD.replace("    batch_size", "   batch_size"),
         says=(
-            "streamd: config.yaml:5:4: not valid YAML: this line is indented unlike those it belongs to; "
-            "give them the same number of spaces"
+            "streamd: config.yaml:5:4: not valid YAML: this line is indented unlike those it belongs to; give them the "
+            "same number of spaces"
         ),
         do="Give keys that belong together the same number of spaces.",
     ),
@@ -56,8 +58,8 @@ OF_CONFIGURATION: Final = (
         "forgot a closing brace",
         config=GOOD.replace("path: data}", "path: data"),
         says=(
-            "streamd: config.yaml:4:10: not valid YAML: a comma is missing before this, or the bracket "
-            "opened at line 3 is not closed"
+            "streamd: config.yaml:4:10: not valid YAML: a comma is missing before this, or the bracket opened at line "
+            "3 is not closed"
         ),
         do="Close the brace in the line that the message names.",
     ),
@@ -71,8 +73,8 @@ OF_CONFIGURATION: Final = (
         "copied a path with backslashes",
         config=GOOD.replace("path: data", r'path: "C:\data"'),
         says=(
-            "streamd: config.yaml:3:38: not valid YAML: a backslash is in double quotes; write paths with /,"
-            " or use single quotes"
+            "streamd: config.yaml:3:38: not valid YAML: a backslash is in double quotes; write paths with /, or use "
+            "single quotes"
         ),
         do="Write paths with slashes.",
     ),
@@ -82,36 +84,36 @@ OF_CONFIGURATION: Final = (
         says="streamd: config.yaml:1: train: unknown key; it looks like a stream: write it below streams",
         do="Write streams: first, and the stream below it, indented.",
     ),
-    Mistake(
+    in_train(
         "did not indent the keys of source",
         says=(
-            "streamd: config.yaml:3: streams.train.source: found nothing (null); indent its keys below it, "
-            "or write source: {kind: folder, path: data/train}\n"
-            "config.yaml:4: streams.train.kind: is a key of source: write it as source: {kind: ...}\n"
-            "config.yaml:5: streams.train.path: is a key of source: write it as source: {path: ...}"
+            "3: source: found nothing (null); indent its keys below it, or write source: {kind: folder, path: "
+            "data/train}\n"
+            "4: kind: is a key of source: write it as source: {kind: ...}\n"
+            "5: path: is a key of source: write it as source: {path: ...}"
         ),
         do="Indent kind and path further than source, or use braces.",
         config=GOOD.replace("source: {kind: folder, path: data}", "source:\n    kind: folder\n    path: data"),
     ),
-    Mistake(
+    in_train(
         "misspelled a key",
         config=GOOD.replace("batch_size", "batchsize"),
-        says="streamd: config.yaml:5: streams.train.batchsize: unknown key; did you mean 'batch_size'?",
+        says="5: batchsize: unknown key; did you mean 'batch_size'?",
         do="Take the key that the message proposes.",
     ),
-    Mistake(
+    in_train(
         "made two mistakes",
         says=(
-            "streamd: config.yaml:5: streams.train.batch_size: found 0; use a whole number from 1 to 65536\n"
-            "config.yaml:6: streams.train.shufle: unknown key; did you mean 'shuffle'?"
+            "5: batch_size: found 0; use a whole number from 1 to 65536\n"
+            "6: shufle: unknown key; did you mean 'shuffle'?"
         ),
         do="Mend them all: each has a line of its own.",
         config=GOOD.replace("batch_size: 4", "batch_size: 0\n    shufle: none"),
     ),
-    Mistake(
+    in_train(
         "wrote a key twice",
         config=GOOD + "    batch_size: 8\n",
-        says="streamd: config.yaml:6: streams.train.batch_size: is written twice, first at line 5; keep one",
+        says="6: batch_size: is written twice, first at line 5; keep one",
         do="Keep one of the two lines.",
     ),
     Mistake(
@@ -120,154 +122,121 @@ OF_CONFIGURATION: Final = (
         says="streamd: config.yaml:1: batch_size: is a key of a stream: write it below streams.NAME",
         do="Move the key below the stream.",
     ),
-    Mistake(
+    in_train(
         "wrote a key beside the one it belongs to",
         config=GOOD + "    seed: 3\n",
-        says=("streamd: config.yaml:6: streams.train.seed: is a key of shuffle: write it as shuffle: {seed: ...}"),
+        says="6: seed: is a key of shuffle: write it as shuffle: {seed: ...}",
         do="Write it as the message shows.",
     ),
-    Mistake(
+    in_train(
         "wrote a key of the trainer",
         config=GOOD + "    epochs: 10\n",
-        says=(
-            "streamd: config.yaml:6: streams.train.epochs: unknown key; a trainer says it: streamd-train "
-            "--epochs N, or subscribe(epochs=N)"
-        ),
+        says="6: epochs: unknown key; a trainer says it: streamd-train --epochs N, or subscribe(epochs=N)",
         do="Take it out of the file and tell the trainer.",
     ),
-    Mistake(
+    in_train(
         "left the size of the images out",
         config=GOOD.replace("size: [32, 32]", ""),
-        says=(
-            "streamd: config.yaml:4: streams.train.image.size: is missing; a folder holds images of any "
-            "size, add size: [height, width]"
-        ),
+        says="4: image.size: is missing; a folder holds images of any size, add size: [height, width]",
         do="Add the size that the network takes.",
     ),
-    Mistake(
+    in_train(
         "gave the size as one number",
         config=GOOD.replace("[32, 32]", "32"),
-        says=(
-            "streamd: config.yaml:4: streams.train.image.size: found 32; use [height, width], each from 1 to"
-            " 16384 pixels; did you mean [32, 32]?"
-        ),
+        says="4: image.size: found 32; use [height, width], each from 1 to 16384 pixels; did you mean [32, 32]?",
         do="Write [height, width], height first.",
     ),
-    Mistake(
+    in_train(
         "gave the size as text",
         config=GOOD.replace("[32, 32]", "128x96"),
-        says=(
-            "streamd: config.yaml:4: streams.train.image.size: found '128x96'; use [height, width], each "
-            "from 1 to 16384 pixels; did you mean [128, 96]?"
-        ),
+        says="4: image.size: found '128x96'; use [height, width], each from 1 to 16384 pixels; did you mean [128, 96]?",
         do="Write [height, width], height first.",
     ),
-    Mistake(
+    in_train(
         "misspelled a value",
         config=GOOD.replace("[32, 32]", "[32, 32], resize: strech"),
-        says=(
-            "streamd: config.yaml:4: streams.train.image.resize: found 'strech'; use stretch, crop, pad or "
-            "random_crop; did you mean 'stretch'?"
-        ),
+        says="4: image.resize: found 'strech'; use stretch, crop, pad or random_crop; did you mean 'stretch'?",
         do="Take one of the values that the message lists.",
     ),
-    Mistake(
+    in_train(
         "used another tool's word for greyscale",
         config=GOOD.replace("[32, 32]", "[32, 32], mode: gray"),
-        says="streamd: config.yaml:4: streams.train.image.mode: found 'gray'; use RGB or L; did you mean 'L'?",
+        says="4: image.mode: found 'gray'; use RGB or L; did you mean 'L'?",
         do="Take one of the values that the message lists.",
     ),
-    Mistake(
+    in_train(
         "put a number in quotes",
         config=GOOD.replace("batch_size: 4", 'batch_size: "32"'),
-        says=(
-            "streamd: config.yaml:5: streams.train.batch_size: found '32'; use a whole number from 1 to "
-            "65536; did you mean 32, without quotes?"
-        ),
+        says="5: batch_size: found '32'; use a whole number from 1 to 65536; did you mean 32, without quotes?",
         do="Leave the quotes out.",
     ),
-    Mistake(
+    in_train(
         "wrote false for no shuffling",
         config=GOOD + "    shuffle: false\n",
-        says=(
-            "streamd: config.yaml:6: streams.train.shuffle: found false; use full, none, chunk or {kind: "
-            "full, seed: 0}; did you mean 'none'?"
-        ),
+        says="6: shuffle: found false; use full, none, chunk or {kind: full, seed: 0}; did you mean 'none'?",
         do="Write shuffle: none.",
     ),
-    Mistake(
+    in_train(
         "gave means for pixels in 0-1",
         says=(
-            "streamd: config.yaml:7: streams.train.normalize.mean: found [0.485, 0.456, 0.406], meant for "
-            "pixels in 0-1; pixels are 0-255 here: write normalize: imagenet, or [123.675, 116.28, 103.53]\n"
-            "config.yaml:8: streams.train.normalize.std: found [0.229, 0.224, 0.225], meant for pixels in "
-            "0-1; pixels are 0-255 here: write normalize: imagenet, or [58.395, 57.12, 57.375]"
+            "7: normalize.mean: found [0.485, 0.456, 0.406], meant for pixels in 0-1; pixels are 0-255 here: write "
+            "normalize: imagenet, or [123.675, 116.28, 103.53]\n"
+            "8: normalize.std: found [0.229, 0.224, 0.225], meant for pixels in 0-1; pixels are 0-255 here: write "
+            "normalize: imagenet, or [58.395, 57.12, 57.375]"
         ),
         do="Take the name, or the numbers that the message has worked out.",
         config=GOOD + "    normalize:\n      mean: [0.485, 0.456, 0.406]\n      std: [0.229, 0.224, 0.225]\n",
     ),
-    Mistake(
+    in_train(
         "kept random crops in a cache",
         config=GOOD.replace("[32, 32]", "[32, 32], resize: random_crop") + "    cache: {path: cache}\n",
-        says=(
-            "streamd: config.yaml:6: streams.train.cache: would keep one random crop of each sample for ever; "
-            "leave it out, or use resize: crop"
-        ),
+        says="6: cache: would keep one random crop of each sample for ever; leave it out, or use resize: crop",
         do="Leave the cache out: every epoch shows other crops.",
     ),
-    Mistake(
+    in_train(
         "gave means of three channels to greyscale images",
         says=(
-            "streamd: config.yaml:6: streams.train.normalize.mean: has 3 numbers, but mode L has 1; give one"
-            " for each channel\n"
-            "config.yaml:6: streams.train.normalize.std: has 3 numbers, but mode L has 1; give one for each "
-            "channel"
+            "6: normalize.mean: has 3 numbers, but mode L has 1; give one for each channel\n"
+            "6: normalize.std: has 3 numbers, but mode L has 1; give one for each channel"
         ),
         do="Give one number, or use mode: RGB.",
         config=GOOD.replace("[32, 32]", "[32, 32], mode: L")
         + "    normalize: {mean: [124, 116, 104], std: [58, 57, 57]}\n",
     ),
-    Mistake(
+    in_train(
         "gave a label a type of another tool",
         config=TABLE.replace("float", "regression"),
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle.type: found 'regression'; use category, int,"
-            " float, string or tags; did you mean 'float'?"
+            "4: labels.angle.type: found 'regression'; use category, int, float, string or tags; did you mean 'float'?"
         ),
         do="Take one of the types that the message lists.",
     ),
-    Mistake(
+    in_train(
         "listed true and false as classes",
         says=(
-            "streamd: config.yaml:6: streams.train.labels.label.classes: found [true, false]; use a list of "
-            "names or whole numbers, such as [cat, dog]; put true and false in quotes"
+            "6: labels.label.classes: found [true, false]; use a list of names or whole numbers, such as [cat, dog]; "
+            "put true and false in quotes"
         ),
         do="Put them in quotes.",
         config=GOOD + "    labels: {label: {type: category, classes: [true, false]}}\n",
     ),
-    Mistake(
+    in_train(
         "gave the split as a number",
         config=GOOD + "    split: 0.2\n",
-        says="streamd: config.yaml:6: streams.train.split: found 0.2; keys are needed, as in split: {validation: 0.2}",
+        says="6: split: found 0.2; keys are needed, as in split: {validation: 0.2}",
         do="Write it as the message shows.",
     ),
-    Mistake(
+    in_train(
         "gave the fraction as a percentage",
         config=GOOD + "    split: {validation: 20}\n",
-        says=(
-            "streamd: config.yaml:6: streams.train.split.validation: found 20; use a number above 0, up to "
-            "1; did you mean 0.2?"
-        ),
+        says="6: split.validation: found 20; use a number above 0, up to 1; did you mean 0.2?",
         do="Write a fraction of 1.",
     ),
-    Mistake(
+    in_train(
         "checked the data with a mistake in the file",
         status=1,
         command="streamd check --config config.yaml",
-        says=(
-            "streamd: config.yaml:4: streams.train.image.size: found [32]; use [height, width], each from 1 "
-            "to 16384 pixels; did you mean [32, 32]?"
-        ),
+        says="4: image.size: found [32]; use [height, width], each from 1 to 16384 pixels; did you mean [32, 32]?",
         config=GOOD.replace("[32, 32]", "[32]"),
         do="Mend it: every command says the same of the file.",
     ),
@@ -275,8 +244,8 @@ OF_CONFIGURATION: Final = (
         "copied a stream that does not exist",
         config=GOOD + "  validation: {like: trian, shuffle: none}\n",
         says=(
-            "streamd: config.yaml:6: streams.validation.like: found 'trian', which is no stream of this "
-            "file; did you mean 'train'?"
+            "streamd: config.yaml:6: streams.validation.like: found 'trian', which is no stream of this file; did you "
+            "mean 'train'?"
         ),
         do="Take the name that the message proposes.",
     ),
@@ -286,30 +255,24 @@ OF_CONFIGURATION: Final = (
         says="streamd: config.yaml:2: streams.a.like: goes in a circle: a -> b -> a; take a like away",
         do="Write one of the two out.",
     ),
-    Mistake(
+    in_train(
         "called a table's kind csv",
         config=TABLE.replace("kind: table", "kind: csv"),
-        says=(
-            "streamd: config.yaml:3: streams.train.source: kind: found 'csv'; use folder, table, filelist, "
-            "hdf5, lmdb, npy or tar; did you mean 'table'?"
-        ),
+        says="3: source: kind: found 'csv'; use folder, table, filelist, hdf5, lmdb, npy or tar; did you mean 'table'?",
         do="Write kind: table, for CSV, TSV and Parquet.",
     ),
-    Mistake(
+    in_train(
         "gave a folder a key of tables",
         config=GOOD.replace("path: data", "path: data, root: data"),
-        says=(
-            "streamd: config.yaml:3: streams.train.source.root: belongs to kind table or filelist, and kind "
-            "is folder; leave it out, or change the kind"
-        ),
+        says="3: source.root: belongs to kind table or filelist, and kind is folder; leave it out, or change the kind",
         do="Leave the key out.",
     ),
     Mistake(
         "wrote the memory in another tool's units",
         config="memory: 2G\n" + GOOD,
         says=(
-            "streamd: config.yaml:1: memory: found '2G', which is no size; write it like 512MiB, 1.5GiB, "
-            "20GB or as a whole number of bytes; did you mean 2GiB?"
+            "streamd: config.yaml:1: memory: found '2G', which is no size; write it like 512MiB, 1.5GiB, 20GB or as a "
+            "whole number of bytes; did you mean 2GiB?"
         ),
         do="Write 2GiB or 2GB.",
     ),
@@ -317,18 +280,17 @@ OF_CONFIGURATION: Final = (
         "named a path as the endpoint",
         config="listen: /run/streamd.sock\n" + GOOD,
         says=(
-            "streamd: config.yaml:1: listen: found '/run/streamd.sock'; an endpoint is ipc:///path/to/socket"
-            " or tcp://address:port; did you mean 'ipc:///run/streamd.sock'?"
+            "streamd: config.yaml:1: listen: found '/run/streamd.sock'; an endpoint is ipc:///path/to/socket or "
+            "tcp://address:port; did you mean 'ipc:///run/streamd.sock'?"
         ),
         do="Put ipc:// before it.",
     ),
     Mistake(
         "chose an endpoint that is too long",
-        config=f"listen: ipc:///tmp/{'deep/' * 20}streamd.sock\n" + GOOD,
+        config=f"listen: {DEEP}\n" + GOOD,
         says=(
-            "streamd: config.yaml:1: listen: endpoint "
-            "'ipc:///tmp/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/streamd.sock':"
-            " a socket's path has at most 104 bytes, this one 117: choose a shorter one"
+            f"streamd: config.yaml:1: listen: endpoint '{DEEP}': a socket's path has at most 104 bytes, this one 117: "
+            "choose a shorter one"
         ),
         do="Choose a shorter path: the system allows no more.",
     ),
@@ -336,8 +298,8 @@ OF_CONFIGURATION: Final = (
         "opened a port without keys",
         config="listen: tcp://0.0.0.0:5555\n" + GOOD,
         says=(
-            "streamd: config.yaml:1: listen: tcp://0.0.0.0:5555 is open to the network; use "
-            "ipc:///path/to/socket, or add curve: {secret: FILE, clients: FOLDER}"
+            "streamd: config.yaml:1: listen: tcp://0.0.0.0:5555 is open to the network; use ipc:///path/to/socket, or "
+            "add curve: {secret: FILE, clients: FOLDER}"
         ),
         do="Use an ipc:// endpoint; trainers on other hosts need keys.",
     ),

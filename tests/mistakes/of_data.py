@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mistake import GOOD, TABLE, Mistake
+from mistake import GOOD, TABLE, Mistake, in_train
 
 LABELLED: Final = GOOD + "    labels: {label: {type: category, classes: [cat, bird]}}\n"
 TWO: Final = """\
@@ -50,118 +51,107 @@ def only(*names: str) -> dict[str, str | bytes | None]:
 PHOTOS: Final = GOOD.replace("path: data", "path: photos")
 FLAT: Final = GOOD.replace("path: data", "path: flat")
 
+in_table = partial(in_train, config=TABLE)
+
 OF_DATA: Final = (
-    Mistake(
+    in_train(
         "named a folder that is not there",
         config=GOOD.replace("path: data", "path: dta/train"),
-        says=(
-            "streamd: config.yaml:3: streams.train.source.path: there is no '…/dta/train'; the nearest "
-            "folder that exists is '…'; correct the path"
-        ),
+        says="3: source.path: there is no '…/dta/train'; the nearest folder that exists is '…'; correct the path",
         do="Correct the path; it is relative to the configuration.",
     ),
-    Mistake(
+    in_train(
         "named a table where a folder is wanted",
         config=GOOD.replace("path: data", "path: all.csv"),
-        says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' is a file; kind folder wants a "
-            "folder, a list of files is kind table"
-        ),
+        says="3: source.path: '…/all.csv' is a file; kind folder wants a folder, a list of files is kind table",
         do="Use kind: table.",
     ),
-    Mistake(
+    in_table(
         "named a folder where a table is wanted",
         config=TABLE.replace("path: all.csv", "path: data"),
-        says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/data' is a folder; kind table wants a "
-            "file, kind folder takes folders"
-        ),
+        says="3: source.path: '…/data' is a folder; kind table wants a file, kind folder takes folders",
         do="Name the file, or use kind: folder.",
     ),
-    Mistake(
+    in_train(
         "named an empty folder",
         config=PHOTOS,
         prepare=lambda place: (place / "photos").mkdir(),
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: no images in '…/photos'; looked for … in it and in 0 "
-            "sub-folders; correct the path or put images there"
+            "3: source.path: no images in '…/photos'; looked for … in it and in 0 sub-folders; correct the path or put "
+            "images there"
         ),
         do="Put images there, or correct the path.",
     ),
-    Mistake(
+    in_train(
         "named a folder of formats that are not read",
         config=PHOTOS,
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: no images in '…/photos'; looked for … in it and in 0 "
-            "sub-folders; it holds other files: 2 .heic, 1 .svg; correct the path or put images there"
+            "3: source.path: no images in '…/photos'; looked for … in it and in 0 sub-folders; it holds other files: 2 "
+            ".heic, 1 .svg; correct the path or put images there"
         ),
         do="Convert them to JPEG or PNG.",
         files=only("1.heic", "2.heic", "logo.svg"),
     ),
-    Mistake(
+    in_train(
         "left images beside the folders of the classes",
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/data' holds 1 image ('stray.jpg') beside"
-            " 2 sub-folders ('cat', 'dog'); a folder is either flat or has one sub-folder a class: move the "
-            "images into sub-folders, or the sub-folders elsewhere, or write labels: {} to take all images as they "
-            "are, without labels"
+            "3: source.path: '…/data' holds 1 image ('stray.jpg') beside 2 sub-folders ('cat', 'dog'); a folder is "
+            "either flat or has one sub-folder a class: move the images into sub-folders, or the sub-folders "
+            "elsewhere, or write labels: {} to take all images as they are, without labels"
         ),
         do="Move them into the folder of their class, or do without labels.",
         files={"data/stray.jpg": b"x"},
     ),
-    Mistake(
+    in_train(
         "were not allowed to read the images",
         prepare=lock,
         unprivileged=True,
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: user … may not read '…/data/cat'; give that "
-            "user the right to, or run streamd as one that has it"
+            "3: source.path: user … may not read '…/data/cat'; give that user the right to, or run streamd as one that "
+            "has it"
         ),
         do="chmod or chown the folder, or start streamd as its owner.",
     ),
-    Mistake(
+    in_train(
         "linked to an image outside of the folder",
         prepare=link_out,
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: the link '…/data/cat/link.jpg' leads to "
-            "'…/elsewhere.jpg', out of '…/data'; name a folder that holds both, or copy the files"
+            "3: source.path: the link '…/data/cat/link.jpg' leads to '…/elsewhere.jpg', out of '…/data'; name a folder "
+            "that holds both, or copy the files"
         ),
         do="Name a folder that holds both, or copy the file.",
     ),
-    Mistake(
+    in_train(
         "left a link to a file that is gone",
         prepare=link_nowhere,
-        says=(
-            "streamd: config.yaml:3: streams.train.source.path: the link '…/data/cat/link.jpg' leads "
-            "nowhere; remove or mend it"
-        ),
+        says="3: source.path: the link '…/data/cat/link.jpg' leads nowhere; remove or mend it",
         do="Remove the link.",
     ),
-    Mistake(
+    in_train(
         "wanted labels of a folder without sub-folders",
         config=FLAT + "    labels: {label: category}\n",
         says=(
-            "streamd: config.yaml:6: streams.train.labels: a flat folder has no labels, but label is wanted;"
-            " make one sub-folder a class, use kind table with a file of labels, or write labels: {}"
+            "6: labels: a flat folder has no labels, but label is wanted; make one sub-folder a class, use kind table "
+            "with a file of labels, or write labels: {}"
         ),
         prepare=flatten,
         do="Make one sub-folder a class, or use kind: table.",
     ),
-    Mistake(
+    in_train(
         "wanted two labels of a folder",
         config=GOOD + "    labels: {animal: category, age: float}\n",
         says=(
-            "streamd: config.yaml:6: streams.train.labels: a folder gives one label, the name of the "
-            "sub-folder, but animal, age are wanted; keep one, or use kind table with a file of labels"
+            "6: labels: a folder gives one label, the name of the sub-folder, but animal, age are wanted; keep one, or "
+            "use kind table with a file of labels"
         ),
         do="Keep one, or use kind: table.",
     ),
-    Mistake(
+    in_train(
         "listed classes that the folders do not have",
         config=LABELLED,
         says=(
-            "streamd: config.yaml:6: streams.train.labels.label: 'dog' (sub-folder 'dog') is not among the "
-            "configured classes cat, bird; add it to classes or correct it there"
+            "6: labels.label: 'dog' (sub-folder 'dog') is not among the configured classes cat, bird; add it to "
+            "classes or correct it there"
         ),
         do="Add the class, or rename the folder.",
     ),
@@ -169,230 +159,193 @@ OF_DATA: Final = (
         "listed the classes of two streams in another order",
         config=TWO,
         says=(
-            "streamd: config.yaml:6: streams.validation.labels.label: classes dog, cat differ from cat, dog "
-            "of streams.train.labels.label; labels of one name share one list: make them equal or rename one"
-            " label"
+            "streamd: config.yaml:6: streams.validation.labels.label: classes dog, cat differ from cat, dog of "
+            "streams.train.labels.label; labels of one name share one list: make them equal or rename one label"
         ),
         do="Make the lists equal: 0 has to mean the same to both.",
     ),
     Mistake(
         "asked for whole batches and had too few images",
         says=(
-            "streamd: config.yaml:2: streams.train: 8 samples cannot fill one batch of 64, and "
-            "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
+            "streamd: config.yaml:2: streams.train: 8 samples cannot fill one batch of 64, and drop_remainder is true; "
+            "set drop_remainder: false or a smaller batch_size"
         ),
         do="Take a smaller batch_size.",
         config=GOOD.replace("batch_size: 4", "batch_size: 64\n    drop_remainder: true"),
     ),
-    Mistake(
+    in_table(
         "named a table that is not there",
         files={"all.csv": None},
-        config=TABLE,
-        says=(
-            "streamd: config.yaml:3: streams.train.source.path: there is no '…/all.csv'; the nearest folder "
-            "that exists is '…'; correct the path"
-        ),
+        says="3: source.path: there is no '…/all.csv'; the nearest folder that exists is '…'; correct the path",
         do="Correct the path.",
     ),
-    Mistake(
+    in_table(
         "named a spreadsheet",
         config=TABLE.replace("all.csv", "all.xlsx"),
         files={"all.xlsx": b"PK\3\4"},
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/all.xlsx' is no table by its suffix; "
-            "known are .csv, .tsv, .tab, .parquet, .pq; save it as one of these"
+            "3: source.path: '…/all.xlsx' is no table by its suffix; known are .csv, .tsv, .tab, .parquet, .pq; save "
+            "it as one of these"
         ),
         do="Save it as CSV.",
     ),
-    Mistake(
+    in_table(
         "saved the table in Latin-1 or Windows-1252",
         config=TABLE.replace("angle: float", "animal: category"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv', line 3, is no UTF-8 text: byte 0xe4; it "
-            "looks like Latin-1 or Windows-1252, in which the line reads 'cat/0001.jpg,Käfer': write encoding: cp1252 "
-            "into the source, or save it as UTF-8: iconv -f CP1252 -t UTF-8 all.csv > utf8-all.csv"
+            "3: source.path: '…/all.csv', line 3, is no UTF-8 text: byte 0xe4; it looks like Latin-1 or Windows-1252, "
+            "in which the line reads 'cat/0001.jpg,Käfer': write encoding: cp1252 into the source, or save it as "
+            "UTF-8: iconv -f CP1252 -t UTF-8 all.csv > utf8-all.csv"
         ),
         do="Write `encoding: cp1252` into the source if the line reads as it should.",
         files={"all.csv": "path,animal\ncat/0000.jpg,cat\ncat/0001.jpg,Käfer\n".encode("latin-1")},
     ),
-    Mistake(
+    in_table(
         "saved the table as UTF-16 without a byte order mark",
-        config=TABLE,
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' holds zero bytes, as UTF-16 without a mark "
-            "does; it looks like utf-16-le: write encoding: utf-16-le into the source, or save it as UTF-8: iconv -f "
-            "UTF-16-LE -t UTF-8 all.csv > utf8-all.csv"
+            "3: source.path: '…/all.csv' holds zero bytes, as UTF-16 without a mark does; it looks like utf-16-le: "
+            "write encoding: utf-16-le into the source, or save it as UTF-8: iconv -f UTF-16-LE -t UTF-8 all.csv > "
+            "utf8-all.csv"
         ),
         do="Write `encoding: utf-16-le` into the source, or save it as CSV in UTF-8.",
         files={"all.csv": "path,angle\ncat/0000.jpg,0.5\n".encode("utf-16-le")},
     ),
-    Mistake(
+    in_table(
         "named an encoding that is none",
         config=TABLE.replace("root: data", "root: data, encoding: cp1525"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.encoding: found 'cp1525'; use an encoding of text that "
-            "Python knows, such as cp1252; did you mean 'cp1252'?"
+            "3: source.encoding: found 'cp1525'; use an encoding of text that Python knows, such as cp1252; did you "
+            "mean 'cp1252'?"
         ),
         do="Take the encoding that the message proposes.",
     ),
-    Mistake(
+    in_table(
         "named a column for the file names that is not there",
         config=TABLE.replace("image: path", "image: paht"),
-        says=(
-            "streamd: config.yaml:3: streams.train.source.image: '…/all.csv' has no column 'paht'; did you "
-            "mean 'path'?; it has: path, angle"
-        ),
+        says="3: source.image: '…/all.csv' has no column 'paht'; did you mean 'path'?; it has: path, angle",
         do="Take the column that the message proposes.",
     ),
-    Mistake(
+    in_table(
         "named a column for a label that is not there",
         config=TABLE.replace("angle", "angel"),
-        says=(
-            "streamd: config.yaml:4: streams.train.labels.angel: '…/all.csv' has no column 'angel'; did you "
-            "mean 'angle'?; it has: path, angle"
-        ),
+        says="4: labels.angel: '…/all.csv' has no column 'angel'; did you mean 'angle'?; it has: path, angle",
         do="Take the column that the message proposes, or say from: COLUMN.",
     ),
-    Mistake(
+    in_table(
         "named a separator by its name",
         config=TABLE.replace("root: data", "root: data, separator: semicolon"),
-        says=(
-            'streamd: config.yaml:3: streams.train.source.separator: found \'semicolon\'; use ",", ";", "|" or '
-            "tab; did you mean ';'?"
-        ),
+        says='3: source.separator: found \'semicolon\'; use ",", ";", "|" or tab; did you mean \';\'?',
         do="Write the mark itself, in quotes.",
     ),
-    Mistake(
+    in_table(
         "separated the columns by semicolons, with as many commas in the header and in each line",
-        config=TABLE,
         files=rows("path;angle,left", "cat/0000.jpg;0,5"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.image: '…/all.csv' has no column 'path'; its cells are taken "
-            "to be separated by ',', and its header holds ';', too: if that separates them, write separator: ';' into "
-            "the source; it has: path;angle, left"
+            "3: source.image: '…/all.csv' has no column 'path'; its cells are taken to be separated by ',', and its "
+            "header holds ';', too: if that separates them, write separator: ';' into the source; it has: path;angle, "
+            "left"
         ),
         do="Write the separator into the source.",
     ),
-    Mistake(
+    in_table(
         "saved a table whose separator is unclear",
-        config=TABLE,
         files=rows("path;angle|left", "cat/0000.jpg;0.5|1"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' may have its cells separated by ';' and "
-            "'|'; say by which, such as separator: ';' in the source"
+            "3: source.path: '…/all.csv' may have its cells separated by ';' and '|'; say by which, such as separator: "
+            "';' in the source"
         ),
         do="Write the separator into the source.",
     ),
-    Mistake(
+    in_table(
         "wrote decimal commas in quotes",
-        config=TABLE,
         files=rows("path,angle", 'cat/0000.jpg,"0,5"'),
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 2: column 'angle' holds '0,5', which is "
-            "no number; write decimal: ',' into the source for decimal commas, or use type category"
+            "4: labels.angle: all.csv, line 2: column 'angle' holds '0,5', which is no number; write decimal: ',' into "
+            "the source for decimal commas, or use type category"
         ),
         do="Write `decimal: ','` into the source; where semicolons or tabs separate cells, it needs no key.",
     ),
-    Mistake(
+    in_table(
         "had several faults in one table",
-        config=TABLE,
         files=rows("path,angle", "cat/0000.jpg", "cat/0404.jpg,1", "cat/0001.jpg,left", "cat/0002.jpg,right"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: all.csv, line 2 has 1 cell where the first line has "
-            "2: 'cat/0000.jpg'; add the cells that are missing, or take the line out\n"
-            "config.yaml:4: streams.train.labels.angle: all.csv, line 4: column 'angle' holds 'left', which is no "
-            "number (also line 5 'right'); correct it, or use type category\n"
-            "config.yaml:3: streams.train.source.root: 1 of 3 files of all.csv is not in '…/data': all.csv, line 3, "
-            "'cat/0404.jpg'; add them or leave their rows out"
+            "3: source.path: all.csv, line 2 has 1 cell where the first line has 2: 'cat/0000.jpg'; add the cells that "
+            "are missing, or take the line out\n"
+            "4: labels.angle: all.csv, line 4: column 'angle' holds 'left', which is no number (also line 5 'right'); "
+            "correct it, or use type category\n"
+            "3: source.root: 1 of 3 files of all.csv is not in '…/data': all.csv, line 3, 'cat/0404.jpg'; add them or "
+            "leave their rows out"
         ),
         do="Correct what the lines name: they come at once, the first ten of each kind.",
     ),
-    Mistake(
+    in_table(
         "left the table empty",
-        config=TABLE,
         files={"all.csv": ""},
-        says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' is empty; its first line has to "
-            "name the columns"
-        ),
+        says="3: source.path: '…/all.csv' is empty; its first line has to name the columns",
         do="Write the table again.",
     ),
-    Mistake(
+    in_table(
         "left the table without rows",
-        config=TABLE,
         files=rows("path,angle"),
-        says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' names its columns and has no "
-            "rows; add samples"
-        ),
+        says="3: source.path: '…/all.csv' names its columns and has no rows; add samples",
         do="Add rows.",
     ),
-    Mistake(
+    in_table(
         "had a row with too many cells",
-        config=TABLE,
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: all.csv, line 3 has 3 cells where the first "
-            "line has 2: 'cat/0001.jpg,0,5'; put quotes around cells that hold the separator"
+            "3: source.path: all.csv, line 3 has 3 cells where the first line has 2: 'cat/0001.jpg,0,5'; put quotes "
+            "around cells that hold the separator"
         ),
         do="Put quotes around the cell with the comma.",
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.jpg,0,5"),
     ),
-    Mistake(
+    in_table(
         "had text where numbers are wanted",
-        config=TABLE,
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 3: column 'angle' holds "
-            "'left', which is no number; correct it, or use type category"
+            "4: labels.angle: all.csv, line 3: column 'angle' holds 'left', which is no number; correct it, or use "
+            "type category"
         ),
         do="Correct the cell, or use type: category.",
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.jpg,left"),
     ),
-    Mistake(
+    in_table(
         "left a cell empty",
-        config=TABLE,
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.jpg,"),
-        says=(
-            "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 3: column 'angle' is empty; "
-            "fill it or leave the row out"
-        ),
+        says="4: labels.angle: all.csv, line 3: column 'angle' is empty; fill it or leave the row out",
         do="Fill it, or leave the row out.",
     ),
-    Mistake(
+    in_table(
         "had fractions where whole numbers are wanted",
         config=TABLE.replace("float", "int"),
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 3 holds 0.1 (also …), which "
-            "is not a whole number; use type float for fractions"
+            "4: labels.angle: all.csv, line 3 holds 0.1 (also …), which is not a whole number; use type float for "
+            "fractions"
         ),
         do="Use type: float.",
     ),
-    Mistake(
+    in_table(
         "set root to a folder that the names do not begin at",
         config=TABLE.replace("root: data", "root: data/cat"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.root: all.csv names 8 files, none of which is in "
-            "'…/data/cat': 'cat/0000.jpg', 'cat/0001.jpg', 'cat/0002.jpg'; some are in '…/data': set root to"
-            " it"
+            "3: source.root: all.csv names 8 files, none of which is in '…/data/cat': 'cat/0000.jpg', 'cat/0001.jpg', "
+            "'cat/0002.jpg'; some are in '…/data': set root to it"
         ),
         do="Set root as the message says.",
     ),
-    Mistake(
+    in_table(
         "had rows whose files are missing",
-        config=TABLE,
         says=(
-            "streamd: config.yaml:3: streams.train.source.root: 2 of 3 files of all.csv are not in '…/data':"
-            " all.csv, line 3, 'cat/0404.jpg' (also line 4 'dog/0404.jpg'); add them or leave their rows out"
+            "3: source.root: 2 of 3 files of all.csv are not in '…/data': all.csv, line 3, 'cat/0404.jpg' (also line 4 "
+            "'dog/0404.jpg'); add them or leave their rows out"
         ),
         do="Add the files, or leave the rows out.",
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0404.jpg,0.5", "dog/0404.jpg,0.5"),
     ),
-    Mistake(
+    in_table(
         "had paths of another computer",
-        config=TABLE,
         says=(
-            "streamd: config.yaml:3: streams.train.source.root: all.csv, line 2 names "
-            "'/home/ann/data/cat/0000.jpg', which is no file in '…/data'; correct it, or set root to a "
-            "folder that holds all the files"
+            "3: source.root: all.csv, line 2 names '/home/ann/data/cat/0000.jpg', which is no file in '…/data'; "
+            "correct it, or set root to a folder that holds all the files"
         ),
         do="Make the paths relative to root.",
         files=rows("path,angle", "/home/ann/data/cat/0000.jpg,0.5"),
@@ -402,28 +355,26 @@ OF_DATA: Final = (
         config=TABLE,
         says=(
             "… W streamd.sources: all.csv: 1 name has backslashes, read as slashes\n"
-            "streamd: config.yaml:3: streams.train.source.root: all.csv names 1 file, none of which is in "
-            "'…/data': 'C:/data/cat/0000.jpg'; set root to the folder that the names begin at"
+            "streamd: config.yaml:3: streams.train.source.root: all.csv names 1 file, none of which is in '…/data': "
+            "'C:/data/cat/0000.jpg'; set root to the folder that the names begin at"
         ),
         do="Make the paths relative to root.",
         files=rows("path,angle", r"C:\data\cat\0000.jpg,0.5"),
     ),
-    Mistake(
+    in_table(
         "left the suffixes of the file names out",
-        config=TABLE,
         files=rows("path,angle", "cat/0000,0.5"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.root: all.csv names 1 file, none of which is in "
-            "'…/data': 'cat/0000'; with .jpg behind the names some are in '…/data': write whole names into "
-            "the table"
+            "3: source.root: all.csv names 1 file, none of which is in '…/data': 'cat/0000'; with .jpg behind the "
+            "names some are in '…/data': write whole names into the table"
         ),
         do="Write whole file names into the table.",
     ),
-    Mistake(
+    in_table(
         "had a class that is not listed",
         says=(
-            "streamd: config.yaml:4: streams.train.labels.side: 'rihgt' (all.csv, line 3) is not among the "
-            "configured classes left, right; did you mean 'right'?; add it to classes or correct it there"
+            "4: labels.side: 'rihgt' (all.csv, line 3) is not among the configured classes left, right; did you mean "
+            "'right'?; add it to classes or correct it there"
         ),
         do="Correct the cell, or add the class.",
         config=TABLE.replace("angle: float", "side: {type: category, classes: [left, right]}"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import h5py
 import numpy as np
-from mistake import Mistake
+from mistake import Mistake, in_train
 
 HDF5: Final = """\
 streams:
@@ -42,6 +43,7 @@ def linked_in_a_circle(place: Path) -> None:
         file["training_samples"] = h5py.SoftLink("/training_samples")
 
 
+in_hdf5 = partial(in_train, config=HDF5, prepare=written())
 OF_HDF5: Final = (
     Mistake(
         "checked an HDF5 file without the library for it",
@@ -53,56 +55,45 @@ OF_HDF5: Final = (
         says="streamd: kind hdf5 needs h5py, which is not installed: run  pip install 'streamd-loader[hdf5]'",
         do="Run the pip command.",
     ),
-    Mistake(
+    in_hdf5(
         "named an array that an HDF5 file does not have",
         config=HDF5.replace("/training_samples", "/train_samples"),
-        prepare=written(),
         says=(
-            "streamd: config.yaml:3: streams.train.source.images: there is no array '/train_samples' in "
-            "'…/samples.h5'; it has /training_samples (uint8 (8, 2, 2, 3)), /angles (float64 (8,)); did you mean "
-            "'/training_samples'?"
+            "3: source.images: there is no array '/train_samples' in '…/samples.h5'; it has /training_samples (uint8 "
+            "(8, 2, 2, 3)), /angles (float64 (8,)); did you mean '/training_samples'?"
         ),
         do="Write the name that the message tells.",
     ),
-    Mistake(
+    in_hdf5(
         "wrote fractions into an HDF5 file",
-        config=HDF5,
         prepare=written((PIXELS / 95).astype(np.float32)),
         says=(
-            "streamd: config.yaml:3: streams.train.source.images: /training_samples of '…/samples.h5' holds float32 "
-            "(8, 2, 2, 3); found 0 to 1 in the first 8 images, and pixels are 0-255: write range: [0, 1], if these "
-            "are black and white in all of them"
+            "3: source.images: /training_samples of '…/samples.h5' holds float32 (8, 2, 2, 3); found 0 to 1 in the "
+            "first 8 images, and pixels are 0-255: write range: [0, 1], if these are black and white in all of them"
         ),
         do="Add `range: [0, 1]` to the source: numbers are scaled to 0-255 when they are read.",
     ),
-    Mistake(
+    in_hdf5(
         "appended to the images of an HDF5 file, and not to its labels",
-        config=HDF5,
         prepare=written(angles=ANGLES[:7]),
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle.from: /angles of '…/samples.h5' has 7 rows, and there "
-            "are 8 images; it needs one row an image, in their order: correct it, or the path of the images"
+            "4: labels.angle.from: /angles of '…/samples.h5' has 7 rows, and there are 8 images; it needs one row an "
+            "image, in their order: correct it, or the path of the images"
         ),
         do="Write both in the same loop.",
     ),
-    Mistake(
+    in_hdf5(
         "copied an HDF5 file halfway",
-        config=HDF5,
         prepare=cut_off,
-        says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/samples.h5': it is cut off; copy it again, or write "
-            "it anew"
-        ),
+        says="3: source.path: '…/samples.h5': it is cut off; copy it again, or write it anew",
         do="Copy it again. A file whose writer was killed is like that, too: `h5clear --status` may repair it.",
     ),
-    Mistake(
+    in_hdf5(
         "named a link of an HDF5 file that leads to itself",
-        config=HDF5,
         prepare=linked_in_a_circle,
         says=(
-            "streamd: config.yaml:3: streams.train.source.images: '/training_samples' cannot be followed in "
-            "'…/samples.h5': Special link traversal failed (too many links); name an array that is no link, or mend "
-            "the link: one that leads to itself has no end"
+            "3: source.images: '/training_samples' cannot be followed in '…/samples.h5': Special link traversal failed "
+            "(too many links); name an array that is no link, or mend the link: one that leads to itself has no end"
         ),
         do="Name the array itself, or write the file anew.",
     ),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from mistake import Mistake
+from mistake import Mistake, in_train
 from support.lmdb_files import put, write_lmdb
 
 LMDB: Final = """\
@@ -40,6 +41,7 @@ def cut_off(place: Path) -> None:
     os.truncate(place / "data.lmdb/data.mdb", 8192)
 
 
+in_lmdb = partial(in_train, config=LMDB, prepare=written())
 OF_LMDB: Final = (
     Mistake(
         "named an LMDB that another program wrote",
@@ -51,33 +53,27 @@ OF_LMDB: Final = (
         ),
         do="Serve the images that it was made of, and let `streamd pack` write them.",
     ),
-    Mistake(
+    in_lmdb(
         "copied an LMDB halfway",
-        config=LMDB,
         prepare=cut_off,
-        says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/data.lmdb/data.mdb' is cut off: 8192 bytes of …; "
-            "copy or write it anew"
-        ),
+        says="3: source.path: '…/data.lmdb/data.mdb' is cut off: 8192 bytes of …; copy or write it anew",
         do="Copy it again.",
     ),
-    Mistake(
+    in_lmdb(
         "named images that samples lack",
-        config=LMDB,
         prepare=written(x="x"),
         says=(
-            "streamd: config.yaml:3: streams.train.source.images: '…/data.lmdb/data.mdb[0]' has no array 'X'; of "
-            "arrays it has 'x' (uint8 (2, 2, 3)), 'y' (float64 ()); did you mean 'x'?"
+            "3: source.images: '…/data.lmdb/data.mdb[0]' has no array 'X'; of arrays it has 'x' (uint8 (2, 2, 3)), 'y' "
+            "(float64 ()); did you mean 'x'?"
         ),
         do="Write the name that the message proposes.",
     ),
-    Mistake(
+    in_lmdb(
         "named a label that samples lack",
-        config=LMDB,
         prepare=written(y="angle"),
         says=(
-            "streamd: config.yaml:4: streams.train.labels.angle.from: '…/data.lmdb/data.mdb[0]' has no array 'y'; of "
-            "arrays it has 'X' (uint8 (2, 2, 3)), 'angle' (float64 ())"
+            "4: labels.angle.from: '…/data.lmdb/data.mdb[0]' has no array 'y'; of arrays it has 'X' (uint8 (2, 2, 3)), "
+            "'angle' (float64 ())"
         ),
         do="Leave `from` out where the label has the array's own name.",
     ),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mistake import GOOD, SERVE, TABLE, Mistake
 
@@ -31,11 +32,21 @@ def serve_already(place: Path) -> ManifestLock:
     return lock
 
 
+while_serving = partial(Mistake, running=True)
+
+
+def without(
+    library: str, did: str, *, program: str = "streamd", user: str = "streamd", extra: str = "serve", **more: Any
+) -> Mistake:
+    """A library is not installed that `user`, a part of the program, needs."""
+    says = f"{program}: {user} needs {library}, which is not installed: run  pip install 'streamd-loader[{extra}]'"
+    return Mistake(did, says=says, do="Run the pip command.", without=library, **more)
+
+
 OF_RUNNING: Final = (
-    Mistake(
+    while_serving(
         "started a second daemon at the same endpoint",
         config="listen: ENDPOINT\n" + GOOD,
-        running=True,
         says="streamd: another streamd serves …: stop it, or choose another endpoint with `listen:`",
         do="Use the one that runs, or choose another endpoint.",
     ),
@@ -56,9 +67,7 @@ OF_RUNNING: Final = (
         config="listen: ipc://locked/s\n" + GOOD,
         prepare=lock,
         unprivileged=True,
-        says=(
-            "streamd: cannot listen at …/locked/s: Permission denied: …/locked/s.lock; choose another with `listen:`"
-        ),
+        says="streamd: cannot listen at …/locked/s: Permission denied: …/locked/s.lock; choose another with `listen:`",
         do="Choose a folder of your own.",
     ),
     Mistake(
@@ -70,7 +79,7 @@ OF_RUNNING: Final = (
     Mistake(
         "chose a folder as the endpoint",
         config="listen: ipc://data\n" + GOOD,
-        says=("streamd: cannot listen at …/data: it is a folder; name a file in it, such as …/data/streamd.sock"),
+        says="streamd: cannot listen at …/data: it is a folder; name a file in it, such as …/data/streamd.sock",
         do="Name a file in the folder.",
     ),
     Mistake(
@@ -79,71 +88,36 @@ OF_RUNNING: Final = (
         says="streamd: cannot keep state in …/state: File exists; set STATE_DIRECTORY to a folder of yours",
         do="Set STATE_DIRECTORY to a folder of yours.",
     ),
-    Mistake(
-        "installed streamd without the daemon's libraries",
-        without="pydantic",
-        says="streamd: streamd needs pydantic, which is not installed: run  pip install 'streamd-loader[serve]'",
-        do="Run the pip command.",
-    ),
-    Mistake(
-        "installed streamd without its commands",
-        without="typer",
-        says="streamd: streamd needs typer, which is not installed: run  pip install 'streamd-loader[serve]'",
-        do="Run the pip command.",
-    ),
-    Mistake(
-        "read a table without the library for it",
-        without="pyarrow",
-        config=TABLE,
-        says=(
-            "streamd: the table of stream 'train' needs pyarrow, which is not installed: run  pip install "
-            "'streamd-loader[serve]'"
-        ),
-        do="Run the pip command.",
-    ),
-    Mistake(
-        "decoded without the library for it",
-        without="simplejpeg",
-        says=(
-            "streamd: streamd serve needs simplejpeg, which is not installed: run  pip install 'streamd-loader[serve]'"
-        ),
-        do="Run the pip command.",
-    ),
-    Mistake(
+    without("pydantic", "installed streamd without the daemon's libraries"),
+    without("typer", "installed streamd without its commands"),
+    without("pyarrow", "read a table without the library for it", user="the table of stream 'train'", config=TABLE),
+    without("simplejpeg", "decoded without the library for it", user="streamd serve"),
+    without(
+        "aiohttp",
         "asked for the dashboard without the library for it",
-        without="aiohttp",
+        user="monitor",
         config="monitor: 127.0.0.1:0\n" + GOOD,
         command="streamd check --config config.yaml",
         status=1,
-        says="streamd: monitor needs aiohttp, which is not installed: run  pip install 'streamd-loader[serve]'",
-        do="Run the pip command.",
     ),
-    Mistake(
-        "probed without the library for it",
-        without="zmq",
-        command="streamd probe train",
-        says="streamd: streamd needs zmq, which is not installed: run  pip install 'streamd-loader[serve]'",
-        do="Run the pip command.",
-    ),
-    Mistake(
+    without("zmq", "probed without the library for it", command="streamd probe train"),
+    without(
+        "keras",
         "trained without Keras",
-        without="keras",
+        program="streamd-train",
+        user="training with Keras",
+        extra="train",
         command=TRAIN,
         running=True,
-        says=(
-            "streamd-train: training with Keras needs keras, which is not installed: run  pip install "
-            "'streamd-loader[train]'"
-        ),
-        do="Run the pip command.",
     ),
     Mistake(
         "started a trainer and no daemon",
         command=TRAIN,
         status=1,
         says=(
-            "streamd-train: no streamd daemon at …/streamd.sock, …/streamd/streamd.sock, "
-            "/run/streamd/streamd.sock: nothing there; start `streamd serve --config config.yaml`, or name "
-            "its endpoint (--endpoint, $STREAMD_ENDPOINT)"
+            "streamd-train: no streamd daemon at …/streamd.sock, …/streamd/streamd.sock, /run/streamd/streamd.sock: "
+            "nothing there; start `streamd serve --config config.yaml`, or name its endpoint (--endpoint, "
+            "$STREAMD_ENDPOINT)"
         ),
         do="Start the daemon.",
     ),
@@ -175,61 +149,55 @@ OF_RUNNING: Final = (
         ),
         do="Write the whole path.",
     ),
-    Mistake(
+    while_serving(
         "named a stream that is not served",
         command="streamd probe trian",
-        running=True,
         says=(
-            "streamd: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, flat, "
-            "large, broken, gone"
+            "streamd: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, flat, large, broken, "
+            "gone"
         ),
         do="Take the name that the message proposes.",
     ),
-    Mistake(
+    while_serving(
         "made a batch that does not fit into memory",
         command="streamd probe large",
-        running=True,
         says=(
             "draining 1 epoch of large in 1 process\n"
-            "streamd probe: stream 'large' does not fit into memory: one batch takes 48.0 MiB; 2 for the "
-            "trainer and those in production come to 144.0 MiB; memory is 64.0 MiB: set memory to at least "
-            "145MiB, or make batch_size or image.size smaller\n"
+            "streamd probe: stream 'large' does not fit into memory: one batch takes 48.0 MiB; 2 for the trainer and "
+            "those in production come to 144.0 MiB; memory is 64.0 MiB: set memory to at least 145MiB, or make "
+            "batch_size or image.size smaller\n"
             "streamd: a probing process failed; its message is above"
         ),
         do="Set memory as the message says, or make the batch smaller.",
     ),
-    Mistake(
+    while_serving(
         "served files that are no images",
         command="streamd probe broken",
-        running=True,
         status=1,
         says=(
             "draining 1 epoch of broken in 1 process\n"
-            "streamd probe: … of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the "
-            "last: …: an HTML page: what was downloaded was not the image; mend or remove them, or set a larger "
-            "max_fraction: streamd check names them all\n"
+            "streamd probe: … of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the last: …: an "
+            "HTML page: what was downloaded was not the image; mend or remove them, or set a larger max_fraction: "
+            "streamd check names them all\n"
             "streamd: a probing process failed; its message is above"
         ),
         do="Replace the files; the daemon's log names each.",
     ),
-    Mistake(
+    while_serving(
         "deleted images that the daemon serves",
         command="streamd probe gone",
-        running=True,
         status=1,
         says=(
             "draining 1 epoch of gone in 1 process\n"
-            "streamd probe: … of 40 samples are bad, more than bad_samples.max_fraction 0.01 allows; the "
-            "last: …: No such file or directory; mend or remove them, or set a larger max_fraction: streamd check "
-            "names them all\n"
+            "streamd probe: … of 40 samples are bad, more than bad_samples.max_fraction 0.01 allows; the last: …: No "
+            "such file or directory; mend or remove them, or set a larger max_fraction: streamd check names them all\n"
             "streamd: a probing process failed; its message is above"
         ),
         do="Bring them back, or list the samples anew: streamd serve --rescan.",
     ),
-    Mistake(
+    while_serving(
         "named a step's file with its suffix",
         command="streamd probe train --load mystep.py",
-        running=True,
         says=(
             "draining 1 epoch of train in 1 process\n"
             "streamd probe: a load is given as module:function, such as  mytrainer:step,  not 'mystep.py'\n"
@@ -250,7 +218,7 @@ OF_RUNNING: Final = (
     Mistake(
         "saved the model under a name without .keras",
         command=TRAIN.replace("model.keras", "model.h5"),
-        says=("streamd-train: the model is saved in Keras's own format: name a file ending in .keras, not model.h5"),
+        says="streamd-train: the model is saved in Keras's own format: name a file ending in .keras, not model.h5",
         do="Name a file ending in .keras.",
     ),
     Mistake(
@@ -259,71 +227,62 @@ OF_RUNNING: Final = (
         says="streamd-train: models/a.keras cannot be written: there is no folder models",
         do="Make the folder.",
     ),
-    Mistake(
+    while_serving(
         "trained on a stream that is not served",
         command=TRAIN.replace("stream train", "stream trian"),
-        running=True,
         says=(
-            "streamd-train: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, "
-            "flat, large, broken, gone"
+            "streamd-train: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, flat, large, "
+            "broken, gone"
         ),
         do="Take the name that the message proposes.",
     ),
-    Mistake(
+    while_serving(
         "validated on a stream that is not served",
         command=f"{TRAIN} --validation val",
-        running=True,
         says="streamd-train: no stream 'val'; served: train, validation, drive, flat, large, broken, gone",
         do="Take a name that is served.",
     ),
-    Mistake(
+    while_serving(
         "learned a label that the stream does not have",
         command=f"{TRAIN} --label angel",
-        running=True,
-        says=("streamd-train: stream 'train' has no label 'angel'; did you mean 'label'? (it has label: category)"),
+        says="streamd-train: stream 'train' has no label 'angel'; did you mean 'label'? (it has label: category)",
         do="Take a label that the message lists.",
     ),
-    Mistake(
+    while_serving(
         "did not say which of several labels to learn",
         command=TRAIN.replace("stream train", "stream drive"),
-        running=True,
         says="streamd-train: stream 'drive' has the labels angle, throttle: choose one with  --label",
         do="Name one with --label.",
     ),
-    Mistake(
+    while_serving(
         "trained on images without labels",
         command=TRAIN.replace("stream train", "stream flat"),
-        running=True,
         says="streamd-train: stream 'flat' has no labels, so there is nothing to learn from it",
         do="Give the stream labels.",
     ),
-    Mistake(
+    while_serving(
         "named a model's file that is not there",
         command=f"{TRAIN} --model mymodel:build",
-        running=True,
         says="streamd-train: no module 'mymodel' in … or on Python's path",
         do="Start in the folder of mymodel.py.",
     ),
-    Mistake(
+    while_serving(
         "named a model's file with its suffix",
         command=f"{TRAIN} --model mymodel.py",
-        running=True,
         says="streamd-train: a model is given as module:function, such as  mymodel:build,  not 'mymodel.py'",
         files={"mymodel.py": "def build(spec): ...\n"},
         do="Write module:function.",
     ),
-    Mistake(
+    while_serving(
         "misspelled the model's function",
         command=f"{TRAIN} --model mymodel:biuld",
-        running=True,
         says="streamd-train: module 'mymodel' has no function 'biuld'; did you mean 'build'?",
         files={"mymodel.py": "def build(spec): ...\n"},
         do="Take the function that the message proposes.",
     ),
-    Mistake(
+    while_serving(
         "misspelled a callback",
         command=f"{TRAIN} --callback mycallbacks:patiense",
-        running=True,
         says="streamd-train: module 'mycallbacks' has no function 'patiense'; did you mean 'patience'?",
         files={"mycallbacks.py": "def patience(spec): ...\n"},
         do="Take the function that the message proposes.",
@@ -334,97 +293,86 @@ OF_RUNNING: Final = (
         says="streamd-train: a learning rate is a number above 0, such as 0.001, not 0.0",
         do="Give a rate above 0, or none for the optimizer's own.",
     ),
-    Mistake(
+    while_serving(
         "misspelled a stream in Python",
         command='client.subscribe("trian")',
-        running=True,
         says=(
-            "RefusedError: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, flat,"
-            " large, broken, gone"
+            "RefusedError: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, flat, large, "
+            "broken, gone"
         ),
         do="Take the name that the message proposes.",
     ),
-    Mistake(
+    while_serving(
         "counted ranks from one",
         command='client.subscribe("train", rank=2, world=2)',
-        running=True,
         says="ConfigError: rank 2 of world 2: rank counts from 0 to world - 1",
         do="Count ranks from 0.",
     ),
-    Mistake(
+    while_serving(
         "started fewer processes than the script counts on",
         command='client.subscribe("train", rank="auto", world=2)',
-        running=True,
         says=(
-            'ConfigError: world=2 was given beside rank="auto", and here is a world of 1 (nothing in the environment):'
-            " leave world out, or start as many processes"
+            'ConfigError: world=2 was given beside rank="auto", and here is a world of 1 (nothing in the environment): '
+            "leave world out, or start as many processes"
         ),
         do="Start the script with torchrun, srun or mpirun, or leave `world` out.",
     ),
-    Mistake(
+    while_serving(
         "had more ranks than batches",
         command='client.subscribe("train", rank=0, world=64)',
-        running=True,
         says=(
-            "RefusedError: world 64 is more than the 2 batches of an epoch: every step would be dropped; use"
-            ' fewer ranks, a smaller batch_size or uneven="pad"'
+            "RefusedError: world 64 is more than the 2 batches of an epoch: every step would be dropped; use fewer "
+            'ranks, a smaller batch_size or uneven="pad"'
         ),
         do="Use fewer ranks, or smaller batches.",
     ),
-    Mistake(
+    while_serving(
         "subscribed for no epoch",
         command='client.subscribe("train", epochs=0)',
-        running=True,
         says="ConfigError: epochs=0: write a whole number of at least 1, or None to run on",
         do="Subscribe for one or more, or for None, which runs on.",
     ),
-    Mistake(
+    while_serving(
         "wanted one batch at a time",
         command='client.subscribe("train", prefetch=1)',
-        running=True,
         says="ConfigError: prefetch=1: write a whole number from 2 to 1024, or None for 16",
         do="Two are the least: one in training, one on its way.",
     ),
-    Mistake(
+    while_serving(
         "wrote a number as text",
         command='client.subscribe("train", batch_size="8")',
-        running=True,
         says="ConfigError: batch_size='8': write a whole number of at least 1, or None for the stream's own",
         do="Write the number without quotes.",
     ),
-    Mistake(
+    while_serving(
         "misspelled the transport",
         command='client.subscribe("train", transport="inlin")',
-        running=True,
         says="ConfigError: transport='inlin': write \"shared\" or \"inline\"; did you mean 'inline'?",
         do="Take the word that the message proposes.",
     ),
-    Mistake(
+    while_serving(
         "resumed with the token of another stream",
         command='client.subscribe("validation", resume=next(iter(client.subscribe("train"))).token)',
-        running=True,
         says=(
             "TokenError: this token is of stream 'train', not 'validation': resume that stream with it, or subscribe "
             "without a token to begin anew"
         ),
         do="Resume the stream that the token is of.",
     ),
-    Mistake(
+    while_serving(
         "resumed with a token that was cut off",
         command='client.subscribe("train", resume=next(iter(client.subscribe("train"))).token[:40])',
-        running=True,
         says=(
             "TokenError: this is no streamd token: Input data was truncated; take that of an earlier checkpoint, whole "
             "as it was saved, or subscribe without a token to begin anew"
         ),
         do="Take the token of an earlier checkpoint.",
     ),
-    Mistake(
+    while_serving(
         "resumed within a batch with another number of ranks",
         command=(
             'client.subscribe("train", world=2, resume=next(iter(client.subscribe("train", batch_size=4))).token)'
         ),
-        running=True,
         says=(
             "TokenError: this token lies 4 rows within the batches that world 1 took at a time: resume it with "
             "world=1, or save one at the end of a whole batch of 8 for world=2"

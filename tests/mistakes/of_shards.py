@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mistake import Mistake
+from mistake import in_train
 from support.tar_shards import pack
 
 SHARDS: Final = """\
@@ -34,56 +35,52 @@ def cut(place: Path) -> None:
     os.truncate(pack(place / "shards/0.tar", {"0.jpg": b"x" * 600, "1.jpg": b"x" * 600}), 2100)
 
 
+in_shards = partial(in_train, config=SHARDS)
 OF_SHARDS: Final = (
-    Mistake(
+    in_shards(
         "kept shards compressed",
-        config=SHARDS,
         prepare=compress,
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '0.tar': it is compressed, so that nothing in it can "
-            "be read by itself: unpack it with gunzip"
+            "3: source.path: '0.tar': it is compressed, so that nothing in it can be read by itself: unpack it with "
+            "gunzip"
         ),
         do="Unpack them once: JPEGs are compressed already.",
     ),
-    Mistake(
+    in_shards(
         "copied a shard halfway",
-        config=SHARDS,
         prepare=cut,
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '0.tar': it is cut off at byte 2,100, in '1.jpg', "
-            "which ends at byte 2,648; copy it anew, or keep 1 image of it with truncate -s 1536"
+            "3: source.path: '0.tar': it is cut off at byte 2,100, in '1.jpg', which ends at byte 2,648; copy it anew, "
+            "or keep 1 image of it with truncate -s 1536"
         ),
         do="Copy it again; or cut it behind the last whole image.",
     ),
-    Mistake(
+    in_shards(
         "packed two images under one key",
-        config=SHARDS,
         prepare=packed({"0.left.jpg": b"x", "0.right.jpg": b"x"}),
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '0.tar' holds '0.left.jpg' and '0.right.jpg', two "
-            "images of one sample, being called the same up to the first dot; a sample has one: pack the others "
-            "elsewhere, or under other names"
+            "3: source.path: '0.tar' holds '0.left.jpg' and '0.right.jpg', two images of one sample, being called the "
+            "same up to the first dot; a sample has one: pack the others elsewhere, or under other names"
         ),
         do="Pack `0-left.jpg` and `0-right.jpg`, each with labels of its own.",
     ),
-    Mistake(
+    in_shards(
         "named a label that is a field of JSON",
         config=f"{SHARDS}    labels: {{angle: float}}\n",
         prepare=packed({"0.jpg": b"x", "0.json": b'{"angle": 0.5}'}),
         says=(
-            "streamd: config.yaml:6: streams.train.labels.angle: '0.tar' has no files .angle beside its images, nor "
-            "one folder a class; it has 1 .json, 1 .jpg: write from: txt for the text of such files, from: json:angle "
-            "for a field of what is JSON in them, or labels: {} to do without"
+            "6: labels.angle: '0.tar' has no files .angle beside its images, nor one folder a class; it has 1 .json, 1 "
+            ".jpg: write from: txt for the text of such files, from: json:angle for a field of what is JSON in them, "
+            "or labels: {} to do without"
         ),
         do="`labels: {angle: {type: float, from: json:angle}}`.",
     ),
-    Mistake(
+    in_shards(
         "lost a label",
-        config=SHARDS,
         prepare=packed({"0.jpg": b"x", "0.cls": b"0", "1.jpg": b"x"}),
         says=(
-            "streamd: config.yaml:2: streams.train.labels.label: '0.tar/1.jpg' has no .cls beside it; the shard has 2 "
-            ".jpg, 1 .cls: correct from, or pack the shard anew"
+            "2: labels.label: '0.tar/1.jpg' has no .cls beside it; the shard has 2 .jpg, 1 .cls: correct from, or pack "
+            "the shard anew"
         ),
         do="Pack the shard again, or `labels: {}` to do without labels.",
     ),

@@ -10,7 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -65,7 +65,8 @@ def arrange(mistake: Mistake, place: Path, endpoint: str | None) -> object:
     return mistake.prepare(place) if mistake.prepare else None
 
 
-def served(place: Path) -> DaemonProcess:
+@contextlib.contextmanager
+def served(place: Path) -> Iterator[DaemonProcess]:
     """A daemon with a stream for everything that may go wrong later: what it names was right when it started."""
     good, gone = (write_images(place / name, {"cat": count, "dog": 8}) for name, count in (("good", 8), ("gone", 32)))
     flat = write_images(place / "flat", {"all": 8}) / "all"
@@ -85,10 +86,10 @@ def served(place: Path) -> DaemonProcess:
         "broken": stream_config(broken.parent),
         "gone": stream_config(gone),
     }
-    daemon = DaemonProcess(place, {"streams": streams}).start()
-    for path in [*gone.glob("dog/*"), *sorted(gone.glob("cat/*"))[:4]]:
-        path.unlink()
-    return daemon
+    with DaemonProcess(place, {"streams": streams}) as daemon:
+        for path in [*gone.glob("dog/*"), *sorted(gone.glob("cat/*"))[:4]]:
+            path.unlink()
+        yield daemon
 
 
 def environment(mistake: Mistake, place: Path, endpoint: str | None) -> dict[str, str]:

@@ -8,37 +8,22 @@ from pathlib import Path
 
 import pytest
 from mistake import Mistake
-from mistakes_page import PAGE, page
+from mistakes_page import CHAPTERS, PAGE, page
 from of_arrays import OF_ARRAYS
 from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
-from of_first_configuration import OF_FIRST_CONFIGURATION
-from of_hdf5 import OF_HDF5
 from of_lmdb import OF_LMDB
-from of_running import OF_RUNNING
 from of_shards import OF_SHARDS
-from of_transforms import OF_TRANSFORMS
 from situations import arrange, run_apart, run_code, run_here, served
 
-ALL = (
-    *OF_FIRST_CONFIGURATION,
-    *OF_CONFIGURATION,
-    *OF_DATA,
-    *OF_ARRAYS,
-    *OF_HDF5,
-    *OF_LMDB,
-    *OF_SHARDS,
-    *OF_TRANSFORMS,
-    *OF_RUNNING,
-)
+ALL = [each for _, mistakes in CHAPTERS for each in mistakes]
 
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a daemon with a stream for everything that may go wrong."""
-    daemon = served(tmp_path_factory.mktemp("d"))
-    yield daemon.endpoint
-    daemon.kill()
+    with served(tmp_path_factory.mktemp("d")) as daemon:
+        yield daemon.endpoint
 
 
 def is_made_apart(mistake: Mistake) -> bool:

@@ -20,9 +20,8 @@ PACK = "--format npy --config CONFIG"
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     place = tmp_path_factory.mktemp("d")
     streams = {"train": stream_config(write_images(place / "data", {"cat": 8, "dog": 8}))}
-    daemon = DaemonProcess(place, {"streams": streams}).start()
-    yield daemon
-    daemon.kill()
+    with DaemonProcess(place, {"streams": streams}) as daemon:
+        yield daemon
 
 
 @pytest.fixture

@@ -42,14 +42,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What a daemon tells while a trainer reads from it, and all is well."""
     place = tmp_path_factory.mktemp("promtool")
     folder = write_images(place / "data", {"cat": 21, "dog": 21}, size=(16, 16))
-    daemon = DaemonProcess(place, {"monitor": "127.0.0.1:0", "streams": {"train": stream_config(folder)}})
-    try:
-        daemon.start()
-        with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=2) as stream:
-            assert sum(1 for batch in stream if batch.epoch == 0) == len(stream)
-            return fetch(f"{url_of(daemon)}/metrics")
-    finally:
-        daemon.kill()
+    with (
+        DaemonProcess(place, {"monitor": "127.0.0.1:0", "streams": {"train": stream_config(folder)}}) as daemon,
+        streamd.connect(daemon.endpoint) as client,
+        client.subscribe("train", epochs=2) as stream,
+    ):
+        assert sum(1 for batch in stream if batch.epoch == 0) == len(stream)
+        return fetch(f"{url_of(daemon)}/metrics")
 
 
 def test_the_figures_of_a_daemon_with_a_trainer_are_as_prometheus_wants_them(told: str) -> None:

@@ -88,6 +88,16 @@ class DaemonProcess:
         self._own = self._apart or environment is not None
         self._process: subprocess.Popen[bytes] | ForkedDaemon | None = None
 
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
     def start(self) -> Self:
         """Starts the daemon and waits until it serves."""
         if not self._apart:

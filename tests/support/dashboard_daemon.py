@@ -79,11 +79,8 @@ StartBoard = Callable[..., Board]
 def exhibit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """The daemon of a module's tests, over `draw`'s pictures."""
     place = tmp_path_factory.mktemp("board")
-    daemon = DaemonProcess(place, config(draw(place / "data")))
-    try:
-        yield daemon.start()
-    finally:
-        daemon.kill()
+    with DaemonProcess(place, config(draw(place / "data"))) as daemon:
+        yield daemon
 
 
 @pytest.fixture

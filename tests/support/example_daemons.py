@@ -17,8 +17,5 @@ EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 @contextmanager
 def serving(example: Path, folder: Path) -> Iterator[DaemonProcess]:
     """A daemon on an example's config.yaml, which is put into the folder where its data are."""
-    daemon = DaemonProcess(folder, YAML(typ="safe").load(example / "config.yaml"))
-    try:
-        yield daemon.start()
-    finally:
-        daemon.kill()
+    with DaemonProcess(folder, YAML(typ="safe").load(example / "config.yaml")) as daemon:
+        yield daemon

@@ -148,11 +148,8 @@ def golden() -> Digests:
 def _by_one_worker() -> Digests:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        daemon = DaemonProcess(place, {"workers": 1, "streams": streams(write_data(place / "data"))}).start()
-        try:
+        with DaemonProcess(place, {"workers": 1, "streams": streams(write_data(place / "data"))}) as daemon:
             return of_daemon(daemon.endpoint)
-        finally:
-            daemon.kill()
 
 
 if __name__ == "__main__":

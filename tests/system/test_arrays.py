@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -85,21 +82,6 @@ def test_two_trainers_get_every_row_once_and_share_each_batch(start_daemon: Star
         assert client.streams()["train"].image_shape == (6, 5, 3)
 
 
-def test_parts_and_padding_hold_what_their_names_say(start_daemon: Start, folder: Path) -> None:
-    split = {"validation": 0.3, "seed": 2}
-    parts = {
-        part: arrays(folder, source={"part": part}, split=split, drop_remainder="pad", shuffle="none")
-        for part in ("train", "validation")
-    }
-    daemon = start_daemon({"streams": parts})
-    with streamd.connect(daemon.endpoint) as client:
-        train, validation = read(client), read(client, "validation")
-        assert client.streams()["train"].content_id != client.streams()["validation"].content_id
-    assert sorted([*train, *validation]) == list(range(203))
-    assert (train, validation) == (sorted(train), sorted(validation))
-    assert 30 < len(validation) < 100
-
-
 @pytest.mark.parametrize("cut_off", [False, True], ids=["touched", "cut off"])
 def test_a_file_that_changes_stops_the_stream_and_condemns_no_sample(
     start_daemon: Start, folder: Path, *, cut_off: bool
@@ -115,37 +97,3 @@ def test_a_file_that_changes_stops_the_stream_and_condemns_no_sample(
         with pytest.raises(StreamStoppedError, match=told):
             deque(stream, maxlen=0)
     assert verdicts(daemon) == []
-
-
-@pytest.mark.long
-def test_a_changed_file_is_refused_at_the_start_until_it_is_listed_anew(start_daemon: Start, folder: Path) -> None:
-    daemon = start_daemon({"streams": {"train": arrays(folder)}})
-    assert daemon.terminate() == 0
-    np.save(folder / "x1.npy", PIXELS[90:][::-1])
-    command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(daemon.config)]
-    environment = {**os.environ, "STATE_DIRECTORY": str(daemon.state)}
-    refused = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
-    assert refused.returncode != 0
-    assert "'x1.npy' is stale: changed since it was listed; restart with --rescan to list it anew" in refused.stderr
-    anew = subprocess.Popen([*command, "--rescan"], env=environment, stderr=subprocess.PIPE, text=True)
-    try:
-        assert anew.stderr is not None
-        assert any("daemon.ready" in line for line in anew.stderr)
-    finally:
-        anew.terminate()
-        anew.communicate(timeout=30)
-
-
-@pytest.mark.long
-def test_check_tells_of_arrays_as_of_files(folder: Path, tmp_path: Path) -> None:
-    twin = PIXELS[90:].copy()
-    twin[5] = PIXELS[0]
-    np.save(folder / "x1.npy", twin)
-    (tmp_path / "config.yaml").write_text(json.dumps({"workers": 1, "streams": {"train": arrays(folder)}}))
-    command = [sys.executable, "-m", "streamd.cli.main", "check", "--config", str(tmp_path / "config.yaml"), "--json"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    found = json.loads(said.stdout.splitlines()[-1])["streams"]["train"]
-    assert (found["samples"], found["read"], found["size"], found["unreadable"]) == (203, 203, [6, 5], [])
-    assert found["pictures"]["formats"] == {"NPY": 203}
-    assert found["pictures"]["sizes"] == {"6x5": 203}
-    assert found["duplicates"] == [["x0.npy[0]", "x1.npy[5]"]]

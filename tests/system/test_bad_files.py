@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import pytest
 from PIL import Image
 from support.checked_epochs import Epoch, number, verdicts
 from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_reload import said
 
+import streamd
 from streamd.client import Batch
 from streamd.errors import StreamStoppedError
 from streamd.limits import MAX_FILE_BYTES
 
 Start = Callable[..., DaemonProcess]
-CULPRIT = "cat/0003.jpg"
 
 
 @pytest.fixture
@@ -101,6 +102,21 @@ def test_odd_images_are_decoded_and_damaged_ones_are_named(start_daemon: Start, 
     assert (epoch.receipt.bad, len(verdicts(daemon))) == (len(bad), len(bad))
     assert len(set(epoch.ids)) == 280 + len(good)
     assert number(daemon, "engine", "worker_deaths") == 0
+    assert len(said(daemon, "sample.bad")) == len(bad)
+
+
+def test_images_that_are_all_unreadable_stop_their_stream_with_a_message(start_daemon: Start, tmp_path: Path) -> None:
+    all_bad, good = (write_images(tmp_path / name, {"cat": 16}) for name in ("all", "good"))
+    for path in all_bad.glob("cat/*"):
+        path.write_bytes(b"\xff\xd8\xff this is no picture" * 9)
+    daemon = start_daemon({"streams": {"all": stream_config(all_bad), "good": stream_config(good)}})
+    says = r"of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the last: cat/00\d\d.jpg: "
+    with streamd.connect(daemon.endpoint) as client:
+        for _ in range(20):  # the message and the end of the connection are in a race, which the message must win
+            with pytest.raises(StreamStoppedError, match=says), client.subscribe("all") as stream:
+                next(iter(stream))
+        assert len(said(daemon, "session.began")) == 20
+    assert sorted(Epoch(daemon, good, "good").ids) == list(range(16))
 
 
 @pytest.mark.fault("25", "what is no file of pixels takes an image's place after it was listed")
@@ -130,70 +146,3 @@ def test_links_pipes_and_giants_in_the_place_of_images_are_refused(
 
 
 # --- policies
-
-
-BAD = [1, 4]
-POLICIES = {"substitute": "substituted", "mask": "masked"}
-
-
-def without(folder: Path, sample_ids: Iterable[int]) -> Path:
-    """Images, some of which are none."""
-    write_images(folder, {"cat": 20, "dog": 20})
-    for sample_id in sample_ids:
-        (folder / f"cat/{sample_id:04}.jpg").write_bytes(b"no picture")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def policies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DaemonProcess, Path]]:
-    """A daemon with two streams for each policy, on the folder of that name each: some bad rows, and eight of them."""
-    place = tmp_path_factory.mktemp("policies")
-    streams = {}
-    for policy in POLICIES:
-        for name, sample_ids in ((policy, BAD), (f"eight-{policy}", range(8))):
-            data = without(place / name, sample_ids)
-            streams[name] = stream_config(data, shuffle="none", bad_samples={"policy": policy})
-    daemon = DaemonProcess(place, {"streams": streams}).start()
-    yield daemon, place
-    daemon.kill()
-
-
-@pytest.mark.parametrize(
-    ("policy", "rows", "weights"),
-    [
-        ("substitute", [0, 2, 2, 3, 5, 5, 6, 7], [1.0] * 8),
-        ("mask", [0, -1, 2, 3, -1, 5, 6, 7], [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]),
-    ],
-)
-def test_a_bad_row_is_filled_as_the_policy_says(
-    policies: tuple[DaemonProcess, Path], policy: str, rows: list[int], weights: list[float]
-) -> None:
-    daemon, place = policies
-    epoch = Epoch(daemon, place / policy, policy)
-    assert (epoch.ids[:8], epoch.weights[:8]) == (rows, weights)
-    assert epoch.ids[8:] == list(range(8, 40))
-    assert [(file, action) for file, _, action in epoch.bad] == [
-        (f"cat/{each:04}.jpg", POLICIES[policy]) for each in BAD
-    ]
-    assert epoch.receipt.bad == 2
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_batch_without_a_good_row_is_black_and_weighs_nothing(
-    policies: tuple[DaemonProcess, Path], policy: str
-) -> None:
-    daemon, place = policies
-    epoch = Epoch(daemon, place / f"eight-{policy}", f"eight-{policy}")
-    assert (epoch.ids, epoch.weights) == ([-1] * 8 + list(range(8, 40)), [0.0] * 8 + [1.0] * 32)
-    assert {action for _, _, action in epoch.bad} == {"masked"}
-
-
-def test_the_policy_fail_stops_the_stream_and_names_the_sample(start_daemon: Start, folder: Path) -> None:
-    (folder / CULPRIT).write_bytes(b"no picture")
-    daemon = start_daemon({"streams": {"train": stream_config(folder, bad_samples={"policy": "fail"})}})
-    stopped = f"sample 3, {CULPRIT}, is bad .*bad_samples.policy is fail"
-    with pytest.raises(StreamStoppedError, match=stopped):
-        Epoch(daemon, folder)
-    daemon.restart_after_kill()
-    with pytest.raises(StreamStoppedError, match=stopped):
-        Epoch(daemon, folder)

@@ -17,7 +17,6 @@ from support.running_trainers import Trainer, trainers
 from support.short_stream import FULL
 
 from streamd.client import Batch
-from streamd.errors import StreamStoppedError
 
 Start = Callable[..., DaemonProcess]
 DEADLINE_S = 3.0  # less, and a busy host makes a sound row look hung
@@ -124,34 +123,6 @@ def test_worker_after_worker_killed_from_outside_condemns_nobody_and_loses_nothi
 
 
 @pytest.mark.long
-@pytest.mark.fault("26", "workers killed from outside in the middle of one and the same row")
-def test_a_kill_from_outside_is_not_held_against_the_row_that_it_met(serve: Start, folder: Path, ills: Broken) -> None:
-    mark(folder / CULPRIT, crashing_decoders.KILLED)
-    ills.kill(*[signal.SIGKILL] * 6)
-    daemon = serve()
-    epoch = Epoch(daemon, folder)
-    assert ills.kills_left == 0
-    assert number(daemon, "engine", "worker_deaths") == 6
-    assert sorted(epoch.ids) == list(range(40))
-    assert (epoch.bad, verdicts(daemon)) == ([], [])
-
-
-@pytest.mark.long
-@pytest.mark.fault("26", "workers killed from outside for ever")
-def test_kills_that_do_not_end_stop_the_stream_by_name_and_no_other(
-    serve: Start, folder: Path, tmp_path: Path, ills: Broken
-) -> None:
-    mark(folder / CULPRIT, crashing_decoders.KILLED)
-    ills.kill(*[signal.SIGKILL] * 1000)
-    other = write_images(tmp_path / "other", {"cat": 16})
-    daemon = serve({"other": stream_config(other)}, shuffle="none")
-    with pytest.raises(StreamStoppedError, match=r"10 workers died, the last killed by SIGKILL, at files .*cat/00"):
-        Epoch(daemon, folder)
-    assert verdicts(daemon) == []
-    assert sorted(Epoch(daemon, other, "other").ids) == list(range(16))
-
-
-@pytest.mark.long
 @pytest.mark.fault("26", "a worker stopped for ever")
 def test_a_worker_that_is_stopped_for_ever_holds_nobody_up(serve: Start, folder: Path) -> None:
     daemon = serve(workers=2)
@@ -165,33 +136,6 @@ def test_a_worker_that_is_stopped_for_ever_holds_nobody_up(serve: Start, folder:
 
 
 # --- reading
-
-
-@pytest.mark.fault("27", "read errors that pass")
-def test_read_errors_that_pass_leave_no_trace(serve: Start, ills: Broken) -> None:
-    daemon = serve()
-    ills.fail_to_read(CULPRIT)
-    with trainers(Trainer(daemon.endpoint, epochs=1)) as (trainer,):
-        wait_until(lambda: ills.refusals >= 2, "the file was refused and tried again")
-        ills.fail_to_read()
-        assert [each.ok for each in trainer.finish()] == [True]
-    assert sorted(trainer.rows) == list(range(40))
-    assert verdicts(daemon) == []
-
-
-@pytest.mark.long
-@pytest.mark.fault("27", "read errors that stay")
-def test_read_errors_that_stay_stop_the_stream_and_condemn_nobody(
-    serve: Start, folder: Path, tmp_path: Path, ills: Broken
-) -> None:
-    other = write_images(tmp_path / "other", {"bird": 16})
-    daemon = serve({"other": stream_config(other)})
-    ills.fail_to_read(CULPRIT)
-    with pytest.raises(StreamStoppedError, match=f"{CULPRIT} cannot be read: Input/output error"):
-        Epoch(daemon, folder)
-    assert verdicts(daemon) == []
-    assert sorted(Epoch(daemon, other, "other").ids) == list(range(16))
-    ills.fail_to_read()
 
 
 # --- verdicts and restarts

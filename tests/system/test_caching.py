@@ -115,16 +115,6 @@ def test_the_second_epoch_reads_no_file_and_neither_does_the_next_daemon(
     assert "data.away" not in daemon.log.read_text()
 
 
-@pytest.mark.long
-def test_rows_that_a_daemon_had_just_kept_are_there_after_it_ended(
-    start_daemon: Start, data: Path, folder: Path
-) -> None:
-    daemon = start_daemon(cached(data, folder))
-    epoch(daemon)
-    assert daemon.terminate() == 0
-    assert published(folder) == SAMPLES
-
-
 @pytest.mark.parametrize("rows", [21, 63])
 def test_a_cache_for_a_part_of_the_data_spares_every_epoch_that_part(
     start_daemon: Start, data: Path, folder: Path, plain: Pictures, rows: int
@@ -173,19 +163,6 @@ def test_damage_on_the_disk_is_noticed_and_mended(
     daemon.start()
     assert epoch(daemon) == plain
     assert count(daemon) == (SAMPLES, 0)
-
-
-def test_a_second_daemon_reads_what_the_first_one_keeps(
-    start_daemon: Start, data: Path, folder: Path, plain: Pictures
-) -> None:
-    first = start_daemon(cached(data, folder))
-    epoch(first)
-    wait_for_rows(folder)
-    second = start_daemon(cached(data, folder))
-    assert epoch(second) == plain
-    assert count(second) == (SAMPLES, 0)
-    assert "another streamd writes it" in second.log.read_text()
-    assert "another streamd writes it" not in first.log.read_text()
 
 
 def test_streams_of_one_daemon_share_a_cache(start_daemon: Start, data: Path, folder: Path) -> None:
@@ -264,36 +241,3 @@ def test_a_disk_without_room_is_told_once_and_the_stream_goes_on(
     (line,) = [line for line in daemon.log.read_text().splitlines() if "stream.remark" in line]
     assert "nothing is kept" in line
     assert "make room, or set a smaller max" in line
-
-
-@pytest.mark.long
-def test_other_images_have_a_cache_of_their_own(start_daemon: Start, data: Path, folder: Path) -> None:
-    daemon = start_daemon(cached(data, folder))
-    epoch(daemon)
-    assert daemon.terminate() == 0
-    daemon.config.write_text(daemon.config.read_text().replace('"size": [32, 32]', '"size": [32, 32], "resize": "pad"'))
-    daemon.start()
-    padded = epoch(daemon)
-    assert count(daemon) == (0, SAMPLES)
-    assert len(list(folder.glob("*.cache"))) == 2
-    assert daemon.terminate() == 0
-    shutil.rmtree(folder)
-    daemon.start()
-    assert epoch(daemon) == padded
-
-
-def test_a_reload_adds_a_cache_and_ends_no_session(start_daemon: Start, data: Path, folder: Path) -> None:
-    daemon = start_daemon({"streams": {"train": stream_config(data)}})
-
-    def reload(index: int) -> None:
-        if index == 3:
-            cache = '"batch_size": 8, "cache": {"path": "' + str(folder) + '"}'
-            daemon.config.write_text(daemon.config.read_text().replace('"batch_size": 8', cache))
-            daemon.process.send_signal(1)
-            wait_until(lambda: "reload.done" in daemon.log.read_text(), "it has reloaded")
-
-    first = epoch(daemon, reload)
-    assert epoch(daemon) == first
-    wait_for_rows(folder)
-    assert epoch(daemon) == first
-    assert count(daemon)[0] >= SAMPLES

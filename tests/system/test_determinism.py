@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -63,9 +62,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[str]:
-    daemon = DaemonProcess(tmp_path_factory.mktemp("d"), {"workers": 4, "streams": streams(data)}).start()
-    yield daemon.endpoint
-    daemon.kill()
+    with DaemonProcess(tmp_path_factory.mktemp("d"), {"workers": 4, "streams": streams(data)}) as daemon:
+        yield daemon.endpoint
 
 
 def test_the_golden_streams_meet_bad_samples_and_a_batch_of_nothing_else(endpoint: str) -> None:
@@ -126,14 +124,6 @@ def test_other_directories_orders_of_listing_and_hash_seeds_make_the_golden_byte
     }
     daemon = start_daemon({"workers": 2, "streams": streams(elsewhere)}, environment=environment)
     assert str(elsewhere / "images" / "class-3") in told.read_text().splitlines()
-    assert of_daemon(daemon.endpoint) == golden()
-
-
-@pytest.mark.long
-@pytest.mark.fault("30", "the data copied to another directory, with other times")
-def test_copied_data_make_the_golden_bytes(start_daemon: Start, data: Path, tmp_path: Path) -> None:
-    copied = shutil.copytree(data, tmp_path / "copy", copy_function=shutil.copyfile)
-    daemon = start_daemon({"workers": 2, "streams": streams(copied)})
     assert of_daemon(daemon.endpoint) == golden()
 
 

@@ -13,7 +13,6 @@ import pytest
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 from support.running_trainers import Trainer, trainers
 
-import streamd
 from streamd.client import Client
 from streamd.errors import RefusedError
 
@@ -30,16 +29,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         "dropping": stream_config(folder, drop_remainder=True),
         "padding": stream_config(folder, drop_remainder="pad"),
     }
-    process = DaemonProcess(place, {"streams": streams}).start()
-    yield process
-    assert process.terminate() == 0, process.log.read_text()
-    process.kill()
-
-
-@pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[Client]:
-    with streamd.connect(daemon.endpoint) as client:
-        yield client
+    with DaemonProcess(place, {"streams": streams}) as process:
+        yield process
+        assert process.terminate() == 0, process.log.read_text()
 
 
 # --- any batch, names, status
@@ -135,21 +127,6 @@ def test_what_does_not_fill_a_batch_is_dropped_and_counted_where_the_stream_drop
         assert [len(batch) for batch in stream] == [40, 40]
         (receipt,) = stream.receipts
         assert (receipt.ok, receipt.steps, receipt.samples, receipt.dropped) == (True, 2, 80, 20)
-
-
-def test_what_does_not_fill_a_batch_is_filled_up_where_the_stream_pads(client: Client) -> None:
-    with client.subscribe("padding", epochs=1, batch_size=64) as stream:
-        batches = [batch.copy() for batch in stream]
-        assert [len(batch) for batch in batches] == [64, 64]
-        assert sum(float(batch.weights.sum()) for batch in batches) == SAMPLES
-
-
-def test_trainers_of_other_sizes_share_the_stream(daemon: DaemonProcess) -> None:
-    with trainers(
-        Trainer(daemon.endpoint, epochs=1, batch_size=4), Trainer(daemon.endpoint, epochs=1, batch_size=16)
-    ) as both:
-        for each in both:
-            assert [receipt.ok for receipt in each.finish()] == [True]
 
 
 # --- company

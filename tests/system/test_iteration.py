@@ -9,10 +9,9 @@ from typing import Any, Final
 import pytest
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
-import streamd
-from streamd.client import Batch, Client, Stream
+from streamd.client import Client, Stream
 from streamd.client.session import ReceivedBatch
-from streamd.errors import BatchesHeldError, ConnectError, StreamdError, TokenError
+from streamd.errors import ConnectError, StreamdError, TokenError
 
 SAMPLES: Final = 44  # five batches of 8 and one of 4
 SIZES: Final = [2, 8, 16]  # parts, whole batches, groups
@@ -28,23 +27,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         "padding": stream_config(folder, drop_remainder="pad"),
         "ordered": stream_config(folder, shuffle="none"),
     }
-    process = DaemonProcess(place, {"workers": 2, "streams": streams}).start()
-    yield process
-    assert process.terminate() == 0, process.log.read_text()
-    process.kill()
-
-
-@pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[Client]:
-    with streamd.connect(daemon.endpoint) as client:
-        yield client
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever holds every batch hears of it at once."""
-    monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.01)
-    monkeypatch.setattr("streamd.client.waiting.HELD_ERROR_S", 0.02)
+    with DaemonProcess(place, {"workers": 2, "streams": streams}) as process:
+        yield process
+        assert process.terminate() == 0, process.log.read_text()
 
 
 def rows_of(batches: Any) -> list[int]:
@@ -99,18 +84,6 @@ def test_the_length_is_the_batches_of_a_whole_epoch_and_the_same_for_every_rank(
 # --- loops
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_one_batch_of_each_epochs_iterator_comes_to_the_end_and_loses_none(client: Client, size: int) -> None:
-    with client.subscribe("train", epochs=2, batch_size=size) as stream:
-        taken: list[int] = []
-        for epoch in stream.epochs():
-            for batch in epoch:
-                taken += rows_of([batch])
-                break
-        assert account(stream) == [(True, True, len(stream), SAMPLES)] * 2
-    assert taken == rows_of_epochs(client, 2)
-
-
 def test_an_iterator_of_an_epoch_that_nobody_asks_is_an_error_and_no_endless_loop(client: Client) -> None:
     with client.subscribe("train", epochs=2) as stream:
         with pytest.raises(StreamdError, match=r"nothing was taken of epoch 0 of stream 'train': iterate over each"):
@@ -142,45 +115,7 @@ def test_a_loop_after_the_end_gives_nothing_at_once_and_one_more_receipt_never(c
         assert len(stream.receipts) == 1
 
 
-@pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("size", [4, 8])
-def test_a_list_of_more_than_its_credit_names_the_batches_and_the_same_iterator_goes_on(
-    client: Client, size: int
-) -> None:
-    with client.subscribe("train", epochs=1, batch_size=size, prefetch=3) as stream:
-        batches = iter(stream)
-        held: list[Batch] = []
-        with pytest.raises(
-            BatchesHeldError, match=r"3 batches are still held \(epoch:index 0:0, 0:1, 0:2\).*batch.copy"
-        ):
-            held.extend(batches)  # unlike list(), keeps them though it fails
-        assert stream.token == held[-1].token
-        rows = rows_of(held)
-        held.clear()
-        assert rows + rows_of(batches) == rows_of_epochs(client, 1)
-        assert stream.receipts[0].ok
-
-
 # --- places
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_seeking_goes_anywhere_in_any_epoch_while_batches_are_held(client: Client, size: int) -> None:
-    rows = rows_of_epochs(client, 2)
-    with client.subscribe("train", epochs=2, batch_size=size) as stream:
-        tokens = [stream.token, *(batch.token for batch in stream)]
-        steps = len(stream)
-        for place in (2 * steps, 1, steps, steps - 1, 0, steps + 2, 2 * steps - 1):
-            stream.seek(tokens[place])
-            assert stream.token == tokens[place]
-            held = list(islice(stream, 2))
-            epoch, step = divmod(place, steps)
-            start = epoch * SAMPLES + step * size
-            assert rows_of(held) == rows[start : start + len(rows_of(held))]
-            assert len(held) == min(2, 2 * steps - place)
-        stream.seek(tokens[steps + 1])
-        rows_of(stream)
-        assert account(stream)[-1] == (True, True, steps, SAMPLES)
 
 
 def test_seeking_in_the_midst_of_a_loop_changes_where_the_loop_is(client: Client) -> None:
@@ -192,39 +127,6 @@ def test_seeking_in_the_midst_of_a_loop_changes_where_the_loop_is(client: Client
                 stream.seek(start)
     whole = [(epoch, index) for epoch in (0, 1) for index in range(6)]
     assert seen == whole[:8] + whole
-
-
-def test_a_token_of_another_stream_leaves_the_stream_where_it_is(client: Client) -> None:
-    with client.subscribe("ordered") as other, client.subscribe("train", epochs=1) as stream:
-        rows = rows_of(islice(stream, 2))
-        for wrong in (other.token, stream.token.replace(stream.spec.order_id, "0" * 32), "{}"):
-            with pytest.raises(TokenError):
-                stream.seek(wrong)
-        assert rows + rows_of(stream) == rows_of_epochs(client, 1)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_the_streams_token_is_that_of_the_last_batch_or_of_where_it_began(client: Client, size: int) -> None:
-    with client.subscribe("train", epochs=1, batch_size=size) as stream:
-        begun = stream.token
-        for batch in stream:
-            assert stream.token == batch.token
-        assert stream.token == batch.token
-    assert stream.token == batch.token
-    with client.subscribe("train", epochs=1, batch_size=size, resume=begun) as again:
-        assert again.token == begun
-        assert sum(1 for _ in again) == len(again)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_the_last_token_of_all_gives_nothing_unless_there_are_more_epochs(client: Client, size: int) -> None:
-    with client.subscribe("train", epochs=2, batch_size=size) as stream:
-        rows_of(stream)
-    with client.subscribe("train", epochs=2, batch_size=size, resume=stream.token) as over:
-        assert not [*over, *over.receipts]
-    with client.subscribe("train", epochs=3, batch_size=size, resume=stream.token) as more:
-        assert rows_of(more) == rows_of_epochs(client, 3)[2 * SAMPLES :]
-        assert account(more) == [(True, True, len(more), SAMPLES)]
 
 
 def test_a_token_within_a_batch_is_for_worlds_of_the_same_size(client: Client) -> None:

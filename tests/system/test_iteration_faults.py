@@ -40,22 +40,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def daemon(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     place = tmp_path_factory.mktemp("d")
-    process = DaemonProcess(place, {"streams": {"train": stream_config(folder)}}).start()
-    yield process
-    assert process.terminate() == 0, process.log.read_text()
-    process.kill()
+    with DaemonProcess(place, {"streams": {"train": stream_config(folder)}}) as process:
+        yield process
+        assert process.terminate() == 0, process.log.read_text()
 
 
 @pytest.fixture
 def own_daemon(start_daemon: Callable[..., DaemonProcess], folder: Path) -> DaemonProcess:
     """One that a test may kill."""
     return start_daemon({"workers": 1, "streams": {"train": stream_config(folder)}})
-
-
-@pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[Client]:
-    with streamd.connect(daemon.endpoint) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +70,10 @@ def mapped_slots() -> int:
     return Path("/proc/self/maps").read_text().count("/memfd:streamd-")
 
 
-def is_waiting(stream: Stream) -> bool:
-    return bool(stream._handoff._waiters)
+def interrupt_a_wait(stream: Stream) -> None:
+    """Ctrl-C, as the main thread gets it, once it waits for a batch."""
+    wait_until(lambda: stream._handoff._waiters, "the loop waits")
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 # --- closing
@@ -97,25 +92,6 @@ def test_what_is_held_outlives_the_stream_and_its_memory_goes_back_with_it(
     assert mapped_slots() - before == slots
     held.clear()
     assert mapped_slots() == before
-
-
-def test_closing_ends_the_wait_of_another_thread_with_an_error(client: Client) -> None:
-    stream = client.subscribe("train", start={"together": 2})
-    errors: list[BaseException] = []
-
-    def wait() -> None:
-        try:
-            next(iter(stream))
-        except ConnectError as error:
-            errors.append(error)
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    wait_until(lambda: is_waiting(stream), "the loop waits")
-    stream.close()
-    waiting.join(5)
-    assert not waiting.is_alive()
-    assert "this stream is closed; subscribe again" in str(errors[0])
 
 
 def test_a_stream_that_nobody_refers_to_ends_its_session_and_its_thread(client: Client) -> None:
@@ -191,18 +167,6 @@ def test_what_a_child_got_by_a_fork_stays_right_though_its_parent_reads_on(clien
 # --- interrupting
 
 
-def interrupt_when(condition: Callable[[], object]) -> threading.Thread:
-    """Ctrl-C, as the main thread gets it, once the condition holds."""
-
-    def interrupt() -> None:
-        wait_until(condition, "it is time to interrupt")
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    return thread
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_an_interrupted_wait_loses_nothing_and_the_same_iterator_goes_on(
     daemon: DaemonProcess, client: Client, rows: list[int], size: int
@@ -211,7 +175,8 @@ def test_an_interrupted_wait_loses_nothing_and_the_same_iterator_goes_on(
         batches = iter(stream)
         taken = rows_of(islice(batches, 3))
         daemon.process.send_signal(signal.SIGSTOP)
-        interrupting = interrupt_when(lambda: is_waiting(stream))
+        interrupting = threading.Thread(target=interrupt_a_wait, args=[stream])
+        interrupting.start()
         try:
             with pytest.raises(KeyboardInterrupt):
                 taken.extend(int(each) for batch in batches for each in batch.sample_ids)
@@ -224,21 +189,6 @@ def test_an_interrupted_wait_loses_nothing_and_the_same_iterator_goes_on(
 
 def interrupted(*_: object, **__: object) -> NoReturn:
     raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_an_interrupt_between_taking_and_booking_loses_nothing(
-    client: Client, rows: list[int], size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with client.subscribe("train", epochs=1, batch_size=size) as stream:
-        batches = iter(stream)
-        taken = rows_of(islice(batches, 4))
-        with monkeypatch.context() as patch:
-            patch.setattr("streamd.client.stream.build_leased_batch", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                next(batches)
-        assert taken + rows_of(batches) == rows[:SAMPLES]
-        assert stream.receipts[0].ok
 
 
 @pytest.mark.parametrize(
@@ -298,32 +248,6 @@ def test_an_interrupt_at_any_moment_comes_out_as_one_and_loses_and_repeats_nothi
 
 
 # --- waiting for company, and for a daemon
-
-
-def test_whoever_waits_for_others_says_so_and_no_patience_counts(
-    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("streamd.client.waiting.AWAY_LINE_S", 0.02)
-    monkeypatch.setattr("streamd.client.waiting.SILENCE_S", 0.02)
-    said: list[str] = []
-
-    def has_said() -> int:
-        said.extend(capsys.readouterr().err.splitlines())
-        return len(said)
-
-    with (
-        streamd.connect(daemon.endpoint, patience=0.5) as client,
-        client.subscribe("train", epochs=1, start={"together": 2}) as stream,
-    ):
-        interrupting = interrupt_when(lambda: has_said() > 50)  # more than patience would allow
-        with pytest.raises(KeyboardInterrupt):
-            next(iter(stream))
-        interrupting.join()
-        with trainers(Trainer(daemon.endpoint, epochs=1, start={"together": 2})) as (other,):
-            assert sum(1 for _ in stream) == len(stream)
-            assert other.finish()[0].ok
-    line = "streamd: waiting until 2 trainers of stream 'train' are there; `streamd status` says more"
-    assert set(said) == {line}
 
 
 def test_when_patience_is_over_the_same_iterator_goes_on_with_the_daemon_that_comes_back(

@@ -29,9 +29,8 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     place = tmp_path_factory.mktemp("d")
     folder = write_images(place / "data", {"cat": 60, "dog": 60})
     stream = stream_config(folder, image=IMAGE)
-    daemon = DaemonProcess(place, {"memory": MEMORY_BYTES, "workers": 2, "streams": {"train": stream}}).start()
-    yield daemon
-    daemon.kill()
+    with DaemonProcess(place, {"memory": MEMORY_BYTES, "workers": 2, "streams": {"train": stream}}) as daemon:
+        yield daemon
 
 
 @pytest.fixture(autouse=True)

@@ -90,20 +90,6 @@ def test_a_second_daemon_does_not_list_anew_what_a_first_serves(
 
 
 @pytest.mark.long
-def test_a_list_is_free_when_its_daemon_was_killed(first: DaemonProcess, second: DaemonProcess, folder: Path) -> None:
-    write_images(folder, {"ant": 10})
-    first.process.kill()
-    first.process.wait(40)
-    with list_anew(second, first) as anew:
-        try:
-            assert anew.stderr is not None
-            told = next((line for line in anew.stderr if "daemon.ready" in line), "it has ended")
-            assert "daemon.ready" in told
-        finally:
-            anew.kill()
-
-
-@pytest.mark.long
 def test_two_daemons_of_one_list_serve_the_same_samples_and_record_what_both_find(
     first: DaemonProcess, second: DaemonProcess, folder: Path
 ) -> None:

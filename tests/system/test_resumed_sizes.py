@@ -46,10 +46,11 @@ class Run(NamedTuple):
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     place = tmp_path_factory.mktemp("d")
     folder = write_images(place / "data", {"cat": SAMPLES})
-    daemon = DaemonProcess(place, {"workers": 1, "streams": {"train": stream_config(folder)}}).start()
-    with streamd.connect(daemon.endpoint) as client:
+    with (
+        DaemonProcess(place, {"workers": 1, "streams": {"train": stream_config(folder)}}) as daemon,
+        streamd.connect(daemon.endpoint) as client,
+    ):
         yield client
-    daemon.kill()
 
 
 def train(client: Client, place: Path, size: Size, rank: int = 0, kill: int = 10**6) -> Run:

@@ -34,6 +34,7 @@ DAMAGE: Final[list[dict[str, Any]]] = [
     {"version": 2},
     {"digest": "0" * 31},
     {"order_id": None},
+    {"order_id": "0" * 32},
     {"order": {"samples": "many"}},
     *({"cursor": {"epoch": epoch}} for epoch in (-1, 1 << 40, 1 << 63, "0", None)),
     *({"cursor": {"begin": begin}} for begin in (-1, STEPS, 1 << 63)),
@@ -58,17 +59,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[str]:
+def daemon(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[DaemonProcess]:
     streams = {"train": stream_config(folder), "validation": stream_config(folder)}
-    daemon = DaemonProcess(tmp_path_factory.mktemp("d"), {"streams": streams}).start()
-    yield daemon.endpoint
-    daemon.kill()
-
-
-@pytest.fixture
-def client(endpoint: str) -> Iterator[Client]:
-    with streamd.connect(endpoint) as client:
-        yield client
+    with DaemonProcess(tmp_path_factory.mktemp("d"), {"streams": streams}) as daemon:
+        yield daemon
 
 
 def taken(client: Client, steps: int, **wish: Any) -> tuple[list[int], str]:
@@ -101,6 +95,7 @@ def test_a_token_of_any_edge_resumes_and_seeks_to_just_what_follows(client: Clie
         places = [(0, stream.token)]
         for batch in stream:
             places.append((places[-1][0] + len(batch), batch.token))
+            assert stream.token == batch.token
         steps = len(stream)
         for step in (0, 1, steps - 1, steps, steps + 1, 2 * steps, 3 * steps - 1, 3 * steps):
             done, token = places[step]
@@ -116,18 +111,13 @@ def test_a_token_of_any_edge_resumes_and_seeks_to_just_what_follows(client: Clie
 def test_what_is_no_token_is_refused_with_what_to_do_and_the_stream_stays_where_it_is(client: Client) -> None:
     with client.subscribe("train", epochs=1) as stream:
         first = rows(islice(stream, 2))
-        for wrong in [*NOT_TOKENS, stream.token[:-1], *(changed(stream.token, **damage) for damage in DAMAGE)]:
+        another_stream = stream.token.replace('"train"', '"validation"')
+        damaged = [changed(stream.token, **damage) for damage in DAMAGE]
+        for wrong in [*NOT_TOKENS, stream.token[:-1], another_stream, *damaged]:
             for use in (stream.seek, lambda token: client.subscribe("train", resume=token)):
                 with pytest.raises(TokenError, match=r"an earlier checkpoint|as batch.token gives|begin anew"):
                     use(wrong)
         assert first + rows(stream) == all_rows(client)
-
-
-@pytest.mark.fault("31", "the token of another stream of the same samples")
-def test_a_token_of_another_stream_is_refused_though_it_holds_the_same_samples(client: Client) -> None:
-    _, token = taken(client, 2)
-    with pytest.raises(TokenError, match="of stream 'train', not 'validation': resume that stream"):
-        client.subscribe("validation", resume=token)
 
 
 def test_a_token_of_a_version_that_named_no_order_is_read(client: Client) -> None:
@@ -227,13 +217,6 @@ def test_a_world_too_large_for_the_rest_gets_the_receipt_that_names_what_is_drop
     assert (receipt.dropped, receipt.complete, receipt.ok) == (SAMPLES - len(done), True, True)
 
 
-@pytest.mark.fault("3", "every rank's token serves every rank of another world")
-def test_each_ranks_token_of_a_step_is_worth_the_same_to_all_ranks(client: Client) -> None:
-    tokens = walk(client, 4, 1, None, "drop").tokens
-    rest = {tuple(walk(client, 3, None, token, "drop").rows) for token in tokens}
-    assert len(rest) == 1
-
-
 # --- other data, other orders
 
 
@@ -302,9 +285,8 @@ def test_other_files_are_named_as_the_difference(
 def smaller(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[str]:
     """The endpoint of a daemon with the same samples in other pixels."""
     stream = stream_config(folder, image={"size": [16, 16]})
-    daemon = DaemonProcess(tmp_path_factory.mktemp("d"), {"workers": 1, "streams": {"train": stream}}).start()
-    yield daemon.endpoint
-    daemon.kill()
+    with DaemonProcess(tmp_path_factory.mktemp("d"), {"workers": 1, "streams": {"train": stream}}) as daemon:
+        yield daemon.endpoint
 
 
 @pytest.mark.fault("31", "the token of other pixels: accepted, and noted in the receipt of just that epoch")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.checked_epochs import number
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 from support.running_trainers import Trainer, TrainerProcess, trainers
 
-import streamd
+from streamd.limits import DRAIN_S
 
 Start = Callable[..., DaemonProcess]
 BATCHES = 40
@@ -22,14 +24,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     place = tmp_path_factory.mktemp("d")
     folder = write_images(place / "data", {"cat": 160, "dog": 160})
     streams = {"train": stream_config(folder), "validation": stream_config(folder, shuffle="none", batch_size=16)}
-    process = DaemonProcess(place, {"streams": streams}).start()
-    yield process
-    process.kill()
+    with DaemonProcess(place, {"streams": streams}) as process:
+        yield process
 
 
 def produced(daemon: DaemonProcess, stream: str = "train") -> float:
-    with streamd.connect(daemon.endpoint) as client:
-        return client.stats().get(f"stream.{stream}", {}).get("produced", 0.0)
+    return number(daemon, f"stream.{stream}", "produced")
 
 
 def all_keys(epochs: int, batches: int = BATCHES) -> list[tuple[int, int]]:
@@ -45,23 +45,6 @@ def test_four_trainers_that_start_together_share_each_decode(daemon: DaemonProce
     assert BATCHES * 3 <= produced(daemon) - before < BATCHES * 3 * 1.1
 
 
-def test_a_trainer_that_stops_reading_stops_nobody(daemon: DaemonProcess) -> None:
-    with trainers(Trainer(daemon.endpoint, epochs=3, allowed=5), Trainer(daemon.endpoint, epochs=3)) as (slow, fast):
-        assert [receipt.ok for receipt in fast.finish()] == [True] * 3
-        assert len(slow.keys) == 5
-        assert [receipt.ok for receipt in slow.finish()] == [True] * 3
-        assert slow.keys == fast.keys == all_keys(3)
-
-
-def test_a_trainer_process_that_is_stopped_by_a_signal_stops_nobody(daemon: DaemonProcess) -> None:
-    with TrainerProcess(daemon.endpoint, hold=3, epochs=2) as stopped:
-        stopped.process.send_signal(signal.SIGSTOP)
-        with trainers(Trainer(daemon.endpoint, epochs=3)) as (other,):
-            assert [receipt.ok for receipt in other.finish()] == [True] * 3
-        stopped.process.send_signal(signal.SIGCONT)
-        assert stopped.finish() == (2 * BATCHES - 3, [True, True])
-
-
 def test_two_streams_are_read_at_once(daemon: DaemonProcess) -> None:
     before = produced(daemon, "validation")
     both = (Trainer(daemon.endpoint, epochs=2), Trainer(daemon.endpoint, "validation", epochs=2))
@@ -69,14 +52,6 @@ def test_two_streams_are_read_at_once(daemon: DaemonProcess) -> None:
         assert [receipt.ok for receipt in train.finish() + validation.finish()] == [True] * 4
         assert validation.keys == all_keys(2, BATCHES // 2)
     assert produced(daemon, "validation") - before == BATCHES
-
-
-def test_a_trainer_reads_two_streams_through_one_client(daemon: DaemonProcess) -> None:
-    with streamd.connect(daemon.endpoint) as client:
-        train, validation = client.subscribe("train", epochs=1), client.subscribe("validation", epochs=1)
-        for one, two in zip(train, validation, strict=False):
-            assert len(one) * 2 == len(two)
-        assert validation.receipts[0].ok
 
 
 def test_one_who_comes_late_gets_everything_too(daemon: DaemonProcess) -> None:
@@ -87,12 +62,42 @@ def test_one_who_comes_late_gets_everything_too(daemon: DaemonProcess) -> None:
         assert early.keys == late.keys == all_keys(2)
 
 
+@pytest.mark.fault("8", "a trainer killed with -9 while it holds four batches, another reading")
+def test_a_killed_trainer_gives_everything_back_within_a_second(daemon: DaemonProcess) -> None:
+    def sessions() -> float:
+        return number(daemon, "daemon", "sessions")
+
+    with (
+        TrainerProcess(daemon.endpoint, hold=4, epochs=2) as doomed,
+        trainers(Trainer(daemon.endpoint, epochs=2, allowed=50)) as (survivor,),
+    ):
+        wait_until(lambda: sessions() == 2, "those of other tests have left")
+        doomed.process.kill()
+        wait_until(lambda: sessions() == 1, "its session has ended", limit_s=1)
+        assert [receipt.ok for receipt in survivor.finish()] == [True] * 2
+        assert survivor.keys == all_keys(2)
+
+
+@pytest.mark.long
+@pytest.mark.fault("43", "SIGTERM twice, while a trainer is stopped", departs="no systemd")
+def test_a_second_signal_ends_the_daemon_though_a_trainer_does_not_leave(start_daemon: Start, tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 40})
+    daemon = start_daemon({"streams": {"train": stream_config(folder)}})
+    with TrainerProcess(daemon.endpoint, hold=2) as stopped:
+        stopped.process.send_signal(signal.SIGSTOP)
+        daemon.process.terminate()
+        wait_until(lambda: b"daemon.draining" in daemon.log.read_bytes(), "it drains")
+        began_s = time.monotonic()
+        assert daemon.terminate() == 0
+        assert time.monotonic() - began_s < DRAIN_S - 1
+
+
 @pytest.fixture
 def slow_daemon(start_daemon: Start, tmp_path: Path) -> Callable[[str], DaemonProcess]:
     """A daemon with one worker, that takes far longer to decode a batch of 1.5 MiB than a trainer to take it."""
     folder = write_images(tmp_path / "data", {"cat": 1}, size=(640, 800))
-    for number in range(1, 8 * BATCHES):
-        (folder / "cat" / f"{number:04}.jpg").hardlink_to(folder / "cat" / "0000.jpg")
+    for each in range(1, 8 * BATCHES):
+        (folder / "cat" / f"{each:04}.jpg").hardlink_to(folder / "cat" / "0000.jpg")
     stream = stream_config(folder, image={"size": [256, 256], "exact": True})
 
     def start(memory: str) -> DaemonProcess:

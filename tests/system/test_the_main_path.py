@@ -27,9 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def daemon(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     config = {"workers": 2, "streams": {"train": stream_config(folder)}}
-    process = DaemonProcess(tmp_path_factory.mktemp("d"), config).start()
-    yield process
-    process.kill()
+    with DaemonProcess(tmp_path_factory.mktemp("d"), config) as process:
+        yield process
 
 
 @pytest.fixture

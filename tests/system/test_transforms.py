@@ -41,11 +41,10 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     """Two streams of the same images, of which one is transformed; the transform lies beside the configuration."""
     plain = stream_config(write_images(tmp_path / "data", {"cat": 40, "dog": 40}), shuffle="none")
     streams = {"plain": plain, "train": plain | {"transform": "augment:f"}}
-    daemon = DaemonProcess(tmp_path, {"workers": 2, "streams": streams})
     (tmp_path / "augment.py").write_text(FLIP)
     (tmp_path / "helper.py").write_text("def inverted(image): return 255 - image\n")
-    yield daemon.start()
-    daemon.kill()
+    with DaemonProcess(tmp_path, {"workers": 2, "streams": streams}) as daemon:
+        yield daemon
 
 
 @pytest.mark.long

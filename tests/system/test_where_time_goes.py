@@ -33,7 +33,7 @@ def toil(image, labels, rng):
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """One worker, and a disk that takes 4 ms for each file below `far`."""
     place = tmp_path_factory.mktemp("d")
     (place / "shim").mkdir()
@@ -47,15 +47,8 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     path = os.pathsep.join([str(place / "shim"), os.environ.get("PYTHONPATH", "")])
     config: dict[str, object] = {"workers": 1, "streams": streams}
-    daemon = DaemonProcess(place, config, environment={"PYTHONPATH": path}, apart=False).start()
-    yield daemon.endpoint
-    daemon.kill()
-
-
-@pytest.fixture
-def client(endpoint: str) -> Iterator[Client]:
-    with streamd.connect(endpoint) as client:
-        yield client
+    with DaemonProcess(place, config, environment={"PYTHONPATH": path}, apart=False) as daemon:
+        yield daemon
 
 
 def epoch_of(client: Client, name: str, **wish: Any) -> EpochTiming:
@@ -82,9 +75,9 @@ def test_a_slow_transform_is_found_to_keep_all_workers_busy(client: Client) -> N
 
 @pytest.mark.long
 def test_a_slow_way_to_the_trainer_is_found_while_batches_lie_ready(
-    client: Client, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    client: Client, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with streamd.connect(endpoint) as other:
+    with streamd.connect(daemon.endpoint) as other:
 
         def late(data: bytes) -> tuple[FrameHeader, DaemonMessage]:
             header, message = decode_daemon_frame(data)

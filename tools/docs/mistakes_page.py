@@ -32,7 +32,7 @@ name it in the first line, as [config.yaml](../config.yaml) does.
 
 <!-- Written by scripts/docs mistakes from the tests in tests/mistakes, which make every mistake on this page. -->
 """
-_CHAPTERS: Final = (
+CHAPTERS: Final = (
     ("Before there is a config.yaml", OF_FIRST_CONFIGURATION),
     ("In config.yaml", OF_CONFIGURATION),
     ("In folders, tables and labels", OF_DATA),
@@ -46,7 +46,7 @@ _CHAPTERS: Final = (
 
 
 def page() -> str:
-    return "\n".join([_HEAD, *(_chapter(title, mistakes) for title, mistakes in _CHAPTERS)])
+    return "\n".join([_HEAD, *(_chapter(title, mistakes) for title, mistakes in CHAPTERS)])
 
 
 def _chapter(title: str, mistakes: Iterable[Mistake]) -> str:
