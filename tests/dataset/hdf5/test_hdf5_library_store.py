@@ -46,8 +46,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenedSto
 def counted(opened: OpenedStore) -> list[tuple[int, int]]:
     """What a store reads from now on."""
     assert isinstance(opened.store, Hdf5Store)
-    reads = Reads(opened.store._chunks._dataset)
-    opened.store._chunks._dataset = reads
+    reads = Reads(opened.store._dataset)
+    opened.store._dataset = reads
     return reads.asked
 
 
@@ -138,7 +138,7 @@ def test_what_the_system_refuses_is_held_against_no_sample(opened: OpenedStore) 
             raise OSError("Can't synchronously read data (file read failed: errno = 5, error message = 'I/O error')")
 
     assert isinstance(opened.store, Hdf5Store)
-    opened.store._chunks._dataset = Failing()
+    opened.store._dataset = Failing()
     with pytest.raises(OSError, match="errno = 5"):
         opened.gather(0)
 
