@@ -30,10 +30,11 @@ class Label(LabelSource):
     def __init__(
         self,
         type: str = "category",  # noqa: A002 - as in a configuration
-        source: object = None,
+        source: str | tuple[str, ...] | Path | None = None,
         classes: tuple[object, ...] | None = None,
     ) -> None:
-        super().__init__(type, source, source if isinstance(source, Path) else None, classes)
+        file = source if isinstance(source, Path) else None
+        super().__init__(type, str(source) if isinstance(source, Path) else source, file, classes)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def scan_lmdb(
     path = _find_data_file(source.path, key)
     files = [os.fsencode(path.name)]
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), key), files, progress)
-    asked = {name: _list_label_arrays(name, label) for name, label in labels.items() if label.file is None}
+    asked = {name: label.list_columns(name) for name, label in labels.items() if label.file is None}
     keys = {array: f"{build_label_key(stream, name)}.from" for name, several in asked.items() for array in several}
     with open_pyxis_file(path, key) as file:
         listing = _LmdbListing(file, source, f"streams.{stream}.source.images", keys)
@@ -112,11 +112,6 @@ def _find_data_file(path: Path, key: str) -> Path:
                 f"{key}: the folder {format_path(path)} holds no {_DATA_FILE}, as LMDB's do; correct the path"
             )
         return data.resolve(strict=True)
-
-
-def _list_label_arrays(name: str, label: LabelSource) -> list[str]:
-    """Returns the names of the arrays that a label is made of."""
-    return [str(each) for each in label.source] if isinstance(label.source, tuple) else [str(label.source or name)]
 
 
 @dataclass(slots=True)

@@ -66,14 +66,9 @@ def find_label_sources(stream: str, labels: Mapping[str, LabelSource], shard: Sh
 
 
 def _find_sources_of_label(name: str, label: LabelSource, shard: Shard, key: str) -> list[TarLabelSource]:
-    match label.source:
-        case None:
-            return [_find_source_by_name(name, shard, key)]
-        case str() as spelled:
-            return [_parse_label_source(spelled, f"{key}.from")]
-        case tuple() as several if all(isinstance(spelled, str) for spelled in several):
-            return [_parse_label_source(spelled, f"{key}.from") for spelled in several]
-    raise ConfigError(f"{key}.from: {label.source!r} is not served by this version for kind tar; name suffixes")
+    if label.source is None:
+        return [_find_source_by_name(name, shard, key)]
+    return [_parse_label_source(spelled, f"{key}.from") for spelled in label.list_columns(name)]
 
 
 def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
