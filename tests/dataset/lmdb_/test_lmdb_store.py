@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,15 +15,10 @@ from support.lmdb_files import put, value_of, write_lmdb
 from support.served_folder import change_times
 from support.stores_on_disk import OpenedStore
 
-from streamd.core.sampler import PAD_ID
 from streamd.dataset.lmdb.store import LmdbStore
 from streamd.errors import ConfigError
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (20, 30, 40, 3), dtype=np.uint8)
-
-
-def open_lmdb(path: Path, state: Path, **source: Any) -> OpenedStore:
-    return OpenedStore({"kind": "lmdb", "path": str(path), "images": "X", **source}, state)
 
 
 @pytest.fixture(params=[True, False], ids=["folder", "file"])
@@ -34,7 +29,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened(path: Path, tmp_path: Path) -> Iterator[OpenedStore]:
-    opened = open_lmdb(path, tmp_path / "state")
+    opened = OpenedStore({"kind": "lmdb", "path": str(path), "images": "X"}, tmp_path / "state")
     yield opened
     opened.close()
 
@@ -61,16 +56,6 @@ def test_a_write_that_replaces_an_image_leaves_the_listed_one_where_it_lies(open
     put(path, {b"0000000003": value_of({"X": 255 - PIXELS[3], "y": 3})}, subdir=path.is_dir())
     assert data_file(path).read_bytes()[offset:].startswith(PIXELS[3].tobytes())  # so its number comes before any harm
     assert opened.gather(3)[1] == [False]
-
-
-def test_what_is_expected_is_asked_for_where_it_lies(
-    opened: OpenedStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(os, "posix_fadvise", lambda _, offset, *__: asked.append(offset))
-    opened.store.prefetch_rows(np.array([4, PAD_ID, 9], np.int64))
-    data = data_file(path).read_bytes()
-    assert [data[offset : offset + 3600] for offset in asked] == [PIXELS[4].tobytes(), PIXELS[9].tobytes()]
 
 
 def test_a_worker_loads_no_lmdb() -> None:
