@@ -167,12 +167,6 @@ def test_a_part_of_rows_that_meet_conditions_counts_through_all_rows(tmp_path: P
     assert set((held_out.rows % 2).tolist()) == {1}
 
 
-def test_progress_counts_the_images(tmp_path: Path) -> None:
-    seen: list[int] = []
-    scan_source(Stream(Npy(images(tmp_path / "x", a=SIX)), {}), seen.append)
-    assert seen[-1] == 6
-
-
 def test_a_range_that_does_not_fit_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         scanned(Npy(images(tmp_path / "y", a=SIX), range=(0, 1)))

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from support.source_configs import Hdf5, Label, Split, Stream, part_of, scanned
+from support.source_configs import Hdf5, Label, Stream, scanned
 
 from streamd.dataset.hdf5 import arrays, chunk_cost
 from streamd.dataset.hdf5 import scan as hdf5
@@ -142,15 +142,6 @@ def test_labels_are_arrays_of_the_file_or_files_beside_it(tmp_path: Path) -> Non
     assert found.labels["kind"].tolist() == [0, 1, 2, 0, 1, 2]
     assert found.labels["name"].tolist() == [b"a", b"b", b"", "ü".encode(), b"a", b"b"]
     assert found.labels["speed"].tolist() == [0, 1, 2, 3, 4, 5]
-
-
-def test_a_part_is_split_by_the_names_of_the_rows(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.h5", np.zeros((200, 4, 5), np.uint8))
-    train, held_out = (part_of(Hdf5(path, part=part), split=Split()) for part in ("train", "validation"))
-    assert train.rows is not None
-    assert held_out.rows is not None
-    assert sorted([*train.rows.tolist(), *held_out.rows.tolist()]) == list(range(200))
-    assert 20 <= held_out.samples <= 60
 
 
 @pytest.mark.parametrize("chunks", [None, (2, 4, 5, 3)], ids=["one piece", "chunks"])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.lmdb_files import put, value_of, write_lmdb
-from support.source_configs import Label, Lmdb, Split, Stream, part_of, scanned
+from support.source_configs import Label, Lmdb, Stream, scanned
 
 from streamd.dataset.lmdb.file_head import COMMIT_COLUMN, OFFSETS_COLUMN
 from streamd.dataset.manifest.types import ScannedSamples
@@ -179,24 +179,6 @@ def test_a_path_without_a_data_file_is_told_of(tmp_path: Path, path: str) -> Non
         "empty": f"the folder '{tmp_path}/empty' holds no data.mdb, as LMDB's do; correct the path",
     }
     assert refusal(Lmdb(tmp_path / path)).startswith(f"streams.train.source.path: {said[path]}")
-
-
-def test_a_split_parts_the_samples_by_name(tmp_path: Path) -> None:
-    path = write_lmdb(tmp_path / "d", samples(PIXELS[np.arange(60) % 9], y=range(60)))
-    held_out = part_of(Lmdb(path, part="validation"), Split(0.3), y=Label("int"))
-    kept = part_of(Lmdb(path, part="train"), Split(0.3), y=Label("int"))
-    assert held_out.rows is not None
-    assert kept.rows is not None
-    assert sorted([*held_out.rows.tolist(), *kept.rows.tolist()]) == list(range(60))
-    assert 5 < held_out.samples < 30
-    assert held_out.labels["y"].tolist() == held_out.rows.tolist()
-    assert held_out.extra[OFFSETS_COLUMN].size == 60
-
-
-def test_progress_counts_the_samples(tmp_path: Path) -> None:
-    seen: list[int] = []
-    scan_source(Stream(Lmdb(write_lmdb(tmp_path / "d", samples())), {}), seen.append)
-    assert seen[-1] == 9
 
 
 def test_a_range_that_does_not_fit_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
