@@ -22,7 +22,7 @@ SIMD_SWITCHES = ("JSIMD_FORCENONE", "JSIMD_FORCESSE2", "JSIMD_FORCEAVX2")
 def shown(*words: str, **environment: str) -> dict[str, Any]:
     """What the golden command says in a process with these variables."""
     command = [sys.executable, str(ROOT / "tests/decode/golden.py"), "--show", *words]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), **environment}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -60,11 +60,7 @@ def test_a_flat_folder_has_no_labels(tmp_path: Path) -> None:
     [
         (["a.jpg"], {"animal": Label()}, r"flat folder has no labels, but animal is wanted.*kind table.*labels: \{\}"),
         (["loose.jpg", "cat/a.jpg"], {}, r"1 image \('loose.jpg'\) beside 1 sub-folder \('cat'\)"),
-        (
-            ["red;round/a.jpg"],
-            {"t": Label("tags")},
-            r"labels\.t: a folder gives each image one class.* no tags; use c",
-        ),
+        (["red;round/a.jpg"], TAGS, r"labels\.t: a folder gives each image one class.* no tags; use category"),
         (["cat/a.jpg", "dogs/a.jpg"], PETS, r"'dogs' \(sub-folder 'dogs'\) is not among.*did you mean 'dog'"),
         (["cat/a.jpg"], {"angle": Label("int")}, "sub-folder 'cat' is no number"),
         (["1_0/a.jpg"], {"angle": Label("int")}, "sub-folder '1_0' is no number"),

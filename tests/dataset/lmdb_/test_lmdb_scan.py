@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from support.lmdb_files import put, value_of, write_lmdb
-from support.source_configs import Label, Lmdb, Stream, scanned
+from support.source_configs import Label, Lmdb, refusal, scanned
 
 from streamd.dataset.lmdb.file_head import COMMIT_COLUMN, OFFSETS_COLUMN
 from streamd.dataset.manifest.types import ScannedSamples
-from streamd.dataset.scan import scan_source
-from streamd.errors import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (9, 30, 50, 3), dtype=np.uint8)
 
@@ -25,12 +23,6 @@ def samples(pixels: Any = PIXELS, **labels: Iterable[Any]) -> list[dict[str, Any
     return [
         {"X": image, **dict(zip(labels, values, strict=True))} for image, values in zip(pixels, columns, strict=True)
     ]
-
-
-def refusal(source: Lmdb, **labels: Label) -> str:
-    with pytest.raises(ConfigError) as caught:
-        scan_source(Stream(source, labels), lambda _: None)
-    return str(caught.value)
 
 
 def images_at(found: ScannedSamples, path: Path) -> list[bytes]:
@@ -97,27 +89,6 @@ def test_labels_of_other_widths_take_the_widest(tmp_path: Path) -> None:
     values = [np.int16(each) if each < 4 else np.int64(each * 10**12) for each in range(9)]
     found = scanned(Lmdb(write_lmdb(tmp_path / "d", samples(y=values))), y=Label("int"))
     assert found.labels["y"].tolist() == [int(each) for each in values]
-
-
-@pytest.mark.parametrize(
-    ("pixels", "shape", "first"),
-    [
-        (PIXELS[..., 0], (30, 50, 1), False),
-        (PIXELS[..., :1], (30, 50, 1), False),
-        (PIXELS.transpose(0, 3, 1, 2), (30, 50, 3), True),
-        (PIXELS / np.float32(255), (30, 50, 3), False),
-    ],
-    ids=["grey", "one channel", "channels first", "fractions"],
-)
-def test_images_are_served_with_channels_last_in_uint8(
-    tmp_path: Path, pixels: Any, shape: tuple[int, ...], *, first: bool
-) -> None:
-    path = write_lmdb(tmp_path / "d", samples(pixels))
-    found = scanned(Lmdb(path, range=(0.0, 1.0) if pixels.dtype != np.uint8 else None))
-    assert found.arrays is not None
-    assert found.arrays.stored is not None
-    assert (found.arrays.shape, found.arrays.stored.channels_first) == (shape, first)
-    assert found.arrays.stored.dtype == pixels.dtype.str
 
 
 def test_fractions_without_a_range_are_told_what_to_write(tmp_path: Path) -> None:

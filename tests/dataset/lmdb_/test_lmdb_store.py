@@ -21,10 +21,11 @@ from streamd.errors import ConfigError
 PIXELS = np.random.default_rng(1).integers(0, 256, (20, 30, 40, 3), dtype=np.uint8)
 
 
-@pytest.fixture(params=[True, False], ids=["folder", "file"])
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The data file."""
     samples = [{"X": image, "y": number} for number, image in enumerate(PIXELS)]
-    return write_lmdb(tmp_path / "d.lmdb", samples, subdir=request.param)
+    return write_lmdb(tmp_path / "d.lmdb", samples, subdir=False)
 
 
 @pytest.fixture
@@ -34,18 +35,14 @@ def opened(path: Path, tmp_path: Path) -> Iterator[OpenedStore]:
     opened.close()
 
 
-def data_file(path: Path) -> Path:
-    return path / "data.mdb" if path.is_dir() else path
-
-
 def test_a_write_to_the_file_is_seen_by_its_number_though_size_and_time_are_the_same(
     opened: OpenedStore, path: Path
 ) -> None:
     assert opened.gather(0)[1] == [True]
-    before = data_file(path).stat()
-    put(path, {b"nb_samples": b"20"}, b"meta_db", subdir=path.is_dir())
-    os.truncate(data_file(path), before.st_size)
-    change_times(data_file(path), before.st_mtime_ns)
+    before = path.stat()
+    put(path, {b"nb_samples": b"20"}, b"meta_db", subdir=False)
+    os.truncate(path, before.st_size)
+    change_times(path, before.st_mtime_ns)
     assert opened.gather(0, 1)[1] == [False, False]
     with pytest.raises(ConfigError, match=r"are stale: their LMDB file was written to since .* --rescan"):
         opened.open_again()
@@ -53,8 +50,8 @@ def test_a_write_to_the_file_is_seen_by_its_number_though_size_and_time_are_the_
 
 def test_a_write_that_replaces_an_image_leaves_the_listed_one_where_it_lies(opened: OpenedStore, path: Path) -> None:
     (offset,) = cast("LmdbStore", opened.store)._find_offsets(np.array([3], np.int64))
-    put(path, {b"0000000003": value_of({"X": 255 - PIXELS[3], "y": 3})}, subdir=path.is_dir())
-    assert data_file(path).read_bytes()[offset:].startswith(PIXELS[3].tobytes())  # so its number comes before any harm
+    put(path, {b"0000000003": value_of({"X": 255 - PIXELS[3], "y": 3})}, subdir=False)
+    assert path.read_bytes()[offset:].startswith(PIXELS[3].tobytes())  # so its number comes before any harm
     assert opened.gather(3)[1] == [False]
 
 
