@@ -28,6 +28,8 @@ pytest_plugins = [
         "opened_streams",
         "installed_packages",
         "transform_programs",
+        "pack_streams",
+        "probed_daemon",
     )
 ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from streamd.dataset.arrays.npy_store import NpyStore
+from streamd.dataset.arrays.row_store import RowStore
 from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.dataset.hdf5.mapped_store import ChunkStore
@@ -17,9 +18,13 @@ from streamd.dataset.shard_reader import ShardReader
 from streamd.errors import ConfigError
 
 _LIST_ANEW: Final = "list the samples anew with --rescan"
-_SHARD_READERS: Final[dict[str, type[ShardReader]]] = {
-    "tar": ShardReader,
+_ROW_STORES: Final[dict[str, type[RowStore]]] = {
+    "npy": NpyStore,
+    "lmdb": LmdbStore,
+    "chunks": ChunkStore,
+    "hdf5": Hdf5Store,
 }
+_SHARD_READERS: Final[dict[str, type[ShardReader]]] = {"tar": ShardReader}
 
 
 def open_store(manifest: Manifest, root: int) -> SampleStore | None:
@@ -31,19 +36,12 @@ def open_store(manifest: Manifest, root: int) -> SampleStore | None:
     arrays = manifest.arrays
     if arrays is None:
         return None
-    if arrays.stored is None:
-        return NpyStore(manifest, arrays, root)
-    match arrays.stored.store:
-        case "npy":
-            return NpyStore(manifest, arrays, root)
-        case "lmdb":
-            return LmdbStore(manifest, arrays, root)
-        case "chunks":
-            return ChunkStore(manifest, arrays, root)
-        case "hdf5":
-            return Hdf5Store(manifest, arrays, arrays.stored, root)
-    # Another version of streamd may have listed the samples, with a store that this one lacks.
-    raise ConfigError(f"no store of kind {arrays.stored.store!r} in this version: {_LIST_ANEW}")
+    kind = "npy" if arrays.stored is None else arrays.stored.store
+    store = _ROW_STORES.get(kind)
+    if store is None:
+        # Another version of streamd may have listed the samples, with a store that this one lacks.
+        raise ConfigError(f"no store of kind {kind!r} in this version: {_LIST_ANEW}")
+    return store(manifest, arrays, root)
 
 
 def open_shard_reader(manifest: Manifest, root: int) -> ShardReader | None:

@@ -93,9 +93,13 @@ class LabelSource:
     """
 
     type: str = "category"
-    source: object = None
+    source: str | tuple[str, ...] | None = None
     file: Path | None = None
     classes: tuple[object, ...] | None = None
+
+    def list_columns(self, label: str) -> tuple[str, ...]:
+        """Returns the columns, arrays or suffixes that `label` is made of: its own name unless others are given."""
+        return self.source if isinstance(self.source, tuple) else (label if self.source is None else self.source,)
 
 
 @dataclass(frozen=True, slots=True)

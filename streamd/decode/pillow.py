@@ -17,15 +17,7 @@ from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from PIL import (
-    AvifImagePlugin,
-    Image,
-    ImageFile,
-    PngImagePlugin,
-    TiffImagePlugin,
-    UnidentifiedImageError,
-    features,
-)
+from PIL import AvifImagePlugin, Image, ImageFile, PngImagePlugin, UnidentifiedImageError, features
 from PIL import TiffImagePlugin as Tiff
 
 from streamd.core.spec import ImageSpec
@@ -45,16 +37,7 @@ AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # there is a worker for every core alre
 
 _LIBRARIES: Final = {"PNG": "zlib", "WEBP": "webp", "AVIF": "avif", "TIFF": "libtiff", "JPEG": "jpg"}
 # RuntimeError is what the AVIF decoder raises. The rest comes from plugins that trust a file's own numbers.
-_FAULTS: Final = (
-    OSError,
-    ValueError,
-    SyntaxError,
-    EOFError,
-    LookupError,
-    TypeError,
-    RuntimeError,
-    struct.error,
-)
+_FAULTS: Final = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, RuntimeError, struct.error)
 # The level of white in modes of more than 8 bits a channel. It depends on the mode and never on the picture: taken from
 # the brightest pixel, white would be another level in every file.
 _WHITE: Final = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I": 65535.0, "F": 1.0}
@@ -62,17 +45,7 @@ _WHITE_LEVEL: Final = 255
 _BAND_PIXELS: Final = 1 << 18  # converted at a time: a megabyte, even for the largest picture
 # Other compressions are rare, and each would be one more decoder that reads hostile bytes.
 _COMPRESSIONS: Final = frozenset(
-    {
-        "raw",
-        "tiff_ccitt",
-        "group3",
-        "group4",
-        "tiff_lzw",
-        "jpeg",
-        "tiff_adobe_deflate",
-        "tiff_deflate",
-        "packbits",
-    }
+    {"raw", "tiff_ccitt", "group3", "group4", "tiff_lzw", "jpeg", "tiff_adobe_deflate", "tiff_deflate", "packbits"}
 )
 _SUBFILE_TYPE: Final = 254
 _PREVIEW: Final = 1
@@ -151,7 +124,7 @@ def _find_pixel_storage(picture: ImageFile.ImageFile, file_bytes: int) -> PixelS
 
     Corrects the transparent level where Pillow reads pixels at another depth.
     """
-    if isinstance(picture, TiffImagePlugin.TiffImageFile):
+    if isinstance(picture, Tiff.TiffImageFile):
         return check_tiff_storage(picture, file_bytes)
     if isinstance(picture, PngImagePlugin.PngImageFile):
         _correct_png_transparent_level(picture)

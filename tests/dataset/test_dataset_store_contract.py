@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from support.stores_on_disk import PIXELS, OpenedStore, write_hdf5
 
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.arrays.npy_store import NpyStore
-from streamd.dataset.arrays.store import SampleStore
+from streamd.dataset.arrays.row_store import RowStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.dataset.hdf5.mapped_store import ChunkStore
 from streamd.dataset.lmdb.store import LmdbStore
@@ -43,12 +46,13 @@ def lay_out_hdf5(folder: Path, images: Any, settings: dict[str, Any]) -> dict[st
     return {"kind": "hdf5", "path": str(write_hdf5(folder / "x.h5", images, **settings)), "images": "/x"}
 
 
-Layout = tuple[Callable[[Path, Any, Any], dict[str, Any]], Any, type[SampleStore]]
+Layout = tuple[Callable[[Path, Any, Any], dict[str, Any]], Any, type[RowStore]]
 LAYOUTS: dict[str, Layout] = {
     "npy, one file": (lay_out_npy, (20,), NpyStore),
     "npy, three files": (lay_out_npy, (7, 1, 12), NpyStore),
     "lmdb, folder": (lay_out_lmdb, True, LmdbStore),
     "lmdb, file": (lay_out_lmdb, False, LmdbStore),
+    "hdf5, one piece": (lay_out_hdf5, {"chunks": None}, NpyStore),
     "hdf5, rows in chunks": (lay_out_hdf5, {"chunks": (3, 6, 8, 3)}, ChunkStore),
     "hdf5, a row a chunk": (lay_out_hdf5, {"chunks": (1, 6, 8, 3)}, ChunkStore),
     "hdf5, parts of rows": (lay_out_hdf5, {"chunks": (1, 4, 8, 3)}, ChunkStore),
@@ -124,7 +128,7 @@ def test_a_file_written_since_is_held_no_more(opened: OpenedStore, tmp_path: Pat
     file.unlink()
     if isinstance(opened.store, NpyStore | ChunkStore):
         assert opened.gather(0)[1] == [False]
-    with pytest.raises(ConfigError, match="any more; bring it back"):
+    with pytest.raises(ConfigError, match=rf"'{file.name}' is not in '.*' any more; bring it back, or name in "):
         opened.open_again()
 
 
@@ -151,12 +155,51 @@ def test_other_numbers_become_pixels_and_a_row_that_is_none_has_a_fault(layout: 
     opened.close()
 
 
-def test_channels_that_come_first_are_put_last(layout: Layout, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("axes", "images", "served"),
+    [((0, 3, 1, 2), PIXELS.transpose(0, 3, 1, 2), PIXELS), ((0, 1, 2), PIXELS[..., 0], PIXELS[..., :1])],
+    ids=["channels first", "grey"],
+)
+def test_images_in_another_order_are_put_in_ours(
+    layout: Layout, tmp_path: Path, axes: tuple[int, ...], images: Any, served: Any
+) -> None:
     lay_out, settings, _ = layout
-    if lay_out is lay_out_hdf5:
-        rows, height, width, channels = settings["chunks"]
-        settings = {**settings, "chunks": (rows, channels, height, width)}
-    source = lay_out(tmp_path, np.ascontiguousarray(PIXELS.transpose(0, 3, 1, 2)), settings)
-    opened = OpenedStore(source, tmp_path / "state")
-    assert np.array_equal(opened.gather(*IDS)[0], PIXELS[IDS])
+    if lay_out is lay_out_hdf5 and settings["chunks"]:
+        settings = {**settings, "chunks": tuple(settings["chunks"][axis] for axis in axes)}
+    source = lay_out(tmp_path, np.ascontiguousarray(images), settings)
+    opened = OpenedStore(source, tmp_path / "state", {"image": {"mode": "RGB" if served.shape[-1] == 3 else "L"}})
+    assert np.array_equal(opened.gather(*IDS)[0], served[IDS])
     opened.close()
+
+
+def test_what_is_expected_is_asked_for_where_it_lies(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda file, offset, size, _: asked.append(os.pread(file, size, offset)))
+    opened.store.prefetch_rows(np.array([19, PAD_ID, 0, 7], np.int64))
+    if isinstance(opened.store, Hdf5Store):  # reading ahead would take the library's lock
+        assert asked == []
+        return
+    pieces = len(asked) // 3
+    for place, row in enumerate((19, 0, 7)):
+        found = b"".join(asked[place * pieces : (place + 1) * pieces])
+        if pieces == 1:
+            assert found == PIXELS[row].tobytes()
+        else:
+            assert sum(found) == PIXELS[row].sum()  # zeros lie beyond the edges of an array
+
+
+def test_rows_that_come_from_memory_are_not_asked_for_on_and_on(
+    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda *_: asked.append(1))
+    assert isinstance(opened.store, RowStore)
+    monkeypatch.setattr(opened.store._prefetcher, "_quick_s", 60.0)
+    for _ in range(100):
+        opened.store.prefetch_rows(np.array([3, 4], np.int64))
+    pieces = 0 if isinstance(opened.store, Hdf5Store) else max(2, len(asked) // 64)
+    assert len(asked) == 64 * pieces
+    monkeypatch.setattr(resource, "getrusage", lambda _: SimpleNamespace(ru_majflt=1 << 40))
+    opened.gather(3)
+    opened.store.prefetch_rows(np.array([3, 4], np.int64))
+    assert len(asked) == 65 * pieces

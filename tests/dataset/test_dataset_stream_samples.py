@@ -48,12 +48,6 @@ def test_a_larger_fraction_only_adds() -> None:
     assert large.sum() > small.sum()
 
 
-def test_another_seed_is_another_split() -> None:
-    assert (
-        find_validation_samples(NAMES, Split(0.5)) != find_validation_samples(NAMES, Split(0.5, seed=1))
-    ).sum() > 800
-
-
 def sides(source: Folder | Table | Filelist, split: Split, **labels: Label) -> tuple[list[bytes], list[bytes]]:
     parts = (part_of(replace(source, part=part), split, **labels) for part in ("train", "validation"))
     train, validation = (list(part.files) for part in parts)

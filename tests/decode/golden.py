@@ -1,9 +1,10 @@
 """The golden digests: what the decoder makes of every golden file, under every setting.
 
-    export PYTHONPATH=tests
-    python tests/decode/golden.py --show       prints the digests of this installation, and which vector code it had
-    python tests/decode/golden.py --digests    writes them to golden.json: only after a change of pixels that is wanted
-    python tests/decode/golden.py --files      writes the files anew, and then the digests
+    PYTHONPATH=tests python tests/decode/golden.py --show
+
+    --show       prints the digests of this installation, and which vector code it had
+    --digests    writes them to golden.json: only after a change of pixels that is wanted
+    --files      writes the files anew, and then the digests
 
 `--show --plain-webp` does without libwebp's vector code.
 """

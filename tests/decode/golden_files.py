@@ -1,7 +1,6 @@
 """The files behind the golden digests: one of every kind of pixel, made here once and then kept, as encoders change.
 
-`PYTHONPATH=tests python tests/decode/golden.py --files` writes them anew, which only a new kind of pixel is a reason
-for.
+`golden.py --files` writes them anew, which only a new kind of pixel is a reason for.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ def ycck() -> bytes:
     """Adobe's YCCK, which Pillow reads and does not write: its planes as CMYK, and the marker changed to say so."""
     cyan, magenta, yellow, black = four_inks().split()
     luma, blue, red = Image.merge("RGB", (cyan, magenta, yellow)).convert("YCbCr").split()
-    stored = Image.merge("CMYK", [plane.point(lambda level: 255 - level) for plane in (luma, blue, red)] + [black])
-    data = encoded(stored, subsampling=0, quality=85)
+    planes = [plane.point(lambda level: 255 - level) for plane in (luma, blue, red)]
+    data = encoded(Image.merge("CMYK", [*planes, black]), subsampling=0, quality=85)
     transform = data.index(b"Adobe\0") + 11
     return data[:transform] + b"\2" + data[transform + 1 :]
 
@@ -76,12 +75,19 @@ def without_adobe(data: bytes) -> bytes:
     return data[:start] + data[start + 2 + int.from_bytes(data[start + 2 : start + 4]) :]
 
 
-def turned(orientation: int, name: str, **options: object) -> bytes:
+def stored(upright: Image.Image, orientation: int) -> Image.Image:
     turn = STORED[orientation]
-    stored = picture() if turn is None else picture().transpose(turn)
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    return encoded(stored, name, exif=exif, **options)
+    return upright if turn is None else upright.transpose(turn)
+
+
+def exif(orientation: int) -> Image.Exif:
+    block = Image.Exif()
+    block[0x0112] = orientation
+    return block
+
+
+def turned(orientation: int, name: str, **options: object) -> bytes:
+    return encoded(stored(picture(), orientation), name, exif=exif(orientation), **options)
 
 
 def told_late(data: bytes) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden import FILES
+from golden_files import exif
 from PIL import Image
 
 from streamd.decode import pillow
@@ -52,14 +53,8 @@ def deep() -> Image.Image:
     return Image.fromarray(np.tile(np.arange(WIDTH, dtype=np.uint16) * 26, (HEIGHT, 1)))
 
 
-def turned() -> Image.Exif:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    return exif
-
-
 KINDS: dict[str, tuple[Callable[[], Image.Image], dict[str, Any]]] = {
-    "turned.webp": (with_alpha, {"lossless": True, "method": 0, "exif": turned()}),
+    "turned.webp": (with_alpha, {"lossless": True, "method": 0, "exif": exif(6)}),
     "alpha.png": (with_alpha, {"compress_level": 1}),
     "deep.pgm": (deep, {}),
     "transparent.gif": (lambda: with_alpha().convert("L").convert("P"), {"transparency": 0}),

@@ -40,11 +40,6 @@ def test_fax_pages_are_black_and_white(compression: str) -> None:
     assert np.array_equal(pixels[:, :, 0], np.asarray(page).astype(np.uint8) * 255)
 
 
-def test_only_the_first_page_is_shown() -> None:
-    data = encoded(picture(), "TIFF", save_all=True, append_images=[picture().rotate(180)])
-    assert np.array_equal(decoded(data, IMAGE), PIXELS)
-
-
 @pytest.mark.parametrize("compression", ["lzma", "zstd"])
 def test_a_rare_compression_is_refused_by_name(compression: str) -> None:
     with pytest.raises(BadImageError, match=f"compressed by {compression}: save it with LZW or deflate"):

@@ -112,11 +112,6 @@ def test_a_negative_whole_number_is_bad() -> None:
         convert_to_rgb_or_grey(Image.fromarray(np.array([[0, -300]], dtype=np.int32)), "L", PixelStorage())
 
 
-def test_lab_is_refused_by_name() -> None:
-    with pytest.raises(BadImageError, match="CIELAB colours, which need colour management"):
-        convert_to_rgb_or_grey(Image.new("LAB", (2, 2)), "RGB", PixelStorage())
-
-
 @pytest.mark.parametrize("image", [IMAGE, GREY])
 @pytest.mark.parametrize("depth", [1, 2, 4, 8, 16])
 def test_a_transparent_level_of_grey_is_white_at_every_depth(depth: int, image: ImageSpec) -> None:

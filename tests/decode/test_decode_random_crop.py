@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden_files import exif, stored
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -200,9 +201,7 @@ def test_a_reduced_decode_shows_nearly_the_same_and_has_all_the_pixels_it_needs(
 
 def test_an_upright_crop_is_taken_of_a_turned_file() -> None:
     picture, image = smooth(200, 320), ImageSpec(30, 40, 3, "random_crop")
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    turned = encoded(picture.transpose(Image.Transpose.ROTATE_90), exif=exif, quality=98, subsampling=0)
+    turned = encoded(stored(picture, 6), exif=exif(6), quality=98, subsampling=0)
     for exact in (False, True):
         for draw in drawn(image, 6):
             spec = replace(image, exact=exact)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import cv2
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from support.smooth_pictures import apart, smooth
 from streamd.core.spec import ImageSpec, Resize
 from streamd.decode.resize import (
     BadImageError,
+    Row,
     check_image_size,
     compute_covering_size,
     resize_picture,
@@ -22,12 +24,23 @@ from streamd.decode.resize import (
 from streamd.limits import MAX_PIXELS
 
 SIDES = st.integers(1, 70)
+Fill = Callable[[Image.Image, ImageSpec], Row]
 
 
-def filled(picture: Image.Image, image: ImageSpec) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def filled(picture: Image.Image, image: ImageSpec) -> Row:
     row = np.full(image.shape, 77, dtype=np.uint8)
     resize_picture(row, picture, image)
     return row
+
+
+def refilled(picture: Image.Image, image: ImageSpec) -> Row:
+    """The same of a reduced decode."""
+    row = np.full(image.shape, 77, dtype=np.uint8)
+    resize_reduced_decode(row, np.asarray(picture).reshape(picture.height, picture.width, -1), image)
+    return row
+
+
+both = pytest.mark.parametrize("fill", [filled, refilled])
 
 
 @pytest.mark.parametrize(
@@ -53,12 +66,13 @@ def test_the_bound_on_pixels_itself_is_allowed() -> None:
         check_image_size(1, MAX_PIXELS + 1)
 
 
+@both
 @given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(["stretch", "crop", "pad"]), st.sampled_from([1, 3]))
 def test_every_size_fits_into_every_other(
-    height: int, width: int, rows: int, columns: int, resize: Resize, channels: int
+    fill: Fill, height: int, width: int, rows: int, columns: int, resize: Resize, channels: int
 ) -> None:
     picture = Image.new("RGB" if channels > 1 else "L", (width, height), (90, 90, 90) if channels > 1 else 90)
-    row = filled(picture, ImageSpec(rows, columns, channels, resize))
+    row = fill(picture, ImageSpec(rows, columns, channels, resize))
     assert set(np.unique(row)) <= ({0, 90} if resize == "pad" else {90})
     assert (row == 90).any()
 
@@ -86,10 +100,11 @@ def test_padding_shows_the_whole_picture_between_black_bars() -> None:
     assert not row[45:].any()
 
 
+@both
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
-@pytest.mark.parametrize(("height", "width"), [(1, 5000), (5000, 1), (1, 1), (3, 4999)])
-def test_slivers_fill_their_row(height: int, width: int, resize: Resize) -> None:
-    row = filled(Image.new("RGB", (width, height), (90, 90, 90)), ImageSpec(24, 31, 3, resize))
+@pytest.mark.parametrize(("height", "width"), [(1, 5000), (5000, 1), (1, 1), (2, 3000), (3, 4999)])
+def test_slivers_fill_their_row(fill: Fill, height: int, width: int, resize: Resize) -> None:
+    row = fill(Image.new("RGB", (width, height), (90, 90, 90)), ImageSpec(24, 31, 3, resize))
     assert set(np.unique(row)) == ({0, 90} if resize == "pad" else {90})
 
 
@@ -129,49 +144,27 @@ def test_shrinking_averages_and_does_not_pick(resize: Resize) -> None:
     assert apart(row, np.full(row.shape, 128)) <= 1
 
 
-def refilled(pixels: npt.NDArray[np.uint8], image: ImageSpec) -> npt.NDArray[np.uint8]:
-    row = np.full(image.shape, 77, dtype=np.uint8)
-    resize_reduced_decode(row, pixels, image)
-    return row
-
-
-@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(["stretch", "crop", "pad"]), st.sampled_from([1, 3]))
-def test_every_reduced_decode_fits_into_every_row(
-    height: int, width: int, rows: int, columns: int, resize: Resize, channels: int
-) -> None:
-    row = refilled(np.full((height, width, channels), 90, dtype=np.uint8), ImageSpec(rows, columns, channels, resize))
-    assert set(np.unique(row)) <= ({0, 90} if resize == "pad" else {90})
-    assert (row == 90).any()
-
-
-@pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
-@pytest.mark.parametrize(("height", "width"), [(1, 5000), (5000, 1), (2, 3000), (1, 1)])
-def test_slivers_of_a_reduced_decode_fill_their_row(height: int, width: int, resize: Resize) -> None:
-    row = refilled(np.full((height, width, 3), 90, dtype=np.uint8), ImageSpec(24, 31, 3, resize))
-    assert set(np.unique(row)) == ({0, 90} if resize == "pad" else {90})
-
-
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
 @pytest.mark.parametrize("size", [(60, 90), (97, 97), (100, 61), (200, 31)])
 def test_two_by_two_gives_nearly_what_averaging_gives(size: tuple[int, int], resize: Resize) -> None:
     picture = smooth(*size)
     image = ImageSpec(50, 40, 3, resize)
-    assert apart(refilled(np.asarray(picture), image), filled(picture, image)) <= 5
+    assert apart(refilled(picture, image), filled(picture, image)) <= 5
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop"])
 def test_a_reduced_decode_that_is_far_too_large_is_averaged(resize: Resize) -> None:
     down, across = np.mgrid[0:300, 0:300]
-    finest = ((down + across) % 2 * 255).astype(np.uint8)[:, :, None]
-    row = refilled(finest, ImageSpec(90, 80, 1, resize))
+    finest = ((down + across) % 2 * 255).astype(np.uint8)
+    row = refilled(Image.fromarray(finest), ImageSpec(90, 80, 1, resize))
     assert apart(row, np.full(row.shape, 128)) <= 16
 
 
 @pytest.mark.parametrize(("width", "shown"), [(90, slice(15, 75)), (91, slice(15, 76)), (89, slice(14, 75))])
 def test_a_crop_of_a_reduced_decode_stays_centred_to_whole_pixels(width: int, shown: slice) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (60, width, 3), dtype=np.uint8)
-    expected = refilled(np.ascontiguousarray(pixels[:, shown]), ImageSpec(60, 60, 3))
-    assert np.array_equal(refilled(pixels, ImageSpec(60, 60, 3, "crop")), expected)
+    expected = refilled(Image.fromarray(np.ascontiguousarray(pixels[:, shown])), ImageSpec(60, 60, 3))
+    assert np.array_equal(refilled(Image.fromarray(pixels), ImageSpec(60, 60, 3, "crop")), expected)
 
 
 def test_a_resize_without_memory_is_no_fault_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,4 +173,4 @@ def test_a_resize_without_memory_is_no_fault_of_the_image(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(cv2, "resize", failing)
     with pytest.raises(MemoryError, match="Insufficient memory"):
-        refilled(np.zeros((20, 20, 3), dtype=np.uint8), ImageSpec(15, 15, 3))
+        refilled(smooth(20, 20), ImageSpec(15, 15, 3))

@@ -115,7 +115,7 @@ def test_arrays_keep_their_types_and_are_sent_as_they_read_though_they_are_not_c
     rows, ids = np.arange(20, dtype=np.uint16), np.arange(20, dtype=np.int64)
     got = decode_command(encode_command(FillRows(1, 0, 2, 4096, 20, rows[::2], ids[::-2])))
     assert isinstance(got, FillRows)
-    assert (got.rows.dtype, got.ids.dtype) == (np.uint16, np.int64)
+    assert (got.rows.dtype, got.ids.dtype) == (np.dtype(np.uint16), np.dtype(np.int64))
     assert got.rows.tolist() == list(range(0, 20, 2))
     assert got.ids.tolist() == list(range(19, 0, -2))
 

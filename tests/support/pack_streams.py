@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from PIL import Image
 
 from streamd.cli.pack.batches import DecodedBatch, build_packing_stream, list_and_open_stream
@@ -164,3 +165,17 @@ def labels_of(stream: ServedStream) -> dict[str, list[Any]]:
     ids = np.arange(stream.spec.samples)
     labels = {name: stream.manifest.gather_label(name, ids).tolist() for name in stream.spec.labels}
     return {**labels, "weights": stream.manifest.gather_weights(ids).tolist()}
+
+
+@pytest.fixture
+def pack_job(tmp_path: Path) -> Iterator[PackJob]:
+    """Five pictures with labels in stored order, two a batch, to be packed at `pack`."""
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
+        yield subject_of(stream, tmp_path)
+
+
+@pytest.fixture
+def shuffled_pack_job(tmp_path: Path) -> Iterator[PackJob]:
+    """The same pictures in one global order."""
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list", shuffled=True) as stream:
+        yield subject_of(stream, tmp_path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from streamd.dataset.arrays import NpySource
 from streamd.dataset.files import FilelistSource, FolderSource, TableSource
@@ -17,6 +18,7 @@ from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, Part, Scalar, SplitRule
 from streamd.dataset.stream_samples import select_part_samples
 from streamd.dataset.tar import TarSource
+from streamd.errors import ConfigError
 
 Folder = FolderSource
 Filelist = FilelistSource
@@ -30,10 +32,11 @@ class Label(LabelSource):
     def __init__(
         self,
         type: str = "category",  # noqa: A002 - as in a configuration
-        source: object = None,
+        source: str | tuple[str, ...] | Path | None = None,
         classes: tuple[object, ...] | None = None,
     ) -> None:
-        super().__init__(type, source, source if isinstance(source, Path) else None, classes)
+        file = source if isinstance(source, Path) else None
+        super().__init__(type, str(source) if isinstance(source, Path) else source, file, classes)
 
 
 @dataclass(frozen=True)
@@ -104,3 +107,16 @@ def part_of(source: DataSource, split: Split, **labels: Label) -> ScannedSamples
 
 def unlabelled(source: DataSource) -> ScannedSamples:
     return scan_source(Stream(source, {}), lambda _: None)
+
+
+def refusal(source: DataSource, **labels: Label) -> str:
+    """What is said of a source that cannot be listed."""
+    with pytest.raises(ConfigError) as caught:
+        scanned(source, **labels)
+    return str(caught.value)
+
+
+def assert_refused(source: DataSource, says: str, **labels: Label) -> None:
+    """Lists a source in vain: what is said of it matches `says`."""
+    with pytest.raises(ConfigError, match=says):
+        scanned(source, **labels)

@@ -28,19 +28,17 @@ _WHITE: Final = 255.0
 class PixelConverter:
     """Converts the rows of one store. Not thread-safe, since it works in buffers of its own.
 
-    `shape`, `dtype` and `row_bytes` are those of a stored row. `is_needed` is False where rows are stored as they are
-    served. `faults` has the samples that are bad for good, with the reason.
+    `stored` is the format of the rows, and `shape`, `dtype` and `row_bytes` are those of a stored row. `is_needed` is
+    False where rows are stored as they are served. `faults` has the samples that are bad for good, with the reason.
     """
 
     def __init__(self, arrays: ArrayFiles) -> None:
-        stored = arrays.stored or StorageFormat("")
+        self.stored = stored = arrays.stored or StorageFormat("")
         height, width, channels = arrays.shape
         self.shape = (channels, height, width) if stored.channels_first else arrays.shape
         self.dtype = np.dtype(stored.dtype)
         self.row_bytes = prod(self.shape) * self.dtype.itemsize
         self.is_needed = not can_copy_unconverted(stored)
-        self._channels_first = stored.channels_first
-        self._range = stored.range
         self._levels = np.empty(self.shape if stored.range else 0, np.result_type(self.dtype, np.float32))
         self.faults: dict[int, str] = {}
         self._raw: RawRows = np.empty((0, *self.shape), self.dtype)
@@ -76,10 +74,10 @@ class PixelConverter:
 
         One row at a time stays in the processor's cache through all steps.
         """
-        if self._range is None:
+        if self.stored.range is None:
             self._copy_row_channels_last(row, pixels)
             return True
-        low, high = self._range
+        low, high = self.stored.range
         levels = self._levels
         levels[...] = row
         np.clip(levels, low, high, out=levels)
@@ -98,7 +96,7 @@ class PixelConverter:
     def _copy_row_channels_last(self, row: RawRows, pixels: Pixels) -> None:
         # The values are whole and within 0-255 by now, so both branches convert them exactly. A single channel has the
         # same bytes in either order.
-        if self._channels_first and len(row) > 1:
+        if self.stored.channels_first and len(row) > 1:
             cv2.merge(list(row.astype(np.uint8, copy=False)), pixels)  # NumPy takes four times as long
         else:
             pixels[...] = row.reshape(pixels.shape)

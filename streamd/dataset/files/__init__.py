@@ -27,8 +27,25 @@ class FolderSource(DataSource):
         return ()
 
 
+class _TextFileSource(DataSource):
+    """A text file that names images below a `root`."""
+
+    path: Path
+    root: Path | None
+    encoding: str | None
+
+    def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
+        """Yields `encoding` if Python knows no such encoding."""
+        return find_encoding_mistakes(self.encoding)
+
+    @property
+    def data_paths(self) -> tuple[Path, ...]:
+        """The file, and the folder of the images."""
+        return (self.path,) if self.root is None else (self.path, self.root)
+
+
 @dataclass(frozen=True)
-class TableSource(DataSource):
+class TableSource(_TextFileSource):
     """A CSV, TSV or Parquet file, one row per sample."""
 
     has_columns: ClassVar[bool] = True
@@ -57,18 +74,9 @@ class TableSource(DataSource):
         """The separator as it is written in the file."""
         return "\t" if self.separator == "tab" else self.separator
 
-    def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
-        """Yields `encoding` if Python knows no such encoding."""
-        return find_encoding_mistakes(self.encoding)
-
-    @property
-    def data_paths(self) -> tuple[Path, ...]:
-        """The table, and the folder of the images."""
-        return (self.path,) if self.root is None else (self.path, self.root)
-
 
 @dataclass(frozen=True)
-class FilelistSource(DataSource):
+class FilelistSource(_TextFileSource):
     """A text file with one line `path label` per image."""
 
     kind: Literal["filelist"] = field(default="filelist", init=False)
@@ -76,12 +84,3 @@ class FilelistSource(DataSource):
     root: Annotated[Path | None, "The folder that paths are relative to; default: the list's folder."] = None
     part: PartKey = None
     encoding: EncodingKey = field(default=None, repr=False)
-
-    def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
-        """Yields `encoding` if Python knows no such encoding."""
-        return find_encoding_mistakes(self.encoding)
-
-    @property
-    def data_paths(self) -> tuple[Path, ...]:
-        """The list, and the folder of the images."""
-        return (self.path,) if self.root is None else (self.path, self.root)

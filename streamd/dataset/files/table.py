@@ -16,7 +16,6 @@ from streamd.dataset.labels.faults import FaultCollector, raise_collected_faults
 from streamd.dataset.manifest.columns import split_rows_by_column_piece
 from streamd.dataset.manifest.types import Int64s, ScannedSamples, build_label_key
 from streamd.dataset.sources import LabelSource, Scalar
-from streamd.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +96,13 @@ def _read_sample_columns(
 
 def build_label_column_requests(stream: str, labels: Mapping[str, LabelSource]) -> dict[str, list[ColumnRequest]]:
     """Returns the columns that each label is made of, without the labels that .npy files hold."""
-    return {
-        name: _build_requests_of_label(name, label, build_label_key(stream, name))
-        for name, label in labels.items()
-        if not label.file
-    }
-
-
-def _build_requests_of_label(name: str, label: LabelSource, key: str) -> list[ColumnRequest]:
-    """Returns the columns that a label is made of; `key` is the key of the label."""
-    match label.source:
-        case None:
-            return [ColumnRequest(name, key, key)]
-        case str() as column:
-            return [ColumnRequest(column, key, f"{key}.from")]
-        case tuple() as several if all(isinstance(column, str) for column in several):
-            return [ColumnRequest(column, key, f"{key}.from") for column in several]
-    raise ConfigError(f"{key}.from: {label.source!r} is not served by this version for a table; name columns")
+    requests: dict[str, list[ColumnRequest]] = {}
+    for name, label in labels.items():
+        if label.file is None:
+            key = build_label_key(stream, name)
+            named_by = key if label.source is None else f"{key}.from"
+            requests[name] = [ColumnRequest(column, key, named_by) for column in label.list_columns(name)]
+    return requests
 
 
 def build_condition_column_requests(conditions: Mapping[str, Scalar], key: str) -> dict[str, ColumnRequest]:

@@ -129,10 +129,8 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
     if leads_elsewhere:
         raise _external_data_error(full, path, key)
     if not isinstance(item, import_h5py().Dataset) or item.shape is None:
-        raise ConfigError(
-            f"{key}: {_format_missing_array(item)} {full!r} in {format_path(path)}; "
-            f"{_format_arrays(file, full, images)}"
-        )
+        what = "there is no array" if item is None else "there is no array, but something else, called"
+        raise ConfigError(f"{key}: {what} {full!r} in {format_path(path)}; {_format_arrays(file, full, images)}")
     if not _has_numpy_dtype(item):
         raise ConfigError(
             f"{key}: {full} of {format_path(path)} holds values of a type that NumPy does not have; write it anew "
@@ -172,10 +170,6 @@ def _has_numpy_dtype(dataset: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _format_missing_array(item: Any) -> str:
-    return "there is no array" if item is None else "there is no array, but something else, called"
 
 
 def _external_data_error(full: str, path: Path, key: str) -> ConfigError:

@@ -39,7 +39,7 @@ class ChunkGrid:
     @cached_property
     def grid_shape(self) -> tuple[int, ...]:
         """The number of chunks along each dimension."""
-        return tuple(map(_count_chunks, self.shape, self.chunk_shape))
+        return tuple(ceil(size / side) for size, side in zip(self.shape, self.chunk_shape, strict=True))
 
     @property
     def chunk_count(self) -> int:
@@ -64,10 +64,6 @@ class ChunkGrid:
         for place, side, count in zip(first, self.chunk_shape, self.grid_shape, strict=True):
             number = number * count + place // side
         return number
-
-
-def _count_chunks(size: int, side: int) -> int:
-    return ceil(size / side)
 
 
 def _build_row_piece(start: Sequence[int], sizes: Sequence[int], sides: Sequence[int]) -> RowPiece:

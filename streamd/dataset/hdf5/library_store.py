@@ -10,122 +10,58 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Final
-
-import numpy as np
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from streamd.core.sampler import Ids
-from streamd.dataset.arrays.stale_files import ListedFiles
-from streamd.dataset.arrays.store import Mask, Pixels
-from streamd.dataset.arrays.to_uint8 import PixelConverter, RawRows
+from streamd.dataset.arrays.row_store import RowStore
+from streamd.dataset.arrays.to_uint8 import RawRows
 from streamd.dataset.hdf5.arrays import find_sliceable_rows
 from streamd.dataset.hdf5.chunk_cache import CHUNK_CACHE, ArrayKey
-from streamd.dataset.hdf5.chunk_grid import ChunkGrid
 from streamd.dataset.hdf5.mapped_store import build_chunk_grid
 from streamd.dataset.hdf5.open import UnfitHdf5Error, open_hdf5_file
-from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.manifest.types import ArrayFiles, StorageFormat
 from streamd.errors import ConfigError
 
 DAMAGED_CHUNK: Final = "its chunk of the file is damaged: it cannot be decompressed"
-_SYSTEM_FAILURE: Final = (
-    "errno"  # in HDF5's message when the system failed: such a fault may pass, so it condemns no sample
-)
+# In HDF5's message when the system failed: such a fault may pass, so it condemns no sample.
+_SYSTEM_FAILURE: Final = "errno"
 
 
-class Hdf5Store:
-    """The samples of a manifest that lists an array in HDF5.
+class Hdf5Store(RowStore):
+    """Rows of an array, or of a table's column, read by whole chunks.
 
-    Once the file has changed, the store holds no sample any more.
+    `decompression_totals` has the number of chunks decompressed so far, and the seconds that took.
     """
 
-    def __init__(self, manifest: Manifest, arrays: ArrayFiles, stored: StorageFormat, root: int) -> None:
-        """Opens the file.
-
-        Raises ConfigError when it is not the listed one or cannot be read, MissingExtraError, OSError.
-        """
-        self._manifest = manifest
-        self._converter = PixelConverter(arrays)
-        self._files = ListedFiles(manifest, root)
-        self._descriptor = self._files.open_file(0)
+    def _open_files(self) -> None:
+        """Opens the file. Raises ConfigError when it cannot be read, MissingExtraError, OSError."""
+        self.decompression_totals = (0, 0.0)
+        descriptor = self._open_file(0)
         try:
-            self._file = open_hdf5_file(self._descriptor, cache_bytes=0)
+            self._file = open_hdf5_file(descriptor, cache_bytes=0)
         except UnfitHdf5Error as error:
-            os.close(self._descriptor)
-            raise ConfigError(f"{os.fsdecode(manifest.array_file_names()[0])!r} cannot be read: {error}") from error
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-        seen = os.fstat(self._descriptor)
+            name = self._manifest.array_file_names()[0]
+            raise ConfigError(f"{os.fsdecode(name)!r} cannot be read: {error}") from error
+        seen, place = os.fstat(descriptor), self._converter.stored.place
         # The key of the chunk cache includes the size and mtime: a file that was replaced or rewritten finds no chunks
         # of the earlier one.
-        array = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, stored.place)
-        grid = build_chunk_grid(manifest, arrays, self._converter)
-        self._chunks = ChunkReader(find_sliceable_rows(self._file, stored.place), array, grid, self._converter)
+        self._array: ArrayKey = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, place)
+        self._dataset = find_sliceable_rows(self._file, place)
+        self._chunk_rows = build_chunk_grid(self._manifest, self._arrays, self._converter).chunk_rows
 
-    @property
-    def decompression_totals(self) -> tuple[int, float]:
-        """The number of chunks decompressed so far, and the seconds that took."""
-        return self._chunks.unpacked_chunks, self._chunks.unpack_s
+    def _locate_rows(self, rows: Ids) -> Iterable[tuple[int, int]]:
+        """Returns nothing: reading ahead would take the library's lock, which the present task needs."""
+        del rows
+        return ()
 
-    def find_gatherable(self, ids: Ids) -> Mask:
-        """Returns the mask of all samples, or of none once the file has changed."""
-        return self._files.find_gatherable(ids)
-
-    def find_permanent_fault(self, sample_id: int) -> str:
-        """See `SampleStore`."""
-        return self._converter.faults.get(sample_id, "")
-
-    def prefetch_rows(self, ids: Ids) -> None:
-        """Does nothing: reading ahead would take the library's lock, which the present task needs."""
-
-    def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
-        """Copies rows into `images`, (n, H, W, C). Returns the mask of the `ids` that were copied, (n,)."""
-        raw = self._converter.prepare_read_buffer(images)
-        rows = self._manifest.lookup_rows(np.maximum(ids, 0))
-        bad = self._chunks.read_rows(rows.tolist(), raw)
-        # The file is checked after it was read: rows that were written meanwhile are not served. A chunk that cannot be
-        # decompressed is damaged only in a file that is still the listed one.
-        good: Mask = self._files.find_gatherable(ids)
-        for place, reason in bad.items():
-            if good[place]:
-                good[place] = False
-                self._converter.faults[int(ids[place])] = reason
-        return self._converter.convert_rows(raw, images, ids, good)
-
-    def close(self) -> None:
-        """Closes the file, and drops its chunks. Another store over the same array reads them again."""
-        self._chunks.close()
-        self._file.close()
-        os.close(self._descriptor)
-
-
-class ChunkReader:
-    """Reads the rows of an array, or of a table's column, by whole chunks.
-
-    `unpacked_chunks` counts the chunks read so far, and `unpack_s` the seconds that took.
-    """
-
-    def __init__(self, dataset: Any, array: ArrayKey, grid: ChunkGrid, converter: PixelConverter) -> None:
-        self._dataset = dataset
-        self._array = array
-        self._chunk_rows = grid.chunk_rows
-        self._shape = converter.shape
-        self._chunk_bytes = grid.chunk_rows * converter.row_bytes
-        self.unpacked_chunks = 0
-        self.unpack_s = 0.0
-
-    def read_rows(self, rows: list[int], raw: RawRows) -> dict[int, str]:
-        """Copies `rows` to `raw`.
-
-        Returns the positions whose chunks are damaged, and why. Raises OSError if the system fails.
-        """
+    def _copy_rows(self, rows: Ids, raw: RawRows) -> Mapping[int, str]:
+        """Copies rows to `raw`. Raises OSError if the system fails."""
         bad: dict[int, str] = {}
-        numbers = [row // self._chunk_rows for row in rows]
+        numbers, inner = (rows // self._chunk_rows).tolist(), (rows % self._chunk_rows).tolist()
         # In this order rows of one chunk follow each other, so that each chunk is read once.
         for place in CHUNK_CACHE.order_cached_first(self._array, numbers):
             try:
-                raw[place] = self._read_chunk(numbers[place])[rows[place] % self._chunk_rows]
+                raw[place] = self._read_chunk(numbers[place])[inner[place]]
             except OSError as error:
                 if _SYSTEM_FAILURE in str(error):
                     raise
@@ -137,15 +73,17 @@ class ChunkReader:
         kept = CHUNK_CACHE.get_chunk(self._array, number)
         if kept is not None:
             return kept
-        CHUNK_CACHE.evict_chunks(self._chunk_bytes)
+        CHUNK_CACHE.evict_chunks(self._chunk_rows * self._converter.row_bytes)
         started_s, first = time.monotonic(), number * self._chunk_rows
         read: RawRows = self._dataset[first : first + self._chunk_rows]
-        self.unpacked_chunks += 1
-        self.unpack_s += time.monotonic() - started_s
-        chunk = read.reshape(-1, *self._shape)
+        unpacked, unpack_s = self.decompression_totals
+        self.decompression_totals = (unpacked + 1, unpack_s + time.monotonic() - started_s)
+        chunk = read.reshape(-1, *self._converter.shape)
         CHUNK_CACHE.add_chunk(self._array, number, chunk)
         return chunk
 
     def close(self) -> None:
-        """Drops the chunks that are kept."""
+        """Closes the file, and drops its chunks. Another store over the same array reads them again."""
         CHUNK_CACHE.drop_array(self._array)
+        self._file.close()
+        super().close()

@@ -6,7 +6,7 @@ library's lock nor its memory, and never follows the numbers in a damaged file.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from math import prod
 from typing import TypeAlias
@@ -14,81 +14,46 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.sampler import PAD_ID, Ids
+from streamd.core.sampler import Ids
 from streamd.dataset.arrays.readahead import RowPrefetcher
-from streamd.dataset.arrays.stale_files import ListedFiles
-from streamd.dataset.arrays.store import Mask, Pixels
+from streamd.dataset.arrays.row_store import RowStore
 from streamd.dataset.arrays.to_uint8 import PixelConverter, RawRows
 from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, ChunkGrid
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
-from streamd.ipc.mapping import map_readable
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
 
 
-class ChunkStore:
-    """The samples of a manifest that lists an array in chunks.
+class ChunkStore(RowStore):
+    """Rows of an array in chunks."""
 
-    Once the file has changed, the store holds no sample any more.
-    """
-
-    def __init__(self, manifest: Manifest, arrays: ArrayFiles, root: int) -> None:
-        """Maps the file. Raises ConfigError when it is not the listed one, OSError when it cannot be mapped."""
-        self._manifest = manifest
-        self._converter = PixelConverter(arrays)
-        self._grid = build_chunk_grid(manifest, arrays, self._converter)
-        self._offsets = manifest.find_extra_column(CHUNK_OFFSETS).reshape(-1, len(self._grid.row_pieces))
+    def _open_files(self) -> None:
+        self._grid = build_chunk_grid(self._manifest, self._arrays, self._converter)
+        self._offsets = self._manifest.find_extra_column(CHUNK_OFFSETS).reshape(-1, len(self._grid.row_pieces))
         self._part_bytes = prod(self._grid.chunk_shape[1:]) * self._converter.dtype.itemsize  # of a row, in one chunk
-        self._files = ListedFiles(manifest, root)
-        self._descriptor = self._files.open_file(0)
-        try:
-            memory = map_readable(self._descriptor, self._files.sizes[0])
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-        self._bytes = np.frombuffer(memory, np.uint8)
+        self._bytes = np.frombuffer(self._map_file(0), np.uint8)
         self._prefetcher = RowPrefetcher(self._part_bytes)
 
-    def find_gatherable(self, ids: Ids) -> Mask:
-        """Returns the mask of all samples, or of none once the file has changed."""
-        return self._files.find_gatherable(ids)
+    def _locate_rows(self, rows: Ids) -> Iterable[tuple[int, int]]:
+        offsets = self._find_offsets(rows).tolist()
+        return ((self._descriptors[0], offset) for offset in chain.from_iterable(offsets))
 
-    def find_permanent_fault(self, sample_id: int) -> str:
-        """See `SampleStore`."""
-        return self._converter.faults.get(sample_id, "")
-
-    def prefetch_rows(self, ids: Ids) -> None:
-        """Requests the rows that are not in memory from the disk."""
-        if self._prefetcher.is_worthwhile:
-            offsets = self._find_offsets(ids[ids != PAD_ID])
-            self._prefetcher.prefetch_rows(
-                (self._descriptor, offset) for offset in chain.from_iterable(offsets.tolist())
-            )
-
-    def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
-        """Copies rows into `images`, (n, H, W, C). Returns the mask of the `ids` that were copied, (n,)."""
-        raw = self._converter.prepare_read_buffer(images)
-        offsets = self._find_offsets(np.maximum(ids, 0))
+    def _copy_rows(self, rows: Ids, raw: RawRows) -> Mapping[int, str]:
+        offsets = self._find_offsets(rows)
         if self._grid.has_whole_rows:
-            self._copy_rows(offsets, raw)
+            nbytes = self._part_bytes
+            whole = [self._bytes[offset : offset + nbytes] for offset in offsets[:, 0].tolist()]
+            np.concatenate(whole, out=raw.reshape(-1).view(np.uint8))  # a little faster than a loop in Python
         else:
             self._assemble_rows_from_pieces(offsets, raw)
-        self._prefetcher.record_page_faults()
-        # The file is checked after the copy: rows that were written meanwhile are not served.
-        good: Mask = self._files.find_gatherable(ids)
-        return self._converter.convert_rows(raw, images, ids, good)
+        return {}
 
-    def _find_offsets(self, ids: Ids) -> Offsets:
+    def _find_offsets(self, rows: Ids) -> Offsets:
         """Returns the offset of each piece of each row in the file, in bytes, (n, pieces)."""
-        chunks, inner = np.divmod(self._manifest.lookup_rows(ids), self._grid.chunk_rows)
+        chunks, inner = np.divmod(rows, self._grid.chunk_rows)
         offsets: Offsets = self._offsets[chunks] + inner[:, np.newaxis] * self._part_bytes
         return offsets
-
-    def _copy_rows(self, offsets: Offsets, raw: RawRows) -> None:
-        nbytes = self._part_bytes
-        rows = [self._bytes[offset : offset + nbytes] for offset in offsets[:, 0].tolist()]
-        np.concatenate(rows, out=raw.reshape(-1).view(np.uint8))  # a little faster than a loop in Python
 
     def _assemble_rows_from_pieces(self, offsets: Offsets, raw: RawRows) -> None:
         """Copies rows piece by piece.
@@ -104,7 +69,7 @@ class ChunkStore:
         """Drops the mapping and the column of the manifest, and closes the file."""
         self._bytes = np.empty(0, np.uint8)
         self._offsets = np.empty((0, 1), np.int64)
-        os.close(self._descriptor)
+        super().close()
 
 
 def build_chunk_grid(manifest: Manifest, arrays: ArrayFiles, converter: PixelConverter) -> ChunkGrid:

@@ -139,10 +139,9 @@ def _read_display_names(file: Any, source: Hdf5Source, path: Path, key: str, ima
 def _read_label_columns(file: Any, stream: str, name: str, label: LabelSource, path: Path, images: int) -> list[Column]:
     """Reads the arrays of a label: one, or those that are listed. Without `from`, the array has the label's name."""
     key = build_label_key(stream, name)
-    several = label.source if isinstance(label.source, tuple) else (label.source or name,)
     return [
-        _read_label_column(hdf5array.find_array(file, str(each), path, f"{key}.from", images), key, images)
-        for each in several
+        _read_label_column(hdf5array.find_array(file, each, path, f"{key}.from", images), key, images)
+        for each in label.list_columns(name)
     ]
 
 

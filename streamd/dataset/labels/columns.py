@@ -8,10 +8,12 @@ and 1, false matches `false`, `no` and 0, in any case of letters.
 from __future__ import annotations
 
 import csv
+import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -33,7 +35,6 @@ from streamd.dataset.labels.cells import (
     replace_decimal_commas,
 )
 from streamd.dataset.labels.faults import SHOWN_FAULTS, FaultCollector, format_other_locations
-from streamd.dataset.labels.separators import SEPARATORS, UnclearSeparatorError, choose_separator
 from streamd.dataset.labels.text_encoding import UTF8, build_encoding_error, choose_text_encoding
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import format_path, translate_read_errors
@@ -41,10 +42,12 @@ from streamd.dataset.sources import Scalar
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MIB
 
+SEPARATORS: Final = (",", ";", "\t", "|")
 USUAL_SEPARATORS: Final = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET_SUFFIXES: Final = (".parquet", ".pq")
 _SHOWN_COLUMNS: Final = 30  # in a message
 _HEAD_CHARS: Final = 1 << 16  # of a text, from which its separator is found
+_HEAD_ROWS: Final = 20  # in which a separator must fit
 _ROWS_PER_READ: Final = 1 << 14  # of Parquet
 Mask = npt.NDArray[np.bool_]
 
@@ -177,14 +180,37 @@ def _choose_separator(path: Path, encoding: str, key: str) -> str:
         head = file.read(_HEAD_CHARS)
         # The head ends at a whole line. A text of one block needs no cut, even where its last line has no break.
         cut = head.rfind("\n") + 1 if file.read(1) else 0
-    try:
-        return choose_separator(head[:cut] if cut else head, USUAL_SEPARATORS[path.suffix.lower()])
-    except UnclearSeparatorError as error:
-        marks = " and ".join(map(format_separator, error.marks))
+    first, *others = find_separators(head[:cut] if cut else head, USUAL_SEPARATORS[path.suffix.lower()])
+    if others:
+        marks = " and ".join(map(format_separator, (first, *others)))
         raise ConfigError(
             f"{key}: {format_path(path)} may have its cells separated by {marks}; say by which, such as "
-            f"separator: {format_separator(error.marks[0])} in the source"
-        ) from error
+            f"separator: {format_separator(first)} in the source"
+        )
+    return first
+
+
+def find_separators(head: str, usual: str) -> list[str]:
+    """Returns the separator of a table that begins with `head`, whole lines; several where these fit equally well.
+
+    A mark fits when it splits the header, outside quotes, and each of the first rows into the same number of cells. The
+    `usual` mark of the file's suffix wins if it fits.
+    """
+    cells = {mark: _count_cells(head, mark) for mark in (usual, *SEPARATORS)}
+    splitting = [mark for mark, counts in cells.items() if counts and counts[0] > 1]
+    # If no mark fits all rows, those that split the header at least are considered: rows of another width are reported
+    # later.
+    marks = [mark for mark in splitting if len(set(cells[mark])) == 1] or splitting
+    return [usual] if usual in marks or not marks else marks
+
+
+def _count_cells(head: str, mark: str) -> list[int]:
+    """Returns the number of cells of the header and of each of the first rows, without blank lines."""
+    try:
+        rows = csv.reader(io.StringIO(head, newline=""), delimiter=mark)
+        return [len(row) for row in islice(filter(None, rows), _HEAD_ROWS)]
+    except csv.Error:
+        return []
 
 
 def _read_text_header(path: Path, text: TextFormat, key: str) -> list[str]:

@@ -74,10 +74,8 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
     match wanted.type:
         case "int" | "float" as kind:
             return _convert_numeric_label(name, "int" if kind == "int" else "float", columns, listed=listed)
-        case "category":
-            return _convert_category_label(name, wanted, columns)
-        case "tags":
-            return _convert_tags_label(name, wanted, columns)
+        case "category" | "tags":
+            return _convert_class_label(name, wanted, columns)
         # The types above take lists or several columns. No type below does.
         case _ if listed or cells.has_lists(column):
             raise ConfigError(
@@ -109,21 +107,15 @@ def _convert_weights(name: str, column: Column) -> tuple[encode.Numbers, LabelSp
     return values, spec
 
 
-def _convert_category_label(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
-    column, fixed = columns[0], _find_configured_classes(wanted, columns[0])
-    marks = find_mark_columns(columns, listed=isinstance(wanted.source, tuple), single=True)
+def _convert_class_label(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
+    column, fixed, single = columns[0], _find_configured_classes(wanted, columns[0]), wanted.type == "category"
+    marks = _find_mark_columns(columns, listed=isinstance(wanted.source, tuple), single=single)
     if marks:
-        return convert_one_hot(name, marks, fixed)
+        return _convert_marks(name, marks, fixed, single=single)
+    if not single:
+        return build_tags_label(name, _collect_tags(column), fixed, column.rows.format_location, column.key)
     texts, codes = cells.encode_distinct_texts(cells.convert_to_nonempty_texts(column))
     return encode.build_category_label(name, texts, codes, fixed, column.rows.format_location, column.key)
-
-
-def _convert_tags_label(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
-    column, fixed = columns[0], _find_configured_classes(wanted, columns[0])
-    marks = find_mark_columns(columns, listed=isinstance(wanted.source, tuple), single=False)
-    if marks:
-        return convert_multi_hot(name, marks, fixed)
-    return build_tags_label(name, _collect_tags(column), fixed, column.rows.format_location, column.key)
 
 
 def _find_configured_classes(wanted: LabelSource, column: Column) -> tuple[ClassValue, ...] | None:
@@ -181,30 +173,21 @@ def _split_tags(column: Column) -> Column:
     return replace(column, cells=pc.split_pattern_regex(texts, _TAG_MARKS if marked else r"\s+"))
 
 
-def convert_one_hot(
-    name: str, columns: Sequence[Column], classes: tuple[ClassValue, ...] | None
-) -> tuple[Int64s, LabelSpec]:
-    """Returns the class of each row: the position of its 1.
+def _convert_marks(
+    name: str, columns: Sequence[Column], classes: tuple[ClassValue, ...] | None, *, single: bool
+) -> Label:
+    """Returns the class of each row, the position of its 1, if `single`; else the classes whose numbers are 1, packed.
 
     `classes` names the classes in the order of the numbers; None names them 0 to k - 1. Raises ConfigError, naming the
-    row, unless one number is 1 and all others are 0.
+    row, for other numbers than 0 and 1, and if `single` unless one number is 1.
     """
     width = compute_vector_width(columns)
-    named = _choose_class_names(columns[0], classes, width)
-    values = [_find_marked_classes(marks, part) for part, marks in _iterate_marks(columns, width)]
-    found: Int64s = np.concatenate(values)
-    return found, encode.add_class_counts_to_spec(LabelSpec(name, "category", classes=named), found)
-
-
-def convert_multi_hot(
-    name: str, columns: Sequence[Column], classes: tuple[ClassValue, ...] | None
-) -> tuple[PackedTags, LabelSpec]:
-    """Returns the classes whose numbers are 1, packed as by `tags.build_tags_label`. Otherwise as `convert_one_hot`."""
-    width = compute_vector_width(columns)
-    named = _choose_class_names(columns[0], classes, width)
-    packed = [_pack_marks_to_bits(marks, part) for part, marks in _iterate_marks(columns, width)]
-    found: PackedTags = np.concatenate(packed)
-    return found, add_tag_counts_to_spec(LabelSpec(name, "tags", width=width, classes=named), found)
+    named, blocks = _choose_class_names(columns[0], classes, width), _iterate_marks(columns, width)
+    if single:
+        numbers: Int64s = np.concatenate([_find_marked_classes(marks, part) for part, marks in blocks])
+        return numbers, encode.add_class_counts_to_spec(LabelSpec(name, "category", classes=named), numbers)
+    packed: PackedTags = np.concatenate([_pack_marks_to_bits(marks, part) for part, marks in blocks])
+    return packed, add_tag_counts_to_spec(LabelSpec(name, "tags", width=width, classes=named), packed)
 
 
 def compute_vector_width(columns: Sequence[Column]) -> int:
@@ -225,7 +208,7 @@ def compute_vector_width(columns: Sequence[Column]) -> int:
     return int(lengths[0])
 
 
-def find_mark_columns(columns: Sequence[Column], *, listed: bool, single: bool) -> Sequence[Column] | None:
+def _find_mark_columns(columns: Sequence[Column], *, listed: bool, single: bool) -> Sequence[Column] | None:
     """Returns the columns that hold a label's classes as 0 and 1; None if cells hold the classes by name.
 
     `listed`: the configuration lists several columns. `single`: exactly one number is 1, as for a category.
@@ -244,9 +227,8 @@ def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
     `single`: exactly one number is 1. Where any text has another number of them, all texts are names of classes.
     """
     pattern = _ONE_HOT if single else _MULTI_HOT
-    if not _all_texts_match(
-        cells.convert_to_texts(slice_column_rows(column, 0, 1)), pattern
-    ):  # the first text decides for nearly all columns
+    # The first text decides for nearly all columns.
+    if not _all_texts_match(cells.convert_to_texts(slice_column_rows(column, 0, 1)), pattern):
         return None
     texts = cells.convert_to_texts(column)
     if not _all_texts_match(texts, pattern):

@@ -7,7 +7,6 @@ file seems to have. To guess alone would put wrong letters into names of classes
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -50,32 +49,24 @@ def choose_text_encoding(path: Path, named: str | None, key: str) -> str:
     return UTF8
 
 
-@dataclass(frozen=True, slots=True)
-class _UndecodablePlace:
-    """Where a file cannot be decoded: the `line`, from 1, its `data`, and the first `byte` that does not fit."""
-
-    line: int
-    data: bytes
-    byte: int
-    reason: str
-
-
 def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | None:
     """Returns an error that names the first line not in `encoding`, with what to do; None if all are.
 
     Raises OSError.
     """
-    place = _find_undecodable_place(path, encoding)
-    if place is None:
+    found = _find_decode_error(path, encoding)
+    if found is None:
         return None
+    error, line = found
     called = "UTF-8" if encoding == UTF8 else encoding
-    where = f"{key}: {format_path(path)}, line {place.line}, is no {called} text: byte 0x{place.byte:02x}"
+    where = f"{key}: {format_path(path)}, line {line}, is no {called} text: byte 0x{error.object[error.start]:02x}"
     if encoding != UTF8:
         return ConfigError(
-            f"{where} ({place.reason}); name the encoding that the file was saved in, or save it as UTF-8"
+            f"{where} ({error.reason}); name the encoding that the file was saved in, or save it as UTF-8"
         )
+    begin, end = error.object.rfind(b"\n", 0, error.start) + 1, error.object.find(b"\n", error.start)
     try:
-        text = place.data.decode(_LIKELY_LEGACY).strip()[:_SHOWN_CHARS]
+        text = error.object[begin : end if end >= 0 else None].decode(_LIKELY_LEGACY).strip()[:_SHOWN_CHARS]
     except UnicodeDecodeError:
         named = (
             ""
@@ -101,7 +92,8 @@ def _has_no_encoding_key(key: str) -> bool:
     return key.endswith(".table")
 
 
-def _find_undecodable_place(path: Path, encoding: str) -> _UndecodablePlace | None:
+def _find_decode_error(path: Path, encoding: str) -> tuple[UnicodeDecodeError, int] | None:
+    """Returns the first error of decoding a file, and its line, from 1."""
     decoder = codecs.getincrementaldecoder(encoding)()
     breaks = 0
     with path.open("rb") as file:
@@ -112,13 +104,6 @@ def _find_undecodable_place(path: Path, encoding: str) -> _UndecodablePlace | No
             except UnicodeDecodeError as error:
                 # The decoder keeps the bytes of an unfinished character, and the bytes in `error` begin with them.
                 # Breaks are counted in decoded text only, so none of these bytes has been counted yet.
-                return _build_place(error, breaks)
+                return error, breaks + error.object.count(b"\n", 0, error.start) + 1
             if not data:
                 return None
-
-
-def _build_place(error: UnicodeDecodeError, breaks: int) -> _UndecodablePlace:
-    data = error.object
-    begin, end = data.rfind(b"\n", 0, error.start) + 1, data.find(b"\n", error.start)
-    line = breaks + data.count(b"\n", 0, error.start) + 1
-    return _UndecodablePlace(line, data[begin : end if end >= 0 else len(data)], data[error.start], error.reason)

@@ -61,6 +61,9 @@ class ArrayField:
     start: int
     stop: int
 
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.shape}"
+
 
 @dataclass(frozen=True, slots=True)
 class ValueTemplate:

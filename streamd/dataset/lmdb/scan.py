@@ -81,7 +81,7 @@ def scan_lmdb(
     path = _find_data_file(source.path, key)
     files = [os.fsencode(path.name)]
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), key), files, progress)
-    asked = {name: _list_label_arrays(name, label) for name, label in labels.items() if label.file is None}
+    asked = {name: label.list_columns(name) for name, label in labels.items() if label.file is None}
     keys = {array: f"{build_label_key(stream, name)}.from" for name, several in asked.items() for array in several}
     with open_pyxis_file(path, key) as file:
         listing = _LmdbListing(file, source, f"streams.{stream}.source.images", keys)
@@ -112,11 +112,6 @@ def _find_data_file(path: Path, key: str) -> Path:
                 f"{key}: the folder {format_path(path)} holds no {_DATA_FILE}, as LMDB's do; correct the path"
             )
         return data.resolve(strict=True)
-
-
-def _list_label_arrays(name: str, label: LabelSource) -> list[str]:
-    """Returns the names of the arrays that a label is made of."""
-    return [str(each) for each in label.source] if isinstance(label.source, tuple) else [str(label.source or name)]
 
 
 @dataclass(slots=True)
@@ -212,7 +207,7 @@ class _LmdbListing:
         found = fields.get(self._name_array)
         if found is not None and (found.dtype.kind not in _TEXT_KINDS or prod(found.shape) != 1):
             raise ConfigError(
-                f"{self._names_key}: {self._name_array!r} is {_format_array_field(found)} in {self._format_sample(0)}, "
+                f"{self._names_key}: {self._name_array!r} is {found} in {self._format_sample(0)}, "
                 "and a name is one text; name another array"
             )
         self._keys.setdefault(self._name_array, self._names_key)
@@ -236,14 +231,13 @@ class _LmdbListing:
         found, first = fields[name], self._first.setdefault(name, fields[name])
         if not found.stop:
             raise ConfigError(
-                f"{key}: {name!r} is {_format_array_field(found)} in {self._format_sample(number)}, which is empty; "
-                "write it anew"
+                f"{key}: {name!r} is {found} in {self._format_sample(number)}, which is empty; write it anew"
             )
         kinds = (found.dtype, first.dtype) if name == self._image_name else (found.dtype.kind, first.dtype.kind)
         if found.shape != first.shape or kinds[0] != kinds[1]:
             raise ConfigError(
-                f"{key}: {name!r} is {_format_array_field(found)} in {self._format_sample(number)}, and "
-                f"{_format_array_field(first)} in {self._format_sample(0)}; all "
+                f"{key}: {name!r} is {found} in {self._format_sample(number)}, and "
+                f"{first} in {self._format_sample(0)}; all "
                 "samples of a stream are alike: keep those that differ in a file of their own"
             )
 
@@ -275,11 +269,7 @@ class _LmdbListing:
 
 
 def _format_array_fields(fields: Mapping[str, ArrayField]) -> str:
-    return ", ".join(f"{name!r} ({_format_array_field(each)})" for name, each in fields.items()) or "none"
-
-
-def _format_array_field(found: ArrayField) -> str:
-    return f"{found.dtype} {found.shape}"
+    return ", ".join(f"{name!r} ({each})" for name, each in fields.items()) or "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,11 +74,15 @@ def is_root_proven(root: int, chosen_files: Iterable[NameAndSize]) -> bool:
 
 
 def _is_file_of_size(root: int, name: bytes, size: int) -> bool:
+    found = _stat_below_root(root, name)
+    return found is not None and stat.S_ISREG(found.st_mode) and found.st_size == size
+
+
+def _stat_below_root(root: int, name: bytes) -> os.stat_result | None:
     try:
-        found = os.stat(name, dir_fd=root)
+        return os.stat(name, dir_fd=root)
     except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_size == size
+        return None
 
 
 def open_root_folder(root: Path) -> int:
@@ -112,7 +116,7 @@ def check_files_present(root: int, expected: ExpectedFiles) -> None:
     # A store needs every one of its files, so all of them must exist. Of images in files of their own some may be
     # missing.
     if expected.required_files:
-        missing = next((name for name in expected.required_files if not _exists_below_root(root, name)), None)
+        missing = next((name for name in expected.required_files if _stat_below_root(root, name) is None), None)
         if missing is not None:
             raise DataAwayError(f"{format_path(missing)} is not in {format_path(expected.root)}")
     elif not is_root_proven(root, expected.chosen_files):
@@ -120,11 +124,3 @@ def check_files_present(root: int, expected: ExpectedFiles) -> None:
             f"{format_path(expected.root)} is empty, or not the folder that was listed: of "
             f"{len(expected.chosen_files)} files drawn from the list, fewer than half are there with their listed sizes"
         )
-
-
-def _exists_below_root(root: int, name: bytes) -> bool:
-    try:
-        os.stat(name, dir_fd=root)
-    except OSError:
-        return False
-    return True

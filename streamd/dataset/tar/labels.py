@@ -66,14 +66,9 @@ def find_label_sources(stream: str, labels: Mapping[str, LabelSource], shard: Sh
 
 
 def _find_sources_of_label(name: str, label: LabelSource, shard: Shard, key: str) -> list[TarLabelSource]:
-    match label.source:
-        case None:
-            return [_find_source_by_name(name, shard, key)]
-        case str() as spelled:
-            return [_parse_label_source(spelled, f"{key}.from")]
-        case tuple() as several if all(isinstance(spelled, str) for spelled in several):
-            return [_parse_label_source(spelled, f"{key}.from") for spelled in several]
-    raise ConfigError(f"{key}.from: {label.source!r} is not served by this version for kind tar; name suffixes")
+    if label.source is None:
+        return [_find_source_by_name(name, shard, key)]
+    return [_parse_label_source(spelled, f"{key}.from") for spelled in label.list_columns(name)]
 
 
 def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
@@ -106,15 +101,20 @@ def _parse_label_source(text: str, key: str) -> TarLabelSource:
 def find_packed_names(shard: Shard) -> TarLabelSource | None:
     """Returns where a shard that streamd pack wrote keeps the names of its images; None for other shards."""
     sample = next(iter(shard.images), b"")
-    member = shard.other_files.get(_JSON.encode(), {}).get(sample)
-    if member is None or member.size > _MOST_BYTES or not _PACKED_KEY.fullmatch(sample):
+    if not _PACKED_KEY.fullmatch(sample):
         return None
-    try:
-        record = _record_decoder.decode(shard.tar.read_member(member))
-    except msgspec.DecodeError:
-        return None  # only a JSON object has fields
-    field = next(iter(record), "")
+    field = next(iter(_read_json_record(shard, shard.other_files.get(_JSON.encode(), {}).get(sample))), "")
     return TarLabelSource(_JSON.encode(), field, is_optional=True) if is_packed_name_key(field) else None
+
+
+def _read_json_record(shard: Shard, member: TarMember | None) -> dict[str, Any]:
+    """Returns the fields of a file beside an image; none where there is no file, or it holds no JSON object."""
+    if member is None or member.size > _MOST_BYTES:
+        return {}
+    try:
+        return _record_decoder.decode(shard.tar.read_member(member))
+    except msgspec.DecodeError:
+        return {}
 
 
 def read_label_values(shard: Shard, sources: TarLabelSources, stream: str) -> dict[TarLabelSource, list[FieldValue]]:
@@ -158,13 +158,8 @@ def _read_label_texts(shard: Shard, source: TarLabelSource, key: str) -> list[Fi
 def _suggest_field(shard: Shard, sample: bytes, wanted: str) -> str:
     """Returns advice for a label without files: the field of the sample's JSON with that name, if there is one."""
     for suffix, files in shard.other_files.items():
-        member = files.get(sample)
-        if member is None or suffix.rpartition(b".")[2].decode(errors="replace") != _JSON or member.size > _MOST_BYTES:
-            continue
-        try:
-            record = _record_decoder.decode(shard.tar.read_member(member))
-        except msgspec.DecodeError:
-            continue  # only a JSON object has fields
+        is_json = suffix.rpartition(b".")[2] == _JSON.encode()
+        record = _read_json_record(shard, files.get(sample)) if is_json else {}
         field = next((name for name in record if name.casefold() == wanted.casefold()), None)
         if field is not None:
             spelled = suffix.decode(errors="backslashreplace")

@@ -23,7 +23,7 @@ def write_set(folder: Path, images: int, seed: int = 1) -> list[dict[str, str]]:
 def test_a_picture_is_rgb_bytes_with_an_angle_in_range() -> None:
     for seed in range(20):
         pixels, angle = road.draw_road(np.random.default_rng(seed))
-        assert (pixels.shape, pixels.dtype, pixels.flags.c_contiguous) == ((128, 128, 3), np.uint8, True)
+        assert (pixels.shape, pixels.dtype, pixels.flags.c_contiguous) == ((128, 128, 3), np.dtype(np.uint8), True)
         assert pixels.std() > 8
         assert -1 <= angle <= 1
 

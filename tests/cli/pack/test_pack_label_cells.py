@@ -18,8 +18,8 @@ from streamd.cli.pack.writer import PackJob
 from streamd.core.spec import LabelSpec
 
 
-def test_labels_are_as_the_table_has_them(job: PackJob) -> None:
-    values = collect_sample_cells(job.stream.manifest, np.array([4, 1]))
+def test_labels_are_as_the_table_has_them(pack_job: PackJob) -> None:
+    values = collect_sample_cells(pack_job.stream.manifest, np.array([4, 1]))
     assert {name: each.tolist() for name, each in values.items()} == {
         "name": ["e.png", "b.png"],
         "label": ["dog", "dog"],
@@ -28,7 +28,7 @@ def test_labels_are_as_the_table_has_them(job: PackJob) -> None:
         "text": ["y", "naïve"],
         "where": [[9, 10], [3, 4]],
     }
-    assert [compute_text_width(each) for each in job.stream.spec.labels.values()] == [3, 0, 0, len("two words"), 0]
+    assert [compute_text_width(each) for each in pack_job.stream.spec.labels.values()] == [3, 0, 0, len("two words"), 0]
 
 
 def test_labels_that_are_called_name_or_weight_are_the_users(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One run of the job: whole, or not there and gone on with; whatever cuts it short, wherever."""
+"""One run of the pack_job: whole, or not there and gone on with; whatever cuts it short, wherever."""
 
 from __future__ import annotations
 
@@ -278,29 +278,29 @@ def test_a_run_that_is_stopped_saves_the_batch_that_it_was_at(config: dict[str, 
 
 
 @pytest.mark.parametrize("name", PACK_FORMATS)
-def test_every_format_says_how_its_pack_is_served(job: PackJob, name: PackFormat) -> None:
-    writer = open_pack_writer(name, job, None)
+def test_every_format_says_how_its_pack_is_served(pack_job: PackJob, name: PackFormat) -> None:
+    writer = open_pack_writer(name, pack_job, None)
     serving = writer.build_serving_settings(Path("/packs/here"))
     assert serving["source"]["kind"] == name  # type: ignore[index]  # a mapping of keys
     assert set(serving) == {"source", "labels", "image"}
-    assert writer.estimate_bytes() >= 5 * job.row_bytes
+    assert writer.estimate_bytes() >= 5 * pack_job.row_bytes
     writer.close()
 
 
 @pytest.mark.parametrize(("name", "library"), [("hdf5", "h5py"), ("lmdb", "lmdb")])
 def test_a_missing_library_is_named_with_its_extra(
-    job: PackJob, monkeypatch: pytest.MonkeyPatch, name: PackFormat, library: str
+    pack_job: PackJob, monkeypatch: pytest.MonkeyPatch, name: PackFormat, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, f"streamd.cli.pack.write_{name}", raising=False)
     with pytest.raises(MissingExtraError, match=rf"needs {library}, .* pip install 'streamd-loader\[{name}\]'"):
-        open_pack_writer(name, job, None)
+        open_pack_writer(name, pack_job, None)
 
 
 @pytest.mark.parametrize(
     ("name", "shard_bytes", "told"),
     [("hdf5", 1 << 30, "--shard is for npy and tar"), ("lmdb", 1 << 30, "is one file"), ("tar", 1, "1MiB at least")],
 )
-def test_shards_that_cannot_be_are_refused(job: PackJob, name: PackFormat, shard_bytes: int, told: str) -> None:
+def test_shards_that_cannot_be_are_refused(pack_job: PackJob, name: PackFormat, shard_bytes: int, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        open_pack_writer(name, job, shard_bytes)
+        open_pack_writer(name, pack_job, shard_bytes)

@@ -21,14 +21,14 @@ from streamd.errors import PackError
 NOBODY = np.empty(0, np.int64)
 
 
-def test_pytables_reads_images_and_labels(shuffled_job: PackJob, tmp_path: Path) -> None:
-    writer = Hdf5Writer(shuffled_job)
-    sums = write_all(writer, shuffled_job.stream)
+def test_pytables_reads_images_and_labels(shuffled_pack_job: PackJob, tmp_path: Path) -> None:
+    writer = Hdf5Writer(shuffled_pack_job)
+    sums = write_all(writer, shuffled_pack_job.stream)
     assert read_back(writer).tolist() == sums.tolist()
-    order = np.concatenate([shuffled_job.stream.compute_planned_ids(0, index) for index in range(3)])
+    order = np.concatenate([shuffled_pack_job.stream.compute_planned_ids(0, index) for index in range(3)])
     with tables.open_file(tmp_path / "pack") as file:
-        assert np.array_equal(file.root.images[:], pixels_of(shuffled_job.stream)[order])
-        assert np.array_equal(file.root.images[1:3], pixels_of(shuffled_job.stream)[order[1:3]])
+        assert np.array_equal(file.root.images[:], pixels_of(shuffled_pack_job.stream)[order])
+        assert np.array_equal(file.root.images[1:3], pixels_of(shuffled_pack_job.stream)[order[1:3]])
         assert file.root.labels.label[:].tolist() == [[b"cat", b"dog", b"cat", b"cat", b"dog"][i] for i in order]
         assert file.root.numbers.label[:].tolist() == [[0, 1, 0, 0, 1][i] for i in order]
         assert file.root.classes.label[:].tolist() == [b"cat", b"dog"]
@@ -37,11 +37,11 @@ def test_pytables_reads_images_and_labels(shuffled_job: PackJob, tmp_path: Path)
         assert file.root.names[:].tolist() == [b"%c.png" % b"abcde"[i] for i in order]
 
 
-def test_h5py_reads_what_is_left_when_some_are_bad(job: PackJob, tmp_path: Path) -> None:
-    writer = Hdf5Writer(job)
-    write_all(writer, job.stream, bad=np.array([0, 4]))
+def test_h5py_reads_what_is_left_when_some_are_bad(pack_job: PackJob, tmp_path: Path) -> None:
+    writer = Hdf5Writer(pack_job)
+    write_all(writer, pack_job.stream, bad=np.array([0, 4]))
     with h5py.File(tmp_path / "pack") as file:
-        assert np.array_equal(file["images"][:], pixels_of(job.stream)[1:4])
+        assert np.array_equal(file["images"][:], pixels_of(pack_job.stream)[1:4])
         assert [text.decode() for text in file["labels/text"][:]] == ["naïve", "two words", "x"]
         assert file["labels/angle"][:].tolist() == [-1.25, 3, 0]
 
@@ -62,14 +62,14 @@ def test_images_of_more_than_a_few_kilobytes_are_one_piece_that_can_be_mapped(tm
 
 
 @pytest.mark.parametrize("cut_bytes", [100, 3000, 1 << 20])
-def test_who_is_killed_while_finishing_finishes_again(job: PackJob, tmp_path: Path, cut_bytes: int) -> None:
-    writer = Hdf5Writer(job)
-    sums = write_all(writer, job.stream)
+def test_who_is_killed_while_finishing_finishes_again(pack_job: PackJob, tmp_path: Path, cut_bytes: int) -> None:
+    writer = Hdf5Writer(pack_job)
+    sums = write_all(writer, pack_job.stream)
     whole = (tmp_path / "pack").read_bytes()
     with (tmp_path / "pack").open("r+b") as file:
         file.write(bytes(cut_bytes))  # the copy came no further
     shutil.copy(tmp_path / "data" / "table.csv", tmp_path / "scratch")  # what it was making
-    again = Hdf5Writer(job)
+    again = Hdf5Writer(pack_job)
     again.resume_after_rows(5, {})
     again.finish_pack(NOBODY)
     assert read_back(again).tolist() == sums.tolist()
@@ -77,9 +77,9 @@ def test_who_is_killed_while_finishing_finishes_again(job: PackJob, tmp_path: Pa
     assert not (tmp_path / "scratch").exists()
 
 
-def test_a_damaged_label_is_found(job: PackJob, tmp_path: Path) -> None:
-    writer = Hdf5Writer(job)
-    write_all(writer, job.stream)
+def test_a_damaged_label_is_found(pack_job: PackJob, tmp_path: Path) -> None:
+    writer = Hdf5Writer(pack_job)
+    write_all(writer, pack_job.stream)
     with h5py.File(tmp_path / "pack", "r+") as file:
         file["labels/angle"][2] = 4
     with pytest.raises(PackError, match="otherwise than it was written"):

@@ -53,11 +53,11 @@ def _unpacked(value: bytes) -> dict[str, Any]:
     return {name: np.frombuffer(each[b"data"], each[b"dtype"]).reshape(each[b"shape"]) for name, each in inner.items()}
 
 
-def test_every_sample_has_its_image_and_its_labels(job: PackJob, tmp_path: Path) -> None:
-    writer = LmdbWriter(job)
-    sums = write_all(writer, job.stream, bad=np.array([3]))
+def test_every_sample_has_its_image_and_its_labels(pack_job: PackJob, tmp_path: Path) -> None:
+    writer = LmdbWriter(pack_job)
+    sums = write_all(writer, pack_job.stream, bad=np.array([3]))
     assert read_back(writer).tolist() == sums.tolist()
-    images = pixels_of(job.stream)[[0, 1, 2, 4]]
+    images = pixels_of(pack_job.stream)[[0, 1, 2, 4]]
     writer.close()
     found = samples_of(tmp_path / "pack")
     assert np.array_equal([each["X"] for each in found], images)
@@ -68,26 +68,26 @@ def test_every_sample_has_its_image_and_its_labels(job: PackJob, tmp_path: Path)
     assert [path.name for path in (tmp_path / "pack").iterdir()] == ["data.mdb"]
 
 
-def test_what_was_written_behind_the_journals_last_word_is_written_again(job: PackJob, tmp_path: Path) -> None:
-    first = LmdbWriter(job)
+def test_what_was_written_behind_the_journals_last_word_is_written_again(pack_job: PackJob, tmp_path: Path) -> None:
+    first = LmdbWriter(pack_job)
     first.resume_after_rows(0, {})
-    images = pixels_of(job.stream)
+    images = pixels_of(pack_job.stream)
     first.append_rows(np.arange(5), 255 - images)
     first.sync_to_disk()
     first.close()
-    second = LmdbWriter(job)
-    sums = write_all(second, job.stream)
+    second = LmdbWriter(pack_job)
+    sums = write_all(second, pack_job.stream)
     assert read_back(second).tolist() == sums.tolist()
     second.close()
     assert np.array_equal([each["X"] for each in samples_of(tmp_path / "pack")], images)
 
 
-def test_a_map_that_is_too_small_grows(job: PackJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_that_is_too_small_grows(pack_job: PackJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing_lmdb, "_SPARE_BYTES", 65_536)
     monkeypatch.setattr(packing_lmdb, "_MAP_SIZE_FACTOR", 0.0)
-    writer = LmdbWriter(job)
+    writer = LmdbWriter(pack_job)
     writer.resume_after_rows(0, {})
-    images = np.random.default_rng(0).integers(0, 256, (400, *job.stream.spec.image_shape), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (400, *pack_job.stream.spec.image_shape), dtype=np.uint8)
     sums = writer.append_rows(np.zeros(400, np.int64), images)
     writer.sync_to_disk()
     writer.finish_pack(NOBODY)
@@ -95,9 +95,9 @@ def test_a_map_that_is_too_small_grows(job: PackJob, monkeypatch: pytest.MonkeyP
     writer.close()
 
 
-def test_a_value_that_is_missing_or_damaged_is_found(job: PackJob, tmp_path: Path) -> None:
-    writer = LmdbWriter(job)
-    sums = write_all(writer, job.stream)
+def test_a_value_that_is_missing_or_damaged_is_found(pack_job: PackJob, tmp_path: Path) -> None:
+    writer = LmdbWriter(pack_job)
+    sums = write_all(writer, pack_job.stream)
     value = bytearray(value_of(tmp_path / "pack", 2))
     value[-1] ^= 1
     put(tmp_path / "pack", 2, bytes(value))

@@ -18,22 +18,22 @@ ROW = HEIGHT * WIDTH * 3
 
 @pytest.mark.parametrize("shard_bytes", [1, 2 * ROW, 10 * ROW])
 def test_numpy_reads_the_images_of_all_files_in_their_order(
-    shuffled_job: PackJob, tmp_path: Path, shard_bytes: int
+    shuffled_pack_job: PackJob, tmp_path: Path, shard_bytes: int
 ) -> None:
-    writer = NpyWriter(shuffled_job, shard_bytes)
-    sums = write_all(writer, shuffled_job.stream)
+    writer = NpyWriter(shuffled_pack_job, shard_bytes)
+    sums = write_all(writer, shuffled_pack_job.stream)
     parts = [np.load(path) for path in sorted((tmp_path / "pack").glob("*.npy"))]
-    order = np.concatenate([shuffled_job.stream.compute_planned_ids(0, index) for index in range(3)])
+    order = np.concatenate([shuffled_pack_job.stream.compute_planned_ids(0, index) for index in range(3)])
     assert max(map(len, parts)) == max(1, min(5, shard_bytes // ROW))
-    assert np.array_equal(np.concatenate(parts), pixels_of(shuffled_job.stream)[order])
+    assert np.array_equal(np.concatenate(parts), pixels_of(shuffled_pack_job.stream)[order])
     assert read_back(writer).tolist() == sums.tolist()
     writer.close()
 
 
-def test_arrow_reads_the_labels_a_row_an_image(job: PackJob, tmp_path: Path) -> None:
-    writer = NpyWriter(job, 1 << 20)
+def test_arrow_reads_the_labels_a_row_an_image(pack_job: PackJob, tmp_path: Path) -> None:
+    writer = NpyWriter(pack_job, 1 << 20)
     bad = np.array([1])
-    write_all(writer, job.stream, bad=bad)
+    write_all(writer, pack_job.stream, bad=bad)
     assert read_back(writer, bad).size == 4
     table = pq.read_table(tmp_path / "pack" / "labels.parquet")
     assert table.to_pydict() == {
@@ -54,17 +54,17 @@ def spoil(path: Path, place: int) -> None:
     path.write_bytes(bytes(data))
 
 
-def test_a_damaged_pixel_is_found(job: PackJob, tmp_path: Path) -> None:
-    writer = NpyWriter(job, 1 << 20)
-    sums = write_all(writer, job.stream)
+def test_a_damaged_pixel_is_found(pack_job: PackJob, tmp_path: Path) -> None:
+    writer = NpyWriter(pack_job, 1 << 20)
+    sums = write_all(writer, pack_job.stream)
     spoil(tmp_path / "pack" / "images-00000.npy", 128 + ROW)
     assert (read_back(writer) != sums).tolist() == [False, True, False, False, False]
     writer.close()
 
 
-def test_a_damaged_label_is_found(job: PackJob, tmp_path: Path) -> None:
-    writer = NpyWriter(job, 1 << 20)
-    write_all(writer, job.stream)
+def test_a_damaged_label_is_found(pack_job: PackJob, tmp_path: Path) -> None:
+    writer = NpyWriter(pack_job, 1 << 20)
+    write_all(writer, pack_job.stream)
     path = tmp_path / "pack" / "labels.parquet"
     spoil(path, path.read_bytes().index(b"cat"))
     with pytest.raises(PackError, match=r"labels\.parquet is read from the disk otherwise than it was written"):

@@ -33,10 +33,10 @@ def members_of(folder: Path) -> list[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("shard_bytes", [1, 5000, 1 << 30])
 def test_samples_are_the_files_as_they_are_with_their_labels_beside(
-    job: PackJob, tmp_path: Path, shard_bytes: int
+    pack_job: PackJob, tmp_path: Path, shard_bytes: int
 ) -> None:
-    writer = TarWriter(job, shard_bytes)
-    sums = write_all(writer, job.stream, bad=np.array([2]))
+    writer = TarWriter(pack_job, shard_bytes)
+    sums = write_all(writer, pack_job.stream, bad=np.array([2]))
     assert read_back(writer).tolist() == sums.tolist()
     writer.close()
     found = dict(members_of(tmp_path / "pack"))
@@ -53,12 +53,12 @@ def test_samples_are_the_files_as_they_are_with_their_labels_beside(
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file")  # the library leaves its shard open
-def test_webdataset_reads_them(shuffled_job: PackJob, tmp_path: Path) -> None:
-    writer = TarWriter(shuffled_job, 1 << 30)
-    write_all(writer, shuffled_job.stream)
+def test_webdataset_reads_them(shuffled_pack_job: PackJob, tmp_path: Path) -> None:
+    writer = TarWriter(shuffled_pack_job, 1 << 30)
+    write_all(writer, shuffled_pack_job.stream)
     writer.close()
-    order = np.concatenate([shuffled_job.stream.compute_planned_ids(0, index) for index in range(3)])
-    images = pixels_of(shuffled_job.stream)[order]
+    order = np.concatenate([shuffled_pack_job.stream.compute_planned_ids(0, index) for index in range(3)])
+    images = pixels_of(shuffled_pack_job.stream)[order]
     read = webdataset.WebDataset(str(tmp_path / "pack" / "000000.tar"), shardshuffle=False).decode("rgb8")
     samples: list[Any] = list(read.to_tuple("png", "cls", "json"))
     assert np.array_equal([image for image, _, _ in samples], images)
@@ -89,15 +89,15 @@ def test_arrays_become_pngs_without_loss(tmp_path: Path, channels: int) -> None:
     assert np.array_equal(decoded.reshape(images.shape), images)
 
 
-def test_who_goes_on_cuts_off_what_was_not_safe(job: PackJob, tmp_path: Path) -> None:
-    images = pixels_of(job.stream)
-    first = TarWriter(job, 4000)
+def test_who_goes_on_cuts_off_what_was_not_safe(pack_job: PackJob, tmp_path: Path) -> None:
+    images = pixels_of(pack_job.stream)
+    first = TarWriter(pack_job, 4000)
     first.resume_after_rows(0, {})
     first.append_rows(np.arange(2), images[:2])
     place = first.sync_to_disk()
     first.append_rows(np.arange(2, 5), images[2:])
     first.close()
-    second = TarWriter(job, 4000)
+    second = TarWriter(pack_job, 4000)
     second.resume_after_rows(2, place)
     second.append_rows(np.array([4]), images[4:])
     second.sync_to_disk()
@@ -107,9 +107,9 @@ def test_who_goes_on_cuts_off_what_was_not_safe(job: PackJob, tmp_path: Path) ->
     assert names == ["a.png", "b.png", "e.png"]
 
 
-def test_a_damaged_byte_is_found(job: PackJob, tmp_path: Path) -> None:
-    writer = TarWriter(job, 1 << 30)
-    sums = write_all(writer, job.stream)
+def test_a_damaged_byte_is_found(pack_job: PackJob, tmp_path: Path) -> None:
+    writer = TarWriter(pack_job, 1 << 30)
+    sums = write_all(writer, pack_job.stream)
     with (tmp_path / "pack" / "000000.tar").open("r+b") as file:
         file.seek(600)
         file.write(b"!")
@@ -117,12 +117,12 @@ def test_a_damaged_byte_is_found(job: PackJob, tmp_path: Path) -> None:
     writer.close()
 
 
-def test_a_file_that_changes_while_it_is_packed_ends_the_run(job: PackJob, tmp_path: Path) -> None:
-    images = pixels_of(job.stream)
+def test_a_file_that_changes_while_it_is_packed_ends_the_run(pack_job: PackJob, tmp_path: Path) -> None:
+    images = pixels_of(pack_job.stream)
     (tmp_path / "data" / "b.png").write_bytes(b"other")
-    writer = TarWriter(job, 1 << 30)
+    writer = TarWriter(pack_job, 1 << 30)
     writer.resume_after_rows(0, {})
     with pytest.raises(PackError, match=r"b\.png was decoded and cannot be read again: stale"):
         writer.append_rows(np.arange(5), images)
     writer.close()
-    assert build_packing_stream(job.stream, shuffled=False, batch_rows=9).spec.batches == 1
+    assert build_packing_stream(pack_job.stream, shuffled=False, batch_rows=9).spec.batches == 1

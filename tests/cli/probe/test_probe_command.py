@@ -23,8 +23,8 @@ RECEIPT = Receipt("train", 0, 4, 32, 0, 0, 0, 0, changed=False, complete=True, o
 PROBE = ProbeResult("train", [100.0], [0.5], 1.0, [RECEIPT], None)
 
 
-def test_json_is_one_object_on_standard_output_with_the_promised_keys(endpoint: str) -> None:
-    wish = ["probe", "train", "--endpoint", endpoint, "--epochs", "2", "--trainers", "2", "--digest", "--json"]
+def test_json_is_one_object_on_standard_output_with_the_promised_keys(probed_endpoint: str) -> None:
+    wish = ["probe", "train", "--endpoint", probed_endpoint, "--epochs", "2", "--trainers", "2", "--digest", "--json"]
     done = CliRunner().invoke(app, wish)
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
@@ -36,8 +36,8 @@ def test_json_is_one_object_on_standard_output_with_the_promised_keys(endpoint: 
 
 
 @pytest.mark.long
-def test_ctrl_c_in_the_terminal_ends_it_without_a_word_of_its_trainers(endpoint: str) -> None:
-    command = [sys.executable, "-m", "streamd.cli.main", "probe", "train", "--endpoint", endpoint]
+def test_ctrl_c_in_the_terminal_ends_it_without_a_word_of_its_trainers(probed_endpoint: str) -> None:
+    command = [sys.executable, "-m", "streamd.cli.main", "probe", "train", "--endpoint", probed_endpoint]
     wish = ["--epochs", "1000000", "--trainers", "2"]
     with subprocess.Popen([*command, *wish], stderr=subprocess.PIPE, process_group=0) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -69,9 +69,9 @@ def test_without_json_it_prints_lines_and_by_default_drains_one_epoch_once(monke
 
 
 @pytest.mark.long
-def test_headroom_is_told_by_trainer_beside_what_they_reached(endpoint: str) -> None:
+def test_headroom_is_told_by_trainer_beside_what_they_reached(probed_endpoint: str) -> None:
     done = CliRunner().invoke(
-        app, ["probe", "train", "--endpoint", endpoint, "--trainers", "2", "--headroom", "--json"]
+        app, ["probe", "train", "--endpoint", probed_endpoint, "--trainers", "2", "--headroom", "--json"]
     )
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)

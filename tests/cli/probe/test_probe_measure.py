@@ -21,9 +21,9 @@ PROBE = ProbeResult("train", [100.0, 3000.0], [0.25, 0.5], 1.0, [RECEIPT, RECEIP
 def ignore(_line: str) -> None: ...
 
 
-def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(endpoint: str) -> None:
+def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(probed_endpoint: str) -> None:
     said: list[str] = []
-    result = measure.probe_stream(TrainerRequest("train", endpoint, epochs=2, digest=True), 2, said.append)
+    result = measure.probe_stream(TrainerRequest("train", probed_endpoint, epochs=2, digest=True), 2, said.append)
     assert said == ["draining 2 epochs of train in 2 processes"]
     assert [len(result.samples_per_s), len(result.wait_fraction), len(result.receipts)] == [2, 2, 4]
     assert all(rate > 0 for rate in result.samples_per_s)
@@ -36,21 +36,21 @@ def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(
     assert len(set(result.digest)) == 2
 
 
-def test_neither_digest_nor_headroom_are_there_unless_asked_for(endpoint: str) -> None:
-    result = measure.probe_stream(TrainerRequest("train", endpoint, epochs=1), 1, ignore)
+def test_neither_digest_nor_headroom_are_there_unless_asked_for(probed_endpoint: str) -> None:
+    result = measure.probe_stream(TrainerRequest("train", probed_endpoint, epochs=1), 1, ignore)
     assert (result.digest, result.headroom_samples_per_s, result.headroom_fraction) == (None, None, None)
 
 
 @pytest.mark.long
 def test_headroom_is_measured_with_the_users_own_function_and_its_batches_are_not_counted(
-    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    probed_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = tmp_path / "seen"
     (tmp_path / "mytrainer.py").write_text(
         f"def step(batch):\n    print('hello')\n    open({str(seen)!r}, 'a').write(f'{{batch.index}} ')\n"
     )
     monkeypatch.chdir(tmp_path)
-    request = TrainerRequest("train", endpoint, epochs=1, load="mytrainer:step", headroom=True)
+    request = TrainerRequest("train", probed_endpoint, epochs=1, load="mytrainer:step", headroom=True)
     result = measure.probe_stream(request, 1, ignore)
     taken = [int(index) for index in seen.read_text().split()]
     assert taken[:8] == [0, 1, 2, 3] * 2  # drained, and replayed at least once
@@ -63,17 +63,17 @@ def test_headroom_is_measured_with_the_users_own_function_and_its_batches_are_no
 
 @pytest.mark.long
 def test_a_function_that_is_not_there_fails_before_anything_is_drained(
-    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    probed_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RefusedError, match="its message is above"):
-        measure.probe_stream(TrainerRequest("train", endpoint, epochs=1, load="mine:step"), 2, ignore)
+        measure.probe_stream(TrainerRequest("train", probed_endpoint, epochs=1, load="mine:step"), 2, ignore)
     assert capfd.readouterr().err.count(f"streamd probe: no module 'mine' in {tmp_path}") == 2
 
 
-def test_an_unknown_stream_is_refused_before_any_process_starts(endpoint: str) -> None:
+def test_an_unknown_stream_is_refused_before_any_process_starts(probed_endpoint: str) -> None:
     with pytest.raises(RefusedError, match="did you mean 'train'"):
-        measure.probe_stream(TrainerRequest("tran", endpoint, epochs=1), 2, pytest.fail)
+        measure.probe_stream(TrainerRequest("tran", probed_endpoint, epochs=1), 2, pytest.fail)
 
 
 def test_trainers_that_saw_different_data_are_an_error() -> None:

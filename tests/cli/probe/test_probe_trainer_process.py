@@ -15,37 +15,39 @@ from streamd.errors import ConfigError, RefusedError, StreamdError
 DRAINED = DrainResult(24, 0.01, 0.0, [], [])
 
 
-def test_the_digest_is_the_same_whoever_drains(endpoint: str) -> None:
-    once = [trainer_process.drain_stream("train", endpoint, 1, digest=True) for _ in range(2)]
+def test_the_digest_is_the_same_whoever_drains(probed_endpoint: str) -> None:
+    once = [trainer_process.drain_stream("train", probed_endpoint, 1, digest=True) for _ in range(2)]
     assert once[0].digest == once[1].digest
     assert len(once[0].digest) == 1
 
 
-def test_samples_are_counted_from_the_first_batch_to_the_last(endpoint: str) -> None:
-    drained = trainer_process.drain_stream("train", endpoint, 1, digest=False)
+def test_samples_are_counted_from_the_first_batch_to_the_last(probed_endpoint: str) -> None:
+    drained = trainer_process.drain_stream("train", probed_endpoint, 1, digest=False)
     assert drained.samples == 32 - 8
     assert [timing.epoch for timing in drained.timings] == [0]
     assert 0 <= drained.wait_s <= drained.seconds
     assert drained.samples_per_s == drained.samples / drained.seconds
 
 
-def test_held_batches_are_replayed_at_least_once_each_and_only_the_rate_is_added(endpoint: str) -> None:
+def test_held_batches_are_replayed_at_least_once_each_and_only_the_rate_is_added(probed_endpoint: str) -> None:
     taken: list[int] = []
 
     def work(batch: Batch) -> None:
         taken.append(batch.index)
 
-    drained = trainer_process.replay_held_batches(TrainerRequest("train", endpoint, 1), DRAINED, work)
+    drained = trainer_process.replay_held_batches(TrainerRequest("train", probed_endpoint, 1), DRAINED, work)
     assert taken[:4] == [0, 1, 2, 3]
     assert drained.free_samples_per_s is not None
     assert drained.free_samples_per_s > 0
     assert replace(drained, free_samples_per_s=None) == DRAINED
 
 
-def test_a_stream_of_one_batch_is_too_short_for_a_rate(endpoint: str) -> None:
+def test_a_stream_of_one_batch_is_too_short_for_a_rate(probed_endpoint: str) -> None:
     with pytest.raises(StreamdError, match="stream 'train' has one batch, too little for a rate: add  --epochs 2"):
         trainer_process.replay_held_batches(
-            TrainerRequest("train", endpoint, 1), replace(DRAINED, seconds=0.0), trainer_process.touch_image_pages
+            TrainerRequest("train", probed_endpoint, 1),
+            replace(DRAINED, seconds=0.0),
+            trainer_process.touch_image_pages,
         )
 
 
@@ -61,13 +63,13 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("mine")
-def test_a_function_of_the_users_that_fails_is_named_with_its_place(endpoint: str) -> None:
+def test_a_function_of_the_users_that_fails_is_named_with_its_place(probed_endpoint: str) -> None:
     said = r"ownsteps:fails failed: AttributeError: .*nothing.*ownsteps\.py, line 2"
     with pytest.raises(ConfigError, match=said):
         trainer_process.drain_stream(
-            "train", endpoint, 1, digest=False, step=trainer_process._load_trainer_step("ownsteps:fails")
+            "train", probed_endpoint, 1, digest=False, step=trainer_process._load_trainer_step("ownsteps:fails")
         )
     with pytest.raises(RefusedError, match=r"^no$"):
         trainer_process.drain_stream(
-            "train", endpoint, 1, digest=False, step=trainer_process._load_trainer_step("ownsteps:refused")
+            "train", probed_endpoint, 1, digest=False, step=trainer_process._load_trainer_step("ownsteps:refused")
         )

@@ -47,11 +47,27 @@ def test_channels_are_last_where_they_can_be_and_first_otherwise(
 
 
 @pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ((2, 60), "holds uint8 (2, 60); it looks like labels; images are (n, height, width, channels)"),
+        ((2, 2, 4, 5, 3), "(2, 2, 4, 5, 3); images are (n, height, width, channels)"),
+        ((0, 4, 5, 3), "(0, 4, 5, 3); images are (n, height, width, channels)"),
+        ((2, 4, 5, 4), "(2, 4, 5, 4); images have 1 channel or 3: leave others out"),
+    ],
+    ids=str,
+)
+def test_an_array_of_another_shape_holds_no_images(shape: tuple[int, ...], told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        looked_at(np.zeros(shape, np.uint8))
+
+
+@pytest.mark.parametrize(
     ("numbers", "dtype", "advice"),
     [
         ([0, 0.5], "f4", "found 0 to 0.5 in the first 2 images, and pixels are 0-255: write range: [0, 1]"),
         ([-0.9, 1], "f8", "write range: [-1, 1]"),
         ([0, 254.5], "f4", "write range: [0, 255]"),
+        ([0, 0], "i1", "it holds int8 (2, 1, 1); found 0 to 0"),
         ([0, 60000], "u2", "write range: [0, 65535]"),
         ([-3.5, 2.5], "f4", "write range: [-4, 3]"),
         ([np.nan, 1.0], "f4", "found 1 to 1"),
@@ -68,8 +84,8 @@ def test_numbers_without_a_range_are_refused_with_the_likely_one(numbers: list[f
     assert looked_at(array, range=(0.0, 1.0))[1].range == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("dtype", ["S4", "U4", "c8", "M8[s]", "O"])
-def test_what_is_no_number_is_no_pixel(dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["S4", "U4", "c8", "M8[s]", "O", [("a", "f4"), ("b", "i2")]])
+def test_what_is_no_number_is_no_pixel(dtype: Any) -> None:
     array = np.zeros((2, 4, 5, 3), dtype)
     assert not can_hold_images(array.shape, array.dtype)
     with pytest.raises(ConfigError, match=r"pixels are numbers|rows of any length"):

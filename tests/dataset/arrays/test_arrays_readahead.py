@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -79,10 +78,3 @@ def test_a_page_that_came_from_a_disk_after_all_brings_asking_back(disk: Disk, m
         rows.record_page_faults()
         assert rows.is_worthwhile == asks
         assert groups_asked(rows) == 64 * asks
-
-
-def test_what_is_asked_for_is_read(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(bytes(3 * ROW))
-    descriptor = os.open(tmp_path / "x", os.O_RDONLY)
-    RowPrefetcher(ROW).prefetch_rows([(descriptor, 0), (descriptor, 2 * ROW), (descriptor, 100 * ROW)])
-    os.close(descriptor)

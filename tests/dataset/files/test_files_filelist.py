@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.source_configs import Filelist, Label, Stream, bits, put, scanned, unlabelled
+from support.source_configs import Filelist, Label, assert_refused, bits, put, scanned, unlabelled
 
 from streamd.dataset.files.filelist import split_paths_from_labels
-from streamd.dataset.scan import scan_source
-from streamd.errors import ConfigError
+
+POSE = {"p": Label("float")}
+TWO = {"a": Label("int"), "b": Label("int")}
 
 
 def written(folder: Path, text: str | bytes) -> Filelist:
@@ -77,8 +78,8 @@ def test_blank_lines_comments_and_other_line_ends_are_left_out_and_lines_still_c
     text = "\ufeff# made by hand\r\n\r\n  a.jpg 1  \r\n\t# more\r\nb.jpg 0\r\n"
     found = scanned(written(tmp_path, text))
     assert (found.files, found.labels["label"].tolist()) == ([b"a.jpg", b"b.jpg"], [1, 0])
-    with pytest.raises(ConfigError, match=r"1 of 2 files of list\.txt is not in .*: list\.txt, line 5, 'c\.jpg'; add"):
-        scanned(written(tmp_path, text.replace("b.jpg", "c.jpg")))
+    missing = written(tmp_path, text.replace("b.jpg", "c.jpg"))
+    assert_refused(missing, r"1 of 2 files of list\.txt is not in .*: list\.txt, line 5, 'c\.jpg'; add")
 
 
 def test_lines_that_are_left_out_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -93,14 +94,8 @@ def test_paths_are_relative_to_the_root_and_stay_in_it(tmp_path: Path) -> None:
     source = written(tmp_path, f"a.jpg 1\n{tmp_path}/data/a.jpg 0\n")
     assert scanned(Filelist(source.path, tmp_path / "data")).files == [b"a.jpg"] * 2
     source = written(tmp_path, "a.jpg 1\n../b.jpg 0\n")
-    with pytest.raises(ConfigError, match=r"source\.root: list\.txt, line 2 names '\.\./b\.jpg', which is no file in"):
-        scanned(Filelist(source.path, tmp_path / "data"))
-
-
-def test_when_all_files_are_missing_a_root_is_found_for_them(tmp_path: Path) -> None:
-    put(tmp_path, "images/a.jpg")
-    with pytest.raises(ConfigError, match=r"list\.txt names 1 file, none of .*some are in '.*/images': set root to it"):
-        scanned(written(tmp_path, "a.jpg 1\n"))
+    says = r"source\.root: list\.txt, line 2 names '\.\./b\.jpg', which is no file in"
+    assert_refused(Filelist(source.path, tmp_path / "data"), says)
 
 
 def test_one_number_is_a_number_and_several_are_a_vector(tmp_path: Path) -> None:
@@ -113,13 +108,20 @@ def test_one_number_is_a_number_and_several_are_a_vector(tmp_path: Path) -> None
         assert (found.specs["pose"].width, found.labels["pose"].dtype.name) == (3, "float32")
 
 
-def test_vectors_of_unequal_length_and_cells_that_are_no_numbers_name_the_line(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"labels\.p: list\.txt, line 3: label 'p' holds 1 numbers where the first row"
-    ):
-        scanned(written(tmp_path, "a.jpg 1 2\n\na.jpg 3\n"), p=Label("float"))
-    with pytest.raises(ConfigError, match=r"labels\.p: list\.txt, line 2: label 'p' holds 'left', which is no number"):
-        scanned(written(tmp_path, "a.jpg 1 2\na.jpg 3 left\n"), p=Label("float"))
+@pytest.mark.parametrize(
+    ("text", "labels", "says"),
+    [
+        ("a.jpg 1 2\n\na.jpg 3\n", POSE, r"p: list\.txt, line 3: label 'p' holds 1 numbers where the first row"),
+        ("a.jpg 1 2\na.jpg 3 left\n", POSE, r"p: list\.txt, line 2: label 'p' holds 'left', which is no number"),
+        ("a.jpg 1 2\na.jpg 3\n", TWO, r"a, b: list\.txt, line 2 has 1 value behind its path, and 2 labels"),
+        ("a.jpg 1\nb.jpg\nc.jpg\n", {}, r"list\.txt, line 2: label 'label' is empty \(also line 3\)"),
+        ("a.jpg\nb.jpg\n", {"kind": Label()}, r"no line of list\.txt has a label behind its path, but kind is wanted"),
+        ("a.jpg 1\n", {"kind": Label(source="class")}, r"kind\.from: a list has no column 'class'; .* kind table"),
+    ],
+    ids=["unequal vectors", "no number", "too few values", "no label in a line", "no label at all", "a column"],
+)
+def test_a_line_that_makes_no_label_is_named(tmp_path: Path, text: str, labels: dict[str, Label], says: str) -> None:
+    assert_refused(written(tmp_path, text), rf"labels.*{says}", **labels)
 
 
 @pytest.mark.parametrize("text", ["a.jpg 0.5 3 cat\n", "a.jpg\t0.5\t3\tcat", "a.jpg,0.5,3, cat", "noext 0.5 3 cat"])
@@ -136,26 +138,6 @@ def test_values_with_spaces_stand_between_tabs_or_commas(tmp_path: Path) -> None
         assert scanned(written(tmp_path, text), kind=Label(), n=Label("int")).specs["kind"].classes == ("great white",)
 
 
-def test_a_line_with_too_few_values_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"labels: a, b: list\.txt, line 2 has 1 value behind its path, and 2 labels"):
-        scanned(written(tmp_path, "a.jpg 1 2\na.jpg 3\n"), a=Label("int"), b=Label("int"))
-
-
-def test_a_line_without_its_label_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"labels\.label: list\.txt, line 2: label 'label' is empty \(also line 3\)"):
-        scanned(written(tmp_path, "a.jpg 1\nb.jpg\nc.jpg\n"))
-
-
-def test_a_list_without_any_label_says_what_is_wanted(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no line of list\.txt has a label behind its path, but kind is wanted"):
-        scanned(written(tmp_path, "a.jpg\nb.jpg\n"), kind=Label())
-
-
-def test_configured_classes_refuse_a_label_by_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'dgo' \(list\.txt, line 2\).*did you mean 'dog'"):
-        scanned(written(tmp_path, "a.jpg dog\na.jpg dgo\n"), kind=Label(classes=("dog", "cat")))
-
-
 def test_tags_and_text_take_all_that_is_behind_the_path(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     found = scanned(written(tmp_path, "a.jpg red;round\na.jpg\na.jpg round, tiny dot\n"), t=Label("tags"))
@@ -163,11 +145,6 @@ def test_tags_and_text_take_all_that_is_behind_the_path(tmp_path: Path) -> None:
     assert bits(found.labels["t"], 3)[1] == [0, 0, 0]
     found = scanned(written(tmp_path, "a.jpg a red dot, small\na.jpg\n"), text=Label("string"))
     assert found.labels["text"].tolist() == [b"a red dot, small", b""]
-
-
-def test_a_column_is_refused_since_lists_have_none(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"labels\.kind\.from: a list has no column 'class'; .* kind table"):
-        scanned(written(tmp_path, "a.jpg 1\n"), kind=Label(source="class"))
 
 
 @pytest.mark.parametrize(
@@ -180,23 +157,12 @@ def test_a_column_is_refused_since_lists_have_none(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_are_no_lists_are_refused(tmp_path: Path, data: bytes, says: str) -> None:
-    with pytest.raises(ConfigError, match=rf"source\.path: '.*/list\.txt'(, | ){says.removeprefix(', ')}"):
-        scanned(written(tmp_path, data))
+    assert_refused(written(tmp_path, data), rf"source\.path: '.*/list\.txt'(, | ){says.removeprefix(', ')}")
 
 
 def test_a_missing_list_or_a_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"source\.path: there is no '.*/none\.txt'"):
-        scanned(Filelist(tmp_path / "none.txt"))
-    with pytest.raises(ConfigError, match="is a folder; kind filelist wants a file, kind folder takes folders"):
-        scanned(Filelist(tmp_path))
-
-
-def test_progress_counts_every_line(tmp_path: Path) -> None:
-    put(tmp_path, "a.jpg")
-    seen: list[int] = []
-    scan_source(Stream(written(tmp_path, "a.jpg 1\n" * 10_000)), seen.append)
-    assert seen[-1] == 10_000
-    assert len(seen) > 1
+    assert_refused(Filelist(tmp_path / "none.txt"), r"source\.path: there is no '.*/none\.txt'")
+    assert_refused(Filelist(tmp_path), "is a folder; kind filelist wants a file, kind folder takes folders")
 
 
 def test_what_is_behind_the_paths_is_left_alone_where_no_label_is_wanted(tmp_path: Path) -> None:
@@ -216,11 +182,10 @@ def test_a_list_is_the_same_however_much_of_it_is_read_at_a_time(
 ) -> None:
     put(tmp_path, "b b.jpg", "sub/a.png", "c.jpg", "name", "d")
     monkeypatch.setattr("streamd.dataset.files.filelist._BLOCK_CHARS", block_bytes)
-    found = scanned(written(tmp_path, MIXED), n=Label("int"), text=Label("string"))
+    labels = {"n": Label("int"), "text": Label("string")}
+    found = scanned(written(tmp_path, MIXED), **labels)
     assert found.files == [b"b b.jpg", b"sub/a.png", b"c.jpg", b"name", b"d", b"c.jpg"]
     assert found.labels["n"].tolist() == [1, 2, 3, 4, 5, 6]
     assert found.labels["text"].tolist() == [each.encode() for each in ("x", "y", "z", "käse", "w", "last")]
-    with pytest.raises(ConfigError, match=r"list\.txt, line 12 has 1 value behind its path"):
-        scanned(written(tmp_path, MIXED + "\nc.jpg 7"), n=Label("int"), text=Label("string"))
-    with pytest.raises(ConfigError, match=r"line 11, is no UTF-8 text: byte 0xff"):
-        scanned(written(tmp_path, MIXED.encode() + b"\n\xff"))
+    assert_refused(written(tmp_path, MIXED + "\nc.jpg 7"), r"list\.txt, line 12 has 1 value behind its path", **labels)
+    assert_refused(written(tmp_path, MIXED.encode() + b"\n\xff"), r"line 11, is no UTF-8 text: byte 0xff")

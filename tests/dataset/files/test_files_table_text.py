@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.source_configs import Filelist, Label, Stream, Table, put, scanned
-
-from streamd.dataset.scan import scan_source
-from streamd.errors import ConfigError
+from support.source_configs import Filelist, Label, Table, put, refusal, scanned
 
 FILES = ("a.jpg", "b.jpg", "ö.jpg")
 ROWS = "file;label;angle\na.jpg;Mädchen;0,5\nb.jpg;Hund;-1\nö.jpg;Hund;+,25e1\n"
@@ -20,12 +17,6 @@ def write(tmp_path: Path, text: str, encoding: str = "utf-8", name: str = "all.c
     path = tmp_path / name
     path.write_bytes(text.encode(encoding))
     return path
-
-
-def refusal(source: Table | Filelist, **labels: Label) -> str:
-    with pytest.raises(ConfigError) as caught:
-        scan_source(Stream(source, labels), lambda _: None)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(

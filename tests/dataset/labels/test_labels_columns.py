@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.dataset.labels.columns import read_columns, read_table_header
+from streamd.dataset.labels.columns import find_separators, read_columns, read_table_header
 from streamd.dataset.labels.faults import FaultCollector, raise_collected_faults
 from streamd.errors import ConfigError
 
@@ -96,3 +96,26 @@ def test_a_line_is_told_behind_a_cell_of_any_length(tmp_path: Path) -> None:
     assert (
         read_table_header(csv(tmp_path, f"a,b\n{'x' * 200_000},1\n2,3\n"), "x").format_location(1) == "all.csv, line 3"
     )
+
+
+@pytest.mark.parametrize(
+    ("head", "usual", "separators"),
+    [
+        ("path,angle\na.jpg,0.5\n", ",", ","),
+        ("path;angle\na.jpg;0,5\nb.jpg;1\n", ",", ";"),
+        ("path\tangle\na.jpg\t0,5\n", ",", "\t"),
+        ("path|angle\na b.jpg|1\n", ",", "|"),
+        ("path,angle\na.jpg,0.5\n", "\t", ","),
+        ("path;x,y\na.jpg;1\nb.jpg;2\n", ",", ";"),  # the comma belongs to a name
+        ('"path;x",y\na.jpg,1\n', ",", ","),  # quotes hide a mark
+        ('path;"a\nb"\n\nx.jpg;1\n', ",", ";"),
+        ("path\na,b.jpg\n", ",", ","),  # one column
+        ("path,tags\na.jpg,x;y\nb.jpg,x\n", ",", ","),
+        ("path;tags;angle\na.jpg;x\nb.jpg;x;1\n", ",", ";"),  # a row that lacks a cell
+        ("path,a;b\nx,1;2\n", ",", ","),  # both fit: what the suffix says
+        ("", ",", ","),
+        ("path;a|b\nx;1|2\n", ",", ";|"),  # both fit, and the suffix says neither
+    ],
+)
+def test_the_separator_is_the_one_that_header_and_rows_agree_on(head: str, usual: str, separators: str) -> None:
+    assert find_separators(head, usual) == list(separators)

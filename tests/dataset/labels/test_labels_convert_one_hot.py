@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.source_configs import Filelist, Folder, Label, Split, Table, bits, part_of, put, scanned
+from support.source_configs import Filelist, Label, Table, bits, put, scanned
 
 from streamd.core.spec import LabelSpec
 from streamd.dataset.labels import convert
@@ -77,18 +77,6 @@ def test_several_columns_give_their_names_to_the_classes_in_their_order(kind: st
     assert (values["y"].tolist() if kind == "category" else bits(values["y"], 3)) == (
         [2, 0, 1, 2] if kind == "category" else rows
     )
-
-
-def test_parts_of_one_hot_samples_count_their_own_and_keep_all_classes(tmp_path: Path) -> None:
-    rows = [[number % 3 == place for place in range(3)] for number in range(30)]
-    put(tmp_path / "data", *(f"{number:02}.jpg" for number in range(30)))
-    np.save(tmp_path / "y.npy", rows)
-    label = Label("category", tmp_path / "y.npy", ("cat", "dog", "bird"))
-    parts = [part_of(Folder(tmp_path / "data", part), Split(0.3), y=label) for part in ("train", "validation")]
-    for part in parts:
-        assert part.labels["y"].tolist() == [int(name[:2]) % 3 for name in part.files]
-        assert part.specs["y"].counts == tuple(np.bincount(part.labels["y"], minlength=3).tolist())
-        assert part.specs["y"].classes == ("cat", "dog", "bird")
 
 
 def test_columns_of_classes_are_shared_with_a_stream_that_names_them(tmp_path: Path) -> None:

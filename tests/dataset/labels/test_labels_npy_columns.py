@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.source_configs import Filelist, Folder, Label, Split, Table, part_of, put, scanned, unlabelled
+from support.source_configs import Filelist, Folder, Label, Table, put, scanned, unlabelled
 
 from streamd.dataset.labels.npy_columns import build_array_column
 from streamd.dataset.sources import DataSource
-from streamd.errors import ConfigError
 
 NAMES = ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg")
 
@@ -51,15 +50,6 @@ def test_labels_of_the_source_and_of_files_are_in_the_order_of_the_configuration
     assert found.labels["z"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("kind", ["folder", "table", "filelist"])
-@pytest.mark.parametrize("rows", [2, 4])
-def test_too_few_rows_or_too_many_are_refused_with_both_counts(
-    sources: dict[str, DataSource], kind: str, rows: int, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match=rf"labels\.y\.from: '.*y\.npy' has {rows} rows, and there are 3 images"):
-        scanned(sources[kind], y=Label("int", saved(tmp_path, list(range(rows)))))
-
-
 def test_rows_are_those_of_the_whole_table_whatever_is_taken_of_it(
     sources: dict[str, DataSource], tmp_path: Path
 ) -> None:
@@ -67,16 +57,6 @@ def test_rows_are_those_of_the_whole_table_whatever_is_taken_of_it(
     assert isinstance(source, Table)
     found = scanned(Table(source.path, where={"use": 1}), y=Label("int", saved(tmp_path, [5, 6, 7])))
     assert (found.labels["y"].tolist(), found.files) == ([5, 7], [b"data/dog/1.jpg", b"data/cat/2.jpg"])
-
-
-def test_the_parts_of_a_split_keep_the_rows_of_their_samples(tmp_path: Path) -> None:
-    put(tmp_path / "data", *(f"{number:02}.jpg" for number in range(30)))
-    label = Label("int", saved(tmp_path, list(range(30))))
-    parts = [part_of(Folder(tmp_path / "data", part), Split(0.3), y=label) for part in ("train", "validation")]
-    for part in parts:
-        assert part.labels["y"].tolist() == [int(name[:2]) for name in part.files]
-        assert part.specs["y"].mean == np.asarray(part.labels["y"]).mean()
-    assert sum(part.samples for part in parts) == 30
 
 
 def test_a_large_array_is_no_copy_on_its_way_to_the_classes() -> None:

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from support.lmdb_files import put, value_of, write_lmdb
-from support.source_configs import Label, Lmdb, Split, Stream, part_of, scanned
+from support.source_configs import Label, Lmdb, refusal, scanned
 
 from streamd.dataset.lmdb.file_head import COMMIT_COLUMN, OFFSETS_COLUMN
 from streamd.dataset.manifest.types import ScannedSamples
-from streamd.dataset.scan import scan_source
-from streamd.errors import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (9, 30, 50, 3), dtype=np.uint8)
 
@@ -25,12 +23,6 @@ def samples(pixels: Any = PIXELS, **labels: Iterable[Any]) -> list[dict[str, Any
     return [
         {"X": image, **dict(zip(labels, values, strict=True))} for image, values in zip(pixels, columns, strict=True)
     ]
-
-
-def refusal(source: Lmdb, **labels: Label) -> str:
-    with pytest.raises(ConfigError) as caught:
-        scan_source(Stream(source, labels), lambda _: None)
-    return str(caught.value)
 
 
 def images_at(found: ScannedSamples, path: Path) -> list[bytes]:
@@ -99,27 +91,6 @@ def test_labels_of_other_widths_take_the_widest(tmp_path: Path) -> None:
     assert found.labels["y"].tolist() == [int(each) for each in values]
 
 
-@pytest.mark.parametrize(
-    ("pixels", "shape", "first"),
-    [
-        (PIXELS[..., 0], (30, 50, 1), False),
-        (PIXELS[..., :1], (30, 50, 1), False),
-        (PIXELS.transpose(0, 3, 1, 2), (30, 50, 3), True),
-        (PIXELS / np.float32(255), (30, 50, 3), False),
-    ],
-    ids=["grey", "one channel", "channels first", "fractions"],
-)
-def test_images_are_served_with_channels_last_in_uint8(
-    tmp_path: Path, pixels: Any, shape: tuple[int, ...], *, first: bool
-) -> None:
-    path = write_lmdb(tmp_path / "d", samples(pixels))
-    found = scanned(Lmdb(path, range=(0.0, 1.0) if pixels.dtype != np.uint8 else None))
-    assert found.arrays is not None
-    assert found.arrays.stored is not None
-    assert (found.arrays.shape, found.arrays.stored.channels_first) == (shape, first)
-    assert found.arrays.stored.dtype == pixels.dtype.str
-
-
 def test_fractions_without_a_range_are_told_what_to_write(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", samples(PIXELS / np.float32(255)))
     told = refusal(Lmdb(path))
@@ -179,24 +150,6 @@ def test_a_path_without_a_data_file_is_told_of(tmp_path: Path, path: str) -> Non
         "empty": f"the folder '{tmp_path}/empty' holds no data.mdb, as LMDB's do; correct the path",
     }
     assert refusal(Lmdb(tmp_path / path)).startswith(f"streams.train.source.path: {said[path]}")
-
-
-def test_a_split_parts_the_samples_by_name(tmp_path: Path) -> None:
-    path = write_lmdb(tmp_path / "d", samples(PIXELS[np.arange(60) % 9], y=range(60)))
-    held_out = part_of(Lmdb(path, part="validation"), Split(0.3), y=Label("int"))
-    kept = part_of(Lmdb(path, part="train"), Split(0.3), y=Label("int"))
-    assert held_out.rows is not None
-    assert kept.rows is not None
-    assert sorted([*held_out.rows.tolist(), *kept.rows.tolist()]) == list(range(60))
-    assert 5 < held_out.samples < 30
-    assert held_out.labels["y"].tolist() == held_out.rows.tolist()
-    assert held_out.extra[OFFSETS_COLUMN].size == 60
-
-
-def test_progress_counts_the_samples(tmp_path: Path) -> None:
-    seen: list[int] = []
-    scan_source(Stream(Lmdb(write_lmdb(tmp_path / "d", samples())), {}), seen.append)
-    assert seen[-1] == 9
 
 
 def test_a_range_that_does_not_fit_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,42 +15,34 @@ from support.lmdb_files import put, value_of, write_lmdb
 from support.served_folder import change_times
 from support.stores_on_disk import OpenedStore
 
-from streamd.core.sampler import PAD_ID
 from streamd.dataset.lmdb.store import LmdbStore
 from streamd.errors import ConfigError
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (20, 30, 40, 3), dtype=np.uint8)
 
 
-def open_lmdb(path: Path, state: Path, **source: Any) -> OpenedStore:
-    return OpenedStore({"kind": "lmdb", "path": str(path), "images": "X", **source}, state)
-
-
-@pytest.fixture(params=[True, False], ids=["folder", "file"])
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The data file."""
     samples = [{"X": image, "y": number} for number, image in enumerate(PIXELS)]
-    return write_lmdb(tmp_path / "d.lmdb", samples, subdir=request.param)
+    return write_lmdb(tmp_path / "d.lmdb", samples, subdir=False)
 
 
 @pytest.fixture
 def opened(path: Path, tmp_path: Path) -> Iterator[OpenedStore]:
-    opened = open_lmdb(path, tmp_path / "state")
+    opened = OpenedStore({"kind": "lmdb", "path": str(path), "images": "X"}, tmp_path / "state")
     yield opened
     opened.close()
-
-
-def data_file(path: Path) -> Path:
-    return path / "data.mdb" if path.is_dir() else path
 
 
 def test_a_write_to_the_file_is_seen_by_its_number_though_size_and_time_are_the_same(
     opened: OpenedStore, path: Path
 ) -> None:
     assert opened.gather(0)[1] == [True]
-    before = data_file(path).stat()
-    put(path, {b"nb_samples": b"20"}, b"meta_db", subdir=path.is_dir())
-    os.truncate(data_file(path), before.st_size)
-    change_times(data_file(path), before.st_mtime_ns)
+    before = path.stat()
+    put(path, {b"nb_samples": b"20"}, b"meta_db", subdir=False)
+    os.truncate(path, before.st_size)
+    change_times(path, before.st_mtime_ns)
     assert opened.gather(0, 1)[1] == [False, False]
     with pytest.raises(ConfigError, match=r"are stale: their LMDB file was written to since .* --rescan"):
         opened.open_again()
@@ -58,19 +50,9 @@ def test_a_write_to_the_file_is_seen_by_its_number_though_size_and_time_are_the_
 
 def test_a_write_that_replaces_an_image_leaves_the_listed_one_where_it_lies(opened: OpenedStore, path: Path) -> None:
     (offset,) = cast("LmdbStore", opened.store)._find_offsets(np.array([3], np.int64))
-    put(path, {b"0000000003": value_of({"X": 255 - PIXELS[3], "y": 3})}, subdir=path.is_dir())
-    assert data_file(path).read_bytes()[offset:].startswith(PIXELS[3].tobytes())  # so its number comes before any harm
+    put(path, {b"0000000003": value_of({"X": 255 - PIXELS[3], "y": 3})}, subdir=False)
+    assert path.read_bytes()[offset:].startswith(PIXELS[3].tobytes())  # so its number comes before any harm
     assert opened.gather(3)[1] == [False]
-
-
-def test_what_is_expected_is_asked_for_where_it_lies(
-    opened: OpenedStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(os, "posix_fadvise", lambda _, offset, *__: asked.append(offset))
-    opened.store.prefetch_rows(np.array([4, PAD_ID, 9], np.int64))
-    data = data_file(path).read_bytes()
-    assert [data[offset : offset + 3600] for offset in asked] == [PIXELS[4].tobytes(), PIXELS[9].tobytes()]
 
 
 def test_a_worker_loads_no_lmdb() -> None:

@@ -84,7 +84,7 @@ def test_without_labels_cls_is_one_before_the_folder_and_a_flat_shard_has_none(t
 
 
 @pytest.mark.parametrize("source", ["", ".", "json:", "txt:angle", ":angle", ("cls", "txt:x")])
-def test_a_source_that_names_no_files_is_refused(tmp_path: Path, source: object) -> None:
+def test_a_source_that_names_no_files_is_refused(tmp_path: Path, source: str | tuple[str, ...]) -> None:
     message = refusal(tmp_path, FOUR, a=Label("float", source))
     assert message.startswith("streams.train.labels.a.from: ")
     assert "names no files of shards; write cls, txt or json:angle" in message
