@@ -23,6 +23,7 @@ pytest_plugins = [
         "opened_streams",
         "installed_packages",
         "transform_programs",
+        "coroutine_tests",
     )
 ]
 

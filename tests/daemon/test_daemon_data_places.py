@@ -70,14 +70,11 @@ def test_a_wait_for_a_mount_ends_without_one(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(wait_for_mount(asyncio.Event()))
 
 
-def test_a_wait_for_a_mount_ends_when_a_look_is_wanted() -> None:
-    async def scene() -> None:
-        wanted = asyncio.Event()
-        wanted.set()
-        async with asyncio.timeout(LIMIT_S / 4):
-            await wait_for_mount(wanted)
-
-    asyncio.run(scene())
+async def test_a_wait_for_a_mount_ends_when_a_look_is_wanted() -> None:
+    wanted = asyncio.Event()
+    wanted.set()
+    async with asyncio.timeout(LIMIT_S / 4):
+        await wait_for_mount(wanted)
 
 
 class Late:
@@ -97,7 +94,7 @@ class Late:
     ("manager", "waits"),
     [(ServiceManager("/no/such/socket"), 2), pytest.param(ServiceManager(), 0, marks=pytest.mark.long)],
 )
-def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
+async def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: ServiceManager, waits: int
 ) -> None:
     late = Late(tmp_path / "data")
@@ -106,12 +103,8 @@ def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
         "listen": [f"ipc://{tmp_path}/s"],
         "streams": {"t": {"source": folder(late.path), "image": {"size": [8, 8]}}},
     }
-
-    async def start() -> None:
-        with pytest.raises(ConfigError, match="no images in" if waits else r"there is no .*data"):
-            await Daemon(wanted, state=tmp_path / "state", manager=manager).run()
-
-    asyncio.run(start())
+    with pytest.raises(ConfigError, match="no images in" if waits else r"there is no .*data"):
+        await Daemon(wanted, state=tmp_path / "state", manager=manager).run()
     assert late.waits == waits
 
 
@@ -134,7 +127,7 @@ class Said(logging.Handler):
                     return message
 
 
-def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
+async def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
@@ -144,20 +137,18 @@ def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
         "listen": [f"ipc://{tmp_path}/s"],
         "streams": {"t": {"source": folder(tmp_path / "data"), "image": {"size": [8, 8]}}},
     }
-
-    async def scene() -> None:
-        said, daemon = Said(), Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
-        running = asyncio.create_task(daemon.run())
-        assert f"waits for '{tmp_path}/data': does not answer within" in await said.event("data.absent")
-        daemon.request_stop()
-        await running
-
-    asyncio.run(scene())
+    said, daemon = Said(), Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
+    running = asyncio.create_task(daemon.run())
+    assert f"waits for '{tmp_path}/data': does not answer within" in await said.event("data.absent")
+    daemon.request_stop()
+    await running
     answers.set()
 
 
 @pytest.mark.long
-def test_a_service_that_waits_for_its_data_reads_the_configuration_again_when_it_is_asked_to(tmp_path: Path) -> None:
+async def test_a_service_that_waits_for_its_data_reads_the_configuration_again_when_it_is_asked_to(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "right" / "cat").mkdir(parents=True)
     written = tmp_path / "config.yaml"
 
@@ -165,18 +156,15 @@ def test_a_service_that_waits_for_its_data_reads_the_configuration_again_when_it
         stream = f"{{source: {{kind: folder, path: {source}}}, image: {{size: [8, 8]}}{more}}}"
         written.write_text(f"listen: ['ipc://{tmp_path}/s']\nstreams:\n  t: {stream}\n")
 
-    async def scene() -> None:
-        write("wrong")
-        said, daemon = Said(), Daemon(written, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
-        running = asyncio.create_task(daemon.run())
-        assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
-        write("right", ", batch: 3")
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert "batch" in await said.event("reload.failed")
-        assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
-        write("right")
-        os.kill(os.getpid(), signal.SIGHUP)
-        with pytest.raises(ConfigError, match=r"no images in .*right"):
-            await running
-
-    asyncio.run(scene())
+    write("wrong")
+    said, daemon = Said(), Daemon(written, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
+    running = asyncio.create_task(daemon.run())
+    assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
+    write("right", ", batch: 3")
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert "batch" in await said.event("reload.failed")
+    assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
+    write("right")
+    os.kill(os.getpid(), signal.SIGHUP)
+    with pytest.raises(ConfigError, match=r"no images in .*right"):
+        await running

@@ -153,15 +153,12 @@ def test_the_last_one_out_ends_the_wait(reception: SessionManager) -> None:
     assert not asyncio.run(wait())
 
 
-def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: SessionManager) -> None:
-    async def wait() -> None:
-        await reception.wait_until_no_sessions(asyncio.Event())
-        begin(reception, b"one")
-        hurry = asyncio.Event()
-        hurry.set()
-        await reception.wait_until_no_sessions(hurry)
-
-    asyncio.run(wait())
+async def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: SessionManager) -> None:
+    await reception.wait_until_no_sessions(asyncio.Event())
+    begin(reception, b"one")
+    hurry = asyncio.Event()
+    hurry.set()
+    await reception.wait_until_no_sessions(hurry)
     assert len(reception.connections) == 1
 
 

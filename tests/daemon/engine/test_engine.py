@@ -196,7 +196,7 @@ def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: in
     play(stream, scene, workers)
 
 
-def test_a_task_that_kills_every_worker_gives_its_stream_up(
+async def test_a_task_that_kills_every_worker_gives_its_stream_up(
     served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = served(8)
@@ -215,18 +215,14 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
     monkeypatch.setattr(batch_job, "TASK_ATTEMPTS", 4)
     monkeypatch.setattr(batch_job, "TASK_GIVE_UP_S", 0)
-
-    async def scene() -> None:
-        async with running(stream) as rig:
-            rig.produce()
-            _, reason = await rig.outcome()
-            first = stream.format_file_name(int(stream.compute_planned_ids(0, 0)[0]))
-            assert reason is not None
-            assert reason.startswith(f"4 workers died, the last killed by SIGKILL, at files beginning with {first}, ")
-            assert stream.quarantine.reasons == {}
-            await rig.until(lambda: rig.engine.worker_pids)
-
-    asyncio.run(scene())
+    async with running(stream) as rig:
+        rig.produce()
+        _, reason = await rig.outcome()
+        first = stream.format_file_name(int(stream.compute_planned_ids(0, 0)[0]))
+        assert reason is not None
+        assert reason.startswith(f"4 workers died, the last killed by SIGKILL, at files beginning with {first}, ")
+        assert stream.quarantine.reasons == {}
+        await rig.until(lambda: rig.engine.worker_pids)
 
 
 @pytest.mark.long

@@ -76,18 +76,15 @@ def test_a_stream_is_away_until_its_folder_is_back_and_both_are_said_once(
     assert [record.__dict__["event"] for record in caplog.records] == ["data.away", "data.back"]
 
 
-def test_who_looks_before_the_start_finds_those_that_are_away(stream: ServedStream, tmp_path: Path) -> None:
-    async def scene() -> None:
-        heard = Heard()
-        await heard.absences.add_streams_without_data({3: stream})
-        assert heard.absences.messages_by_stream == {}
-        (tmp_path / "data").rename(tmp_path / "aside")
-        await heard.absences.add_streams_without_data({3: stream})
-        assert 3 in heard.absences
-        with pytest.raises(DataAwayError, match=r"^streams\.train\.source: '.*data' cannot be opened"):
-            await check_data_present(stream)
-
-    asyncio.run(scene())
+async def test_who_looks_before_the_start_finds_those_that_are_away(stream: ServedStream, tmp_path: Path) -> None:
+    heard = Heard()
+    await heard.absences.add_streams_without_data({3: stream})
+    assert heard.absences.messages_by_stream == {}
+    (tmp_path / "data").rename(tmp_path / "aside")
+    await heard.absences.add_streams_without_data({3: stream})
+    assert 3 in heard.absences
+    with pytest.raises(DataAwayError, match=r"^streams\.train\.source: '.*data' cannot be opened"):
+        await check_data_present(stream)
 
 
 @pytest.fixture

@@ -125,38 +125,29 @@ def test_numbers_are_never_used_twice(stream: ServedStream) -> None:
     assert register.add_batch_under_way("train")[0] == 1
 
 
-def test_a_worker_with_another_pipeline_is_an_error(stream: ServedStream) -> None:
-    async def scene() -> None:
-        register = OpenStreams([stream])
-        register.on_stream_opened(0, PixelId("one"))
-        register.on_stream_opened(0, PixelId("one"))
-        assert await register.wait_for_pixel_id(0) == "one"
-        with pytest.raises(OtherPixelsError, match=r"makes other pixels .* restart streamd"):
-            register.on_stream_opened(0, PixelId("other"))
-
-    asyncio.run(scene())
-
-
-def test_a_late_word_about_a_closed_stream_is_not_heard(stream: ServedStream) -> None:
-    async def scene() -> None:
-        register = OpenStreams([stream])
-        register.on_stream_opened(0, PixelId("one"))
-        register.close_stream("train")
+async def test_a_worker_with_another_pipeline_is_an_error(stream: ServedStream) -> None:
+    register = OpenStreams([stream])
+    register.on_stream_opened(0, PixelId("one"))
+    register.on_stream_opened(0, PixelId("one"))
+    assert await register.wait_for_pixel_id(0) == "one"
+    with pytest.raises(OtherPixelsError, match=r"makes other pixels .* restart streamd"):
         register.on_stream_opened(0, PixelId("other"))
 
-    asyncio.run(scene())
+
+async def test_a_late_word_about_a_closed_stream_is_not_heard(stream: ServedStream) -> None:
+    register = OpenStreams([stream])
+    register.on_stream_opened(0, PixelId("one"))
+    register.close_stream("train")
+    register.on_stream_opened(0, PixelId("other"))
 
 
-def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_opened(stream: ServedStream) -> None:
-    async def ask() -> None:
-        register = OpenStreams([stream])
-        register.on_stream_open_failed(0, "the folder is gone")
-        with pytest.raises(ConfigError, match=r"streams\.train: cannot be opened: the folder is gone"):
-            await register.wait_for_pixel_id(0)
-        register.on_stream_opened(0, PixelId("late"))  # another worker came later, or luckier
-        register.on_stream_open_failed(7, "nobody knows this one")
-
-    asyncio.run(ask())
+async def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_opened(stream: ServedStream) -> None:
+    register = OpenStreams([stream])
+    register.on_stream_open_failed(0, "the folder is gone")
+    with pytest.raises(ConfigError, match=r"streams\.train: cannot be opened: the folder is gone"):
+        await register.wait_for_pixel_id(0)
+    register.on_stream_opened(0, PixelId("late"))  # another worker came later, or luckier
+    register.on_stream_open_failed(7, "nobody knows this one")
 
 
 def test_a_later_worker_that_cannot_open_a_stream_changes_nothing_of_what_is_known(stream: ServedStream) -> None:
@@ -169,21 +160,18 @@ def test_a_later_worker_that_cannot_open_a_stream_changes_nothing_of_what_is_kno
     assert asyncio.run(ask()) == "pixels"
 
 
-def test_of_several_streams_the_first_refusal_is_raised_when_all_have_answered(stream: ServedStream) -> None:
-    async def scene() -> None:
-        register = OpenStreams([stream])
-        numbers = {"a": register.add_stream(stream), "b": register.add_stream(stream), "c": register.add_stream(stream)}
-        asking = asyncio.ensure_future(register.wait_for_pixel_ids(numbers))
-        await asyncio.sleep(0)
-        register.on_stream_open_failed(numbers["b"], "the second")
-        register.on_stream_open_failed(numbers["c"], "the third")
-        await asyncio.sleep(0)
-        assert not asking.done()
-        register.on_stream_opened(numbers["a"], PixelId("one"))
-        with pytest.raises(ConfigError, match="the second"):
-            await asking
-
-    asyncio.run(scene())
+async def test_of_several_streams_the_first_refusal_is_raised_when_all_have_answered(stream: ServedStream) -> None:
+    register = OpenStreams([stream])
+    numbers = {"a": register.add_stream(stream), "b": register.add_stream(stream), "c": register.add_stream(stream)}
+    asking = asyncio.ensure_future(register.wait_for_pixel_ids(numbers))
+    await asyncio.sleep(0)
+    register.on_stream_open_failed(numbers["b"], "the second")
+    register.on_stream_open_failed(numbers["c"], "the third")
+    await asyncio.sleep(0)
+    assert not asking.done()
+    register.on_stream_opened(numbers["a"], PixelId("one"))
+    with pytest.raises(ConfigError, match="the second"):
+        await asking
 
 
 def test_transforms_are_those_of_the_streams_that_names_stand_for(stream: ServedStream) -> None:
@@ -196,31 +184,25 @@ def test_transforms_are_those_of_the_streams_that_names_stand_for(stream: Served
     assert register.current_transforms() == {second}
 
 
-def test_a_transform_that_ended_two_workers_is_given_up_and_no_worker_is_told_of_its_stream(
+async def test_a_transform_that_ended_two_workers_is_given_up_and_no_worker_is_told_of_its_stream(
     stream: ServedStream,
 ) -> None:
-    async def scene() -> None:
-        register = OpenStreams([stream])
-        ended = TransformFault(0, "it ends its process", is_certain=False)
-        assert register.count_transform_fault(ended) == ""
-        assert len(register.make_open_commands()) == 1
-        assert register.count_transform_fault(ended) == "streams.train.transform: it ends its process"
-        assert (register.make_open_commands(), register.get_failure_reason(0)) == (
-            [],
-            register.count_transform_fault(ended),
-        )
-        with pytest.raises(ConfigError, match=r"^streams\.train\.transform: it ends its process$"):
-            await register.wait_for_pixel_id(0)
-        assert register.count_transform_fault(TransformFault(7, "closed meanwhile", is_certain=True)) == ""
-
-    asyncio.run(scene())
+    register = OpenStreams([stream])
+    ended = TransformFault(0, "it ends its process", is_certain=False)
+    assert register.count_transform_fault(ended) == ""
+    assert len(register.make_open_commands()) == 1
+    assert register.count_transform_fault(ended) == "streams.train.transform: it ends its process"
+    assert (register.make_open_commands(), register.get_failure_reason(0)) == (
+        [],
+        register.count_transform_fault(ended),
+    )
+    with pytest.raises(ConfigError, match=r"^streams\.train\.transform: it ends its process$"):
+        await register.wait_for_pixel_id(0)
+    assert register.count_transform_fault(TransformFault(7, "closed meanwhile", is_certain=True)) == ""
 
 
-def test_a_transform_that_never_returns_is_given_up_at_once(stream: ServedStream) -> None:
-    async def scene() -> None:
-        register = OpenStreams([stream])
-        register.on_stream_opened(0, PixelId("pixels"))
-        assert register.count_transform_fault(TransformFault(0, "it takes too long", is_certain=True)) != ""
-        assert await register.wait_for_pixel_id(0) == "pixels"
-
-    asyncio.run(scene())
+async def test_a_transform_that_never_returns_is_given_up_at_once(stream: ServedStream) -> None:
+    register = OpenStreams([stream])
+    register.on_stream_opened(0, PixelId("pixels"))
+    assert register.count_transform_fault(TransformFault(0, "it takes too long", is_certain=True)) != ""
+    assert await register.wait_for_pixel_id(0) == "pixels"

@@ -126,20 +126,18 @@ def test_only_streams_without_a_transform_or_with_one_that_was_tried_need_no_new
     assert engine.needs_new_workers([edited])
 
 
-def test_new_workers_that_open_nothing_in_time_are_sent_away(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_workers_that_open_nothing_in_time_are_sent_away(
+    served: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(local, "NEW_WORKERS_S", 0.01)
     stream = served(INVERT)
-
-    async def scene() -> None:
-        engine = LocalEngine([stream], SlotStore(), ProcessStats(), workers=0)
-        running = asyncio.ensure_future(engine.run())
-        await asyncio.sleep(0)
-        with pytest.raises(ConfigError, match="no new worker has opened train within"):
-            await engine.open_streams_in_new_workers([served(INVERT + "  # edited")])
-        assert engine._streams.add_batch_under_way("train") == (0, stream)
-        await running
-
-    asyncio.run(scene())
+    engine = LocalEngine([stream], SlotStore(), ProcessStats(), workers=0)
+    running = asyncio.ensure_future(engine.run())
+    await asyncio.sleep(0)
+    with pytest.raises(ConfigError, match="no new worker has opened train within"):
+        await engine.open_streams_in_new_workers([served(INVERT + "  # edited")])
+    assert engine._streams.add_batch_under_way("train") == (0, stream)
+    await running
 
 
 @pytest.mark.long
@@ -162,16 +160,13 @@ def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_the_
     play(good, scene, row_deadline_s=DEADLINE_S)
 
 
-def test_a_transform_that_ends_workers_later_stops_its_stream_for_good(served: Serve) -> None:
-    async def scene() -> None:
-        rig = Rig(served(INVERT), workers=0)
-        rig.produce()
-        for certain in (False, False):
-            assert rig.outcomes.empty()
-            rig.engine._on_transform_crash(TransformFault(0, "it ends its process", certain))
-        assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
-        rig.produce()
-        assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
-        rig.slots.close()
-
-    asyncio.run(scene())
+async def test_a_transform_that_ends_workers_later_stops_its_stream_for_good(served: Serve) -> None:
+    rig = Rig(served(INVERT), workers=0)
+    rig.produce()
+    for certain in (False, False):
+        assert rig.outcomes.empty()
+        rig.engine._on_transform_crash(TransformFault(0, "it ends its process", certain))
+    assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
+    rig.produce()
+    assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
+    rig.slots.close()

@@ -156,29 +156,27 @@ class Deaths:
         self.died.append((worker, worker_exit))
 
 
-def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
-
-    async def scene() -> None:
-        listener, stats = Deaths(), ProcessStats()
-        pool = WorkerPool(1, ROW_DEADLINE_S, SlotStore(), stats, listener)
-        running = asyncio.create_task(pool.run())
-        first = await asyncio.wait_for(listener.started.get(), LIMIT_S)
-        os.kill(first.pid, signal.SIGKILL)
-        second = await asyncio.wait_for(listener.started.get(), LIMIT_S)
-        assert [(each is first, death.description) for each, death in listener.died] == [(True, "killed by SIGKILL")]
-        assert (pool.workers, pool.death_count) == ([second], 1)
-        assert stats.values_by_group()["engine"]["worker_deaths"] == 1
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        assert pool.workers == []  # that no process is left, conftest sees to
-
-    asyncio.run(scene())
+    listener, stats = Deaths(), ProcessStats()
+    pool = WorkerPool(1, ROW_DEADLINE_S, SlotStore(), stats, listener)
+    running = asyncio.create_task(pool.run())
+    first = await asyncio.wait_for(listener.started.get(), LIMIT_S)
+    os.kill(first.pid, signal.SIGKILL)
+    second = await asyncio.wait_for(listener.started.get(), LIMIT_S)
+    assert [(each is first, death.description) for each, death in listener.died] == [(True, "killed by SIGKILL")]
+    assert (pool.workers, pool.death_count) == ([second], 1)
+    assert stats.values_by_group()["engine"]["worker_deaths"] == 1
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert pool.workers == []  # that no process is left, conftest sees to
 
 
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.EMFILE])
-def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+async def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_MAX_S", 0.001)
     start, refusals = WorkerProcess.start, [OSError(code, os.strerror(code))] * 2
 
@@ -188,14 +186,10 @@ def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch: pytes
         return await start(*arguments)
 
     monkeypatch.setattr(WorkerProcess, "start", refused)
-
-    async def scene() -> None:
-        listener = Deaths()
-        running = asyncio.create_task(WorkerPool(1, ROW_DEADLINE_S, SlotStore(), ProcessStats(), listener).run())
-        await asyncio.wait_for(listener.started.get(), LIMIT_S)
-        assert refusals == []
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-
-    asyncio.run(scene())
+    listener = Deaths()
+    running = asyncio.create_task(WorkerPool(1, ROW_DEADLINE_S, SlotStore(), ProcessStats(), listener).run())
+    await asyncio.wait_for(listener.started.get(), LIMIT_S)
+    assert refusals == []
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running

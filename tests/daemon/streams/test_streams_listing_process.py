@@ -64,38 +64,30 @@ def test_what_is_wrong_with_the_data_is_told_in_its_own_words(tmp_path: Path) ->
         asyncio.run(list_samples_in_process(config, tmp_path / "state"))
 
 
-def test_cancelling_ends_the_process_and_leaves_no_manifest(tmp_path: Path) -> None:
+async def test_cancelling_ends_the_process_and_leaves_no_manifest(tmp_path: Path) -> None:
     config = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
-
-    async def begin_and_stop() -> None:
-        task = asyncio.create_task(list_samples_in_process(config, tmp_path / "state"))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(begin_and_stop())
+    task = asyncio.create_task(list_samples_in_process(config, tmp_path / "state"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
     assert not has_all_manifests(load_config(config), tmp_path / "state")
 
 
 @pytest.mark.long
-def test_what_another_process_lists_just_now_is_waited_for_and_not_listed_again(tmp_path: Path) -> None:
+async def test_what_another_process_lists_just_now_is_waited_for_and_not_listed_again(tmp_path: Path) -> None:
     path = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
     state, config = tmp_path / "state", load_config(path)
     make_state_folder(state)
     (lock,) = build_lock_paths(config, state).values()
-
-    async def list_together() -> None:
-        with hold_listing_turn(lock):
-            waiting = asyncio.create_task(list_samples_in_process(path, state))
-            await asyncio.to_thread(until_waited_for, lock.with_suffix(".turn"))
-            write_sample_manifests(config, state, lambda *_: None)
-        made = (*state.glob("*.manifest"),)[0].stat().st_ino
-        await waiting
-        assert (*state.glob("*.manifest"),)[0].stat().st_ino == made
-
-    asyncio.run(list_together())
+    with hold_listing_turn(lock):
+        waiting = asyncio.create_task(list_samples_in_process(path, state))
+        await asyncio.to_thread(until_waited_for, lock.with_suffix(".turn"))
+        write_sample_manifests(config, state, lambda *_: None)
+    made = (*state.glob("*.manifest"),)[0].stat().st_ino
+    await waiting
+    assert (*state.glob("*.manifest"),)[0].stat().st_ino == made
 
 
 @pytest.mark.long

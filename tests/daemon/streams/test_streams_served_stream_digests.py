@@ -87,15 +87,12 @@ def test_many_who_ask_at_once_cost_one_computation(stream: ServedStream, compute
 @pytest.mark.parametrize(
     ("cursor", "ahead"), [(whole_epoch(4), [whole_epoch(5)]), (Cursor(4, (Segment(1, 2, 0, 1),)), [])]
 )
-def test_who_read_a_whole_epoch_finds_the_next_ones_digest_ready(
+async def test_who_read_a_whole_epoch_finds_the_next_ones_digest_ready(
     stream: ServedStream, computed: list[Cursor], cursor: Cursor, ahead: list[Cursor]
 ) -> None:
-    async def ask() -> None:
-        book = ExpectedDigests()
-        await book.compute_digest(stream, cursor)
-        await asyncio.gather(*book._digests.values())
-
-    asyncio.run(ask())
+    book = ExpectedDigests()
+    await book.compute_digest(stream, cursor)
+    await asyncio.gather(*book._digests.values())
     assert computed == [cursor, *ahead]
 
 
