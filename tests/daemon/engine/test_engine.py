@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.daemon_process import write_images
-from support.local_engine import Rig, pixels, play, running, unreadable
+from support.local_engine import pixels, ready_engine, running, unreadable
 from support.served_folder import file_of, serve, spoil
 
 from streamd.core.bad_samples import BadSample
@@ -43,10 +43,9 @@ def served(tmp_path: Path) -> Iterator[Serve]:
 # --- whole batches
 
 
-def test_batches_come_out_whole(served: Serve) -> None:
+async def test_batches_come_out_whole(served: Serve) -> None:
     stream = served(20)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers=2) as rig:
         for index in range(3):
             rig.produce(1, index, slot=index + 1)
         for _ in range(3):
@@ -57,15 +56,12 @@ def test_batches_come_out_whole(served: Serve) -> None:
             assert np.array_equal(rig.images(production.slot, planned.size), pixels(stream, planned))
             assert rig.weights(production.slot, planned.size) == [1.0] * planned.size
 
-    play(stream, scene, workers=2)
-
 
 @pytest.mark.long
-def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
+async def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
     rows = 2 * TASK_ROWS + 6
     stream = served(rows, batch_size=rows)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers=2) as rig:
         rig.produce()
         production, reason = await rig.outcome()
         assert reason is None
@@ -73,44 +69,35 @@ def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
         assert rig.outcomes.empty()
         assert rig.stats.values_by_group()["stream.train"]["decode_count"] == rows
 
-    play(stream, scene, workers=2)
-
 
 @pytest.mark.long
-def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_cost, "_NS_A_BYTE", 1e6)
     stream = served(8)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers=2) as rig:
         rig.produce()
         assert [len(worker.tasks) for worker in rig.engine._pool.workers] == [2, 2]
         production, reason = await rig.outcome()
         assert reason is None
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
 
-    play(stream, scene, workers=2)
-
 
 @pytest.mark.long
-def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None:
+async def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None:
     stream = served(8)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         assert await rig.engine.wait_for_pixel_ids() == {"train": compute_pixel_id(stream.spec.image)}
-
-    play(stream, scene)
 
 
 # --- streams that come and go
 
 
-def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_own(
+async def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_own(
     served: Serve, tmp_path: Path
 ) -> None:
     old = served(24)
     new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(old) as rig:
         (pid,) = rig.engine.worker_pids
         os.kill(pid, signal.SIGSTOP)
         rig.produce(0, 0, slot=1)
@@ -122,19 +109,17 @@ def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_
         found = {production.slot: production.delivered_ids.tolist() for production, _ in outcomes}
         assert found == {1: old.compute_planned_ids(0, 0).tolist(), 2: list(range(8))}
         assert np.array_equal(rig.images(2), pixels(new, new.compute_planned_ids(0, 0)))
-
-    play(old, scene)
     new.manifest.close()
 
 
 @pytest.mark.long
-def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serve) -> None:
+async def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serve) -> None:
     stream = served()
 
     def holds(pid: int) -> bool:
         return str(stream.manifest_path) in Path(f"/proc/{pid}/maps").read_text()
 
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         (pid,) = rig.engine.worker_pids
         os.kill(pid, signal.SIGSTOP)
         rig.produce()
@@ -148,23 +133,20 @@ def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serv
         await rig.until(lambda: not holds(pid))
         assert rig.engine.worker_death_count == 0
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(served: Serve, tmp_path: Path) -> None:
+async def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(
+    served: Serve, tmp_path: Path
+) -> None:
     old = served(24)
     new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(old) as rig:
         await rig.engine.open_stream(new)
         os.kill(rig.engine.worker_pids[0], signal.SIGKILL)
         await rig.until(lambda: rig.engine.worker_death_count and rig.engine.worker_pids)
         rig.produce()
         production, reason = await rig.outcome()
         assert (production.delivered_ids.tolist(), reason) == (list(range(8)), None)
-
-    play(old, scene)
     new.manifest.close()
 
 
@@ -172,11 +154,10 @@ def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(serv
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: int) -> None:
+async def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: int) -> None:
     rows = 3 * TASK_ROWS
     stream = served(rows, batch_size=rows)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers) as rig:
         victim, *others = rig.engine.worker_pids
         for pid in (victim, *others):
             os.kill(pid, signal.SIGSTOP)
@@ -192,8 +173,6 @@ def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: in
         assert victim not in rig.engine.worker_pids
         assert rig.engine.worker_death_count == 1
         assert stream.quarantine.reasons == {}
-
-    play(stream, scene, workers)
 
 
 async def test_a_task_that_kills_every_worker_gives_its_stream_up(
@@ -226,8 +205,8 @@ async def test_a_task_that_kills_every_worker_gives_its_stream_up(
 
 
 @pytest.mark.long
-def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve) -> None:
-    async def scene(rig: Rig) -> None:
+async def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve) -> None:
+    async with ready_engine(served(8)) as rig:
         (victim,) = rig.engine.worker_pids
         os.kill(victim, signal.SIGSTOP)
         rig.produce()
@@ -239,19 +218,16 @@ def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve)
         await rig.until(lambda: rig.engine.worker_death_count and rig.engine.worker_pids)
         assert (len(rig.slots), rig.engine._pool.find_stream_jobs(0), rig.engine._pool.workers[0].tasks) == (0, [], {})
 
-    play(served(8), scene)
-
 
 # --- bad samples
 
 
 @pytest.mark.long
-def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> None:
+async def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> None:
     stream = served()
     bad = int(stream.compute_planned_ids(0, 0)[3])
     spoil(stream, bad)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
         production, reason = await rig.outcome()
         planned = stream.compute_planned_ids(0, 0)
@@ -263,15 +239,12 @@ def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> No
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert rig.weights() == [1.0] * 8
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
+async def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
     stream = served(bad_samples={"policy": "mask"})
     spoil(stream, int(stream.compute_planned_ids(0, 0)[3]))
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
         production, reason = await rig.outcome()
         assert reason is None
@@ -279,16 +252,13 @@ def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert rig.weights() == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
+async def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
     stream = served(16)
     for sample_id in stream.compute_planned_ids(0, 0).tolist():
         spoil(stream, sample_id)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
         production, reason = await rig.outcome()
         assert reason is None
@@ -296,15 +266,12 @@ def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
         assert not rig.images().any()
         assert rig.weights() == [0.0] * 8
 
-    play(stream, scene)
 
-
-def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serve) -> None:
+async def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
     bad = int(stream.compute_planned_ids(0, 0)[3])
     spoil(stream, bad)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
         _, reason = await rig.outcome()
         assert reason is not None
@@ -312,29 +279,23 @@ def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serv
         assert "policy is fail" in reason
         assert rig.recorded == []
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
+async def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
     stream.quarantine.append_new_bad_samples([BadSample(3, "bad since yesterday")])
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
         _, reason = await rig.outcome()
         assert reason is not None
         assert "bad since yesterday" in reason
 
-    play(stream, scene)
 
-
-def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Serve) -> None:
+async def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Serve) -> None:
     stream = served(24, batch_size=24)
     for sample_id in range(11):
         spoil(stream, sample_id)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
         _, reason = await rig.outcome()
         assert reason is not None
@@ -342,18 +303,15 @@ def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Serve) ->
         assert any(stream.format_file_name(sample_id) in reason for sample_id in range(11))
         assert rig.outcomes.empty()
 
-    play(stream, scene)
-
 
 # --- errors that may pass
 
 
 @pytest.mark.long
-def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = served()
     monkeypatch.setattr(engine, "_READ_RETRY_S", 0.05)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         with unreadable(file_of(stream, int(stream.compute_planned_ids(0, 0)[3]))):
             rig.produce()
             await rig.until(lambda: rig.stats.values_by_group().get("stream.train", {}).get("read_count", 0) >= 9)
@@ -363,18 +321,15 @@ def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: py
         assert np.array_equal(rig.images(), pixels(stream, stream.compute_planned_ids(0, 0)))
         assert stream.quarantine.reasons == {}
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
+async def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = served()
     monkeypatch.setattr(engine, "_READ_RETRY_S", 0.001)
     ill = int(stream.compute_planned_ids(0, 0)[3])
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         with unreadable(file_of(stream, ill)):
             rig.produce()
             _, reason = await rig.outcome()
@@ -382,18 +337,16 @@ def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
         assert stream.quarantine.reasons == {}
         assert rig.stats.values_by_group()["stream.train"]["read_count"] == 8 + engine._READ_RETRIES
 
-    play(stream, scene)
-
 
 # --- slots
 
 
 @pytest.mark.long
-def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None:
+async def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None:
     def mapped(pid: int) -> int:
         return Path(f"/proc/{pid}/maps").read_text().count("/memfd:streamd-")
 
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(served(24), workers=2) as rig:
         for index in range(3):
             rig.produce(0, index, slot=index + 1)
         for _ in range(3):
@@ -403,5 +356,3 @@ def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None:
         await rig.until(lambda: all(mapped(pid) <= 1 for pid in rig.engine.worker_pids))
         assert sum(map(mapped, rig.engine.worker_pids)) >= 1
         rig.engine.unmap_slots_in_workers((1, 3))
-
-    play(served(24), scene, workers=2)

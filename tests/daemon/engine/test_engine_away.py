@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.crashing_decoders import Broken
 from support.daemon_process import write_images
-from support.local_engine import Rig, pixels, play
+from support.local_engine import pixels, ready_engine
 from support.served_folder import serve
 
 from streamd.daemon.engine import absences
@@ -38,10 +38,11 @@ def empty(folder: Path) -> Path:
 
 
 @pytest.mark.long
-def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_are_back(stream: ServedStream) -> None:
+async def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_are_back(
+    stream: ServedStream,
+) -> None:
     folder = stream.manifest.root
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.wait_for_data()
         aside = empty(folder)
         for index in range(2):
@@ -61,12 +62,10 @@ def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_ar
         assert stream.quarantine.reasons == {}
         assert rig.missing.empty()
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(stream: ServedStream) -> None:
-    async def scene(rig: Rig) -> None:
+async def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(stream: ServedStream) -> None:
+    async with ready_engine(stream) as rig:
         empty(stream.manifest.root)
         rig.produce()
         _, reason = await rig.outcome()
@@ -74,14 +73,13 @@ def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(stream: S
         assert "is empty, or not the folder that was listed" in reason
         assert stream.quarantine.reasons == {}
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(stream: ServedStream, tmp_path: Path) -> None:
+async def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(
+    stream: ServedStream, tmp_path: Path
+) -> None:
     elsewhere = serve(write_images(tmp_path / "other", {"cat": 24}, size=(8, 8)), tmp_path / "state")
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.wait_for_data()
         empty(stream.manifest.root)
         rig.produce()
@@ -92,14 +90,12 @@ def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(stream
         rig.produce(slot=2)
         assert (await rig.outcome())[1] is None
         rig.engine.close_stream("train")
-
-    play(stream, scene)
     elsewhere.manifest.close()
 
 
 @pytest.mark.long
-def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_new(stream: ServedStream) -> None:
-    async def scene(rig: Rig) -> None:
+async def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_new(stream: ServedStream) -> None:
+    async with ready_engine(stream) as rig:
         engine = rig.engine
         rig.wait_for_data()
         rig.produce()
@@ -113,12 +109,10 @@ def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_
         production, reason = await rig.outcome()
         assert (production.stream_number, reason, rig.missing.empty()) == (number, None, True)
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(stream: ServedStream) -> None:
-    async def scene(rig: Rig) -> None:
+async def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(stream: ServedStream) -> None:
+    async with ready_engine(stream) as rig:
         aside = empty(stream.manifest.root)
         await rig.engine.find_missing_data()
         rig.wait_for_data()
@@ -127,19 +121,16 @@ def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(s
         aside.rename(stream.manifest.root)
         assert await rig.returned.get() == "train"
 
-    play(stream, scene)
-
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_early", [True, False])
-def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_is_to_blame(
+async def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_is_to_blame(
     stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_early: bool
 ) -> None:
     ills = Broken(tmp_path / "ills")
     for name, value in ills.environment.items():
         monkeypatch.setenv(name, value)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         engine = rig.engine
         rig.wait_for_data()
         ills.hang_reads()
@@ -158,5 +149,3 @@ def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_
         rig.produce(slot=2)
         assert (await rig.outcome())[1] is None
         assert stream.quarantine.reasons == {}
-
-    play(stream, scene)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.daemon_process import write_images
-from support.local_engine import ANSWER_S, Rig, pixels, play
+from support.local_engine import ANSWER_S, Rig, pixels, ready_engine
 from support.served_folder import serve
 from support.transform_programs import DRAWN, Write
 
@@ -45,11 +45,10 @@ INVERT = "def f(image, labels, rng):\n    return 255 - image, labels"
 
 
 @pytest.mark.long
-def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
+async def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
     stream = served(DRAWN.replace("draw", "f"))
     found: dict[int, set[bytes]] = {}
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers=2) as rig:
         first, second = rig.engine.worker_pids
         for stopped, goes in ((first, second), (second, first)):
             os.kill(stopped, signal.SIGSTOP)
@@ -61,15 +60,12 @@ def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
             for sample_id, image in zip(production.delivered_ids.tolist(), rig.images(), strict=True):
                 found.setdefault(sample_id, set()).add(image.tobytes())
         os.kill(second, signal.SIGCONT)
-
-    play(stream, scene, workers=2)
     assert [len(images) for images in found.values()] == [1] * 8
 
 
-def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(served: Serve) -> None:
+async def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(served: Serve) -> None:
     stream = served("def f(image, labels, rng):\n    return image[: 32 - labels['label']], labels")
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
         _, reason = await rig.outcome()
         assert reason is not None
@@ -80,16 +76,13 @@ def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(se
         assert stream.quarantine.reasons == {}
         assert rig.engine.worker_death_count == 0
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_old_ones(
+async def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_old_ones(
     served: Serve,
 ) -> None:
     old = served(INVERT)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(old) as rig:
         (before,) = rig.engine.worker_pids
         os.kill(before, signal.SIGSTOP)
         rig.produce(slot=1)
@@ -110,8 +103,6 @@ def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_
         assert not rig.engine.needs_new_workers([new])
         assert await rig.engine.wait_for_pixel_ids() == pixel_ids
         assert rig.engine.worker_death_count == 0
-
-    play(old, scene)
 
 
 def test_only_streams_without_a_transform_or_with_one_that_was_tried_need_no_new_workers(served: Serve) -> None:
@@ -141,13 +132,12 @@ async def test_new_workers_that_open_nothing_in_time_are_sent_away(
 
 
 @pytest.mark.long
-def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_the_workers_at_work_hear_nothing_of_it(
+async def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_workers_at_work_go_on(
     served: Serve,
 ) -> None:
     good, ends = served(INVERT), served("import os\nos._exit(4)\ndef f(*_): pass", "ends")
     endless = served("import time\ndef f(image, labels, rng):\n    time.sleep(1e6)", "endless")
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(good, row_deadline_s=DEADLINE_S) as rig:
         before = rig.engine.worker_pids
         with pytest.raises(ConfigError, match=r"^streams\.train\.transform: module 'ends' ends its process when"):
             await rig.engine.open_streams_in_new_workers([ends])
@@ -156,8 +146,6 @@ def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_the_
         rig.produce()
         assert (await rig.outcome())[1] is None
         assert (rig.engine.worker_pids, rig.engine.worker_death_count) == (before, 0)
-
-    play(good, scene, row_deadline_s=DEADLINE_S)
 
 
 async def test_a_transform_that_ends_workers_later_stops_its_stream_for_good(served: Serve) -> None:
