@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.worker_pool_fake import PoolRig, new_job, new_task, play, turn
+from support.worker_pool_fake import new_job, new_task, running_pool, turn
 
 from streamd.ipc.worker_messages import CloseStream, UnmapSlots
 
 
-def test_tasks_go_to_the_generation_that_began_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(rig: PoolRig) -> None:
+async def test_tasks_go_to_the_generation_that_began_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_pool(monkeypatch) as rig:
         early = new_job(rig.pool)
         rig.pool.start_next_generation()
         await turn()
@@ -20,13 +20,11 @@ def test_tasks_go_to_the_generation_that_began_their_batch(monkeypatch: pytest.M
         rig.pool.assign_queued_tasks()
         assert [[task.job for task in worker.given] for worker in rig.started] == [[early], [late]]
 
-    play(monkeypatch, scene)
 
-
-def test_an_earlier_generation_ends_with_its_last_batch_and_its_deaths_are_counted_on(
+async def test_an_earlier_generation_ends_with_its_last_batch_and_its_deaths_are_counted_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scene(rig: PoolRig) -> None:
+    async with running_pool(monkeypatch) as rig:
         jobs = new_job(rig.pool), new_job(rig.pool)
         rig.pool.start_next_generation()
         await turn()
@@ -40,22 +38,18 @@ def test_an_earlier_generation_ends_with_its_last_batch_and_its_deaths_are_count
         assert rig.pool.death_count == 2
         assert rig.workers == [second]
 
-    play(monkeypatch, scene)
 
-
-def test_a_generation_that_has_nothing_to_finish_ends_at_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(rig: PoolRig) -> None:
+async def test_a_generation_that_has_nothing_to_finish_ends_at_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_pool(monkeypatch) as rig:
         rig.pool.start_next_generation()
         await turn()
         rig.pool.switch_to_next_generation()
         await turn()
         assert [worker.is_running for worker in rig.started] == [False, True]
 
-    play(monkeypatch, scene)
 
-
-def test_a_generation_that_is_discarded_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(rig: PoolRig) -> None:
+async def test_a_generation_that_is_discarded_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_pool(monkeypatch) as rig:
         rig.pool.start_next_generation()
         await turn()
         first, second = rig.started
@@ -70,11 +64,11 @@ def test_a_generation_that_is_discarded_changes_nothing(monkeypatch: pytest.Monk
         rig.pool.assign_queued_tasks()
         assert len(first.given) == 1
 
-    play(monkeypatch, scene)
 
-
-def test_all_generations_are_told_what_is_over_and_only_the_newest_what_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(rig: PoolRig) -> None:
+async def test_all_generations_are_told_what_is_over_and_only_the_newest_what_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running_pool(monkeypatch) as rig:
         new_job(rig.pool)
         rig.pool.start_next_generation()
         await turn()
@@ -87,5 +81,3 @@ def test_all_generations_are_told_what_is_over_and_only_the_newest_what_begins(m
         first, second = rig.started
         assert first.commands == [CloseStream(2), CloseStream(9), *common]
         assert second.commands == [CloseStream(2), *common]
-
-    play(monkeypatch, scene)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.worker_pool_fake import PoolRig, WorkerFake, new_job, new_task, play, turn, with_workers
+from support.worker_pool_fake import WorkerFake, new_job, new_task, running_pool, turn, with_workers
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import worker_pool
@@ -119,10 +119,9 @@ def test_slots_are_dropped_by_every_worker() -> None:
     assert worker.commands == [UnmapSlots((1, 2))]
 
 
-def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
-
-    async def scene(rig: PoolRig) -> None:
+    async with running_pool(monkeypatch) as rig:
         (first,) = rig.started
         job = new_job(rig.pool)
         rig.pool.queue_tasks(job, [new_task(job)])
@@ -134,8 +133,6 @@ def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkeypatch:
         assert list(first.tasks) == [1]
         await asyncio.wait_for(rig.has_started.wait(), LIMIT_S)
         assert rig.workers == [rig.started[1]]
-
-    play(monkeypatch, scene)
 
 
 class Deaths:
