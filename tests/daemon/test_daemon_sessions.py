@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -14,13 +14,13 @@ from support.daemon_process import write_images
 from support.served_folder import serve
 
 from streamd.core.counters import ProcessStats
-from streamd.core.spec import Cursor
-from streamd.daemon.sessions import Connection, SessionManager, describe_trainer
+from streamd.core.spec import Cursor, OrderId, Segment
+from streamd.daemon.sessions import Connection, Connections, SessionManager, describe_trainer, find_subscribe_refusal
 from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Welcome
-from streamd.limits import MAX_TRAINER_NAME_CHARS
+from streamd.limits import MAX_SESSIONS, MAX_TRAINER_NAME_CHARS
 from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
 
 MIB = 1 << 20
@@ -193,3 +193,106 @@ def test_what_a_client_says_of_its_trainer_is_made_fit_to_be_shown(numbers: tupl
     told = describe_trainer(wish)
     assert told == SubscribedTrainer("\\x1b[2J" + "n" * 56 + "…")
     assert len(told.name) == MAX_TRAINER_NAME_CHARS
+
+
+# --- what is refused before the scheduler is asked, and whether asking again helps
+
+
+def wish(stream: str = "train", *, rank: int = 0, world: int = 1, cursor: Cursor | None = None) -> Subscribe:
+    return Subscribe(stream, rank, world, None, cursor or Cursor(), "drop", 8, "shared", None, resuming=False)
+
+
+def test_nothing_speaks_against_an_ordinary_wish(stream: ServedStream) -> None:
+    assert find_subscribe_refusal(wish(), {"train": stream}, session_count=0, is_draining=False) is None
+    assert find_subscribe_refusal(wish(), {"train": stream}, session_count=MAX_SESSIONS - 1, is_draining=False) is None
+
+
+def test_an_unknown_stream_is_refused_for_good_with_the_near_name(stream: ServedStream) -> None:
+    refused = find_subscribe_refusal(wish("trian"), {"train": stream}, session_count=0, is_draining=False)
+    assert refused is not None
+    assert (refused.why, refused.retry_s) == ("unknown", None)
+    assert "did you mean 'train'?" in refused.text
+
+
+@pytest.mark.parametrize(("rank", "world"), [(1, 1), (-1, 2), (0, 0), (0, 1 << 40)])
+def test_a_rank_outside_its_world_is_refused(stream: ServedStream, rank: int, world: int) -> None:
+    refused = find_subscribe_refusal(
+        wish(rank=rank, world=world), {"train": stream}, session_count=0, is_draining=False
+    )
+    assert refused is not None
+    assert refused.why == "usage"
+
+
+@pytest.mark.parametrize(("sessions", "draining"), [(MAX_SESSIONS, False), (0, True)])
+def test_a_full_or_leaving_daemon_asks_to_come_back(stream: ServedStream, sessions: int, draining: bool) -> None:
+    refused = find_subscribe_refusal(wish(), {"train": stream}, session_count=sessions, is_draining=draining)
+    assert refused is not None
+    assert refused.why == "busy"
+    assert refused.retry_s is not None
+
+
+@pytest.mark.parametrize(
+    "history",
+    [(Segment(1, 1, 0, 1),), (Segment(0, 1, 2, 2),), (Segment(0, 10**6, 0, 1),), (Segment(0, 1 << 38, 0, 1),)],
+)
+def test_a_place_that_cannot_be_is_refused(stream: ServedStream, history: tuple[Segment, ...]) -> None:
+    refused = find_subscribe_refusal(
+        wish(cursor=Cursor(0, history)), {"train": stream}, session_count=0, is_draining=False
+    )
+    assert refused is not None
+    assert refused.why == "token"
+
+
+def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stream: ServedStream) -> None:
+    other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32), batch_size=16, batches=2))
+    there = Cursor(0, (Segment(0, 3, 0, 1),))
+    asked = Subscribe(
+        "train", 0, 1, None, there, "drop", 8, "shared", "0" * 32, resuming=True, order=stream.spec.order_facts
+    )
+    refused = find_subscribe_refusal(asked, {"train": other}, session_count=0, is_draining=False)
+    assert refused is not None
+    assert refused.why == "token"
+    assert "has another order now: batch_size was 8 and is 16; serve it as it was" in refused.text
+
+
+def test_another_order_of_who_says_no_more_is_refused_with_both_named(stream: ServedStream) -> None:
+    other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
+    asked = Subscribe("train", 0, 1, None, Cursor(), "drop", 8, "shared", stream.spec.order_id, resuming=True)
+    refused = find_subscribe_refusal(asked, {"train": other}, session_count=0, is_draining=False)
+    assert refused is not None
+    assert stream.spec.order_id[:12] in refused.text
+    assert "f" * 12 in refused.text
+
+
+# --- the connections
+
+
+def peer(session: int, identity: bytes) -> Connection:
+    return Connection(identity, session, cast("ServedStream", None), "shared", 0, 1)
+
+
+def test_a_peer_is_found_by_session_and_by_identity() -> None:
+    peers = Connections()
+    one, two = peer(1, b"a"), peer(2, b"b")
+    peers.add_connection(one)
+    peers.add_connection(two)
+    assert (peers.find_by_session(1), peers.find_by_identity(b"b"), len(peers)) == (one, two, 2)
+    assert (peers.find_by_session(3), peers.find_by_identity(b"c")) == (None, None)
+
+
+def test_a_removed_peer_is_found_no_more_and_removed_only_once() -> None:
+    peers = Connections()
+    one = peer(1, b"a")
+    peers.add_connection(one)
+    assert peers.remove_session(1) is one
+    assert peers.remove_session(1) is None
+    assert (peers.find_by_session(1), peers.find_by_identity(b"a"), len(peers)) == (None, None, 0)
+
+
+def test_peers_may_be_removed_while_all_are_walked() -> None:
+    peers = Connections()
+    for number in range(3):
+        peers.add_connection(peer(number, bytes([number])))
+    for each in peers.list_connections():
+        peers.remove_session(each.session)
+    assert len(peers) == 0

@@ -1,4 +1,4 @@
-"""What a daemon tells of itself, over a real window and made-up deliveries."""
+"""What a daemon tells of itself, over a real scheduler and made-up deliveries, and what it answers to queries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,25 @@ from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor
 from streamd.core.status import COUNTED_SPAN_S, RESTING_S, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
+from streamd.daemon.status_builder import QueryResponder, StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import MixingScore, ShuffleMeter
+from streamd.ipc.messages import (
+    AskMonitor,
+    AskNames,
+    AskStats,
+    AskStatus,
+    AskStreams,
+    MonitorAt,
+    Names,
+    Refused,
+    Stats,
+    StatusNow,
+    Streams,
+)
+from streamd.ipc.slots import SlotStore
 from streamd.scheduler.admission import SchedulerLimits
-from streamd.scheduler.events import CreditGranted, ProgressReported, Subscribed
+from streamd.scheduler.events import CreditGranted, ProgressReported, Subscribed, TimePassed
 from streamd.scheduler.scheduler import Scheduler
 
 MIB = 1 << 20
@@ -351,3 +365,71 @@ def test_an_added_stream_is_told_of_and_a_removed_one_is_not(desk: Desk) -> None
     desk.decode(1, 1.5)  # it was under way when its stream was taken away
     (told,) = desk.overview.build_status(desk.window, 2.0, is_draining=False).streams
     assert (told.name, told.sessions, told.decoded_per_s) == ("other", 0, 0.0)
+
+
+# --- queries: the answers are of now, whatever has been reloaded since
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Iterator[dict[str, ServedStream]]:
+    streams = {"train": serve(write_images(tmp_path / "data", {"cat": 10}, size=(8, 8)), tmp_path / "state")}
+    yield streams
+    streams.clear()
+
+
+@pytest.fixture
+def answers(streams: dict[str, ServedStream]) -> QueryResponder:
+    stats, window = (
+        ProcessStats(),
+        Scheduler([each.stream_shape for each in streams.values()], SchedulerLimits(8 * MIB, workers=2)),
+    )
+    overview = StatusBuilder(streams, 2, 8 * MIB, "ipc:///s", stats, began_s=0.0)
+    return QueryResponder(streams, window, SlotStore(), stats, overview)
+
+
+def test_streams_are_those_served_now(answers: QueryResponder, streams: dict[str, ServedStream]) -> None:
+    spec = streams["train"].spec
+    assert answers.answer_query(AskStreams(), session_count=0, is_draining=False) == Streams({"train": spec})
+    del streams["train"]
+    assert answers.answer_query(AskStreams(), session_count=0, is_draining=False) == Streams({})
+
+
+def test_numbers_are_read_when_they_are_asked_for(answers: QueryResponder) -> None:
+    told = answers.answer_query(AskStats(), session_count=3, is_draining=False)
+    assert isinstance(told, Stats)
+    assert told.values["daemon"] == {
+        "sessions": 3, "memory_used_bytes": 0, "slots": 0, "producing": 0, "slot_wait_s": 0.0,
+    }  # fmt: skip
+
+
+def test_where_the_dashboard_is_is_told_or_how_to_have_one(answers: QueryResponder) -> None:
+    none = answers.answer_query(AskMonitor(), session_count=0, is_draining=False)
+    assert isinstance(none, Refused)
+    assert "`monitor: 127.0.0.1:9191`" in none.text
+    there = MonitorAt("http://127.0.0.1:9191", "secret")
+    assert replace(answers, monitor=there).answer_query(AskMonitor(), session_count=0, is_draining=False) == there
+
+
+def test_it_is_told_how_often_each_rule_of_the_window_was_checked(answers: QueryResponder) -> None:
+    answers.scheduler.handle_event(TimePassed(), 0.0)
+
+    told = answers.answer_query(AskStats(), session_count=0, is_draining=False)
+
+    assert isinstance(told, Stats)
+    assert told.values["rules"] == answers.scheduler.checks_by_rule
+    assert told.values["rules"]["memory_within_budget"] == 1
+
+
+def test_the_status_says_whether_the_daemon_is_going_away(answers: QueryResponder) -> None:
+    for draining in (False, True):
+        told = answers.answer_query(AskStatus(), session_count=0, is_draining=draining)
+        assert isinstance(told, StatusNow)
+        assert told.status.draining == draining
+        assert [stream.name for stream in told.status.streams] == ["train"]
+
+
+def test_names_are_told_in_the_order_asked_or_refused(answers: QueryResponder) -> None:
+    told = answers.answer_query(AskNames("train", (9, 0)), session_count=0, is_draining=False)
+    assert told == Names(("cat/0009.jpg", "cat/0000.jpg"))
+    assert isinstance(answers.answer_query(AskNames("train", (10,)), session_count=0, is_draining=False), Refused)
+    assert isinstance(answers.answer_query(AskNames("other", ()), session_count=0, is_draining=False), Refused)
