@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import cast
 
 import msgspec
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import Cursor, OrderId, Segment
@@ -46,13 +42,6 @@ class Door:
 
     def tell(self, identity: bytes, message: DaemonMessage) -> None:
         self.said.append((identity, message))
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 10}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ LABELS = {"label": {"type": "category", "classes": ["dog", "cat"]}}  # sample 0 
 
 @pytest.fixture
 def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    """Nine samples in batches of 8."""
     folder = write_images(tmp_path / "data", {"cat": 4, "dog": 5})
     stream = serve(folder, tmp_path / "state", labels=LABELS)
     yield stream

@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
 
 from streamd.daemon import slow_lookup
 from streamd.daemon.engine import absences
@@ -24,12 +22,9 @@ ANSWER_S = 20.0
 QUICK_S = 0.001
 
 
-@pytest.fixture
-def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedStream]:
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(absences, "RETURN_MIN_S", QUICK_S)
-    stream = serve(write_images(tmp_path / "data", {"cat": 20}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
 
 
 class Heard:

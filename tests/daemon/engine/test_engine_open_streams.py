@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
 
 from streamd.core.spec import PixelId
 from streamd.daemon.engine.crashes import TransformFault
@@ -20,17 +17,10 @@ from streamd.errors import ConfigError, OtherPixelsError
 from streamd.ipc.worker_messages import CachePlace, CloseStream, TransformPlace
 
 
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 8}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
-
-
 def test_workers_are_told_the_manifest_and_no_classes(stream: ServedStream) -> None:
     (opening,) = OpenStreams([stream]).make_open_commands()
     assert (opening.number, opening.manifest) == (0, str(stream.manifest_path))
-    assert stream.spec.labels["label"].classes == ("cat",)
+    assert stream.spec.labels["label"].classes == ("dog", "cat")
     assert opening.spec.labels["label"].classes == ()
 
 

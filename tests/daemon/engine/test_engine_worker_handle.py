@@ -8,13 +8,11 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
 
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import BatchKey
@@ -26,14 +24,6 @@ from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import OpenStream, StreamReady, TaskDone, UnmapSlots, WorkerReport
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 8}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
-
 
 ANSWER_S = 20.0
 Said = asyncio.Queue[WorkerReport]

@@ -7,18 +7,16 @@ import contextlib
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
 from aiohttp import web
-from support.daemon_process import LIMIT_S, write_images
+from support.daemon_process import LIMIT_S
 from support.monitor_fake import Answer, answer, answers, ask, monitor, say
 from support.sample_metrics import SESSION, STATUS, STREAM, Books
-from support.served_folder import serve
 
 from streamd.core.bad_samples import BadSample
 from streamd.core.status import MANY_DEATHS, DaemonStatus
@@ -214,15 +212,8 @@ SAMPLES = ("/pictures/train", "/bad/train", "/thumbnails/train/3")
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    served = serve(write_images(tmp_path / "data", {"cat": 9}), tmp_path / "state")
-    served.quarantine.append_new_bad_samples([BadSample(3, "a damaged JPEG: cut off")])
-    yield served
-    served.manifest.close()
-
-
-@pytest.fixture
 def books(stream: ServedStream) -> Books:
+    stream.quarantine.append_new_bad_samples([BadSample(3, "a damaged JPEG: cut off")])
     return Books(streams={"train": stream})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,13 +27,6 @@ from streamd.daemon.monitor.live_feed import (
 )
 from streamd.daemon.monitor.snapshot import MonitorSnapshot, SnapshotBuilder
 from streamd.daemon.streams.served_stream import ServedStream
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    served = serve(write_images(tmp_path / "data", {"cat": 9}), tmp_path / "state")
-    yield served
-    served.manifest.close()
 
 
 class Clock:

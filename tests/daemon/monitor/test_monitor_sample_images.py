@@ -7,7 +7,7 @@ import base64
 import gc
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -16,8 +16,6 @@ from typing import cast
 import numpy as np
 import pytest
 from PIL import Image
-from support.daemon_process import write_images
-from support.served_folder import serve
 
 from streamd.client.batch import Batch
 from streamd.core.bad_samples import BadRow
@@ -36,18 +34,11 @@ from streamd.daemon.streams.served_stream import ServedStream
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    served = serve(write_images(tmp_path / "data", {"cat": 9, "dog": 9}), tmp_path / "state")
-    yield served
-    served.manifest.close()
-
-
-@pytest.fixture
 def glimpse(stream: ServedStream) -> Preview:
     """Its first three rows: a dog in the place of a broken cat, a cat, and none."""
     images = np.stack([np.full((32, 32, 3), shade, np.uint8) for shade in (10, 100, 0)])
-    labels = {"label": np.array([1, 0, 0])}
-    weights, ids = np.array([1, 1, 0], np.float32), np.array([12, 3, -1])
+    labels = {"label": np.array([0, 1, 0])}
+    weights, ids = np.array([1, 1, 0], np.float32), np.array([7, 3, -1])
     bad = (BadRow(0, 5, "cat/0005.jpg", "a damaged JPEG", "substituted"),)
     return Preview(stream, Batch(images, labels, weights, ids, bad, 4, 2, str, stream.spec), 5, 4)
 
