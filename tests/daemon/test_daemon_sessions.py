@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -128,18 +128,16 @@ def test_a_session_ends_once_and_its_lifeline_with_it(reception: SessionManager,
     assert door.expected == set()
 
 
-def test_the_last_one_out_ends_the_wait(reception: SessionManager) -> None:
-    async def wait() -> bool:
-        sessions = [begin(reception, b"one"), begin(reception, b"two")]
-        waiting = asyncio.ensure_future(reception.wait_until_no_sessions(asyncio.Event()))
-        reception.end_session(sessions[0], "done")
+async def test_the_last_one_out_ends_the_wait(reception: SessionManager) -> None:
+    reception.end_session(begin(reception, b"long ago"), "done")
+    sessions = [begin(reception, b"one"), begin(reception, b"two")]
+    waiting = asyncio.ensure_future(reception.wait_until_no_sessions(asyncio.Event()))
+    reception.end_session(sessions[0], "done")
+    for _ in range(5):
         await asyncio.sleep(0)
-        early = waiting.done()
-        reception.end_session(sessions[1], "done")
-        await waiting
-        return early
-
-    assert not asyncio.run(wait())
+    assert not waiting.done()
+    reception.end_session(sessions[1], "done")
+    await waiting
 
 
 async def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: SessionManager) -> None:
@@ -149,20 +147,6 @@ async def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: S
     hurry.set()
     await reception.wait_until_no_sessions(hurry)
     assert len(reception.connections) == 1
-
-
-def test_who_left_long_ago_does_not_end_the_wait_for_who_is_here(reception: SessionManager) -> None:
-    async def waits() -> bool:
-        reception.end_session(begin(reception, b"long ago"), "done")
-        begin(reception, b"here")
-        waiting = asyncio.ensure_future(reception.wait_until_no_sessions(asyncio.Event()))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        still = not waiting.done()
-        waiting.cancel()
-        return still
-
-    assert asyncio.run(waits())
 
 
 def test_who_is_lent_more_or_less_is_told(reception: SessionManager, door: Door) -> None:
@@ -187,58 +171,61 @@ def test_what_a_client_says_of_its_trainer_is_made_fit_to_be_shown(numbers: tupl
 # --- what is refused before the scheduler is asked, and whether asking again helps
 
 
-def wish(stream: str = "train", *, rank: int = 0, world: int = 1, cursor: Cursor | None = None) -> Subscribe:
-    return Subscribe(stream, rank, world, None, cursor or Cursor(), "drop", 8, "shared", None, resuming=False)
+def refusal_of(
+    stream: ServedStream, /, *, session_count: int = 0, is_draining: bool = False, **changes: Any
+) -> Refused | None:
+    asked = msgspec.structs.replace(WISH, **changes)
+    return find_subscribe_refusal(asked, {"train": stream}, session_count=session_count, is_draining=is_draining)
 
 
-def test_nothing_speaks_against_an_ordinary_wish(stream: ServedStream) -> None:
-    assert find_subscribe_refusal(wish(), {"train": stream}, session_count=0, is_draining=False) is None
-    assert find_subscribe_refusal(wish(), {"train": stream}, session_count=MAX_SESSIONS - 1, is_draining=False) is None
+@pytest.mark.parametrize("session_count", [0, MAX_SESSIONS - 1])
+def test_nothing_speaks_against_an_ordinary_wish(stream: ServedStream, session_count: int) -> None:
+    assert refusal_of(stream, session_count=session_count) is None
 
 
-def test_an_unknown_stream_is_refused_for_good_with_the_near_name(stream: ServedStream) -> None:
-    refused = find_subscribe_refusal(wish("trian"), {"train": stream}, session_count=0, is_draining=False)
+def at(*history: Segment, epoch: int = 0) -> dict[str, Any]:
+    return {"cursor": Cursor(epoch, history)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "says"),
+    [
+        ({"stream": "trian"}, "unknown", "no stream 'trian'; did you mean 'train'?; served: train"),
+        ({"rank": 1}, "usage", "rank 1 of world 1"),
+        ({"rank": -1}, "usage", "rank -1 of world 1"),
+        ({"world": 0}, "usage", "rank 0 of world 0"),
+        ({"world": 1 << 60, "uneven": "pad"}, "usage", "not possible"),
+        ({"epochs": -1}, "usage", "epochs -1"),
+        ({"order_id": "0123456789abcdef"}, "token", "another order now"),
+        (at(epoch=-1), "token", "out of range"),
+        (at(Segment(1, 1, 0, 1)), "token", "does not add up"),
+        (at(Segment(0, 2, 3, 2)), "token", "does not add up"),
+        (at(Segment(0, 3, 0, 1)), "token", "beyond the 2 batches"),
+        (at(Segment(0, 1 << 39, 0, 1)), "token", "beyond the 2 batches"),
+    ],
+    ids=str,
+)
+def test_a_subscription_that_cannot_be_is_refused_for_good_with_its_reason(
+    stream: ServedStream, changes: dict[str, Any], why: str, says: str
+) -> None:
+    refused = refusal_of(stream, **changes)
     assert refused is not None
-    assert (refused.why, refused.retry_s) == ("unknown", None)
-    assert "did you mean 'train'?" in refused.text
+    assert (refused.why, refused.retry_s) == (why, None)
+    assert says in refused.text
 
 
-@pytest.mark.parametrize(("rank", "world"), [(1, 1), (-1, 2), (0, 0), (0, 1 << 40)])
-def test_a_rank_outside_its_world_is_refused(stream: ServedStream, rank: int, world: int) -> None:
-    refused = find_subscribe_refusal(
-        wish(rank=rank, world=world), {"train": stream}, session_count=0, is_draining=False
-    )
-    assert refused is not None
-    assert refused.why == "usage"
-
-
-@pytest.mark.parametrize(("sessions", "draining"), [(MAX_SESSIONS, False), (0, True)])
+@pytest.mark.parametrize(("sessions", "draining"), [(MAX_SESSIONS, False), (0, True)], ids=["full", "leaving"])
 def test_a_full_or_leaving_daemon_asks_to_come_back(stream: ServedStream, sessions: int, draining: bool) -> None:
-    refused = find_subscribe_refusal(wish(), {"train": stream}, session_count=sessions, is_draining=draining)
+    refused = refusal_of(stream, session_count=sessions, is_draining=draining)
     assert refused is not None
     assert refused.why == "busy"
     assert refused.retry_s is not None
 
 
-@pytest.mark.parametrize(
-    "history",
-    [(Segment(1, 1, 0, 1),), (Segment(0, 1, 2, 2),), (Segment(0, 10**6, 0, 1),), (Segment(0, 1 << 38, 0, 1),)],
-)
-def test_a_place_that_cannot_be_is_refused(stream: ServedStream, history: tuple[Segment, ...]) -> None:
-    refused = find_subscribe_refusal(
-        wish(cursor=Cursor(0, history)), {"train": stream}, session_count=0, is_draining=False
-    )
-    assert refused is not None
-    assert refused.why == "token"
-
-
 def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stream: ServedStream) -> None:
-    other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32), batch_size=16, batches=2))
-    there = Cursor(0, (Segment(0, 3, 0, 1),))
-    asked = Subscribe(
-        "train", 0, 1, None, there, "drop", 8, "shared", "0" * 32, resuming=True, order=stream.spec.order_facts
-    )
-    refused = find_subscribe_refusal(asked, {"train": other}, session_count=0, is_draining=False)
+    other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32), batch_size=16, batches=1))
+    facts = stream.spec.order_facts
+    refused = refusal_of(other, **at(Segment(0, 3, 0, 1)), order_id="0" * 32, resuming=True, order=facts)
     assert refused is not None
     assert refused.why == "token"
     assert "has another order now: batch_size was 8 and is 16; serve it as it was" in refused.text
@@ -246,8 +233,7 @@ def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stre
 
 def test_another_order_of_who_says_no_more_is_refused_with_both_named(stream: ServedStream) -> None:
     other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
-    asked = Subscribe("train", 0, 1, None, Cursor(), "drop", 8, "shared", stream.spec.order_id, resuming=True)
-    refused = find_subscribe_refusal(asked, {"train": other}, session_count=0, is_draining=False)
+    refused = refusal_of(other, order_id=stream.spec.order_id, resuming=True)
     assert refused is not None
     assert stream.spec.order_id[:12] in refused.text
     assert "f" * 12 in refused.text

@@ -119,31 +119,25 @@ def test_what_is_no_http_costs_a_connection_and_no_more(caplog: pytest.LogCaptur
     assert caplog.text == ""
 
 
-def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out() -> None:
-    async def run() -> tuple[bytes, int, int]:
-        async with monitor(Books()) as running:
-            place = ("127.0.0.1", int(running.url.rpartition(":")[2]))
-            with contextlib.ExitStack() as open_still:
-                many = range(2 * MAX_MONITOR_CONNECTIONS)
-                idle = [open_still.enter_context(socket.create_connection(place)) for _ in many]
-                said = await ask(running, "/readyz")
-                idle[0].setblocking(False)
-                async with asyncio.timeout(LIMIT_S):
-                    end = await asyncio.get_running_loop().sock_recv(idle[0], 1)  # the oldest goes
-                assert running._runner.server is not None
-                return end, said.status, len(running._runner.server.connections)
-
-    end, status, connections = asyncio.run(run())
-    assert (end, status, connections <= MAX_MONITOR_CONNECTIONS) == (b"", 200, True)
+async def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out() -> None:
+    async with monitor(Books()) as running:
+        place = ("127.0.0.1", int(running.url.rpartition(":")[2]))
+        with contextlib.ExitStack() as open_still:
+            many = range(2 * MAX_MONITOR_CONNECTIONS)
+            idle = [open_still.enter_context(socket.create_connection(place)) for _ in many]
+            assert (await ask(running, "/readyz")).status == 200
+            idle[0].setblocking(False)
+            async with asyncio.timeout(LIMIT_S):
+                assert await asyncio.get_running_loop().sock_recv(idle[0], 1) == b"", "the oldest goes"
+            assert running._runner.server is not None
+            assert len(running._runner.server.connections) <= MAX_MONITOR_CONNECTIONS
 
 
-def test_a_port_that_is_taken_is_a_mistake_that_says_what_to_do() -> None:
-    async def twice() -> None:
-        async with monitor() as first:
+async def test_a_port_that_is_taken_is_a_mistake_that_says_what_to_do() -> None:
+    says = r"monitor: cannot listen at 127.*: Address already in use; choose another"
+    async with monitor() as first:
+        with pytest.raises(ConfigError, match=says):
             await Monitor(first.url.removeprefix("http://")).start_listening()
-
-    with pytest.raises(ConfigError, match=r"monitor: cannot listen at 127.*: Address already in use; choose another"):
-        asyncio.run(twice())
 
 
 def test_a_name_that_nobody_has_is_a_mistake_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,18 +149,14 @@ def test_a_name_that_nobody_has_is_a_mistake_too(monkeypatch: pytest.MonkeyPatch
         asyncio.run(Monitor("nobody:0").start_listening())
 
 
-def test_a_star_is_every_address_which_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> list[str]:
-        monitor = Monitor("*:0")
-        await monitor.start_listening()
-        assert monitor._listening_server is not None
-        hosts = [each.getsockname()[0] for each in monitor._listening_server.sockets]
-        await monitor.close()
-        return hosts
-
+async def test_a_star_is_every_address_which_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "streamd")
-    assert "0.0.0.0" in asyncio.run(run())  # noqa: S104 - what a star means
+    monitor = Monitor("*:0")
+    await monitor.start_listening()
+    assert monitor._listening_server is not None
+    assert "0.0.0.0" in [each.getsockname()[0] for each in monitor._listening_server.sockets]  # noqa: S104 - what a star means
     assert caplog.text.count("whoever reaches this address may read the figures") == 1
+    await monitor.close()
 
 
 def test_an_address_of_this_machine_alone_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
@@ -175,20 +165,21 @@ def test_an_address_of_this_machine_alone_is_no_news(caplog: pytest.LogCaptureFi
     assert caplog.text == ""
 
 
-def test_an_address_of_the_sixth_version_is_told_in_brackets() -> None:
-    monitor = Monitor("[::1]:9191")
-    listening = SimpleNamespace(getsockname=lambda: ("::1", 9191, 0, 0))
-    monitor._listening_server = cast("asyncio.Server", SimpleNamespace(sockets=[listening]))
-    assert (monitor._host, monitor.url) == ("::1", "http://[::1]:9191")
-
-
-@pytest.mark.parametrize(("bound", "name"), [("0.0.0.0", socket.gethostname()), ("::", "localhost")])  # noqa: S104 - every address
-def test_where_it_listens_at_every_address_it_tells_a_name(bound: str, name: str) -> None:
-    monitor = Monitor("*:9191")
+@pytest.mark.parametrize(
+    ("address", "bound", "url"),
+    [
+        ("[::1]:9191", "::1", "http://[::1]:9191"),
+        ("*:9191", "0.0.0.0", f"http://{socket.gethostname()}:9191"),  # noqa: S104 - every address
+        ("*:9191", "::", "http://localhost:9191"),
+    ],
+    ids=["version six in brackets", "every address by name", "every address of version six by name"],
+)
+def test_the_url_is_one_that_a_browser_opens(address: str, bound: str, url: str) -> None:
+    monitor = Monitor(address)
     monitor._listening_server = cast(
-        "asyncio.Server", SimpleNamespace(sockets=[SimpleNamespace(getsockname=lambda: (bound, 9191))])
+        "asyncio.Server", SimpleNamespace(sockets=[SimpleNamespace(getsockname=lambda: (bound, 9191, 0, 0))])
     )
-    assert monitor.url == f"http://{name}:9191"
+    assert (monitor._host, monitor.url) == (address[:-5].strip("[]"), url)
 
 
 def test_a_failing_connection_is_not_the_daemons_end_and_any_other_failure_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,11 +209,8 @@ def books(stream: ServedStream) -> Books:
 
 
 def with_token(books: Books | None, path: str) -> Answer:
-    async def run() -> Answer:
-        async with monitor(books) as running:
-            return await ask(running, path, token=running.token)
-
-    return asyncio.run(run())
+    (said,) = answers(books, lambda to: ask(to, path, token=to.token))
+    return said
 
 
 def test_the_page_may_do_nothing_but_ask_here() -> None:
@@ -242,11 +230,7 @@ def test_all_that_the_page_names_is_there_and_small() -> None:
 @pytest.mark.parametrize("path", SAMPLES)
 @pytest.mark.parametrize("token", [None, "", "guessed"])
 def test_samples_are_for_those_with_the_token(books: Books, path: str, token: str | None) -> None:
-    async def run() -> Answer:
-        async with monitor(books) as running:
-            return await ask(running, path, token=token)
-
-    said = asyncio.run(run())
+    (said,) = answers(books, lambda to: ask(to, path, token=token))
     assert (said.status, "www-authenticate: bearer" in said.headers) == (401, True)
     assert "`streamd status --url`" in said.body
     assert "cat" not in said.body
@@ -295,37 +279,29 @@ def test_where_no_batch_leaves_there_is_nothing_to_see(books: Books, monkeypatch
     assert with_token(books, "/pictures/train").status == 204
 
 
+@contextlib.asynccontextmanager
+async def told_live(running: Monitor, token: str = "") -> AsyncIterator[asyncio.StreamReader]:
+    """The events of a page that is open."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rpartition(":")[2]))
+    writer.write(f"GET /live HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+    yield reader
+    writer.close()
+    await writer.wait_closed()
+
+
 @pytest.mark.parametrize("knows", [True, False])
-def test_only_with_the_token_events_name_files(books: Books, knows: bool) -> None:
+async def test_only_with_the_token_events_name_files(books: Books, knows: bool) -> None:
     books.told = replace(STATUS, streams=(replace(STREAM, stopped="cat/0001.jpg is bad"),))
+    async with monitor(books) as running, told_live(running, running.token if knows else "guessed") as reader:
+        await reader.readuntil(b"\r\n\r\n")
+        assert (b"cat/0001.jpg" in await reader.readuntil(b"\n\n")) == knows
 
-    async def run() -> bytes:
+
+async def test_what_goes_on_is_told_as_events_until_the_daemon_ends(books: Books) -> None:
+    async with contextlib.AsyncExitStack() as page:
         async with monitor(books) as running:
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rpartition(":")[2]))
-            key = f"Authorization: Bearer {running.token if knows else 'guessed'}"
-            writer.write(f"GET /live HTTP/1.1\r\nHost: localhost\r\n{key}\r\n\r\n".encode())
-            await reader.readuntil(b"\r\n\r\n")
+            reader = await page.enter_async_context(told_live(running))
+            assert b"Content-Type: text/event-stream" in await reader.readuntil(b"\r\n\r\n")
             event = await reader.readuntil(b"\n\n")
-            writer.close()
-            await writer.wait_closed()
-        return event
-
-    assert (b"cat/0001.jpg" in asyncio.run(run())) == knows
-
-
-def test_what_goes_on_is_told_as_events_until_the_daemon_ends(books: Books) -> None:
-    async def run() -> tuple[bytes, bytes]:
-        async with monitor(books) as running:
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rpartition(":")[2]))
-            writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            head = await reader.readuntil(b"\r\n\r\n")
-            event = await reader.readuntil(b"\n\n")
-        rest = await reader.read()
-        assert rest.endswith(b"0\r\n\r\n")
-        writer.close()
-        await writer.wait_closed()
-        return head, event
-
-    head, event = asyncio.run(run())
-    assert b"Content-Type: text/event-stream" in head
+        assert (await reader.read()).endswith(b"0\r\n\r\n")
     assert json.loads(event[event.index(b"data: ") + 6 :])["streams"][0]["name"] == "train"

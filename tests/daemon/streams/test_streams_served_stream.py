@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -161,34 +162,24 @@ def tallied(stream: ServedStream, epoch: int) -> str:
     return tally.order_digest
 
 
-def test_the_daemons_word_is_what_a_trainer_tallies(stream: ServedStream) -> None:
-    stream.quarantine.append_new_bad_samples([BadSample(3, "bad")])
-    assert asyncio.run(ExpectedDigests().compute_digest(stream, whole_epoch(1))) == tallied(stream, 1)
+@pytest.mark.parametrize("chunks", [{}, {"shuffle": "chunk", "chunk": 3, "buffer": 2}], ids=["full", "chunks"])
+async def test_the_daemons_word_is_what_a_trainer_tallies(stream: ServedStream, chunks: dict[str, Any]) -> None:
+    condemn(stream, 3)
+    mixed = replace(stream, order=msgspec.structs.replace(stream.order, **chunks))
+    assert await ExpectedDigests().compute_digest(mixed, whole_epoch(1)) == tallied(mixed, 1)
+    assert (tallied(mixed, 1) == tallied(stream, 1)) == (not chunks)
 
 
-def test_so_it_is_where_chunks_are_mixed(stream: ServedStream) -> None:
-    chunks = msgspec.structs.replace(stream.order, shuffle="chunk", chunk=3, buffer=2)
-    mixed = replace(stream, order=chunks)
-    assert (
-        asyncio.run(ExpectedDigests().compute_digest(mixed, whole_epoch(1))) == tallied(mixed, 1) != tallied(stream, 1)
-    )
+async def test_epochs_and_parts_of_epochs_differ(stream: ServedStream) -> None:
+    book = ExpectedDigests()
+    cursors = [whole_epoch(0), whole_epoch(1), Cursor(0, (Segment(0, 2, 0, 1),)), Cursor(0)]
+    assert len({await book.compute_digest(stream, cursor) for cursor in cursors}) == 4
 
 
-def test_epochs_and_parts_of_epochs_differ(stream: ServedStream) -> None:
-    async def digests() -> set[str]:
-        book = ExpectedDigests()
-        cursors = [whole_epoch(0), whole_epoch(1), Cursor(0, (Segment(0, 2, 0, 1),)), Cursor(0)]
-        return {await book.compute_digest(stream, cursor) for cursor in cursors}
-
-    assert len(asyncio.run(digests())) == 4
-
-
-def test_many_who_ask_at_once_cost_one_computation(stream: ServedStream, computed: list[Cursor]) -> None:
-    async def ask() -> set[str]:
-        book = ExpectedDigests()
-        return set(await asyncio.gather(*(book.compute_digest(stream, whole_epoch(0)) for _ in range(5))))
-
-    assert len(asyncio.run(ask())) == 1
+async def test_many_who_ask_at_once_cost_one_computation(stream: ServedStream, computed: list[Cursor]) -> None:
+    book = ExpectedDigests()
+    digests = await asyncio.gather(*(book.compute_digest(stream, whole_epoch(0)) for _ in range(5)))
+    assert len(set(digests)) == 1
     assert computed.count(whole_epoch(0)) == 1
 
 
@@ -204,51 +195,38 @@ async def test_who_read_a_whole_epoch_finds_the_next_ones_digest_ready(
     assert computed == [cursor, *ahead]
 
 
-def test_one_who_leaves_takes_nothing_from_the_others(stream: ServedStream, computed: list[Cursor]) -> None:
-    async def ask() -> str:
-        book = ExpectedDigests()
-        impatient = asyncio.ensure_future(book.compute_digest(stream, whole_epoch(0)))
-        patient = asyncio.ensure_future(book.compute_digest(stream, whole_epoch(0)))
-        await asyncio.sleep(0)
-        impatient.cancel()
-        return await patient
-
-    assert asyncio.run(ask()) == tallied(stream, 0)
+async def test_one_who_leaves_takes_nothing_from_the_others(stream: ServedStream, computed: list[Cursor]) -> None:
+    book = ExpectedDigests()
+    impatient = asyncio.ensure_future(book.compute_digest(stream, whole_epoch(0)))
+    patient = asyncio.ensure_future(book.compute_digest(stream, whole_epoch(0)))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    assert await patient == tallied(stream, 0)
     assert computed.count(whole_epoch(0)) == 1
 
 
-def test_a_new_verdict_changes_no_account(stream: ServedStream, computed: list[Cursor]) -> None:
-    async def ask() -> tuple[str, str]:
-        book = ExpectedDigests()
-        before = await book.compute_digest(stream, whole_epoch(0))
-        stream.quarantine.append_new_bad_samples([BadSample(3, "bad")])
-        return before, await book.compute_digest(stream, whole_epoch(0))
-
-    before, after = asyncio.run(ask())
-    assert before == after == tallied(stream, 0)
+async def test_a_new_verdict_changes_no_account(stream: ServedStream, computed: list[Cursor]) -> None:
+    book = ExpectedDigests()
+    before = await book.compute_digest(stream, whole_epoch(0))
+    condemn(stream, 3)
+    assert await book.compute_digest(stream, whole_epoch(0)) == before == tallied(stream, 0)
     assert computed.count(whole_epoch(0)) == 1
 
 
-def test_another_stream_of_the_same_name_has_accounts_of_its_own(stream: ServedStream, computed: list[Cursor]) -> None:
-    other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
-
-    async def ask() -> list[str]:
-        book = ExpectedDigests()
-        return [await book.compute_digest(each, whole_epoch(0)) for each in (stream, other, stream)]
-
-    digests = asyncio.run(ask())
+async def test_another_stream_of_the_same_name_has_accounts_of_its_own(
+    stream: ServedStream, computed: list[Cursor]
+) -> None:
+    book, other = ExpectedDigests(), replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
+    digests = [await book.compute_digest(each, whole_epoch(0)) for each in (stream, other, stream)]
     assert digests[0] == digests[2] != digests[1]
     assert computed.count(whole_epoch(0)) == 2
 
 
-def test_the_book_has_an_end(stream: ServedStream, computed: list[Cursor]) -> None:
-    async def ask() -> int:
-        book = ExpectedDigests()
-        for epoch in (*range(0, 2 * served_stream._MAX_KEPT_DIGESTS + 1, 2), 0):
-            await book.compute_digest(stream, whole_epoch(epoch))
-        return len(book._digests)
-
-    assert asyncio.run(ask()) == served_stream._MAX_KEPT_DIGESTS
+async def test_the_book_has_an_end(stream: ServedStream, computed: list[Cursor]) -> None:
+    book = ExpectedDigests()
+    for epoch in (*range(0, 2 * served_stream._MAX_KEPT_DIGESTS + 1, 2), 0):
+        await book.compute_digest(stream, whole_epoch(epoch))
+    assert len(book._digests) == served_stream._MAX_KEPT_DIGESTS
     assert computed.count(whole_epoch(0)) == 2
 
 
