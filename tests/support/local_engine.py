@@ -78,6 +78,18 @@ class Rig:
     async def outcome(self) -> Outcome:
         return await asyncio.wait_for(self.outcomes.get(), ANSWER_S)
 
+    async def filled(self) -> BatchJob:
+        """The next outcome, which is a batch."""
+        job, reason = await self.outcome()
+        assert reason is None
+        return job
+
+    async def failure(self) -> str:
+        """The next outcome, which is a reason."""
+        _, reason = await self.outcome()
+        assert reason is not None
+        return reason
+
     async def until(self, condition: Callable[[], object]) -> None:
         """Lets the loop run until the condition holds."""
         async with asyncio.timeout(ANSWER_S):

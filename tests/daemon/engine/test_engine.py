@@ -56,9 +56,8 @@ async def test_batches_come_out_whole(served: Serve) -> None:
         for index in range(3):
             rig.produce(1, index, slot=index + 1)
         for _ in range(3):
-            production, reason = await rig.outcome()
+            production = await rig.filled()
             planned = stream.compute_planned_ids(1, production.key.index)
-            assert reason is None
             assert production.delivered_ids.tolist() == planned.tolist()
             assert np.array_equal(rig.images(production.slot, planned.size), pixels(stream, planned))
             assert rig.weights(production.slot, planned.size) == [1.0] * planned.size
@@ -70,8 +69,7 @@ async def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
     stream = served(rows, batch_size=rows)
     async with ready_engine(stream, workers=2) as rig:
         rig.produce()
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered_ids))
         assert rig.outcomes.empty()
         assert rig.stats.values_by_group()["stream.train"]["decode_count"] == rows
@@ -84,8 +82,7 @@ async def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monk
     async with ready_engine(stream, workers=2) as rig:
         rig.produce()
         assert [len(worker.tasks) for worker in rig.engine._pool.workers] == [2, 2]
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
 
 
@@ -134,8 +131,7 @@ async def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served
         with pytest.raises(KeyError):
             rig.produce(0, 1, slot=2)
         os.kill(pid, signal.SIGCONT)
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         await rig.until(lambda: not holds(pid))
         assert rig.engine.worker_death_count == 0
@@ -173,8 +169,7 @@ async def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, worke
         os.kill(victim, signal.SIGKILL)
         for pid in others:
             os.kill(pid, signal.SIGCONT)
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered_ids))
         await rig.until(lambda: len(rig.engine.worker_pids) == workers)
         assert victim not in rig.engine.worker_pids
@@ -203,9 +198,8 @@ async def test_a_task_that_kills_every_worker_gives_its_stream_up(
     monkeypatch.setattr(batch_job, "TASK_GIVE_UP_S", 0)
     async with running(stream) as rig:
         rig.produce()
-        _, reason = await rig.outcome()
+        reason = await rig.failure()
         first = stream.format_file_name(int(stream.compute_planned_ids(0, 0)[0]))
-        assert reason is not None
         assert reason.startswith(f"4 workers died, the last killed by SIGKILL, at files beginning with {first}, ")
         assert stream.quarantine.reasons == {}
         await rig.until(lambda: rig.engine.worker_pids)
@@ -219,7 +213,7 @@ async def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: 
         rig.produce()
         (job,) = rig.engine._pool.find_stream_jobs(0)
         rig.engine._fail_batch(job, "for a reason")
-        assert (await rig.outcome())[1] == "for a reason"
+        assert await rig.failure() == "for a reason"
         rig.slots.drop_slot(1)
         os.kill(victim, signal.SIGKILL)
         await rig.until(lambda: rig.engine.worker_death_count and rig.engine.worker_pids)
@@ -236,9 +230,8 @@ async def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve)
     spoil(stream, bad)
     async with ready_engine(stream) as rig:
         rig.produce()
-        production, reason = await rig.outcome()
+        production = await rig.filled()
         planned = stream.compute_planned_ids(0, 0)
-        assert reason is None
         assert list(rig.recorded[0]) == [bad]
         assert "damaged JPEG" in rig.recorded[0][bad]
         assert production.row_status.tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
@@ -253,8 +246,7 @@ async def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> N
     spoil(stream, int(stream.compute_planned_ids(0, 0)[3]))
     async with ready_engine(stream) as rig:
         rig.produce()
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert production.delivered_ids[3] == -1
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert rig.weights() == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]
@@ -267,8 +259,7 @@ async def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None
         spoil(stream, sample_id)
     async with ready_engine(stream) as rig:
         rig.produce()
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert set(production.delivered_ids.tolist()) == {-1}
         assert not rig.images().any()
         assert rig.weights() == [0.0] * 8
@@ -280,8 +271,7 @@ async def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served
     spoil(stream, bad)
     async with ready_engine(stream) as rig:
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is not None
+        reason = await rig.failure()
         assert stream.format_file_name(bad) in reason
         assert "policy is fail" in reason
         assert rig.recorded == []
@@ -293,9 +283,7 @@ async def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
     stream.quarantine.append_new_bad_samples([BadSample(3, "bad since yesterday")])
     async with ready_engine(stream) as rig:
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is not None
-        assert "bad since yesterday" in reason
+        assert "bad since yesterday" in await rig.failure()
 
 
 async def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Serve) -> None:
@@ -304,8 +292,7 @@ async def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Ser
         spoil(stream, sample_id)
     async with ready_engine(stream) as rig:
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is not None
+        reason = await rig.failure()
         assert "11 of 24 samples are bad" in reason
         assert any(stream.format_file_name(sample_id) in reason for sample_id in range(11))
         assert rig.outcomes.empty()
@@ -322,8 +309,7 @@ async def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypat
         with unreadable(file_of(stream, int(stream.compute_planned_ids(0, 0)[3]))):
             rig.produce()
             await rig.until(lambda: rig.stats.values_by_group().get("stream.train", {}).get("read_count", 0) >= 9)
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert not production.row_status.any()
         assert np.array_equal(rig.images(), pixels(stream, stream.compute_planned_ids(0, 0)))
         assert stream.quarantine.reasons == {}

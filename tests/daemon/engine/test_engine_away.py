@@ -55,8 +55,7 @@ async def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_t
         aside.rename(folder)
         assert await rig.returned.get() == "train"
         rig.produce(slot=3)
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert not production.row_status.any()
         assert np.array_equal(rig.images(3), pixels(stream, stream.compute_planned_ids(0, 0)))
         assert stream.quarantine.reasons == {}
@@ -68,9 +67,7 @@ async def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(str
     async with ready_engine(stream) as rig:
         empty(stream.manifest.root)
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is not None
-        assert "is empty, or not the folder that was listed" in reason
+        assert "is empty, or not the folder that was listed" in await rig.failure()
         assert stream.quarantine.reasons == {}
 
 
@@ -88,7 +85,7 @@ async def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(
         await rig.engine.open_stream(elsewhere)
         assert await rig.returned.get() == "train"
         rig.produce(slot=2)
-        assert (await rig.outcome())[1] is None
+        await rig.filled()
         rig.engine.close_stream("train")
     elsewhere.manifest.close()
 
@@ -147,5 +144,5 @@ async def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_n
         ills.let_reads_go()
         assert await rig.returned.get() == "train"
         rig.produce(slot=2)
-        assert (await rig.outcome())[1] is None
+        await rig.filled()
         assert stream.quarantine.reasons == {}

@@ -64,8 +64,7 @@ async def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled
     stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "substitute"})
     async with ready_engine(stream, workers) as rig:
         rig.produce()
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert production.delivered_ids.tolist() == [0, 1, 2, 4, 4, 5, 6, 7]
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert rig.recorded == [{3: CRASHES}]
@@ -114,8 +113,7 @@ async def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(
     ills.kill(signal.SIGSEGV, signal.SIGKILL, signal.SIGKILL)
     async with ready_engine(stream) as rig:
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is None
+        await rig.filled()
         assert (stream.quarantine.reasons, rig.engine.worker_death_count, ills.kills_left) == ({}, 3, 0)
 
 

@@ -55,8 +55,7 @@ async def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
             os.kill(goes, signal.SIGCONT)
             rig.engine._pool._generations[0].workers.reverse()  # whoever goes is asked first
             rig.produce(3)
-            production, reason = await rig.outcome()
-            assert reason is None
+            production = await rig.filled()
             for sample_id, image in zip(production.delivered_ids.tolist(), rig.images(), strict=True):
                 found.setdefault(sample_id, set()).add(image.tobytes())
         os.kill(second, signal.SIGCONT)
@@ -67,8 +66,7 @@ async def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nob
     stream = served("def f(image, labels, rng):\n    return image[: 32 - labels['label']], labels")
     async with ready_engine(stream) as rig:
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is not None
+        reason = await rig.failure()
         assert reason.startswith(
             "transform at augment.py:1: an image of uint8 (31, 32, 3) comes back; uint8 (32, 32, 3)"
         )
@@ -144,7 +142,7 @@ async def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_an
         with pytest.raises(ConfigError, match=r"^streams\.train\.transform: transform at endless\.py:2 takes more"):
             await asyncio.wait_for(rig.engine.open_streams_in_new_workers([endless]), ANSWER_S)
         rig.produce()
-        assert (await rig.outcome())[1] is None
+        await rig.filled()
         assert (rig.engine.worker_pids, rig.engine.worker_death_count) == (before, 0)
 
 
@@ -154,7 +152,7 @@ async def test_a_transform_that_ends_workers_later_stops_its_stream_for_good(ser
     for certain in (False, False):
         assert rig.outcomes.empty()
         rig.engine._on_transform_crash(TransformFault(0, "it ends its process", certain))
-    assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
+    assert await rig.failure() == "streams.train.transform: it ends its process"
     rig.produce()
-    assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
+    assert await rig.failure() == "streams.train.transform: it ends its process"
     rig.slots.close()
