@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import cast
 
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
+from support.opened_streams import Serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.epoch_timing import BatchSupply
@@ -55,10 +53,8 @@ class Outbox:
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    served = serve(write_images(tmp_path / "data", {"cat": 20}), tmp_path / "state")
-    yield served
-    served.manifest.close()
+def stream(serve_images: Serve) -> ServedStream:
+    return serve_images({"cat": 64})
 
 
 @dataclass

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
+from support.opened_streams import Serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
@@ -87,10 +84,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 80}, size=(8, 8)), tmp_path / "state")
-    yield Desk(stream)
-    stream.manifest.close()
+def desk(serve_images: Serve) -> Desk:
+    return Desk(serve_images({"cat": 80}))
 
 
 def test_nobody_reading_means_no_figure_for_sharing(desk: Desk) -> None:

@@ -6,14 +6,14 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
-from support.daemon_process import write_images
 from support.local_engine import pixels, ready_engine, running, unreadable
+from support.opened_streams import Serve
 from support.served_folder import file_of, serve, spoil
 
 from streamd.core.bad_samples import BadSample
@@ -29,22 +29,15 @@ from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import TaskDone
 from streamd.limits import TASK_ROWS
 
-Serve = Callable[..., ServedStream]
-
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serve]:
-    """Serves folders of 24 images, as one batch of 8 rows after the other."""
-    streams: list[ServedStream] = []
+def served(serve_images: Serve) -> Serve:
+    """Serves 24 images, or another number of them, as one batch of 8 rows after the other."""
 
     def make(count: int = 24, **changes: Any) -> ServedStream:
-        folder = write_images(tmp_path / "data", {"cat": count // 2, "dog": count - count // 2})
-        streams.append(serve(folder, tmp_path / "state", **changes))
-        return streams[-1]
+        return serve_images({"cat": count // 2, "dog": count - count // 2}, **changes)
 
-    yield make
-    for stream in streams:
-        stream.manifest.close()
+    return make
 
 
 # --- whole batches

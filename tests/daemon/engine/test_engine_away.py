@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.crashing_decoders import Broken
-from support.daemon_process import write_images
 from support.local_engine import pixels, ready_engine
-from support.served_folder import serve
+from support.opened_streams import Serve
 
 from streamd.daemon.engine import absences
 from streamd.daemon.engine.absences import check_data_present
@@ -21,11 +19,9 @@ QUICK_S = 0.001
 
 
 @pytest.fixture
-def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedStream]:
+def stream(serve_images: Serve, monkeypatch: pytest.MonkeyPatch) -> ServedStream:
     monkeypatch.setattr(absences, "RETURN_MIN_S", QUICK_S)
-    stream = serve(write_images(tmp_path / "data", {"cat": 24}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
+    return serve_images({"cat": 24})
 
 
 def empty(folder: Path) -> Path:
@@ -73,9 +69,9 @@ async def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(str
 
 @pytest.mark.long
 async def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(
-    stream: ServedStream, tmp_path: Path
+    stream: ServedStream, serve_images: Serve
 ) -> None:
-    elsewhere = serve(write_images(tmp_path / "other", {"cat": 24}, size=(8, 8)), tmp_path / "state")
+    elsewhere = serve_images({"cat": 24})
     async with ready_engine(stream) as rig:
         rig.wait_for_data()
         empty(stream.manifest.root)
@@ -87,7 +83,6 @@ async def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(
         rig.produce(slot=2)
         await rig.filled()
         rig.engine.close_stream("train")
-    elsewhere.manifest.close()
 
 
 @pytest.mark.long

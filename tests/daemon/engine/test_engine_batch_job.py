@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
+from support.opened_streams import Serve
 
 from streamd.core.bad_samples import SUBSTITUTED, BadSample
 from streamd.core.counters import ProcessStats
@@ -25,12 +22,9 @@ ROWS = 2 * TASK_ROWS + 6
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
+def stream(serve_images: Serve) -> ServedStream:
     """One batch of 70 rows."""
-    folder = write_images(tmp_path / "data", {"cat": ROWS}, size=(8, 8))
-    stream = serve(folder, tmp_path / "state", batch_size=ROWS)
-    yield stream
-    stream.manifest.close()
+    return serve_images({"cat": ROWS}, batch_size=ROWS)
 
 
 @pytest.fixture
@@ -81,8 +75,8 @@ def test_a_verdict_on_a_substitute_renews_every_row_it_stood_in_for(job: BatchJo
     assert (task.rows.tolist(), task.ids.tolist()) == ([4, 5], planned[[6, 6]].tolist())
 
 
-def test_a_verdict_on_a_sample_of_another_batch_renews_nothing(tmp_path: Path) -> None:
-    stream = serve(write_images(tmp_path / "two", {"cat": 16}, size=(8, 8)), tmp_path / "state", batch_size=8)
+def test_a_verdict_on_a_sample_of_another_batch_renews_nothing(serve_images: Serve) -> None:
+    stream = serve_images({"cat": 16})
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
     stream.quarantine.append_new_bad_samples([BadSample(int(stream.compute_planned_ids(0, 1)[0]), "bad")])
     assert job.make_refill_tasks(itertools.count()) == []

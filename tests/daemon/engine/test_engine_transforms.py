@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.daemon_process import write_images
 from support.local_engine import ANSWER_S, Rig, pixels, ready_engine
-from support.served_folder import serve
+from support.opened_streams import Serve
 from support.transform_programs import DRAWN, Write
 
 from streamd.core.counters import ProcessStats
@@ -25,19 +23,16 @@ from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.ipc.slots import SlotStore
 
-Serve = Callable[..., ServedStream]
-
 
 @pytest.fixture
-def served(tmp_path: Path, program: Write) -> Iterator[Serve]:
+def served(serve_images: Serve, program: Write) -> Serve:
     """Serves 24 images by the transform `f` that is written beside them; again, with another one."""
-    plain = serve(write_images(tmp_path / "data", {"cat": 12, "dog": 12}), tmp_path / "state")
+    plain = serve_images({"cat": 12, "dog": 12})
 
     def make(text: str, name: str = "augment") -> ServedStream:
         return replace(plain, transform=find_transform_source(f"{name}:f", program(name, text).parent))
 
-    yield make
-    plain.manifest.close()
+    return make
 
 
 DEADLINE_S = 2.0  # a busy host imports nothing in less

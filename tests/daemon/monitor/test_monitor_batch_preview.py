@@ -6,12 +6,10 @@ import asyncio
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
+from support.opened_streams import Serve
 
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import PAD_ID
@@ -29,10 +27,9 @@ READY = BatchReady(2, 3, ROWS, 7, 0, inline=False, bad=(BAD, LATER))
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    served = serve(write_images(tmp_path / "data", {"cat": 20}, size=(8, 8)), tmp_path / "state")
-    yield replace(served, spec=replace(served.spec, batch_size=ROWS))
-    served.manifest.close()
+def stream(serve_images: Serve) -> ServedStream:
+    served = serve_images({"cat": 20})
+    return replace(served, spec=replace(served.spec, batch_size=ROWS))
 
 
 @pytest.fixture

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
-from support.daemon_process import write_images
+from support.opened_streams import Serve
 from support.sample_metrics import SESSION, STATUS, STREAM, TIMING, Books, figures
-from support.served_folder import serve
 
 from streamd.core.activity import compare_snapshots
 from streamd.core.bottleneck import BOTTLENECK_ADVICE
@@ -82,10 +80,9 @@ def test_a_look_of_long_ago_says_nothing_of_now(stream: ServedStream, clock: Clo
         assert told(live)["streams"][0]["new_bad"] == new
 
 
-def test_the_size_of_images_is_said_height_first_as_in_the_configuration(tmp_path: Path) -> None:
-    wide = serve(write_images(tmp_path / "data", {"cat": 1}), tmp_path / "state", image={"size": [24, 32], "mode": "L"})
+def test_the_size_of_images_is_said_height_first_as_in_the_configuration(serve_images: Serve) -> None:
+    wide = serve_images({"cat": 1}, image={"size": [24, 32], "mode": "L"})
     assert build_facts_by_stream({"train": wide})["train"].image == "24x32 L"
-    wide.manifest.close()
 
 
 def test_a_stream_says_what_it_is_made_of(stream: ServedStream) -> None:

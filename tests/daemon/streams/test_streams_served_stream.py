@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 from support.daemon_process import write_images
+from support.opened_streams import Serve
 from support.served_folder import serve
 
 from streamd.core.bad_samples import MASKED, SUBSTITUTED, BadSample
@@ -26,11 +26,9 @@ from streamd.limits import TASK_ROWS
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
+def stream(serve_images: Serve) -> ServedStream:
     """20 samples, batches of 8: the last one is short."""
-    stream = serve(write_images(tmp_path / "data", {"cat": 9, "dog": 11}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
+    return serve_images({"cat": 9, "dog": 11})
 
 
 def with_policy(stream: ServedStream, policy: str) -> ServedStream:
