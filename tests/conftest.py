@@ -30,6 +30,7 @@ pytest_plugins = [
         "transform_programs",
         "pack_streams",
         "probed_daemon",
+        "coroutine_tests",
     )
 ]
 

@@ -110,9 +110,11 @@ class Daemon:
                 dispatcher = await self._wait_for_start_or_stop(self._start_serving(group))
                 await self._stop_requested.wait()
                 # A reload would replace streams while their trainers are being sent away.
-                await self._cancel_reload_task()
+                self._reloads.cancel()
+                await asyncio.wait({self._reloads})
                 await self._drain_sessions(dispatcher)
-                self._close_sockets(dispatcher)
+                dispatcher.close()
+                self._router.close()
                 _raise_daemon_stopped()
         except* _DaemonStopped:
             log.info("daemon.stopped", "done")
@@ -311,10 +313,6 @@ class Daemon:
             dispatcher.set_reload_failed(failed=not await reloader.reload_streams())
             self._manager.notify_ready(format_status_headline(dispatcher.build_status()))
 
-    async def _cancel_reload_task(self) -> None:
-        self._reloads.cancel()
-        await asyncio.wait({self._reloads})
-
     def _handle_sighup(self) -> None:
         """Requests a reload; or a stop, if the daemon was started in a terminal and the terminal is gone."""
         if self._has_terminal and not os.isatty(_STDERR_DESCRIPTOR):
@@ -363,10 +361,6 @@ class Daemon:
             log.warning(
                 "daemon.drain_timeout", "some trainers did not leave in time", sessions=dispatcher.session_count
             )
-
-    def _close_sockets(self, dispatcher: Dispatcher) -> None:
-        dispatcher.close()
-        self._router.close()
 
     def _install_signal_handlers(self) -> None:
         loop = asyncio.get_running_loop()

@@ -119,7 +119,9 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
         self._is_draining = False
-        news = self._build_lifeline_callbacks()
+        news = LifelineCallbacks(
+            self._on_session_lost, self._on_session_closed, self._on_batches_released, status_builder.set_process
+        )
         self.descriptor_server = DescriptorServer(slots.open_readable, news, allowance.max_lifeline_connections)
         self._session_manager = SessionManager(
             streams,
@@ -132,14 +134,6 @@ class Dispatcher:
         )
         self._connections = self._session_manager.connections
         engine.set_listener(self)
-
-    def _build_lifeline_callbacks(self) -> LifelineCallbacks:
-        return LifelineCallbacks(
-            self._on_session_lost,
-            self._on_session_closed,
-            self._on_batches_released,
-            self._status_builder.set_process,
-        )
 
     @property
     def streams(self) -> Mapping[str, ServedStream]:

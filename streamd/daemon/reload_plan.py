@@ -34,7 +34,11 @@ def plan_stream_changes(
     is not compared: within one daemon it follows from `image` and the transform.
     """
     others = {*relisted, *transformed}
-    same = [name for name, spec in after.items() if name not in others and _is_spec_unchanged(before.get(name), spec)]
+    same = [
+        name
+        for name, spec in after.items()
+        if name in before and name not in others and not before[name].differing_fields(spec)
+    ]
     return StreamChanges(
         kept=tuple(same),
         changed={
@@ -50,10 +54,6 @@ def plan_stream_changes(
 def find_restart_settings(running: Mapping[str, object], wanted: Mapping[str, object]) -> tuple[str, ...]:
     """Returns the names of settings that differ now, which a daemon reads only when it starts."""
     return tuple(name for name, value in running.items() if wanted[name] != value)
-
-
-def _is_spec_unchanged(running: StreamSpec | None, written: StreamSpec) -> bool:
-    return running is not None and not running.differing_fields(written)
 
 
 def _format_removal_reason(name: str, served: Collection[str]) -> str:
@@ -95,9 +95,7 @@ def _iterate_label_differences(name: str, running: LabelSpec | None, written: La
             [repr(each) for each in here if each not in there]
             for here, there in ((written.classes, running.classes), (running.classes, written.classes))
         )
-        parts = [f"{_format_class_names(some)} {word}" for some, word in ((came, "came"), (went, "went")) if some]
+        parts = [
+            f"{format_list(some, _SHOWN_CLASSES)} {word}" for some, word in ((came, "came"), (went, "went")) if some
+        ]
         yield f"the classes of label {name!r}, which all streams share, are others: {', '.join(parts) or 'their order'}"
-
-
-def _format_class_names(classes: list[str]) -> str:
-    return format_list(classes, _SHOWN_CLASSES)

@@ -113,9 +113,7 @@ class Router:
                 )
                 # The descriptor of a ZeroMQ socket stays silent until the socket was found empty once.
                 self._handle_connection_events()
-        except OSError as error:  # ZMQError is not one
-            raise ConfigError(f"cannot listen at {self.address}: {error.strerror}") from error
-        except zmq.ZMQError as error:
+        except (OSError, zmq.ZMQError) as error:
             raise ConfigError(f"cannot listen at {self.address}: {error.strerror}") from error
         asyncio.get_running_loop().add_reader(router.FD, self._read_frames)
         self._read_frames()

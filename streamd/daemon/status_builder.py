@@ -410,11 +410,16 @@ class QueryResponder:
                 return self._answer_file_names(question)
 
     def _answer_file_names(self, question: AskNames) -> Names | Refused:
-        refusal = find_names_query_refusal(question, self.streams)
-        if refusal is not None:
-            return refusal
-        stream = self.streams[question.stream]
-        return Names(tuple(stream.format_file_name(sample_id) for sample_id in question.sample_ids))
+        stream = self.streams.get(question.stream)
+        if stream is None:
+            return build_unknown_stream_refusal(question.stream, self.streams)
+        if len(question.sample_ids) > MAX_NAMES:
+            return Refused("usage", f"{len(question.sample_ids)} names asked for at once; {MAX_NAMES} are the most")
+        last = stream.spec.samples - 1
+        strange = next((each for each in question.sample_ids if not 0 <= each <= last), None)
+        if strange is not None:
+            return Refused("usage", f"stream {question.stream!r} has sample ids 0 to {last}, not {strange}")
+        return Names(tuple(map(stream.format_file_name, question.sample_ids)))
 
     def collect_stats_values(self, session_count: int) -> dict[str, dict[str, float]]:
         """Returns all counters and the present gauges, by group and name."""
@@ -426,20 +431,6 @@ class QueryResponder:
         for rule, checks in self.scheduler.checks_by_rule.items():
             self.counters.set_gauge("rules", rule, checks)
         return self.counters.values_by_group()
-
-
-def find_names_query_refusal(question: AskNames, streams: Mapping[str, ServedStream]) -> Refused | None:
-    """Returns the refusal of a query for names; None when it is valid."""
-    stream = streams.get(question.stream)
-    if stream is None:
-        return build_unknown_stream_refusal(question.stream, streams)
-    if len(question.sample_ids) > MAX_NAMES:
-        return Refused("usage", f"{len(question.sample_ids)} names asked for at once; {MAX_NAMES} are the most")
-    samples = stream.spec.samples
-    strange = next((each for each in question.sample_ids if not 0 <= each < samples), None)
-    if strange is not None:
-        return Refused("usage", f"stream {question.stream!r} has sample ids 0 to {samples - 1}, not {strange}")
-    return None
 
 
 def build_unknown_stream_refusal(name: str, streams: Iterable[str]) -> Refused:

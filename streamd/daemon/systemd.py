@@ -48,22 +48,20 @@ class ServiceManager:
 
     def notify_starting(self, status: str) -> None:
         """Reports what the daemon does before it serves."""
-        self._send_notification(_format_status_assignment(status))
+        self._send_notification(status)
 
     def notify_ready(self, status: str) -> None:
         """Reports that the daemon serves, for the first time or after a reload."""
-        self._send_notification("READY=1", _format_status_assignment(status))
+        self._send_notification(status, "READY=1")
 
     def notify_reloading(self, status: str) -> None:
         """Reports that a reload has begun; `notify_ready` ends it."""
         # Without the time, a manager would take this for a reload from before its own request.
-        self._send_notification(
-            "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", _format_status_assignment(status)
-        )
+        self._send_notification(status, "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def notify_stopping(self, status: str) -> None:
         """Reports that the daemon has begun to end."""
-        self._send_notification("STOPPING=1", _format_status_assignment(status))
+        self._send_notification(status, "STOPPING=1")
 
     def notify_refused_start_and_wait(self, reason: str) -> None:
         """Reports why the daemon does not start, and returns after `REFUSED_START_S`, or at SIGTERM or SIGINT.
@@ -73,27 +71,23 @@ class ServiceManager:
         """
         asked = {signal.SIGTERM, signal.SIGINT}
         signal.pthread_sigmask(signal.SIG_BLOCK, asked)
-        self._send_notification(_format_status_assignment(f"cannot start, is tried again: {reason}"))
+        self._send_notification(f"cannot start, is tried again: {reason}")
         signal.sigtimedwait(asked, REFUSED_START_S)
 
     def notify_watchdog(self, status: str) -> None:
         """Reports that the daemon serves and makes progress."""
-        self._send_notification("WATCHDOG=1", _format_status_assignment(status))
+        self._send_notification(status, "WATCHDOG=1")
 
-    def _send_notification(self, *lines: str) -> None:
+    def _send_notification(self, status: str, *lines: str) -> None:
         if self.address is None:
             return
         path = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
                 link.settimeout(_NOTIFY_TIMEOUT_S)
-                link.sendto("\n".join(lines).encode(), path)
+                link.sendto("\n".join([*lines, f"STATUS={escape_unprintable(status)}"]).encode(), path)
         except OSError as error:
             log.warning("notify.failed", f"the service manager does not listen: {error}", address=self.address)
-
-
-def _format_status_assignment(text: str) -> str:
-    return f"STATUS={escape_unprintable(text)}"
 
 
 class ProgressWatch:

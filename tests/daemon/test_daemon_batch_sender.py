@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import cast
 
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
+from support.opened_streams import Serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.epoch_timing import BatchSupply
@@ -55,10 +53,8 @@ class Outbox:
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    served = serve(write_images(tmp_path / "data", {"cat": 20}), tmp_path / "state")
-    yield served
-    served.manifest.close()
+def stream(serve_images: Serve) -> ServedStream:
+    return serve_images({"cat": 64})
 
 
 @dataclass
@@ -82,141 +78,106 @@ class Desk:
         self.sender.queue_delivery(connection, action.number, action.slot, is_awaited=is_awaited)
 
 
-def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
-    """Runs `play` within an event loop."""
+@pytest.fixture
+def desk(stream: ServedStream) -> Iterator[Desk]:
     outbox, lost, slots, stats = Outbox(), list[int](), SlotStore(), ProcessStats()
     overview = StatusBuilder({"train": stream}, 1, 1, "ipc:///s", stats, began_s=0.0)
     overview.on_session_began(1, ("train", 0, 1), 0.0)
     sender = BatchSender(cast("Router", outbox), slots, stats, overview, BatchPreview(slots), BOOT, lost.append)
-    desk = Desk(outbox, sender, stream, lost)
-
-    async def run() -> None:
-        result = play(desk)
-        if asyncio.iscoroutine(result):
-            await result
-        desk.sender.close()
-
-    asyncio.run(run())
-    return desk
+    yield Desk(outbox, sender, stream, lost)
+    sender.close()
 
 
-def test_a_batch_that_lay_ready_leaves_at_once(stream: ServedStream) -> None:
-    def play(desk: Desk) -> None:
-        desk.queue(desk.peer(), desk.decoded(0))
-        desk.sender.send_queued_or_delay(is_fresh=False)
-        assert desk.outbox.numbers == [0]
-
-    on_a_desk(stream, play)
+async def test_a_batch_that_lay_ready_leaves_at_once(desk: Desk) -> None:
+    desk.queue(desk.peer(), desk.decoded(0))
+    desk.sender.send_queued_or_delay(is_fresh=False)
+    assert desk.outbox.numbers == [0]
 
 
-def test_samples_are_counted_as_they_leave(stream: ServedStream) -> None:
-    def play(desk: Desk) -> None:
-        peer = desk.peer()
-        for index in range(2):
-            desk.queue(peer, desk.decoded(index))
-        assert desk.sender._stats.values_by_group() == {}
-        desk.sender.send_queued_or_delay(is_fresh=False)
-        counted = desk.sender._stats.values_by_group()["stream.train"]
-        assert (counted["sent_samples"], counted["send_count"]) == (2 * stream.spec.batch_size, 2)
-
-    on_a_desk(stream, play)
+async def test_samples_are_counted_as_they_leave(desk: Desk) -> None:
+    peer = desk.peer()
+    for index in range(2):
+        desk.queue(peer, desk.decoded(index))
+    assert desk.sender._stats.values_by_group() == {}
+    desk.sender.send_queued_or_delay(is_fresh=False)
+    counted = desk.sender._stats.values_by_group()["stream.train"]
+    assert (counted["sent_samples"], counted["send_count"]) == (2 * desk.stream.spec.batch_size, 2)
 
 
-def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_order(stream: ServedStream) -> None:
-    def play(desk: Desk) -> None:
-        peer = desk.peer()
-        for index in range(3):
-            desk.queue(peer, desk.decoded(index))
-            desk.sender.send_queued_or_delay(is_fresh=True)
-            assert desk.outbox.numbers == []
-        desk.queue(peer, desk.decoded(3))
+async def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_order(desk: Desk) -> None:
+    peer = desk.peer()
+    for index in range(3):
+        desk.queue(peer, desk.decoded(index))
         desk.sender.send_queued_or_delay(is_fresh=True)
-        assert desk.outbox.numbers == [0, 1, 2, 3]
-        assert desk.outbox.messages == 1
-
-    on_a_desk(stream, play)
-
-
-def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_number(stream: ServedStream) -> None:
-    def play(desk: Desk) -> None:
-        peer = desk.peer()
-        for index in range(2):
-            desk.queue(peer, desk.decoded(index, busy_s=4.0, waited_s=3.0, at_work=0.5), is_awaited=True)
-        for index in (2, 3, 4):
-            desk.queue(peer, desk.decoded(index, busy_s=100.0, at_work=1.0))
-        desk.sender.send_queued_or_delay(is_fresh=False)
-        assert peer.supply_counter.take_and_reset_supply() == BatchSupply(3, 2, 6.0, 2.0, 0.5)
-        assert peer.supply_counter.take_and_reset_supply() == BatchSupply()
-
-    on_a_desk(stream, play)
+        assert desk.outbox.numbers == []
+    desk.queue(peer, desk.decoded(3))
+    desk.sender.send_queued_or_delay(is_fresh=True)
+    assert desk.outbox.numbers == [0, 1, 2, 3]
+    assert desk.outbox.messages == 1
 
 
-def test_a_batch_that_nobody_joins_leaves_after_a_moment(stream: ServedStream) -> None:
-    async def play(desk: Desk) -> None:
-        desk.queue(desk.peer(), desk.decoded(0))
-        desk.sender.send_queued_or_delay(is_fresh=True)
-        async with asyncio.timeout(10):
-            await desk.outbox.some.wait()
-
-    assert on_a_desk(stream, play).outbox.numbers == [0]
-
-
-def test_a_batch_that_lay_ready_takes_those_that_wait_along(stream: ServedStream) -> None:
-    def play(desk: Desk) -> None:
-        peer = desk.peer()
-        desk.queue(peer, desk.decoded(0))
-        desk.sender.send_queued_or_delay(is_fresh=True)
-        desk.sender.send_queued_or_delay(is_fresh=False)
-        assert desk.outbox.numbers == [], "an event that sends nothing ends no wait"
-        desk.queue(peer, desk.decoded(1))
-        desk.sender.send_queued_or_delay(is_fresh=False)
-        assert desk.outbox.numbers == [0, 1]
-
-    on_a_desk(stream, play)
+async def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_number(desk: Desk) -> None:
+    peer = desk.peer()
+    for index in range(2):
+        desk.queue(peer, desk.decoded(index, busy_s=4.0, waited_s=3.0, at_work=0.5), is_awaited=True)
+    for index in (2, 3, 4):
+        desk.queue(peer, desk.decoded(index, busy_s=100.0, at_work=1.0))
+    desk.sender.send_queued_or_delay(is_fresh=False)
+    assert peer.supply_counter.take_and_reset_supply() == BatchSupply(3, 2, 6.0, 2.0, 0.5)
+    assert peer.supply_counter.take_and_reset_supply() == BatchSupply()
 
 
-def test_a_trainer_with_little_credit_is_not_kept_waiting(stream: ServedStream) -> None:
-    def play(desk: Desk) -> None:
-        desk.queue(desk.peer(credit=7), desk.decoded(0))
-        desk.sender.send_queued_or_delay(is_fresh=True)
-        assert desk.outbox.numbers == [0]
-
-    on_a_desk(stream, play)
-
-
-def test_whoever_is_gone_meanwhile_is_sent_nothing(stream: ServedStream) -> None:
-    def play(desk: Desk) -> None:
-        peer = desk.peer()
-        desk.queue(peer, desk.decoded(0))
-        desk.sender.send_queued_or_delay(is_fresh=True)
-        peer.is_gone = True
-        desk.sender.remove_batches_in_slots((1,))
-        desk.sender.send_queued_batches()
-
-    assert on_a_desk(stream, play).outbox.numbers == []
+async def test_a_batch_that_nobody_joins_leaves_after_a_moment(desk: Desk) -> None:
+    desk.queue(desk.peer(), desk.decoded(0))
+    desk.sender.send_queued_or_delay(is_fresh=True)
+    async with asyncio.timeout(10):
+        await desk.outbox.some.wait()
+    assert desk.outbox.numbers == [0]
 
 
-def test_whoever_cannot_be_reached_is_reported(stream: ServedStream) -> None:
-    def play(desk: Desk) -> None:
-        desk.outbox.reachable = False
-        desk.queue(desk.peer(), desk.decoded(0))
-        desk.sender.send_queued_or_delay(is_fresh=False)
+async def test_a_batch_that_lay_ready_takes_those_that_wait_along(desk: Desk) -> None:
+    peer = desk.peer()
+    desk.queue(peer, desk.decoded(0))
+    desk.sender.send_queued_or_delay(is_fresh=True)
+    desk.sender.send_queued_or_delay(is_fresh=False)
+    assert desk.outbox.numbers == [], "an event that sends nothing ends no wait"
+    desk.queue(peer, desk.decoded(1))
+    desk.sender.send_queued_or_delay(is_fresh=False)
+    assert desk.outbox.numbers == [0, 1]
 
-    assert on_a_desk(stream, play).lost == [1]
+
+async def test_a_trainer_with_little_credit_is_not_kept_waiting(desk: Desk) -> None:
+    desk.queue(desk.peer(credit=7), desk.decoded(0))
+    desk.sender.send_queued_or_delay(is_fresh=True)
+    assert desk.outbox.numbers == [0]
+
+
+async def test_whoever_is_gone_meanwhile_is_sent_nothing(desk: Desk) -> None:
+    peer = desk.peer()
+    desk.queue(peer, desk.decoded(0))
+    desk.sender.send_queued_or_delay(is_fresh=True)
+    peer.is_gone = True
+    desk.sender.remove_batches_in_slots((1,))
+    desk.sender.send_queued_batches()
+    assert desk.outbox.numbers == []
+
+
+async def test_whoever_cannot_be_reached_is_reported(desk: Desk) -> None:
+    desk.outbox.reachable = False
+    desk.queue(desk.peer(), desk.decoded(0))
+    desk.sender.send_queued_or_delay(is_fresh=False)
+    assert desk.lost == [1]
 
 
 @pytest.mark.parametrize("other", [None, 7])
-def test_a_batch_given_back_before_it_was_sent_costs_only_who_did_so_its_session(
-    stream: ServedStream, other: int | None
+async def test_a_batch_given_back_before_it_was_sent_costs_only_who_did_so_its_session(
+    desk: Desk, other: int | None
 ) -> None:
-    def play(desk: Desk) -> None:
-        early = desk.decoded(0)
-        desk.queue(desk.peer(), early)
-        desk.sender.send_queued_or_delay(is_fresh=True)
-        desk.sender.remove_batches_in_slots((early.slot,))
-        if other is not None:  # the slot holds another batch by now
-            desk.sender.add_filled_batch(BatchJob(BatchKey("train", 0, other), stream, 0, early.slot, 4096))
-        desk.sender.send_queued_batches()
-
-    desk = on_a_desk(stream, play)
+    early = desk.decoded(0)
+    desk.queue(desk.peer(), early)
+    desk.sender.send_queued_or_delay(is_fresh=True)
+    desk.sender.remove_batches_in_slots((early.slot,))
+    if other is not None:  # the slot holds another batch by now
+        desk.sender.add_filled_batch(BatchJob(BatchKey("train", 0, other), desk.stream, 0, early.slot, 4096))
+    desk.sender.send_queued_batches()
     assert (desk.outbox.numbers, desk.lost) == ([], [1])

@@ -1,8 +1,9 @@
-"""Where data lie, and whether they are there yet."""
+"""Where data lie, whether they are there yet, and which labels were written after their samples were listed."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -10,14 +11,25 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
+from support.daemon_process import stream_config, write_images
+from support.served_folder import change_times
 
 from streamd.config.load import load_config
 from streamd.config.schema import Config, StreamConfig
 from streamd.daemon import data_places as places
 from streamd.daemon import slow_lookup
 from streamd.daemon.daemon import Daemon
-from streamd.daemon.data_places import DataPlaceLookups, list_data_places, wait_for_mount
+from streamd.daemon.data_places import (
+    DataPlaceLookups,
+    find_files_newer_than_manifest,
+    list_data_places,
+    wait_for_mount,
+    warn_of_newer_label_files,
+)
+from streamd.daemon.streams.catalog import has_all_manifests, open_streams, write_sample_manifests
+from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.systemd import ServiceManager
 from streamd.errors import ConfigError
 
@@ -29,7 +41,7 @@ def config(*sources: Mapping[str, object]) -> Config:
     return load_config({"streams": streams})
 
 
-def folder(path: Path) -> dict[str, object]:
+def folder_source(path: Path) -> dict[str, object]:
     return {"kind": "folder", "path": str(path)}
 
 
@@ -46,7 +58,7 @@ def test_each_path_of_a_source_is_named_once_and_a_pattern_by_its_folder(tmp_pat
 
 def test_arrays_of_labels_and_weights_are_places_and_absent_while_they_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "data" / "cat").mkdir(parents=True)
-    source, arrays = folder(tmp_path / "data"), [tmp_path / name for name in ("y.npy", "w.npy")]
+    source, arrays = folder_source(tmp_path / "data"), [tmp_path / name for name in ("y.npy", "w.npy")]
     stream = {"source": source, "image": {"size": [8, 8]}, "weights": str(arrays[1])}
     streams = load_config(
         {"streams": {"s": {**stream, "labels": {"y": {"type": "int", "from": str(arrays[0])}}}}}
@@ -61,7 +73,7 @@ def test_what_is_not_there_or_empty_is_absent_and_the_rest_is_not(tmp_path: Path
         (tmp_path / name).mkdir()
     (tmp_path / "full" / "a.txt").touch()
     names = ("full", "empty", "gone", "full/a.txt", "full/a.txt/b")
-    found = absences(*config(*(folder(tmp_path / name) for name in names)).streams.values())
+    found = absences(*config(*(folder_source(tmp_path / name) for name in names)).streams.values())
     assert found == [f"'{tmp_path / name}': not there, or empty" for name in ("empty", "gone")]
 
 
@@ -70,14 +82,11 @@ def test_a_wait_for_a_mount_ends_without_one(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(wait_for_mount(asyncio.Event()))
 
 
-def test_a_wait_for_a_mount_ends_when_a_look_is_wanted() -> None:
-    async def scene() -> None:
-        wanted = asyncio.Event()
-        wanted.set()
-        async with asyncio.timeout(LIMIT_S / 4):
-            await wait_for_mount(wanted)
-
-    asyncio.run(scene())
+async def test_a_wait_for_a_mount_ends_when_a_look_is_wanted() -> None:
+    wanted = asyncio.Event()
+    wanted.set()
+    async with asyncio.timeout(LIMIT_S / 4):
+        await wait_for_mount(wanted)
 
 
 class Late:
@@ -97,21 +106,17 @@ class Late:
     ("manager", "waits"),
     [(ServiceManager("/no/such/socket"), 2), pytest.param(ServiceManager(), 0, marks=pytest.mark.long)],
 )
-def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
+async def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: ServiceManager, waits: int
 ) -> None:
     late = Late(tmp_path / "data")
     monkeypatch.setattr("streamd.daemon.daemon.wait_for_mount", late)
     wanted = {
         "listen": [f"ipc://{tmp_path}/s"],
-        "streams": {"t": {"source": folder(late.path), "image": {"size": [8, 8]}}},
+        "streams": {"t": {"source": folder_source(late.path), "image": {"size": [8, 8]}}},
     }
-
-    async def start() -> None:
-        with pytest.raises(ConfigError, match="no images in" if waits else r"there is no .*data"):
-            await Daemon(wanted, state=tmp_path / "state", manager=manager).run()
-
-    asyncio.run(start())
+    with pytest.raises(ConfigError, match="no images in" if waits else r"there is no .*data"):
+        await Daemon(wanted, state=tmp_path / "state", manager=manager).run()
     assert late.waits == waits
 
 
@@ -134,7 +139,7 @@ class Said(logging.Handler):
                     return message
 
 
-def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
+async def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
@@ -142,22 +147,20 @@ def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
     monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
     wanted = {
         "listen": [f"ipc://{tmp_path}/s"],
-        "streams": {"t": {"source": folder(tmp_path / "data"), "image": {"size": [8, 8]}}},
+        "streams": {"t": {"source": folder_source(tmp_path / "data"), "image": {"size": [8, 8]}}},
     }
-
-    async def scene() -> None:
-        said, daemon = Said(), Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
-        running = asyncio.create_task(daemon.run())
-        assert f"waits for '{tmp_path}/data': does not answer within" in await said.event("data.absent")
-        daemon.request_stop()
-        await running
-
-    asyncio.run(scene())
+    said, daemon = Said(), Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
+    running = asyncio.create_task(daemon.run())
+    assert f"waits for '{tmp_path}/data': does not answer within" in await said.event("data.absent")
+    daemon.request_stop()
+    await running
     answers.set()
 
 
 @pytest.mark.long
-def test_a_service_that_waits_for_its_data_reads_the_configuration_again_when_it_is_asked_to(tmp_path: Path) -> None:
+async def test_a_service_that_waits_for_its_data_reads_the_configuration_again_when_it_is_asked_to(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "right" / "cat").mkdir(parents=True)
     written = tmp_path / "config.yaml"
 
@@ -165,18 +168,124 @@ def test_a_service_that_waits_for_its_data_reads_the_configuration_again_when_it
         stream = f"{{source: {{kind: folder, path: {source}}}, image: {{size: [8, 8]}}{more}}}"
         written.write_text(f"listen: ['ipc://{tmp_path}/s']\nstreams:\n  t: {stream}\n")
 
-    async def scene() -> None:
-        write("wrong")
-        said, daemon = Said(), Daemon(written, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
-        running = asyncio.create_task(daemon.run())
-        assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
-        write("right", ", batch: 3")
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert "batch" in await said.event("reload.failed")
-        assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
-        write("right")
-        os.kill(os.getpid(), signal.SIGHUP)
-        with pytest.raises(ConfigError, match=r"no images in .*right"):
-            await running
+    write("wrong")
+    said, daemon = Said(), Daemon(written, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
+    running = asyncio.create_task(daemon.run())
+    assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
+    write("right", ", batch: 3")
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert "batch" in await said.event("reload.failed")
+    assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
+    write("right")
+    os.kill(os.getpid(), signal.SIGHUP)
+    with pytest.raises(ConfigError, match=r"no images in .*right"):
+        await running
 
-    asyncio.run(scene())
+
+# --- newer labels
+
+
+LATER_NS = 10**9
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "data", {"cat": 2, "dog": 2}, size=(8, 8))
+
+
+def over_table(folder: Path) -> tuple[Config, Path]:
+    """A stream over a table of the images in `folder`."""
+    names = sorted(path.relative_to(folder) for path in folder.rglob("*.jpg"))
+    table = folder.with_name("all.csv")
+    table.write_text("image,score\n" + "".join(f"{name},1\n" for name in names))
+    source = {"kind": "table", "path": str(table), "image": "image", "root": str(folder)}
+    return load_config({"streams": {"train": stream_config(folder, source=source, labels={"score": "int"})}}), table
+
+
+def served(config: Config, state: Path) -> list[ServedStream]:
+    if not has_all_manifests(config, state):
+        write_sample_manifests(config, state, lambda *_: None)
+    return open_streams(config, state)
+
+
+class Warnings(logging.Handler):
+    """What is warned of while a loop runs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+        self.came = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+        self.came.set()
+
+
+async def warned(config: Config, streams: list[ServedStream], answers: threading.Event) -> list[str]:
+    """What it says at last of files of which one was written since."""
+    handler = Warnings()
+    logging.getLogger("streamd").addHandler(handler)
+    warn_of_newer_label_files(config, streams)
+    assert handler.said == []
+    answers.set()
+    async with asyncio.timeout(LIMIT_S):
+        await handler.came.wait()
+    return handler.said
+
+
+def test_a_table_that_was_written_since_is_spoken_of_when_its_file_system_answers_and_its_samples_stay(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, table = over_table(folder)
+    (before,) = served(config, tmp_path / "state")
+    change_times(table, before.manifest_path.stat().st_mtime_ns + LATER_NS)
+    answers, stat = threading.Event(), os.stat
+
+    def stat_late(path: str | Path, **how: bool) -> os.stat_result:
+        if Path(path) == table:
+            assert threading.current_thread() is not threading.main_thread()
+            answers.wait(LIMIT_S)
+        return stat(path, **how)
+
+    monkeypatch.setattr(os, "stat", stat_late)
+    after = served(config, tmp_path / "state")
+    (said,) = asyncio.run(warned(config, after, answers))
+    assert "all.csv' was written after its samples were listed: --rescan" in said
+    assert after[0].spec.order_id == before.spec.order_id
+
+
+def test_a_table_on_a_dead_mount_keeps_no_stream_from_being_opened(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, table = over_table(folder)
+    served(config, tmp_path / "state")
+    stat = os.stat
+
+    def stat_dead(path: str | Path, **how: bool) -> os.stat_result:
+        if Path(path) == table:
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        return stat(path, **how)
+
+    monkeypatch.setattr(os, "stat", stat_dead)
+    streams = served(config, tmp_path / "state")
+    assert [stream.spec.samples for stream in streams] == [4]
+    assert find_files_newer_than_manifest([table], streams[0].manifest_path) == []
+
+
+def test_a_table_that_was_not_written_since_is_not_spoken_of(folder: Path, tmp_path: Path) -> None:
+    config, table = over_table(folder)
+    (stream,) = served(config, tmp_path / "state")
+    assert find_files_newer_than_manifest([table], stream.manifest_path) == []
+
+
+@pytest.mark.parametrize("key", ["labels", "weights"])
+def test_arrays_of_labels_and_weights_written_since_are_spoken_of(folder: Path, tmp_path: Path, key: str) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((4, 8, 8, 3), np.uint8))
+    np.save(tmp_path / "y.npy", np.arange(4))
+    named = {"labels": {"y": {"type": "int", "from": str(tmp_path / "y.npy")}}, "weights": str(tmp_path / "y.npy")}
+    source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
+    config = load_config({"streams": {"train": stream_config(folder, source=source, image={}, **{key: named[key]})}})
+    streams = served(config, tmp_path / "state")
+    change_times(tmp_path / "y.npy", streams[0].manifest_path.stat().st_mtime_ns + LATER_NS)
+    (said,) = asyncio.run(warned(config, streams, threading.Event()))
+    assert "y.npy' was written after" in said

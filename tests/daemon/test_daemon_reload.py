@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.daemon_process import stream_config, write_images
@@ -18,9 +18,7 @@ from streamd.config.locations import KeyLocations
 from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
 from streamd.core.spec import PixelId
-from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
-from streamd.daemon.dispatcher import Dispatcher
-from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance, compute_descriptor_allowance
 from streamd.daemon.reload import Reloader, log_served_streams
 from streamd.daemon.streams.catalog import find_unlisted_streams, open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
@@ -43,10 +41,21 @@ class Daemon:
         write_sample_manifests(config, self.state, lambda *_: None, names=find_unlisted_streams(config, self.state))
         return config, open_streams(config, self.state)
 
-    def start(self, streams: dict[str, Any]) -> Config:
-        config, served = self.read(streams)
+    def start(self, streams: dict[str, Any]) -> None:
+        self.running, served = self.read(streams)
         self.streams = {stream.spec.name: stream for stream in served}
-        return config
+
+    def reload(self, streams: dict[str, Any], **settings: object) -> None:
+        self.reload_what(lambda: self.read(streams, **settings))
+
+    def reload_what(
+        self, read: Callable[[], tuple[Config, list[ServedStream]]], allowance: DescriptorAllowance = AMPLE_ALLOWANCE
+    ) -> bool:
+        async def read_streams() -> tuple[Config, list[ServedStream]]:
+            return read()
+
+        daemon: Any = self
+        return asyncio.run(Reloader(self.running, read_streams, daemon, daemon, allowance).reload_streams())
 
     def replace_stream_ending_sessions(self, name: str, stream: ServedStream | None, why: str) -> None:
         self.told.append(f"change {name}: {why}" if stream else f"remove {name}")
@@ -105,23 +114,12 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
     return caplog
 
 
-def reload(daemon: Daemon, running: Config, streams: dict[str, Any], **settings: object) -> None:
-    async def read() -> tuple[Config, list[ServedStream]]:
-        return daemon.read(streams, **settings)
-
-    run(daemon, running, read)
-
-
-def run(daemon: Daemon, running: Config, read: Callable[[], Awaitable[tuple[Config, list[ServedStream]]]]) -> None:
-    asyncio.run(Reloader(running, read, cast("Dispatcher", daemon), cast("LocalEngine", daemon)).reload_streams())
-
-
 def test_only_what_changed_is_opened_anew_and_taken_away_first(
     daemon: Daemon, a: dict[str, Any], b: dict[str, Any]
 ) -> None:
-    running = daemon.start({"a": a, "b": b, "c": a})
+    daemon.start({"a": a, "b": b, "c": a})
     kept = daemon.streams["a"]
-    reload(daemon, running, {"d": b, "b": b | {"batch_size": 4}, "a": a})
+    daemon.reload({"d": b, "b": b | {"batch_size": 4}, "a": a})
     removed, closed, opened, changed, *added = daemon.told
     assert [removed, closed, opened, *added] == ["remove c", "close c", "open b", "open d", "change d: "]
     assert changed.startswith("change b: stream 'b' has another order now: batch_size was 8 and is 4")
@@ -131,16 +129,16 @@ def test_only_what_changed_is_opened_anew_and_taken_away_first(
 def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
     daemon: Daemon, a: dict[str, Any], b: dict[str, Any], log: pytest.LogCaptureFixture
 ) -> None:
-    running = daemon.start({"a": a, "b": b})
+    daemon.start({"a": a, "b": b})
     before = daemon.streams["a"]
     daemon.closed_to.add("a")
 
-    async def read() -> tuple[Config, list[ServedStream]]:
+    def read() -> tuple[Config, list[ServedStream]]:
         config, streams = daemon.read({"a": a | {"batch_size": 4}, "b": b | {"batch_size": 4}})
         config._places = KeyLocations("config.yaml", {("streams", "a"): 3}, {})
         return config, streams
 
-    run(daemon, running, read)
+    daemon.reload_what(read)
     assert daemon.streams["a"] is before
     assert daemon.streams["b"].spec.batch_size == 4
     assert "config.yaml:3: streams.a: cannot be opened: its folder is gone; it goes on as it was, if it was" in log.text
@@ -149,17 +147,17 @@ def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
 
 
 def test_more_tolerance_for_bad_samples_ends_no_session(daemon: Daemon, a: dict[str, Any]) -> None:
-    running = daemon.start({"a": a})
+    daemon.start({"a": a})
     was = daemon.streams["a"]
-    reload(daemon, running, {"a": a | {"bad_samples": {"max_fraction": 0.5}}})
+    daemon.reload({"a": a | {"bad_samples": {"max_fraction": 0.5}}})
     assert daemon.told == ["open a", "renew a"]
     now = daemon.streams["a"]
     assert (now.max_bad_fraction, now.quarantine, now.manifest) == (0.5, was.quarantine, was.manifest)
 
 
 def test_another_cache_ends_no_session(daemon: Daemon, a: dict[str, Any], tmp_path: Path) -> None:
-    running = daemon.start({"a": a})
-    reload(daemon, running, {"a": a | {"cache": {"path": str(tmp_path / "cache"), "max": "1GiB"}}})
+    daemon.start({"a": a})
+    daemon.reload({"a": a | {"cache": {"path": str(tmp_path / "cache"), "max": "1GiB"}}})
     assert daemon.told == ["open a", "renew a"]
     assert daemon.streams["a"].cache == CachePlace(str(tmp_path / "cache"), 1 << 30)
 
@@ -167,17 +165,17 @@ def test_another_cache_ends_no_session(daemon: Daemon, a: dict[str, Any], tmp_pa
 def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(
     daemon: Daemon, a: dict[str, Any], b: dict[str, Any]
 ) -> None:
-    running = daemon.start({"a": a})
+    daemon.start({"a": a})
     kept = daemon.streams["a"]
     kept.quarantine.append_new_bad_samples([BadSample(3, "bad")])
-    reload(daemon, running, {"a": a, "c": b | {"labels": {"a": "category"}}, "b": b})
+    daemon.reload({"a": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert "a" in daemon.streams
     assert daemon.told[0].startswith("open a"), "the classes of b's folder are a's now, too"
 
     daemon.told.clear()
     kept = daemon.streams["a"]
     kept.quarantine.append_new_bad_samples([BadSample(4, "bad")])
-    reload(daemon, running, {"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
+    daemon.reload({"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert daemon.told == ["open again", "change again: "]
     assert daemon.streams["a"] is kept
     kept.quarantine.append_new_bad_samples([BadSample(5, "worse")])
@@ -189,14 +187,9 @@ def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(
 def test_more_streams_than_descriptors_allow_change_nothing(
     daemon: Daemon, a: dict[str, Any], b: dict[str, Any], log: pytest.LogCaptureFixture
 ) -> None:
-    running = daemon.start({"a": a})
+    daemon.start({"a": a})
     allowed = compute_descriptor_allowance(256, workers=1, streams=1, is_monitored=False)
-
-    async def read() -> tuple[Config, list[ServedStream]]:
-        return daemon.read({"a": a, "b": b})
-
-    reloader = Reloader(running, read, cast("Dispatcher", daemon), cast("LocalEngine", daemon), allowed)
-    assert not asyncio.run(reloader.reload_streams())
+    assert not daemon.reload_what(lambda: daemon.read({"a": a, "b": b}), allowed)
     assert daemon.told == []
     assert "the descriptors of 1 more stream are 7, and of 256 only 1 are not promised to trainers" in log.text
 
@@ -204,18 +197,18 @@ def test_more_streams_than_descriptors_allow_change_nothing(
 def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_anew(
     daemon: Daemon, a: dict[str, Any]
 ) -> None:
-    running = daemon.start({"a": a})
+    daemon.start({"a": a})
     daemon.streams["a"].quarantine.append_new_bad_samples([BadSample(3, "bad")])
     change_times(daemon.streams["a"].manifest.root / "cat" / "0000.jpg", 10**18)
-    reload(daemon, running, {"a": a, "again": a})
+    daemon.reload({"a": a, "again": a})
     assert "its files were listed anew" in daemon.told[1]
     assert daemon.streams["a"].quarantine.reasons == {}
 
 
 def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemon: Daemon, a: dict[str, Any]) -> None:
-    running = daemon.start({"a": a})
+    daemon.start({"a": a})
     was = daemon.streams["a"]
-    reload(daemon, running, {"a": a | {"normalize": "unit"}})
+    daemon.reload({"a": a | {"normalize": "unit"}})
     was.quarantine.append_new_bad_samples([BadSample(3, "bad")])
     assert daemon.streams["a"].quarantine.reasons == {3: "bad"}
 
@@ -223,52 +216,46 @@ def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemo
 def test_a_list_made_anew_in_the_place_of_one_that_was_removed_has_no_verdicts_of_it(
     daemon: Daemon, a: dict[str, Any]
 ) -> None:
-    running = daemon.start({"a": a})
+    daemon.start({"a": a})
     was = daemon.streams["a"]
     was.quarantine.append_new_bad_samples([BadSample(3, "bad")])
     was.manifest_path.unlink()
     write_images(was.manifest.root, {"ant": 1}, size=(8, 8))
-    reload(daemon, running, {"a": a})
+    daemon.reload({"a": a})
     assert (daemon.streams["a"].spec.samples, daemon.streams["a"].quarantine.reasons) == (12, {})
 
 
-def test_a_mistake_changes_nothing_and_every_line_of_it_is_logged(
-    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (
+            ConfigError("config.yaml:1: one mistake\nconfig.yaml:2: another"),
+            ["config.yaml:1: one mistake", "config.yaml:2: another"],
+        ),
+        (OSError(28, "No space left on device"), ["[Errno 28] No space left on device"]),
+    ],
+    ids=["mistakes in the configuration", "state that cannot be written"],
+)
+def test_what_is_wrong_changes_nothing_and_every_line_of_it_is_logged(
+    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture, error: Exception, lines: list[str]
 ) -> None:
-    running = daemon.start({"a": a})
+    def read() -> tuple[Config, list[ServedStream]]:
+        raise error
+
+    daemon.start({"a": a})
     before = dict(daemon.streams)
-
-    async def read() -> tuple[Config, list[ServedStream]]:
-        raise ConfigError("config.yaml:1: one mistake\nconfig.yaml:2: another")
-
-    run(daemon, running, read)
+    assert not daemon.reload_what(read)
     assert daemon.streams == before
     assert daemon.told == []
-    assert [record.getMessage() for record in log.records if record.levelno == logging.ERROR] == [
-        "config.yaml:1: one mistake",
-        "config.yaml:2: another",
-        "nothing is changed; mend it and send SIGHUP again",
-    ]
-
-
-def test_state_that_cannot_be_written_changes_nothing(
-    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
-) -> None:
-    running = daemon.start({"a": a})
-
-    async def read() -> tuple[Config, list[ServedStream]]:
-        raise OSError(28, "No space left on device")
-
-    run(daemon, running, read)
-    assert daemon.told == []
-    assert "No space left on device" in log.text
+    errors = [record.getMessage() for record in log.records if record.levelno == logging.ERROR]
+    assert errors == [*lines, "nothing is changed; mend it and send SIGHUP again"]
 
 
 def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
     daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
 ) -> None:
-    running = daemon.start({"a": a})
-    reload(daemon, running, {"a": a | {"batch_size": 4}}, memory="2MiB", workers=1)
+    daemon.start({"a": a})
+    daemon.reload({"a": a | {"batch_size": 4}}, memory="2MiB", workers=1)
     assert "memory, workers: as before, until the daemon is started anew" in log.text
     assert daemon.streams["a"].spec.batch_size == 4
 
@@ -311,9 +298,9 @@ def transformed(
 def test_a_transform_that_was_edited_changes_its_stream_alone_though_the_configuration_is_the_same(
     daemon: Daemon, transformed: dict[str, Any], program: Write
 ) -> None:
-    running = daemon.start(transformed)
+    daemon.start(transformed)
     program("two", "# edited")
-    reload(daemon, running, transformed)
+    daemon.reload(transformed)
     opened, changed = daemon.told
     assert opened == "open b"
     assert changed.startswith("change b: stream 'b' changed: transform differs; subscribe again: its order is the same")
@@ -322,11 +309,11 @@ def test_a_transform_that_was_edited_changes_its_stream_alone_though_the_configu
 def test_streams_whose_transforms_need_new_workers_are_opened_in_them_together(
     daemon: Daemon, transformed: dict[str, Any], program: Write
 ) -> None:
-    running = daemon.start(transformed)
+    daemon.start(transformed)
     daemon.stale = {"b"}
     program("one", "# edited")
     program("two", "# edited")
-    reload(daemon, running, transformed | {"c": transformed["c"] | {"batch_size": 4}})
+    daemon.reload(transformed | {"c": transformed["c"] | {"batch_size": 4}})
     assert [told.split(":")[0] for told in daemon.told] == [
         "new workers for a and b", "change a", "change b", "open c", "change c",
     ]  # fmt: skip
@@ -335,12 +322,12 @@ def test_streams_whose_transforms_need_new_workers_are_opened_in_them_together(
 def test_when_one_of_them_cannot_be_opened_all_go_on_as_they_were(
     daemon: Daemon, transformed: dict[str, Any], program: Write, log: pytest.LogCaptureFixture
 ) -> None:
-    running = daemon.start(transformed)
+    daemon.start(transformed)
     before = dict(daemon.streams)
     daemon.stale, daemon.closed_to = {"b"}, {"b"}
     program("one", "# edited")
     program("two", "# edited")
-    reload(daemon, running, transformed | {"c": transformed["c"] | {"batch_size": 4}})
+    daemon.reload(transformed | {"c": transformed["c"] | {"batch_size": 4}})
     assert (daemon.streams["a"], daemon.streams["b"]) == (before["a"], before["b"])
     assert daemon.streams["c"].spec.batch_size == 4
     assert "it raises; it goes on as it was, if it was" in log.text
@@ -349,11 +336,11 @@ def test_when_one_of_them_cannot_be_opened_all_go_on_as_they_were(
 def test_what_a_transform_raised_on_is_forgiven_when_it_is_edited_and_remembered_when_it_is_put_back(
     daemon: Daemon, transformed: dict[str, Any], program: Write
 ) -> None:
-    running = daemon.start(transformed)
+    daemon.start(transformed)
     daemon.streams["a"].quarantine.append_new_bad_samples([BadSample(0, "transform raised ValueError")])
     program("one", "# edited")
-    reload(daemon, running, transformed)
+    daemon.reload(transformed)
     assert daemon.streams["a"].quarantine.reasons == {}
     program("one", "")
-    reload(daemon, running, transformed)
+    daemon.reload(transformed)
     assert daemon.streams["a"].quarantine.reasons == {0: "transform raised ValueError"}

@@ -1,22 +1,25 @@
-"""The ROUTER: one endpoint, locked, with modest permissions, that nobody's frames can hurt."""
+"""The ROUTER: one endpoint, locked, with modest permissions, that nobody's frames can hurt; and the door to it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import select
 import socket
 import stat
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import zmq
 
-from streamd.daemon.router import Router
+from streamd.daemon.router import SOCKET_MODE, ConnectionGate, Router
 from streamd.errors import ConfigError
-from streamd.limits import MAX_CLIENT_FRAME_BYTES
+from streamd.limits import KNOCKS, MAX_CLIENT_FRAME_BYTES
 
 LIMIT_S = 10.0
 
@@ -34,10 +37,6 @@ def dealer(place: Path) -> Iterator[zmq.Socket[bytes]]:
         socket.rcvtimeo = int(LIMIT_S * 1000)
         socket.connect(f"ipc://{place}")
         yield socket
-
-
-def mode(path: Path | str) -> int:
-    return stat.S_IMODE(Path(path).stat().st_mode)
 
 
 class Heard:
@@ -59,24 +58,20 @@ class Heard:
         return self.frames
 
 
-def serve(place: Path, what: Callable[[Router, Heard], Awaitable[None]]) -> None:
-    """Runs `what` beside a listening server."""
-
-    async def run() -> None:
-        server, heard = Router(f"ipc://{place}"), Heard()
-        try:
-            server.start_listening(heard)
-            await what(server, heard)
-        finally:
-            server.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def serving(place: Path) -> AsyncIterator[tuple[Router, Heard]]:
+    """A listening server."""
+    server, heard = Router(f"ipc://{place}"), Heard()
+    try:
+        server.start_listening(heard)
+        yield server, heard
+    finally:
+        server.close()
 
 
-def test_a_frame_that_comes_while_one_is_sent_to_nobody_is_heard(place: Path, dealer: zmq.Socket[bytes]) -> None:
+async def test_a_frame_that_comes_while_one_is_sent_to_nobody_is_heard(place: Path, dealer: zmq.Socket[bytes]) -> None:
     """What is sent may take the signal of a frame with it: libzmq gives one signal for all that has come."""
-
-    async def talk(server: Router, heard: Heard) -> None:
+    async with serving(place) as (server, heard):
         dealer.send(b"hello")
         await heard.count(1)
         dealer.send(b"question")
@@ -87,11 +82,9 @@ def test_a_frame_that_comes_while_one_is_sent_to_nobody_is_heard(place: Path, de
         assert not select.select([router.fileno()], [], [], 0)[0]
         assert [frame for _, frame in await heard.count(2)] == [b"hello", b"question"]
 
-    serve(place, talk)
 
-
-def test_a_frame_reaches_the_receiver_and_an_answer_the_client(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async def talk(server: Router, heard: Heard) -> None:
+async def test_a_frame_reaches_the_receiver_and_an_answer_the_client(place: Path, dealer: zmq.Socket[bytes]) -> None:
+    async with serving(place) as (server, heard):
         dealer.send(b"question")
         [(identity, question)] = await heard.count(1)
         assert question == b"question"
@@ -100,35 +93,28 @@ def test_a_frame_reaches_the_receiver_and_an_answer_the_client(place: Path, deal
         assert server.send_frame(identity, b"header", memoryview(b"pixels"))
         assert dealer.recv_multipart() == [b"header", b"pixels"]
 
-    serve(place, talk)
 
-
-def test_only_owner_and_group_may_open_the_socket(place: Path) -> None:
-    async def look(_server: Router, _heard: Heard) -> None:
-        assert mode(place) == 0o660
-        assert mode(place.parent) & 0o007 == 0
-        assert mode(f"{place}.lock") == 0o600
-
+async def test_only_owner_and_group_may_open_the_socket(place: Path) -> None:
     before = os.umask(0o022)
     try:
-        serve(place, look)
+        async with serving(place):
+            modes = [stat.S_IMODE(path.stat().st_mode) for path in (place, place.parent, Path(f"{place}.lock"))]
+        assert (modes[0], modes[1] & 0o007, modes[2]) == (0o660, 0, 0o600)
         assert os.umask(0o022) == 0o022
     finally:
         os.umask(before)
 
 
-def test_frames_of_several_parts_arrive_as_an_empty_one(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async def talk(_server: Router, heard: Heard) -> None:
+async def test_frames_of_several_parts_arrive_as_an_empty_one(place: Path, dealer: zmq.Socket[bytes]) -> None:
+    async with serving(place) as (_, heard):
         dealer.send_multipart([b"one", b"two"])
         dealer.send(b"")
         dealer.send(b"after")
         assert [data for _, data in await heard.count(3)] == [b"", b"", b"after"]
 
-    serve(place, talk)
 
-
-def test_a_frame_over_the_limit_is_never_received(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async def talk(_server: Router, heard: Heard) -> None:
+async def test_a_frame_over_the_limit_is_never_received(place: Path, dealer: zmq.Socket[bytes]) -> None:
+    async with serving(place) as (_, heard):
         dealer.send(b"x" * MAX_CLIENT_FRAME_BYTES)
         assert len((await heard.count(1))[0][1]) == MAX_CLIENT_FRAME_BYTES
         dealer.send(b"x" * (MAX_CLIENT_FRAME_BYTES + 1))
@@ -138,29 +124,23 @@ def test_a_frame_over_the_limit_is_never_received(place: Path, dealer: zmq.Socke
             other.send(b"from another client")
             assert (await heard.count(2))[1][1] == b"from another client"
 
-    serve(place, talk)
 
-
-def test_a_thousand_frames_at_once_are_all_received(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async def talk(_server: Router, heard: Heard) -> None:
+async def test_a_thousand_frames_at_once_are_all_received(place: Path, dealer: zmq.Socket[bytes]) -> None:
+    async with serving(place) as (_, heard):
         for number in range(1000):
             dealer.send(number.to_bytes(2, "little"))
         assert [int.from_bytes(data, "little") for _, data in await heard.count(1000)] == list(range(1000))
 
-    serve(place, talk)
 
-
-def test_sending_to_nobody_is_a_no_and_never_waits(place: Path) -> None:
-    async def talk(server: Router, _heard: Heard) -> None:
+async def test_sending_to_nobody_is_a_no_and_never_waits(place: Path) -> None:
+    async with serving(place) as (server, _):
         assert server.send_frame(b"nobody", b"data") is False
         server.close()
         assert server.send_frame(b"nobody", b"data") is False
 
-    serve(place, talk)
 
-
-def test_a_taken_endpoint_is_refused_and_the_first_server_goes_on(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async def talk(_server: Router, heard: Heard) -> None:
+async def test_a_taken_endpoint_is_refused_and_the_first_server_goes_on(place: Path, dealer: zmq.Socket[bytes]) -> None:
+    async with serving(place) as (_, heard):
         second = Router(f"ipc://{place}")
         with pytest.raises(ConfigError, match=r"another streamd serves .*: stop it, or choose another endpoint"):
             second.start_listening(Heard())
@@ -168,31 +148,23 @@ def test_a_taken_endpoint_is_refused_and_the_first_server_goes_on(place: Path, d
         dealer.send(b"still there?")
         assert len(await heard.count(1)) == 1
 
-    serve(place, talk)
 
-
-def test_what_a_dead_daemon_left_is_replaced_and_closing_gives_the_endpoint_up(place: Path) -> None:
+async def test_what_a_dead_daemon_left_is_replaced_and_closing_gives_the_endpoint_up(place: Path) -> None:
     place.parent.mkdir()
-    place.touch()
     beside = Path(f"{place}.fd")
+    place.touch()
     beside.touch()
-
-    def look() -> None:
-        assert stat.S_ISSOCK(place.stat().st_mode)
+    for _ in range(2):
+        async with serving(place) as (server, _):
+            assert server.descriptor_socket_path == str(beside)
+            assert place.is_socket()
+            assert not beside.exists()
+            beside.touch()
+        assert not place.exists()
         assert not beside.exists()
-        beside.touch()
-
-    async def look_around(server: Router, _heard: Heard) -> None:
-        assert server.descriptor_socket_path == str(beside)
-        look()
-
-    serve(place, look_around)
-    assert not place.exists()
-    assert not beside.exists()
-    serve(place, look_around)
 
 
-def test_sockets_that_were_handed_over_are_served_and_outlive_the_server(
+async def test_sockets_that_were_handed_over_are_served_and_outlive_the_server(
     place: Path, dealer: zmq.Socket[bytes]
 ) -> None:
     place.parent.mkdir()
@@ -203,11 +175,9 @@ def test_sockets_that_were_handed_over_are_served_and_outlive_the_server(
         link.bind(str(path))
         link.listen()
 
-    async def hear(said: bytes) -> None:
-        server, heard = (
-            Router(f"ipc://{place}", {path: link.dup() for path, link in zip(paths, held, strict=True)}),
-            Heard(),
-        )
+    for said in (b"to the first", b"to its successor"):
+        heard = Heard()
+        server = Router(f"ipc://{place}", {path: link.dup() for path, link in zip(paths, held, strict=True)})
         try:
             assert server.handed_descriptor_socket is not None
             server.start_listening(heard)
@@ -216,42 +186,166 @@ def test_sockets_that_were_handed_over_are_served_and_outlive_the_server(
         finally:
             server.close()
         assert all(path.exists() for path in paths)
-
-    for said in (b"to the first", b"to its successor"):
-        asyncio.run(hear(said))
     for link in held:
         link.close()
 
 
-def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:
+async def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:
     place.parent.write_text("a file where a folder is needed")
-
-    async def nothing(_server: Router, _heard: Heard) -> None:
-        pytest.fail("it listens")
-
     with pytest.raises(ConfigError, match=f"cannot listen at {place}: .*; choose another with `listen:`"):
-        serve(place, nothing)
+        async with serving(place):
+            pytest.fail("it listens")
 
 
-def test_a_folder_is_no_endpoint_and_stays_as_it_is(place: Path) -> None:
+async def test_a_folder_is_no_endpoint_and_stays_as_it_is(place: Path) -> None:
     place.mkdir(parents=True)
-    server = Router(f"ipc://{place}")
     with pytest.raises(ConfigError, match="it is a folder; name a file in it"):
-        server.lock_endpoint()
-    asyncio.run(_close(server))
+        async with serving(place):
+            pytest.fail("it listens")
     assert list(place.parent.iterdir()) == [place]
 
 
-def test_a_link_in_the_lock_files_place_is_not_followed(place: Path) -> None:
+async def test_a_link_in_the_lock_files_place_is_not_followed(place: Path) -> None:
     place.parent.mkdir()
     victim = place.parent / "victim"
     Path(f"{place}.lock").symlink_to(victim)
-    server = Router(f"ipc://{place}")
     with pytest.raises(ConfigError, match="cannot listen"):
-        server.start_listening(Heard())
-    asyncio.run(_close(server))
+        async with serving(place):
+            pytest.fail("it listens")
     assert not victim.exists()
 
 
-async def _close(server: Router) -> None:
-    server.close()
+# --- the door: it lets in a few at a time, and nobody when there is no room
+
+
+class House:
+    """What libzmq is to a door: it accepts all who wait at a socket that it is given, when it is told to."""
+
+    def __init__(self, place: Path, most: int) -> None:
+        self.place = place
+        self.inside: dict[str, socket.socket] = {}
+        self.guests: list[socket.socket] = []
+        self.dismissed: list[str] = []
+        self._news = asyncio.Event()
+        self.door = ConnectionGate(place, SOCKET_MODE, most, self._let_in, self.dismissed.append)
+
+    def _let_in(self, waiting: socket.socket, name: str) -> None:
+        self.inside[name] = waiting
+        self._news.set()
+
+    def knock(self) -> bool:
+        """Whether somebody who connects now is in the queue, at least."""
+        guest = socket.socket(socket.AF_UNIX)
+        guest.setblocking(False)
+        self.guests.append(guest)
+        return not guest.connect_ex(str(self.place))
+
+    async def group(self, number: int) -> str:
+        """The name of the socket that was let in so many others after the first, once it is."""
+        async with asyncio.timeout(LIMIT_S):
+            while len(self.inside) <= number:
+                self._news.clear()
+                await self._news.wait()
+        return list(self.inside)[number]
+
+    def accept(self, name: str) -> int:
+        """Accepts who waits in a group, and tells the door; how many they were."""
+        count = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.guests.append(self.inside[name].accept()[0])
+                self.door.on_connection_accepted(name)
+                count += 1
+        return count
+
+    def close(self) -> None:
+        self.door.close()
+        for link in (*self.inside.values(), *self.guests):
+            link.close()
+
+
+@asynccontextmanager
+async def opened(place: Path, most: int = 100) -> AsyncIterator[House]:
+    place.parent.mkdir(exist_ok=True)
+    house = House(place, most)
+    try:
+        yield house
+    finally:
+        house.close()
+
+
+async def test_who_knocks_is_let_in_and_the_path_is_for_the_next(place: Path) -> None:
+    async with opened(place) as house:
+        for number in range(5):
+            assert house.knock()
+            assert house.accept(await house.group(number)) == 1
+        found = [(path.name, stat.S_IMODE(path.stat().st_mode)) for path in place.parent.iterdir()]
+    assert found == [("s", SOCKET_MODE)]
+
+
+async def test_no_more_are_let_in_at_a_time_than_may_wait(place: Path) -> None:
+    async with opened(place) as house:
+        assert [house.knock() for _ in range(KNOCKS + 2)] == [True] * KNOCKS + [False] * 2
+        first = await house.group(0)
+        assert house.knock()  # at the next socket
+        await asyncio.sleep(0)
+        assert len(house.inside) == 1, "the next group waits until the first is known to be accepted"
+        assert house.accept(first) == KNOCKS
+        assert house.accept(await house.group(1)) == 1
+
+
+async def test_with_no_room_who_knocks_waits_and_is_let_in_when_others_have_gone(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    most = 1 + 4 * (1 + KNOCKS)
+    caplog.set_level(logging.WARNING, "streamd")
+    async with opened(place, most) as house:
+        names: list[str] = []
+        while house.door.used_descriptor_count + 1 + KNOCKS <= most:
+            for _ in range(KNOCKS):
+                house.knock()
+            names.append(await house.group(len(names)))
+            house.accept(names[-1])
+        house.knock()
+        await asyncio.sleep(0)
+        assert len(house.inside) == len(names)
+        assert house.door.used_descriptor_count <= most
+        for _ in range(KNOCKS):
+            house.door.on_connection_ended(names[0])
+        assert house.dismissed == names[:1]
+        assert house.accept(await house.group(len(names))) == 1
+    assert {each.message.partition(";")[0] for each in caplog.records} == {
+        f"no more connections for now: they take {most} of the {most} descriptors that there are for them"
+    }
+
+
+async def test_what_a_killed_daemon_left_beside_the_path_is_no_obstacle(place: Path) -> None:
+    place.parent.mkdir()
+    mine = Path(f"{place}~01")
+    mine.touch()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(f"{place}~00")
+    async with opened(place) as house:
+        for number in range(3):
+            assert house.knock()
+            assert house.accept(await house.group(number)) == 1
+    assert sorted(place.parent.iterdir()) == [place, mine]
+
+
+async def test_a_folder_that_may_not_be_written_any_more_costs_newcomers_a_pause(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("streamd.daemon.router._LISTEN_RETRY_S", 0.01)
+    caplog.set_level(logging.WARNING, "streamd")
+    async with opened(place) as house:
+        listen, refused = house.door._open_listening_socket, iter([OSError(28, "No space left on device")])
+
+        def listen_later() -> tuple[socket.socket, str]:
+            for error in refused:
+                raise error
+            return listen()
+
+        monkeypatch.setattr(house.door, "_open_listening_socket", listen_later)
+        assert house.knock()
+        assert house.accept(await house.group(0)) == 1
+    assert caplog.messages == [f"no new trainer for 0.01 s: {place}: No space left on device"]

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import cast
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import msgspec
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
 
 from streamd.core.counters import ProcessStats
-from streamd.core.spec import Cursor
-from streamd.daemon.sessions import Connection, SessionManager, describe_trainer
+from streamd.core.spec import Cursor, OrderId, Segment
+from streamd.daemon.sessions import Connection, Connections, SessionManager, describe_trainer, find_subscribe_refusal
 from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Welcome
-from streamd.limits import MAX_TRAINER_NAME_CHARS
+from streamd.limits import MAX_SESSIONS, MAX_TRAINER_NAME_CHARS
 from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
 
 MIB = 1 << 20
@@ -46,13 +42,6 @@ class Door:
 
     def tell(self, identity: bytes, message: DaemonMessage) -> None:
         self.said.append((identity, message))
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 10}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
 
 
 @pytest.fixture
@@ -139,44 +128,25 @@ def test_a_session_ends_once_and_its_lifeline_with_it(reception: SessionManager,
     assert door.expected == set()
 
 
-def test_the_last_one_out_ends_the_wait(reception: SessionManager) -> None:
-    async def wait() -> bool:
-        sessions = [begin(reception, b"one"), begin(reception, b"two")]
-        waiting = asyncio.ensure_future(reception.wait_until_no_sessions(asyncio.Event()))
-        reception.end_session(sessions[0], "done")
+async def test_the_last_one_out_ends_the_wait(reception: SessionManager) -> None:
+    reception.end_session(begin(reception, b"long ago"), "done")
+    sessions = [begin(reception, b"one"), begin(reception, b"two")]
+    waiting = asyncio.ensure_future(reception.wait_until_no_sessions(asyncio.Event()))
+    reception.end_session(sessions[0], "done")
+    for _ in range(5):
         await asyncio.sleep(0)
-        early = waiting.done()
-        reception.end_session(sessions[1], "done")
-        await waiting
-        return early
-
-    assert not asyncio.run(wait())
+    assert not waiting.done()
+    reception.end_session(sessions[1], "done")
+    await waiting
 
 
-def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: SessionManager) -> None:
-    async def wait() -> None:
-        await reception.wait_until_no_sessions(asyncio.Event())
-        begin(reception, b"one")
-        hurry = asyncio.Event()
-        hurry.set()
-        await reception.wait_until_no_sessions(hurry)
-
-    asyncio.run(wait())
+async def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: SessionManager) -> None:
+    await reception.wait_until_no_sessions(asyncio.Event())
+    begin(reception, b"one")
+    hurry = asyncio.Event()
+    hurry.set()
+    await reception.wait_until_no_sessions(hurry)
     assert len(reception.connections) == 1
-
-
-def test_who_left_long_ago_does_not_end_the_wait_for_who_is_here(reception: SessionManager) -> None:
-    async def waits() -> bool:
-        reception.end_session(begin(reception, b"long ago"), "done")
-        begin(reception, b"here")
-        waiting = asyncio.ensure_future(reception.wait_until_no_sessions(asyncio.Event()))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        still = not waiting.done()
-        waiting.cancel()
-        return still
-
-    assert asyncio.run(waits())
 
 
 def test_who_is_lent_more_or_less_is_told(reception: SessionManager, door: Door) -> None:
@@ -196,3 +166,108 @@ def test_what_a_client_says_of_its_trainer_is_made_fit_to_be_shown(numbers: tupl
     told = describe_trainer(wish)
     assert told == SubscribedTrainer("\\x1b[2J" + "n" * 56 + "…")
     assert len(told.name) == MAX_TRAINER_NAME_CHARS
+
+
+# --- what is refused before the scheduler is asked, and whether asking again helps
+
+
+def refusal_of(
+    stream: ServedStream, /, *, session_count: int = 0, is_draining: bool = False, **changes: Any
+) -> Refused | None:
+    asked = msgspec.structs.replace(WISH, **changes)
+    return find_subscribe_refusal(asked, {"train": stream}, session_count=session_count, is_draining=is_draining)
+
+
+@pytest.mark.parametrize("session_count", [0, MAX_SESSIONS - 1])
+def test_nothing_speaks_against_an_ordinary_wish(stream: ServedStream, session_count: int) -> None:
+    assert refusal_of(stream, session_count=session_count) is None
+
+
+def at(*history: Segment, epoch: int = 0) -> dict[str, Any]:
+    return {"cursor": Cursor(epoch, history)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "says"),
+    [
+        ({"stream": "trian"}, "unknown", "no stream 'trian'; did you mean 'train'?; served: train"),
+        ({"rank": 1}, "usage", "rank 1 of world 1"),
+        ({"rank": -1}, "usage", "rank -1 of world 1"),
+        ({"world": 0}, "usage", "rank 0 of world 0"),
+        ({"world": 1 << 60, "uneven": "pad"}, "usage", "not possible"),
+        ({"epochs": -1}, "usage", "epochs -1"),
+        ({"order_id": "0123456789abcdef"}, "token", "another order now"),
+        (at(epoch=-1), "token", "out of range"),
+        (at(Segment(1, 1, 0, 1)), "token", "does not add up"),
+        (at(Segment(0, 2, 3, 2)), "token", "does not add up"),
+        (at(Segment(0, 3, 0, 1)), "token", "beyond the 2 batches"),
+        (at(Segment(0, 1 << 39, 0, 1)), "token", "beyond the 2 batches"),
+    ],
+    ids=str,
+)
+def test_a_subscription_that_cannot_be_is_refused_for_good_with_its_reason(
+    stream: ServedStream, changes: dict[str, Any], why: str, says: str
+) -> None:
+    refused = refusal_of(stream, **changes)
+    assert refused is not None
+    assert (refused.why, refused.retry_s) == (why, None)
+    assert says in refused.text
+
+
+@pytest.mark.parametrize(("sessions", "draining"), [(MAX_SESSIONS, False), (0, True)], ids=["full", "leaving"])
+def test_a_full_or_leaving_daemon_asks_to_come_back(stream: ServedStream, sessions: int, draining: bool) -> None:
+    refused = refusal_of(stream, session_count=sessions, is_draining=draining)
+    assert refused is not None
+    assert refused.why == "busy"
+    assert refused.retry_s is not None
+
+
+def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stream: ServedStream) -> None:
+    other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32), batch_size=16, batches=1))
+    facts = stream.spec.order_facts
+    refused = refusal_of(other, **at(Segment(0, 3, 0, 1)), order_id="0" * 32, resuming=True, order=facts)
+    assert refused is not None
+    assert refused.why == "token"
+    assert "has another order now: batch_size was 8 and is 16; serve it as it was" in refused.text
+
+
+def test_another_order_of_who_says_no_more_is_refused_with_both_named(stream: ServedStream) -> None:
+    other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
+    refused = refusal_of(other, order_id=stream.spec.order_id, resuming=True)
+    assert refused is not None
+    assert stream.spec.order_id[:12] in refused.text
+    assert "f" * 12 in refused.text
+
+
+# --- the connections
+
+
+def peer(session: int, identity: bytes) -> Connection:
+    return Connection(identity, session, cast("ServedStream", None), "shared", 0, 1)
+
+
+def test_a_peer_is_found_by_session_and_by_identity() -> None:
+    peers = Connections()
+    one, two = peer(1, b"a"), peer(2, b"b")
+    peers.add_connection(one)
+    peers.add_connection(two)
+    assert (peers.find_by_session(1), peers.find_by_identity(b"b"), len(peers)) == (one, two, 2)
+    assert (peers.find_by_session(3), peers.find_by_identity(b"c")) == (None, None)
+
+
+def test_a_removed_peer_is_found_no_more_and_removed_only_once() -> None:
+    peers = Connections()
+    one = peer(1, b"a")
+    peers.add_connection(one)
+    assert peers.remove_session(1) is one
+    assert peers.remove_session(1) is None
+    assert (peers.find_by_session(1), peers.find_by_identity(b"a"), len(peers)) == (None, None, 0)
+
+
+def test_peers_may_be_removed_while_all_are_walked() -> None:
+    peers = Connections()
+    for number in range(3):
+        peers.add_connection(peer(number, bytes([number])))
+    for each in peers.list_connections():
+        peers.remove_session(each.session)
+    assert len(peers) == 0

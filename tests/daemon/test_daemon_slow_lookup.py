@@ -13,24 +13,20 @@ from streamd.daemon.slow_lookup import SlowLookup
 ANSWER_S = 20.0
 
 
-def test_a_look_that_is_not_answered_is_not_had_twice_and_its_answer_counts_later(
+async def test_a_look_that_is_not_answered_is_not_had_twice_and_its_answer_counts_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers, threads = threading.Event(), threading.active_count()
-
-    async def scene() -> None:
-        lookup = SlowLookup(lambda: "there" if answers.wait(ANSWER_S) else "hung", "away")
-        monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
-        for _ in range(3):
-            assert await lookup.wait_for_answer() == "away"
-            assert lookup.is_unanswered
-        assert threading.active_count() == threads + 1
-        answers.set()
-        monkeypatch.setattr(slow_lookup, "PROOF_S", ANSWER_S)
-        assert await lookup.wait_for_answer() == "there"
-        assert not lookup.is_unanswered
-
-    asyncio.run(scene())
+    lookup = SlowLookup(lambda: "there" if answers.wait(ANSWER_S) else "hung", "away")
+    monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
+    for _ in range(3):
+        assert await lookup.wait_for_answer() == "away"
+        assert lookup.is_unanswered
+    assert threading.active_count() == threads + 1
+    answers.set()
+    monkeypatch.setattr(slow_lookup, "PROOF_S", ANSWER_S)
+    assert await lookup.wait_for_answer() == "there"
+    assert not lookup.is_unanswered
 
 
 def test_what_a_look_raises_is_raised_where_it_is_awaited() -> None:

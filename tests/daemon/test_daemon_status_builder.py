@@ -1,25 +1,37 @@
-"""What a daemon tells of itself, over a real window and made-up deliveries."""
+"""What a daemon tells of itself, over a real scheduler and made-up deliveries, and what it answers to queries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
+from support.opened_streams import Serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor
-from streamd.core.status import COUNTED_SPAN_S, RESTING_S, SessionStatus
+from streamd.core.status import COUNTED_SPAN_S, RESTING_S, DaemonStatus, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
+from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import MixingScore, ShuffleMeter
+from streamd.ipc.messages import (
+    AskMonitor,
+    AskNames,
+    AskStats,
+    AskStatus,
+    AskStreams,
+    MonitorAt,
+    Names,
+    Refused,
+    Stats,
+    StatusNow,
+    Streams,
+)
+from streamd.ipc.slots import SlotStore
 from streamd.scheduler.admission import SchedulerLimits
-from streamd.scheduler.events import CreditGranted, ProgressReported, Subscribed
+from streamd.scheduler.events import CreditGranted, ProgressReported, Subscribed, TimePassed
 from streamd.scheduler.scheduler import Scheduler
 
 MIB = 1 << 20
@@ -62,19 +74,18 @@ class Desk:
 
     def decodes_per_batch(self, now_s: float) -> float | None:
         self.overview.on_epoch_received(max((0, *self.overview._sessions)), -1, now_s)  # else it is not told yet
-        (stream,) = self.overview.build_status(self.window, now_s, is_draining=False).streams
-        return stream.decodes_per_batch
+        return self.status(now_s).streams[0].decodes_per_batch
+
+    def status(self, now_s: float = 1.0, *, is_draining: bool = False) -> DaemonStatus:
+        return self.overview.build_status(self.window, now_s, is_draining=is_draining)
 
     def session(self, number: int, now_s: float) -> SessionStatus:
-        sessions = self.overview.build_status(self.window, now_s, is_draining=False).sessions
-        return next(session for session in sessions if session.session == number)
+        return next(session for session in self.status(now_s).sessions if session.session == number)
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 80}, size=(8, 8)), tmp_path / "state")
-    yield Desk(stream)
-    stream.manifest.close()
+def desk(serve_images: Serve) -> Desk:
+    return Desk(serve_images({"cat": 80}))
 
 
 def test_nobody_reading_means_no_figure_for_sharing(desk: Desk) -> None:
@@ -102,10 +113,10 @@ def test_a_trainer_alone_is_at_one_whatever_was_decoded_ahead_of_it(desk: Desk) 
 def test_decodes_a_batch_are_told_once_a_trainer_has_read_an_epoch_and_why_not_before(desk: Desk) -> None:
     desk.subscribe(1)
     desk.send(1, 10, 5.0)
-    (early,) = desk.overview.build_status(desk.window, 6.0, is_draining=False).streams
+    (early,) = desk.status(6.0).streams
     desk.overview.on_epoch_received(1, 0, 6.0)
-    (told,) = desk.overview.build_status(desk.window, 6.0, is_draining=False).streams
-    (late,) = desk.overview.build_status(desk.window, 60.0, is_draining=False).streams
+    (told,) = desk.status(6.0).streams
+    (late,) = desk.status(60.0).streams
     assert (early.decodes_per_batch, told.decodes_per_batch, late.decodes_per_batch) == (None, 1.0, None)
     assert [each.decodes_unknown for each in (early, told, late)] == [
         "known once a trainer has read an epoch",
@@ -122,7 +133,7 @@ def test_a_remedy_is_for_trainers_of_one_rank_that_are_still_apart(
     desk.subscribe(2, rank=rank, world=2, epoch=epoch)
     desk.send(1, 10, 5.0)
     desk.send(2, 10, 5.0)
-    (stream,) = desk.overview.build_status(desk.window, 6.0, is_draining=False).streams
+    (stream,) = desk.status(6.0).streams
     assert (stream.remedy is not None) == apart
 
 
@@ -193,12 +204,12 @@ def test_rates_are_what_trainers_took_over_one_window_and_the_age_is_since_subsc
     desk.send(1, 10, 105.0)
     assert desk.session(1, 110.0).samples_per_s == 0.0
     desk.overview.on_progress(1, 7, 0.0, 105.0)
-    status = desk.overview.build_status(desk.window, 109.5, is_draining=False)
+    status = desk.status(109.5)
     assert status.sessions[0].samples_per_s == pytest.approx(7 * 8 / status.window_s)
     assert status.streams[0].samples_per_s == status.sessions[0].samples_per_s
     assert status.sessions[0].age_s == 9.5
     desk.overview.on_session_ended(1, 109.5)
-    status = desk.overview.build_status(desk.window, 109.5, is_draining=False)
+    status = desk.status(109.5)
     assert status.streams[0].samples_per_s > 0, "it took them, though it is gone"
 
 
@@ -241,7 +252,7 @@ def test_no_share_is_above_one(desk: Desk) -> None:
     desk.decode(10, 100.0, busy_s=1000.0)
     desk.overview.on_progress(1, 1, 1000.0, 100.0)
     desk.window._slot_wait_s = 1000.0
-    status = desk.overview.build_status(desk.window, 101.0, is_draining=False)
+    status = desk.status(101.0)
     assert (status.busy_fraction, status.slot_wait_fraction, status.waiting_trainers) == (1.0, 1.0, 1.0)
     assert status.reading_fraction + status.decoding_fraction <= 1.0
 
@@ -257,50 +268,49 @@ def test_the_timing_that_a_session_tells_is_its_own_and_one_that_has_ended_tells
 
 def test_workers_are_busy_as_long_as_they_read_and_decode(desk: Desk) -> None:
     desk.decode(10, 100.0, busy_s=COUNTED_SPAN_S / 10)
-    assert desk.overview.build_status(desk.window, 100.999, is_draining=False).busy_fraction == pytest.approx(0.5, 0.01)
+    assert desk.status(100.999).busy_fraction == pytest.approx(0.5, 0.01)
 
 
 def test_receipts_and_bad_samples_are_those_that_are_known(desk: Desk) -> None:
     desk.stats.add_count("stream.train", "receipts_ok", 3)
     desk.stats.add_count("stream.train", "receipts_bad")
-    status = desk.overview.build_status(desk.window, 1.0, is_draining=True)
+    status = desk.status(1.0, is_draining=True)
     assert (status.streams[0].receipts_ok, status.streams[0].receipts_bad, status.streams[0].bad) == (3, 1, 0)
     assert len(status.all_troubles) == 2
 
 
 def test_a_stream_that_stops_everybody_says_why(desk: Desk) -> None:
-    (sound,) = desk.overview.build_status(desk.window, 1.0, is_draining=False).streams
+    (sound,) = desk.status().streams
     assert sound.stopped is None
     desk.stream.quarantine.reasons.update(dict.fromkeys(range(11), "no image"))
-    status = desk.overview.build_status(desk.window, 1.0, is_draining=False)
-    (trouble,) = status.all_troubles
+    (trouble,) = desk.status().all_troubles
     assert trouble.startswith("stream 'train' is stopped: 11 of 80 samples are bad")
 
 
 def test_why_trainers_were_ended_is_told_until_one_comes_again(desk: Desk) -> None:
     desk.overview.on_stream_failed("train", "the disk is away")
-    assert desk.overview.build_status(desk.window, 1.0, is_draining=False).streams[0].failed == "the disk is away"
+    assert desk.status().streams[0].failed == "the disk is away"
     desk.subscribe(1)
-    assert desk.overview.build_status(desk.window, 1.0, is_draining=False).streams[0].failed is None
+    assert desk.status().streams[0].failed is None
 
 
 def test_why_trainers_were_ended_is_no_longer_told_of_a_stream_that_has_changed(desk: Desk) -> None:
     desk.overview.on_stream_failed("train", "the disk is away")
     desk.overview.on_stream_changed("train")
-    assert desk.overview.build_status(desk.window, 1.0, is_draining=False).all_troubles == []
+    assert desk.status().all_troubles == []
 
 
 def test_deaths_of_workers_are_all_counted_and_those_of_half_a_minute_by_themselves(desk: Desk) -> None:
     for now_s in (0.0, 100.0, 101.0):
         desk.stats.add_count("engine", "worker_deaths")
         desk.overview.on_worker_died(now_s)
-    status = desk.overview.build_status(desk.window, 102.0, is_draining=False)
+    status = desk.status(102.0)
     assert (status.worker_deaths, status.deaths_lately) == (3, 2)
 
 
 def test_a_stream_that_waits_for_its_data_is_stopped_until_it_goes_on_or_is_another(desk: Desk) -> None:
     def stopped() -> str | None:
-        return desk.overview.build_status(desk.window, 1.0, is_draining=False).streams[0].stopped
+        return desk.status().streams[0].stopped
 
     desk.overview.on_stream_paused("train", "it waits")
     assert (stopped(), desk.overview.is_stream_paused("train")) == ("it waits", True)
@@ -314,17 +324,17 @@ def test_a_stream_that_waits_for_its_data_is_stopped_until_it_goes_on_or_is_anot
 def test_a_reload_that_failed_is_told_until_one_succeeds(desk: Desk) -> None:
     for failed in (True, False):
         desk.overview.set_reload_failed(failed=failed)
-        assert desk.overview.build_status(desk.window, 1.0, is_draining=False).reload_failed == failed
+        assert desk.status().reload_failed == failed
 
 
 def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    (plain,) = desk.overview.build_status(desk.window, 1.0, is_draining=False).streams
+    (plain,) = desk.status().streams
     assert (plain.shuffle_score, plain.poorly_mixed) == (None, None)  # of one class
     meter = ShuffleMeter(desk.stream.spec, desk.stream.manifest.gather_label)
     monkeypatch.setattr(meter, "measure_mixing", lambda: MixingScore("label", 0.25, 0.01, "mix it"))
     poor = replace(desk.stream, shuffle_meter=meter)
     desk.overview.streams = {"train": poor}
-    (told,) = desk.overview.build_status(desk.window, 1.0, is_draining=False).streams
+    (told,) = desk.status().streams
     assert (told.shuffle_score, told.poorly_mixed) == (0.25, "mix it")
 
 
@@ -349,5 +359,71 @@ def test_an_added_stream_is_told_of_and_a_removed_one_is_not(desk: Desk) -> None
     desk.overview.on_stream_changed("other")
     desk.overview.on_stream_changed("train")
     desk.decode(1, 1.5)  # it was under way when its stream was taken away
-    (told,) = desk.overview.build_status(desk.window, 2.0, is_draining=False).streams
+    (told,) = desk.status(2.0).streams
     assert (told.name, told.sessions, told.decoded_per_s) == ("other", 0, 0.0)
+
+
+# --- queries: the answers are of now, whatever has been reloaded since
+
+
+@pytest.fixture
+def streams(stream: ServedStream) -> dict[str, ServedStream]:
+    return {"train": stream}
+
+
+@pytest.fixture
+def answers(streams: dict[str, ServedStream]) -> QueryResponder:
+    stats = ProcessStats()
+    window = Scheduler([each.stream_shape for each in streams.values()], SchedulerLimits(8 * MIB, workers=2))
+    overview = StatusBuilder(streams, 2, 8 * MIB, "ipc:///s", stats, began_s=0.0)
+    return QueryResponder(streams, window, SlotStore(), stats, overview)
+
+
+def ask(answers: QueryResponder, query: QueryMessage, *, session_count: int = 0, is_draining: bool = False) -> Any:
+    return answers.answer_query(query, session_count=session_count, is_draining=is_draining)
+
+
+def test_streams_are_those_served_now(answers: QueryResponder, streams: dict[str, ServedStream]) -> None:
+    spec = streams["train"].spec
+    assert ask(answers, AskStreams()) == Streams({"train": spec})
+    del streams["train"]
+    assert ask(answers, AskStreams()) == Streams({})
+
+
+def test_numbers_are_read_when_they_are_asked_for(answers: QueryResponder) -> None:
+    told = ask(answers, AskStats(), session_count=3)
+    assert isinstance(told, Stats)
+    assert told.values["daemon"] == {
+        "sessions": 3, "memory_used_bytes": 0, "slots": 0, "producing": 0, "slot_wait_s": 0.0,
+    }  # fmt: skip
+
+
+def test_where_the_dashboard_is_is_told_or_how_to_have_one(answers: QueryResponder) -> None:
+    none = ask(answers, AskMonitor())
+    assert isinstance(none, Refused)
+    assert "`monitor: 127.0.0.1:9191`" in none.text
+    there = MonitorAt("http://127.0.0.1:9191", "secret")
+    assert ask(replace(answers, monitor=there), AskMonitor()) == there
+
+
+def test_it_is_told_how_often_each_rule_of_the_window_was_checked(answers: QueryResponder) -> None:
+    answers.scheduler.handle_events((TimePassed(),), 0.0)
+    told = ask(answers, AskStats())
+    assert isinstance(told, Stats)
+    assert told.values["rules"] == answers.scheduler.checks_by_rule
+    assert told.values["rules"]["memory_within_budget"] == 1
+
+
+def test_the_status_says_whether_the_daemon_is_going_away(answers: QueryResponder) -> None:
+    for draining in (False, True):
+        told = ask(answers, AskStatus(), is_draining=draining)
+        assert isinstance(told, StatusNow)
+        assert told.status.draining == draining
+        assert [stream.name for stream in told.status.streams] == ["train"]
+
+
+def test_names_are_told_in_the_order_asked_or_refused(answers: QueryResponder) -> None:
+    told = ask(answers, AskNames("train", (8, 0)))
+    assert told == Names(("dog/0004.jpg", "cat/0000.jpg"))
+    assert isinstance(ask(answers, AskNames("train", (9,))), Refused)
+    assert isinstance(ask(answers, AskNames("other", ())), Refused)

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,18 @@ class Rig:
     async def outcome(self) -> Outcome:
         return await asyncio.wait_for(self.outcomes.get(), ANSWER_S)
 
+    async def filled(self) -> BatchJob:
+        """The next outcome, which is a batch."""
+        job, reason = await self.outcome()
+        assert reason is None
+        return job
+
+    async def failure(self) -> str:
+        """The next outcome, which is a reason."""
+        _, reason = await self.outcome()
+        assert reason is not None
+        return reason
+
     async def until(self, condition: Callable[[], object]) -> None:
         """Lets the loop run until the condition holds."""
         async with asyncio.timeout(ANSWER_S):
@@ -113,19 +125,15 @@ async def running(stream: ServedStream, workers: int = 1, row_deadline_s: float 
     assert failures == []
 
 
-def play(
-    stream: ServedStream,
-    scene: Callable[[Rig], Awaitable[None]],
-    workers: int = 1,
-    row_deadline_s: float = ROW_DEADLINE_S,
-) -> None:
-    async def run() -> None:
-        async with running(stream, workers, row_deadline_s) as rig:
-            await rig.engine.wait_for_pixel_ids()
-            await rig.until(lambda: len(rig.engine.worker_pids) == workers)
-            await scene(rig)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def ready_engine(
+    stream: ServedStream, workers: int = 1, row_deadline_s: float = ROW_DEADLINE_S
+) -> AsyncIterator[Rig]:
+    """A running engine whose workers have all started and opened the stream."""
+    async with running(stream, workers, row_deadline_s) as rig:
+        await rig.engine.wait_for_pixel_ids()
+        await rig.until(lambda: len(rig.engine.worker_pids) == workers)
+        yield rig
 
 
 def pixels(stream: ServedStream, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

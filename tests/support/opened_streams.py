@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +20,29 @@ from support.served_folder import serve
 LABELS = {"label": {"type": "category", "classes": ["dog", "cat"]}}  # sample 0 has a label other than 0
 
 
+Serve = Callable[..., ServedStream]
+
+
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    folder = write_images(tmp_path / "data", {"cat": 4, "dog": 5})
-    stream = serve(folder, tmp_path / "state", labels=LABELS)
-    yield stream
-    stream.manifest.close()
+def serve_images(tmp_path: Path) -> Iterator[Serve]:
+    """Serves `train` over new images, so many a class; all that was served is closed at the end."""
+    streams: list[ServedStream] = []
+
+    def serve_classes(classes: dict[str, int], **changes: Any) -> ServedStream:
+        number = f"{len(streams) or ''}"
+        folder = write_images(tmp_path / f"data{number}", classes)
+        streams.append(serve(folder, tmp_path / f"state{number}", **changes))
+        return streams[-1]
+
+    yield serve_classes
+    for stream in streams:
+        stream.manifest.close()
+
+
+@pytest.fixture
+def stream(serve_images: Serve) -> ServedStream:
+    """Nine samples in batches of 8."""
+    return serve_images({"cat": 4, "dog": 5}, labels=LABELS)
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import pytest
@@ -129,24 +129,21 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-def play(monkeypatch: pytest.MonkeyPatch, scene: Callable[[PoolRig], Awaitable[None]], count: int = 1) -> None:
-    """A scene of a pool that runs; no worker is left at its end."""
+@asynccontextmanager
+async def running_pool(monkeypatch: pytest.MonkeyPatch, count: int = 1) -> AsyncIterator[PoolRig]:
+    """A pool that runs; no worker is left at its end."""
 
     async def start(*_: object) -> WorkerFake:
         return WorkerFake(fresh=True)
 
     monkeypatch.setattr(WorkerProcess, "start", start)
-
-    async def run() -> None:
-        rig = PoolRig(count)
-        running = asyncio.ensure_future(rig.pool.run())
-        await turn()
-        assert len(rig.started) == count
-        await scene(rig)
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        assert not any(worker.is_running for worker in rig.started)
-        assert rig.workers == []
-
-    asyncio.run(run())
+    rig = PoolRig(count)
+    running = asyncio.ensure_future(rig.pool.run())
+    await turn()
+    assert len(rig.started) == count
+    yield rig
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert not any(worker.is_running for worker in rig.started)
+    assert rig.workers == []

@@ -64,6 +64,15 @@ class _WorkerGeneration:
         )
         return before - len(self.queue) - len(self.suspects)
 
+    def send_commands(self, commands: Sequence[WorkerCommand]) -> None:
+        for command in commands:
+            for worker in self.workers:
+                worker.send_command(command)
+
+    def cancel(self) -> None:
+        if self.running is not None:
+            self.running.cancel()
+
 
 class WorkerPool:
     """`count` worker processes in each generation, from `run` until it is cancelled. Lives on the event loop.
@@ -150,14 +159,13 @@ class WorkerPool:
 
     def send_to_all_workers(self, *commands: WorkerCommand) -> None:
         """Sends commands to every worker, including those of a generation that is starting."""
-        for generation in (
-            self._generations if self._next_generation is None else [*self._generations, self._next_generation]
-        ):
-            _send_to_generation(generation, commands)
+        starting = [] if self._next_generation is None else [self._next_generation]
+        for generation in [*self._generations, *starting]:
+            generation.send_commands(commands)
 
     def send_to_newest_workers(self, *commands: WorkerCommand) -> None:
         """Sends commands to the workers that begin batches."""
-        _send_to_generation(self._generations[-1], commands)
+        self._generations[-1].send_commands(commands)
 
     def unmap_slots_in_workers(self, slots: tuple[int, ...]) -> None:
         """Has every worker unmap slots that are about to be closed."""
@@ -193,7 +201,7 @@ class WorkerPool:
         """Ends the new workers; the present ones stay."""
         generation, self._next_generation = self._next_generation, None
         if generation is not None:
-            _cancel_generation_task(generation)
+            generation.cancel()
 
     def _end_generation_if_done(self, generation: _WorkerGeneration) -> None:
         # The newest generation stays without batches; an earlier one stays while a batch that it began is under way.
@@ -201,7 +209,7 @@ class WorkerPool:
             return
         self._generations.remove(generation)
         self._ended_deaths += generation.deaths
-        _cancel_generation_task(generation)
+        generation.cancel()
 
     # --- processes
 
@@ -258,14 +266,3 @@ class WorkerPool:
                 raise
             log.warning("worker.denied", f"{error.strerror}; tried again in {WORKER_RESPAWN_MAX_S:g} s", place=place)
             return None
-
-
-def _send_to_generation(generation: _WorkerGeneration, commands: Sequence[WorkerCommand]) -> None:
-    for command in commands:
-        for worker in generation.workers:
-            worker.send_command(command)
-
-
-def _cancel_generation_task(generation: _WorkerGeneration) -> None:
-    if generation.running is not None:
-        generation.running.cancel()

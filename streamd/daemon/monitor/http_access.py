@@ -13,21 +13,14 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import secrets
 from collections.abc import Collection
 from typing import Final
 
 from aiohttp import web
 
 _BEARER_PREFIX: Final = "Bearer "
-_TOKEN_BYTES: Final = 24
 JSON_TYPE: Final = "application/json"
 STARTING_TEXT: Final = "the samples are listed, or the workers come up"  # what a daemon does before it serves
-
-
-def create_token() -> str:
-    """Returns a random token that can be part of a URL."""
-    return secrets.token_urlsafe(_TOKEN_BYTES)
 
 
 def is_authorized(authorization: str | None, token: str) -> bool:

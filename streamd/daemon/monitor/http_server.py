@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import os
 import re
+import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
@@ -23,7 +24,6 @@ from streamd.daemon.monitor.http_access import (
     STARTING_TEXT,
     build_http_response,
     build_text_response,
-    create_token,
     is_authorized,
     is_own_host_header,
 )
@@ -73,7 +73,7 @@ class Dashboard:
     def build_routes(self) -> list[web.RouteDef]:
         """Returns the routes of the page, its events and its samples."""
         return [
-            web.get("/", self._answer_index),
+            web.get("/", self._answer_page_file),
             web.get("/page/{name}", self._answer_page_file),
             web.get("/live", self._live_feed.stream_events, allow_head=False),
             web.get("/pictures/{stream}", self._answer_next_batch, allow_head=False),
@@ -96,17 +96,10 @@ class Dashboard:
 
     # --- the page
 
-    async def _answer_index(self, request: web.Request) -> web.Response:
-        del request
-        return self._build_page_file_response(_INDEX_NAME)
-
     async def _answer_page_file(self, request: web.Request) -> web.Response:
-        name = request.match_info["name"]
+        name = request.match_info.get("name", _INDEX_NAME)
         if name not in self._page_files:
             raise web.HTTPNotFound
-        return self._build_page_file_response(name)
-
-    def _build_page_file_response(self, name: str) -> web.Response:
         kind = _CONTENT_TYPES[name[name.rindex(".") :]]
         return build_http_response(
             200,
@@ -153,6 +146,7 @@ class Dashboard:
         return build_http_response(200, picture, "image/jpeg") if picture else build_http_response(204)
 
 
+_TOKEN_BYTES: Final = 24
 _KEEP_ALIVE_S: Final = 75.0  # a scraper that comes once a minute finds its connection open
 _SHUTDOWN_TIMEOUT_S: Final = 1.0  # for responses under way when the daemon ends
 _STARTING_LINE: Final = f"starting: {STARTING_TEXT}"
@@ -172,7 +166,7 @@ class Monitor:
         self._daemon: MonitoredDaemon | None = None
         self._exposition: MetricsExposition | None = None
         self._listening_server: asyncio.Server | None = None
-        self.token = create_token()
+        self.token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._dashboard = Dashboard(self.token)
         application = web.Application(middlewares=[self._check_host_and_answer])
         application.router.add_routes(self._dashboard.build_routes())

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Final, NamedTuple, get_args
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import (
@@ -32,6 +32,7 @@ from streamd.daemon.monitor.bad_samples import FAULT_KINDS
 from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram
 
 MetricRows = Iterable[tuple[Sequence[str], float | None]]
+BuildMetric = Callable[[str, str, Sequence[str], MetricRows], Metric]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"  # every version of Prometheus reads this format
 
@@ -83,45 +84,32 @@ def _add_metric_rows(family: GaugeMetricFamily | CounterMetricFamily, rows: Metr
             family.add_metric(values, value)
 
 
-class _StreamGauge(NamedTuple):
-    name: str
-    text: str
-    read_value: Callable[[StreamStatus], float | None]
-
-
-class _StreamCounter(NamedTuple):
-    name: str
-    text: str
-    counter_name: str  # its name in stats
-
-
-_STREAM_GAUGES: Final = (
-    _StreamGauge("stream_samples", "Samples that the stream has.", lambda each: each.samples),
-    _StreamGauge("stream_batches", "Batches that an epoch has.", lambda each: each.batches),
-    _StreamGauge("stream_stopped", "1 if nobody gets a batch of it; streamd status says why.",
-           lambda each: bool(each.stopped)),
-    _StreamGauge("stream_failed", "1 if its trainers were ended for a fault, and none has come since.",
-           lambda each: bool(each.failed)),
-    _StreamGauge("decodes_per_batch", "How often each batch that trainers got was decoded, over the last 10 s: 1 if "
-           "they share each decode. No value before a trainer has read an epoch, and while nobody gets any.",
-           lambda each: each.decodes_per_batch),
-    _StreamGauge("shuffle_score", "How well batches mix the labels, 1 as a full shuffle does. No value where "
-"the stored "
-           "order is kept, or all labels are alike.", lambda each: each.shuffle_score),
+# Name, text, and the value of a stream.
+_STREAM_GAUGES: Final[Sequence[tuple[str, str, Callable[[StreamStatus], float | None]]]] = (
+    ("stream_samples", "Samples that the stream has.", lambda each: each.samples),
+    ("stream_batches", "Batches that an epoch has.", lambda each: each.batches),
+    ("stream_stopped", "1 if nobody gets a batch of it; streamd status says why.", lambda each: bool(each.stopped)),
+    ("stream_failed", "1 if its trainers were ended for a fault, and none has come since.",
+        lambda each: bool(each.failed)),
+    ("decodes_per_batch", ("How often each batch that trainers got was decoded, over the last 10 s: 1 if they share "
+        "each decode. No value before a trainer has read an epoch, and while nobody gets any."),
+        lambda each: each.decodes_per_batch),
+    ("shuffle_score", ("How well batches mix the labels, 1 as a full shuffle does. No value where the stored order is "
+        "kept, or all labels are alike."), lambda each: each.shuffle_score),
 )  # fmt: skip
+# Name, text, and the name of the counter in stats.
 _STREAM_COUNTERS: Final = (
-    _StreamCounter("batches_decoded", "Batches that workers made, for however many trainers.", "produced"),
-    _StreamCounter("batches_sent", "Batches that went to trainers, counted once for each of them.", "send_count"),
-    _StreamCounter("samples_sent", "Samples in those batches: as many as the receipts say, where all were taken to the "
-             "end of an epoch.", "sent_samples"),
-    _StreamCounter("send_seconds", "Time that the daemon took to tell trainers of batches.", "send_s"),
-    _StreamCounter("trainer_wait_seconds", "Time, of all trainers together, that their loops waited for a batch: "
-"what faster "
-             "data could save.", "client_wait_s"),
+    ("batches_decoded", "Batches that workers made, for however many trainers.", "produced"),
+    ("batches_sent", "Batches that went to trainers, counted once for each of them.", "send_count"),
+    ("samples_sent", ("Samples in those batches: as many as the receipts say, where all were taken to the end of an "
+        "epoch."), "sent_samples"),
+    ("send_seconds", "Time that the daemon took to tell trainers of batches.", "send_s"),
+    ("trainer_wait_seconds", ("Time, of all trainers together, that their loops waited for a batch: what faster data "
+        "could save."), "client_wait_s"),
 )  # fmt: skip
 _CACHE_COUNTERS: Final = (
-    _StreamCounter("cache_hits", "Samples that lay decoded in the stream's cache. No value without one.", "cache_hits"),
-    _StreamCounter("cache_misses", "Samples that had to be decoded, though the stream has a cache.", "cache_misses"),
+    ("cache_hits", "Samples that lay decoded in the stream's cache. No value without one.", "cache_hits"),
+    ("cache_misses", "Samples that had to be decoded, though the stream has a cache.", "cache_misses"),
 )
 _RECEIPTS_TEXT: Final = (
     "Epochs that trainers accounted for. A bad one did not add up: something was missed, or came twice."
@@ -198,109 +186,93 @@ def _build_trainer_count_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     )
 
 
-class _TrainerGauge(NamedTuple):
-    name: str
-    text: str
-    read_value: Callable[[SessionStatus], float | None]
-
-
-_TRAINER_GAUGES: Final = (
-    _TrainerGauge("trainer_epoch", "The epoch it is in, from 0.", lambda each: each.epoch),
-    _TrainerGauge("trainer_step", "Batches of that epoch that it took.", lambda each: each.step),
-    _TrainerGauge("trainer_steps", "Steps that an epoch has for it.", lambda each: each.steps),
-    _TrainerGauge("trainer_samples_per_second", "Samples that it took, over the last 10 s.",
-           lambda each: each.samples_per_s),
-    _TrainerGauge("trainer_credit", "Batches that it may hold at a time.", lambda each: each.credit),
-    _TrainerGauge("trainer_leases", "Batches that it holds, or that are on their way to it.", lambda each: each.held),
-    _TrainerGauge("trainer_epoch_seconds", "What its last epoch took. No value before the first is over.",
-           lambda each: each.last_epoch.seconds if each.last_epoch else None),
-    _TrainerGauge("trainer_epoch_wait_seconds", "Of that, how long its loop waited for batches.",
-           lambda each: each.last_epoch.waited_s if each.last_epoch else None),
+# Name, text, and the value of a trainer.
+_TRAINER_GAUGES: Final[Sequence[tuple[str, str, Callable[[SessionStatus], float | None]]]] = (
+    ("trainer_epoch", "The epoch it is in, from 0.", lambda each: each.epoch),
+    ("trainer_step", "Batches of that epoch that it took.", lambda each: each.step),
+    ("trainer_steps", "Steps that an epoch has for it.", lambda each: each.steps),
+    ("trainer_samples_per_second", "Samples that it took, over the last 10 s.", lambda each: each.samples_per_s),
+    ("trainer_credit", "Batches that it may hold at a time.", lambda each: each.credit),
+    ("trainer_leases", "Batches that it holds, or that are on their way to it.", lambda each: each.held),
+    ("trainer_epoch_seconds", "What its last epoch took. No value before the first is over.",
+        lambda each: each.last_epoch.seconds if each.last_epoch else None),
+    ("trainer_epoch_wait_seconds", "Of that, how long its loop waited for batches.",
+        lambda each: each.last_epoch.waited_s if each.last_epoch else None),
 )  # fmt: skip
+# How a metric without labels is built, its name, its text, and its value.
+DaemonMetric = tuple[BuildMetric, str, str, Callable[[MonitorSnapshot], float]]
+_STATE_METRICS: Final[Sequence[DaemonMetric]] = (
+    (build_gauge_metric, "draining", "1 while trainers are sent away, since the daemon is about to end.",
+        lambda at: at.status.draining),
+    (build_gauge_metric, "troubles", "How many things streamd status finds wrong; it says which, and what to do.",
+        lambda at: len(at.status.all_troubles)),
+    (build_gauge_metric, "reload_failed", ("1 if the configuration as it is written now is not, or not all, what is "
+        "served."), lambda at: at.status.reload_failed),
+)  # fmt: skip
+_WORK_METRICS: Final[Sequence[DaemonMetric]] = (
+    (build_gauge_metric, "memory_limit_bytes", "What batches may take: `memory` of the configuration.",
+        lambda at: at.status.memory_bytes),
+    (build_gauge_metric, "memory_used_bytes", ("What slots take, those included that are empty and kept for the next "
+        "batch. It reaches the limit where trainers are slow, and that is no trouble."),
+        lambda at: at.status.memory_used_bytes),
+    (build_gauge_metric, "slots", "Pieces of shared memory, each with room for one batch.",
+        lambda at: at.counter_value("daemon", "slots")),
+    (build_counter_metric, "slot_wait_seconds", ("Time in which a trainer wanted a batch and no slot was free. Where "
+        "it grows fast, give the daemon more `memory`."), lambda at: at.counter_value("daemon", "slot_wait_s")),
+    (build_gauge_metric, "workers", "Decode processes: `workers` of the configuration.",
+        lambda at: at.status.workers),
+    (build_gauge_metric, "workers_busy_ratio", ("The part of the workers' time that went into reading and decoding, "
+        "over the last 10 s. Near 1 with waiting trainers: decoding is the limit."),
+        lambda at: at.status.busy_fraction),
+    (build_counter_metric, "worker_deaths", ("Workers that died and were replaced. A sample that kills them is set "
+        "aside."), lambda at: at.counter_value("engine", "worker_deaths")),
+    (build_counter_metric, "worker_idle_seconds", "Time, of all workers together, without a task.",
+        lambda at: at.counter_value("engine", "idle_s")),
+    (build_counter_metric, "tasks", "Parts of batches that were given to workers, up to 32 samples each.",
+        lambda at: at.counter_value("engine", "queue_count")),
+    (build_counter_metric, "task_wait_seconds", ("Time, of all tasks together, between being made and being given to a "
+        "worker."), lambda at: at.counter_value("engine", "queue_s")),
+    (build_gauge_metric, "productions", "Batches that are being read and decoded.",
+        lambda at: at.counter_value("daemon", "producing")),
+)  # fmt: skip
+_RULE_CHECKS_TEXT: Final = (
+    "How often the daemon's second set of books found a rule to hold. One that does not hold ends the daemon."
+)
+_FRAMES_DROPPED_TEXT: Final = (
+    "What clients said that counts for nothing: malformed frames, of a broken or hostile client, and stale ones, of a "
+    "session that has ended."
+)
 
 
 def build_trainer_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """Yields the metric families of the trainers."""
     sessions = snapshot.status.sessions
     labels = [(each, [each.stream, str(each.session)]) for each in sessions]
-    yield build_info_metric("trainer", "Which part of the stream a trainer takes.", [*_TRAINER_LABELS, "rank", "world"],
-               [[*names, str(each.rank), str(each.world)] for each, names in labels])  # fmt: skip
+    parts = [[*names, str(each.rank), str(each.world)] for each, names in labels]
+    text = "Which part of the stream a trainer takes."
+    yield build_info_metric("trainer", text, [*_TRAINER_LABELS, "rank", "world"], parts)
     for name, text, of in _TRAINER_GAUGES:
         yield build_gauge_metric(name, text, _TRAINER_LABELS, [(names, of(each)) for each, names in labels])
     behind = compute_steps_behind_leader(sessions)
-    yield build_gauge_metric("trainer_lag_steps", "Batches behind the furthest trainer of the same stream, rank and "
-"world; no value "
-                "once it has finished.", _TRAINER_LABELS,
-                [(names, behind.get(each.session)) for each, names in labels])  # fmt: skip
+    text = "Batches behind the furthest trainer of the same stream, rank and world; no value once it has finished."
+    lags = [(names, behind.get(each.session)) for each, names in labels]
+    yield build_gauge_metric("trainer_lag_steps", text, _TRAINER_LABELS, lags)
 
 
 def build_daemon_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """Yields the metric families of the daemon as a whole."""
-    yield from _build_daemon_state_metrics(snapshot)
-    yield from _build_memory_metrics(snapshot)
-    yield from _build_worker_metrics(snapshot)
-    yield from _build_wire_metrics(snapshot)
+    yield build_info_metric("build", "The version that runs.", ["version"], [[snapshot.status.version]])
+    yield from _build_unlabelled_metrics(_STATE_METRICS, snapshot)
+    rules = [([rule], checks) for rule, checks in snapshot.numbers.get("rules", {}).items()]
+    yield build_counter_metric("rule_checks", _RULE_CHECKS_TEXT, ["rule"], rules)
+    yield from _build_unlabelled_metrics(_WORK_METRICS, snapshot)
+    dropped = [([kind], snapshot.counter_value("wire", kind)) for kind in ("malformed", "stale")]
+    yield build_counter_metric("frames_dropped", _FRAMES_DROPPED_TEXT, ["reason"], dropped)
 
 
-def _build_daemon_state_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    status = snapshot.status
-    yield build_info_metric("build", "The version that runs.", ["version"], [[status.version]])
-    yield build_gauge_metric("draining", "1 while trainers are sent away, since the daemon is about to end.", [],
-                [([], status.draining)])  # fmt: skip
-    yield build_gauge_metric("troubles", ("How many things streamd status finds wrong; it says which, and "
-"what to do."), [],
-                [([], len(status.all_troubles))])  # fmt: skip
-    yield build_gauge_metric("reload_failed", ("1 if the configuration as it is written now is not, or not all, what "
-"is served."), [],
-                [([], status.reload_failed)])  # fmt: skip
-    rules = snapshot.numbers.get("rules", {})
-    yield build_counter_metric("rule_checks", "How often the daemon's second set of books found a rule to hold. One "
-"that does not "
-                  "hold ends the daemon.", ["rule"], [([rule], checks) for rule, checks in rules.items()])  # fmt: skip
-
-
-def _build_memory_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    status = snapshot.status
-    yield build_gauge_metric("memory_limit_bytes", "What batches may take: `memory` of the configuration.", [],
-                [([], status.memory_bytes)])  # fmt: skip
-    yield build_gauge_metric("memory_used_bytes", "What slots take, those included that are empty and kept for "
-"the next batch. It "
-                "reaches the limit where trainers are slow, and that is no trouble.", [],
-                [([], status.memory_used_bytes)])  # fmt: skip
-    yield build_gauge_metric("slots", "Pieces of shared memory, each with room for one batch.", [],
-                [([], snapshot.counter_value("daemon", "slots"))])  # fmt: skip
-    yield build_counter_metric("slot_wait_seconds", "Time in which a trainer wanted a batch and no slot was "
-"free. Where it grows "
-                  "fast, give the daemon more `memory`.", [],
-                  [([], snapshot.counter_value("daemon", "slot_wait_s"))])  # fmt: skip
-
-
-def _build_worker_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    status = snapshot.status
-    yield build_gauge_metric("workers", "Decode processes: `workers` of the configuration.", [], [([], status.workers)])
-    yield build_gauge_metric("workers_busy_ratio", "The part of the workers' time that went into reading and decoding, "
-"over the "
-                "last 10 s. Near 1 with waiting trainers: decoding is the limit.", [],
-                [([], status.busy_fraction)])  # fmt: skip
-    yield build_counter_metric("worker_deaths", ("Workers that died and were replaced. A sample that kills them is "
-"set aside."), [],
-                  [([], snapshot.counter_value("engine", "worker_deaths"))])  # fmt: skip
-    yield build_counter_metric("worker_idle_seconds", "Time, of all workers together, without a task.", [],
-                  [([], snapshot.counter_value("engine", "idle_s"))])  # fmt: skip
-    yield build_counter_metric("tasks", "Parts of batches that were given to workers, up to 32 samples each.", [],
-                  [([], snapshot.counter_value("engine", "queue_count"))])  # fmt: skip
-    yield build_counter_metric("task_wait_seconds", ("Time, of all tasks together, between being made and being "
-"given to a worker."),
-                  [], [([], snapshot.counter_value("engine", "queue_s"))])  # fmt: skip
-    yield build_gauge_metric("productions", "Batches that are being read and decoded.", [],
-                [([], snapshot.counter_value("daemon", "producing"))])  # fmt: skip
-
-
-def _build_wire_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    rows = [([kind], snapshot.counter_value("wire", kind)) for kind in ("malformed", "stale")]
-    yield build_counter_metric("frames_dropped", "What clients said that counts for nothing: malformed frames, "
-"of a broken or "
-                  "hostile client, and stale ones, of a session that has ended.", ["reason"], rows)  # fmt: skip
+def _build_unlabelled_metrics(metrics: Iterable[DaemonMetric], snapshot: MonitorSnapshot) -> Iterator[Metric]:
+    for build, name, text, read_value in metrics:
+        yield build(name, text, [], [([], read_value(snapshot))])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -68,17 +68,13 @@ def find_common_size(samples: Iterable[ScannedSamples], progress: Callable[[int]
         pictures = (each for scanned in samples for each in _iterate_pictures(scanned, stack))
         # The first block is small, since data of several sizes mostly show them within a few pictures.
         while len(sizes) < 2 and (block := list(islice(pictures, _BLOCK_PICTURES if seen else _THREADS))):  # noqa: PLR2004 - two that differ
-            heads = [*pool.map(_call_reader, block)]
+            heads = [*pool.map(lambda read_head: read_head(), block)]
             readable = [head for head in heads if head is not None]
             sizes.update((head.height, head.width) for head in readable)
             is_grey = is_grey and all(head.is_grey for head in readable)
             seen, unreadable = seen + len(heads), unreadable + len(heads) - len(readable)
             progress(seen)
     return SizeFindings(sizes.pop() if len(sizes) == 1 else None, seen, is_grey and seen > unreadable, unreadable)
-
-
-def _call_reader(read: ReadHead) -> PictureHead | None:
-    return read()
 
 
 def _iterate_pictures(scanned: ScannedSamples, stack: ExitStack) -> Iterator[ReadHead]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.starter.data_survey import PATH_KEY, TRAIN, DataSurvey, Settings
 from streamd.daemon.starter.survey import survey_data
 from streamd.daemon.streams.catalog import scan_stream_sources
+from streamd.daemon.streams.listing_process import ListingLog
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.paths.confined import translate_read_errors
 from streamd.dataset.scan import scan_source
@@ -29,7 +29,6 @@ VALIDATION_FRACTION: Final = 0.2
 _CHANNELS: Final = 3
 _LARGE_BATCH_BYTES: Final = GIB // 8  # with batches of this size few trainers fit into the default memory
 _TRIED_SEEDS: Final = 1000  # of a hundred seeds, at least one separates two samples
-_PROGRESS_S: Final = 2.0  # between two log lines of a long listing
 
 ImageSize = tuple[int, int]  # height, width
 FormatPath = Callable[[Path], str]
@@ -48,18 +47,10 @@ class StarterProgress(Protocol):
         """Shows that the heads of `files` more pictures have been read."""
 
 
-class LoggedProgress:
-    """Logs the progress every two seconds, as the listing process does."""
+class LoggedProgress(ListingLog):
+    """Logs the progress of a listing, and of the reading of heads after it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._last_log_s = clock()
-        self._read = 0
-
-    def update_listing(self, stream: str, files: int) -> None:
-        """Logs how many files of a stream have been listed so far."""
-        if self._claim_due_log():
-            log.notice("manifest.listing", "listing the samples", stream=stream, files=files)
+    _read = 0
 
     def start_reading(self, files: int) -> None:
         """Logs nothing before the first heads are read."""
@@ -69,13 +60,6 @@ class LoggedProgress:
         self._read += files
         if self._claim_due_log():
             log.notice("manifest.listing", "reading the sizes of the pictures", files=self._read)
-
-    def _claim_due_log(self) -> bool:
-        now_s = self._clock()
-        if now_s < self._last_log_s + _PROGRESS_S:
-            return False
-        self._last_log_s = now_s
-        return True
 
 
 @dataclass(frozen=True, slots=True)

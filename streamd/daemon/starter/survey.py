@@ -160,15 +160,11 @@ def find_part_folders(names: list[str]) -> dict[str, str]:
 
 def _find_folder_notes(path: Path, top: _FolderEntries, parts: dict[str, str]) -> list[str]:
     notes, served = [], _format_names([*parts.values()])
-    if parts:
-        others = [name for name in top.folders if name not in parts.values()]
-        if others:
-            notes.append(
-                f"not served: the sub-folders {_format_names(others)} beside {_format_names([*parts.values()])}"
-            )
-        if top.images or top.tars:
-            beside = format_count(top.images, "image") if top.images else format_count(len(top.tars), "tar")
-            notes.append(f"not served: {beside} beside the sub-folders {served}")
+    if others := [name for name in top.folders if parts and name not in parts.values()]:
+        notes.append(f"not served: the sub-folders {_format_names(others)} beside {served}")
+    if parts and (top.images or top.tars):
+        beside = format_count(top.images, "image") if top.images else format_count(len(top.tars), "tar")
+        notes.append(f"not served: {beside} beside the sub-folders {served}")
     tables = [name for name in top.others if name.lower().endswith(_TABLE_SUFFIXES)][:_SHOWN_NAMES]
     labels = "takes labels from its columns"
     return [*notes, *(f"{table} lies there, too: streamd init {path / table} {labels}" for table in tables)]
@@ -182,7 +178,7 @@ def _format_names(names: list[str]) -> str:
 def _find_folder_kind(path: Path, entries: _FolderEntries) -> DataKind:
     """Returns `folder` for images, `tar` for tars. Raises ConfigError if the folder holds both or neither."""
     if not entries.tars:
-        if entries.images or any(holds_images(path / name) for name in entries.folders):
+        if entries.images or _has_image_folder(path, entries):
             return "folder"
         raise _refuse_folder_without_images(path, entries)
     image_folder = next((name for name in entries.folders if holds_images(path / name)), None)

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -67,17 +68,24 @@ def _explain_process_exit(status: int) -> str:
     )
 
 
-class _ProgressReporter:
+class ListingLog:
     """Logs the progress of a long listing every two seconds."""
 
-    def __init__(self) -> None:
-        self._said_s = time.monotonic()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last_log_s = clock()
 
-    def log_listing_progress(self, stream: str, files: int) -> None:
-        now_s = time.monotonic()
-        if now_s >= self._said_s + _PROGRESS_S:
-            self._said_s = now_s
+    def update_listing(self, stream: str, files: int) -> None:
+        """Logs how many files of a stream have been listed so far."""
+        if self._claim_due_log():
             log.notice("manifest.listing", "listing the samples", stream=stream, files=files)
+
+    def _claim_due_log(self) -> bool:
+        now_s = self._clock()
+        if now_s < self._last_log_s + _PROGRESS_S:
+            return False
+        self._last_log_s = now_s
+        return True
 
 
 def _list_samples_under_locks(config: Config, state: Path, *, anew: bool) -> None:
@@ -94,7 +102,7 @@ def _list_samples_under_locks(config: Config, state: Path, *, anew: bool) -> Non
         for lock in {locks[name] for name in names}:
             held.enter_context(hold_exclusive_lock(lock, [name for name in names if locks[name] == lock]))
         if names:
-            write_sample_manifests(config, state, _ProgressReporter().log_listing_progress, names=names)
+            write_sample_manifests(config, state, ListingLog().update_listing, names=names)
 
 
 def main() -> None:

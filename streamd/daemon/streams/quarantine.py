@@ -44,13 +44,9 @@ class Quarantine:
     """
 
     def __init__(self, path: Path, get_list_id: Callable[[], str]) -> None:
-        self._path = path
+        self.path = path
         self._get_list_id = get_list_id
         self.reasons: dict[int, str] = {}
-
-    @property
-    def path(self) -> Path:
-        return self._path
 
     def copy_and_switch_file(self, path: Path) -> None:
         """Switches to another file, after it has received the verdicts that it lacks.
@@ -60,7 +56,7 @@ class Quarantine:
         there = Quarantine(path, self._get_list_id)
         there.load_bad_samples()
         there.append_new_bad_samples([BadSample(*each) for each in self.reasons.items()])
-        self._path = path
+        self.path = path
 
     def change_list_id_getter(self, get_list_id: Callable[[], str]) -> Quarantine:
         """Takes the list id from another version of the same list from now on, and returns itself.
@@ -75,10 +71,10 @@ class Quarantine:
 
         A last line cut short by a crash is dropped: no batch has used it.
         """
-        if not self._path.exists():
+        if not self.path.exists():
             return
         # Opening cuts off a torn last line, so the piece behind the last line break is always empty.
-        with _open_quarantine_file(self._path, os.O_RDWR) as descriptor:
+        with _open_quarantine_file(self.path, os.O_RDWR) as descriptor:
             lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).split(b"\n")[:-1]
         foreign = 0
         for number, line in enumerate(lines, 1):
@@ -89,14 +85,14 @@ class Quarantine:
                 foreign += 1
         if foreign:
             said = format_count(foreign, "verdict")
-            log.notice("sample.forgiven", f"{said} in {escape_unprintable(self._path.name)} left out: of another list")
+            log.notice("sample.forgiven", f"{said} in {escape_unprintable(self.path.name)} left out: of another list")
 
     def _decode_bad_sample_line(self, number: int, line: bytes) -> _BadSampleLine:
         try:
             return _verdict_decoder.decode(line)
         except msgspec.MsgspecError as error:
             raise ConfigError(
-                f"{self._path}:{number} is no verdict ({error}): repair the line or remove the file"
+                f"{self.path}:{number} is no verdict ({error}): repair the line or remove the file"
             ) from error
 
     def append_new_bad_samples(self, verdicts: Iterable[BadSample]) -> list[BadSample]:
@@ -111,12 +107,12 @@ class Quarantine:
         return list(new.values())
 
     def _append_lines_to_file(self, lines: bytes) -> None:
-        first = not self._path.exists()
-        with _open_quarantine_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
+        first = not self.path.exists()
+        with _open_quarantine_file(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
             _append_lines_durably(descriptor, lines)
         # A new file is durable only when its name in the folder is.
         if first:
-            sync_folder(self._path.parent)
+            sync_folder(self.path.parent)
 
 
 @contextlib.contextmanager

@@ -6,111 +6,95 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
-from support.daemon_process import write_images
-from support.local_engine import Rig, pixels, play, running, unreadable
+from support.local_engine import pixels, ready_engine, running, unreadable
+from support.opened_streams import Serve
 from support.served_folder import file_of, serve, spoil
 
 from streamd.core.bad_samples import BadSample
+from streamd.core.counters import ProcessStats
+from streamd.core.spec import BatchKey
 from streamd.daemon.engine import batch_job, engine, row_cost, worker_pool
+from streamd.daemon.engine.batch_job import BatchJob, Task
+from streamd.daemon.engine.engine import LocalEngine, record_bad_samples
+from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.pixel_id import compute_pixel_id
+from streamd.ipc.slots import SlotStore
+from streamd.ipc.worker_messages import TaskDone
 from streamd.limits import TASK_ROWS
-
-Serve = Callable[..., ServedStream]
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serve]:
-    """Serves folders of 24 images, as one batch of 8 rows after the other."""
-    streams: list[ServedStream] = []
+def served(serve_images: Serve) -> Serve:
+    """Serves 24 images, or another number of them, as one batch of 8 rows after the other."""
 
     def make(count: int = 24, **changes: Any) -> ServedStream:
-        folder = write_images(tmp_path / "data", {"cat": count // 2, "dog": count - count // 2})
-        streams.append(serve(folder, tmp_path / "state", **changes))
-        return streams[-1]
+        return serve_images({"cat": count // 2, "dog": count - count // 2}, **changes)
 
-    yield make
-    for stream in streams:
-        stream.manifest.close()
+    return make
 
 
 # --- whole batches
 
 
-def test_batches_come_out_whole(served: Serve) -> None:
+async def test_batches_come_out_whole(served: Serve) -> None:
     stream = served(20)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers=2) as rig:
         for index in range(3):
             rig.produce(1, index, slot=index + 1)
         for _ in range(3):
-            production, reason = await rig.outcome()
+            production = await rig.filled()
             planned = stream.compute_planned_ids(1, production.key.index)
-            assert reason is None
             assert production.delivered_ids.tolist() == planned.tolist()
             assert np.array_equal(rig.images(production.slot, planned.size), pixels(stream, planned))
             assert rig.weights(production.slot, planned.size) == [1.0] * planned.size
 
-    play(stream, scene, workers=2)
-
 
 @pytest.mark.long
-def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
+async def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
     rows = 2 * TASK_ROWS + 6
     stream = served(rows, batch_size=rows)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers=2) as rig:
         rig.produce()
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered_ids))
         assert rig.outcomes.empty()
         assert rig.stats.values_by_group()["stream.train"]["decode_count"] == rows
 
-    play(stream, scene, workers=2)
-
 
 @pytest.mark.long
-def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_cost, "_NS_A_BYTE", 1e6)
     stream = served(8)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers=2) as rig:
         rig.produce()
         assert [len(worker.tasks) for worker in rig.engine._pool.workers] == [2, 2]
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
-
-    play(stream, scene, workers=2)
 
 
 @pytest.mark.long
-def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None:
+async def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None:
     stream = served(8)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         assert await rig.engine.wait_for_pixel_ids() == {"train": compute_pixel_id(stream.spec.image)}
-
-    play(stream, scene)
 
 
 # --- streams that come and go
 
 
-def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_own(
+async def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_own(
     served: Serve, tmp_path: Path
 ) -> None:
     old = served(24)
     new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(old) as rig:
         (pid,) = rig.engine.worker_pids
         os.kill(pid, signal.SIGSTOP)
         rig.produce(0, 0, slot=1)
@@ -122,19 +106,17 @@ def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_
         found = {production.slot: production.delivered_ids.tolist() for production, _ in outcomes}
         assert found == {1: old.compute_planned_ids(0, 0).tolist(), 2: list(range(8))}
         assert np.array_equal(rig.images(2), pixels(new, new.compute_planned_ids(0, 0)))
-
-    play(old, scene)
     new.manifest.close()
 
 
 @pytest.mark.long
-def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serve) -> None:
+async def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serve) -> None:
     stream = served()
 
     def holds(pid: int) -> bool:
         return str(stream.manifest_path) in Path(f"/proc/{pid}/maps").read_text()
 
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         (pid,) = rig.engine.worker_pids
         os.kill(pid, signal.SIGSTOP)
         rig.produce()
@@ -142,29 +124,25 @@ def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serv
         with pytest.raises(KeyError):
             rig.produce(0, 1, slot=2)
         os.kill(pid, signal.SIGCONT)
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         await rig.until(lambda: not holds(pid))
         assert rig.engine.worker_death_count == 0
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(served: Serve, tmp_path: Path) -> None:
+async def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(
+    served: Serve, tmp_path: Path
+) -> None:
     old = served(24)
     new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(old) as rig:
         await rig.engine.open_stream(new)
         os.kill(rig.engine.worker_pids[0], signal.SIGKILL)
         await rig.until(lambda: rig.engine.worker_death_count and rig.engine.worker_pids)
         rig.produce()
         production, reason = await rig.outcome()
         assert (production.delivered_ids.tolist(), reason) == (list(range(8)), None)
-
-    play(old, scene)
     new.manifest.close()
 
 
@@ -172,11 +150,10 @@ def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(serv
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: int) -> None:
+async def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: int) -> None:
     rows = 3 * TASK_ROWS
     stream = served(rows, batch_size=rows)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers) as rig:
         victim, *others = rig.engine.worker_pids
         for pid in (victim, *others):
             os.kill(pid, signal.SIGSTOP)
@@ -185,18 +162,15 @@ def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: in
         os.kill(victim, signal.SIGKILL)
         for pid in others:
             os.kill(pid, signal.SIGCONT)
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered_ids))
         await rig.until(lambda: len(rig.engine.worker_pids) == workers)
         assert victim not in rig.engine.worker_pids
         assert rig.engine.worker_death_count == 1
         assert stream.quarantine.reasons == {}
 
-    play(stream, scene, workers)
 
-
-def test_a_task_that_kills_every_worker_gives_its_stream_up(
+async def test_a_task_that_kills_every_worker_gives_its_stream_up(
     served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = served(8)
@@ -215,51 +189,42 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
     monkeypatch.setattr(batch_job, "TASK_ATTEMPTS", 4)
     monkeypatch.setattr(batch_job, "TASK_GIVE_UP_S", 0)
-
-    async def scene() -> None:
-        async with running(stream) as rig:
-            rig.produce()
-            _, reason = await rig.outcome()
-            first = stream.format_file_name(int(stream.compute_planned_ids(0, 0)[0]))
-            assert reason is not None
-            assert reason.startswith(f"4 workers died, the last killed by SIGKILL, at files beginning with {first}, ")
-            assert stream.quarantine.reasons == {}
-            await rig.until(lambda: rig.engine.worker_pids)
-
-    asyncio.run(scene())
+    async with running(stream) as rig:
+        rig.produce()
+        reason = await rig.failure()
+        first = stream.format_file_name(int(stream.compute_planned_ids(0, 0)[0]))
+        assert reason.startswith(f"4 workers died, the last killed by SIGKILL, at files beginning with {first}, ")
+        assert stream.quarantine.reasons == {}
+        await rig.until(lambda: rig.engine.worker_pids)
 
 
 @pytest.mark.long
-def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve) -> None:
-    async def scene(rig: Rig) -> None:
+async def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve) -> None:
+    async with ready_engine(served(8)) as rig:
         (victim,) = rig.engine.worker_pids
         os.kill(victim, signal.SIGSTOP)
         rig.produce()
         (job,) = rig.engine._pool.find_stream_jobs(0)
         rig.engine._fail_batch(job, "for a reason")
-        assert (await rig.outcome())[1] == "for a reason"
+        assert await rig.failure() == "for a reason"
         rig.slots.drop_slot(1)
         os.kill(victim, signal.SIGKILL)
         await rig.until(lambda: rig.engine.worker_death_count and rig.engine.worker_pids)
         assert (len(rig.slots), rig.engine._pool.find_stream_jobs(0), rig.engine._pool.workers[0].tasks) == (0, [], {})
-
-    play(served(8), scene)
 
 
 # --- bad samples
 
 
 @pytest.mark.long
-def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> None:
+async def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> None:
     stream = served()
     bad = int(stream.compute_planned_ids(0, 0)[3])
     spoil(stream, bad)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
-        production, reason = await rig.outcome()
+        production = await rig.filled()
         planned = stream.compute_planned_ids(0, 0)
-        assert reason is None
         assert list(rig.recorded[0]) == [bad]
         assert "damaged JPEG" in rig.recorded[0][bad]
         assert production.row_status.tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
@@ -267,118 +232,90 @@ def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> No
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert rig.weights() == [1.0] * 8
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
+async def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
     stream = served(bad_samples={"policy": "mask"})
     spoil(stream, int(stream.compute_planned_ids(0, 0)[3]))
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert production.delivered_ids[3] == -1
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert rig.weights() == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
+async def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
     stream = served(16)
     for sample_id in stream.compute_planned_ids(0, 0).tolist():
         spoil(stream, sample_id)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert set(production.delivered_ids.tolist()) == {-1}
         assert not rig.images().any()
         assert rig.weights() == [0.0] * 8
 
-    play(stream, scene)
 
-
-def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serve) -> None:
+async def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
     bad = int(stream.compute_planned_ids(0, 0)[3])
     spoil(stream, bad)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is not None
+        reason = await rig.failure()
         assert stream.format_file_name(bad) in reason
         assert "policy is fail" in reason
         assert rig.recorded == []
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
+async def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
     stream.quarantine.append_new_bad_samples([BadSample(3, "bad since yesterday")])
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is not None
-        assert "bad since yesterday" in reason
-
-    play(stream, scene)
+        assert "bad since yesterday" in await rig.failure()
 
 
-def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Serve) -> None:
+async def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Serve) -> None:
     stream = served(24, batch_size=24)
     for sample_id in range(11):
         spoil(stream, sample_id)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is not None
+        reason = await rig.failure()
         assert "11 of 24 samples are bad" in reason
         assert any(stream.format_file_name(sample_id) in reason for sample_id in range(11))
         assert rig.outcomes.empty()
-
-    play(stream, scene)
 
 
 # --- errors that may pass
 
 
 @pytest.mark.long
-def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = served()
     monkeypatch.setattr(engine, "_READ_RETRY_S", 0.05)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         with unreadable(file_of(stream, int(stream.compute_planned_ids(0, 0)[3]))):
             rig.produce()
             await rig.until(lambda: rig.stats.values_by_group().get("stream.train", {}).get("read_count", 0) >= 9)
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert not production.row_status.any()
         assert np.array_equal(rig.images(), pixels(stream, stream.compute_planned_ids(0, 0)))
         assert stream.quarantine.reasons == {}
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
+async def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = served()
     monkeypatch.setattr(engine, "_READ_RETRY_S", 0.001)
     ill = int(stream.compute_planned_ids(0, 0)[3])
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         with unreadable(file_of(stream, ill)):
             rig.produce()
             _, reason = await rig.outcome()
@@ -386,18 +323,16 @@ def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
         assert stream.quarantine.reasons == {}
         assert rig.stats.values_by_group()["stream.train"]["read_count"] == 8 + engine._READ_RETRIES
 
-    play(stream, scene)
-
 
 # --- slots
 
 
 @pytest.mark.long
-def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None:
+async def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None:
     def mapped(pid: int) -> int:
         return Path(f"/proc/{pid}/maps").read_text().count("/memfd:streamd-")
 
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(served(24), workers=2) as rig:
         for index in range(3):
             rig.produce(0, index, slot=index + 1)
         for _ in range(3):
@@ -408,4 +343,85 @@ def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None:
         assert sum(map(mapped, rig.engine.worker_pids)) >= 1
         rig.engine.unmap_slots_in_workers((1, 3))
 
-    play(served(24), scene, workers=2)
+
+# --- verdicts on record, once each
+
+
+def test_a_verdict_is_counted_once_and_too_many_stop_the_stream(served: Serve) -> None:
+    stream, stats = served(), ProcessStats()
+    for _ in range(2):
+        assert record_bad_samples(stream, [BadSample(3, "damaged")], stats) is None
+    assert stats.values_by_group()["stream.train"]["bad_samples"] == 1
+    assert stream.quarantine.path.read_text().count("\n") == 1
+    reason = record_bad_samples(stream, [BadSample(each, "damaged") for each in range(11)], stats)
+    assert reason is not None
+    assert "11 of 24 samples are bad" in reason
+
+
+def test_a_verdict_that_cannot_be_kept_stops_the_stream(served: Serve) -> None:
+    stream = served()
+    stream.quarantine.path.mkdir()
+    reason = record_bad_samples(stream, [BadSample(3, "damaged")], ProcessStats())
+    assert reason is not None
+    assert "the verdict on cat/0003.jpg (damaged) cannot be recorded: Is a directory" in reason
+
+
+# --- what a worker reports in one word is told in one: what is produced next is then decided once
+
+
+class Idler:
+    """A worker that only takes tasks."""
+
+    has_suspect = is_fresh = False
+
+    def __init__(self) -> None:
+        self.tasks: dict[int, Task] = {}
+
+    def send_task(self, task: Task, _slots: SlotStore) -> None:
+        assert not task.is_suspect
+        self.tasks[task.number] = task
+
+    def remove_finished_task(self, number: int) -> Task:
+        return self.tasks.pop(number)
+
+
+class Notes:
+    """A listener that notes which batches come together, and what they took."""
+
+    waits_for_data = False
+
+    def __init__(self) -> None:
+        self.told: list[list[int]] = []
+        self.took: list[tuple[float, float, float]] = []
+
+    def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
+        self.told.append([job.slot for job in jobs])
+        self.took.extend((job.busy_s, job.waited_s, job.busy_fraction) for job in jobs)
+
+    def on_batch_failed(self, job: BatchJob, reason: str) -> None:
+        raise AssertionError(job, reason)
+
+    def on_worker_lost(self) -> None:
+        raise AssertionError
+
+    def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
+        raise AssertionError(stream, reason, jobs)
+
+    def on_data_returned(self, stream: str) -> None:
+        raise AssertionError(stream)
+
+
+def test_batches_that_one_word_makes_whole_are_told_together_and_in_order(served: Serve) -> None:
+    engine, worker, notes = LocalEngine([served()], SlotStore(), ProcessStats(), 1), Idler(), Notes()
+    engine.set_listener(notes)
+    engine._pool._generations[0].workers.append(cast("WorkerProcess", worker))
+    for slot in (1, 2, 3):
+        engine.produce_batch(BatchKey("train", 0, slot - 1), slot, 4096)
+
+    engine.on_worker_reports(cast("WorkerProcess", worker), [TaskDone(number, 0, 0, 0) for number in (1, 2)])
+    assert notes.told == [[1, 2]]
+    engine.on_worker_reports(cast("WorkerProcess", worker), [TaskDone(3, 3 * 10**9, 10**9, 0, waited_ns=2 * 10**9)])
+
+    assert notes.told == [[1, 2], [3]]
+    assert notes.took[2] == (4.0, 2.0, 1.0)
+    assert not worker.tasks

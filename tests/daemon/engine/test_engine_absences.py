@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
 
 from streamd.daemon import slow_lookup
 from streamd.daemon.engine import absences
@@ -24,12 +22,9 @@ ANSWER_S = 20.0
 QUICK_S = 0.001
 
 
-@pytest.fixture
-def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedStream]:
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(absences, "RETURN_MIN_S", QUICK_S)
-    stream = serve(write_images(tmp_path / "data", {"cat": 20}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
 
 
 class Heard:
@@ -41,29 +36,28 @@ class Heard:
         self.absences = MissingData(lambda *left: self.left.put_nowait(left), self.came.put_nowait)
 
 
-def play(scene: Callable[[Heard], Awaitable[None]]) -> None:
-    async def run() -> None:
-        heard = Heard()
-        running = asyncio.ensure_future(heard.absences.watch_for_returned_data())
-        await asyncio.sleep(0)
-        try:
-            await asyncio.wait_for(scene(heard), ANSWER_S)
-        finally:
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+@asynccontextmanager
+async def hearing() -> AsyncIterator[Heard]:
+    """While data are looked for."""
+    heard = Heard()
+    running = asyncio.ensure_future(heard.absences.watch_for_returned_data())
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            yield heard
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
 
-    asyncio.run(run())
 
-
-def test_a_stream_is_away_until_its_folder_is_back_and_both_are_said_once(
+async def test_a_stream_is_away_until_its_folder_is_back_and_both_are_said_once(
     stream: ServedStream, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
     caplog.set_level(logging.INFO, "streamd")
     aside = (tmp_path / "data").rename(tmp_path / "aside")
-
-    async def scene(heard: Heard) -> None:
+    async with hearing() as heard:
         said = heard.absences.add_stream(7, stream, "it is gone")
         assert said.startswith("it waits for its data: it is gone; mount or bring them back, and the stream goes on")
         assert 7 in heard.absences
@@ -71,23 +65,18 @@ def test_a_stream_is_away_until_its_folder_is_back_and_both_are_said_once(
         aside.rename(tmp_path / "data")
         assert await heard.came.get() == "train"
         assert 7 not in heard.absences
-
-    play(scene)
     assert [record.__dict__["event"] for record in caplog.records] == ["data.away", "data.back"]
 
 
-def test_who_looks_before_the_start_finds_those_that_are_away(stream: ServedStream, tmp_path: Path) -> None:
-    async def scene() -> None:
-        heard = Heard()
-        await heard.absences.add_streams_without_data({3: stream})
-        assert heard.absences.messages_by_stream == {}
-        (tmp_path / "data").rename(tmp_path / "aside")
-        await heard.absences.add_streams_without_data({3: stream})
-        assert 3 in heard.absences
-        with pytest.raises(DataAwayError, match=r"^streams\.train\.source: '.*data' cannot be opened"):
-            await check_data_present(stream)
-
-    asyncio.run(scene())
+async def test_who_looks_before_the_start_finds_those_that_are_away(stream: ServedStream, tmp_path: Path) -> None:
+    heard = Heard()
+    await heard.absences.add_streams_without_data({3: stream})
+    assert heard.absences.messages_by_stream == {}
+    (tmp_path / "data").rename(tmp_path / "aside")
+    await heard.absences.add_streams_without_data({3: stream})
+    assert 3 in heard.absences
+    with pytest.raises(DataAwayError, match=r"^streams\.train\.source: '.*data' cannot be opened"):
+        await check_data_present(stream)
 
 
 @pytest.fixture
@@ -100,10 +89,10 @@ def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     answers.set()
 
 
-def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_thread_at_a_time(
+async def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_thread_at_a_time(
     stream: ServedStream, hung: threading.Event
 ) -> None:
-    async def scene(heard: Heard) -> None:
+    async with hearing() as heard:
         lookup, before = build_absence_lookup(stream), threading.active_count()
         for _ in range(3):
             assert await lookup.wait_for_answer() == f"'{stream.manifest.root}' does not answer within 10 s"
@@ -112,18 +101,16 @@ def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_thread_at_a
         hung.set()
         assert await heard.came.get() == "train"
 
-    play(scene)
-
 
 def test_a_process_that_hangs_on_a_look_can_end(stream: ServedStream, hung: threading.Event) -> None:
     asyncio.run(build_absence_lookup(stream).wait_for_answer())
     hung.set()  # its answer finds no loop any more
 
 
-def test_a_stream_that_keeps_a_worker_waiting_is_asked_once_whether_it_is_there(
+async def test_a_stream_that_keeps_a_worker_waiting_is_asked_once_whether_it_is_there(
     stream: ServedStream, tmp_path: Path
 ) -> None:
-    async def scene(heard: Heard) -> None:
+    async with hearing() as heard:
         (tmp_path / "data").rename(tmp_path / "aside")
         heard.absences.start_data_check(8, stream)
         heard.absences.start_data_check(8, stream)
@@ -133,13 +120,10 @@ def test_a_stream_that_keeps_a_worker_waiting_is_asked_once_whether_it_is_there(
         heard.absences.start_data_check(8, stream)
         assert heard.left.empty()
 
-    play(scene)
 
-
-def test_who_is_served_no_more_is_looked_for_no_more(stream: ServedStream, tmp_path: Path) -> None:
+async def test_who_is_served_no_more_is_looked_for_no_more(stream: ServedStream, tmp_path: Path) -> None:
     aside = (tmp_path / "data").rename(tmp_path / "aside")
-
-    async def scene(heard: Heard) -> None:
+    async with hearing() as heard:
         heard.absences.add_stream(7, stream, "gone")
         heard.absences.add_stream(8, stream, "gone")
         heard.absences.remove_stream(7)
@@ -149,11 +133,9 @@ def test_who_is_served_no_more_is_looked_for_no_more(stream: ServedStream, tmp_p
         assert heard.came.empty()
         assert 7 not in heard.absences
 
-    play(scene)
 
-
-def test_looks_that_are_contradicted_at_once_come_ever_more_seldom(stream: ServedStream) -> None:
-    async def scene(heard: Heard) -> None:
+async def test_looks_that_are_contradicted_at_once_come_ever_more_seldom(stream: ServedStream) -> None:
+    async with hearing() as heard:
         pauses_s = []
         for _ in range(4):
             heard.absences.add_stream(7, stream, "says a worker")
@@ -164,5 +146,3 @@ def test_looks_that_are_contradicted_at_once_come_ever_more_seldom(stream: Serve
         heard.absences.add_stream(7, stream, "much later")
         assert heard.absences._missing[7].pause_s == QUICK_S
         await heard.came.get()
-
-    play(scene)

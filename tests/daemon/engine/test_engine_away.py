@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.crashing_decoders import Broken
-from support.daemon_process import write_images
-from support.local_engine import Rig, pixels, play
-from support.served_folder import serve
+from support.local_engine import pixels, ready_engine
+from support.opened_streams import Serve
 
 from streamd.daemon.engine import absences
 from streamd.daemon.engine.absences import check_data_present
@@ -21,11 +19,9 @@ QUICK_S = 0.001
 
 
 @pytest.fixture
-def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedStream]:
+def stream(serve_images: Serve, monkeypatch: pytest.MonkeyPatch) -> ServedStream:
     monkeypatch.setattr(absences, "RETURN_MIN_S", QUICK_S)
-    stream = serve(write_images(tmp_path / "data", {"cat": 24}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
+    return serve_images({"cat": 24})
 
 
 def empty(folder: Path) -> Path:
@@ -38,10 +34,11 @@ def empty(folder: Path) -> Path:
 
 
 @pytest.mark.long
-def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_are_back(stream: ServedStream) -> None:
+async def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_are_back(
+    stream: ServedStream,
+) -> None:
     folder = stream.manifest.root
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.wait_for_data()
         aside = empty(folder)
         for index in range(2):
@@ -54,34 +51,28 @@ def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_ar
         aside.rename(folder)
         assert await rig.returned.get() == "train"
         rig.produce(slot=3)
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert not production.row_status.any()
         assert np.array_equal(rig.images(3), pixels(stream, stream.compute_planned_ids(0, 0)))
         assert stream.quarantine.reasons == {}
         assert rig.missing.empty()
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(stream: ServedStream) -> None:
-    async def scene(rig: Rig) -> None:
+async def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(stream: ServedStream) -> None:
+    async with ready_engine(stream) as rig:
         empty(stream.manifest.root)
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is not None
-        assert "is empty, or not the folder that was listed" in reason
+        assert "is empty, or not the folder that was listed" in await rig.failure()
         assert stream.quarantine.reasons == {}
-
-    play(stream, scene)
 
 
 @pytest.mark.long
-def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(stream: ServedStream, tmp_path: Path) -> None:
-    elsewhere = serve(write_images(tmp_path / "other", {"cat": 24}, size=(8, 8)), tmp_path / "state")
-
-    async def scene(rig: Rig) -> None:
+async def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(
+    stream: ServedStream, serve_images: Serve
+) -> None:
+    elsewhere = serve_images({"cat": 24})
+    async with ready_engine(stream) as rig:
         rig.wait_for_data()
         empty(stream.manifest.root)
         rig.produce()
@@ -90,16 +81,13 @@ def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(stream
         await rig.engine.open_stream(elsewhere)
         assert await rig.returned.get() == "train"
         rig.produce(slot=2)
-        assert (await rig.outcome())[1] is None
+        await rig.filled()
         rig.engine.close_stream("train")
-
-    play(stream, scene)
-    elsewhere.manifest.close()
 
 
 @pytest.mark.long
-def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_new(stream: ServedStream) -> None:
-    async def scene(rig: Rig) -> None:
+async def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_new(stream: ServedStream) -> None:
+    async with ready_engine(stream) as rig:
         engine = rig.engine
         rig.wait_for_data()
         rig.produce()
@@ -113,12 +101,10 @@ def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_
         production, reason = await rig.outcome()
         assert (production.stream_number, reason, rig.missing.empty()) == (number, None, True)
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(stream: ServedStream) -> None:
-    async def scene(rig: Rig) -> None:
+async def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(stream: ServedStream) -> None:
+    async with ready_engine(stream) as rig:
         aside = empty(stream.manifest.root)
         await rig.engine.find_missing_data()
         rig.wait_for_data()
@@ -127,19 +113,16 @@ def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(s
         aside.rename(stream.manifest.root)
         assert await rig.returned.get() == "train"
 
-    play(stream, scene)
-
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_early", [True, False])
-def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_is_to_blame(
+async def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_is_to_blame(
     stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_early: bool
 ) -> None:
     ills = Broken(tmp_path / "ills")
     for name, value in ills.environment.items():
         monkeypatch.setenv(name, value)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         engine = rig.engine
         rig.wait_for_data()
         ills.hang_reads()
@@ -156,7 +139,5 @@ def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_
         ills.let_reads_go()
         assert await rig.returned.get() == "train"
         rig.produce(slot=2)
-        assert (await rig.outcome())[1] is None
+        await rig.filled()
         assert stream.quarantine.reasons == {}
-
-    play(stream, scene)

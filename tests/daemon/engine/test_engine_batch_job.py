@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
+from support.opened_streams import Serve
 
 from streamd.core.bad_samples import SUBSTITUTED, BadSample
+from streamd.core.counters import ProcessStats
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine import row_cost
-from streamd.daemon.engine.batch_job import BatchJob
+from streamd.daemon.engine.batch_job import BatchJob, Task
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.worker_messages import UnfilledRow
+from streamd.ipc.worker_messages import CachePlace, TaskDone, UnfilledRow
 from streamd.limits import TASK_ATTEMPTS, TASK_GIVE_UP_S, TASK_ROWS, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 
 ROWS = 2 * TASK_ROWS + 6
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
+def stream(serve_images: Serve) -> ServedStream:
     """One batch of 70 rows."""
-    folder = write_images(tmp_path / "data", {"cat": ROWS}, size=(8, 8))
-    stream = serve(folder, tmp_path / "state", batch_size=ROWS)
-    yield stream
-    stream.manifest.close()
+    return serve_images({"cat": ROWS}, batch_size=ROWS)
 
 
 @pytest.fixture
@@ -79,8 +75,8 @@ def test_a_verdict_on_a_substitute_renews_every_row_it_stood_in_for(job: BatchJo
     assert (task.rows.tolist(), task.ids.tolist()) == ([4, 5], planned[[6, 6]].tolist())
 
 
-def test_a_verdict_on_a_sample_of_another_batch_renews_nothing(tmp_path: Path) -> None:
-    stream = serve(write_images(tmp_path / "two", {"cat": 16}, size=(8, 8)), tmp_path / "state", batch_size=8)
+def test_a_verdict_on_a_sample_of_another_batch_renews_nothing(serve_images: Serve) -> None:
+    stream = serve_images({"cat": 16})
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
     stream.quarantine.append_new_bad_samples([BadSample(int(stream.compute_planned_ids(0, 1)[0]), "bad")])
     assert job.make_refill_tasks(itertools.count()) == []
@@ -136,3 +132,46 @@ def test_a_suspect_has_the_deaths_of_the_task_that_it_was_a_part_of(job: BatchJo
     first, *_ = job.make_first_tasks(itertools.count())
     alone, (rest,) = first.with_one_more_death(5.0).split_off_suspect(int(first.ids[0]), itertools.count(90))
     assert [(each.deaths, each.queued_s) for each in (alone, rest)] == [(1, first.queued_s)] * 2
+
+
+# --- what a finished task leaves behind
+
+
+def task_of(job: BatchJob, rows: int) -> Task:
+    """The first rows of a batch."""
+    places, ids = np.arange(rows, dtype=np.uint16), np.arange(rows, dtype=np.int64)
+    return Task(1, 0, 1, 4096, 32, places, ids, job=job, queued_s=0.0)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_a_cache_held_is_counted_where_there_is_one(stream: ServedStream, *, cached: bool) -> None:
+    stats = ProcessStats()
+    stream = replace(stream, cache=CachePlace("", None) if cached else None)
+    job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
+    task = task_of(job, 5)
+    task.add_times_to_stats(TaskDone(1, 10**9, 2 * 10**9, 0, gathered=3), stats)
+    numbers = stats.values_by_group()["stream.train"]
+    assert (numbers["read_count"], numbers["decode_count"]) == (5, 5)
+    assert [numbers.get(f"cache_{each}") for each in ("hits", "misses")] == ([3, 2] if cached else [None, None])
+
+
+MS = 10**6
+AWAY = UnfilledRow(0, "gone", lasting=False, away=True)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        TaskDone(1, 0, 0, 0, bad=(AWAY,) * 32),
+        TaskDone(1, 0, MS, 0, bad=(AWAY,)),
+        TaskDone(1, 0, MS, 0, gathered=32),
+        TaskDone(1, 0, 100 * MS, 0, gathered=31),
+    ],
+    ids=["unopened", "away", "held", "all but one held"],
+)
+def test_rows_that_were_not_decoded_make_no_row_of_a_stream_cheap(stream: ServedStream, report: TaskDone) -> None:
+    job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
+    task = task_of(job, 32)
+    job.row_cost.update_from_decoded_rows(2, 200 * MS)
+    task.update_row_cost(report)
+    assert job.row_cost.task_rows == 2

@@ -27,28 +27,22 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         yield ours
 
 
-def test_nothing_wakes_before_the_bound_while_no_mount_changes() -> None:
-    async def scene() -> None:
-        events = MountEvents()
-        woken: list[None] = []
-        events._on_change = lambda: woken.append(None)  # type: ignore[method-assign]  # what the loop would call
-        await events.wait_for_change(0.01)
-        assert woken == []
-        events.close()
-
-    asyncio.run(scene())
+async def test_nothing_wakes_before_the_bound_while_no_mount_changes() -> None:
+    events = MountEvents()
+    woken: list[None] = []
+    events._on_change = lambda: woken.append(None)  # type: ignore[method-assign]  # what the loop would call
+    await events.wait_for_change(0.01)
+    assert woken == []
+    events.close()
 
 
-def test_all_who_wait_hear_of_a_change(stand_in: socket.socket) -> None:
-    async def scene() -> None:
-        events = MountEvents()
-        waits = [asyncio.ensure_future(events.wait_for_change(1e6)) for _ in range(2)]
-        await asyncio.sleep(0)
-        stand_in.send(b"!", socket.MSG_OOB)
-        await asyncio.wait_for(asyncio.gather(*waits), LONG_S)
-        events.close()
-
-    asyncio.run(scene())
+async def test_all_who_wait_hear_of_a_change(stand_in: socket.socket) -> None:
+    events = MountEvents()
+    waits = [asyncio.ensure_future(events.wait_for_change(1e6)) for _ in range(2)]
+    await asyncio.sleep(0)
+    stand_in.send(b"!", socket.MSG_OOB)
+    await asyncio.wait_for(asyncio.gather(*waits), LONG_S)
+    events.close()
 
 
 def test_the_kernel_tells_of_mounts_as_of_urgent_data() -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
 
 from streamd.core.spec import PixelId
 from streamd.daemon.engine.crashes import TransformFault
@@ -21,16 +18,14 @@ from streamd.ipc.worker_messages import CachePlace, CloseStream, TransformPlace
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 8}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
+def register(stream: ServedStream) -> OpenStreams:
+    return OpenStreams([stream])
 
 
 def test_workers_are_told_the_manifest_and_no_classes(stream: ServedStream) -> None:
     (opening,) = OpenStreams([stream]).make_open_commands()
     assert (opening.number, opening.manifest) == (0, str(stream.manifest_path))
-    assert stream.spec.labels["label"].classes == ("cat",)
+    assert stream.spec.labels["label"].classes == ("dog", "cat")
     assert opening.spec.labels["label"].classes == ()
 
 
@@ -65,25 +60,22 @@ def test_a_cache_that_another_daemon_writes_is_read_until_it_is_free(
 
 
 def test_what_several_workers_remark_is_logged_once(
-    stream: ServedStream, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    register: OpenStreams, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
-    register = OpenStreams([stream])
     for text in ("the disk is full", "the disk is full", "rows were damaged"):
         register.log_worker_remark(0, text)
     register.log_worker_remark(17, "of a stream that was closed")
     assert [record.getMessage() for record in caplog.records] == ["the disk is full", "rows were damaged"]
 
 
-def test_a_number_that_is_not_in_use_yet_is_told_but_not_begun(stream: ServedStream) -> None:
-    register = OpenStreams([stream])
+def test_a_number_that_is_not_in_use_yet_is_told_but_not_begun(stream: ServedStream, register: OpenStreams) -> None:
     assert register.add_stream(replace(stream)) == 1
     assert [each.number for each in register.make_open_commands()] == [0, 1]
     assert register.add_batch_under_way("train") == (0, stream)
 
 
-def test_those_that_names_stand_for_are_known_by_number(stream: ServedStream) -> None:
-    register = OpenStreams([stream])
+def test_those_that_names_stand_for_are_known_by_number(stream: ServedStream, register: OpenStreams) -> None:
     number = register.add_stream(stream)
     assert register.served_streams() == {0: stream}
     assert register.get_stream(number) is stream
@@ -91,16 +83,15 @@ def test_those_that_names_stand_for_are_known_by_number(stream: ServedStream) ->
     assert register.served_streams() == {number: stream}
 
 
-def test_a_new_version_closes_the_one_before(stream: ServedStream) -> None:
-    register, version = OpenStreams([stream]), replace(stream)
+def test_a_new_version_closes_the_one_before(stream: ServedStream, register: OpenStreams) -> None:
+    version = replace(stream)
     assert register.make_version_current(register.add_stream(version)) == [CloseStream(0)]
     number, found = register.add_batch_under_way("train")
     assert number == 1
     assert found is version
 
 
-def test_a_stream_is_closed_after_its_last_batch(stream: ServedStream) -> None:
-    register = OpenStreams([stream])
+def test_a_stream_is_closed_after_its_last_batch(register: OpenStreams) -> None:
     register.add_batch_under_way("train")
     register.add_batch_under_way("train")
     assert register.close_stream("train") == []
@@ -112,78 +103,58 @@ def test_a_stream_is_closed_after_its_last_batch(stream: ServedStream) -> None:
         register.add_batch_under_way("train")
 
 
-def test_batches_that_end_close_nothing_that_is_still_served(stream: ServedStream) -> None:
-    register = OpenStreams([stream])
+def test_batches_that_end_close_nothing_that_is_still_served(register: OpenStreams) -> None:
     register.add_batch_under_way("train")
     assert register.remove_batch_under_way(0) == []
 
 
-def test_numbers_are_never_used_twice(stream: ServedStream) -> None:
-    register = OpenStreams([stream])
+def test_numbers_are_never_used_twice(stream: ServedStream, register: OpenStreams) -> None:
     register.close_stream("train")
     register.make_version_current(register.add_stream(stream))
     assert register.add_batch_under_way("train")[0] == 1
 
 
-def test_a_worker_with_another_pipeline_is_an_error(stream: ServedStream) -> None:
-    async def scene() -> None:
-        register = OpenStreams([stream])
-        register.on_stream_opened(0, PixelId("one"))
-        register.on_stream_opened(0, PixelId("one"))
-        assert await register.wait_for_pixel_id(0) == "one"
-        with pytest.raises(OtherPixelsError, match=r"makes other pixels .* restart streamd"):
-            register.on_stream_opened(0, PixelId("other"))
-
-    asyncio.run(scene())
-
-
-def test_a_late_word_about_a_closed_stream_is_not_heard(stream: ServedStream) -> None:
-    async def scene() -> None:
-        register = OpenStreams([stream])
-        register.on_stream_opened(0, PixelId("one"))
-        register.close_stream("train")
+async def test_a_worker_with_another_pipeline_is_an_error(register: OpenStreams) -> None:
+    register.on_stream_opened(0, PixelId("one"))
+    register.on_stream_opened(0, PixelId("one"))
+    assert await register.wait_for_pixel_id(0) == "one"
+    with pytest.raises(OtherPixelsError, match=r"makes other pixels .* restart streamd"):
         register.on_stream_opened(0, PixelId("other"))
 
-    asyncio.run(scene())
+
+async def test_a_late_word_about_a_closed_stream_is_not_heard(register: OpenStreams) -> None:
+    register.on_stream_opened(0, PixelId("one"))
+    register.close_stream("train")
+    register.on_stream_opened(0, PixelId("other"))
 
 
-def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_opened(stream: ServedStream) -> None:
-    async def ask() -> None:
-        register = OpenStreams([stream])
-        register.on_stream_open_failed(0, "the folder is gone")
-        with pytest.raises(ConfigError, match=r"streams\.train: cannot be opened: the folder is gone"):
-            await register.wait_for_pixel_id(0)
-        register.on_stream_opened(0, PixelId("late"))  # another worker came later, or luckier
-        register.on_stream_open_failed(7, "nobody knows this one")
-
-    asyncio.run(ask())
+async def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_opened(register: OpenStreams) -> None:
+    register.on_stream_open_failed(0, "the folder is gone")
+    with pytest.raises(ConfigError, match=r"streams\.train: cannot be opened: the folder is gone"):
+        await register.wait_for_pixel_id(0)
+    register.on_stream_opened(0, PixelId("late"))  # another worker came later, or luckier
+    register.on_stream_open_failed(7, "nobody knows this one")
 
 
-def test_a_later_worker_that_cannot_open_a_stream_changes_nothing_of_what_is_known(stream: ServedStream) -> None:
-    async def ask() -> str:
-        register = OpenStreams([stream])
-        register.on_stream_opened(0, PixelId("pixels"))
-        register.on_stream_open_failed(0, "the folder is gone")
-        return await register.wait_for_pixel_id(0)
-
-    assert asyncio.run(ask()) == "pixels"
+async def test_a_later_worker_that_cannot_open_a_stream_changes_nothing_of_what_is_known(register: OpenStreams) -> None:
+    register.on_stream_opened(0, PixelId("pixels"))
+    register.on_stream_open_failed(0, "the folder is gone")
+    assert await register.wait_for_pixel_id(0) == "pixels"
 
 
-def test_of_several_streams_the_first_refusal_is_raised_when_all_have_answered(stream: ServedStream) -> None:
-    async def scene() -> None:
-        register = OpenStreams([stream])
-        numbers = {"a": register.add_stream(stream), "b": register.add_stream(stream), "c": register.add_stream(stream)}
-        asking = asyncio.ensure_future(register.wait_for_pixel_ids(numbers))
-        await asyncio.sleep(0)
-        register.on_stream_open_failed(numbers["b"], "the second")
-        register.on_stream_open_failed(numbers["c"], "the third")
-        await asyncio.sleep(0)
-        assert not asking.done()
-        register.on_stream_opened(numbers["a"], PixelId("one"))
-        with pytest.raises(ConfigError, match="the second"):
-            await asking
-
-    asyncio.run(scene())
+async def test_of_several_streams_the_first_refusal_is_raised_when_all_have_answered(
+    stream: ServedStream, register: OpenStreams
+) -> None:
+    numbers = {"a": register.add_stream(stream), "b": register.add_stream(stream), "c": register.add_stream(stream)}
+    asking = asyncio.ensure_future(register.wait_for_pixel_ids(numbers))
+    await asyncio.sleep(0)
+    register.on_stream_open_failed(numbers["b"], "the second")
+    register.on_stream_open_failed(numbers["c"], "the third")
+    await asyncio.sleep(0)
+    assert not asking.done()
+    register.on_stream_opened(numbers["a"], PixelId("one"))
+    with pytest.raises(ConfigError, match="the second"):
+        await asking
 
 
 def test_transforms_are_those_of_the_streams_that_names_stand_for(stream: ServedStream) -> None:
@@ -196,31 +167,21 @@ def test_transforms_are_those_of_the_streams_that_names_stand_for(stream: Served
     assert register.current_transforms() == {second}
 
 
-def test_a_transform_that_ended_two_workers_is_given_up_and_no_worker_is_told_of_its_stream(
-    stream: ServedStream,
+async def test_a_transform_that_ended_two_workers_is_given_up_and_no_worker_is_told_of_its_stream(
+    register: OpenStreams,
 ) -> None:
-    async def scene() -> None:
-        register = OpenStreams([stream])
-        ended = TransformFault(0, "it ends its process", is_certain=False)
-        assert register.count_transform_fault(ended) == ""
-        assert len(register.make_open_commands()) == 1
-        assert register.count_transform_fault(ended) == "streams.train.transform: it ends its process"
-        assert (register.make_open_commands(), register.get_failure_reason(0)) == (
-            [],
-            register.count_transform_fault(ended),
-        )
-        with pytest.raises(ConfigError, match=r"^streams\.train\.transform: it ends its process$"):
-            await register.wait_for_pixel_id(0)
-        assert register.count_transform_fault(TransformFault(7, "closed meanwhile", is_certain=True)) == ""
-
-    asyncio.run(scene())
+    ended = TransformFault(0, "it ends its process", is_certain=False)
+    assert register.count_transform_fault(ended) == ""
+    assert len(register.make_open_commands()) == 1
+    assert register.count_transform_fault(ended) == "streams.train.transform: it ends its process"
+    assert register.make_open_commands() == []
+    assert register.get_failure_reason(0) == "streams.train.transform: it ends its process"
+    with pytest.raises(ConfigError, match=r"^streams\.train\.transform: it ends its process$"):
+        await register.wait_for_pixel_id(0)
+    assert register.count_transform_fault(TransformFault(7, "closed meanwhile", is_certain=True)) == ""
 
 
-def test_a_transform_that_never_returns_is_given_up_at_once(stream: ServedStream) -> None:
-    async def scene() -> None:
-        register = OpenStreams([stream])
-        register.on_stream_opened(0, PixelId("pixels"))
-        assert register.count_transform_fault(TransformFault(0, "it takes too long", is_certain=True)) != ""
-        assert await register.wait_for_pixel_id(0) == "pixels"
-
-    asyncio.run(scene())
+async def test_a_transform_that_never_returns_is_given_up_at_once(register: OpenStreams) -> None:
+    register.on_stream_opened(0, PixelId("pixels"))
+    assert register.count_transform_fault(TransformFault(0, "it takes too long", is_certain=True)) != ""
+    assert await register.wait_for_pixel_id(0) == "pixels"

@@ -13,7 +13,7 @@ import pytest
 from support import crashing_decoders
 from support.crashing_decoders import Broken, mark
 from support.daemon_process import write_images
-from support.local_engine import Rig, pixels, play
+from support.local_engine import pixels, ready_engine
 from support.served_folder import serve, spoil
 
 from streamd.core.spec import BatchKey
@@ -58,26 +58,22 @@ def served(tmp_path: Path) -> Iterator[Serve]:
 
 @pytest.mark.usefixtures("ills")
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
-def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled_by_another(
+async def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled_by_another(
     served: Serve, workers: int
 ) -> None:
     stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "substitute"})
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers) as rig:
         rig.produce()
-        production, reason = await rig.outcome()
-        assert reason is None
+        production = await rig.filled()
         assert production.delivered_ids.tolist() == [0, 1, 2, 4, 4, 5, 6, 7]
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert rig.recorded == [{3: CRASHES}]
         assert rig.engine.worker_death_count == 2
 
-    play(stream, scene, workers)
-
 
 @pytest.mark.long
 @pytest.mark.usefixtures("ills")
-def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
+async def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = 2 * TASK_ROWS
@@ -92,52 +88,41 @@ def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
         give_task(worker, task, *rest)
 
     monkeypatch.setattr(WorkerProcess, "send_task", noted)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers=2) as rig:
         rig.produce()
         production, reason = await rig.outcome()
         assert (reason, given) == (None, [(True, [])])
         assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered_ids))
 
-    play(stream, scene, workers=2)
-
 
 @pytest.mark.long
-def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, ills: Broken) -> None:
+async def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, ills: Broken) -> None:
     stream = served({3: crashing_decoders.KILLED})
     ills.kill(signal.SIGSEGV)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
         production, reason = await rig.outcome()
         assert (reason, production.delivered_ids.tolist()) == (None, list(range(8)))
         assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert (stream.quarantine.reasons, rig.engine.worker_death_count) == ({}, 1)
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(served: Serve, ills: Broken) -> None:
+async def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(served: Serve, ills: Broken) -> None:
     stream = served({3: crashing_decoders.KILLED})
     ills.kill(signal.SIGSEGV, signal.SIGKILL, signal.SIGKILL)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is None
+        await rig.filled()
         assert (stream.quarantine.reasons, rig.engine.worker_death_count, ills.kills_left) == ({}, 3, 0)
-
-    play(stream, scene)
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("ills")
-def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
+async def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
     stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "fail"})
     spoil(stream, 9)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce(0, 0, slot=1)
         rig.produce(0, 1, slot=2)
         reasons = [(await rig.outcome())[1] for _ in range(2)]
@@ -147,29 +132,23 @@ def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
         rig.engine.close_stream("train")
         await rig.until(lambda: not rig.engine._streams.make_open_commands())
 
-    play(stream, scene)
-
 
 @pytest.mark.long
 @pytest.mark.usefixtures("ills")
-def test_the_policy_fail_stops_at_a_sample_that_crashes(served: Serve) -> None:
+async def test_the_policy_fail_stops_at_a_sample_that_crashes(served: Serve) -> None:
     stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "fail"})
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
         _, reason = await rig.outcome()
         assert reason == f"sample 3, cat/0003.jpg, is bad ({CRASHES}), and bad_samples.policy is fail"
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_worker_that_waits_for_a_file_is_told_of_then_replaced_and_no_sample_is_to_blame(
+async def test_a_worker_that_waits_for_a_file_is_told_of_then_replaced_and_no_sample_is_to_blame(
     served: Serve, ills: Broken, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = served({})
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, row_deadline_s=DEADLINE_S) as rig:
         ills.hang_reads()
         rig.produce()
         await rig.until(lambda: rig.engine.worker_death_count)
@@ -179,10 +158,8 @@ def test_a_worker_that_waits_for_a_file_is_told_of_then_replaced_and_no_sample_i
         told = [each for each in caplog.records if "has waited" in each.getMessage()]
         assert "cat/0000.jpg, cat/0001.jpg, cat/0002.jpg" in str(told[0].__dict__)
 
-    play(stream, scene, row_deadline_s=DEADLINE_S)
 
-
-def test_a_verdict_that_cannot_be_written_stops_the_stream_and_is_not_used(
+async def test_a_verdict_that_cannot_be_written_stops_the_stream_and_is_not_used(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = served({})
@@ -191,7 +168,7 @@ def test_a_verdict_that_cannot_be_written_stops_the_stream_and_is_not_used(
     def full(_: int) -> None:
         raise OSError(28, os.strerror(28))
 
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         monkeypatch.setattr(os, "fdatasync", full)
         rig.produce()
         _, reason = await rig.outcome()
@@ -206,5 +183,3 @@ def test_a_verdict_that_cannot_be_written_stops_the_stream_and_is_not_used(
         rig.produce(0, 0, slot=2)
         production, reason = await rig.outcome()
         assert (reason, production.key) == (None, BatchKey("train", 0, 0))
-
-    play(stream, scene)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.daemon_process import write_images
-from support.local_engine import ANSWER_S, Rig, pixels, play
-from support.served_folder import serve
+from support.local_engine import ANSWER_S, Rig, pixels, ready_engine
+from support.opened_streams import Serve
 from support.transform_programs import DRAWN, Write
 
 from streamd.core.counters import ProcessStats
@@ -25,19 +23,16 @@ from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.ipc.slots import SlotStore
 
-Serve = Callable[..., ServedStream]
-
 
 @pytest.fixture
-def served(tmp_path: Path, program: Write) -> Iterator[Serve]:
+def served(serve_images: Serve, program: Write) -> Serve:
     """Serves 24 images by the transform `f` that is written beside them; again, with another one."""
-    plain = serve(write_images(tmp_path / "data", {"cat": 12, "dog": 12}), tmp_path / "state")
+    plain = serve_images({"cat": 12, "dog": 12})
 
     def make(text: str, name: str = "augment") -> ServedStream:
         return replace(plain, transform=find_transform_source(f"{name}:f", program(name, text).parent))
 
-    yield make
-    plain.manifest.close()
+    return make
 
 
 DEADLINE_S = 2.0  # a busy host imports nothing in less
@@ -45,34 +40,28 @@ INVERT = "def f(image, labels, rng):\n    return 255 - image, labels"
 
 
 @pytest.mark.long
-def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
+async def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
     stream = served(DRAWN.replace("draw", "f"))
     found: dict[int, set[bytes]] = {}
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream, workers=2) as rig:
         first, second = rig.engine.worker_pids
         for stopped, goes in ((first, second), (second, first)):
             os.kill(stopped, signal.SIGSTOP)
             os.kill(goes, signal.SIGCONT)
             rig.engine._pool._generations[0].workers.reverse()  # whoever goes is asked first
             rig.produce(3)
-            production, reason = await rig.outcome()
-            assert reason is None
+            production = await rig.filled()
             for sample_id, image in zip(production.delivered_ids.tolist(), rig.images(), strict=True):
                 found.setdefault(sample_id, set()).add(image.tobytes())
         os.kill(second, signal.SIGCONT)
-
-    play(stream, scene, workers=2)
     assert [len(images) for images in found.values()] == [1] * 8
 
 
-def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(served: Serve) -> None:
+async def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(served: Serve) -> None:
     stream = served("def f(image, labels, rng):\n    return image[: 32 - labels['label']], labels")
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(stream) as rig:
         rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is not None
+        reason = await rig.failure()
         assert reason.startswith(
             "transform at augment.py:1: an image of uint8 (31, 32, 3) comes back; uint8 (32, 32, 3)"
         )
@@ -80,16 +69,13 @@ def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(se
         assert stream.quarantine.reasons == {}
         assert rig.engine.worker_death_count == 0
 
-    play(stream, scene)
-
 
 @pytest.mark.long
-def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_old_ones(
+async def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_old_ones(
     served: Serve,
 ) -> None:
     old = served(INVERT)
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(old) as rig:
         (before,) = rig.engine.worker_pids
         os.kill(before, signal.SIGSTOP)
         rig.produce(slot=1)
@@ -111,8 +97,6 @@ def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_
         assert await rig.engine.wait_for_pixel_ids() == pixel_ids
         assert rig.engine.worker_death_count == 0
 
-    play(old, scene)
-
 
 def test_only_streams_without_a_transform_or_with_one_that_was_tried_need_no_new_workers(served: Serve) -> None:
     one, another = served(INVERT), served(INVERT, "another")
@@ -126,52 +110,44 @@ def test_only_streams_without_a_transform_or_with_one_that_was_tried_need_no_new
     assert engine.needs_new_workers([edited])
 
 
-def test_new_workers_that_open_nothing_in_time_are_sent_away(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_workers_that_open_nothing_in_time_are_sent_away(
+    served: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(local, "NEW_WORKERS_S", 0.01)
     stream = served(INVERT)
-
-    async def scene() -> None:
-        engine = LocalEngine([stream], SlotStore(), ProcessStats(), workers=0)
-        running = asyncio.ensure_future(engine.run())
-        await asyncio.sleep(0)
-        with pytest.raises(ConfigError, match="no new worker has opened train within"):
-            await engine.open_streams_in_new_workers([served(INVERT + "  # edited")])
-        assert engine._streams.add_batch_under_way("train") == (0, stream)
-        await running
-
-    asyncio.run(scene())
+    engine = LocalEngine([stream], SlotStore(), ProcessStats(), workers=0)
+    running = asyncio.ensure_future(engine.run())
+    await asyncio.sleep(0)
+    with pytest.raises(ConfigError, match="no new worker has opened train within"):
+        await engine.open_streams_in_new_workers([served(INVERT + "  # edited")])
+    assert engine._streams.add_batch_under_way("train") == (0, stream)
+    await running
 
 
 @pytest.mark.long
-def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_the_workers_at_work_hear_nothing_of_it(
+async def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_workers_at_work_go_on(
     served: Serve,
 ) -> None:
     good, ends = served(INVERT), served("import os\nos._exit(4)\ndef f(*_): pass", "ends")
     endless = served("import time\ndef f(image, labels, rng):\n    time.sleep(1e6)", "endless")
-
-    async def scene(rig: Rig) -> None:
+    async with ready_engine(good, row_deadline_s=DEADLINE_S) as rig:
         before = rig.engine.worker_pids
         with pytest.raises(ConfigError, match=r"^streams\.train\.transform: module 'ends' ends its process when"):
             await rig.engine.open_streams_in_new_workers([ends])
         with pytest.raises(ConfigError, match=r"^streams\.train\.transform: transform at endless\.py:2 takes more"):
             await asyncio.wait_for(rig.engine.open_streams_in_new_workers([endless]), ANSWER_S)
         rig.produce()
-        assert (await rig.outcome())[1] is None
+        await rig.filled()
         assert (rig.engine.worker_pids, rig.engine.worker_death_count) == (before, 0)
 
-    play(good, scene, row_deadline_s=DEADLINE_S)
 
-
-def test_a_transform_that_ends_workers_later_stops_its_stream_for_good(served: Serve) -> None:
-    async def scene() -> None:
-        rig = Rig(served(INVERT), workers=0)
-        rig.produce()
-        for certain in (False, False):
-            assert rig.outcomes.empty()
-            rig.engine._on_transform_crash(TransformFault(0, "it ends its process", certain))
-        assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
-        rig.produce()
-        assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
-        rig.slots.close()
-
-    asyncio.run(scene())
+async def test_a_transform_that_ends_workers_later_stops_its_stream_for_good(served: Serve) -> None:
+    rig = Rig(served(INVERT), workers=0)
+    rig.produce()
+    for certain in (False, False):
+        assert rig.outcomes.empty()
+        rig.engine._on_transform_crash(TransformFault(0, "it ends its process", certain))
+    assert await rig.failure() == "streams.train.transform: it ends its process"
+    rig.produce()
+    assert await rig.failure() == "streams.train.transform: it ends its process"
+    rig.slots.close()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,7 +13,7 @@ import pytest
 from streamd.daemon.engine import watchdog
 from streamd.daemon.engine.crashes import WorkerCondition
 from streamd.daemon.engine.watchdog import Watchdog
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, WorkerPhase
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, TransformTrial, WorkerPhase
 from streamd.ipc.slots import create_memfd
 
 DEADLINE_S = 0.05
@@ -31,96 +29,86 @@ def track() -> Iterator[ProgressPage]:
     track.close()
 
 
-def watched(
-    track: ProgressPage, scene: Callable[[Watchdog, asyncio.Queue[WorkerCondition]], object], pid: int = 0
+async def watched(
+    read_progress: Callable[[], RowProgress | TransformTrial],
+    begin: Callable[[Watchdog], object] = Watchdog.mark_worker_busy,
+    *,
+    pid: int | None = None,
+    deadline_s: float = DEADLINE_S,
 ) -> list[WorkerCondition]:
-    """What a watch has found when it has found something; `scene` sets it up."""
+    """What a watch has found when it has found something; `begin` sets it up."""
+    found: asyncio.Queue[WorkerCondition] = asyncio.Queue()
 
-    async def run() -> list[WorkerCondition]:
-        found: asyncio.Queue[WorkerCondition] = asyncio.Queue()
+    def tell(finding: WorkerCondition) -> None:
+        found.put_nowait(finding)
+        guard.close()  # a busy host would look once more before this is heard
 
-        def tell(finding: WorkerCondition) -> None:
-            found.put_nowait(finding)
-            guard.close()  # a busy host would look once more before this is heard
-
-        guard = Watchdog(pid or os.getpid(), track.read_row_progress, DEADLINE_S, tell)
-        scene(guard, found)
-        first = await asyncio.wait_for(found.get(), LIMIT_S)
-        return [first, *(found.get_nowait() for _ in range(found.qsize()))]
-
-    return asyncio.run(run())
+    guard = Watchdog(pid or os.getpid(), read_progress, deadline_s, tell)
+    begin(guard)
+    first = await asyncio.wait_for(found.get(), LIMIT_S)
+    return [first, *(found.get_nowait() for _ in range(found.qsize()))]
 
 
-def test_a_row_that_takes_too_long_is_found(track: ProgressPage) -> None:
+async def test_a_row_that_takes_too_long_is_found(track: ProgressPage) -> None:
     track.write_row_progress(1, 0, WorkerPhase.DECODING)
-    assert watched(track, lambda guard, _: guard.mark_worker_busy()) == [WorkerCondition.SLOW_ROW]
+    assert await watched(track.read_row_progress) == [WorkerCondition.SLOW_ROW]
 
 
-def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_at(track: ProgressPage) -> None:
-    async def run() -> WorkerCondition:
-        found: asyncio.Queue[WorkerCondition] = asyncio.Queue()
-        guard = Watchdog(os.getpid(), track.read_transform_trial, DEADLINE_S, found.put_nowait)
-        track.write_transform_trial(0, "module 'augment'", WorkerPhase.IMPORTING)
-        guard.mark_worker_busy()
-        first = await asyncio.wait_for(found.get(), LIMIT_S)
-        guard.close()
-        return first
-
-    assert asyncio.run(run()) is WorkerCondition.ENDLESS_TRIAL
+async def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_at(track: ProgressPage) -> None:
+    track.write_transform_trial(0, "module 'augment'", WorkerPhase.IMPORTING)
+    assert await watched(track.read_transform_trial) == [WorkerCondition.ENDLESS_TRIAL]
 
 
-def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: ProgressPage) -> None:
+async def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: ProgressPage) -> None:
     began_ns: list[int] = []
 
-    def scene(guard: Watchdog, _: object) -> None:
-        def next_row() -> None:
-            track.write_row_progress(1, 1, WorkerPhase.DECODING)
-            began_ns.append(track.read_row_progress().began_ns)
+    def next_row() -> None:
+        track.write_row_progress(1, 1, WorkerPhase.DECODING)
+        began_ns.append(track.read_row_progress().began_ns)
 
-        guard.mark_worker_busy()
-        asyncio.get_running_loop().call_later(DEADLINE_S / 2, next_row)
-
-    assert watched(track, scene) == [WorkerCondition.SLOW_ROW]
+    asyncio.get_running_loop().call_later(DEADLINE_S / 2, next_row)
+    assert await watched(track.read_row_progress) == [WorkerCondition.SLOW_ROW]
     assert time.monotonic_ns() - began_ns[0] >= DEADLINE_S * 1e9
 
 
-def test_work_that_was_given_just_now_is_not_overdue(track: ProgressPage) -> None:
+async def test_work_that_was_given_just_now_is_not_overdue(track: ProgressPage) -> None:
     track.write_row_progress(1, 0, WorkerPhase.DECODING)  # the last row of long ago
     given_ns: list[int] = []
 
-    def scene(guard: Watchdog, _: object) -> None:
-        def work() -> None:
-            guard.mark_worker_busy()
-            given_ns.append(time.monotonic_ns())
+    def work(guard: Watchdog) -> None:
+        guard.mark_worker_busy()
+        given_ns.append(time.monotonic_ns())
 
+    def begin(guard: Watchdog) -> None:
         guard.mark_worker_busy()
         guard.mark_worker_idle()
-        asyncio.get_running_loop().call_later(1.5 * DEADLINE_S, work)
+        asyncio.get_running_loop().call_later(1.5 * DEADLINE_S, work, guard)
 
-    assert watched(track, scene) == [WorkerCondition.SLOW_ROW]
+    assert await watched(track.read_row_progress, begin) == [WorkerCondition.SLOW_ROW]
     assert time.monotonic_ns() - given_ns[0] >= DEADLINE_S * 0.9e9
 
 
-def test_a_worker_without_work_is_left_alone(track: ProgressPage) -> None:
+async def test_a_worker_without_work_is_left_alone(track: ProgressPage) -> None:
     track.write_row_progress(1, 0, WorkerPhase.DECODING)
-
-    async def run() -> bool:
-        found: list[WorkerCondition] = []
-        guard = Watchdog(os.getpid(), track.read_row_progress, DEADLINE_S, found.append)
-        guard.mark_worker_busy()
-        guard.mark_worker_idle()
-        rung = asyncio.Event()
-        asyncio.get_running_loop().call_later(2 * DEADLINE_S, rung.set)
-        await rung.wait()
-        return found == [] and guard._timer is None
-
-    assert asyncio.run(run())
+    found: list[WorkerCondition] = []
+    guard = Watchdog(os.getpid(), track.read_row_progress, DEADLINE_S, found.append)
+    guard.mark_worker_busy()
+    guard.mark_worker_idle()
+    rung = asyncio.Event()
+    asyncio.get_running_loop().call_later(2 * DEADLINE_S, rung.set)
+    await rung.wait()
+    assert (found, guard._timer) == ([], None)
 
 
-def test_a_stopped_process_is_found_whatever_it_was_doing(track: ProgressPage) -> None:
+def test_a_stopped_process_is_found_long_before_a_rows_deadline(
+    track: ProgressPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "STOPPED_S", DEADLINE_S)
+    monkeypatch.setattr("streamd.daemon.engine.crashes.STOPPED_S", DEADLINE_S)
     process = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$"])
     os.waitpid(process.pid, os.WUNTRACED)
-    assert watched(track, lambda guard, _: guard.mark_worker_busy(), process.pid)[0] is WorkerCondition.STOPPED
+    found = asyncio.run(watched(track.read_row_progress, pid=process.pid, deadline_s=10 * LIMIT_S))
+    assert found[0] is WorkerCondition.STOPPED
     process.kill()
     process.wait()
 
@@ -128,42 +116,22 @@ def test_a_stopped_process_is_found_whatever_it_was_doing(track: ProgressPage) -
 def test_a_process_that_is_gone_is_no_error(track: ProgressPage) -> None:
     process = subprocess.Popen(["/bin/true"])
     process.wait()
-    assert watched(track, lambda guard, _: guard.mark_worker_busy(), process.pid)[0] is WorkerCondition.WAITING
+    assert asyncio.run(watched(track.read_row_progress, pid=process.pid))[0] is WorkerCondition.WAITING
 
 
-def test_a_host_that_stood_still_is_given_another_deadline(
+async def test_a_host_that_stood_still_is_given_another_deadline(
     track: ProgressPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "_LATE_S", DEADLINE_S)
     track.write_row_progress(1, 0, WorkerPhase.DECODING)
     looks: list[float] = []
 
-    def scene(guard: Watchdog, _: object) -> None:
+    def begin(guard: Watchdog) -> None:
         guard.mark_worker_busy()
         thawed_s = time.monotonic() + 3 * DEADLINE_S
         while time.monotonic() < thawed_s:  # the loop stands still
             pass
         looks.append(time.monotonic())
 
-    assert watched(track, scene) == [WorkerCondition.SLOW_ROW]
+    assert await watched(track.read_row_progress, begin) == [WorkerCondition.SLOW_ROW]
     assert time.monotonic() - looks[0] >= DEADLINE_S * 0.9
-
-
-def test_a_stopped_worker_is_found_long_before_a_rows_deadline(
-    track: ProgressPage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watchdog, "STOPPED_S", DEADLINE_S)
-    monkeypatch.setattr("streamd.daemon.engine.crashes.STOPPED_S", DEADLINE_S)
-
-    async def run(pid: int) -> WorkerCondition:
-        found: asyncio.Queue[WorkerCondition] = asyncio.Queue()
-        guard = Watchdog(pid, track.read_row_progress, 10 * LIMIT_S, found.put_nowait)
-        guard.mark_worker_busy()
-        first = await asyncio.wait_for(found.get(), LIMIT_S)
-        guard.close()
-        return first
-
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as sleeper:
-        sleeper.send_signal(signal.SIGSTOP)
-        assert asyncio.run(run(sleeper.pid)) is WorkerCondition.STOPPED
-        sleeper.kill()

@@ -8,13 +8,12 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
 
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import BatchKey
@@ -26,14 +25,6 @@ from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import OpenStream, StreamReady, TaskDone, UnmapSlots, WorkerReport
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 8}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
-
 
 ANSWER_S = 20.0
 Said = asyncio.Queue[WorkerReport]
@@ -56,9 +47,23 @@ class Ear:
     def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None: ...
 
 
-async def start() -> tuple[WorkerProcess, Said]:
+@asynccontextmanager
+async def started(stream: ServedStream | None = None) -> AsyncIterator[tuple[WorkerProcess, Said]]:
+    """A worker, which has opened the stream if there is one, and what it says."""
     ear = Ear()
-    return await WorkerProcess.start(0, ear, ANSWER_S), ear.said
+    worker = await WorkerProcess.start(0, ear, ANSWER_S)
+    if stream is not None:
+        worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
+        assert await ear.said.get() == StreamReady(0, compute_pixel_id(stream.spec.image))
+    yield worker, ear.said
+    worker.close()
+
+
+@pytest.fixture
+def slots() -> Iterator[SlotStore]:
+    slots = SlotStore()
+    yield slots
+    slots.close()
 
 
 def one_row(stream: ServedStream, number: int, slot: int = 1) -> Task:
@@ -72,16 +77,8 @@ def mapped(pid: int) -> int:
     return Path(f"/proc/{pid}/maps").read_text().count("/memfd:streamd-")
 
 
-def threads(pid: int) -> int:
-    return len([*Path(f"/proc/{pid}/task").iterdir()])
-
-
-def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) -> None:
-    async def scene() -> None:
-        worker, said = await start()
-        slots = SlotStore()
-        worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
-        assert await said.get() == StreamReady(0, compute_pixel_id(stream.spec.image))
+async def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream, slots: SlotStore) -> None:
+    async with started(stream) as (worker, said):
         for number in (1, 2):
             worker.send_task(one_row(stream, number), slots)
         assert repr(worker) == f"<WorkerProcess {worker.pid}, 2 tasks, 1 slot mapped>"
@@ -97,115 +94,57 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
         assert not worker.forget_mapped_slots((1, 5))
         worker._link.shutdown(socket.SHUT_RDWR)
         assert (await worker.wait_for_exit()).description == "with exit status 0"
-        worker.close()
-        slots.close()
-
-    asyncio.run(scene())
 
 
-@pytest.mark.long
-def test_a_worker_has_no_threads_for_linear_algebra(stream: ServedStream) -> None:
-    async def scene() -> None:
-        worker, said = await start()
-        worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
-        await said.get()
-        assert threads(worker.pid) <= 2  # its own, and one that opened the stream
-        worker._link.shutdown(socket.SHUT_RDWR)
-        await worker.wait_for_exit()
-        worker.close()
-
-    asyncio.run(scene())
-
-
-def test_how_a_worker_ended_is_told_in_words() -> None:
-    async def scene() -> None:
-        worker, _ = await start()
-        os.kill(worker.pid, signal.SIGSEGV)
-        assert (await worker.wait_for_exit()).description == "killed by SIGSEGV"
-        worker.close()
-
-    asyncio.run(scene())
-
-
-def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: ServedStream) -> None:
-    async def scene() -> None:
-        worker, _ = await start()
-        slots = SlotStore()
+async def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: ServedStream, slots: SlotStore) -> None:
+    async with started() as (worker, _):
         os.kill(worker.pid, signal.SIGKILL)
         await worker.wait_for_exit()
         worker.send_command(UnmapSlots((1,)))
         worker.send_task(one_row(stream, 7), slots)
         assert list(worker.tasks) == [7]
-        worker.close()
-        slots.close()
-
-    asyncio.run(scene())
 
 
-def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream) -> None:
-    async def scene() -> None:
-        worker, said = await start()
-        slots = SlotStore()
-        worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
-        await said.get()
+async def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream, slots: SlotStore) -> None:
+    async with started(stream) as (worker, said):
         asyncio.get_running_loop().remove_reader(worker._link)
         worker.send_task(one_row(stream, 7), slots)
         await asyncio.to_thread(select.select, [worker._link], [], [])
         os.kill(worker.pid, signal.SIGKILL)
         await worker.wait_for_exit()
-        report = said.get_nowait()
-        assert isinstance(report, TaskDone)
-        worker.close()
-        slots.close()
-
-    asyncio.run(scene())
+        assert isinstance(said.get_nowait(), TaskDone)
 
 
 @pytest.mark.long
-def test_a_worker_that_is_seen_off_has_ended() -> None:
-    async def see_off() -> tuple[int, int]:
-        idle, _ = await start()
-        await idle.shut_down()
-        stopped, _ = await start()
-        os.kill(stopped.pid, signal.SIGSTOP)
-        await stopped.shut_down()
-        return await idle._process.wait(), await stopped._process.wait()
-
-    assert asyncio.run(see_off()) == (0, -signal.SIGKILL)
+async def test_a_worker_that_is_seen_off_has_ended() -> None:
+    idle, stopped = [await WorkerProcess.start(0, Ear(), ANSWER_S) for _ in range(2)]
+    os.kill(stopped.pid, signal.SIGSTOP)
+    for worker, code in ((idle, 0), (stopped, -signal.SIGKILL)):
+        await worker.shut_down()
+        assert await worker._process.wait() == code
 
 
-def test_a_worker_that_does_not_read_is_ended() -> None:
-    async def scene() -> None:
-        worker, _ = await start()
+async def test_a_worker_that_does_not_read_is_ended() -> None:
+    async with started() as (worker, _):
         os.kill(worker.pid, signal.SIGSTOP)
         for slot in range(100_000):
             worker.send_command(UnmapSlots((slot,)))
             if worker._killed_for is not None:
                 break
         assert (await worker.wait_for_exit()).description == "killed since it was not reading what it is told"
-        worker.close()
-
-    asyncio.run(scene())
 
 
-def test_where_a_worker_was_is_known_after_its_death(stream: ServedStream) -> None:
-    async def scene() -> None:
-        worker, said = await start()
-        slots = SlotStore()
-        worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
-        await said.get()
+async def test_where_a_worker_was_is_known_after_its_death(stream: ServedStream, slots: SlotStore) -> None:
+    async with started(stream) as (worker, said):
         worker.send_task(one_row(stream, 7), slots)
         await said.get()
-        os.kill(worker.pid, signal.SIGKILL)
+        os.kill(worker.pid, signal.SIGSEGV)
         death = await worker.wait_for_exit()
         assert (death.progress.task, death.progress.phase, death.sample_fault) == (7, WorkerPhase.IDLE, None)
-        worker.close()
-        slots.close()
-
-    asyncio.run(scene())
+        assert death.description == "killed by SIGSEGV"
 
 
-def test_a_program_that_is_not_there_leaves_no_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_program_that_is_not_there_leaves_no_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):
-        asyncio.run(start())
+        await WorkerProcess.start(0, Ear(), ANSWER_S)

@@ -1,4 +1,4 @@
-"""The worker pool: which worker gets a task, and that another starts when one dies."""
+"""The worker pool: which worker gets a task, that another starts when one dies, and generations of workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.worker_pool_fake import PoolRig, WorkerFake, new_job, new_task, play, turn, with_workers
+from support.worker_pool_fake import WorkerFake, new_job, new_task, running_pool, turn, with_workers
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import worker_pool
@@ -20,7 +20,7 @@ from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.engine.worker_pool import WorkerPool
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import UnmapSlots, WorkerReport
+from streamd.ipc.worker_messages import CloseStream, UnmapSlots, WorkerReport
 from streamd.limits import MAX_TASKS_AHEAD, ROW_DEADLINE_S
 
 LIMIT_S = 20.0
@@ -121,10 +121,9 @@ def test_slots_are_dropped_by_every_worker() -> None:
     assert worker.commands == [UnmapSlots((1, 2))]
 
 
-def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
-
-    async def scene(rig: PoolRig) -> None:
+    async with running_pool(monkeypatch) as rig:
         (first,) = rig.started
         job = new_job(rig.pool)
         rig.pool.queue_tasks(job, [new_task(job)])
@@ -136,8 +135,6 @@ def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkeypatch:
         assert list(first.tasks) == [1]
         await asyncio.wait_for(rig.has_started.wait(), LIMIT_S)
         assert rig.workers == [rig.started[1]]
-
-    play(monkeypatch, scene)
 
 
 class Deaths:
@@ -158,29 +155,27 @@ class Deaths:
         self.died.append((worker, worker_exit))
 
 
-def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
-
-    async def scene() -> None:
-        listener, stats = Deaths(), ProcessStats()
-        pool = WorkerPool(1, ROW_DEADLINE_S, SlotStore(), stats, listener)
-        running = asyncio.create_task(pool.run())
-        first = await asyncio.wait_for(listener.started.get(), LIMIT_S)
-        os.kill(first.pid, signal.SIGKILL)
-        second = await asyncio.wait_for(listener.started.get(), LIMIT_S)
-        assert [(each is first, death.description) for each, death in listener.died] == [(True, "killed by SIGKILL")]
-        assert (pool.workers, pool.death_count) == ([second], 1)
-        assert stats.values_by_group()["engine"]["worker_deaths"] == 1
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        assert pool.workers == []  # that no process is left, conftest sees to
-
-    asyncio.run(scene())
+    listener, stats = Deaths(), ProcessStats()
+    pool = WorkerPool(1, ROW_DEADLINE_S, SlotStore(), stats, listener)
+    running = asyncio.create_task(pool.run())
+    first = await asyncio.wait_for(listener.started.get(), LIMIT_S)
+    os.kill(first.pid, signal.SIGKILL)
+    second = await asyncio.wait_for(listener.started.get(), LIMIT_S)
+    assert [(each is first, death.description) for each, death in listener.died] == [(True, "killed by SIGKILL")]
+    assert (pool.workers, pool.death_count) == ([second], 1)
+    assert stats.values_by_group()["engine"]["worker_deaths"] == 1
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert pool.workers == []  # that no process is left, conftest sees to
 
 
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.EMFILE])
-def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+async def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_MAX_S", 0.001)
     start, refusals = WorkerProcess.start, [OSError(code, os.strerror(code))] * 2
 
@@ -190,14 +185,88 @@ def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch: pytes
         return await start(*arguments)
 
     monkeypatch.setattr(WorkerProcess, "start", refused)
+    listener = Deaths()
+    running = asyncio.create_task(WorkerPool(1, ROW_DEADLINE_S, SlotStore(), ProcessStats(), listener).run())
+    await asyncio.wait_for(listener.started.get(), LIMIT_S)
+    assert refusals == []
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
 
-    async def scene() -> None:
-        listener = Deaths()
-        running = asyncio.create_task(WorkerPool(1, ROW_DEADLINE_S, SlotStore(), ProcessStats(), listener).run())
-        await asyncio.wait_for(listener.started.get(), LIMIT_S)
-        assert refusals == []
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
-    asyncio.run(scene())
+# --- generations: the one that begins a batch finishes it, and an earlier one ends with its last batch
+
+
+async def test_tasks_go_to_the_generation_that_began_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_pool(monkeypatch) as rig:
+        early = new_job(rig.pool)
+        rig.pool.start_next_generation()
+        await turn()
+        rig.pool.switch_to_next_generation()
+        late = new_job(rig.pool)
+        for job in (early, late):
+            rig.pool.queue_tasks(job, [new_task(job)])
+        rig.pool.assign_queued_tasks()
+        assert [[task.job for task in worker.given] for worker in rig.started] == [[early], [late]]
+
+
+async def test_an_earlier_generation_ends_with_its_last_batch_and_its_deaths_are_counted_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running_pool(monkeypatch) as rig:
+        jobs = new_job(rig.pool), new_job(rig.pool)
+        rig.pool.start_next_generation()
+        await turn()
+        rig.pool.switch_to_next_generation()
+        rig.pool._generations[0].deaths = 2
+        first, second = rig.started
+        for job, is_running in zip(jobs, (True, False), strict=True):
+            rig.pool.remove_job(job)
+            await turn()
+            assert (first.is_running, second.is_running) == (is_running, True)
+        assert rig.pool.death_count == 2
+        assert rig.workers == [second]
+
+
+async def test_a_generation_that_has_nothing_to_finish_ends_at_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_pool(monkeypatch) as rig:
+        rig.pool.start_next_generation()
+        await turn()
+        rig.pool.switch_to_next_generation()
+        await turn()
+        assert [worker.is_running for worker in rig.started] == [False, True]
+
+
+async def test_a_generation_that_is_discarded_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_pool(monkeypatch) as rig:
+        rig.pool.start_next_generation()
+        await turn()
+        first, second = rig.started
+        assert rig.workers == [first]
+        rig.pool.discard_next_generation()
+        await turn()
+        rig.pool.send_to_all_workers(CloseStream(3))
+        assert (first.commands, second.commands) == ([CloseStream(3)], [])
+        assert (first.is_running, second.is_running) == (True, False)
+        job = new_job(rig.pool)
+        rig.pool.queue_tasks(job, [new_task(job)])
+        rig.pool.assign_queued_tasks()
+        assert len(first.given) == 1
+
+
+async def test_all_generations_are_told_what_is_over_and_only_the_newest_what_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running_pool(monkeypatch) as rig:
+        new_job(rig.pool)
+        rig.pool.start_next_generation()
+        await turn()
+        rig.pool.send_to_all_workers(CloseStream(2))
+        rig.pool.send_to_newest_workers(CloseStream(9))
+        rig.pool.switch_to_next_generation()
+        rig.pool.send_to_all_workers(CloseStream(3))
+        rig.pool.unmap_slots_in_workers((1, 2))
+        common = [CloseStream(3), UnmapSlots((1, 2))]
+        first, second = rig.started
+        assert first.commands == [CloseStream(2), CloseStream(9), *common]
+        assert second.commands == [CloseStream(2), *common]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from support.daemon_process import write_images
-from support.served_folder import serve
+from support.opened_streams import Serve
 
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import PAD_ID
@@ -30,10 +27,9 @@ READY = BatchReady(2, 3, ROWS, 7, 0, inline=False, bad=(BAD, LATER))
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    served = serve(write_images(tmp_path / "data", {"cat": 20}, size=(8, 8)), tmp_path / "state")
-    yield replace(served, spec=replace(served.spec, batch_size=ROWS))
-    served.manifest.close()
+def stream(serve_images: Serve) -> ServedStream:
+    served = serve_images({"cat": 20})
+    return replace(served, spec=replace(served.spec, batch_size=ROWS))
 
 
 @pytest.fixture
@@ -51,10 +47,6 @@ def slots(stream: ServedStream) -> Iterator[SlotStore]:
     store.close()
 
 
-def run(slots: SlotStore, play: Callable[[BatchPreview], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(play(BatchPreview(slots)))
-
-
 async def ask(leaving: BatchPreview, stream: str = "train") -> asyncio.Task[Preview]:
     """Somebody who waits for a batch by now."""
     asked = asyncio.ensure_future(leaving.wait_for_preview(stream))
@@ -62,20 +54,18 @@ async def ask(leaving: BatchPreview, stream: str = "train") -> asyncio.Task[Prev
     return asked
 
 
-def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: ServedStream, slots: SlotStore) -> None:
-    async def play(leaving: BatchPreview) -> None:
-        asked = await ask(leaving)
-        leaving.on_batch_sent(stream, READY)
-        glimpse = await asked
-        batch = glimpse.first_rows
-        assert (batch.epoch, batch.index, batch.bad) == (2, 3, (BAD,))
-        assert (glimpse.row_count, glimpse.sample_count) == (ROWS, ROWS - 1)
-        assert batch.images[:, 0, 0, 0].tolist() == list(range(1, SHOWN_ROWS + 1))
-        assert batch.sample_ids.tolist() == list(range(100, 100 + SHOWN_ROWS))
-        assert batch.weights.tolist() == list(range(SHOWN_ROWS))
-        assert batch.labels["label"].tolist() == list(range(200, 200 + SHOWN_ROWS))
-
-    run(slots, play)
+async def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: ServedStream, slots: SlotStore) -> None:
+    leaving = BatchPreview(slots)
+    asked = await ask(leaving)
+    leaving.on_batch_sent(stream, READY)
+    glimpse = await asked
+    batch = glimpse.first_rows
+    assert (batch.epoch, batch.index, batch.bad) == (2, 3, (BAD,))
+    assert (glimpse.row_count, glimpse.sample_count) == (ROWS, ROWS - 1)
+    assert batch.images[:, 0, 0, 0].tolist() == list(range(1, SHOWN_ROWS + 1))
+    assert batch.sample_ids.tolist() == list(range(100, 100 + SHOWN_ROWS))
+    assert batch.weights.tolist() == list(range(SHOWN_ROWS))
+    assert batch.labels["label"].tolist() == list(range(200, 200 + SHOWN_ROWS))
 
 
 @pytest.mark.parametrize(
@@ -86,57 +76,48 @@ def test_of_large_images_fewer_are_copied(stream: ServedStream, rows: int, side:
     assert compute_preview_row_count(replace(stream.spec, image=image), rows) == shown
 
 
-def test_a_batch_that_cannot_be_copied_is_the_trouble_of_those_who_look(stream: ServedStream) -> None:
-    async def play(leaving: BatchPreview) -> None:
-        asked = await ask(leaving)
-        leaving.on_batch_sent(stream, READY)
-        await asyncio.wait({asked})
-        assert asked.cancelled()
-        assert not leaving.has_waiters
-
-    run(SlotStore(), play)
+async def test_a_batch_that_cannot_be_copied_is_the_trouble_of_those_who_look(stream: ServedStream) -> None:
+    leaving = BatchPreview(SlotStore())
+    asked = await ask(leaving)
+    leaving.on_batch_sent(stream, READY)
+    await asyncio.wait({asked})
+    assert asked.cancelled()
+    assert not leaving.has_waiters
 
 
-def test_all_who_wait_see_the_same_and_then_nobody_waits(stream: ServedStream, slots: SlotStore) -> None:
-    async def play(leaving: BatchPreview) -> None:
-        asked = [await ask(leaving), await ask(leaving)]
-        awaited = [leaving.has_waiters]
-        leaving.on_batch_sent(stream, READY)
-        first, second = await asyncio.gather(*asked)
-        assert [*awaited, leaving.has_waiters] == [True, False]
-        assert first is second
-
-    run(slots, play)
+async def test_all_who_wait_see_the_same_and_then_nobody_waits(stream: ServedStream, slots: SlotStore) -> None:
+    leaving = BatchPreview(slots)
+    asked = [await ask(leaving), await ask(leaving)]
+    awaited = [leaving.has_waiters]
+    leaving.on_batch_sent(stream, READY)
+    first, second = await asyncio.gather(*asked)
+    assert [*awaited, leaving.has_waiters] == [True, False]
+    assert first is second
 
 
-def test_at_the_end_nobody_waits(slots: SlotStore) -> None:
-    async def play(leaving: BatchPreview) -> None:
-        asked = [await ask(leaving), await ask(leaving, "other")]
-        leaving.cancel_waiters()
-        await asyncio.wait(asked)
-        assert [each.cancelled() for each in asked] == [True, True]
-        assert not leaving.has_waiters
-
-    run(slots, play)
+async def test_at_the_end_nobody_waits(slots: SlotStore) -> None:
+    leaving = BatchPreview(slots)
+    asked = [await ask(leaving), await ask(leaving, "other")]
+    leaving.cancel_waiters()
+    await asyncio.wait(asked)
+    assert [each.cancelled() for each in asked] == [True, True]
+    assert not leaving.has_waiters
 
 
-def test_while_nobody_waits_for_a_stream_nothing_of_it_is_read(
+async def test_while_nobody_waits_for_a_stream_nothing_of_it_is_read(
     stream: ServedStream, slots: SlotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[object] = []
     monkeypatch.setattr(slots, "copy_slot_bytes", lambda *arguments: read.append(arguments))
-
-    async def play(leaving: BatchPreview) -> None:
-        leaving.on_batch_sent(stream, READY)
-        asked = await ask(leaving, "other")
-        leaving.on_batch_sent(stream, READY)
-        asked.cancel()
-        await asyncio.wait({asked})
-        assert not leaving.has_waiters
-        asked = await ask(leaving)
-        asked.cancel()
-        leaving.on_batch_sent(stream, READY)  # in the same turn: the wait is over, and has not been told yet
-        await asyncio.wait({asked})
-
-    run(slots, play)
+    leaving = BatchPreview(slots)
+    leaving.on_batch_sent(stream, READY)
+    asked = await ask(leaving, "other")
+    leaving.on_batch_sent(stream, READY)
+    asked.cancel()
+    await asyncio.wait({asked})
+    assert not leaving.has_waiters
+    asked = await ask(leaving)
+    asked.cancel()
+    leaving.on_batch_sent(stream, READY)  # in the same turn: the wait is over, and has not been told yet
+    await asyncio.wait({asked})
     assert read == []

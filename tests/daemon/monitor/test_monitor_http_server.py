@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import socket
-import sys
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
 from aiohttp import web
-from support.daemon_process import LIMIT_S, stream_config
-from support.monitor_fake import answer, answers, ask, monitor, say
+from support.daemon_process import LIMIT_S
+from support.monitor_fake import Answer, answer, answers, ask, monitor, say
 from support.sample_metrics import SESSION, STATUS, STREAM, Books
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.status import MANY_DEATHS, DaemonStatus
-from streamd.daemon.daemon import Daemon
-from streamd.daemon.monitor.http_server import Monitor, _handle_loop_error
-from streamd.errors import ConfigError, MissingExtraError
+from streamd.daemon.monitor import sample_images
+from streamd.daemon.monitor.http_server import Dashboard, Monitor, _handle_loop_error
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.errors import ConfigError
 from streamd.limits import MAX_MONITOR_CONNECTIONS, MAX_SESSIONS
 
 
@@ -117,31 +119,25 @@ def test_what_is_no_http_costs_a_connection_and_no_more(caplog: pytest.LogCaptur
     assert caplog.text == ""
 
 
-def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out() -> None:
-    async def run() -> tuple[bytes, int, int]:
-        async with monitor(Books()) as running:
-            place = ("127.0.0.1", int(running.url.rpartition(":")[2]))
-            with contextlib.ExitStack() as open_still:
-                many = range(2 * MAX_MONITOR_CONNECTIONS)
-                idle = [open_still.enter_context(socket.create_connection(place)) for _ in many]
-                said = await ask(running, "/readyz")
-                idle[0].setblocking(False)
-                async with asyncio.timeout(LIMIT_S):
-                    end = await asyncio.get_running_loop().sock_recv(idle[0], 1)  # the oldest goes
-                assert running._runner.server is not None
-                return end, said.status, len(running._runner.server.connections)
-
-    end, status, connections = asyncio.run(run())
-    assert (end, status, connections <= MAX_MONITOR_CONNECTIONS) == (b"", 200, True)
+async def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out() -> None:
+    async with monitor(Books()) as running:
+        place = ("127.0.0.1", int(running.url.rpartition(":")[2]))
+        with contextlib.ExitStack() as open_still:
+            many = range(2 * MAX_MONITOR_CONNECTIONS)
+            idle = [open_still.enter_context(socket.create_connection(place)) for _ in many]
+            assert (await ask(running, "/readyz")).status == 200
+            idle[0].setblocking(False)
+            async with asyncio.timeout(LIMIT_S):
+                assert await asyncio.get_running_loop().sock_recv(idle[0], 1) == b"", "the oldest goes"
+            assert running._runner.server is not None
+            assert len(running._runner.server.connections) <= MAX_MONITOR_CONNECTIONS
 
 
-def test_a_port_that_is_taken_is_a_mistake_that_says_what_to_do() -> None:
-    async def twice() -> None:
-        async with monitor() as first:
+async def test_a_port_that_is_taken_is_a_mistake_that_says_what_to_do() -> None:
+    says = r"monitor: cannot listen at 127.*: Address already in use; choose another"
+    async with monitor() as first:
+        with pytest.raises(ConfigError, match=says):
             await Monitor(first.url.removeprefix("http://")).start_listening()
-
-    with pytest.raises(ConfigError, match=r"monitor: cannot listen at 127.*: Address already in use; choose another"):
-        asyncio.run(twice())
 
 
 def test_a_name_that_nobody_has_is_a_mistake_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,18 +149,14 @@ def test_a_name_that_nobody_has_is_a_mistake_too(monkeypatch: pytest.MonkeyPatch
         asyncio.run(Monitor("nobody:0").start_listening())
 
 
-def test_a_star_is_every_address_which_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> list[str]:
-        monitor = Monitor("*:0")
-        await monitor.start_listening()
-        assert monitor._listening_server is not None
-        hosts = [each.getsockname()[0] for each in monitor._listening_server.sockets]
-        await monitor.close()
-        return hosts
-
+async def test_a_star_is_every_address_which_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "streamd")
-    assert "0.0.0.0" in asyncio.run(run())  # noqa: S104 - what a star means
+    monitor = Monitor("*:0")
+    await monitor.start_listening()
+    assert monitor._listening_server is not None
+    assert "0.0.0.0" in [each.getsockname()[0] for each in monitor._listening_server.sockets]  # noqa: S104 - what a star means
     assert caplog.text.count("whoever reaches this address may read the figures") == 1
+    await monitor.close()
 
 
 def test_an_address_of_this_machine_alone_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
@@ -173,30 +165,21 @@ def test_an_address_of_this_machine_alone_is_no_news(caplog: pytest.LogCaptureFi
     assert caplog.text == ""
 
 
-def test_an_address_of_the_sixth_version_is_told_in_brackets() -> None:
-    monitor = Monitor("[::1]:9191")
-    listening = SimpleNamespace(getsockname=lambda: ("::1", 9191, 0, 0))
-    monitor._listening_server = cast("asyncio.Server", SimpleNamespace(sockets=[listening]))
-    assert (monitor._host, monitor.url) == ("::1", "http://[::1]:9191")
-
-
-@pytest.mark.parametrize(("bound", "name"), [("0.0.0.0", socket.gethostname()), ("::", "localhost")])  # noqa: S104 - every address
-def test_where_it_listens_at_every_address_it_tells_a_name(bound: str, name: str) -> None:
-    monitor = Monitor("*:9191")
+@pytest.mark.parametrize(
+    ("address", "bound", "url"),
+    [
+        ("[::1]:9191", "::1", "http://[::1]:9191"),
+        ("*:9191", "0.0.0.0", f"http://{socket.gethostname()}:9191"),  # noqa: S104 - every address
+        ("*:9191", "::", "http://localhost:9191"),
+    ],
+    ids=["version six in brackets", "every address by name", "every address of version six by name"],
+)
+def test_the_url_is_one_that_a_browser_opens(address: str, bound: str, url: str) -> None:
+    monitor = Monitor(address)
     monitor._listening_server = cast(
-        "asyncio.Server", SimpleNamespace(sockets=[SimpleNamespace(getsockname=lambda: (bound, 9191))])
+        "asyncio.Server", SimpleNamespace(sockets=[SimpleNamespace(getsockname=lambda: (bound, 9191, 0, 0))])
     )
-    assert monitor.url == f"http://{name}:9191"
-
-
-def test_without_its_libraries_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    config = {"listen": f"ipc://{tmp_path}/s", "monitor": "127.0.0.1:0", "streams": {"train": stream_config(tmp_path)}}
-    daemon = Daemon(config, state=tmp_path)
-    monkeypatch.delitem(sys.modules, "streamd.daemon.monitor.http_server")
-    monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(MissingExtraError, match=r"monitor needs aiohttp, .*streamd-loader\[serve\]"):
-        asyncio.run(daemon._open_monitor(asyncio.TaskGroup()))
-    daemon._router.close()
+    assert (monitor._host, monitor.url) == (address[:-5].strip("[]"), url)
 
 
 def test_a_failing_connection_is_not_the_daemons_end_and_any_other_failure_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -211,3 +194,114 @@ def test_a_failing_connection_is_not_the_daemons_end_and_any_other_failure_is(ca
     _handle_loop_error(loop, {"message": "a callback failed"}, lambda _, context: heard.append(context))
     loop.close()
     assert heard == [{"message": "a callback failed"}]
+
+
+# --- the dashboard
+
+
+SAMPLES = ("/pictures/train", "/bad/train", "/thumbnails/train/3")
+
+
+@pytest.fixture
+def books(stream: ServedStream) -> Books:
+    stream.quarantine.append_new_bad_samples([BadSample(3, "a damaged JPEG: cut off")])
+    return Books(streams={"train": stream})
+
+
+def with_token(books: Books | None, path: str) -> Answer:
+    (said,) = answers(books, lambda to: ask(to, path, token=to.token))
+    return said
+
+
+def test_the_page_may_do_nothing_but_ask_here() -> None:
+    said = answer(None, "/")
+    assert (said.status, "content-type: text/html" in said.headers) == (200, True)
+    assert "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self';" in said.headers
+
+
+def test_all_that_the_page_names_is_there_and_small() -> None:
+    files = Dashboard("token")._page_files
+    for name, text in files.items():
+        said = answer(None, f"/page/{name}")
+        assert (said.status, said.body) == (200, text.decode())
+    assert sum(map(len, files.values())) < 100_000
+
+
+@pytest.mark.parametrize("path", SAMPLES)
+@pytest.mark.parametrize("token", [None, "", "guessed"])
+def test_samples_are_for_those_with_the_token(books: Books, path: str, token: str | None) -> None:
+    (said,) = answers(books, lambda to: ask(to, path, token=token))
+    assert (said.status, "www-authenticate: bearer" in said.headers) == (401, True)
+    assert "`streamd status --url`" in said.body
+    assert "cat" not in said.body
+
+
+@pytest.mark.parametrize("path", SAMPLES)
+def test_while_the_daemon_starts_there_are_none(path: str) -> None:
+    assert with_token(None, path).status == 503
+
+
+@pytest.mark.parametrize("path", [each.replace("train", "trian") for each in SAMPLES])
+def test_a_stream_that_is_not_served_is_said_with_the_near_name(books: Books, path: str) -> None:
+    said = with_token(books, path)
+    assert (said.status, "no stream 'trian'" in said.body, "'train'" in said.body) == (404, True, True)
+
+
+def test_bad_samples_are_told_with_file_and_reason(books: Books) -> None:
+    said = with_token(books, "/bad/train")
+    assert json.loads(said.body) == {
+        "bad": 1,
+        "samples": [{"sample_id": 3, "file": "cat/0003.jpg", "reason": "a damaged JPEG: cut off", "kind": "damaged"}],
+        "before": None,
+    }
+    assert json.loads(with_token(books, "/bad/train?before=0").body)["samples"] == []
+
+
+@pytest.mark.parametrize("before", ["-1", "x", "1e3", "%D9%A3", "9" * 19])
+def test_a_place_that_is_no_number_is_said(books: Books, before: str) -> None:
+    assert with_token(books, f"/bad/train?before={before}").status == 400
+
+
+def test_a_thumbnail_is_of_bad_samples_only_and_may_be_none(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
+        del stream
+        for _ in ids:
+            yield b""
+
+    monkeypatch.setattr(sample_images, "_draw_in_subprocess", nothing)
+    assert with_token(books, "/thumbnails/train/3").status == 204
+    assert with_token(books, "/thumbnails/train/4").status == 404
+    assert with_token(books, f"/thumbnails/train/{'9' * 18}").status == 404
+
+
+def test_where_no_batch_leaves_there_is_nothing_to_see(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_images, "SHOWN_S", 0.0)
+    assert with_token(books, "/pictures/train").status == 204
+
+
+@contextlib.asynccontextmanager
+async def told_live(running: Monitor, token: str = "") -> AsyncIterator[asyncio.StreamReader]:
+    """The events of a page that is open."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rpartition(":")[2]))
+    writer.write(f"GET /live HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+    yield reader
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize("knows", [True, False])
+async def test_only_with_the_token_events_name_files(books: Books, knows: bool) -> None:
+    books.told = replace(STATUS, streams=(replace(STREAM, stopped="cat/0001.jpg is bad"),))
+    async with monitor(books) as running, told_live(running, running.token if knows else "guessed") as reader:
+        await reader.readuntil(b"\r\n\r\n")
+        assert (b"cat/0001.jpg" in await reader.readuntil(b"\n\n")) == knows
+
+
+async def test_what_goes_on_is_told_as_events_until_the_daemon_ends(books: Books) -> None:
+    async with contextlib.AsyncExitStack() as page:
+        async with monitor(books) as running:
+            reader = await page.enter_async_context(told_live(running))
+            assert b"Content-Type: text/event-stream" in await reader.readuntil(b"\r\n\r\n")
+            event = await reader.readuntil(b"\n\n")
+        assert (await reader.read()).endswith(b"0\r\n\r\n")
+    assert json.loads(event[event.index(b"data: ") + 6 :])["streams"][0]["name"] == "train"

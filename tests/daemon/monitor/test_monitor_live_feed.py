@@ -1,31 +1,30 @@
-"""What is told second by second."""
+"""What is told second by second, and what of it the page shows."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
-from support.daemon_process import write_images
-from support.sample_metrics import STATUS, STREAM, Books
-from support.served_folder import serve
+from support.opened_streams import Serve
+from support.sample_metrics import SESSION, STATUS, STREAM, TIMING, Books, figures
 
+from streamd.core.activity import compare_snapshots
+from streamd.core.bottleneck import BOTTLENECK_ADVICE
 from streamd.core.counters import ProcessStats
-from streamd.core.status import StreamStatus
+from streamd.core.status import SessionState, StreamStatus
 from streamd.daemon.monitor import live_feed as under_test
-from streamd.daemon.monitor.live_feed import LiveFeed, StreamFacts, build_facts_by_stream
-from streamd.daemon.monitor.snapshot import SnapshotBuilder
+from streamd.daemon.monitor.live_feed import (
+    DashboardView,
+    LiveFeed,
+    StreamFacts,
+    build_dashboard_view,
+    build_facts_by_stream,
+)
+from streamd.daemon.monitor.snapshot import MonitorSnapshot, SnapshotBuilder
 from streamd.daemon.streams.served_stream import ServedStream
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    served = serve(write_images(tmp_path / "data", {"cat": 9}), tmp_path / "state")
-    yield served
-    served.manifest.close()
 
 
 class Clock:
@@ -81,10 +80,9 @@ def test_a_look_of_long_ago_says_nothing_of_now(stream: ServedStream, clock: Clo
         assert told(live)["streams"][0]["new_bad"] == new
 
 
-def test_the_size_of_images_is_said_height_first_as_in_the_configuration(tmp_path: Path) -> None:
-    wide = serve(write_images(tmp_path / "data", {"cat": 1}), tmp_path / "state", image={"size": [24, 32], "mode": "L"})
+def test_the_size_of_images_is_said_height_first_as_in_the_configuration(serve_images: Serve) -> None:
+    wide = serve_images({"cat": 1}, image={"size": [24, 32], "mode": "L"})
     assert build_facts_by_stream({"train": wide})["train"].image == "24x32 L"
-    wide.manifest.close()
 
 
 def test_a_stream_says_what_it_is_made_of(stream: ServedStream) -> None:
@@ -116,3 +114,80 @@ def test_reasons_that_name_files_are_for_those_with_the_token(
 def test_where_nothing_is_wrong_all_are_told_the_same(stream: ServedStream) -> None:
     live = watching(Books(streams={"train": stream}))
     assert told(live) == told(live, whole=False)
+
+
+# --- what the page shows
+
+
+MAKES = {"train": StreamFacts("files", "128x96 RGB", cached=False)}
+
+
+def seen(now: MonitorSnapshot, before: MonitorSnapshot | None = None) -> DashboardView:
+    return build_dashboard_view(compare_snapshots(before, now), now, MAKES, "gpu1")
+
+
+def later(then: MonitorSnapshot, seconds: float) -> MonitorSnapshot:
+    return replace(then, status=replace(then.status, uptime_s=then.status.uptime_s + seconds))
+
+
+def test_the_daemon_says_which_it_is_and_what_it_takes() -> None:
+    told = seen(figures()).daemon
+    assert (told.host, told.pid, told.version, told.workers) == ("gpu1", STATUS.pid, STATUS.version, STATUS.workers)
+    assert (told.memory_used_bytes, told.memory_bytes) == (STATUS.memory_used_bytes, STATUS.memory_bytes)
+
+
+def test_where_batches_wait_is_one_sentence_for_terminal_and_page() -> None:
+    way, advice = seen(figures(SESSION)).way, BOTTLENECK_ADVICE["none"]
+    assert (way.limit, way.words, way.tag, way.is_bad) == ("none", advice.sentence, advice.limit, False)
+
+
+def test_all_rates_and_shares_are_over_one_stretch_that_is_named() -> None:
+    assert seen(figures()).daemon.window == "over the last 10 s"
+
+
+def test_a_stream_has_what_was_sent_and_what_is_bad_by_kind() -> None:
+    now = replace(
+        figures(numbers={"stream.train": {"sent_samples": 96.0, "taken_samples": 88.0}}),
+        bad_counts={"train": {"damaged": 2, "stale": 1}},
+    )
+    (told,) = seen(now).streams
+    assert (told.name, told.samples, told.sent_samples, told.taken_samples) == ("train", 1000, 96, 88)
+    assert (told.receipts_ok, told.receipts_bad) == (4, 1)
+    assert (told.source, told.image, told.cached) == ("files", "128x96 RGB", False)
+    assert told.faults == {"damaged": 2, "stale": 1}
+
+
+def test_a_trainer_has_its_name_its_process_and_its_own_steps() -> None:
+    own = replace(SESSION, name="lr-0.01", pid=77, batch_size=4, own_step=80, own_steps=124)
+    (told,) = seen(figures(own)).trainers
+    assert (told.name, told.pid, told.batch_size) == ("lr-0.01", 77, 4)
+    assert (told.own_step, told.own_steps, told.samples_per_s) == (80, 124, own.samples_per_s)
+
+
+def test_a_trainer_says_how_its_last_epoch_went_and_who_shares_its_decodes() -> None:
+    ahead = replace(SESSION, session=8, step=50)
+    away = replace(SESSION, session=9, step=5, last_epoch=None)
+    first, second, third = seen(figures(SESSION, ahead, away)).trainers
+    assert (first.verdict, first.verdict_words, first.lag) == ("disk", TIMING.summary_text, 10)
+    assert (third.verdict, third.verdict_words, third.lag) == (None, None, 45)
+    assert [first.cohort, second.cohort, third.cohort] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("doing", ["gathering", "finished"])
+def test_a_trainer_that_has_finished_is_in_no_cohort_and_at_its_end(doing: SessionState) -> None:
+    (told,) = seen(figures(replace(SESSION, epoch=4, step=0, own_step=0, doing=doing))).trainers
+    at_its_end = doing == "finished"
+    assert (told.cohort, told.lag) == ((None, None) if at_its_end else (0, 0))
+    assert (told.epoch, told.own_step) == ((3, SESSION.own_steps) if at_its_end else (4, 0))
+
+
+def test_troubles_come_with_what_to_do() -> None:
+    assert seen(figures(streams=[replace(STREAM, stopped="why", receipts_bad=0)])).troubles == [
+        "stream 'train' is stopped: why"
+    ]
+
+
+def test_all_of_it_is_json() -> None:
+    told = msgspec.json.decode(msgspec.json.encode(seen(figures(SESSION))))
+    assert told["trainers"][0]["doing_words"] == "reads"
+    assert told["streams"][0]["sessions"] == 1

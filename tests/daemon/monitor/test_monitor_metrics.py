@@ -1,20 +1,30 @@
-"""Families as Prometheus has them."""
+"""Families as Prometheus has them, what they tell, and the text that Prometheus reads."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from dataclasses import replace
+
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
-from support.sample_metrics import NOTHING, values
+from support.sample_metrics import NOTHING, SESSION, STREAM, figures, values
 
 from streamd.core.counters import StageHistogram
 from streamd.daemon.monitor.metrics import (
+    MetricsExposition,
+    SnapshotCollector,
     build_counter_metric,
+    build_daemon_metrics,
     build_gauge_metric,
     build_histogram_metric,
     build_info_metric,
+    build_stream_metrics,
+    build_trainer_metrics,
 )
-from streamd.daemon.monitor.snapshot import TimeHistogram
+from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram
 
 
 def test_what_has_no_value_has_no_line() -> None:
@@ -53,3 +63,180 @@ def test_a_name_that_would_break_the_text_is_escaped() -> None:
             return [build_gauge_metric("x", "text", ["s"], [(['a"\n\\'], 1)])]
 
     assert generate_latest(One()).splitlines()[-1] == b'streamd_x{s="a\\"\\n\\\\"} 1.0'
+
+
+# --- of the daemon as a whole
+
+
+def test_memory_is_told_with_its_budget() -> None:
+    told = values(build_daemon_metrics(figures(numbers={"daemon": {"slots": 9, "slot_wait_s": 1.5, "producing": 2}})))
+    assert (told["memory_limit_bytes{}"], told["memory_used_bytes{}"], told["slots{}"]) == (1 << 30, 1 << 20, 9)
+    assert (told["slot_wait_seconds_total{}"], told["productions{}"]) == (1.5, 2)
+
+
+def test_workers_are_told_with_what_they_do_and_how_many_died() -> None:
+    engine = {"worker_deaths": 3.0, "idle_s": 2.5, "queue_count": 40.0, "queue_s": 0.5}
+    told = values(build_daemon_metrics(figures(numbers={"engine": engine})))
+    assert (told["workers{}"], told["workers_busy_ratio{}"], told["worker_deaths_total{}"]) == (4, 0.5, 3)
+    assert (told["worker_idle_seconds_total{}"], told["tasks_total{}"], told["task_wait_seconds_total{}"]) == (
+        2.5,
+        40,
+        0.5,
+    )
+
+
+def test_a_reload_that_failed_is_told_until_one_succeeds() -> None:
+    told = figures()
+    failed = replace(told, status=replace(told.status, reload_failed=True))
+    assert [values(build_daemon_metrics(each))["reload_failed{}"] for each in (told, failed)] == [0, 1]
+
+
+def test_draining_frames_and_rules_are_told() -> None:
+    numbers = {"wire": {"malformed": 2.0}, "rules": {"numbers_dense": 16.0}}
+    told = values(build_daemon_metrics(figures(numbers=numbers, draining=True)))
+    assert (told["draining{}"], told["troubles{}"], told["build_info{version=1.2}"]) == (1, 2, 1)
+    assert (told["frames_dropped_total{reason=malformed}"], told["frames_dropped_total{reason=stale}"]) == (2, 0)
+    assert told["rule_checks_total{rule=numbers_dense}"] == 16
+
+
+# --- of a stream
+
+
+NO_FIGURES = replace(STREAM, name="idle", sessions=0, decodes_per_batch=None, shuffle_score=None)
+IDLE = replace(NO_FIGURES, failed="a broken disk", stopped="too many bad")
+
+
+def test_counters_are_those_of_stats() -> None:
+    counted = {"produced": 5.0, "send_count": 10.0, "send_s": 0.5, "sent_samples": 80.0, "client_wait_s": 7.0}
+    told = values(build_stream_metrics(figures(numbers={"stream.train": counted})))
+    names = ("batches_decoded", "batches_sent", "send_seconds", "samples_sent", "trainer_wait_seconds")
+    assert [told[f"{name}_total{{stream=train}}"] for name in names] == [5, 10, 0.5, 80, 7]
+
+
+def test_what_a_stream_does_not_have_is_not_told() -> None:
+    told = values(build_stream_metrics(figures(streams=[IDLE, STREAM])))
+    assert (told["decodes_per_batch{stream=train}"], told["shuffle_score{stream=train}"]) == (1.25, 0.75)
+    assert {"decodes_per_batch{stream=idle}", "shuffle_score{stream=idle}"} & set(told) == set()
+    assert (told["stream_stopped{stream=idle}"], told["stream_stopped{stream=train}"]) == (1, 0)
+    assert (told["stream_failed{stream=idle}"], told["stream_failed{stream=train}"]) == (1, 0)
+    assert not [name for name in told if name.startswith("cache_")]
+
+
+def test_a_cache_is_told_of_where_there_is_one() -> None:
+    told = values(build_stream_metrics(figures(numbers={"stream.train": {"cache_hits": 6.0, "cache_misses": 0.0}})))
+    assert (told["cache_hits_total{stream=train}"], told["cache_misses_total{stream=train}"]) == (6, 0)
+
+
+def test_receipts_and_bad_samples_are_told_by_result_and_kind() -> None:
+    told = values(build_stream_metrics(replace(figures(), bad_counts={"train": {"stale": 2}})))
+    assert (told["receipts_total{result=ok,stream=train}"], told["receipts_total{result=bad,stream=train}"]) == (4, 1)
+    assert told["bad_samples{fault=stale,stream=train}"] == 2
+    assert sum(value for name, value in told.items() if name.startswith("bad_samples")) == 2
+
+
+def test_trainers_are_counted_by_what_they_do_and_what_limits_them() -> None:
+    resting = replace(SESSION, session=8, doing="resting", last_epoch=None)
+    told = values(build_stream_metrics(figures(SESSION, resting, streams=[STREAM, IDLE])))
+    shown = {name: value for name, value in told.items() if name.startswith("trainers") and value}
+    assert shown == {
+        "trainers{doing=reading,stream=train}": 1,
+        "trainers{doing=resting,stream=train}": 1,
+        "trainers_limited{by=disk,stream=train}": 1,
+    }
+    assert (told["cohorts{stream=train}"], told["cohorts{stream=idle}"]) == (1, 0)
+
+
+def test_reads_and_decodes_are_not_mistaken_for_each_other() -> None:
+    reads, decodes = (TimeHistogram([0] * 13 + [count], seconds) for count, seconds in ((3, 40.0), (5, 60.0)))
+    told = values(
+        build_stream_metrics(replace(figures(), read_times={"train": reads}, decode_times={"train": decodes}))
+    )
+    assert (told["read_seconds_count{stream=train}"], told["read_seconds_sum{stream=train}"]) == (3, 40)
+    assert (told["decode_seconds_count{stream=train}"], told["decode_seconds_sum{stream=train}"]) == (5, 60)
+
+
+# --- of each trainer
+
+
+NEW = replace(SESSION, session=8, epoch=0, step=0, last_epoch=None)
+
+
+def test_a_trainer_is_known_by_its_stream_and_number() -> None:
+    told = values(build_trainer_metrics(figures(SESSION)))
+    assert told.pop("trainer_info{rank=1,stream=train,trainer=7,world=2}") == 1
+    expected = {
+        "epoch": 3, "step": 40, "steps": 62, "samples_per_second": 80, "credit": 16, "leases": 5,
+        "epoch_seconds": 43, "epoch_wait_seconds": 2, "lag_steps": 0,
+    }  # fmt: skip
+    assert told == {f"trainer_{name}{{stream=train,trainer=7}}": value for name, value in expected.items()}
+
+
+def test_one_in_its_first_epoch_has_no_time_of_one_and_is_behind() -> None:
+    told = values(build_trainer_metrics(figures(SESSION, NEW)))
+    assert "trainer_epoch_seconds{stream=train,trainer=8}" not in told
+    assert told["trainer_lag_steps{stream=train,trainer=8}"] == 3 * 62 + 40
+
+
+def test_nobody_there_is_no_line() -> None:
+    assert values(build_trainer_metrics(figures())) == {}
+
+
+# --- the text
+
+
+MANY = 250  # trainers, with ten lines each: more than are written in one turn
+
+
+def families(told: MonitorSnapshot) -> list[Metric]:
+    return list(text_string_to_metric_families(asyncio.run(MetricsExposition(lambda: told).encode_metrics()).decode()))
+
+
+def test_every_family_is_ours_or_the_processs_comes_once_and_is_explained() -> None:
+    told = families(figures(SESSION))
+    assert all(each.name.startswith(("streamd_", "process_")) for each in told)
+    assert [name for name, count in Counter(each.name for each in told).items() if count > 1] == []
+    assert [each.name for each in told if each.type == "unknown" or not each.documentation.endswith(".")] == []
+
+
+def test_no_family_is_cut_where_others_have_their_turn() -> None:
+    trainers = [replace(SESSION, session=number, step=number) for number in range(MANY)]
+    steps = next(each for each in families(figures(*trainers)) if each.name == "streamd_trainer_step")
+    assert {(sample.labels["trainer"], sample.value) for sample in steps.samples} == {
+        (str(number), number) for number in range(MANY)
+    }
+
+
+def test_all_is_of_one_look_and_nobody_looks_before_somebody_asks() -> None:
+    looks: list[None] = []
+
+    def look() -> MonitorSnapshot:
+        looks.append(None)
+        return figures()
+
+    exposition = MetricsExposition(look)
+    assert len(looks) == 0
+    asyncio.run(exposition.encode_metrics())
+    assert len(looks) == 1
+
+
+def test_it_says_what_the_librarys_own_writer_says_also_of_a_name_that_would_break_lines() -> None:
+    strange = replace(STREAM, name='a"b\\c\nd\\n{}', shuffle_score=1e-7)
+    told = figures(replace(SESSION, stream=strange.name), streams=[strange])
+    theirs = list(text_string_to_metric_families(generate_latest(SnapshotCollector(lambda: told)).decode()))
+    ours = [each for each in families(told) if each.name.startswith("streamd_")]
+    assert ours == theirs
+    assert {sample.labels.get("stream", strange.name) for each in ours for sample in each.samples} == {strange.name}
+
+
+def test_others_have_their_turn_while_much_is_written() -> None:
+    trainers = [replace(SESSION, session=number) for number in range(MANY)]
+
+    async def turns() -> int:
+        writing = asyncio.ensure_future(MetricsExposition(lambda: figures(*trainers)).encode_metrics())
+        count = 0
+        while not writing.done():
+            await asyncio.sleep(0)
+            count += 1
+        return count
+
+    assert asyncio.run(turns()) > 10 * MANY // 100

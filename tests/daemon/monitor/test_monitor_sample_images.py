@@ -1,4 +1,4 @@
-"""A batch as pictures with labels."""
+"""A batch as pictures with labels, and thumbnails of bad samples, drawn in a process that may crash, and kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import base64
 import gc
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -16,8 +16,6 @@ from typing import cast
 import numpy as np
 import pytest
 from PIL import Image
-from support.daemon_process import write_images
-from support.served_folder import serve
 
 from streamd.client.batch import Batch
 from streamd.core.bad_samples import BadRow
@@ -28,6 +26,7 @@ from streamd.daemon.monitor.sample_images import (
     BadRowView,
     BatchDrawer,
     BatchView,
+    ThumbnailCache,
     build_batch_view,
     encode_image_data_url,
 )
@@ -35,18 +34,11 @@ from streamd.daemon.streams.served_stream import ServedStream
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    served = serve(write_images(tmp_path / "data", {"cat": 9, "dog": 9}), tmp_path / "state")
-    yield served
-    served.manifest.close()
-
-
-@pytest.fixture
 def glimpse(stream: ServedStream) -> Preview:
     """Its first three rows: a dog in the place of a broken cat, a cat, and none."""
     images = np.stack([np.full((32, 32, 3), shade, np.uint8) for shade in (10, 100, 0)])
-    labels = {"label": np.array([1, 0, 0])}
-    weights, ids = np.array([1, 1, 0], np.float32), np.array([12, 3, -1])
+    labels = {"label": np.array([0, 1, 0])}
+    weights, ids = np.array([1, 1, 0], np.float32), np.array([7, 3, -1])
     bad = (BadRow(0, 5, "cat/0005.jpg", "a damaged JPEG", "substituted"),)
     return Preview(stream, Batch(images, labels, weights, ids, bad, 4, 2, str, stream.spec), 5, 4)
 
@@ -105,44 +97,43 @@ def pictures(glimpse: Preview | None) -> BatchDrawer:
     return BatchDrawer(cast("BatchPreview", Passing(glimpse)), ProcessStats())
 
 
-def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Preview] = []
 
     def draw(each: Preview) -> BatchView:
         drawn.append(each)
         return build_batch_view(each)
 
-    async def look() -> tuple[bytes | None, bytes | None]:
-        one = pictures(glimpse)
-        return await asyncio.gather(one.draw_next_sent_batch("train"), one.draw_next_sent_batch("train"))
-
     monkeypatch.setattr(under_test, "build_batch_view", draw)
-    first, second = asyncio.run(look())
+    one = pictures(glimpse)
+    first, second = await asyncio.gather(one.draw_next_sent_batch("train"), one.draw_next_sent_batch("train"))
     assert first == second
     assert json.loads(first or b"")["heading"] == "train 4:2 · 4 samples · 32x32 RGB"
     assert drawn == [glimpse]
+    assert one._drawings["train"].preview is None, "it is drawn, and kept no longer"
 
 
-def test_who_comes_a_moment_later_sees_what_the_last_one_saw(glimpse: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look() -> list[bytes | None]:
-        one = pictures(glimpse)
-        seen = [await one.draw_next_sent_batch("train")]
-        one._batch_preview = cast(
-            "BatchPreview", Passing(replace(glimpse, first_rows=replace(glimpse.first_rows, index=3)))
-        )
-        seen.append(await one.draw_next_sent_batch("train"))
-        monkeypatch.setattr(under_test, "_FRESH_S", 0.0)
-        return [*seen, await one.draw_next_sent_batch("train")]
+async def test_who_comes_a_moment_later_sees_what_the_last_one_saw(
+    glimpse: Preview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def see() -> int:
+        return int(json.loads(await one.draw_next_sent_batch("train") or b"")["index"])
 
-    assert [json.loads(each or b"")["index"] for each in asyncio.run(look())] == [2, 2, 3]
+    one = pictures(glimpse)
+    assert await see() == 2
+    later = replace(glimpse, first_rows=replace(glimpse.first_rows, index=3))
+    one._batch_preview = cast("BatchPreview", Passing(later))
+    assert await see() == 2
+    monkeypatch.setattr(under_test, "_FRESH_S", 0.0)
+    assert await see() == 3
 
 
-def test_where_no_batch_leaves_the_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_no_batch_leaves_the_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "SHOWN_S", 0.0)
-    assert asyncio.run(pictures(None).draw_next_sent_batch("train")) is None
+    assert await pictures(None).draw_next_sent_batch("train") is None
 
 
-def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear_of_it(
+async def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear_of_it(
     glimpse: Preview, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, ends = threading.Event(), threading.Event()
@@ -153,32 +144,149 @@ def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear
         ends.wait()
         raise MemoryError
 
-    async def look() -> list[object]:
-        told: list[object] = []
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: told.append(context))
-        one = pictures(glimpse)
-        asked = asyncio.ensure_future(one.draw_next_sent_batch("train"))
-        await asyncio.to_thread(began.wait)
-        page = one._drawings["train"].encoded_view
-        asked.cancel()
-        await asyncio.wait({asked})
-        drawn = asyncio.Event()
-        page.add_done_callback(lambda _: drawn.set())
-        ends.set()
-        await drawn.wait()
-        del page, one
-        gc.collect()
-        return told
-
     monkeypatch.setattr(under_test, "build_batch_view", fail)
-    assert asyncio.run(look()) == []
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    one = pictures(glimpse)
+    asked = asyncio.ensure_future(one.draw_next_sent_batch("train"))
+    await asyncio.to_thread(began.wait)
+    page = one._drawings["train"].encoded_view
+    asked.cancel()
+    await asyncio.wait({asked})
+    drawn = asyncio.Event()
+    page.add_done_callback(lambda _: drawn.set())
+    ends.set()
+    await drawn.wait()
+    del page, one
+    gc.collect()
+    assert told == []
 
 
-def test_what_has_been_drawn_is_not_kept_besides(glimpse: Preview) -> None:
-    async def look() -> Preview | None:
-        one = pictures(glimpse)
-        await one.draw_next_sent_batch("train")
-        return one._drawings["train"].preview
+# --- bad samples
 
-    assert asyncio.run(look()) is None
+
+class Drawing:
+    """Stands in for the process: it draws a sample's number, and dies at sample 3."""
+
+    def __init__(self) -> None:
+        self.runs: list[list[int]] = []
+        self.streams: list[ServedStream] = []
+        self.began = asyncio.Semaphore(0)
+
+    async def __call__(self, stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
+        self.streams.append(stream)
+        self.runs.append(ids)
+        self.began.release()
+        await asyncio.sleep(0)
+        for sample_id in ids:
+            if sample_id == 3:
+                return
+            yield b"%d" % sample_id
+
+
+@pytest.fixture
+def drawing(monkeypatch: pytest.MonkeyPatch) -> Drawing:
+    drawing = Drawing()
+    monkeypatch.setattr(under_test, "_draw_in_subprocess", drawing)
+    return drawing
+
+
+async def of(stream: ServedStream, thumbnails: ThumbnailCache, *ids: int) -> list[bytes]:
+    return await asyncio.gather(*(thumbnails.get_or_draw_thumbnail(stream, each) for each in ids))
+
+
+async def test_a_process_with_the_environment_of_the_daemon_draws_what_can_be_seen(
+    stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("open(__file__ + '.seen', 'x')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    first, again = await of(stream, ThumbnailCache(), 0, 0)
+    assert first.startswith(b"\xff\xd8\xff")
+    assert first == again
+    assert (tmp_path / "sitecustomize.py.seen").exists()
+
+
+async def test_what_is_asked_for_meanwhile_is_drawn_together_and_kept(stream: ServedStream, drawing: Drawing) -> None:
+    thumbnails = ThumbnailCache()
+    assert await of(stream, thumbnails, 0, 1, 2, 1) == [b"0", b"1", b"2", b"1"]
+    assert await of(stream, thumbnails, 2, 0) == [b"2", b"0"]
+    assert drawing.runs == [[0], [1, 2]]
+
+
+async def test_the_sample_that_crashes_the_process_has_none_and_the_others_do(
+    stream: ServedStream, drawing: Drawing
+) -> None:
+    assert await of(stream, ThumbnailCache(), 0, 3, 1) == [b"0", b"", b"1"]
+    assert drawing.runs == [[0], [3, 1], [1]]
+
+
+async def test_who_leaves_takes_nobodys_picture_along(stream: ServedStream, drawing: Drawing) -> None:
+    thumbnails = ThumbnailCache()
+    first, second, third = (asyncio.ensure_future(thumbnails.get_or_draw_thumbnail(stream, each)) for each in (0, 1, 2))
+    await first
+    for _ in range(2):
+        await drawing.began.acquire()
+    second.cancel()
+    assert await third == b"2"
+    assert drawing.runs == [[0], [1, 2], [2]]
+
+
+async def test_so_many_are_kept_and_no_more(
+    stream: ServedStream, drawing: Drawing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "MAX_THUMBNAILS", 2)
+    thumbnails = ThumbnailCache()
+    for sample_id in (0, 1, 2, 1, 0):
+        await of(stream, thumbnails, sample_id)
+    assert drawing.runs == [[0], [1], [2], [0]]
+
+
+async def test_what_a_list_has_become_is_not_drawn_for_what_it_was(stream: ServedStream, drawing: Drawing) -> None:
+    changed = replace(stream, spec=replace(stream.spec, content_id="another"))
+    thumbnails = ThumbnailCache()
+    asked = (stream, 0), (stream, 1), (changed, 1), (stream, 2)
+    drawn = await asyncio.gather(*(thumbnails.get_or_draw_thumbnail(*each) for each in asked))
+    assert drawn == [b"0", b"1", b"1", b"2"]
+    assert drawing.streams == [stream, changed, stream]
+    assert drawing.runs == [[0], [1], [1, 2]]
+
+
+class Hanging(Drawing):
+    """Its process waits for a mount that is gone, and outlives its kill for as long as that is so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.returncode: int | None = None
+        self.pid = 1
+
+    async def __call__(self, stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
+        async for picture in super().__call__(stream, ids[:1]):
+            yield picture
+        if self.returncode is None and stream.spec.content_id != "another":
+            raise under_test._HangingProcessError(self)  # type: ignore[arg-type]  # stands in for the process
+
+
+async def test_a_process_that_hangs_costs_its_list_its_pictures_until_it_ends_and_no_other_list(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = Hanging()
+    monkeypatch.setattr(under_test, "_draw_in_subprocess", hanging)
+    changed = replace(stream, spec=replace(stream.spec, content_id="another"))
+    thumbnails = ThumbnailCache()
+    assert [await of(stream, thumbnails, each) for each in (0, 1, 1)] == [[b"0"], [b""], [b""]]
+    assert hanging.runs == [[0]]
+    assert await of(changed, thumbnails, 1) == [b"1"]
+    hanging.returncode = -9
+    assert await of(stream, thumbnails, 1) == [b"1"]
+
+
+async def test_a_process_that_outlives_its_kill_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Process:
+        pid = 1
+
+        async def wait(self) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(under_test, "THUMBNAIL_S", 0.01)
+    with pytest.raises(under_test._HangingProcessError, match="1"):
+        await under_test._wait_for_process_exit(Process())  # type: ignore[arg-type]  # stands in for the process

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-from support.daemon_process import write_images
 from support.sample_metrics import NOTHING, STATUS, Books
-from support.served_folder import serve
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor.snapshot import SnapshotBuilder
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 8}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
 
 
 def test_bad_samples_are_counted_by_kind_as_they_come(stream: ServedStream) -> None:

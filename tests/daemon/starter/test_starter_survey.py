@@ -8,6 +8,7 @@ import pytest
 from support.daemon_process import write_images
 from support.tar_shards import pack
 
+from streamd.daemon.starter.data_survey import build_refusal
 from streamd.daemon.starter.survey import find_part_folders, holds_images, names_configuration, names_data, survey_data
 from streamd.errors import ConfigError
 
@@ -138,3 +139,10 @@ def test_data_and_configurations_are_told_by_suffix(tmp_path: Path) -> None:
     assert not names_data(Path("streams.conf"))
     assert names_configuration(Path("x.yml"))
     assert not names_configuration(Path("x.csv"))
+
+
+def test_a_refusal_says_what_lies_there_what_is_served_and_what_to_do() -> None:
+    assert str(build_refusal("'x' is a boat", "name a folder")) == (
+        "PATH: 'x' is a boat; a configuration is made from a folder of images, a table (.csv, .tsv, .parquet), or a "
+        "folder or file of tars: name a folder"
+    )
