@@ -23,6 +23,7 @@ from streamd.client.arguments import (
     parse_sample_ids,
     parse_stream_name,
     parse_timeout,
+    parse_trainer_name,
     parse_whole_number,
     parse_word,
 )
@@ -32,7 +33,6 @@ from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
 from streamd.client.sockets import is_socket_listening, open_dealer_socket
 from streamd.client.stream import Stream
-from streamd.client.trainer_name import parse_trainer_name
 from streamd.client.waiting import AbsenceReporter
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
