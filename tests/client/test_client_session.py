@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -27,6 +28,7 @@ from streamd.ipc.messages import (
     Progress,
     ReceiptDue,
     ReceiptSeen,
+    Refusal,
     Refused,
     SlotsGone,
     Stopped,
@@ -70,19 +72,32 @@ def test_a_welcome_is_shown_and_answered_with_all_the_credit_it_gives() -> None:
     assert session.reconnects == 0
 
 
-def test_a_fatal_refusal_ends_it_with_the_daemons_words() -> None:
-    session = asking()
+def lost() -> ClientSession:
+    """A session that was active, and asks again on a new connection."""
+    session = active()
+    session.handle_lost(1.0)
+    session.handle_opened(Cursor(), 2.0)
+    return session
 
-    error = failure(session.handle_message(EMPTY_HEADER, Refused("memory", "too large"), 0.1))
 
-    assert type(error) is RefusedError
-    assert str(error) == "too large"
+@pytest.mark.parametrize(
+    ("begin", "why", "kind"),
+    [
+        pytest.param(asking, "memory", RefusedError, id="too little memory"),
+        pytest.param(asking, "token", TokenError, id="a token of another order"),
+        pytest.param(lost, "token", StreamChangedError, id="a running stream of another order now"),
+        pytest.param(lost, "unknown", StreamChangedError, id="a running stream that is not served any more"),
+    ],
+)
+def test_a_final_refusal_ends_it_with_the_daemons_words(
+    begin: Callable[[], ClientSession], why: Refusal, kind: type[Exception]
+) -> None:
+    session = begin()
+    error = failure(session.handle_message(EMPTY_HEADER, Refused(why, "not that"), 2.1))
+    assert type(error) is kind
+    assert str(error) == "not that"
     assert session.state == "over"
     assert session.next_deadline_s() is None
-
-
-def test_a_refused_token_is_a_token_error() -> None:
-    assert type(failure(asking().handle_message(EMPTY_HEADER, Refused("token", "another order"), 0.1))) is TokenError
 
 
 def test_a_refusal_for_now_is_asked_again_no_sooner_than_told() -> None:
@@ -162,13 +177,10 @@ def test_after_a_loss_it_resumes_with_the_order_it_knows_at_the_loops_own_cursor
     deliver(session, 0, 0, 0)
     session.handle_lost(1.0)
 
-    (said,) = session.handle_opened(Cursor(0, (Segment(0, 1, 0, 1),)), 2.0)
-
-    assert isinstance(said, SendMessage)
-    assert isinstance(said.message, Subscribe)
-    assert said.message.resuming
-    assert said.message.order_id == "order"
-    assert said.message.cursor.next_base_index == 1
+    said = said_wish(session.handle_opened(Cursor(0, (Segment(0, 1, 0, 1),)), 2.0))
+    assert said.resuming
+    assert said.order_id == "order"
+    assert said.cursor.next_base_index == 1
 
 
 def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
@@ -185,31 +197,8 @@ def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
     assert session.reconnects == 1
 
 
-def test_a_running_stream_of_which_the_daemon_has_another_order_has_changed() -> None:
-    session = active()
-    session.handle_lost(1.0)
-    session.handle_opened(Cursor(), 2.0)
-
-    error = failure(session.handle_message(EMPTY_HEADER, Refused("token", "another order"), 2.0))
-
-    assert type(error) is StreamChangedError
-    assert str(error) == "another order"
-    assert session.state == "over"
-
-
-def test_a_running_stream_that_the_daemon_does_not_serve_any_more_has_changed() -> None:
-    session = ClientSession(WISH, SPEC, resuming=True)
-    session.handle_opened(Cursor(), 2.0)
-
-    assert (
-        type(failure(session.handle_message(EMPTY_HEADER, Refused("unknown", "no stream"), 2.0))) is StreamChangedError
-    )
-
-
 def test_a_stream_that_would_be_misread_is_left_with_what_differs() -> None:
-    session = active()
-    session.handle_lost(1.0)
-    session.handle_opened(Cursor(), 2.0)
+    session = lost()
     other = replace(SPEC, image=ImageSpec(16, 8, 3), normalize="unit", pixel_id=PixelId("other"))
 
     goodbye, *fail = session.handle_message(HERE, welcome(spec=other), 2.0)
@@ -221,9 +210,7 @@ def test_a_stream_that_would_be_misread_is_left_with_what_differs() -> None:
 
 
 def test_other_pixels_alone_are_accepted_and_kept() -> None:
-    session = active()
-    session.handle_lost(1.0)
-    session.handle_opened(Cursor(), 2.0)
+    session = lost()
     other = replace(SPEC, pixel_id=PixelId("other"))
 
     assert session.handle_message(HERE, welcome(spec=other), 2.0)[0] == AcceptWelcome(welcome(spec=other))
@@ -233,10 +220,8 @@ def test_other_pixels_alone_are_accepted_and_kept() -> None:
 def test_what_was_served_to_who_asked_first_must_be_what_is_served_now() -> None:
     saved = replace(SPEC, order_id=OrderId("saved"))
     session = ClientSession(WISH, saved)
-    (said,) = session.handle_opened(Cursor(), 0.0)
-    assert isinstance(said, SendMessage)
-    assert isinstance(said.message, Subscribe)
-    assert (said.message.order_id, said.message.order) == ("saved", saved.order_facts)
+    said = said_wish(session.handle_opened(Cursor(), 0.0))
+    assert (said.order_id, said.order) == ("saved", saved.order_facts)
     assert type(failure(session.handle_message(HERE, welcome(), 0.0)[1:])) is StreamChangedError
 
 

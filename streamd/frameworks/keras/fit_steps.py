@@ -21,13 +21,14 @@ AskingIterator = weakref.ref[EpochIterator] | None
 
 def convert_arrays(arrays: tuple[Any, ...], convert: Convert) -> tuple[Any, ...]:
     """Converts each array for the backend, and keeps the structure."""
-    return tuple(_convert_array_or_dict(part, convert) for part in arrays)
+    return tuple(map_arrays(convert, part) for part in arrays)
 
 
-def _convert_array_or_dict(part: Any, convert: Convert) -> Any:
+def map_arrays(function: Convert, part: Any) -> Any:
+    """Applies a function to the arrays of one part of a batch: an array, a dict of arrays or None."""
     if isinstance(part, Mapping):
-        return {name: convert(array) for name, array in part.items()}
-    return None if part is None else convert(part)
+        return {name: function(array) for name, array in part.items()}
+    return None if part is None else function(part)
 
 
 class FitSteps:
@@ -99,10 +100,3 @@ class FitEpochs:
             'one: start one trainer a device, each with its own subscribe(rank="auto"), or build the model outside the '
             "strategy's scope"
         )
-
-
-def copy_arrays(part: Any) -> Any:
-    """Returns a copy of one part of a batch, in the same structure."""
-    if isinstance(part, Mapping):
-        return {name: array.copy() for name, array in part.items()}
-    return None if part is None else part.copy()
