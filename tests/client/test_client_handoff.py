@@ -30,7 +30,7 @@ def offer(handoff: Handoff, *numbers: int, connection: int = 1) -> None:
 def take(handoff: Handoff, first: int, last: int) -> list[int | None]:
     """Takes a batch as each of these steps; the numbers of their deliveries, None where there was none."""
     taken = [handoff.take_batch(after(step), 0) for step in range(first, last + 1)]
-    return [each and each.number for each in taken]
+    return [each.number if each else None for each in taken]
 
 
 def fork(handoff: Handoff) -> None:

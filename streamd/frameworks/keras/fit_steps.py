@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from keras.src.trainers.epoch_iterator import EpochIterator
@@ -81,16 +82,16 @@ class FitSteps:
             return next(batches, None)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class FitEpochs:
     """Takes the place of a dataset in Keras: each `iter` returns the steps of one more epoch."""
 
-    def __init__(self, adapter: StreamAdapter, convert: Convert, asking: AskingIterator) -> None:
-        self._adapter = adapter
-        self._convert = convert
-        self._asking = asking
+    adapter: StreamAdapter
+    convert: Convert
+    asking: AskingIterator
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return FitSteps(self._adapter, self._convert, self._asking)
+        return FitSteps(self.adapter, self.convert, self.asking)
 
     @property
     def _variant_tensor(self) -> Any:

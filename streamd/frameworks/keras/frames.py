@@ -45,9 +45,8 @@ def is_building_model() -> bool:
 
 def _find_batch_requester_name(frame: FrameType | None) -> str:
     """Returns the name of the function that requests a batch, starting at `frame`."""
-    while frame is not None and frame.f_code.co_name in _PASSING_FUNCTIONS:
-        frame = frame.f_back
-    return frame.f_code.co_name if frame is not None else ""
+    names = (each.f_code.co_name for each in _iterate_stack_frames(frame))
+    return next((name for name in names if name not in _PASSING_FUNCTIONS), "")
 
 
 def find_running_keras_methods() -> list[FrameType]:
@@ -55,13 +54,11 @@ def find_running_keras_methods() -> list[FrameType]:
 
     Keras tells its adapter neither which of them requests a batch nor when it ends.
     """
-    frames = []
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as above
-    while frame is not None:
-        if frame.f_code.co_name in _KERAS_METHODS and frame.f_globals.get("__name__", "").startswith(_TRAINER_MODULES):
-            frames.append(frame)
-        frame = frame.f_back
-    return frames
+    return [
+        frame
+        for frame in _iterate_stack_frames(sys._getframe(1))  # noqa: SLF001 - as above
+        if frame.f_code.co_name in _KERAS_METHODS and frame.f_globals.get("__name__", "").startswith(_TRAINER_MODULES)
+    ]
 
 
 class NewCall(NamedTuple):
