@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Iterable
 from numbers import Real
+from pathlib import PurePath
 from typing import Final, SupportsIndex, TypeVar
 
 from streamd.core.text import shorten_text
 from streamd.errors import ConfigError, suggest_name
-from streamd.limits import CONNECT_TIMEOUT_S, MAX_EPOCHS
+from streamd.limits import CONNECT_TIMEOUT_S, MAX_EPOCHS, MAX_TRAINER_NAME_CHARS
 
 MAX_NUMBER: Final = MAX_EPOCHS - 1  # of any count: within a frame's integers
 _MAX_TIMEOUT_S: Final = 1e9  # 30 years; Python's locks take no more than 292
 _MAX_VALUE_CHARS: Final = 60
+_KERNEL_LAUNCHER: Final = "kernel_launcher.py"  # ipykernel's, and those of its relatives
 _SAMPLE_IDS_REMEDY: Final = "write whole numbers, such as batch.sample_ids or [0, 1]"
 
 Word = TypeVar("Word", bound=str)
@@ -123,3 +126,26 @@ def _convert_seconds(value: object) -> float | None:
         return float(value)
     except OverflowError:
         return math.inf
+
+
+def parse_trainer_name(name: str | None) -> str:
+    """Returns the name to subscribe with: `name`, or the program's if None. Raises ConfigError for an invalid name."""
+    if name is None:
+        return shorten_text(find_program_name(sys.argv), MAX_TRAINER_NAME_CHARS)
+    if not isinstance(name, str):
+        raise ConfigError(f'name {name!r}: a text such as name="lr-0.01", or None for the program\'s name')
+    if not name.strip() or not name.isprintable() or len(name) > MAX_TRAINER_NAME_CHARS:
+        raise ConfigError(
+            f"name {name!r}: 1 to {MAX_TRAINER_NAME_CHARS} printable characters, which tables have room for"
+        )
+    return name
+
+
+def find_program_name(arguments: list[str]) -> str:
+    """Returns the file name of the script, `notebook` in a notebook, or `python` if there is no script."""
+    path = PurePath(arguments[0] if arguments else "")
+    if path.name.endswith(_KERNEL_LAUNCHER):
+        return "notebook"
+    if path.name == "__main__.py":  # python -m package
+        return path.parent.name or "python"
+    return "python" if path.name in {"", "-c", "-m"} else path.name

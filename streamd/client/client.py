@@ -7,7 +7,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Final, Literal, NoReturn, Self, SupportsIndex, TypeVar
@@ -23,6 +22,7 @@ from streamd.client.arguments import (
     parse_sample_ids,
     parse_stream_name,
     parse_timeout,
+    parse_trainer_name,
     parse_whole_number,
     parse_word,
 )
@@ -32,12 +32,11 @@ from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
 from streamd.client.sockets import is_socket_listening, open_dealer_socket
 from streamd.client.stream import Stream
-from streamd.client.trainer_name import parse_trainer_name
 from streamd.client.waiting import AbsenceReporter
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
 from streamd.core.status import DaemonStatus
-from streamd.core.token import parse_token_for_rank
+from streamd.core.token import Token, parse_token_for_rank
 from streamd.errors import (
     ClosedError,
     ConfigError,
@@ -202,18 +201,7 @@ class Client:
             )
         whose = parse_trainer_name(None)
         subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared", name=whose)
-        there = Cursor(epoch, begin=index)
-        with self._register_stream(
-            Stream(
-                self.endpoint,
-                BatchSplit.from_batch_size(spec, None),
-                subscription,
-                there,
-                self._patience_s,
-                self._reporter,
-                partial(_find_names, self.endpoint, spec),
-            )
-        ) as one:
+        with self._make_stream(spec, subscription, None, Cursor(epoch, begin=index)) as one:
             one.wait_until_open(self._timeout_s)
             return next(iter(one)).copy()
 
@@ -258,29 +246,20 @@ class Client:
         rule, way = _parse_uneven(uneven), parse_word("transport", transport, _TRANSPORTS)
 
         def build(spec: StreamSpec) -> Subscription:
-            asked = _build_subscription(spec, total, *place, rule, credit, way)
-            return replace(asked, live=live, together=together, name=whose)
+            how: UnevenPolicy = rule or ("pad" if spec.shuffle == "none" else "drop")
+            return Subscription(spec.name, *place, total, how, credit, way, live, together, whose)
 
-        return self._open_stream(parse_stream_name(stream), build, resume, rows)
-
-    def _open_stream(
-        self,
-        name: str,
-        build_subscription: Callable[[StreamSpec], Subscription],
-        resume: str | bytes | None,
-        batch_size: int | None,
-    ) -> Stream:
-        """Opens a stream; tries once more if the stream changed between the daemon's answer and the subscription."""
+        open_stream = partial(self._open_stream, parse_stream_name(stream), build, resume, rows)
         try:
-            return self._open_known_stream(name, build_subscription, resume, batch_size)
+            return open_stream()
         except TokenError:
             # Without a token of the caller's, the refused order is the one that `spec` returned a moment ago, so the
-            # daemon was restarted or reconfigured in between.
+            # daemon was restarted or reconfigured in between: try once more.
             if resume is not None:
                 raise
-        return self._open_known_stream(name, build_subscription, resume, batch_size)
+        return open_stream()
 
-    def _open_known_stream(
+    def _open_stream(
         self,
         name: str,
         build_subscription: Callable[[StreamSpec], Subscription],
@@ -291,17 +270,7 @@ class Client:
         spec = self.spec(name)
         asked = build_subscription(spec)
         token = None if resume is None else parse_token_for_rank(resume, spec, asked.world, batch_size)
-        stream = self._register_stream(
-            Stream(
-                self.endpoint,
-                BatchSplit.from_batch_size(spec, batch_size, asked.uneven),
-                asked,
-                token,
-                self._patience_s,
-                self._reporter,
-                partial(_find_names, self.endpoint, spec),
-            )
-        )
+        stream = self._make_stream(spec, asked, batch_size, token)
         try:
             stream.wait_until_open(self._timeout_s)
         except BaseException:
@@ -311,8 +280,19 @@ class Client:
         stream.lookup_names = partial(self.names, name)
         return stream
 
-    def _register_stream(self, stream: Stream) -> Stream:
-        """Adds a stream to those that `close` closes; fails it at once if the daemon has ended for good."""
+    def _make_stream(
+        self, spec: StreamSpec, subscription: Subscription, batch_size: int | None, start: Token | Cursor | None
+    ) -> Stream:
+        """Makes a stream that `close` closes; fails it at once if the daemon has ended for good."""
+        stream = Stream(
+            self.endpoint,
+            BatchSplit.from_batch_size(spec, batch_size, subscription.uneven),
+            subscription,
+            start,
+            self._patience_s,
+            self._reporter,
+            partial(_find_names, self.endpoint, spec),
+        )
         with self._streams_lock:
             self._streams.add(stream)
             if self._daemon_error is not None:
@@ -447,11 +427,12 @@ def _parse_rank(rank: object, world: object) -> tuple[int, int]:
     return number, size
 
 
-def _parse_counts(epochs: object, prefetch: object, batch_size: object) -> tuple[int | None, int | None, int | None]:
-    """Returns the epochs in total, the credit and the batch size, each None if left out. Raises ConfigError."""
+def _parse_counts(epochs: object, prefetch: object, batch_size: object) -> tuple[int | None, int, int | None]:
+    """Returns the epochs in total, the credit and the batch size; None if left out. Raises ConfigError."""
+    credit = parse_optional_number("prefetch", prefetch, MIN_CREDIT, MAX_CREDIT, otherwise=f"for {DEFAULT_CREDIT}")
     return (
         parse_optional_number("epochs", epochs, 1, otherwise="to run on"),
-        parse_optional_number("prefetch", prefetch, MIN_CREDIT, MAX_CREDIT, otherwise=f"for {DEFAULT_CREDIT}"),
+        DEFAULT_CREDIT if credit is None else credit,
         parse_optional_number("batch_size", batch_size, 1, otherwise="for the stream's own"),
     )
 
@@ -470,17 +451,3 @@ def _parse_batch_number(name: str, value: object) -> int:
         bounds = "of at least 0" if number is None else f"from 0 to {_MAX_BATCH_NUMBER}"
         raise ConfigError(f"{format_argument(name, value)}: write a whole number {bounds}")
     return number
-
-
-def _build_subscription(
-    spec: StreamSpec,
-    epochs: int | None,
-    rank: int,
-    world: int,
-    uneven: UnevenPolicy | None,
-    prefetch: int | None,
-    transport: Transport,
-) -> Subscription:
-    credit = DEFAULT_CREDIT if prefetch is None else prefetch
-    rule: UnevenPolicy = uneven or ("pad" if spec.shuffle == "none" else "drop")
-    return Subscription(spec.name, rank, world, epochs, rule, credit, transport)

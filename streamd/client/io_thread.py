@@ -14,7 +14,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -305,25 +305,17 @@ class IOThread:
             case AcceptWelcome(welcome):
                 self._accept_welcome(welcome)
             case DropMappings(slots):
-                self._unmap_slots(slots)
+                for slot in slots:
+                    self._mapped_slots.pop(slot, None)
             case ChangeCredit(credit):
                 self._returns.wake_threshold = compute_leases_per_report(credit)
                 self._handoff.set_credit(credit)
-            case DeliverReceipt() | FailStream():
-                self._notify_training_loop(action)
-
-    def _notify_training_loop(self, action: DeliverReceipt | FailStream) -> None:
-        match action:
             case DeliverReceipt(receipt):
                 self._handoff.put_receipt(receipt)
             case FailStream(error):
                 self._handoff.set_error(error)
                 self._report_outstanding_leases()
                 self._close_poller()
-
-    def _unmap_slots(self, slots: tuple[int, ...]) -> None:
-        for slot in slots:
-            self._mapped_slots.pop(slot, None)
 
     def _open_connection(self) -> None:
         self._close_connection(linger_ms=0)
@@ -418,11 +410,6 @@ class IOThread:
             with suppress(OSError):  # the daemon is gone, and its accounts with it
                 lifeline.report_retired_leases(forked.difference(held))
                 lifeline.report_held_leases(held)
-        self._keep_or_close_lifeline(lifeline, held, forked)
-
-    def _keep_or_close_lifeline(
-        self, lifeline: Lifeline, held: dict[int, tuple[int, int]], forked: Collection[int]
-    ) -> None:
         if not held:
             lifeline.close()
             return

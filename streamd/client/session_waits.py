@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
@@ -16,24 +17,16 @@ from streamd.limits import PROGRESS_DELAY_S
 DescribePlace = Callable[[], str]  # returns where the stream continues, for a line on stderr
 
 
+@dataclass(frozen=True, slots=True)
 class SessionWaits:
     """Waits for batches and receipts of one session. Used by the loop's thread only."""
 
-    def __init__(
-        self,
-        endpoint: str,
-        session: ClientSession,
-        handoff: Handoff,
-        io_thread: IOThread,
-        patience_s: float | None,
-        reporter: AbsenceReporter,
-    ) -> None:
-        self._endpoint = endpoint
-        self._session = session
-        self._handoff = handoff
-        self._io_thread = io_thread
-        self._patience_s = patience_s
-        self._reporter = reporter
+    endpoint: str
+    session: ClientSession
+    handoff: Handoff
+    io_thread: IOThread
+    patience_s: float | None
+    reporter: AbsenceReporter
 
     def wait_for_batch(self, after: Cursor, describe_place: DescribePlace) -> ReceivedBatch:
         """Returns the next batch and moves the cursor to `after`.
@@ -41,17 +34,17 @@ class SessionWaits:
         Raises the stream's error, BatchesHeldError if the loop holds all the credit, or ConnectError when patience is
         over.
         """
-        waiting = self._begin_wait("batch", describe_place, self._session.describe_daemon_wait)
-        self._io_thread.set_immediate_lease_reports(now=bool(self._handoff.list_credit_blocking_batches()))
+        waiting = self._begin_wait("batch", describe_place, self.session.describe_daemon_wait)
+        self.io_thread.set_immediate_lease_reports(now=bool(self.handoff.list_credit_blocking_batches()))
         try:
-            if (received := self._handoff.take_batch(after, PROGRESS_DELAY_S)) is not None:
+            if (received := self.handoff.take_batch(after, PROGRESS_DELAY_S)) is not None:
                 return received
             # The daemon may have reduced the credit meanwhile, so ended leases are now reported however few they are.
-            self._io_thread.set_immediate_lease_reports(now=True)
-            while (received := self._handoff.take_batch(after, waiting.next_wait_s())) is None:
+            self.io_thread.set_immediate_lease_reports(now=True)
+            while (received := self.handoff.take_batch(after, waiting.next_wait_s())) is None:
                 waiting.check_wait_can_end()
         finally:
-            self._io_thread.set_immediate_lease_reports(now=False)
+            self.io_thread.set_immediate_lease_reports(now=False)
             waiting.end_wait()
         return received
 
@@ -62,7 +55,7 @@ class SessionWaits:
         """
         waiting = self._begin_wait(f"receipt of epoch {epoch}", describe_place, for_batch=False)
         try:
-            while (due := self._handoff.wait_for_receipt(epoch, waiting.next_wait_s())) is None:
+            while (due := self.handoff.wait_for_receipt(epoch, waiting.next_wait_s())) is None:
                 waiting.check_wait_can_end()
         finally:
             waiting.end_wait()
@@ -76,20 +69,20 @@ class SessionWaits:
         *,
         for_batch: bool = True,
     ) -> WaitPolicy:
-        session = self._session
+        session = self.session
         return WaitPolicy(
-            self._handoff,
-            self._endpoint,
-            self._patience_s,
+            self.handoff,
+            self.endpoint,
+            self.patience_s,
             self._ping_daemon,
             describe_awaited,
             describe_refusal=lambda: session.refusal or "",
             describe_place=describe_place,
             wanted=f"{wanted} of stream {session.subscription.stream!r}",
-            reporter=self._reporter,
+            reporter=self.reporter,
             for_batch=for_batch,
         )
 
     def _ping_daemon(self) -> None:
         # The session belongs to the I/O thread, so the ping is queued and not sent from here.
-        self._io_thread.queue_session_call(lambda: self._session.ping_daemon(time.monotonic()))
+        self.io_thread.queue_session_call(lambda: self.session.ping_daemon(time.monotonic()))

@@ -8,22 +8,21 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, NoReturn, Self
 
 from streamd.client.batch import Batch, FindNames, build_leased_batch, describe_rows, restore_planned_ids
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_ended_session_limit
-from streamd.client.no_dataset import NoDataset
 from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
 from streamd.client.session_waits import SessionWaits
 from streamd.client.waiting import AbsenceReporter
 from streamd.core.epoch_timing import EpochClock, EpochTiming
 from streamd.core.receipt import Receipt, build_receipt_error
-from streamd.core.slot_layout import SlotLayout, compute_layout
+from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import Cursor, Segment, count_steps_left
 from streamd.core.steps import RankSteps
 from streamd.core.text import format_count
@@ -32,6 +31,7 @@ from streamd.errors import (
     ClosedError,
     ConnectError,
     ForkedClientError,
+    NoDatasetError,
     ProtocolError,
     RefusedError,
     StreamdError,
@@ -40,7 +40,7 @@ from streamd.ipc.messages import ReceiptDue
 from streamd.limits import LAST_WORD_S
 
 
-class Stream(NoDataset):
+class Stream:
     """A subscription. Iterate over it for all epochs, or over `epochs()` for one at a time.
 
     `spec` is the stream's specification in batches of the trainer's size, `world` the number of ranks that share it,
@@ -79,9 +79,8 @@ class Stream(NoDataset):
         self._patience_s = patience_s
         self._reporter = reporter
         self._find_names = find_names
-        self._rank_steps = self._build_rank_steps(subscription)
-        self._pid = os.getpid()
         self._subscription = subscription
+        self._pid = os.getpid()
         self._subscription = replace(subscription, pid=self._pid, batch_size=self.spec.batch_size, steps=len(self))
         self._closed = False
         self._fatal_error: StreamdError | None = None
@@ -91,28 +90,27 @@ class Stream(NoDataset):
         self._handed_cursor = Cursor()  # the position after the last batch that the loop received
         self._is_finishing_epoch = False
         self._was_asked = True  # the last iterator of `epochs()` was asked for a batch
-        self._layout_by_rows: tuple[int, SlotLayout] | None = None
+        self._lookup_slot_layout = lru_cache(1)(partial(compute_layout, self._served_spec))  # by the number of rows
         self._count_fetched: Callable[[], None] = lambda: None  # counts the batch that was fetched last
         self._set_start_position(start)
         self._first_epoch = self.epoch
         self._open_session()
 
-    def _build_rank_steps(self, subscription: Subscription) -> RankSteps:
+    @property
+    def _rank_steps(self) -> RankSteps:
+        subscription = self._subscription
         return RankSteps(
             self._served_spec.batches, subscription.rank, subscription.world, subscription.uneven, subscription.epochs
         )
 
     def _set_start_position(self, start: Token | Cursor | None) -> None:
         """Sets the position from a token, from a cursor with an empty account, or to the first batch."""
-        token = start if isinstance(start, Token) else None
-        cursor = start if isinstance(start, Cursor) else Cursor()
-        whose = self._served_spec
-        self._tally = (
-            resume_tally(token, whose, self._rank_steps) if token else start_tally(cursor, whose, whose.pixel_id)
-        )
-        self._last_token = (
-            token.to_json if token else partial(encode_token, self._served_spec, self._tally.take_snapshot())
-        )
+        token, whose = start if isinstance(start, Token) else None, self._served_spec
+        if token:
+            self._tally = resume_tally(token, whose, self._rank_steps)
+        else:
+            self._tally = start_tally(start if isinstance(start, Cursor) else Cursor(), whose, whose.pixel_id)
+        self._last_token = token.to_json if token else partial(encode_token, whose, self._tally.take_snapshot())
         self._start_token = self._last_token  # the same object until a batch is taken
         self._rebatcher = Rebatcher(
             self._split, self._subscription.rank, self._subscription.world, token.rows if token else 0
@@ -158,7 +156,6 @@ class Stream(NoDataset):
         # The daemon has chosen where a live session begins; from here on it is an ordinary one.
         if self._subscription.live:
             self._subscription = self._session.subscription
-            self._rank_steps = self._build_rank_steps(self._subscription)
             self._set_start_position(self._handoff.cursor)
             self._first_epoch = self.epoch
 
@@ -179,11 +176,9 @@ class Stream(NoDataset):
     @property
     def steps_left(self) -> int:
         """The number of steps left in the present epoch; 0 after its last one, until the next epoch begins."""
-        return (
-            0
-            if self._is_past_last_epoch()
-            else self._rebatcher.count_steps_left(self._tally.cursor.next_base_index, self._count_epoch_steps_left())
-        )
+        if self._is_past_last_epoch():
+            return 0
+        return self._rebatcher.count_steps_left(self._tally.cursor.next_base_index, self._count_epoch_steps_left())
 
     @property
     def epochs_left(self) -> int | None:
@@ -296,6 +291,18 @@ class Stream(NoDataset):
     ) -> None:
         self.close()
 
+    def __getitem__(self, place: object) -> NoReturn:
+        """Refuses what torch's DataLoader asks of a data set."""
+        raise NoDatasetError
+
+    @property
+    def __array__(self) -> NoReturn:
+        """Refuses what Keras looks for in data that it does not know, and NumPy in anything."""
+        raise NoDatasetError(
+            "a stream is no array: for Keras write  model.fit(fit_data(stream)), with fit_data of "
+            "streamd.frameworks.keras; in a loop of your own read batch.images"
+        )
+
     def __repr__(self) -> str:
         cursor = self._tally.cursor
         state = ", closed" if self._closed else "" if self._handoff.away_since_s is None else ", no daemon"
@@ -351,10 +358,8 @@ class Stream(NoDataset):
 
     def _count_epoch_steps_left(self) -> int:
         """Returns how many of the stream's own steps are left in the present epoch."""
-        subscription = self._subscription
-        return count_steps_left(
-            self._tally.cursor.next_base_index, subscription.world, self._served_spec.batches, subscription.uneven
-        )
+        base, whole = self._tally.cursor.next_base_index, self._served_spec.batches
+        return count_steps_left(base, self.world, whole, self._subscription.uneven)
 
     def _fetch_served_batch(self) -> Batch | None:
         """Waits for the stream's next batch and returns it; None at the epoch's end.
@@ -391,12 +396,6 @@ class Stream(NoDataset):
     def _build_partial_token_maker(self, rows: int) -> Callable[[], str]:
         """Returns a function that makes the token of the position after `rows` rows of the last fetched batch."""
         return partial(encode_token, self._served_spec, self._tally.take_snapshot(), rows, self.world)
-
-    def _lookup_slot_layout(self, rows: int) -> SlotLayout:
-        """Returns the slot layout of a batch of `rows` rows; the last one is cached."""
-        if self._layout_by_rows is None or self._layout_by_rows[0] != rows:
-            self._layout_by_rows = rows, compute_layout(self._served_spec, rows)
-        return self._layout_by_rows[1]
 
     def _wait_for_batch(self, after: Cursor) -> ReceivedBatch:
         started_ns = time.monotonic_ns()
@@ -447,9 +446,8 @@ class Stream(NoDataset):
         if not at_end or self._is_interrupted or self._is_finishing_epoch or self._pid != os.getpid():
             return
         with suppress(StreamdError):  # the receipt records a mismatch; without one, the epoch counts as left early
-            due = self._handoff.wait_for_receipt(
-                self._tally.cursor.epoch, 0 if self._handoff.away_since_s else LAST_WORD_S
-            )
+            wait_s = 0 if self._handoff.away_since_s else LAST_WORD_S
+            due = self._handoff.wait_for_receipt(self._tally.cursor.epoch, wait_s)
             if due is not None:
                 self._check_receipt(due)
 
@@ -469,9 +467,8 @@ class Stream(NoDataset):
         self._rebatcher.unused_samples = 0
         self._tally = following
         self._handoff.move_cursor(following.cursor)
-        self._io_thread.queue_session_call(
-            partial(self._session.report_receipt_check, epoch, receipt.digest, ok=receipt.ok, timing=timing)
-        )
+        report = partial(self._session.report_receipt_check, epoch, receipt.digest, ok=receipt.ok, timing=timing)
+        self._io_thread.queue_session_call(report)
         if not receipt.ok:
             raise build_receipt_error(receipt, due.digest)
 

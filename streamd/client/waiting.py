@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 
 from streamd.client.handoff import Handoff
 from streamd.client.sockets import is_socket_listening
@@ -71,6 +72,7 @@ class AbsenceReporter:
             return True
 
 
+@dataclass
 class WaitPolicy:
     """The policy of one wait: how long to sleep, what to print, and when to give up.
 
@@ -86,30 +88,19 @@ class WaitPolicy:
     for_batch: a batch is waited for, which batches that the caller holds can prevent; they prevent nothing else.
     """
 
-    def __init__(
-        self,
-        handoff: Handoff,
-        endpoint: str,
-        patience_s: float | None,
-        ping_daemon: Callable[[], None],
-        describe_awaited: Callable[[], str] = str,
-        *,
-        describe_refusal: Callable[[], str] = str,
-        describe_place: Callable[[], str] = lambda: "the stream goes on",
-        wanted: str = "batch",
-        reporter: AbsenceReporter | None = None,
-        for_batch: bool = True,
-    ) -> None:
-        self._handoff = handoff
-        self._endpoint = endpoint
-        self._patience_s = patience_s
-        self._ping_daemon = ping_daemon
-        self._describe_awaited = describe_awaited
-        self._describe_refusal = describe_refusal
-        self._describe_place = describe_place
-        self._wanted = wanted
-        self._reporter = reporter or AbsenceReporter()
-        self._for_batch = for_batch
+    handoff: Handoff
+    endpoint: str
+    patience_s: float | None
+    ping_daemon: Callable[[], None]
+    describe_awaited: Callable[[], str] = str
+    _: KW_ONLY
+    describe_refusal: Callable[[], str] = str
+    describe_place: Callable[[], str] = lambda: "the stream goes on"
+    wanted: str = "batch"
+    reporter: AbsenceReporter = field(default_factory=AbsenceReporter)
+    for_batch: bool = True
+
+    def __post_init__(self) -> None:
         self._since_s = time.monotonic()
         self._served_since_s = self._since_s  # since when the daemon is present and waits for nothing itself
         self._printed_s = self._since_s
@@ -121,13 +112,13 @@ class WaitPolicy:
         """Returns the seconds until `check_wait_can_end` may have something to do."""
         if self._list_credit_blocking_batches():
             return HELD_ERROR_S if self._has_collected else HELD_COLLECT_S
-        away_since_s = self._handoff.away_since_s
+        away_since_s = self.handoff.away_since_s
         if away_since_s is None:
             return SILENCE_S
         since_s = max(away_since_s, self._since_s)
-        next_s = self._reporter.compute_next_line_s(since_s)
-        if self._patience_s is not None:
-            next_s = min(next_s, since_s + self._patience_s)
+        next_s = self.reporter.compute_next_line_s(since_s)
+        if self.patience_s is not None:
+            next_s = min(next_s, since_s + self.patience_s)
         return max(0.001, next_s - time.monotonic())
 
     def check_wait_can_end(self) -> None:
@@ -139,13 +130,13 @@ class WaitPolicy:
         # did not help by the next call.
         held = self._list_credit_blocking_batches()
         if held and self._has_collected:
-            raise BatchesHeldError(held, self._handoff.count_ended_connection_batches())
+            raise BatchesHeldError(held, self.handoff.count_ended_connection_batches())
         if held:
             gc.collect()
             self._has_collected = True
             return
         now_s = time.monotonic()
-        if (away_since_s := self._handoff.away_since_s) is None:
+        if (away_since_s := self.handoff.away_since_s) is None:
             self._check_present_daemon(now_s)
         else:
             self._check_absent_daemon(now_s, away_since_s)
@@ -153,25 +144,25 @@ class WaitPolicy:
     def end_wait(self) -> None:
         """Prints that the daemon is back if its absence was reported; drops that report if the daemon is still away."""
         now_s = time.monotonic()
-        if self._handoff.away_since_s is None:
+        if self.handoff.away_since_s is None:
             self._report_return(now_s)
         elif self._return_text:
-            self._reporter.end_absence(now_s)
+            self.reporter.end_absence(now_s)
 
     def _list_credit_blocking_batches(self) -> list[tuple[int, int]]:
-        return self._handoff.list_credit_blocking_batches() if self._for_batch else []
+        return self.handoff.list_credit_blocking_batches() if self.for_batch else []
 
     def _check_present_daemon(self, now_s: float) -> None:
         self._report_return(now_s)
-        self._ping_daemon()
-        awaited = self._describe_awaited()
+        self.ping_daemon()
+        awaited = self.describe_awaited()
         if awaited and now_s >= self._printed_s + AWAY_LINE_S:
             self._print_line(now_s, f"waiting until {awaited} are there; `streamd status` says more")
         # A daemon that does not answer a ping counts as away, so a present one has answered the last ping by now.
         if not awaited and now_s >= max(self._served_since_s, self._printed_s) + AWAY_LINE_S:
             self._print_line(
                 now_s,
-                f"no {self._wanted} for {now_s - self._served_since_s:.0f} s; the daemon at {self._endpoint} is there, "
+                f"no {self.wanted} for {now_s - self._served_since_s:.0f} s; the daemon at {self.endpoint} is there, "
                 "and `streamd status` shows what it is doing",
             )
         if awaited:
@@ -184,29 +175,29 @@ class WaitPolicy:
     def _check_absent_daemon(self, now_s: float, away_since_s: float) -> None:
         since_s, self._away_since_s, self._served_since_s = max(away_since_s, self._since_s), away_since_s, now_s
         away_s = now_s - since_s
-        if self._patience_s is not None and away_s >= self._patience_s:
+        if self.patience_s is not None and away_s >= self.patience_s:
             raise ConnectError(
-                self._endpoint, f"the daemon has been away for {away_s:.0f} s, which is all the patience allowed"
+                self.endpoint, f"the daemon has been away for {away_s:.0f} s, which is all the patience allowed"
             )
-        self._reporter.report_absence(now_s, since_s, lambda: self._describe_absence(now_s - away_since_s))
+        self.reporter.report_absence(now_s, since_s, lambda: self._describe_absence(now_s - away_since_s))
 
     def _describe_absence(self, away_s: float) -> str:
         """Returns the line to print, and chooses the text of the later line about the daemon's return."""
-        if refusal := self._describe_refusal():
+        if refusal := self.describe_refusal():
             self._return_text = "the daemon has admitted this stream"
             return f"the daemon has put this stream off for {away_s:.0f} s: {refusal}; still waiting"
-        limit = "" if self._patience_s is None else f", at most {self._patience_s:g} s"
-        if is_socket_listening(self._endpoint):
-            self._return_text = f"the daemon at {self._endpoint} answers again"
+        limit = "" if self.patience_s is None else f", at most {self.patience_s:g} s"
+        if is_socket_listening(self.endpoint):
+            self._return_text = f"the daemon at {self.endpoint} answers again"
             return (
-                f"no answer for {away_s:.0f} s from the daemon at {self._endpoint}, whose socket is open: it is "
+                f"no answer for {away_s:.0f} s from the daemon at {self.endpoint}, whose socket is open: it is "
                 f"starting, busy or stopped; waiting until it answers{limit}"
             )
-        self._return_text = f"the daemon at {self._endpoint} is back"
-        return f"no daemon at {self._endpoint} for {away_s:.0f} s; waiting until it is back{limit}"
+        self._return_text = f"the daemon at {self.endpoint} is back"
+        return f"no daemon at {self.endpoint} for {away_s:.0f} s; waiting until it is back{limit}"
 
     def _report_return(self, now_s: float) -> None:
         if self._return_text:
             away_s = now_s - self._away_since_s
-            self._reporter.report_return(now_s, f"{self._return_text} after {away_s:.0f} s; {self._describe_place()}")
+            self.reporter.report_return(now_s, f"{self._return_text} after {away_s:.0f} s; {self.describe_place()}")
             self._return_text = ""

@@ -27,6 +27,10 @@ MAX_WORKERS: Final = 1024
 _MAX_PORT: Final = 65535
 
 
+def _build_refusal(value: object, allowed: str) -> ValueError:
+    return ValueError(f"found {format_yaml_value(value)}; {allowed}")
+
+
 def build_short_form_parser(key: str) -> Callable[[object], object]:
     """Returns a parser for the short form of a model: a plain string stands for `{key: string}`."""
     return lambda value: {key: value} if isinstance(value, str) else value
@@ -37,10 +41,7 @@ def build_whole_number_parser(low: int, high: int) -> Callable[[object], int]:
 
     def parse_value(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(
-                f"found {format_yaml_value(value)}; use a whole number from {low} to "
-                f"{high}{suggest_whole_number(value)}"
-            )
+            raise _build_refusal(value, f"use a whole number from {low} to {high}{suggest_whole_number(value)}")
         return value
 
     return parse_value
@@ -51,9 +52,7 @@ def build_number_parser(low: float, high: float, hint: HintBuilder) -> Callable[
 
     def parse_value(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
-            raise ValueError(
-                f"found {format_yaml_value(value)}; use a number above {low:g}, up to {high:g}{hint(value)}"
-            )
+            raise _build_refusal(value, f"use a number above {low:g}, up to {high:g}{hint(value)}")
         return value
 
     return parse_value
@@ -63,13 +62,13 @@ def parse_scalar(value: object) -> object:
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     unserved = "conditions other than equality are not in this version; " if isinstance(value, dict | list) else ""
-    raise ValueError(f"found {format_yaml_value(value)}; {unserved}use a text, a number, true or false")
+    raise _build_refusal(value, f"{unserved}use a text, a number, true or false")
 
 
 def parse_nonempty_text(value: object) -> object:
     if not isinstance(value, str) or not value or "\0" in value:
         quotes = "; put it in quotes" if isinstance(value, int | float) else ""
-        raise ValueError(f"found {format_yaml_value(value)}; use a text that is not empty{quotes}")
+        raise _build_refusal(value, f"use a text that is not empty{quotes}")
     return value
 
 
@@ -93,7 +92,7 @@ def parse_host_port(value: object) -> object:
     if not isinstance(value, str) or not is_host_port(value):
         near = f"127.0.0.1:{value}" if type(value) is int else str(value).rpartition("://")[2]
         near = f"; did you mean {near}?" if is_host_port(near) else ""
-        raise ValueError(f"found {format_yaml_value(value)}; use address:port such as 127.0.0.1:9191, or null{near}")
+        raise _build_refusal(value, f"use address:port such as 127.0.0.1:9191, or null{near}")
     return value
 
 
@@ -104,9 +103,7 @@ def parse_image_size(value: object) -> object:
     if len(sides) != _NUMBERS_OF_SIZE or not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
         near = suggest_name(value, ["stored"]) if isinstance(value, str) else ""
         near = near or _suggest_size(value)
-        raise ValueError(
-            f"found {format_yaml_value(value)}; use [height, width], each from 1 to {MAX_SIDE} pixels{near}"
-        )
+        raise _build_refusal(value, f"use [height, width], each from 1 to {MAX_SIDE} pixels{near}")
     return tuple(sides)
 
 
@@ -126,7 +123,7 @@ def build_bounds_parser(low: float, high: float) -> Callable[[object], object]:
         ends = value if isinstance(value, list | tuple) else ()
         numbers = all(type(end) in {int, float} for end in ends)
         if len(ends) != _NUMBERS_OF_RANGE or not numbers or not low <= ends[0] <= ends[1] <= high:
-            raise ValueError(f"found {format_yaml_value(value)}; use [least, most], both from {low:g} to {high:g}")
+            raise _build_refusal(value, f"use [least, most], both from {low:g} to {high:g}")
         return tuple(ends)
 
     return parse_value
@@ -135,20 +132,16 @@ def build_bounds_parser(low: float, high: float) -> Callable[[object], object]:
 def parse_pixel_range(value: object) -> object:
     ends = value if isinstance(value, list | tuple) else ()
     if len(ends) != _NUMBERS_OF_RANGE or not all(type(end) in {int, float} and math.isfinite(end) for end in ends):
-        raise ValueError(
-            f"found {format_yaml_value(value)}; use [low, high], the numbers of black and of white, such as [0, 1]"
-        )
+        raise _build_refusal(value, "use [low, high], the numbers of black and of white, such as [0, 1]")
     if ends[0] >= ends[1]:
-        raise ValueError(
-            f"found {format_yaml_value(value)}; the number of black comes first and is the lower one: [low, high]"
-        )
+        raise _build_refusal(value, "the number of black comes first and is the lower one: [low, high]")
     return tuple(float(end) for end in ends)
 
 
 def parse_channel_levels(value: object) -> object:
     levels = value if isinstance(value, list | tuple) else ()
     if not levels or not all(type(level) in {int, float} and 0 <= level <= _MAX_LEVEL for level in levels):
-        raise ValueError(f"found {format_yaml_value(value)}; use a list of one number a channel, each from 0 to 255")
+        raise _build_refusal(value, "use a list of one number a channel, each from 0 to 255")
     if max(levels) <= 1 and any(0 < level < 1 for level in levels):
         raise ValueError(
             f"found {format_yaml_value(value)}, meant for pixels in 0-1; pixels are 0-255 here: write "
@@ -172,9 +165,7 @@ def parse_class_list(value: object) -> object:
     names = value if isinstance(value, list | tuple) else ()
     if not names or not all(type(name) in {int, str} for name in names):
         quoted = "; put true and false in quotes" if any(isinstance(name, bool) for name in names) else ""
-        raise ValueError(
-            f"found {format_yaml_value(value)}; use a list of names or whole numbers, such as [cat, dog]{quoted}"
-        )
+        raise _build_refusal(value, f"use a list of names or whole numbers, such as [cat, dog]{quoted}")
     (name, count), *_ = Counter(names).most_common(1)
     if count > 1:
         raise ValueError(f"class {format_yaml_value(name)} is listed twice; list each class once")
@@ -184,7 +175,7 @@ def parse_class_list(value: object) -> object:
 def parse_from_setting(value: object) -> object:
     names = value if isinstance(value, list | tuple) else [value]
     if value is not None and not (names and all(isinstance(name, str) and name for name in names)):
-        raise ValueError(f"found {format_yaml_value(value)}; use a column, [several, columns], /an/array or a file.npy")
+        raise _build_refusal(value, "use a column, [several, columns], /an/array or a file.npy")
     return tuple(names) if isinstance(value, list) else value
 
 
@@ -192,15 +183,13 @@ def parse_weights_setting(value: object) -> object:
     if isinstance(value, str):
         return {"from": value}
     if value is not None and not isinstance(value, Mapping):
-        raise ValueError(
-            f"found {format_yaml_value(value)}; use one column, /array or file.npy, such as weights: weight"
-        )
+        raise _build_refusal(value, "use one column, /array or file.npy, such as weights: weight")
     return value
 
 
 def parse_transform_setting(value: object) -> object:
     if value is not None and not (isinstance(value, str) and re.fullmatch(r"[^\W\d][\w.]*:[^\W\d]\w*", value)):
-        raise ValueError(f"found {format_yaml_value(value)}; use module:function such as augment:flip, or null")
+        raise _build_refusal(value, "use module:function such as augment:flip, or null")
     return value
 
 
@@ -209,7 +198,7 @@ def parse_pace_setting(value: object) -> object:
         return {}
     if not isinstance(value, Mapping) or not value:
         near = suggest_name(value, ["free"]) if isinstance(value, str) else ""
-        raise ValueError(f"found {format_yaml_value(value)}; use free or {{lockstep: 10s}}{near}")
+        raise _build_refusal(value, f"use free or {{lockstep: 10s}}{near}")
     return value
 
 
@@ -219,7 +208,7 @@ def parse_remainder_setting(value: object) -> object:
         near = (
             words.get(value) or suggest_boolean(value) or suggest_name(value, ["pad"]) if isinstance(value, str) else ""
         )
-        raise ValueError(f"found {format_yaml_value(value)}; use true, false or pad{near}")
+        raise _build_refusal(value, f"use true, false or pad{near}")
     return value
 
 
@@ -227,7 +216,7 @@ def parse_workers_setting(value: object) -> object:
     if value != "auto" and (type(value) is not int or not 1 <= value <= MAX_WORKERS):
         near = suggest_name(value, ["auto"]) if isinstance(value, str) else ""
         near = suggest_whole_number(value) or near
-        raise ValueError(f"found {format_yaml_value(value)}; use auto or a whole number from 1 to {MAX_WORKERS}{near}")
+        raise _build_refusal(value, f"use auto or a whole number from 1 to {MAX_WORKERS}{near}")
     return value
 
 
@@ -235,7 +224,5 @@ def parse_listen_setting(value: object) -> object:
     if isinstance(value, str):
         return (value,)
     if value is not None and not (isinstance(value, list | tuple) and value):
-        raise ValueError(
-            f"found {format_yaml_value(value)}; use an endpoint, a list of endpoints, or null for the default place"
-        )
+        raise _build_refusal(value, "use an endpoint, a list of endpoints, or null for the default place")
     return value

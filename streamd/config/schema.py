@@ -171,24 +171,18 @@ class StreamConfig(ConfigModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _add_default_split(cls, data: object) -> object:
-        """Adds the default split to a stream that takes a part and has no split of its own."""
+    def _add_defaults_of_source(cls, data: object) -> object:
+        """Adds a split to a stream that takes a part, and shuffles in chunks what is read fastest in chunks."""
         source = data.get("source") if isinstance(data, Mapping) else None
-        takes_part = isinstance(source, Mapping) and source.get("part") in ("train", "validation")
-        if isinstance(data, Mapping) and takes_part and data.get("split") is None:
-            return {**data, "split": {}}
-        return data
-
-    @model_validator(mode="before")
-    @classmethod
-    def _add_default_shuffle(cls, data: object) -> object:
-        """Makes chunk the default kind of shuffle for sources that are read fastest in chunks."""
-        source = data.get("source") if isinstance(data, Mapping) else None
-        if not isinstance(data, Mapping) or not isinstance(source, Mapping) or source.get("kind") not in CHUNKED_KINDS:
+        if not isinstance(data, Mapping) or not isinstance(source, Mapping):
             return data
+        added: dict[str, object] = {}
+        if source.get("part") in ("train", "validation") and data.get("split") is None:
+            added["split"] = {}
         shuffle = data.get("shuffle", {})
-        is_open = isinstance(shuffle, Mapping) and "kind" not in shuffle
-        return {**data, "shuffle": {**shuffle, "kind": "chunk"}} if is_open else data
+        if source.get("kind") in CHUNKED_KINDS and isinstance(shuffle, Mapping) and "kind" not in shuffle:
+            added["shuffle"] = {**shuffle, "kind": "chunk"}
+        return {**data, **added}
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -318,13 +312,7 @@ def _iterate_unserved_settings(config: Config) -> Iterator[_UnservedSetting]:
 
 
 def _iterate_unserved_stream_settings(stream: StreamConfig) -> Iterator[_UnservedSetting]:
-    yield from _iterate_unserved_label_arrays(stream)
-    if stream.pace.lockstep_s is not None:
-        yield "pace", "lockstep is", "use free"
-
-
-def _iterate_unserved_label_arrays(stream: StreamConfig) -> Iterator[_UnservedSetting]:
-    """Yields labels and weights from arrays that this version cannot read.
+    """Yields labels and weights from arrays that this version cannot read, and a pace.
 
     A .npy file may stand beside any source; a named array must lie in a source of kind hdf5.
     """
@@ -336,6 +324,8 @@ def _iterate_unserved_label_arrays(stream: StreamConfig) -> Iterator[_UnservedSe
             yield f"{key}.from", "an array among columns is", "use columns, or one array of several numbers a row"
         elif stream.source.kind != "hdf5" and _is_stored_array_name(source):
             yield f"{key}.from", f"an array of kind {stream.source.kind} is", "use a column, or a file: labels.npy"
+    if stream.pace.lockstep_s is not None:
+        yield "pace", "lockstep is", "use free"
 
 
 def _is_stored_array_name(source: object) -> bool:

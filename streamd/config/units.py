@@ -38,43 +38,33 @@ def format_yaml_value(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
 
 
-def _parse_number_with_unit(value: object, units: Mapping[str, float]) -> float | None:
-    """Returns the number that `value` denotes, in base units; None if it is no number with a known unit."""
+def _parse_quantity(
+    value: object, units: Mapping[str, float], near: Mapping[str, str], below: float, allowed: str
+) -> float:
+    """Returns the number that `value` denotes, in base units. Raises ValueError, which suggests 1GiB for 1G."""
+    found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    amount: float | None = None
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
-    unit = units.get(found[2].lower()) if found else None
-    if found is None or unit is None:
-        return None
-    return int(found[1]) * unit if found[1].isdigit() else float(found[1]) * unit
-
-
-def _suggest_unit(value: object, units: Mapping[str, str]) -> str:
-    """Suggests `; did you mean 1GiB?` for 1G, a unit of other tools."""
-    found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
-    return f"; did you mean {found[1]}{units[found[2].lower()]}?" if found and found[2].lower() in units else ""
+        amount = value
+    elif found and found[2].lower() in units:
+        amount = (int(found[1]) if found[1].isdigit() else float(found[1])) * units[found[2].lower()]
+    if amount is None or not 0 <= amount < below:
+        meant = near.get(found[2].lower()) if found else None
+        hint = f"; did you mean {found[1]}{meant}?" if found and meant else ""
+        raise ValueError(f"found {format_yaml_value(value)}, which is {allowed}{hint}")
+    return amount
 
 
 def parse_bytes(value: object) -> int:
     """Parses `1GiB`, `512 MB`, `1.5GiB` or a plain number to bytes. Raises ValueError, which says what is allowed."""
-    amount = _parse_number_with_unit(value, _BYTE_UNITS)
-    if amount is None or not 0 <= amount < 1 << 63:
-        example = "write it like 512MiB, 1.5GiB, 20GB or as a whole number of bytes"
-        raise ValueError(
-            f"found {format_yaml_value(value)}, which is no size; {example}{_suggest_unit(value, _NEAR_BYTES)}"
-        )
-    return round(amount)
+    allowed = "no size; write it like 512MiB, 1.5GiB, 20GB or as a whole number of bytes"
+    return round(_parse_quantity(value, _BYTE_UNITS, _NEAR_BYTES, 1 << 63, allowed))
 
 
 def parse_seconds(value: object) -> float:
     """Parses `10s`, `250ms`, `2m`, `1h` or a number to seconds. Raises ValueError, which says what is allowed."""
-    amount = _parse_number_with_unit(value, _SECOND_UNITS)
-    if amount is None or not 0 <= amount < float("inf"):
-        example = "write it like 10s, 250ms, 2m, 1h or as a number of seconds"
-        raise ValueError(
-            f"found {format_yaml_value(value)}, which is no duration; {example}{_suggest_unit(value, _NEAR_SECONDS)}"
-        )
-    return float(amount)
+    allowed = "no duration; write it like 10s, 250ms, 2m, 1h or as a number of seconds"
+    return float(_parse_quantity(value, _SECOND_UNITS, _NEAR_SECONDS, float("inf"), allowed))
 
 
 def format_bytes(count: int) -> str:

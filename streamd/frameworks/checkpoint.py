@@ -43,9 +43,9 @@ _STATE_NAME: Final = re.compile(r"step-(\d{7,})")
 _UNFINISHED: Final = ".tmp"  # a state's folder until the state is complete
 _WRITE_TEST: Final = ".try-"  # prefix of a folder that tests whether the directory is writable
 _REMOVED: Final = ".old"  # a state is renamed to this before its files are deleted, so half of one is never found
-IsAtWork = Callable[[], bool]
-
 _LOCK: Final = ".lock"
+
+IsAtWork = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,8 @@ class Checkpoints:
         # Order matters: the new state is durable under its final name before any older one is removed.
         written = self.directory / _UNFINISHED
         try:
-            _create_empty_folder(written)
+            shutil.rmtree(written, ignore_errors=True)  # of an earlier process that was killed
+            written.mkdir()
             _write_state(written, content, arrays)
             target = self.directory / f"step-{step:07}"
             self._remove_state(target)  # exists only if it was damaged, since this run would have resumed from it
@@ -145,12 +146,6 @@ class Checkpoints:
             shutil.rmtree(dropped, ignore_errors=True)
             folder.rename(dropped)
             shutil.rmtree(dropped, ignore_errors=True)
-
-
-def _create_empty_folder(folder: Path) -> None:
-    """Creates an empty folder, and removes one that is there."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
 
 
 def _write_state(folder: Path, content: dict[str, Any], arrays: Sequence[Array]) -> None:
@@ -231,18 +226,9 @@ def _compute_digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _FolderClaim:
-    """A training's claim to a folder: whether it is still at work, and the lock file's descriptor.
-
-    The lock keeps other processes out; `descriptor` is None where no lock is possible.
-    """
-
-    is_at_work: IsAtWork
-    descriptor: int | None
-
-
-_CLAIMS: Final[dict[tuple[int, Path], _FolderClaim]] = {}  # by process (a fork inherits none of its locks) and folder
+# By process (a fork inherits none of its locks) and folder: whether the training that claimed it is still at work, and
+# the descriptor of the lock file, which keeps other processes out; None where no lock is possible.
+_CLAIMS: Final[dict[tuple[int, Path], tuple[IsAtWork, int | None]]] = {}
 _CLAIMS_LOCK: Final = Lock()
 
 
@@ -257,10 +243,10 @@ def claim_folder(folder: Path, is_at_work: IsAtWork) -> None:
     # around it serialises threads that claim at the same time.
     with _CLAIMS_LOCK:
         key = os.getpid(), folder.resolve()
-        held = _CLAIMS.get(key)
-        if held and held.is_at_work != is_at_work and held.is_at_work():
+        holder, descriptor = _CLAIMS.get(key, (is_at_work, None))
+        if holder != is_at_work and holder():
             raise ConfigError(f"another fit of this process saves in {folder}: give each one a folder of its own")
-        _CLAIMS[key] = _FolderClaim(is_at_work, _lock_folder(folder, held.descriptor if held else None))
+        _CLAIMS[key] = is_at_work, _lock_folder(folder, descriptor)
 
 
 def _lock_folder(folder: Path, descriptor: int | None) -> int | None:

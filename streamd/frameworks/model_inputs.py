@@ -17,6 +17,7 @@ from streamd.errors import ConfigError, StreamdError, suggest_name
 
 Array = npt.NDArray[Any]
 LabelNames = str | Sequence[str] | None
+Targets = str | tuple[str, ...] | None  # the only target, several, or none
 ClassWeight = Mapping[int | str, float] | Literal["balanced"] | None
 
 IMAGES = "images"
@@ -88,10 +89,14 @@ class ModelFeed:
     """
 
     inputs: tuple[str, ...] = ()
-    targets: str | tuple[str, ...] | None = None
+    targets: Targets = None
     one_hot: Mapping[str, int] | None = None
     class_weights: ClassWeights | None = None
     weighted: bool = False
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        return list_target_names(self.targets)
 
     def build_arrays(self, batch: FeedBatch) -> tuple[Any, ...]:
         """Returns the arrays of a batch.
@@ -153,7 +158,7 @@ def build_model_feed(
         raise ConfigError(f"one_hot must be True or False, not {one_hot!r}")
     beside = (inputs,) if isinstance(inputs, str) else tuple(inputs or ())
     chosen = _choose_targets(spec, beside, targets)
-    names = (chosen,) if isinstance(chosen, str) else chosen or ()
+    names = list_target_names(chosen)
     _check_labels_usable(spec, beside, names)
     categories = [spec.labels[name] for name in names if spec.labels[name].type == "category"]
     if one_hot and not categories:
@@ -168,6 +173,11 @@ def build_model_feed(
         class_weights=weights,
         weighted=weights is not None or spec.weighted or spec.bad_policy == "mask" or spec.remainder == "pad",
     )
+
+
+def list_target_names(targets: Targets) -> tuple[str, ...]:
+    """Returns the names of the targets: one, several or none."""
+    return (targets,) if isinstance(targets, str) else targets or ()
 
 
 def check_is_stream(given: object, function: str) -> None:
@@ -189,8 +199,7 @@ def add_class_weights(feed: ModelFeed, spec: StreamSpec, class_weight: ClassWeig
     Raises ConfigError if it fits no target, or if a key is ambiguous: a class's own number, or its position among the
     classes.
     """
-    names = (feed.targets,) if isinstance(feed.targets, str) else feed.targets or ()
-    weights = _build_class_weights(spec, names, class_weight)
+    weights = _build_class_weights(spec, feed.target_names, class_weight)
     classes = spec.labels[weights.label].classes
     if class_weight != "balanced" and classes != tuple(range(len(classes))) and not isinstance(classes[0], str):
         more = ", ..." if len(classes) > 3 else ""  # noqa: PLR2004 - enough to see what they are
@@ -244,7 +253,7 @@ def _describe_labels(spec: StreamSpec) -> str:
     return ", ".join(f"{label.name}: {label.type}" for label in spec.labels.values()) or "no labels"
 
 
-def _choose_targets(spec: StreamSpec, inputs: tuple[str, ...], targets: LabelNames) -> str | tuple[str, ...] | None:
+def _choose_targets(spec: StreamSpec, inputs: tuple[str, ...], targets: LabelNames) -> Targets:
     if targets == "auto":
         rest = tuple(name for name, label in spec.labels.items() if name not in inputs and label.type != "string")
         return rest[0] if len(rest) == 1 else rest or None

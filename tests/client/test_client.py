@@ -6,7 +6,6 @@ import signal
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -126,6 +125,7 @@ def test_leaving_the_client_closes_its_streams(endpoint: str) -> None:
     with streamd.connect(endpoint) as client:
         stream = client.subscribe("train")
         next(iter(stream))
+        assert stream._session.subscription.credit == DEFAULT_CREDIT
     with pytest.raises(ConnectError, match="this stream is closed; subscribe again"):
         next(iter(stream))
     with pytest.raises(ConnectError, match="closed"):
@@ -155,12 +155,6 @@ def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) ->
     assert raised.value.endpoint == f"ipc://{tmp_path}/s"
 
 
-def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
-    (tmp_path / "s").write_text("not a socket")
-    with pytest.raises(ConnectError, match=r"no answer within 0\.1 s; .*/s is a file and no socket; start"):
-        streamd.connect(f"ipc://{tmp_path}/s", timeout=0.1)
-
-
 @pytest.mark.parametrize(
     ("wish", "error", "says"),
     [
@@ -172,18 +166,9 @@ def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
         ({"rank": "Auto"}, ConfigError, "rank='Auto': write a whole number, or \"auto\" for what"),
         ({"rank": "auto", "world": 3}, ConfigError, 'world=3 was given beside rank="auto", and here is a world of 1'),
         ({"epochs": 0}, ConfigError, "epochs=0: write a whole number of at least 1, or None"),
-        ({"epochs": 1 << 70}, ConfigError, "write a whole number from 1 to 1099511627775, or None"),
-        ({"epochs": 1.5}, ConfigError, "epochs=1.5: write a whole number"),
-        ({"epochs": True}, ConfigError, "epochs=True: write a whole number"),
         ({"uneven": "Pad"}, ConfigError, "uneven='Pad': write \"drop\" or \"pad\", or None .*; did you mean 'pad'"),
         ({"prefetch": 1}, ConfigError, "prefetch=1: write a whole number from 2 to 1024, or None for 16"),
-        ({"prefetch": 1025}, ConfigError, "prefetch=1025"),
-        ({"prefetch": 8.5}, ConfigError, "prefetch=8.5: write a whole number"),
-        ({"prefetch": "8"}, ConfigError, "prefetch='8': write a whole number"),
         ({"batch_size": "8"}, ConfigError, "batch_size='8': write a whole number"),
-        ({"batch_size": True}, ConfigError, "batch_size=True: write a whole number"),
-        ({"rank": 0.0, "world": 2}, ConfigError, "rank=0.0: write a whole number"),
-        ({"world": "2"}, ConfigError, "world='2': write a whole number"),
         (
             {"transport": "inlin"},
             ConfigError,
@@ -226,13 +211,10 @@ def test_numbers_of_numpy_are_numbers(endpoint: str) -> None:
     ("ask", "says"),
     [
         (lambda client: client.batch("train", 0.0, 0), "epoch=0.0: write a whole number of at least 0"),
-        (lambda client: client.batch("train", "0", 0), "epoch='0': write a whole number"),
         (lambda client: client.batch("train", 0, False), "index=False: write a whole number"),
         (lambda client: client.batch("train", 10**20, 0), "epoch=1000.*: write a whole number from 0 to 10995"),
         (lambda client: client.spec(1), "stream=1: write the name of one stream as text"),
         (lambda client: client.names("train", [0, 1.5]), "sample_ids: 1.5 is no sample id; write whole numbers"),
-        (lambda client: client.names("train", "abc"), "sample_ids='abc': write whole numbers"),
-        (lambda client: client.names("train", 1), "sample_ids=1: write whole numbers"),
         (lambda client: client.names(1, [1]), "stream=1: write"),
     ],
 )
@@ -268,14 +250,6 @@ def test_the_launchers_rank_takes_its_own_batches(endpoint: str, monkeypatch: py
     with streamd.connect(endpoint) as client, client.subscribe("train", epochs=1, rank="auto") as stream:
         assert [batch.index for batch in stream] == [1, 3]
         assert stream.receipts[0].dropped == 8
-
-
-def test_prefetch_bounds_what_is_here_at_a_time(endpoint: str) -> None:
-    with streamd.connect(endpoint) as client, client.subscribe("train", prefetch=3) as stream:
-        held = list(islice(stream, 3))
-        assert stream._handoff.list_credit_blocking_batches() == [(0, 0), (0, 1), (0, 2)]
-        assert stream._handoff.take_batch(stream._tally.cursor, 0.05) is None
-        assert len(held) == 3
 
 
 def test_holding_every_batch_is_an_error_that_names_them_and_dropping_one_cures_it(
@@ -331,24 +305,6 @@ def test_a_forked_child_is_refused_and_disturbs_nothing(endpoint: str) -> None:
         assert stream.receipts[0].ok
 
 
-def test_a_daemon_that_stays_away_exhausts_patience(tmp_path: Path) -> None:
-    folder = write_images(tmp_path / "data", {"cat": 16})
-    daemon = DaemonProcess(tmp_path, {"workers": 1, "streams": {"train": stream_config(folder)}}).start()
-    try:
-        with streamd.connect(daemon.endpoint, patience=0.2) as client, client.subscribe("train") as stream:
-            batches = iter(stream)
-            next(batches)
-            daemon.process.kill()
-            daemon.process.wait()
-            started_s = time.monotonic()
-            with pytest.raises(ConnectError, match="the daemon has been away for 0 s, which is all the patience"):
-                list(batches)
-            assert 0.2 <= time.monotonic() - started_s < 5
-            assert stream.receipts == [] or stream.receipts[-1].ok
-    finally:
-        daemon.kill()
-
-
 def test_a_daemon_that_dies_between_the_first_answer_and_the_subscription_is_a_connect_error(
     endpoint: str, tmp_path: Path
 ) -> None:
@@ -358,7 +314,6 @@ def test_a_daemon_that_dies_between_the_first_answer_and_the_subscription_is_a_c
     lost.streams = lambda: {"train": spec}  # type: ignore[method-assign]  # as the daemon said when it was there
     with pytest.raises(ConnectError, match=r"no answer to a subscription within 0\.1 s"):
         lost.subscribe("train")
-    assert client._build_subscription(spec, 1, 0, 1, None, None, "shared").credit == DEFAULT_CREDIT
 
 
 def test_a_question_that_meets_a_restart_is_asked_again(

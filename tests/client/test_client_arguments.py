@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,17 +12,19 @@ import pytest
 from streamd.client.arguments import (
     MAX_NUMBER,
     convert_whole_number,
+    find_program_name,
     format_argument,
     parse_optional_number,
     parse_patience,
     parse_sample_ids,
     parse_stream_name,
     parse_timeout,
+    parse_trainer_name,
     parse_whole_number,
     parse_word,
 )
 from streamd.errors import ConfigError
-from streamd.limits import CONNECT_TIMEOUT_S
+from streamd.limits import CONNECT_TIMEOUT_S, MAX_TRAINER_NAME_CHARS
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.array(3)])
@@ -98,3 +101,36 @@ def test_patience_is_a_number_from_0(value: object) -> None:
 def test_infinite_patience_waits_for_ever_as_none_does() -> None:
     assert parse_patience(None) is parse_patience(math.inf) is None
     assert (parse_patience(0), parse_patience(np.int64(60))) == (0.0, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["/home/me/train.py", "--lr", "0.1"], "train.py"),
+        (["/usr/bin/streamd-train"], "streamd-train"),
+        (["/opt/mytrainer/__main__.py"], "mytrainer"),
+        (["/lib/python3/site-packages/ipykernel_launcher.py", "-f", "kernel.json"], "notebook"),
+        (["-c"], "python"),
+        ([""], "python"),
+        ([], "python"),
+    ],
+)
+def test_a_trainer_without_a_name_has_its_programs(arguments: list[str], name: str) -> None:
+    assert find_program_name(arguments) == name
+
+
+def test_a_programs_name_is_made_fit_for_a_terminal_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/home/\x1b[2J\udcff" + "a" * 200])
+    name = parse_trainer_name(None)
+    assert name.startswith("\\x1b[2J\\udcffaaa")
+    assert len(name.encode()) <= MAX_TRAINER_NAME_CHARS + 2, "the mark of the cut is one character"
+
+
+@pytest.mark.parametrize("name", ["", "  ", "two\nlines", "n" * (MAX_TRAINER_NAME_CHARS + 1), 7])
+def test_a_name_that_tables_cannot_show_is_refused_with_what_they_can(name: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^name "):
+        parse_trainer_name(name)
+
+
+def test_a_name_is_kept_as_it_is() -> None:
+    assert parse_trainer_name("lr-0.01 Zoë") == "lr-0.01 Zoë"

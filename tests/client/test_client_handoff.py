@@ -21,8 +21,21 @@ START = Cursor()
 LONG_S = 20.0
 
 
-def batch_of(connection: int, number: int) -> ReceivedBatch:
-    return ReceivedBatch(number, BatchReady(0, number, 1, 7, 64, inline=False), connection)
+def offer(handoff: Handoff, *numbers: int, connection: int = 1) -> None:
+    handoff.put_batches(
+        [ReceivedBatch(each, BatchReady(0, each, 1, 7, 64, inline=False), connection) for each in numbers]
+    )
+
+
+def take(handoff: Handoff, first: int, last: int) -> list[int | None]:
+    """Takes a batch as each of these steps; the numbers of their deliveries, None where there was none."""
+    taken = [handoff.take_batch(after(step), 0) for step in range(first, last + 1)]
+    return [each.number if each else None for each in taken]
+
+
+def fork(handoff: Handoff) -> None:
+    handoff.before_fork()
+    handoff.after_fork_in_parent()
 
 
 def after(steps: int) -> Cursor:
@@ -54,48 +67,44 @@ def handoff() -> Handoff:
 def offer_when_waited_for(handoff: Handoff) -> None:
     """Two batches, as soon as the loop waits."""
     wait_until(lambda: handoff._waiters, "the loop waits")
-    handoff.put_batches([batch_of(1, 0), batch_of(1, 1)])
+    offer(handoff, 0, 1)
 
 
 def test_batches_are_taken_in_the_order_they_were_offered(handoff: Handoff) -> None:
-    for number in range(3):
-        handoff.put_batches([batch_of(1, number)])
-    taken = [handoff.take_batch(after(step), 0) for step in (1, 2, 3)]
-    assert [each.number for each in taken if each] == [0, 1, 2]
-    assert handoff.take_batch(after(4), 0) is None
+    offer(handoff, 0)
+    offer(handoff, 1, 2)
+    assert take(handoff, 1, 4) == [0, 1, 2, None]
 
 
 def test_a_waiting_loop_wakes_when_a_batch_is_offered(handoff: Handoff) -> None:
-    thread = meanwhile(lambda: handoff.put_batches([batch_of(1, 0)]))
+    thread = meanwhile(lambda: offer(handoff, 0))
     taken = handoff.take_batch(after(1), LONG_S)
     thread.join()
     assert taken is not None
 
 
 def test_a_new_connection_begins_behind_what_the_loop_took_and_discards_the_rest(handoff: Handoff) -> None:
-    handoff.put_batches([batch_of(1, 0)])
-    handoff.put_batches([batch_of(1, 1)])
-    handoff.take_batch(after(1), 0)
+    offer(handoff, 0, 1)
+    take(handoff, 1, 1)
     assert handoff.reset_for_new_connection() == (2, after(1))
-    assert handoff.take_batch(after(2), 0) is None
+    assert take(handoff, 2, 2) == [None]
 
 
 def test_of_a_connection_that_is_over_nothing_more_is_taken_and_what_is_held_is_named(handoff: Handoff) -> None:
-    handoff.put_batches([batch_of(1, 0), batch_of(1, 1)])
-    handoff.take_batch(after(1), 0)
-    handoff.before_fork()
-    handoff.after_fork_in_parent()
+    offer(handoff, 0, 1)
+    take(handoff, 1, 1)
+    fork(handoff)
     assert sorted(handoff.list_outstanding_leases()) == [0, 1]
     assert handoff.discard_untaken_batches() == ({0: (0, 0)}, {0})
-    handoff.put_batches([batch_of(1, 2)])
-    assert handoff.take_batch(after(2), 0) is None
+    offer(handoff, 2)
+    assert take(handoff, 2, 2) == [None]
     handoff.reset_for_new_connection()
-    handoff.put_batches([batch_of(2, 0)])
-    assert handoff.take_batch(after(2), 0) is not None
+    offer(handoff, 0, connection=2)
+    assert take(handoff, 2, 2) == [0]
 
 
 def test_a_loop_that_took_nothing_does_not_move_the_cursor(handoff: Handoff) -> None:
-    assert handoff.take_batch(after(1), 0) is None
+    assert take(handoff, 1, 1) == [None]
     assert handoff.reset_for_new_connection()[1] == START
 
 
@@ -118,33 +127,31 @@ def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
 
 def test_held_batches_are_named_only_when_they_are_all_the_credit(handoff: Handoff) -> None:
     for number in range(2):
-        handoff.put_batches([batch_of(1, number)])
+        offer(handoff, number)
         assert handoff.list_credit_blocking_batches() == []
-        handoff.take_batch(after(number + 1), 0)
+        take(handoff, number + 1, number + 1)
     assert handoff.list_credit_blocking_batches() == [(0, 0), (0, 1)]
     assert handoff.release_leases(1, [0]) == (2, [])
     assert handoff.list_credit_blocking_batches() == []
 
 
 def test_leases_of_an_earlier_connection_say_nothing_about_this_one(handoff: Handoff) -> None:
-    handoff.put_batches([batch_of(1, 0)])
-    handoff.take_batch(after(1), 0)
+    offer(handoff, 0)
+    take(handoff, 1, 1)
     handoff.reset_for_new_connection()
-    handoff.put_batches([batch_of(2, 0)])
-    handoff.put_batches([batch_of(2, 1)])
-    handoff.take_batch(after(2), 0)
-    handoff.take_batch(after(3), 0)
+    offer(handoff, 0, 1, connection=2)
+    take(handoff, 2, 3)
     assert handoff.release_leases(1, [0]) == (2, [])
     assert len(handoff.list_credit_blocking_batches()) == 2
 
 
 def test_batches_that_came_before_an_error_are_taken_first(handoff: Handoff) -> None:
-    handoff.put_batches([batch_of(1, 0)])
+    offer(handoff, 0)
     handoff.set_error(StreamStoppedError("the first reason"))
     handoff.set_error(StreamStoppedError("a later one"))
-    assert handoff.take_batch(after(1), 0) is not None
+    assert take(handoff, 1, 1) == [0]
     with pytest.raises(StreamStoppedError, match="the first reason"):
-        handoff.take_batch(after(2), 0)
+        take(handoff, 2, 2)
 
 
 def test_a_receipt_is_found_by_its_epoch_until_the_loop_has_moved_on(handoff: Handoff) -> None:
@@ -197,10 +204,10 @@ def test_moving_the_cursor_moves_the_next_connection(handoff: Handoff) -> None:
 
 
 def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(handoff: Handoff) -> None:
-    handoff.put_batches([batch_of(1, 0)])
+    offer(handoff, 0)
     handoff.close(RefusedError("closed"))
     with pytest.raises(RefusedError, match="closed"):
-        handoff.take_batch(after(1), 0)
+        take(handoff, 1, 1)
     thread = meanwhile(lambda: handoff.close(RefusedError("closed again")))
     with pytest.raises(RefusedError):
         handoff.wait_for_receipt(0, LONG_S)
@@ -208,45 +215,39 @@ def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(handof
 
 
 def test_what_the_loop_holds_at_a_fork_is_told_when_it_comes_back(handoff: Handoff) -> None:
-    for number in range(3):
-        handoff.put_batches([batch_of(1, number)])
-        if number < 2:
-            handoff.take_batch(after(number + 1), 0)
+    offer(handoff, 0, 1, 2)
+    take(handoff, 1, 2)
     handoff.release_leases(1, [0])
-    handoff.before_fork()
-    handoff.after_fork_in_parent()
-    handoff.take_batch(after(3), 0)
+    fork(handoff)
+    take(handoff, 3, 3)
     assert handoff.release_leases(1, [1, 2]) == (3, [1])
 
 
 def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(handoff: Handoff) -> None:
-    handoff.put_batches([batch_of(1, 0)])
-    handoff.take_batch(after(1), 0)
-    handoff.before_fork()
-    handoff.after_fork_in_parent()
+    offer(handoff, 0)
+    take(handoff, 1, 1)
+    fork(handoff)
     handoff.reset_for_new_connection()
-    handoff.put_batches([batch_of(2, 0)])
-    handoff.take_batch(after(1), 0)
+    offer(handoff, 0, connection=2)
+    take(handoff, 1, 1)
     assert handoff.release_leases(2, [0]) == (1, [])
 
 
 def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(handoff: Handoff) -> None:
     handoff.mark_session_open(4)
-    for number in range(2):
-        handoff.put_batches([batch_of(1, number)])
-        handoff.take_batch(after(number + 1), 0)
+    offer(handoff, 0, 1)
+    take(handoff, 1, 2)
     assert handoff.list_credit_blocking_batches() == []
     handoff.set_credit(2)
     assert handoff.list_credit_blocking_batches() == [(0, 0), (0, 1)]
 
 
 def test_what_the_loop_takes_while_a_fork_is_under_way_may_be_the_childs_too(handoff: Handoff) -> None:
-    for number in range(3):
-        handoff.put_batches([batch_of(1, number)])
-    handoff.take_batch(after(1), 0)
+    offer(handoff, 0, 1, 2)
+    take(handoff, 1, 1)
     handoff.before_fork()
-    handoff.take_batch(after(2), 0)
+    take(handoff, 2, 2)
     handoff.after_fork_in_parent()
     handoff.after_fork_in_parent()
-    handoff.take_batch(after(3), 0)
+    take(handoff, 3, 3)
     assert handoff.release_leases(1, [0, 1, 2]) == (3, [0, 1])

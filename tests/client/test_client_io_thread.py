@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
+import itertools
+import queue
 import socket
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +19,10 @@ import zmq
 from support.daemon_messages import SPEC
 from support.daemon_process import wait_until
 from support.forked_child import in_a_forked_child
+from support.keyboard_interrupts import Interrupter
 
 from streamd.client.handoff import Handoff
-from streamd.client.io_thread import IOThread
+from streamd.client.io_thread import IOThread, join_started_thread, start_thread_in_helper
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor
@@ -39,6 +44,7 @@ from streamd.ipc.messages import (
 LIMIT_S = 10.0
 BOOT = 5
 CREDIT = 8
+BEFORE_START = 3  # moments in which a thread was not started yet
 
 
 class Daemon:
@@ -77,8 +83,8 @@ class Daemon:
     def heard_in_time(self, within_ms: int) -> bool:
         return bool(self.router.poll(within_ms))
 
-    def say(self, message: DaemonMessage, number: int = 0, *, boot: int = BOOT, pixels: bytes | None = None) -> None:
-        parts = [self.identity, encode_frame(FrameHeader(boot, self._sessions, number), message)]
+    def say(self, message: DaemonMessage, number: int = 0, *, pixels: bytes | None = None) -> None:
+        parts = [self.identity, encode_frame(FrameHeader(BOOT, self._sessions, number), message)]
         self.router.send_multipart(parts if pixels is None else [*parts, pixels])
 
     def admit(self) -> Subscribe:
@@ -94,11 +100,11 @@ class Daemon:
         assert self.hear() == Progress(CREDIT, (), 0, 0)
         return subscribe
 
-    def deliver(self, number: int, *, boot: int = BOOT) -> None:
+    def deliver(self, number: int) -> None:
         """Batch `number` of the first epoch, every byte of it the number."""
         nbytes = compute_slot_bytes(SPEC)
         ready = BatchReady(0, number, SPEC.batch_size, 0, nbytes, inline=True)
-        self.say(ready, number, boot=boot, pixels=bytes([number]) * nbytes)
+        self.say(ready, number, pixels=bytes([number]) * nbytes)
 
     def cut(self) -> None:
         """Drops every connection of the ROUTER, and listens again."""
@@ -178,23 +184,13 @@ def test_inline_pixels_reach_the_loop(daemon: Daemon, trainer: list[Trainer]) ->
         assert np.frombuffer(received.memory, np.uint8).tolist() == [number] * compute_slot_bytes(SPEC)
 
 
-def test_frames_of_another_boot_are_dropped_and_counted(daemon: Daemon, trainer: list[Trainer]) -> None:
-    one = begin(daemon, trainer)
-    daemon.deliver(0, boot=BOOT + 1)
-    daemon.deliver(0)
-    assert one.take().number == 0
-    assert one.session.stale_frames == 1
-    assert one.handoff.take_batch(Cursor(), 0) is None
-
-
-@pytest.mark.parametrize("wrong", [0, 2])
 def test_a_batch_out_of_turn_ends_the_connection_and_never_reaches_the_loop(
-    daemon: Daemon, trainer: list[Trainer], wrong: int
+    daemon: Daemon, trainer: list[Trainer]
 ) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
     one.take()
-    daemon.deliver(wrong)
+    daemon.deliver(2)
     again = daemon.admit()
     assert (again.cursor, again.resuming) == (Cursor().after_step(0, 1), True)
     assert one.session.gaps == 1
@@ -247,23 +243,6 @@ def test_a_frame_that_makes_no_sense_is_told_to_the_loop(daemon: Daemon, trainer
         one.take()
 
 
-def test_releases_are_told_together(daemon: Daemon, trainer: list[Trainer]) -> None:
-    one = begin(daemon, trainer)
-    for number in range(SPEC.batches):
-        daemon.deliver(number)
-    taken = [one.take() for _ in range(SPEC.batches)]
-    for received in taken:
-        one.io_thread.return_lease(received)
-    one.io_thread.set_immediate_lease_reports(now=True)
-    told: list[int] = []
-    while len(told) < len(taken):
-        progress = daemon.hear()
-        assert isinstance(progress, Progress)
-        assert progress.upto == CREDIT + len(told) + len(progress.released)
-        told += progress.released
-    assert told == [0, 1, 2, 3, 4]
-
-
 def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
     daemon: Daemon, trainer: list[Trainer]
 ) -> None:
@@ -274,17 +253,6 @@ def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
     assert not daemon.heard_in_time(100)
     one.io_thread.set_immediate_lease_reports(now=True)
     assert daemon.hear() == Progress(CREDIT + 1, (0,), 1, 0)
-
-
-def test_releases_of_an_earlier_connection_are_not_told_to_the_next(daemon: Daemon, trainer: list[Trainer]) -> None:
-    one = begin(daemon, trainer)
-    daemon.deliver(0)
-    received = one.take()
-    daemon.hang_up()
-    daemon.admit()
-    one.io_thread.set_immediate_lease_reports(now=True)
-    one.io_thread.return_lease(received)
-    assert not daemon.heard_in_time(100)
 
 
 def test_stopping_says_goodbye_and_late_releases_do_no_harm(daemon: Daemon, trainer: list[Trainer]) -> None:
@@ -382,3 +350,53 @@ def test_a_forked_child_keeps_no_connection_and_no_memory_that_nobody_there_sees
 
     assert in_a_forked_child(look) == 0
     assert one.take().number == 0
+
+
+# --- threads that another one starts
+
+
+def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
+    for moment in itertools.count(1):
+        ran: queue.Queue[str] = queue.Queue()
+        thread = threading.Thread(target=ran.put, args=("it ran",))
+        interrupter = Interrupter(moment, ("/io_thread.py", "/threading.py"))
+        try:
+            interrupter.call(partial(start_thread_in_helper, thread, lambda _: None))
+        except KeyboardInterrupt:
+            if moment <= BEFORE_START:
+                continue
+        assert ran.get(timeout=20) == "it ran"
+        if interrupter.passed < moment:
+            break
+    assert moment > BEFORE_START
+
+
+def test_a_thread_that_cannot_be_started_is_told_of() -> None:
+    told: queue.Queue[RuntimeError] = queue.Queue()
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    start_thread_in_helper(thread, told.put)
+    assert "threads can only be started once" in str(told.get(timeout=20))
+
+
+def test_a_limit_on_threads_that_keeps_any_from_starting_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    told = list[RuntimeError]()
+    starting = start_thread_in_helper(threading.Thread(target=lambda: None), told.append)
+    assert [str(each) for each in told] == ["can't start new thread"]
+    assert not starting.locked()
+
+
+def test_a_thread_is_waited_for_though_it_has_not_begun() -> None:
+    ran = list[str]()
+    thread = threading.Thread(target=lambda: ran.append("it ran"))
+    join_started_thread(thread, start_thread_in_helper(thread, lambda error: pytest.fail(str(error))), 20)
+    assert ran == ["it ran"]
+
+
+def test_a_thread_whose_start_was_interrupted_is_not_waited_for() -> None:
+    join_started_thread(threading.Thread(), None, 20)

@@ -1,4 +1,4 @@
-"""Leases that end, and who hears of it."""
+"""Leases that end, what a loop holds of sessions that have ended, and who hears of it, also around a fork."""
 
 from __future__ import annotations
 
@@ -6,28 +6,71 @@ import os
 from typing import cast
 
 import pytest
+from support.forked_child import in_a_forked_child
 
-from streamd.client.leases import EndedConnection, LeaseReturns
+from streamd.client import leases as module
+from streamd.client.handoff import Handoff
+from streamd.client.leases import (
+    EndedConnection,
+    LeaseReturns,
+    check_ended_session_limit,
+    list_ended_connections,
+    observe_forks,
+)
 from streamd.client.session import ReceivedBatch
+from streamd.core.spec import Cursor
+from streamd.errors import BatchesHeldError
 from streamd.ipc.fd_passing import Lifeline
 from streamd.ipc.messages import BatchReady
-from streamd.limits import REPORT_INTERVAL_S
+from streamd.limits import MAX_HELD_OVER, REPORT_INTERVAL_S
+
+HELD = {3: (0, 3), 5: (0, 5)}
 
 
-class Silent:
-    """A lifeline that counts what is said on it."""
+class Line:
+    """The client's end of a lifeline, which writes down what it is told."""
 
-    said = 0
+    def __init__(self) -> None:
+        self.said: list[tuple[str, tuple[int, ...]]] = []
+        self.is_closed = False
+        self.is_broken = False
 
     def report_dropped_leases(self, numbers: tuple[int, ...]) -> None:
-        self.said += len(numbers)
+        self._send_report("dropped", numbers)
+
+    def report_retired_leases(self, numbers: tuple[int, ...]) -> None:
+        self._send_report("retired", numbers)
+
+    def _send_report(self, word: str, numbers: tuple[int, ...]) -> None:
+        if self.is_broken:
+            raise BrokenPipeError
+        self.said.append((word, numbers))
 
     def close(self) -> None:
-        """Nothing is open."""
+        self.is_closed = True
 
 
-def batch_of(number: int, connection: int = 1) -> ReceivedBatch:
-    return ReceivedBatch(number, BatchReady(0, number, 1, 7, 64, inline=False), connection)
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+@pytest.fixture
+def known() -> set[EndedConnection]:
+    return set()
+
+
+@pytest.fixture
+def ended(line: Line, known: set[EndedConnection]) -> EndedConnection:
+    return EndedConnection(cast("Lifeline", line), (7, 1), "train", dict(HELD), {5}, known)
+
+
+def track(returns: LeaseReturns, count: int) -> list[ReceivedBatch]:
+    """Starts the leases of so many batches of connection 1."""
+    batches = [ReceivedBatch(number, BatchReady(0, number, 1, 7, 64, inline=False), 1) for number in range(count)]
+    for each in batches:
+        returns.track_lease(each)
+    return batches
 
 
 def rings(returns: LeaseReturns) -> bool:
@@ -39,11 +82,9 @@ def rings(returns: LeaseReturns) -> bool:
 
 def test_a_lease_ends_once_whether_it_is_given_back_or_its_delivery_is_gone() -> None:
     returns = LeaseReturns()
-    one, two = batch_of(0), batch_of(1)
-    returns.track_lease(one)
-    returns.track_lease(two)
+    batches = track(returns, 2)
     returns.return_lease(1, 0)
-    del one, two
+    del batches
     returns.return_lease(1, 1)
     assert returns.take_returned_leases(1) == [0, 1]
     assert not returns
@@ -54,9 +95,7 @@ def test_a_slow_loop_rings_once_a_second_so_that_people_see_where_it_is(monkeypa
     monkeypatch.setattr("streamd.client.leases.time.monotonic", lambda: now_s[0])
     returns = LeaseReturns()
     returns.wake_threshold = 8
-    all_of_them = [batch_of(number) for number in range(3)]
-    for each in all_of_them:
-        returns.track_lease(each)
+    batches = track(returns, 3)
     returns.return_lease(1, 0)
     assert not rings(returns)
     now_s[0] += REPORT_INTERVAL_S
@@ -65,14 +104,13 @@ def test_a_slow_loop_rings_once_a_second_so_that_people_see_where_it_is(monkeypa
     returns.take_returned_leases(1)
     returns.return_lease(1, 2)
     assert not rings(returns)
+    assert batches
 
 
 def test_the_bell_rings_when_as_many_have_ended_as_are_worth_it_or_at_once_in_a_hurry() -> None:
     returns = LeaseReturns()
     returns.wake_threshold = 2
-    all_of_them = [batch_of(number) for number in range(4)]
-    for each in all_of_them:
-        returns.track_lease(each)
+    batches = track(returns, 4)
     returns.return_lease(1, 0)
     assert not rings(returns)
     returns.return_lease(1, 1)
@@ -84,29 +122,132 @@ def test_the_bell_rings_when_as_many_have_ended_as_are_worth_it_or_at_once_in_a_
     returns.take_returned_leases(1)
     returns.return_lease(1, 3)
     assert rings(returns)
+    assert batches
 
 
-def test_what_ends_after_its_connection_is_told_by_itself() -> None:
+def test_what_ends_after_its_connection_is_told_by_itself(line: Line, known: set[EndedConnection]) -> None:
     returns = LeaseReturns()
-    early, late = batch_of(0), batch_of(1)
-    returns.track_lease(early)
-    returns.track_lease(late)
+    batches = track(returns, 2)
     returns.return_lease(1, 0)
-    line = Silent()
     held = {0: (0, 0), 1: (0, 1)}
-    returns.keep_ended_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", held, (), set()))
-    assert line.said == 1
-    del late
-    assert line.said == 2
+    returns.keep_ended_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", held, (), known))
+    assert line.said == [("dropped", (0,))]
+    del batches
+    assert line.said[1:] == [("dropped", (1,))]
     assert returns.take_returned_leases(2) == []
 
 
-def test_what_is_held_of_an_ended_connection_is_heard_of_when_nothing_else_of_it_is_left() -> None:
+def test_what_is_held_of_an_ended_connection_is_heard_of_when_nothing_else_of_it_is_left(
+    line: Line, known: set[EndedConnection]
+) -> None:
     returns = LeaseReturns()
-    kept = batch_of(0)
-    returns.track_lease(kept)
-    line, known = Silent(), set[EndedConnection]()
+    batches = track(returns, 1)
     returns.keep_ended_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", {0: (0, 0)}, (), known))
     del returns
-    del kept
-    assert (line.said, known) == (1, set())
+    del batches
+    assert (line.said, known) == ([("dropped", (0,))], set())
+
+
+# --- of sessions that have ended
+
+
+def test_each_batch_that_is_dropped_is_told_once_and_the_lifeline_ends_with_the_last(
+    ended: EndedConnection, line: Line, known: set[EndedConnection]
+) -> None:
+    assert (ended.held_batches, known) == ([(0, 3), (0, 5)], {ended})
+    ended.return_lease(3)
+    ended.return_lease(3)
+    ended.return_lease(4)
+    assert (line.said, line.is_closed, ended.held_batches) == ([("dropped", (3,))], False, [(0, 5)])
+    ended.return_lease(5)
+    assert (line.said[1:], line.is_closed, known) == ([("retired", (5,))], True, set())
+
+
+def test_what_a_child_sees_since_a_fork_is_told_to_be_retired(ended: EndedConnection, line: Line) -> None:
+    ended.before_fork()
+    ended.return_lease(3)
+    assert line.said == [("retired", (3,))]
+
+
+def test_a_child_says_nothing_of_what_its_parent_holds(
+    ended: EndedConnection, line: Line, known: set[EndedConnection]
+) -> None:
+    ended.after_fork_in_child()
+    assert (line.is_closed, known) == (True, set())
+    ended.return_lease(3)
+    ended.return_lease(5)
+    assert line.said == []
+
+
+def test_a_word_that_does_not_get_through_is_said_by_the_end(ended: EndedConnection, line: Line) -> None:
+    line.is_broken = True
+    ended.return_lease(3)
+    ended.return_lease(5)
+    assert line.is_closed
+
+
+def test_only_what_is_held_of_the_stream_is_named(line: Line) -> None:
+    one = EndedConnection(cast("Lifeline", line), (7, 1), "train", dict(HELD), ())
+    assert list_ended_connections("train") == [one]
+    assert list_ended_connections("other") == []
+    for number in HELD:
+        one.return_lease(number)
+    assert list_ended_connections("train") == []
+
+
+def test_what_is_held_of_earlier_connections_counts_within_the_credit(ended: EndedConnection) -> None:
+    handoff = Handoff(Cursor())
+    handoff.reset_for_new_connection()
+    handoff.mark_session_open(2, [ended])
+    assert handoff.list_credit_blocking_batches() == [(0, 3), (0, 5)]
+    assert handoff.count_ended_connection_batches() == 2
+    ended.return_lease(3)
+    assert (handoff.list_credit_blocking_batches(), handoff.count_ended_connection_batches()) == ([], 1)
+    handoff.reset_for_new_connection()
+    assert handoff.count_ended_connection_batches() == 0
+
+
+def test_one_process_may_hold_batches_of_so_many_ended_sessions_of_a_stream(
+    line: Line, known: set[EndedConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HELD_OVER_CONNECTIONS", known)
+    for number in range(MAX_HELD_OVER):
+        check_ended_session_limit("train")
+        EndedConnection(cast("Lifeline", line), (7, number), "train", {0: (0, number)}, (), known)
+    check_ended_session_limit("validation")
+    with pytest.raises(BatchesHeldError, match=f"of {MAX_HELD_OVER} subscriptions that have ended") as raised:
+        check_ended_session_limit("train")
+    assert raised.value.held == tuple((0, number) for number in range(MAX_HELD_OVER))
+    next(iter(known)).return_lease(0)
+    check_ended_session_limit("train")
+
+
+# --- around a fork
+
+
+class Watcher:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def before_fork(self) -> None:
+        self.told.append("begins")
+
+    def after_fork_in_parent(self) -> None:
+        self.told.append("ends")
+
+    def after_fork_in_child(self) -> None:
+        self.told.append("forked")
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_is_told_before_it_and_after_it_on_either_side() -> None:
+    watcher = Watcher()
+    observe_forks(watcher)
+
+    def look() -> None:
+        assert watcher.told == ["begins", "forked"]
+
+    assert in_a_forked_child(look) == 0
+    assert watcher.told == ["begins", "ends"]

@@ -1,11 +1,25 @@
-"""The client's side of the protocol: subscribing, being refused, coming back, ending."""
+"""The client's side of the protocol: subscribing, being refused, coming back, ending, and which batches it accepts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from support.daemon_messages import BOOT, HERE, NUMBER, SPEC, WISH, active, asking, deliver, failure, ready, welcome
+from support.daemon_messages import (
+    BOOT,
+    HERE,
+    NUMBER,
+    SPEC,
+    WISH,
+    active,
+    asking,
+    deliver,
+    failure,
+    ready,
+    told,
+    welcome,
+)
 
 from streamd.client.session import (
     AcceptWelcome,
@@ -27,13 +41,14 @@ from streamd.ipc.messages import (
     Progress,
     ReceiptDue,
     ReceiptSeen,
+    Refusal,
     Refused,
     SlotsGone,
     Stopped,
     Streams,
     Subscribe,
 )
-from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S
+from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S, PROGRESS_DELAY_S
 
 # --- subscribing
 
@@ -70,19 +85,32 @@ def test_a_welcome_is_shown_and_answered_with_all_the_credit_it_gives() -> None:
     assert session.reconnects == 0
 
 
-def test_a_fatal_refusal_ends_it_with_the_daemons_words() -> None:
-    session = asking()
+def lost() -> ClientSession:
+    """A session that was active, and asks again on a new connection."""
+    session = active()
+    session.handle_lost(1.0)
+    session.handle_opened(Cursor(), 2.0)
+    return session
 
-    error = failure(session.handle_message(EMPTY_HEADER, Refused("memory", "too large"), 0.1))
 
-    assert type(error) is RefusedError
-    assert str(error) == "too large"
+@pytest.mark.parametrize(
+    ("begin", "why", "kind"),
+    [
+        pytest.param(asking, "memory", RefusedError, id="too little memory"),
+        pytest.param(asking, "token", TokenError, id="a token of another order"),
+        pytest.param(lost, "token", StreamChangedError, id="a running stream of another order now"),
+        pytest.param(lost, "unknown", StreamChangedError, id="a running stream that is not served any more"),
+    ],
+)
+def test_a_final_refusal_ends_it_with_the_daemons_words(
+    begin: Callable[[], ClientSession], why: Refusal, kind: type[Exception]
+) -> None:
+    session = begin()
+    error = failure(session.handle_message(EMPTY_HEADER, Refused(why, "not that"), 2.1))
+    assert type(error) is kind
+    assert str(error) == "not that"
     assert session.state == "over"
     assert session.next_deadline_s() is None
-
-
-def test_a_refused_token_is_a_token_error() -> None:
-    assert type(failure(asking().handle_message(EMPTY_HEADER, Refused("token", "another order"), 0.1))) is TokenError
 
 
 def test_a_refusal_for_now_is_asked_again_no_sooner_than_told() -> None:
@@ -162,13 +190,10 @@ def test_after_a_loss_it_resumes_with_the_order_it_knows_at_the_loops_own_cursor
     deliver(session, 0, 0, 0)
     session.handle_lost(1.0)
 
-    (said,) = session.handle_opened(Cursor(0, (Segment(0, 1, 0, 1),)), 2.0)
-
-    assert isinstance(said, SendMessage)
-    assert isinstance(said.message, Subscribe)
-    assert said.message.resuming
-    assert said.message.order_id == "order"
-    assert said.message.cursor.next_base_index == 1
+    said = said_wish(session.handle_opened(Cursor(0, (Segment(0, 1, 0, 1),)), 2.0))
+    assert said.resuming
+    assert said.order_id == "order"
+    assert said.cursor.next_base_index == 1
 
 
 def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
@@ -185,31 +210,8 @@ def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
     assert session.reconnects == 1
 
 
-def test_a_running_stream_of_which_the_daemon_has_another_order_has_changed() -> None:
-    session = active()
-    session.handle_lost(1.0)
-    session.handle_opened(Cursor(), 2.0)
-
-    error = failure(session.handle_message(EMPTY_HEADER, Refused("token", "another order"), 2.0))
-
-    assert type(error) is StreamChangedError
-    assert str(error) == "another order"
-    assert session.state == "over"
-
-
-def test_a_running_stream_that_the_daemon_does_not_serve_any_more_has_changed() -> None:
-    session = ClientSession(WISH, SPEC, resuming=True)
-    session.handle_opened(Cursor(), 2.0)
-
-    assert (
-        type(failure(session.handle_message(EMPTY_HEADER, Refused("unknown", "no stream"), 2.0))) is StreamChangedError
-    )
-
-
 def test_a_stream_that_would_be_misread_is_left_with_what_differs() -> None:
-    session = active()
-    session.handle_lost(1.0)
-    session.handle_opened(Cursor(), 2.0)
+    session = lost()
     other = replace(SPEC, image=ImageSpec(16, 8, 3), normalize="unit", pixel_id=PixelId("other"))
 
     goodbye, *fail = session.handle_message(HERE, welcome(spec=other), 2.0)
@@ -221,9 +223,7 @@ def test_a_stream_that_would_be_misread_is_left_with_what_differs() -> None:
 
 
 def test_other_pixels_alone_are_accepted_and_kept() -> None:
-    session = active()
-    session.handle_lost(1.0)
-    session.handle_opened(Cursor(), 2.0)
+    session = lost()
     other = replace(SPEC, pixel_id=PixelId("other"))
 
     assert session.handle_message(HERE, welcome(spec=other), 2.0)[0] == AcceptWelcome(welcome(spec=other))
@@ -233,10 +233,8 @@ def test_other_pixels_alone_are_accepted_and_kept() -> None:
 def test_what_was_served_to_who_asked_first_must_be_what_is_served_now() -> None:
     saved = replace(SPEC, order_id=OrderId("saved"))
     session = ClientSession(WISH, saved)
-    (said,) = session.handle_opened(Cursor(), 0.0)
-    assert isinstance(said, SendMessage)
-    assert isinstance(said.message, Subscribe)
-    assert (said.message.order_id, said.message.order) == ("saved", saved.order_facts)
+    said = said_wish(session.handle_opened(Cursor(), 0.0))
+    assert (said.order_id, said.order) == ("saved", saved.order_facts)
     assert type(failure(session.handle_message(HERE, welcome(), 0.0)[1:])) is StreamChangedError
 
 
@@ -334,6 +332,120 @@ def test_who_waits_for_company_says_for_whom_until_the_first_batch_and_never_wai
     session.handle_lost(3.0)
     for cursor in (Cursor().after_step(0, 1), Cursor().after_step(0, 1)):
         assert said_wish(session.handle_opened(cursor, 4.0)).together == 0
+
+
+# --- batches
+
+
+def test_batches_in_order_are_offered_over_the_end_of_an_epoch() -> None:
+    session = active()
+    steps = [(epoch, index) for epoch in range(2) for index in range(5)]
+
+    for number, (epoch, index) in enumerate(steps):
+        assert deliver(session, number, epoch, index) == [ReceivedBatch(number, ready(epoch, index))]
+    assert session.gaps == 0
+
+
+def test_a_rank_expects_its_own_batches() -> None:
+    session = active(replace(WISH, rank=1, world=2))
+
+    assert deliver(session, 0, 0, 1) == [ReceivedBatch(0, ready(0, 1))]
+    assert deliver(session, 1, 0, 3) == [ReceivedBatch(1, ready(0, 3))]
+    assert deliver(session, 2, 1, 1) == [ReceivedBatch(2, ready(1, 1))]
+
+
+@pytest.mark.parametrize(
+    ("base", "first"), [(0, (0, 0)), (1, (0, 1)), (4, (0, 4)), (5, (1, 0))], ids=["0", "1", "N-1", "N"]
+)
+def test_the_first_batch_follows_the_cursor(base: int, first: tuple[int, int]) -> None:
+    session = active(cursor=Cursor(0, (Segment(0, base, 0, 1),) if base else ()))
+
+    assert deliver(session, 0, *first) == [ReceivedBatch(0, ready(*first))]
+
+
+@pytest.mark.parametrize(
+    ("number", "epoch", "index"),
+    [(3, 0, 3), (2, 0, 3), (1, 0, 1), (2, 0, 1), (3, 0, 2), (2, 1, 2), (0, 0, 0), (2, 0, 0)],
+    ids=["gap", "skipped", "again", "repeated", "misnumbered", "wrong epoch", "restarted", "out of order"],
+)
+def test_a_batch_that_is_not_the_next_is_never_delivered_and_ends_the_connection(
+    number: int, epoch: int, index: int
+) -> None:
+    session = active()
+    deliver(session, 0, 0, 0)
+    deliver(session, 1, 0, 1)
+    assert repr(session) == "<ClientSession of 'train', active, 2 of 8 batches received>"
+
+    assert deliver(session, number, epoch, index) == []
+    assert repr(session) == "<ClientSession of 'train', away>"
+    assert session.gaps == 1
+    assert session.next_deadline_s() == 1.0 + BACKOFF_MIN_S
+    assert deliver(session, 2, 0, 2) == [], "not even the right one, once the connection is given up"
+
+
+def test_a_batch_beyond_the_last_epoch_is_not_delivered() -> None:
+    session = active(replace(WISH, epochs=1))
+    for index in range(5):
+        deliver(session, index, 0, index)
+
+    assert deliver(session, 5, 1, 0) == []
+    assert session.gaps == 1
+
+
+# --- progress
+
+
+def test_releases_are_told_together_when_half_of_the_credit_is_free() -> None:
+    session = active(credit=4)
+
+    assert session.handle_released_leases([0], 1, 10, 1.0) == []
+    assert told(session.handle_released_leases([1], 2, 20, 1.0)) == [Progress(6, (0, 1), 2, 30)]
+    assert session.handle_released_leases([2], 3, 5, 1.0) == []
+    assert told(session.handle_released_leases([3], 4, 6, 1.0)) == [Progress(8, (2, 3), 4, 11)]
+
+
+def test_a_small_credit_is_told_at_every_release() -> None:
+    session = active(credit=2)
+
+    assert told(session.handle_released_leases([0], 1, 0, 1.0)) == [Progress(3, (0,), 1, 0)]
+    assert told(session.handle_released_leases([1], 2, 0, 1.0)) == [Progress(4, (1,), 2, 0)]
+
+
+def test_a_release_without_company_is_told_after_a_short_wait_counted_from_the_first() -> None:
+    session = active(credit=100)
+    session.handle_released_leases([0], 1, 1, 1.0)
+    session.handle_released_leases([1], 2, 1, 1.01)
+
+    assert session.next_deadline_s() == 1.0 + PROGRESS_DELAY_S
+    assert session.handle_deadline(1.0 + PROGRESS_DELAY_S) == [SendMessage(HERE, Progress(102, (0, 1), 2, 2))]
+    assert session.next_deadline_s() is None
+
+
+def test_credit_is_absolute_whatever_the_order_of_releases() -> None:
+    session = active(credit=4)
+    for number in (2, 0, 3, 1):
+        said = session.handle_released_leases([number], 4, 0, 1.0)
+
+    assert told(said)[0].upto == 8
+
+
+def test_progress_begins_anew_with_a_connection_but_time_waited_is_kept() -> None:
+    session = active(credit=4)
+    session.handle_released_leases([0], 1, 50, 1.0)
+    session.handle_lost(1.0)
+    session.handle_opened(Cursor(), 2.0)
+    session.handle_message(HERE, welcome(4), 2.0)
+
+    assert told(session.handle_released_leases([0, 1], 2, 5, 3.0)) == [Progress(6, (0, 1), 2, 55)]
+
+
+def test_nothing_is_told_to_a_daemon_that_is_not_there() -> None:
+    session = active()
+    session.handle_lost(1.0)
+
+    assert session.handle_released_leases([0, 1, 2], 3, 0, 1.0) == []
+    assert session.report_receipt_check(0, "digest", ok=True) == []
+    assert session.close_session() == []
 
 
 def said_wish(what: list[ClientAction]) -> Subscribe:

@@ -29,6 +29,12 @@ class Clock:
     def monotonic(self) -> float:
         return self.now_s
 
+    def pass_time(self, seconds: float, *waits: WaitPolicy) -> None:
+        """Lets these waits look at the handoff after so many seconds."""
+        self.now_s += seconds
+        for each in waits:
+            each.check_wait_can_end()
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
@@ -72,12 +78,10 @@ def test_patience_counts_from_when_the_daemon_went_away(clock: Clock) -> None:
     clock.now_s += 10
     handoff.mark_daemon_away()
     assert waiting.next_wait_s() == pytest.approx(2.0)
-    clock.now_s += 1.5
-    waiting.check_wait_can_end()
+    clock.pass_time(1.5, waiting)
     assert waiting.next_wait_s() == pytest.approx(0.5)
-    clock.now_s += 0.5
     with pytest.raises(ConnectError, match=f"at {ENDPOINT}: the daemon has been away for 2 s, which is all the pat"):
-        waiting.check_wait_can_end()
+        clock.pass_time(0.5, waiting)
 
 
 def test_what_the_daemon_was_away_before_the_wait_does_not_count(clock: Clock) -> None:
@@ -103,8 +107,7 @@ def test_a_daemon_that_is_gone_gets_a_line_after_2_s_then_every_30_s_and_one_whe
     slept: list[float] = []
     for _ in range(3):
         slept.append(waiting.next_wait_s())
-        clock.now_s += slept[-1]
-        waiting.check_wait_can_end()
+        clock.pass_time(slept[-1], waiting)
     clock.now_s += 5
     handoff.mark_session_open(2)
     waiting.check_wait_can_end()
@@ -117,20 +120,11 @@ def test_a_daemon_that_is_gone_gets_a_line_after_2_s_then_every_30_s_and_one_whe
 
 def test_a_daemon_that_is_back_within_2_s_gets_no_line(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     handoff, waiting = absent(ENDPOINT)
-    clock.now_s += 1.9
-    waiting.check_wait_can_end()
+    clock.pass_time(1.9, waiting)
     handoff.mark_session_open(2)
-    clock.now_s += 5
-    waiting.check_wait_can_end()
+    clock.pass_time(5, waiting)
     waiting.end_wait()
     assert capsys.readouterr().err == ""
-
-
-def test_a_line_says_how_long_the_patience_is(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    _, waiting = absent(ENDPOINT, 60.0)
-    clock.now_s += 2
-    waiting.check_wait_can_end()
-    assert capsys.readouterr().err.endswith("for 2 s; waiting until it is back, at most 60 s\n")
 
 
 def test_two_streams_of_a_client_that_wait_print_one_line_for_both(
@@ -139,9 +133,7 @@ def test_two_streams_of_a_client_that_wait_print_one_line_for_both(
     reporter = AbsenceReporter()
     pairs = [absent(ENDPOINT, reporter=reporter, describe_place=partial(str, name)) for name in ("train", "validation")]
     for seconds in (2, 1, 29, 1):
-        clock.now_s += seconds
-        for _, waiting in pairs:
-            waiting.check_wait_can_end()
+        clock.pass_time(seconds, *(waiting for _, waiting in pairs))
     for handoff, waiting in pairs:
         handoff.mark_session_open(2)
         waiting.end_wait()
@@ -155,37 +147,64 @@ def test_a_wait_that_was_interrupted_leaves_no_line_about_a_return_to_a_later_on
 ) -> None:
     reporter = AbsenceReporter()
     _, interrupted = absent(ENDPOINT, reporter=reporter)
-    clock.now_s += 3
-    interrupted.check_wait_can_end()
+    clock.pass_time(3, interrupted)
     interrupted.end_wait()
     capsys.readouterr()
     handoff, waiting = absent(ENDPOINT, reporter=reporter)
-    clock.now_s += 1
-    waiting.check_wait_can_end()
+    clock.pass_time(1, waiting)
     handoff.mark_session_open(2)
     waiting.end_wait()
     assert capsys.readouterr().err == ""
 
 
-def test_a_daemon_whose_socket_is_open_is_not_said_to_be_gone(
-    clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("how", "is_listening", "gone", "back"),
+    [
+        pytest.param(
+            {"patience_s": 60.0},
+            False,
+            f"no daemon at {ENDPOINT} for 2 s; waiting until it is back, at most 60 s",
+            f"the daemon at {ENDPOINT} is back after 2 s; the stream goes on",
+            id="gone, with a limit on patience",
+        ),
+        pytest.param(
+            {},
+            True,
+            f"no answer for 2 s from the daemon at {ENDPOINT}, whose socket is open: it is starting, busy or stopped; "
+            "waiting until it answers",
+            f"the daemon at {ENDPOINT} answers again after 2 s; the stream goes on",
+            id="silent, with an open socket",
+        ),
+        pytest.param(
+            {"describe_refusal": lambda: "20 sessions are open"},
+            True,
+            "the daemon has put this stream off for 2 s: 20 sessions are open; still waiting",
+            "the daemon has admitted this stream after 2 s; the stream goes on",
+            id="there, and it has put the stream off",
+        ),
+    ],
+)
+def test_the_lines_say_in_which_way_a_daemon_is_away(
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    how: dict[str, Any],
+    is_listening: bool,
+    gone: str,
+    back: str,
 ) -> None:
-    monkeypatch.setattr(module, "is_socket_listening", lambda _: True)
-    handoff, waiting = absent(ENDPOINT)
-    clock.now_s += 2
-    waiting.check_wait_can_end()
+    monkeypatch.setattr(module, "is_socket_listening", lambda _: is_listening)
+    handoff, waiting = absent(ENDPOINT, **how)
+    clock.pass_time(2, waiting)
     handoff.mark_session_open(2)
     waiting.end_wait()
-    silent, answered = capsys.readouterr().err.splitlines()
-    assert silent.startswith(f"streamd: no answer for 2 s from the daemon at {ENDPOINT}, whose socket is open: it is")
-    assert answered.startswith(f"streamd: the daemon at {ENDPOINT} answers again after 2 s; ")
+    assert capsys.readouterr().err.splitlines() == [f"streamd: {gone}", f"streamd: {back}"]
 
 
 def test_a_daemon_that_is_there_but_slow_is_said_to_be_there(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     waiting = WaitPolicy(served_handoff(), ENDPOINT, None, nobody_asks, wanted="batch of stream 'train'")
     for _ in range(7):
-        clock.now_s += 10
-        waiting.check_wait_can_end()
+        clock.pass_time(10, waiting)
     assert capsys.readouterr().err.splitlines() == [
         f"streamd: no batch of stream 'train' for {seconds} s; the daemon at {ENDPOINT} is there, and `streamd status` "
         "shows what it is doing"
@@ -202,23 +221,8 @@ def test_a_line_begins_behind_a_progress_bar_that_a_terminal_shows(
     monkeypatch.setattr(sys, "stderr", terminal)
     _, waiting = absent(ENDPOINT)
     for seconds in (2, 30):
-        clock.now_s += seconds
-        waiting.check_wait_can_end()
+        clock.pass_time(seconds, waiting)
     assert [line[:23] for line in terminal.getvalue().splitlines()] == ["17/120 ...", *["streamd: no daemon at i"] * 2]
-
-
-def test_a_daemon_that_puts_a_stream_off_is_not_said_to_be_away(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    handoff, waiting = absent(ENDPOINT, describe_refusal=lambda: "20 sessions are open")
-    clock.now_s += 30
-    waiting.check_wait_can_end()
-    handoff.mark_session_open(2)
-    waiting.end_wait()
-    assert capsys.readouterr().err.splitlines() == [
-        "streamd: the daemon has put this stream off for 30 s: 20 sessions are open; still waiting",
-        "streamd: the daemon has admitted this stream after 30 s; the stream goes on",
-    ]
 
 
 def test_a_wait_for_others_is_told_every_30_s_for_as_long_as_it_lasts_and_no_patience_counts(
@@ -228,8 +232,7 @@ def test_a_wait_for_others_is_told_every_30_s_for_as_long_as_it_lasts_and_no_pat
     waiting = WaitPolicy(served_handoff(), ENDPOINT, 2.0, nobody_asks, lambda: awaited[0])
     for seconds in range(10, 100, 10):
         awaited[0] = awaited[0] if seconds < 80 else ""
-        clock.now_s += 10
-        waiting.check_wait_can_end()
+        clock.pass_time(10, waiting)
     line = "streamd: waiting until 3 trainers of stream 'train' are there; `streamd status` says more"
     assert capsys.readouterr().err.splitlines() == [line] * 2
 
@@ -257,8 +260,7 @@ def test_what_is_held_is_not_in_the_way_of_the_daemons_word_on_an_epoch(clock: C
     waiting = WaitPolicy(handoff, ENDPOINT, None, lambda: asked.append(clock.now_s), for_batch=False)
     for _ in range(3):
         assert waiting.next_wait_s() == SILENCE_S
-        clock.now_s += SILENCE_S
-        waiting.check_wait_can_end()
+        clock.pass_time(SILENCE_S, waiting)
     assert asked == [110.0, 120.0, 130.0]
 
 
@@ -268,8 +270,7 @@ def test_a_batch_given_back_in_time_ends_the_matter(clock: Clock) -> None:
     waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks)
     waiting.check_wait_can_end()
     handoff.release_leases(1, [1])
-    clock.now_s += 10
-    waiting.check_wait_can_end()
+    clock.pass_time(10, waiting)
     assert waiting.next_wait_s() == SILENCE_S
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from streamd.config.inherit import resolve_streams
 from streamd.config.locations import ConfigProblem
 
@@ -16,30 +18,41 @@ def test_a_chain_of_likes_takes_the_nearest_value_and_knows_who_wrote_it() -> No
     assert streams.copied == {("c", "x"): "a", ("c", "y"): "b", ("b", "x"): "a"}
 
 
-def test_a_circle_is_told_once_and_by_name() -> None:
-    streams = resolve_streams({"d": {"like": "b"}, "b": {"like": "c"}, "c": {"like": "b"}})
-    assert streams.raw == {}
-    assert streams.problems == (
-        ConfigProblem(("streams", "b", "like"), "goes in a circle: b -> c -> b; take a like away"),
-    )
-
-
-def test_a_stream_like_itself_is_a_circle() -> None:
-    assert resolve_streams({"a": {"like": "a"}}).problems == (
-        ConfigProblem(("streams", "a", "like"), "goes in a circle: a -> a; take a like away"),
-    )
-
-
-def test_an_unknown_like_names_the_near_stream() -> None:
-    streams = resolve_streams({"train": {}, "val": {"like": "trian"}, "other": {"like": "val"}})
-    sentence = "found 'trian', which is no stream of this file; did you mean 'train'?"
-    assert streams.problems == (ConfigProblem(("streams", "val", "like"), sentence),)
-    assert list(streams.raw) == ["train"]
-
-
-def test_an_unknown_like_near_nothing_lists_the_streams() -> None:
-    (problem,) = resolve_streams({"train": {}, "val": {"like": 7}}).problems
-    assert problem.sentence == "found 7, which is no stream of this file; use one of train"
+@pytest.mark.parametrize(
+    ("streams", "where", "sentence", "sound"),
+    [
+        pytest.param(
+            {"d": {"like": "b"}, "b": {"like": "c"}, "c": {"like": "b"}},
+            "b",
+            "goes in a circle: b -> c -> b; take a like away",
+            [],
+            id="a circle is told once",
+        ),
+        pytest.param(
+            {"a": {"like": "a"}}, "a", "goes in a circle: a -> a; take a like away", [], id="a stream like itself"
+        ),
+        pytest.param(
+            {"train": {}, "val": {"like": "trian"}, "other": {"like": "val"}},
+            "val",
+            "found 'trian', which is no stream of this file; did you mean 'train'?",
+            ["train"],
+            id="an unknown stream near another",
+        ),
+        pytest.param(
+            {"train": {}, "val": {"like": 7}},
+            "val",
+            "found 7, which is no stream of this file; use one of train",
+            ["train"],
+            id="an unknown stream near none",
+        ),
+    ],
+)
+def test_a_like_that_leads_nowhere_is_told_once_and_by_name(
+    streams: dict[str, object], where: str, sentence: str, sound: list[str]
+) -> None:
+    resolved = resolve_streams(streams)
+    assert resolved.problems == (ConfigProblem(("streams", where, "like"), sentence),)
+    assert list(resolved.raw) == sound
 
 
 def test_names_out_of_the_alphabet_are_refused() -> None:

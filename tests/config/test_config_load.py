@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streamd.config.load import add_error_locations, load_config
+from streamd.config.load import add_error_locations, load_config, parse_yaml
+from streamd.config.locations import ConfigProblem
 from streamd.config.schema import Config, list_unserved_settings
 from streamd.errors import ConfigError, MissingExtraError
 
@@ -98,11 +99,6 @@ streams:
     assert told.startswith("FILE:2: streams.val.image.size: found 'stored', which is for arrays; a folder needs")
 
 
-def test_many_mistakes_end_in_a_count(tmp_path: Path) -> None:
-    told = refusal(write(tmp_path, GOOD + "".join(f"k{n}: 1\n" for n in range(15)))).splitlines()
-    assert (len(told), told[-1]) == (11, "and 5 more")
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -149,40 +145,6 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
     assert load_config(write(tmp_path, "\ufeff" + GOOD)).streams["train"].name == "train"
 
 
-def test_a_configuration_that_says_everything_loads(tmp_path: Path) -> None:
-    text = """\
-listen: [ipc:///run/streamd.sock, "tcp://0.0.0.0:5555"]
-curve: {secret: keys/daemon.secret, clients: keys/clients}
-memory: 1GiB
-workers: auto
-engine: {kind: ray, address: "head:6379"}
-monitor: 127.0.0.1:9191
-streams:
-  train:
-    source: {kind: folder, path: data, part: train}
-    split: {validation: 0.2, seed: 0, by: null}
-    labels: {label: category, angle: {from: [left, right], type: float}, kind: {type: category, classes: [cat, dog]}}
-    image: {size: [128, 128], mode: RGB, resize: stretch, exact: false}
-    batch_size: 32
-    drop_remainder: pad
-    shuffle: {kind: chunk, seed: 0, chunk: 3200, buffer: 16}
-    normalize: {mean: [120, 115, 100], std: [58, 57, 57]}
-    transform: "module:function"
-    bad_samples: {policy: substitute, max_fraction: 0.01}
-    pace: {lockstep: 10s}
-    cache: {path: cache/train, max: 20GiB}
-  validation: {like: train, source: {kind: folder, path: data, part: validation}, shuffle: none}
-"""
-    config = load_config(write(tmp_path, text))
-    assert config.curve is not None
-    assert config.curve.secret == tmp_path / "keys/daemon.secret"
-    train, validation = config.streams.values()
-    assert train.cache is not None
-    assert (train.cache.path, train.cache.max_bytes) == (tmp_path / "cache/train", 20 << 30)
-    assert train.pace.lockstep_s == pytest.approx(10)
-    assert (validation.split, validation.shuffle.kind, validation.remainder) == (train.split, "none", "pad")
-
-
 def test_errors_of_the_data_get_file_and_line_of_their_key(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     config = load_config(path)
@@ -209,3 +171,104 @@ def test_a_file_that_is_named_by_its_whole_path_needs_no_working_directory(tmp_p
 def test_a_mapping_is_refused_where_the_working_directory_was_removed() -> None:
     with pytest.raises(ConfigError, match=r"the working directory was removed: change to another one with os\.chdir"):
         load_config({"streams": {"train": {"source": {"kind": "folder", "path": "data"}, "image": {"size": [8, 8]}}}})
+
+
+# --- text to data
+
+
+def test_every_key_and_list_item_has_its_line() -> None:
+    document = parse_yaml("a: 1\nb:\n  c:\n    - x\n    - {d: 2}\n", "f")
+    assert document.data == {"a": 1, "b": {"c": ["x", {"d": 2}]}}
+    assert document.lines == {
+        (): 1,
+        ("a",): 1,
+        ("b",): 2,
+        ("b", "c"): 3,
+        ("b", "c", 0): 4,
+        ("b", "c", 1): 5,
+        ("b", "c", 1, "d"): 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        pytest.param(
+            '{\n\t"a": [1, 2.5, true, null],\n\t"b": "\\u00e9"\n}',
+            {"a": [1, 2.5, True, None], "b": "é"},
+            id="JSON is YAML, even with tabs",
+        ),
+        pytest.param(
+            "a: yes\nb: none\nc: 2020-99-99\n",
+            {"a": "yes", "b": "none", "c": "2020-99-99"},
+            id="words such as yes, and dates, stay text",
+        ),
+        pytest.param(
+            "2026: 1\nno: {1_0: 2, ~: 3, true: 4}\n",
+            {"2026": 1, "no": {"1_0": 2, "~": 3, "true": 4}},
+            id="keys are text as they are written",
+        ),
+        pytest.param("# nothing\n", None, id="an empty text has no data"),
+        pytest.param(
+            "a: &x {b: 1, c: 2}\nd:\n  <<: *x\n  c: 3\n",
+            {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}},
+            id="anchors and merges are followed",
+        ),
+    ],
+)
+def test_a_text_becomes_plain_data(text: str, data: object) -> None:
+    assert parse_yaml(text, "f").data == data
+
+
+def test_every_key_written_twice_is_a_problem_with_both_lines() -> None:
+    document = parse_yaml("a: 1\nb: {c: 1, c: 2}\na: 3\n", "f")
+    assert set(document.problems) == {
+        ConfigProblem(("a",), "is written twice, first at line 1; keep one"),
+        ConfigProblem(("b", "c"), "is written twice, first at line 2; keep one"),
+    }
+    assert document.lines["a",] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a: 1\nb: [1\nc: 2\n",
+            r"f:3:2: not valid YAML: a comma is missing before this, or the bracket opened at line 2",
+        ),
+        ("a:\n\tb: 2\n", r"f:2:1: not valid YAML: a tab is here; indent with spaces"),
+        ("a: b: c\n", r"f:1:5: not valid YAML: a second colon is in this line"),
+        ("a:\n  b: 1\n c: 2\n", r"f:3:2: not valid YAML: this line is indented unlike those it belongs to"),
+        ("a: 1\nb: 'x\n\n", r"f:4:1: not valid YAML: the quote opened at line 2 is not closed"),
+        ('a: "C:\\data"\n', r"f:1:8: not valid YAML: a backslash is in double quotes"),
+        ("a: @b\n", r"f:1:4: not valid YAML: a value that begins with this character needs quotes"),
+        ("a: %b\n", r"f:1:4: not valid YAML: a value that begins with this character needs quotes"),
+        ("a: 1\nb\n", r"f:3:1: not valid YAML: the key at line 2 needs a colon and a space behind it"),
+        ("a: 1\nb: \x01\n", r"f:2: not valid YAML: character 0x1 is not allowed"),
+        ("a: !!python/object:os.system x\n", r"f:1:4: not valid YAML: a word that begins with ! is a tag"),
+        ("a: *b\n", r"f:1:4: not valid YAML: a value that begins with \* needs quotes"),
+        ("a: 1\n---\nb: 1\n", r"f:2:1: not valid YAML: a configuration is one document"),
+        (
+            "a: 1\n? ]\n",
+            r"f:2:3: not valid YAML: expected the node content, but found '\]', while parsing a block node",
+        ),
+        (
+            "a: {<<: 3}\n",
+            r"f:1:9: not valid YAML: expected a mapping or list of mappings for merging, but found scalar",
+        ),
+        ("a: !!int x\n", r"f: not valid YAML: a tag does not fit its value: .*'x'"),
+        ("a: !!bool maybe\n", r"f: not valid YAML: a tag does not fit its value: 'maybe'"),
+        ("a: " + "9" * 5000, r"f: not valid YAML: a tag does not fit its value: Exceeds the limit"),
+        ("a: &x 1\nb: &x 2\n", r"f: found duplicate anchor 'x' .*; give each anchor a name of its own"),
+        ("{" * 1000, r"f: nested too deeply"),
+    ],
+)
+def test_what_is_no_yaml_is_told_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_yaml(text, "f")
+    assert "\n" not in str(caught.value)
+
+
+def test_aliases_that_repeat_without_end_are_surveyed_once() -> None:
+    doubled = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+    assert len(parse_yaml(doubled, "f").lines) < 300

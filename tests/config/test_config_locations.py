@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from streamd.config.locations import ConfigProblem, KeyLocations, KeyPath, add_locations, format_keys, format_problems
 
 LINES: dict[KeyPath, int] = {(): 1, ("streams",): 2, ("streams", "a"): 3, ("streams", "a", "x"): 4, ("streams", "b"): 6}
@@ -28,20 +30,17 @@ def test_problems_are_told_in_the_order_of_the_file() -> None:
     )
 
 
-def test_a_copied_problem_is_told_once_where_it_is_written() -> None:
-    problems = [ConfigProblem(("streams", "a", "x"), "is bad"), ConfigProblem(("streams", "b", "x"), "is bad")]
-    assert format_problems(problems, PLACES) == "f.yaml:4: streams.a.x: is bad"
-
-
-def test_a_problem_of_the_copy_alone_keeps_its_own_name() -> None:
-    assert format_problems([ConfigProblem(("streams", "b", "x"), "is bad")], PLACES) == "f.yaml:4: streams.b.x: is bad"
-
-
-def test_without_a_file_there_are_no_lines() -> None:
-    assert (
-        format_problems([ConfigProblem(("memory",), "is bad")], KeyLocations("configuration", {}, {}))
-        == "configuration: memory: is bad"
-    )
+@pytest.mark.parametrize(
+    ("keys", "places", "told"),
+    [
+        pytest.param([("a", "x"), ("b", "x")], PLACES, "f.yaml:4: streams.a.x", id="a copied one is told once"),
+        pytest.param([("b", "x")], PLACES, "f.yaml:4: streams.b.x", id="one of the copy alone keeps its own name"),
+        pytest.param([("a", "x")], KeyLocations("it", {}, {}), "it: streams.a.x", id="without a file, without a line"),
+    ],
+)
+def test_a_problem_is_told_where_it_is_written(keys: list[KeyPath], places: KeyLocations, told: str) -> None:
+    problems = [ConfigProblem(("streams", *each), "is bad") for each in keys]
+    assert format_problems(problems, places) == f"{told}: is bad"
 
 
 def test_ten_problems_are_told_and_the_rest_counted() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from streamd.config.load import load_config
-from streamd.config.schema import Config, StreamConfig
+from streamd.config.schema import Config, StreamConfig, list_unserved_settings
 from streamd.config.schema_sections import MeanStd
 from streamd.dataset.files import FolderSource
 from streamd.dataset.sources import LabelSource, SplitRule
 from streamd.errors import ConfigError
 
 FILES = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 9]}}
+NPY = {"kind": "npy", "path": "i.npy"}
 RANDOM_CROP = {"size": [8, 8], "resize": "random_crop"}
 
 
@@ -206,10 +208,19 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
             "cache: would keep one random crop of each sample for ever; leave it out, or use resize: crop",
         ),
         (
-            {"image": RANDOM_CROP, "source": {"kind": "npy", "path": "i.npy"}},
+            {"image": RANDOM_CROP, "source": NPY},
             "image.resize: random_crop is for files, and images of kind npy are served as they are; leave it out",
         ),
         ({"labels": {"a": {"type": "float", "classes": [1]}}}, "a label of type float has no classes"),
+        (
+            {"source": {**NPY, "where": {"split": "train"}}},
+            "source.where: asks for columns, and there is no table; add table: FILE, or leave where out",
+        ),
+        (
+            {"source": NPY, "cache": {"path": "c"}},
+            "cache: keeps what is decoded, and arrays need no decoding; leave it out",
+        ),
+        ({"source": {"kind": "tar", "path": "*.tar"}, "image": {"size": "stored"}}, "a tar needs [height, width]"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(keys: dict[str, Any], sentence: str) -> None:
@@ -230,19 +241,8 @@ def test_all_of_a_source_needs_no_split(part: dict[str, str]) -> None:
 
 
 def test_arrays_need_no_size() -> None:
-    source = {"kind": "npy", "path": "i.npy"}
-    assert stream(source=source, image={}).image.size is None
-    assert stream(source=source, image={"size": "stored"}).image.size == "stored"
-
-
-def test_conditions_on_arrays_need_a_table() -> None:
-    told = refusal({"source": {"kind": "npy", "path": "i.npy", "where": {"split": "train"}}})
-    assert "source.where: asks for columns, and there is no table; add table: FILE, or leave where out" in told
-
-
-def test_arrays_need_no_cache() -> None:
-    told = refusal({"source": {"kind": "npy", "path": "i.npy"}, "cache": {"path": "c"}})
-    assert "cache: keeps what is decoded, and arrays need no decoding; leave it out" in told
+    assert stream(source=NPY, image={}).image.size is None
+    assert stream(source=NPY, image={"size": "stored"}).image.size == "stored"
 
 
 def test_tcp_needs_curve() -> None:
@@ -259,6 +259,73 @@ def test_an_address_is_for_ray() -> None:
     assert "engine.address: belongs to kind ray" in refusal(engine={"kind": "local", "address": "auto"})
 
 
-def test_a_copy_is_checked_against_its_own_source() -> None:
-    told = refusal({"source": {"kind": "tar", "path": "*.tar"}, "image": {"size": "stored"}})
-    assert "a tar needs [height, width]" in told
+# --- what this version does not serve
+
+TABLE = {"kind": "table", "path": "t.csv", "image": "file"}
+
+
+def findings(stream: dict[str, Any], **top: Any) -> list[str]:
+    return list_unserved_settings(config(stream, **top))
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        {},
+        {"source": TABLE, "labels": {"a": "float", "b": {"type": "int", "from": "c"}, "d": "string", "e": "tags"}},
+        {"source": {**TABLE, "where": {"split": "train"}}},
+        {"source": {"kind": "filelist", "path": "l.txt"}, "labels": {"a": {"type": "float", "from": ["x", "y"]}}},
+        {"shuffle": "chunk"},
+        {"source": {"kind": "folder", "path": "d", "part": "train"}, "split": {"validation": 0.2}},
+        {"source": {"kind": "lmdb", "path": "d.lmdb", "images": "X"}, "labels": {"y": "int"}},
+        {"source": {"kind": "tar", "path": "*.tar"}, "labels": {"a": {"type": "float", "from": "json:angle"}}},
+        {"source": NPY, "labels": {"a": "int", "b": {"type": "float", "from": "b.npy"}}},
+        {"labels": {"a": {"type": "float", "from": "a.npy"}}, "weights": "w.npy"},
+        {"source": TABLE, "weights": {"from": "w"}},
+        {"transform": "module:function"},
+    ],
+    ids=str,
+)
+def test_folders_tables_lists_and_arrays_are_served(stream: dict[str, Any]) -> None:
+    assert findings(stream, listen="ipc://s.sock", workers=2, memory="2MiB", engine="local") == []
+
+
+@pytest.mark.parametrize(
+    ("stream", "place"),
+    [
+        ({"source": NPY, "labels": {"a": {"type": "float", "from": "/array"}}}, "labels.a.from"),
+        ({"labels": {"a": {"type": "float", "from": ["x", "/array"]}}}, "labels.a.from"),
+        ({"labels": {"a": {"type": "float", "from": "/array"}}}, "labels.a.from"),
+        ({"labels": {"a": {"type": "float", "from": ["a.npy", "b.npy"]}}}, "labels.a.from"),
+        ({"source": TABLE, "weights": "/array"}, "weights.from"),
+        ({"pace": {"lockstep": "10s"}}, "pace"),
+    ],
+)
+def test_a_stream_that_asks_for_more_is_told_what_is_served(stream: dict[str, Any], place: str) -> None:
+    (finding,) = findings(stream)
+    assert finding.startswith(f"streams.s.{place}")
+    assert " not served by this version; " in finding
+
+
+def test_what_the_whole_file_asks_for_comes_first_and_in_order() -> None:
+    top = {
+        "listen": ["ipc://s", "tcp://127.0.0.1:5555"],
+        "curve": {"secret": "k", "clients": "keys"},
+        "engine": {"kind": "ray", "address": "auto"},
+    }
+    places = [finding.split(":")[0] for finding in findings({"pace": {"lockstep": "1s"}}, **top)]
+    assert places == ["listen", "curve", "engine", "streams.s.pace"]
+
+
+def test_a_second_endpoint_is_refused_rather_than_left_silent() -> None:
+    assert findings({}, listen=["ipc:///run/a", "ipc:///run/b"]) == [
+        "listen: more than one endpoint is not served by this version; name one"
+    ]
+
+
+def test_a_folder_whose_name_is_not_utf8_is_told_before_a_worker_is(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"a\xff")
+    odd.mkdir()
+    (odd / "config.yaml").write_text("streams: {s: {source: {kind: folder, path: d}, image: {size: [8, 8]}}}")
+    (told,) = list_unserved_settings(load_config(odd / "config.yaml"))
+    assert re.search(r"^streams: .*a\\udcff', no name in UTF-8, is not served by this version; keep it elsewhere", told)

@@ -97,6 +97,18 @@ def test_what_is_right_is_accepted_by_models_and_schema(text: str, tmp_path: Pat
     assert objections(parse_yaml(text, "f").data) == []
 
 
+def test_a_configuration_that_says_everything_is_read_with_its_paths_and_units(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(EVERYTHING)
+    config = load_config(tmp_path / "config.yaml")
+    assert config.curve is not None
+    assert config.curve.secret == tmp_path / "keys/daemon.secret"
+    train, validation = config.streams["train"], config.streams["validation"]
+    assert train.cache is not None
+    assert (train.cache.path, train.cache.max_bytes) == (tmp_path / "cache/train", 20 << 30)
+    assert (train.pace.lockstep_s, validation.pace.lockstep_s) == (10, None)
+    assert (validation.split, validation.shuffle.kind, validation.remainder) == (train.split, "none", "pad")
+
+
 def test_the_readme_has_examples() -> None:
     assert len(list(readme_blocks())) >= 2
 

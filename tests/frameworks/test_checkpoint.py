@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -82,55 +86,31 @@ def test_the_same_step_again_takes_the_place_of_the_first(checkpoints: Checkpoin
     assert newest(checkpoints) == "again"
 
 
-def cut_state(folder: Path) -> None:
-    path = folder / "state.json"
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def other_state(folder: Path) -> None:
-    path = folder / "state.json"
-    path.write_text(path.read_text().replace('"step": 8', '"step": 9'))
-
-
-def deep_state(folder: Path) -> None:
-    (folder / "state.json").write_text(f'{{"version": 1, "digest": "", "body": {"[" * 100_000}{"]" * 100_000}}}')
-
-
-def no_object(folder: Path) -> None:
-    (folder / "state.json").write_text("[]")
-
-
-def cut_arrays(folder: Path) -> None:
-    path = folder / "arrays.bin"
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def flipped_bit(folder: Path) -> None:
-    path = folder / "arrays.bin"
-    data = bytearray(path.read_bytes())
-    data[2] ^= 16
-    path.write_bytes(data)
-
-
-def no_arrays(folder: Path) -> None:
-    (folder / "arrays.bin").unlink()
-
-
-def nothing(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
+DEEP = f'{{"version": 1, "digest": "", "body": {"[" * 100_000}{"]" * 100_000}}}'
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [cut_state, other_state, deep_state, no_object, cut_arrays, flipped_bit, no_arrays, nothing],
-    ids=lambda f: f.__name__,
+    ("name", "damage"),
+    [
+        pytest.param("state.json", lambda data: data[:-9], id="a state that is cut off"),
+        pytest.param("state.json", lambda data: data.replace(b'"step": 8', b'"step": 9'), id="another state"),
+        pytest.param("state.json", lambda _: DEEP.encode(), id="a state without end"),
+        pytest.param("state.json", lambda _: b"[]", id="a state that is no object"),
+        pytest.param("arrays.bin", lambda data: data[:-9], id="arrays that are cut off"),
+        pytest.param("arrays.bin", lambda data: data[:2] + bytes([data[2] ^ 16]) + data[3:], id="a flipped bit"),
+        pytest.param("arrays.bin", lambda _: None, id="no arrays"),
+        pytest.param("state.json", lambda _: None, id="no state"),
+    ],
 )
 def test_a_damaged_state_is_passed_over_with_a_word_and_goes_with_the_next_save(
-    checkpoints: Checkpoints, said: list[str], damage: Callable[[Path], None]
+    checkpoints: Checkpoints, said: list[str], name: str, damage: Callable[[bytes], bytes | None]
 ) -> None:
     save(checkpoints, 4, 8)
-    damage(checkpoints.directory / "step-0000008")
+    path = checkpoints.directory / "step-0000008" / name
+    damaged = damage(path.read_bytes())
+    path.unlink()
+    if damaged is not None:
+        path.write_bytes(damaged)
     assert newest(checkpoints) == 4
     assert len(said) == 1
     assert "step-0000008 is damaged and passed over: " in said[0]
@@ -214,3 +194,133 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> N
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(ConfigError, match=r"nothing can be saved in .*: name a folder that you may write to"):
             Checkpoints(place, 2, print)
+
+
+# --- folders that belong to one training
+
+CLAIM = dedent(
+    """
+    import os, shutil, sys
+    from pathlib import Path
+    from streamd.errors import ConfigError
+    from streamd.frameworks.checkpoint import claim_folder
+    folder, running = Path(sys.argv[1]), {"first", "second"}
+    def first():
+        return "first" in running
+    def second():
+        return "second" in running
+    def attempt(is_at_work=first, folder=folder):
+        try:
+            claim_folder(folder, is_at_work)
+        except ConfigError as error:
+            return str(error)
+        return "claimed"
+    """
+)
+OTHER_PROCESS = "another trainer saves in {}: give each one, and each rank, a folder of its own"
+OTHER_FIT = "another fit of this process saves in {}: give each one a folder of its own"
+
+
+def outcomes(folder: Path, program: str) -> list[str]:
+    """What a process prints that claims a folder."""
+    command = [sys.executable, "-u", "-c", CLAIM + dedent(program), str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def attempts(folder: Path) -> list[str]:
+    """What another process hears that claims a folder, claims it again, and whose child claims it."""
+    return outcomes(
+        folder,
+        """
+        print(attempt())
+        print(attempt())
+        if os.fork() == 0:
+            print(attempt(), flush=True)
+            os._exit(0)
+        os.wait()
+        """,
+    )
+
+
+@pytest.mark.long
+def test_a_folder_belongs_to_the_process_that_claimed_it_and_not_to_its_child(tmp_path: Path) -> None:
+    refused = OTHER_PROCESS.format(tmp_path)
+    assert attempts(tmp_path) == ["claimed", "claimed", refused]
+    with (tmp_path / ".lock").open("rb+") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        assert attempts(tmp_path) == [refused] * 3
+    assert attempts(tmp_path)[0] == "claimed"
+
+
+def test_a_folder_belongs_to_one_fit_of_a_process_as_long_as_that_runs(tmp_path: Path) -> None:
+    folder, link = tmp_path / "run", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    assert outcomes(
+        folder,
+        """
+        print(attempt())
+        print(attempt(second))
+        print(attempt(second, folder.parent / "link"))
+        print(attempt(second, folder.parent))
+        running.remove("first")
+        print(attempt(second))
+        running.add("first")
+        print(attempt(first))
+        """,
+    ) == ["claimed", OTHER_FIT.format(folder), OTHER_FIT.format(link), "claimed", "claimed", OTHER_FIT.format(folder)]
+
+
+def test_a_folder_that_was_removed_and_made_again_is_claimed_anew(tmp_path: Path) -> None:
+    assert outcomes(
+        tmp_path / "run",
+        """
+        def child():
+            if os.fork() == 0:
+                print(attempt(), flush=True)
+                os._exit(0)
+            os.wait()
+        def descriptors():
+            return len(os.listdir("/proc/self/fd"))
+        folder.mkdir()
+        print(attempt())
+        before = descriptors()
+        shutil.rmtree(folder)
+        folder.mkdir()
+        print(attempt())
+        child()
+        print(descriptors() - before)
+        """,
+    ) == ["claimed", "claimed", OTHER_PROCESS.format(tmp_path / "run"), "0"]
+
+
+def test_a_lock_that_is_lost_with_another_descriptor_of_its_file_is_taken_again(tmp_path: Path) -> None:
+    """POSIX drops a process's lock when that closes any descriptor of the file, as one that copies the folder does."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    assert outcomes(
+        folder,
+        """
+        def copy():
+            shutil.copytree(folder, folder.parent / "copy", dirs_exist_ok=True)
+        def child(ready, wait):
+            if os.fork() == 0:
+                print(attempt(), flush=True)
+                os.write(ready, b"x")
+                os.read(wait, 1)
+                os._exit(0)
+        (heard, ready), (wait, end) = os.pipe(), os.pipe()
+        print(attempt())
+        copy()
+        print(attempt())
+        child(ready, wait)
+        os.read(heard, 1)
+        copy()
+        child(ready, wait)
+        os.read(heard, 1)
+        print(attempt())
+        os.write(end, b"xx")
+        os.wait(), os.wait()
+        print(attempt())
+        """,
+    ) == ["claimed", "claimed", OTHER_PROCESS.format(folder), "claimed", OTHER_PROCESS.format(folder), "claimed"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,15 +48,6 @@ def test_a_tensor_lies_over_the_lent_memory_and_holds_its_lease() -> None:
 def test_a_part_of_a_batch_lies_over_its_memory_too() -> None:
     images = Lender().lend()
     assert place(tensor(images[1:3])) == address(images[1])
-
-
-def test_a_lease_ends_in_whatever_thread_its_tensor_dies() -> None:
-    lender = Lender()
-    kept = [tensor(lender.lend())]
-    dropping = threading.Thread(target=kept.clear)
-    dropping.start()
-    dropping.join()
-    assert lender.held == 0
 
 
 def test_a_lease_ends_when_a_pipeline_of_tensorflows_own_threads_drops_the_tensor() -> None:

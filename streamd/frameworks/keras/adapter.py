@@ -13,6 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from types import FrameType
@@ -30,13 +31,12 @@ from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.keras.arguments import (
     VALIDATION_SPLIT_REMEDY,
     FedStream,
-    KerasCall,
     check_arguments,
     check_epochs_left,
 )
 from streamd.frameworks.keras.backends import build_converter, check_distribution, looks_ahead
 from streamd.frameworks.keras.finished_steps import FinishedSteps
-from streamd.frameworks.keras.fit_steps import AskingIterator, FitEpochs, convert_arrays, copy_arrays
+from streamd.frameworks.keras.fit_steps import AskingIterator, FitEpochs, convert_arrays
 from streamd.frameworks.keras.frames import (
     NewCall,
     find_calling_epoch_iterator,
@@ -50,7 +50,6 @@ from streamd.frameworks.keras.predicted_rows import (
     find_class_names,
     join_sample_ids,
     join_target_labels,
-    list_target_names,
 )
 from streamd.frameworks.keras.reader import find_or_create_reader
 from streamd.frameworks.keras.resume_plan import StepGeometry
@@ -204,7 +203,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         batches = self.reader.restart_stream()
         try:
             for batch in islice(batches, len(self)):
-                yield convert_arrays(tuple(map(copy_arrays, self.feed.build_arrays(batch))), self.convert)
+                yield convert_arrays(self.feed.build_arrays(batch), lambda array: self.convert(array.copy()))
                 if not self.reader.is_evaluating(batches):
                     raise StreamdError(
                         f"stream {self.spec.name!r} was read by another call since this loop began: begin the loop "
@@ -216,7 +215,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def __repr__(self) -> str:
         spec, parts = self.spec, [f"x: images{''.join(f', {name}' for name in self.feed.inputs)}"]
-        targets = [_describe_target(spec, name) for name in list_target_names(self.feed.targets)]
+        targets = [_describe_target(spec, name) for name in self.feed.target_names]
         parts += [f"y: {', '.join(targets)}"] if targets else []
         parts += ["with weights"] if self.feed.weighted else []
         shape = "x".join(map(str, spec.image_shape))
@@ -309,7 +308,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             return
         self._make_given_token = taken.make_token
         if self.finished_steps is not None:
-            self.finished_steps.add_fetched_batch(taken.make_token)
+            self.finished_steps.add_step(taken.make_token)
 
     def end_epoch(self, *, is_short: bool) -> None:
         """Ends an epoch whose batches have run out; `is_short`: it had fewer steps than Keras was told.
@@ -351,22 +350,15 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         return self._own_settings.steps
 
     def _accept_call(self, new: NewCall) -> None:
-        validation = new.validation[0] if new.validation else None
-        call = KerasCall(
-            new.method,
-            new.values,
-            stream=_describe_fed_stream(self if new.trains or new.method != "fit" else new.values["x"]),
-            validation=_describe_fed_stream(validation),
-            validation_parts=new.validation,
-            needs_targets=new.needs_targets,
-            validation_needs_targets=new.validation_needs_targets,
-        )
-        check_arguments(call)
+        call = new.call
+        fed = self if new.trains or call.method != "fit" else call.values["x"]
+        validation = call.validation_parts[0] if call.validation_parts else None
+        check_arguments(replace(call, stream=_describe_fed_stream(fed), validation=_describe_fed_stream(validation)))
         settings = self._own_settings
         if new.steps is not None:
             settings = settings._replace(steps=min(new.steps, len(self._stream)))
         if new.trains:
-            weights = new.values["class_weight"]
+            weights = call.values["class_weight"]
             if weights is not None:
                 settings = settings._replace(feed=add_class_weights(self.feed, self.spec, weights))
             self._fit_settings = settings

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from operator import index
 from typing import Any, Final, Literal
 
@@ -36,12 +37,12 @@ class KerasCall:
     stream: the `x` argument, None for other data.
     validation: the `x` of the validation data, None for other data.
     validation_parts: the validation data as Keras splits them into x, y and sample_weight; None without any.
-    needs_targets, validation_needs_targets: whether the model's loss compares its outputs with targets.
+    needs_targets, validation_needs_targets: whether the model's loss would fail without targets.
     """
 
     method: KerasMethod
     values: Mapping[str, Any]
-    stream: FedStream | None
+    stream: FedStream | None = None
     validation: FedStream | None = None
     validation_parts: tuple[Any, Any, Any] | None = None
     needs_targets: bool = False
@@ -63,12 +64,12 @@ def check_arguments(call: KerasCall) -> None:
             raise ConfigError(f"{call.method}({name}={_shorten(call.get_value(name))}): {objection}")
 
 
-def check_epochs_left(name: str, wanted: tuple[int, int], available: tuple[int, int] | None) -> None:
+def check_epochs_left(name: str, wanted: tuple[int, int], available: tuple[int, int]) -> None:
     """Raises ConfigError if `fit` would reach the end of the subscription to stream `name`.
 
-    `wanted` and `available` are (epochs, steps); None for no end.
+    `wanted` and `available` are (epochs, steps).
     """
-    if available is None or wanted[1] <= available[1]:
+    if wanted[1] <= available[1]:
         return
     where = f"ends after {_describe_epochs(*available)}" if available[1] else "has no epoch left"
     raise ConfigError(
@@ -186,14 +187,6 @@ def _compare_batch_size(given: Any, stream: FedStream, name: str) -> str | None:
 # --- how many steps
 
 
-def _check_steps_per_epoch(call: KerasCall) -> str | None:
-    return _check_steps(call, "steps_per_epoch")
-
-
-def _check_evaluation_steps(call: KerasCall) -> str | None:
-    return _check_steps(call, "steps")
-
-
 def _check_steps(call: KerasCall, name: str) -> str | None:
     return None if call.stream is None else _compare_steps(call.get_value(name), call.stream, name)
 
@@ -285,7 +278,7 @@ ARGUMENTS: Final[Mapping[KerasMethod, Mapping[str, Rule]]] = {
         "class_weight": _check_class_weight,  # the adapter multiplies by it
         "sample_weight": _check_sample_weight,
         "initial_epoch": _honour,
-        "steps_per_epoch": _check_steps_per_epoch,  # the adapter makes epochs of that length
+        "steps_per_epoch": partial(_check_steps, name="steps_per_epoch"),  # the adapter makes epochs of that length
         "validation_steps": _check_validation_steps,
         "validation_batch_size": _check_validation_batch_size,
         "validation_freq": _check_validation_freq,
@@ -296,7 +289,7 @@ ARGUMENTS: Final[Mapping[KerasMethod, Mapping[str, Rule]]] = {
         "batch_size": _check_batch_size,
         "verbose": _honour,
         "sample_weight": _check_sample_weight,
-        "steps": _check_evaluation_steps,
+        "steps": partial(_check_steps, name="steps"),
         "callbacks": _honour,
         "return_dict": _honour,
         "kwargs": _honour,  # Keras refuses unknown ones itself
@@ -305,7 +298,7 @@ ARGUMENTS: Final[Mapping[KerasMethod, Mapping[str, Rule]]] = {
         "x": _honour,
         "batch_size": _check_batch_size,
         "verbose": _honour,
-        "steps": _check_evaluation_steps,
+        "steps": partial(_check_steps, name="steps"),
         "callbacks": _honour,
     },
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from keras.src.trainers.epoch_iterator import EpochIterator
@@ -21,13 +22,14 @@ AskingIterator = weakref.ref[EpochIterator] | None
 
 def convert_arrays(arrays: tuple[Any, ...], convert: Convert) -> tuple[Any, ...]:
     """Converts each array for the backend, and keeps the structure."""
-    return tuple(_convert_array_or_dict(part, convert) for part in arrays)
+    return tuple(map_arrays(convert, part) for part in arrays)
 
 
-def _convert_array_or_dict(part: Any, convert: Convert) -> Any:
+def map_arrays(function: Convert, part: Any) -> Any:
+    """Applies a function to the arrays of one part of a batch: an array, a dict of arrays or None."""
     if isinstance(part, Mapping):
-        return {name: convert(array) for name, array in part.items()}
-    return None if part is None else convert(part)
+        return {name: function(array) for name, array in part.items()}
+    return None if part is None else function(part)
 
 
 class FitSteps:
@@ -80,16 +82,16 @@ class FitSteps:
             return next(batches, None)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class FitEpochs:
     """Takes the place of a dataset in Keras: each `iter` returns the steps of one more epoch."""
 
-    def __init__(self, adapter: StreamAdapter, convert: Convert, asking: AskingIterator) -> None:
-        self._adapter = adapter
-        self._convert = convert
-        self._asking = asking
+    adapter: StreamAdapter
+    convert: Convert
+    asking: AskingIterator
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return FitSteps(self._adapter, self._convert, self._asking)
+        return FitSteps(self.adapter, self.convert, self.asking)
 
     @property
     def _variant_tensor(self) -> Any:
@@ -99,10 +101,3 @@ class FitEpochs:
             'one: start one trainer a device, each with its own subscribe(rank="auto"), or build the model outside the '
             "strategy's scope"
         )
-
-
-def copy_arrays(part: Any) -> Any:
-    """Returns a copy of one part of a batch, in the same structure."""
-    if isinstance(part, Mapping):
-        return {name: array.copy() for name, array in part.items()}
-    return None if part is None else part.copy()

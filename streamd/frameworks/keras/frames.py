@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final, NamedTuple, Self
 
@@ -16,6 +16,7 @@ import keras
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from streamd.errors import ConfigError
+from streamd.frameworks.keras.arguments import KerasCall
 
 # Functions of Keras's own iterators, which pass a request for a batch on.
 _PASSING_FUNCTIONS: Final = frozenset({"__next__", "_one_batch_ahead_iterator", "_get_distributed_iterator"})
@@ -44,9 +45,8 @@ def is_building_model() -> bool:
 
 def _find_batch_requester_name(frame: FrameType | None) -> str:
     """Returns the name of the function that requests a batch, starting at `frame`."""
-    while frame is not None and frame.f_code.co_name in _PASSING_FUNCTIONS:
-        frame = frame.f_back
-    return frame.f_code.co_name if frame is not None else ""
+    names = (each.f_code.co_name for each in _iterate_stack_frames(frame))
+    return next((name for name in names if name not in _PASSING_FUNCTIONS), "")
 
 
 def find_running_keras_methods() -> list[FrameType]:
@@ -54,34 +54,26 @@ def find_running_keras_methods() -> list[FrameType]:
 
     Keras tells its adapter neither which of them requests a batch nor when it ends.
     """
-    frames = []
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as above
-    while frame is not None:
-        if frame.f_code.co_name in _KERAS_METHODS and frame.f_globals.get("__name__", "").startswith(_TRAINER_MODULES):
-            frames.append(frame)
-        frame = frame.f_back
-    return frames
+    return [
+        frame
+        for frame in _iterate_stack_frames(sys._getframe(1))  # noqa: SLF001 - as above
+        if frame.f_code.co_name in _KERAS_METHODS and frame.f_globals.get("__name__", "").startswith(_TRAINER_MODULES)
+    ]
 
 
 class NewCall(NamedTuple):
     """A call of one of Keras's methods that begins to read an adapter.
 
     iterator: Keras's iterator of this call, over training or over validation data.
-    values: the method's arguments by name.
-    validation: the validation data as Keras splits them: x, y, sample_weight.
+    call: the call, without facts about its streams.
     steps: the steps an epoch that the call, or Keras itself, has set; None for all.
     trains: the iterator is for the training data of a `fit`, not for validation.
-    needs_targets, validation_needs_targets: whether the loss would fail without targets.
     """
 
     iterator: EpochIterator
-    method: Any
-    values: Mapping[str, Any]
-    validation: tuple[Any, Any, Any] | None
+    call: KerasCall
     steps: int | None
     trains: bool
-    needs_targets: bool
-    validation_needs_targets: bool
 
 
 def find_new_keras_call() -> NewCall | None:
@@ -98,16 +90,16 @@ def find_new_keras_call() -> NewCall | None:
     names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     has_validation = known.get("validation_data") is not None
     validation = (known["val_x"], known["val_y"], known["val_sample_weight"]) if has_validation else None
-    return NewCall(
-        iterator=making.f_locals["self"],
-        method=code.co_name,
-        values={name: known.get(name) for name in names},
-        validation=validation,
-        steps=making.f_locals["steps_per_epoch"],
-        trains=code.co_name == "fit" and "epoch_iterator" not in known,
-        needs_targets=_loss_needs_targets(known["self"], "train_step" if code.co_name == "fit" else "test_step"),
+    method: Any = code.co_name
+    call = KerasCall(
+        method,
+        {name: known.get(name) for name in names},
+        validation_parts=validation,
+        needs_targets=_loss_needs_targets(known["self"], "train_step" if method == "fit" else "test_step"),
         validation_needs_targets=_loss_needs_targets(known["self"], "test_step"),
     )
+    trains = method == "fit" and "epoch_iterator" not in known
+    return NewCall(making.f_locals["self"], call, making.f_locals["steps_per_epoch"], trains)
 
 
 def _loss_needs_targets(model: Any, step: str) -> bool:

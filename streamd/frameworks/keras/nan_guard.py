@@ -14,8 +14,9 @@ from streamd.client import Batch, notebook
 from streamd.errors import ConfigError, LossError, StreamdError
 from streamd.frameworks import model_inputs
 from streamd.frameworks.keras.adapter import StreamAdapter
+from streamd.frameworks.keras.finished_steps import PendingSteps
 from streamd.frameworks.keras.frames import check_data_of_running_fit
-from streamd.frameworks.keras.nan_report import PendingSteps, StepRecord, describe_loss, find_suspects
+from streamd.frameworks.keras.nan_report import StepRecord, describe_loss, find_suspects
 
 _MAX_DRAWN: Final = 8  # batches, where several were executed together
 
@@ -51,7 +52,7 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._data = data
         self._client = client
         self._directory = Path(directory)
-        self._pending_steps = PendingSteps()
+        self._pending_steps = PendingSteps[StepRecord]()
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         check_data_of_running_fit(self._data, "NanGuard", "NanGuard(data, client)")
@@ -70,7 +71,8 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._data.on_batch = None
 
     def _add_pending_step(self, batch: model_inputs.FeedBatch) -> None:
-        labels = {name: batch.labels[name] for name in _list_model_labels(self._data.feed)}
+        feed = self._data.feed
+        labels = {name: batch.labels[name] for name in (*feed.inputs, *feed.target_names)}
         self._pending_steps.add_step(StepRecord(batch.epoch, batch.index, batch.sample_ids, labels))
 
     def _draw_suspects_and_raise(self, loss: float, steps: Sequence[StepRecord]) -> NoReturn:
@@ -98,9 +100,3 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         page = self._directory / f"nan-{stream}-{step.epoch}-{step.index}.html"
         page.write_text(notebook.render_batch_page(batch, files), encoding="utf-8")
         return page
-
-
-def _list_model_labels(feed: model_inputs.ModelFeed) -> tuple[str, ...]:
-    """Returns the names of the labels that go to the model."""
-    targets = (feed.targets,) if isinstance(feed.targets, str) else feed.targets or ()
-    return (*feed.inputs, *targets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -36,32 +35,6 @@ class StepRecord:
         """Returns, by label, the samples whose value of that label is NaN or infinite."""
         odd = {name: ~np.isfinite(values.reshape(len(values), -1)).all(axis=1) for name, values in self.labels.items()}
         return {name: self.sample_ids[rows].tolist() for name, rows in odd.items() if rows.any()}
-
-
-class PendingSteps:
-    """The batches that a model has received and not finished; they finish in the order in which it received them."""
-
-    def __init__(self) -> None:
-        self._steps: deque[StepRecord] = deque()
-        self._done = 0
-
-    def begin_epoch(self) -> None:
-        """Begins an epoch: forgets unfinished steps, and counts from 0."""
-        self._steps.clear()
-        self._done = 0
-
-    def add_step(self, step: StepRecord) -> None:
-        """Adds a batch that goes to the model."""
-        self._steps.append(step)
-
-    def take_finished_steps(self, steps: int) -> list[StepRecord]:
-        """Marks the epoch's first `steps` steps as finished, and returns those that are newly so.
-
-        `steps` may be too high, when several steps are one execution; only steps that were added count.
-        """
-        new = [self._steps.popleft() for _ in range(min(steps - self._done, len(self._steps)))]
-        self._done += len(new)
-        return new
 
 
 def find_suspects(steps: Sequence[StepRecord]) -> list[StepRecord]:

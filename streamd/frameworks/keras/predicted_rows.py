@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
+from streamd.frameworks.model_inputs import Targets, list_target_names
 
 Array = npt.NDArray[Any]
-Targets = str | tuple[str, ...] | None
 
 
 class BatchRows(NamedTuple):
@@ -25,11 +25,6 @@ class BatchRows(NamedTuple):
 def copy_target_labels(labels: Mapping[str, Array], targets: Targets) -> dict[str, Array]:
     """Copies the labels of a batch that are targets, as they were served."""
     return {name: labels[name].copy() for name in list_target_names(targets)}
-
-
-def list_target_names(targets: Targets) -> tuple[str, ...]:
-    """Returns the names of the targets: one, several or none."""
-    return (targets,) if isinstance(targets, str) else targets or ()
 
 
 def join_target_labels(rows: Sequence[BatchRows] | None, targets: Targets) -> Any:

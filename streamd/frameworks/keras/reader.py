@@ -18,7 +18,7 @@ from streamd.errors import ConfigError, ReceiptError
 from streamd.frameworks.model_inputs import FeedBatch, FeedStream
 
 
-class _KerasCall(NamedTuple):
+class _ReadingCall(NamedTuple):
     """A Keras call that has begun to read a stream.
 
     `thread` and `frame` (an identity) distinguish it from other running calls. Keras's `iterator` lives only as long as
@@ -87,7 +87,7 @@ class KerasReader:
         self._make_parked_token: Callable[[], str] | None = None  # where another method has left the stream so far
         self._evaluated: Iterator[FeedBatch] | None = None  # the iterator that `restart_stream` returned last
         self._is_untouched = False  # the position of `fit` is the beginning of the subscription
-        self._calls: list[_KerasCall] = []
+        self._calls: list[_ReadingCall] = []
 
     def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> None:
         """Makes `fit` continue after the token's batch, or after its epoch. Raises TokenError for another stream's."""
@@ -103,7 +103,7 @@ class KerasReader:
         if not running or iterator is None:
             return "fit"
         asking, *outer = running
-        call = _KerasCall(asking.f_code.co_name, get_ident(), id(asking), iterator)
+        call = _ReadingCall(asking.f_code.co_name, get_ident(), id(asking), iterator)
         for each in self._list_running_calls(outer):
             if (each.method, call.method) != ("fit", "fit"):
                 self._raise_stream_in_use(call.method, each.method)
@@ -121,7 +121,7 @@ class KerasReader:
         for each in self._list_running_calls(running):
             self._raise_stream_in_use(what, each.method)
 
-    def _list_running_calls(self, frames: list[FrameType]) -> list[_KerasCall]:
+    def _list_running_calls(self, frames: list[FrameType]) -> list[_ReadingCall]:
         """Returns the calls that read this stream now; `frames` has the frames of calls in this thread."""
         self._calls = [each for each in self._calls if each.iterator() is not None]
         here = {id(frame) for frame in frames}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamd.frameworks.keras.nan_report import PendingSteps, StepRecord, describe_loss, find_suspects
+from streamd.frameworks.keras.nan_report import StepRecord, describe_loss, find_suspects
 
 
 def step(index: int, ids: list[int], **labels: Any) -> StepRecord:
@@ -26,26 +26,6 @@ def test_the_samples_are_those_of_which_any_number_is_not_finite() -> None:
 def test_steps_with_such_labels_are_suspected_and_all_where_there_are_none() -> None:
     assert find_suspects([SOUND, SPOILED]) == [SPOILED]
     assert find_suspects([SOUND, SOUND]) == [SOUND, SOUND]
-
-
-def test_finished_are_the_first_that_were_taken_and_never_more_than_were() -> None:
-    taken, steps = PendingSteps(), [step(index, [index]) for index in range(5)]
-    for each in steps:
-        taken.add_step(each)
-    assert taken.take_finished_steps(1) == steps[:1]
-    assert taken.take_finished_steps(1) == []
-    assert taken.take_finished_steps(3) == steps[1:3]
-    assert taken.take_finished_steps(9) == steps[3:]
-
-
-def test_what_an_epoch_took_and_did_not_finish_is_no_part_of_the_next() -> None:
-    taken, after = PendingSteps(), step(0, [9])
-    taken.add_step(SOUND)
-    taken.take_finished_steps(1)
-    taken.add_step(SPOILED)
-    taken.begin_epoch()
-    taken.add_step(after)
-    assert taken.take_finished_steps(1) == [after]
 
 
 def test_a_spoiled_label_is_told_with_its_samples_and_files() -> None:

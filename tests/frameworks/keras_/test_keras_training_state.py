@@ -1,7 +1,11 @@
-"""All that a model is made of, taken and put back."""
+"""A training taken and put back: all that a model is made of, what other callbacks learned, and random generators."""
 
 from __future__ import annotations
 
+import json
+import random
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,12 +13,19 @@ import pytest
 
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import load_keras
-from streamd.frameworks.plain_data import DataPacker
+from streamd.frameworks.plain_data import DataPacker, unpack_value
 
 pytestmark = pytest.mark.train
 
 X, Y = np.ones((4, 3), np.float32), np.ones((4, 1), np.float32)
 EXAMPLE = (X, Y)
+
+
+def module() -> ModuleType:
+    load_keras()
+    from streamd.frameworks.keras import training_state  # noqa: PLC0415 - imports Keras
+
+    return training_state
 
 
 def make_model(width: int = 2, optimizer: Any = "adam", metrics: tuple[str, ...] = ("mae",)) -> Any:
@@ -36,17 +47,13 @@ def all_values(model: Any) -> list[Any]:
 
 
 def taken(model: Any) -> tuple[dict[str, Any], list[Any]]:
-    from streamd.frameworks.keras.training_state import pack_variables  # noqa: PLC0415 - imports Keras
-
     packer = DataPacker(load_keras().ops)
-    return pack_variables(model, packer), packer.arrays
+    return module().pack_variables(model, packer), packer.arrays
 
 
 def put_back(model: Any, state: dict[str, Any], arrays: list[Any]) -> None:
-    from streamd.frameworks.keras.training_state import create_model_variables, restore_variables  # noqa: PLC0415 - as above
-
-    create_model_variables(model, EXAMPLE)
-    restore_variables(model, state, arrays, "run/step-0000004")
+    module().create_model_variables(model, EXAMPLE)
+    module().restore_variables(model, state, arrays, "run/step-0000004")
 
 
 def assert_equal(model: Any, other: Any) -> None:
@@ -95,8 +102,6 @@ def test_an_optimizer_made_otherwise_is_refused(state: Any) -> None:
 
 @pytest.mark.parametrize("error", [None, NotImplementedError, AttributeError])
 def test_a_schedule_of_ones_own_is_described_alike_in_each_process(error: type[Exception] | None) -> None:
-    from streamd.frameworks.keras.training_state import describe_learning_rate  # noqa: PLC0415 - imports Keras
-
     keras = load_keras()
 
     class Halving(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc, name-defined]  # Keras has no types
@@ -109,4 +114,115 @@ def test_a_schedule_of_ones_own_is_described_alike_in_each_process(error: type[E
             return {"of": object()}
 
     said = "Halving" if error else "Halving of {'of': <object object>}"
-    assert describe_learning_rate(keras.optimizers.SGD(Halving())) == said
+    assert module().describe_learning_rate(keras.optimizers.SGD(Halving())) == said
+
+
+# --- other callbacks
+
+
+class Own:
+    """A user's callback."""
+
+    def __init__(self, limit: int = 3) -> None:
+        self.limit = limit
+        self.seen = 0
+        self.names: dict[str, int] = {}
+        self.socket: object = None
+        self.decide = lambda: limit
+
+
+def kept(callbacks: list[Any], said: list[str]) -> Any:
+    return module().OtherCallbacks(callbacks, said.append)
+
+
+def moved(from_: Any, to: Any) -> list[Any]:
+    """Takes a state and puts it back elsewhere, through JSON."""
+    packer = DataPacker(load_keras().ops)
+    state = json.loads(json.dumps(from_.pack_callback_states(packer)))
+    to.restore_callback_states(state, packer.arrays)
+    return list(state)
+
+
+def test_what_changed_comes_back_and_what_the_program_says_stays() -> None:
+    said: list[str] = []
+    before, after = Own(), Own(limit=7)
+    old, new = kept([before], said), kept([after], said)
+    before.seen, before.names["a"] = 5, 1
+    moved(old, new)
+    assert (after.seen, after.names, after.limit) == (5, {"a": 1}, 7)
+    assert said == []
+
+
+def test_what_cannot_be_kept_is_told_of_once_by_name() -> None:
+    said: list[str] = []
+    own = Own()
+    old = kept([own], said)
+    own.seen, own.socket = 1, object()
+    for _ in range(2):
+        old.pack_callback_states(DataPacker(load_keras().ops))
+    assert said == [
+        "Own.socket is of type object and cannot be kept: after a restart this callback begins anew with it"
+    ]
+
+
+def test_callbacks_of_a_kind_are_told_apart_by_their_order_and_others_are_left_alone() -> None:
+    first, second, third = Own(), Own(), Own()
+    old = kept([first, second], [])
+    first.seen, second.seen = 1, 2
+    again, other = Own(), load_keras().callbacks.TerminateOnNaN()
+    moved(old, kept([other, again, third], []))
+    assert (again.seen, third.seen) == (1, 2)
+
+
+def test_a_plateau_that_was_reached_knows_its_direction_again() -> None:
+    plateau = load_keras().callbacks.ReduceLROnPlateau
+    before, after = (plateau(monitor="loss", min_delta=0.5) for _ in range(2))
+    old, new = kept([before], []), kept([after], [])
+    before._set_monitor_op()
+    before.best, before.wait = 0.25, 4
+    moved(old, new)
+    assert after.monitor_op is before.monitor_op
+    assert (after.best, after.wait, after.min_delta) == (0.25, 4, -0.5)
+
+
+def test_keras_own_business_is_not_told_of() -> None:
+    said: list[str] = []
+    log = load_keras().callbacks.CSVLogger("unused.csv")
+    old = kept([log, load_keras().callbacks.ProgbarLogger()], said)
+    log.writer = object()
+    assert old.pack_callback_states(DataPacker(load_keras().ops)) == [["keras.src.callbacks.csv_logger.CSVLogger", {}]]
+    assert said == []
+
+
+# --- random generators
+
+
+def draw() -> list[float]:
+    return [random.random(), random.gauss(), *np.random.rand(2), np.random.randn()]  # noqa: NPY002, S311 - what is kept
+
+
+def through_packing(states: dict[str, Any]) -> Any:
+    packer = DataPacker(None)
+    return unpack_value(packer.pack_value(states), packer.arrays, None)
+
+
+def test_what_is_drawn_next_is_drawn_again() -> None:
+    states = through_packing(module().collect_generator_states())
+    drawn = draw()
+    assert draw() != drawn
+    module().restore_generator_states(states)
+    assert draw() == drawn
+
+
+def test_torch_takes_part_where_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [np.array([1, 2], np.uint8)]
+    torch = SimpleNamespace(
+        get_rng_state=lambda: SimpleNamespace(numpy=lambda: held[-1]), from_numpy=list, set_rng_state=held.append
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    states = through_packing(module().collect_generator_states())
+    module().restore_generator_states(states)
+    assert held[-1] == [1, 2]
+    monkeypatch.delitem(sys.modules, "torch")
+    module().restore_generator_states(states)
+    assert len(held) == 2

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.leased_arrays import Lender, address
+from support.stream_fake import KIND, FakeStream, make_spec
 
 from streamd.errors import MissingExtraError
-from streamd.frameworks.torch import tensor
+from streamd.frameworks.torch import loader, normalization, tensor
 
 
 @pytest.fixture
@@ -47,7 +49,17 @@ def test_labels_are_copied() -> None:
     assert not np.shares_memory(tensor(labels), labels)
 
 
-def test_a_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("use", "purpose"),
+    [
+        (lambda: tensor(np.zeros(1)), "a batch as a torch tensor"),
+        (lambda: loader(FakeStream(make_spec(KIND))), "a stream for torch"),
+        (lambda: normalization(make_spec()), "normalization for torch"),
+    ],
+)
+def test_a_missing_torch_names_the_extra(
+    use: Callable[[], object], purpose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r"needs torch.*pip install 'streamd-loader\[torch\]'"):
-        tensor(np.zeros(1))
+    with pytest.raises(MissingExtraError, match=rf"{purpose} needs torch.*pip install 'streamd-loader\[torch\]'"):
+        use()

@@ -11,7 +11,7 @@ from support.stream_fake import ANGLE, KIND, FakeClient, FakeStream, make_spec
 from support.torch_fake import DIARY, make
 
 from streamd.core.spec import LabelSpec
-from streamd.errors import ConfigError, MissingExtraError, NoDatasetError
+from streamd.errors import ConfigError, NoDatasetError
 from streamd.frameworks.torch import loader
 
 CAPTION = LabelSpec("caption", "string", text_bytes=4)
@@ -164,11 +164,6 @@ def test_weights_of_samples_are_not_ignored() -> None:
         loader(FakeStream(make_spec(KIND, weighted=True)))
 
 
-def test_text_is_refused_with_what_to_do() -> None:
-    with pytest.raises(ConfigError, match=r"'caption' of stream 'train' is text.*serve it as type category"):
-        loader(FakeStream(make_spec(CAPTION)), targets="caption")
-
-
 @pytest.mark.usefixtures("_two_gpus")
 @pytest.mark.parametrize(("device", "number"), [("cuda:1", 1), ("cuda", 0)])
 def test_a_gpu_copies_aside_and_its_work_waits_for_the_copy(device: str, number: int) -> None:
@@ -235,11 +230,3 @@ def test_what_a_data_loader_asks_for_is_refused_with_the_reason() -> None:
         data[0]
     with pytest.raises(NoDatasetError):
         pickle.dumps(data)
-
-
-def test_a_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(
-        MissingExtraError, match=r"a stream for torch needs torch.*pip install 'streamd-loader\[torch\]'"
-    ):
-        loader(FakeStream(make_spec(KIND)))

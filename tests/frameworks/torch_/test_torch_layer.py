@@ -13,7 +13,6 @@ from support.normalize_forms import FORMS
 from support.stream_fake import make_spec
 
 from streamd.core.spec import ImageSpec
-from streamd.errors import ConfigError, MissingExtraError
 from streamd.frameworks.torch import normalization
 
 LAYER = "streamd.frameworks.torch.layer"
@@ -63,17 +62,3 @@ def test_channels_elsewhere_are_refused_with_what_puts_them_first(channels: int,
     module = normalization(make_spec(normalize="unit", image=ImageSpec(8, 8, channels)))
     with pytest.raises(ValueError, match=rf"\(batch, {channels}, height, width\) is needed: images.permute"):
         module.forward(np.zeros(shape, np.uint8))
-
-
-@pytest.mark.usefixtures("_stand_in")
-def test_what_the_stream_does_not_say_rightly_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no normalize 'units'; did you mean 'unit'"):
-        normalization(make_spec(normalize="units"))
-
-
-def test_a_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(
-        MissingExtraError, match=r"normalization for torch needs torch.*pip install 'streamd-loader\[torch\]'"
-    ):
-        normalization(make_spec())
