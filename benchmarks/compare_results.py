@@ -1,20 +1,30 @@
 """What a comparison found, as values: rounds of cells, what was verified, and the figures that pages quote.
 
-Ratios are taken within a round, and their median over the rounds is what counts.
+Ratios are taken within a round, and their median over the rounds is what counts. On a page a mark names the figure,
+and the number behind it is what the measurement says:
+
+    ... `<!-- figure compare:s.one_of_limit -->0.93` of the limit ...
+
+`compare` is results/compare.json, `s.one_of_limit` a key of its "figures"; in files without those, a path such as
+`growth:machine.cores`. `python benchmarks/compare.py --write-figures` writes all of them anew, and a test holds them.
 """
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import compare_peers as peers
 import msgspec
-from report import Machine
+from report import RESULTS, Machine, format_json
 
-DEFAULT_RESULTS: Final = Path(__file__).resolve().parent / "results" / "compare.json"
+ROOT: Final = Path(__file__).resolve().parents[1]
+DEFAULT_RESULTS: Final = RESULTS / "compare.json"
+MARK: Final = re.compile(r"(?P<mark><!-- figure (?P<file>[a-z_]+):(?P<key>[\w.]+) -->)(?P<number>-?[\d,]*\.?\d*)")
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -86,20 +96,19 @@ class Comparison(msgspec.Struct):
         return list(dict.fromkeys(key for each in self.rounds for key in each))
 
     def each(self, key: str) -> float | None:
-        return self.median(lambda cells: cells[key].each if key in cells else None)
+        return self._median_of(key, lambda taken: taken.each)
 
     def together(self, key: str) -> float | None:
-        return self.median(lambda cells: cells[key].together if key in cells else None)
+        return self._median_of(key, lambda taken: taken.together)
 
     def copied(self, key: str) -> float | None:
-        return self.median(
-            lambda cells: statistics.median(cells[key].copy) if key in cells and cells[key].copy else None
-        )
+        return self._median_of(key, lambda taken: statistics.median(taken.copy) if taken.copy else None)
 
     def first_batch_s(self, key: str) -> float | None:
-        return self.median(
-            lambda cells: max(cells[key].first_batch_s) if key in cells and cells[key].first_batch_s else None
-        )
+        return self._median_of(key, lambda taken: max(taken.first_batch_s, default=None))
+
+    def _median_of(self, key: str, figure: Callable[[Taken], float | None]) -> float | None:
+        return self.median(lambda cells: figure(cells[key]) if key in cells else None)
 
     def ratio(self, key: str, other: str) -> float | None:
         return self.median(lambda cells: _quotient(cells, key, other))
@@ -192,5 +201,87 @@ def save(found: Comparison, results: Path) -> None:
     results.parent.mkdir(parents=True, exist_ok=True)
     document = {**msgspec.to_builtins(found), "figures": figures(found)}
     unfinished = results.with_name(f"{results.name}.unfinished")
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+    unfinished.write_text(format_json(document) + "\n")
     unfinished.rename(results)
+
+
+# --- the figures that pages quote
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A marked figure: where it stands, what it quotes, and the number as it is written."""
+
+    page: str
+    line: int
+    file: str
+    key: str
+    number: str
+
+
+def list_pages() -> list[Path]:
+    """The pages that may quote."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def format_figure(value: float) -> str:
+    """As pages write it: three digits or more."""
+    if abs(value) >= 100:  # noqa: PLR2004 - three digits stand before the point
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"  # noqa: PLR2004 - two digits do
+
+
+def find_figures(text: str, page: str) -> Iterator[Figure]:
+    """The figures of a page. One in code counts as well."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for found in MARK.finditer(line):
+            yield Figure(page, number, found["file"], found["key"], found["number"].rstrip(",."))
+
+
+def value_of(file: str, key: str, results: Path = RESULTS) -> float:
+    """The measured figure. Raises LookupError, naming it, where there is none."""
+    path = results / f"{file}.json"
+    if not path.exists():
+        raise LookupError(f"{file}:{key}: there is no {path.name}")
+    document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+    named: dict[str, float] = document.get("figures", {})
+    if key in named:
+        return named[key]
+    found: Any = document
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    if isinstance(found, int | float):
+        return found
+    raise LookupError(f"{file}:{key}: {path.name} has no such figure")
+
+
+def check_figure(figure: Figure, results: Path = RESULTS) -> str | None:
+    """What is wrong with a figure on a page, and None when it is what was measured."""
+    try:
+        wanted = format_figure(value_of(figure.file, figure.key, results))
+    except LookupError as error:
+        return f"{figure.page}:{figure.line}: {error}"
+    if figure.number == wanted:
+        return None
+    return (
+        f"{figure.page}:{figure.line}: {figure.file}:{figure.key} says {figure.number or 'nothing'}, measured {wanted}"
+    )
+
+
+def rewrite_figures(text: str, results: Path = RESULTS) -> str:
+    """The page with every marked figure as measured. Raises LookupError for one that was not."""
+
+    def write(found: re.Match[str]) -> str:
+        rest = found["number"][len(found["number"].rstrip(",.")) :]  # a comma or full stop of the sentence
+        return found["mark"] + format_figure(value_of(found["file"], found["key"], results)) + rest
+
+    return MARK.sub(write, text)
+
+
+def write_figures() -> None:
+    for page in list_pages():
+        text = page.read_text(encoding="utf-8")
+        anew = rewrite_figures(text)
+        if anew != text:
+            page.write_text(anew, encoding="utf-8")
+            print(page.relative_to(ROOT))

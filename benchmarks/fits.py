@@ -9,7 +9,6 @@ status 1 when a backend misses its bound.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -24,8 +23,8 @@ from typing import IO, Any, Final, cast
 
 import make_data
 import run
-from compare_environments import python_of
-from report import RESULTS, Bound, Machine, Report, Section, finish, tabulate_rounds
+from loader_process import python_of
+from report import Bound, Machine, Report, Section, finish, tabulate_rounds
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent
@@ -94,7 +93,7 @@ def measure(stream: Mapping[str, Any], rounds: int) -> dict[str, list[Fit]]:
     for name in BACKENDS.values():
         python_of(name)
     fits: dict[str, list[Fit]] = {name: [] for name in BACKENDS}
-    with run.daemon_of(stream) as serving, ExitStack() as ending:
+    with run.serve_stream(stream) as serving, ExitStack() as ending:
         trainers = {name: ending.enter_context(trainer(name, serving.endpoint)) for name in BACKENDS}
         for each in trainers.values():
             each.rate("constant")  # answers when it is ready, so that no other starts while one is measured
@@ -131,11 +130,7 @@ def build_report(machine: Machine, fits: Mapping[str, Sequence[Fit]]) -> Report:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="fit from a stream beside fit on one constant batch.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=RESULTS / "fits.json")
-    options = parser.parse_args()
+    options = run.build_parser("fit from a stream beside fit on one constant batch.", "fits", rounds=5).parse_args()
     make_data.make(options.data)
     array = options.data.with_suffix(".npy")
     make_data.make_array(options.data, array)

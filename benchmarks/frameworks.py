@@ -9,7 +9,6 @@ costs more than was promised.
 
 from __future__ import annotations
 
-import argparse
 import json
 import mmap
 import statistics
@@ -29,7 +28,7 @@ import make_data
 import numpy as np
 import numpy.typing as npt
 import run
-from report import RESULTS, Bound, Machine, Report, Section, finish, tabulate_rounds
+from report import Bound, Machine, Report, Section, finish, tabulate_rounds
 
 import streamd
 import streamd.frameworks.jax
@@ -178,7 +177,7 @@ def be_trainer(endpoint: str) -> Client:
 def measure_client(array: Path) -> Client:
     """From decoded images, so that the pace is held and no decoder takes part."""
     stream = {**run.STREAM, "source": {"kind": "npy", "path": str(array.resolve())}, "labels": {}}
-    with run.daemon_of(stream) as serving:
+    with run.serve_stream(stream) as serving:
         answer = run.run_json([sys.executable, __file__, "--trainer", serving.endpoint])
     return Client(**answer)
 
@@ -222,10 +221,7 @@ def build_report(machine: Machine, rates: Mapping[str, Sequence[float]], clients
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Batches into frameworks, and what a client costs.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=RESULTS / "frameworks.json")
+    parser = run.build_parser("Batches into frameworks, and what a client costs.", "frameworks", rounds=5)
     parser.add_argument("--trainer", metavar="ENDPOINT", help="be the trainer that is measured")
     options = parser.parse_args()
     if options.trainer:

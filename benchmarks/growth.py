@@ -10,28 +10,26 @@ status 1 when a figure misses what was promised.
 
 from __future__ import annotations
 
-import argparse
 import itertools
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import make_data
 import msgspec
 import processes
 import reader
 import run
-from compare_chart import GROWTH_TITLE
-from report import RESULTS, Bound, Machine, Report, Row, Section, Series, Table, finish
+from compare_page import GROWTH_TITLE
+from report import Bound, Machine, Report, Row, Section, Series, Table, finish
 
 import streamd
 
@@ -45,18 +43,6 @@ MOST_START_S: Final = 3.0  # from the command of a daemon that knows its samples
 LEAST_OF_SMALLEST: Final = 0.90  # of the smallest set's rate; what is missing to 1 is the drift of a machine
 MILLION: Final = 1_000_000
 MIB: Final = 1 << 20
-
-CONFIG: Final = """\
-listen: {endpoint}
-memory: {memory}MiB
-streams:
-  train:
-    source: {{kind: table, path: {table}, image: path, root: {data}}}
-    labels: {{label: category}}
-    image: {{size: [128, 128]}}
-    batch_size: 32
-    shuffle: {{kind: full, seed: 0}}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +126,11 @@ class Company:
 
 @dataclass(frozen=True, slots=True)
 class SampleTable:
-    """A table of `samples` rows in a folder of its own, with the configuration that serves it and its state."""
+    """A table of `samples` rows in a folder of its own, and the configuration that serves it."""
 
     home: Path
     samples: int
-
-    @property
-    def endpoint(self) -> str:
-        return f"ipc://{self.home}/streamd.sock"
-
-    @property
-    def config(self) -> Path:
-        return self.home / "config.yaml"
+    settings: Mapping[str, Any]
 
 
 def write_table(home: Path, data: Path, samples: int) -> SampleTable:
@@ -162,28 +141,20 @@ def write_table(home: Path, data: Path, samples: int) -> SampleTable:
     with (home / "all.csv").open("w") as table:
         table.write("path,label\n")
         table.writelines(itertools.islice(lines, samples))
-    made = SampleTable(home, samples)
-    settings = {"memory": run.MEMORY_BYTES >> 20, "table": home / "all.csv", "data": data.resolve()}
-    made.config.write_text(CONFIG.format(endpoint=made.endpoint, **settings))
-    return made
+    source = {"kind": "table", "path": str(home / "all.csv"), "image": "path", "root": str(data.resolve())}
+    return SampleTable(home, samples, run.build_settings({**run.STREAM, "source": source}))
 
 
 def list_samples(table: SampleTable) -> Listing:
     """Lists a table as the daemon does, in a process of its own. Exits with what it said when it fails."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "streamd.daemon.streams.listing_process",
-        str(table.home),
-        str(LISTING_INFO),
-        "all",
-    ]
+    config, module = table.home / "config.yaml", "streamd.daemon.streams.listing_process"
+    config.write_text(json.dumps(table.settings))
+    command = [sys.executable, "-P", "-m", module, str(table.home), str(LISTING_INFO), "all"]
     with (table.home / "listing.log").open("wb") as log:
         began_s = time.monotonic()
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
         if process.stdin is not None:
-            process.stdin.write(msgspec.json.encode(str(table.config)))
+            process.stdin.write(msgspec.json.encode(str(config)))
             process.stdin.close()
         _, status, used = os.wait4(process.pid, 0)  # as no other call does, it tells the memory that this one used
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -196,58 +167,18 @@ def list_samples(table: SampleTable) -> Listing:
     return Listing(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss << 10, told, manifest_bytes)
 
 
-class Serving:
-    """`streamd serve` of a table that is listed. `ready_s` is when it said that it serves, in monotonic seconds."""
-
-    def __init__(self, table: SampleTable) -> None:
-        command = [str(run.STREAMD), "serve", "--config", str(table.config)]
-        environment = {**os.environ, "STATE_DIRECTORY": str(table.home), "RUNTIME_DIRECTORY": str(table.home)}
-        self.endpoint = table.endpoint
-        self.began_s = time.monotonic()
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
-        self.ready_s = 0.0
-        self._ready = threading.Event()
-        self._listening = threading.Thread(target=self._listen)
-        self._listening.start()
-
-    def _listen(self) -> None:
-        """Takes the moment of the word, and the rest of the log, since a full pipe would hold the daemon up."""
-        for line in self.process.stderr or ():
-            if b"daemon.ready" in line:
-                self.ready_s = time.monotonic()
-                self._ready.set()
-            elif b" I " not in line:
-                sys.stderr.buffer.write(line)
-
-    def first_batch(self) -> Start:
-        """Waits for a first batch, as a trainer does that was there before the daemon."""
-        with streamd.connect(self.endpoint, timeout=STARTS_S) as client, client.subscribe("train") as stream:
-            next(iter(stream))
-            taken_s = time.monotonic()
-        self._ready.wait(STARTS_S)
-        return Start(self.ready_s - self.began_s, taken_s - self.began_s)
-
-    def end(self) -> None:
-        self.process.terminate()
-        self.process.wait(run.STOP_S)
-        self._listening.join()
-        if self.process.stderr is not None:
-            self.process.stderr.close()
+def take_first_batch(daemon: run.Daemon) -> Start:
+    """Waits for a first batch, as a trainer does that was there before the daemon."""
+    with streamd.connect(daemon.endpoint, timeout=STARTS_S) as client, client.subscribe("train") as stream:
+        next(iter(stream))
+        taken_s = time.time()
+    return Start(daemon.wait_ready(), taken_s - daemon.began_s)
 
 
-@contextmanager
-def serving(table: SampleTable) -> Iterator[Serving]:
-    daemon = Serving(table)
-    try:
-        yield daemon
-    finally:
-        daemon.end()
-
-
-def take(daemon: Serving, trainers: reader.Readers) -> Take:
+def take(daemon: run.Daemon, trainers: reader.Readers) -> Take:
     """The rates of some seconds, and the processor time of all who run."""
-    workers = processes.children(daemon.process.pid)
-    groups = ([daemon.process.pid], workers, [process.pid for process in trainers.processes])
+    workers = processes.children(daemon.pid)
+    groups = ([daemon.pid], workers, [process.pid for process in trainers.processes])
     before_s = [processes.cpu_s(pids) for pids in groups]
     rates = tuple(rate * BATCH for rate in trainers.rates(WINDOW_S))
     daemon_s, workers_s, trainers_s = (
@@ -260,16 +191,16 @@ def take(daemon: Serving, trainers: reader.Readers) -> Take:
 
 def measure_turn(table: SampleTable) -> Turn:
     """A start, one trainer, and the memory of all after it."""
-    with serving(table) as daemon:
-        start = daemon.first_batch()
+    with run.Daemon(table.home, table.settings) as daemon:
+        start = take_first_batch(daemon)
         with reader.readers(daemon.endpoint, 1) as one:
             one.begin()
             time.sleep(SETTLE_S)
             taken = take(daemon, one)
-            workers = [_memory(pid) for pid in processes.children(daemon.process.pid)]
+            workers = [_memory(pid) for pid in processes.children(daemon.pid)]
             worst = max(workers, key=lambda worker: worker.anonymous)
             trainer = _memory(one.processes[0].pid)
-            return Turn(start, taken, _memory(daemon.process.pid), worst, trainer)
+            return Turn(start, taken, _memory(daemon.pid), worst, trainer)
 
 
 def _memory(pid: int) -> Memory:
@@ -277,7 +208,7 @@ def _memory(pid: int) -> Memory:
 
 
 def measure_company(table: SampleTable, trainers: int) -> Take:
-    with serving(table) as daemon, reader.readers(daemon.endpoint, trainers) as several:
+    with run.Daemon(table.home, table.settings) as daemon, reader.readers(daemon.endpoint, trainers) as several:
         several.begin()
         time.sleep(SETTLE_S)
         return take(daemon, several)
@@ -440,12 +371,9 @@ def build_report(machine: Machine, files: int, sizes: Sequence[Size], companies:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Larger sets and more trainers.")
+    parser = run.build_parser("Larger sets and more trainers.", "growth", rounds=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 1_000_000, 10_000_000])
     parser.add_argument("--trainers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=RESULTS / "growth.json")
     options = parser.parse_args()
     make_data.make(options.data)
     with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:

@@ -12,12 +12,10 @@ page is results/monitoring.md.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +30,7 @@ from typing import Final
 import numpy as np
 import run
 from PIL import Image
-from processes import children, cpu_s
+from processes import children, cpu_ns, cpu_s
 from report import RESULTS, Bound, Machine, Report, Section, Table, finish
 
 import streamd
@@ -40,7 +38,7 @@ import streamd
 _IMAGES: Final = 2000
 _PERIOD_S: Final = 1.0
 _TIMES: Final = 20  # a period
-_START_S: Final = 60.0
+_EPOCHS: Final = 1_000_000  # more than are read meanwhile
 _NS: Final = 1e9
 _MOST: Final = 1.0  # percent of the processor time of a daemon with its workers
 _SHOWN_EVERY_S: Final = 2.0  # a page waits so long between two batches
@@ -115,12 +113,6 @@ def build_report(machine: Machine, cost: Cost) -> Report:
     return Report("What it costs to be watched", command, machine, "Its docstring says how. Medians.", (section,))
 
 
-def _own_cpu_s(pid: int) -> float:
-    """Of all threads of a process, to the nanosecond."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / _NS
-
-
 def _write(folder: Path) -> None:
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True)
@@ -130,29 +122,15 @@ def _write(folder: Path) -> None:
 
 
 @contextmanager
-def _daemon(place: Path) -> Iterator[tuple[int, str, str]]:
-    """A daemon that is watched: pid, endpoint, host and port of its monitor."""
-    _write(place / "data" / "all")
-    endpoint = f"ipc://{place}/s"
-    stream = {"source": {"kind": "folder", "path": str(place / "data")}, "image": {"size": [128, 128]}}
-    config = {"listen": endpoint, "monitor": "127.0.0.1:0", "streams": {"train": stream}}
-    (place / "config.yaml").write_text(json.dumps(config))
-    log = place / "log"
-    with log.open("wb") as file:
-        command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(place / "config.yaml")]
-        process = subprocess.Popen(command, stderr=file, env={"STATE_DIRECTORY": str(place / "state")})
-    try:
-        deadline_s = time.monotonic() + _START_S
-        while b"daemon.ready" not in log.read_bytes():
-            if process.poll() is not None or time.monotonic() > deadline_s:
-                sys.exit(f"monitoring: the daemon does not serve:\n{log.read_text()}")
-            time.sleep(0.1)
-        found = re.search(r"metrics at http://(\S+)/metrics", log.read_text())
+def _daemon(home: Path) -> Iterator[tuple[run.Daemon, str]]:
+    """A daemon that is watched, and host and port of its monitor."""
+    _write(home / "data" / "all")
+    stream = {"source": {"kind": "folder", "path": str(home / "data")}, "image": {"size": [128, 128]}}
+    with run.Daemon(home, {"monitor": "127.0.0.1:0", "streams": {"train": stream}}) as daemon:
+        daemon.wait_ready()
+        found = re.search(r"metrics at http://(\S+)/metrics", daemon.read_log())
         assert found is not None  # noqa: S101 - it says so before it serves
-        yield process.pid, endpoint, found[1]
-    finally:
-        process.terminate()
-        process.wait()
+        yield daemon, found[1]
 
 
 Ask = Callable[[], tuple[float, int]]
@@ -168,11 +146,11 @@ def _ask(connection: HTTPConnection, path: str, headers: dict[str, str]) -> tupl
 
 def _second(pid: int, ask: Ask) -> tuple[float, list[tuple[float, int]]]:
     """One period in which it is asked so often: processor seconds a second, and the answers."""
-    before, began_s, answers = _own_cpu_s(pid), time.perf_counter(), []
+    before_ns, began_s, answers = cpu_ns([pid]), time.perf_counter(), []
     for number in range(1, _TIMES + 1):
         answers.append(ask())
         time.sleep(max(0.0, began_s + number * _PERIOD_S / _TIMES - time.perf_counter()))
-    return (_own_cpu_s(pid) - before) / (time.perf_counter() - began_s), answers
+    return (cpu_ns([pid]) - before_ns) / _NS / (time.perf_counter() - began_s), answers
 
 
 def _nothing() -> tuple[float, int]:
@@ -243,15 +221,14 @@ def _look(cpu_s: float, some: Seconds) -> Look:
 
 def measure(seconds: int, trainers: int) -> Cost:
     """The cost of a daemon of its own, in a folder that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="sd") as place, _daemon(Path(place)) as (pid, endpoint, address):
-        command = [sys.executable, "-m", "streamd.cli.main", "probe", "train", "--endpoint", endpoint]
-        command += ["--trainers", str(trainers), "--epochs", "1000000"]
+    with tempfile.TemporaryDirectory(prefix="sd") as place, _daemon(Path(place)) as (daemon, address):
+        command = daemon.probe(trainers=trainers, epochs=_EPOCHS)
         probe = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            with streamd.connect(endpoint) as client:
+            with streamd.connect(daemon.endpoint) as client:
                 while sum(each.epoch > 0 for each in client.status().sessions) < trainers:
                     time.sleep(0.1)
-            return _measure(pid, endpoint, address, seconds, trainers)
+            return _measure(daemon.pid, daemon.endpoint, address, seconds, trainers)
         finally:
             probe.terminate()
             probe.wait()

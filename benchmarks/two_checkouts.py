@@ -27,11 +27,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import batch_cost
 import make_data
 import processes
 import run
-from batch_cost import BatchCost
+from processes import BatchCost
 
 MOST_RATIO: Final = 1.03
 FEWEST_ROUNDS: Final = 5  # with fewer, an interval is as narrow as chance has it
@@ -107,7 +106,7 @@ class Serving:
     def measure(self, epochs: int) -> BatchCost:
         """One trainer's epochs. Exits when a process has run other code than the checkout's."""
         path = self.checkout.path
-        drained = batch_cost.run_trainer(self.endpoint, self.pid, epochs, self.checkout.environment)
+        drained = processes.run_trainer(self.endpoint, self.pid, epochs, self.checkout.environment)
         pids = (self.pid, *processes.children(self.pid))
         paths = {processes.environment_of(each).get("PYTHONPATH") for each in pids}
         if drained.package != str(path / "streamd") or paths != {str(path)}:
@@ -118,7 +117,8 @@ class Serving:
 @contextmanager
 def serve_checkout(checkout: Checkout, data: Path) -> Iterator[Serving]:
     """A daemon of the checkout that serves the data as `train`, stopped at the end."""
-    with run.start_daemon(checkout.command(), checkout.environment, run.folder_stream(data)) as daemon:
+    stream = run.folder_stream(data)
+    with run.serve_stream(stream, command=checkout.command(), environment=checkout.environment) as daemon:
         yield Serving(checkout, daemon.endpoint, daemon.pid)
 
 

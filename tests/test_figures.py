@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import compare_figures as figures
+import compare_results as figures
 import pytest
 
 
@@ -19,11 +19,11 @@ def results(tmp_path: Path) -> Path:
 def test_every_marked_figure_is_the_one_that_was_measured() -> None:
     found = [
         each
-        for page in figures.pages()
-        for each in figures.find(page.read_text(encoding="utf-8"), page.relative_to(figures.ROOT).as_posix())
+        for page in figures.list_pages()
+        for each in figures.find_figures(page.read_text(encoding="utf-8"), page.relative_to(figures.ROOT).as_posix())
     ]
 
-    assert [said for each in found if (said := figures.complaint(each))] == []
+    assert [said for each in found if (said := figures.check_figure(each))] == []
 
 
 @pytest.mark.parametrize(
@@ -39,21 +39,21 @@ def test_every_marked_figure_is_the_one_that_was_measured() -> None:
     ],
 )
 def test_a_figure_that_is_not_measured_is_told_with_its_place(text: str, said: str | None, results: Path) -> None:
-    (found,) = figures.find(text, "page")
+    (found,) = figures.find_figures(text, "page")
 
-    assert figures.complaint(found, results) == said
+    assert figures.check_figure(found, results) == said
 
 
 def test_figures_are_written_in_place_and_nothing_else_changes(results: Path) -> None:
     text = "It has <!-- figure compare:s.of_limit -->0.1, and <!-- figure spine:medians.one -->samples/s.\n"
-    anew = figures.written(text, results)
+    anew = figures.rewrite_figures(text, results)
 
     assert (
         anew == "It has <!-- figure compare:s.of_limit -->0.93, and <!-- figure spine:medians.one -->18,750samples/s.\n"
     )
-    assert figures.written(anew, results) == anew
+    assert figures.rewrite_figures(anew, results) == anew
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.934, "0.93"), (12.34, "12.3"), (345.6, "346"), (18_749.6, "18,750")])
 def test_a_figure_is_written_with_three_digits_or_more(value: float, text: str) -> None:
-    assert figures.form(value) == text
+    assert figures.format_figure(value) == text

@@ -126,7 +126,7 @@ def test_a_peer_verifies_and_then_waits_for_the_start(images: contest.Images, tm
 
 
 def test_neither_consumer_nor_limits_import_streamd() -> None:
-    files = [PEERS / "contest.py", PEERS.parent / "limit.py", PEERS.parent / "limit_copy.py"]
+    files = [PEERS / "contest.py", PEERS.parent / "limit.py"]
 
     assert [
         file.name for file in files if "import streamd" in file.read_text() or "from streamd" in file.read_text()

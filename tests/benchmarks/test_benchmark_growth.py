@@ -6,6 +6,7 @@ from pathlib import Path
 
 import growth
 import pytest
+import run
 from daemons import write_images
 
 
@@ -30,8 +31,8 @@ def test_a_listing_counts_its_manifest_and_a_start_takes_that_one(tmp_path: Path
     assert listing.manifest_bytes == manifest.stat().st_size
     assert listing.peak_bytes > listing.manifest_bytes
     listed = manifest.stat().st_mtime_ns
-    with growth.serving(table) as daemon:
-        start = daemon.first_batch()
+    with run.Daemon(table.home, table.settings) as daemon:
+        start = growth.take_first_batch(daemon)
     assert 0 < start.ready_s < start.first_batch_s
     assert manifest.stat().st_mtime_ns == listed
 

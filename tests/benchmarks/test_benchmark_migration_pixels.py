@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 import pytest
-from compare_environments import python_of
 from daemons import DaemonProcess, write_images
+from loader_process import python_of
 from photograph_folder import LARGER, SIDE, SMALLER, UNEVEN, write_photographs
 
 import streamd

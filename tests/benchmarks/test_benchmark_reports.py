@@ -14,7 +14,7 @@ import pack
 import pytest
 import restart
 import run
-from batch_cost import BatchCost
+from processes import BatchCost
 from report import Machine, Report
 
 import monitoring
@@ -86,17 +86,17 @@ def test_a_restart_is_held_to_three_seconds_with_a_trainers_longest_pause(over_s
 
 
 def test_the_parts_of_a_restart_are_all_between_the_command_and_the_batch() -> None:
-    found = restart.parts(100.0, [100.5, 101.5, 101.625], 103.0)
+    found = restart.split_restart(100.0, [100.5, 101.5, 101.625], 103.0)
     assert found == restart.Restart(0.5, 1.0, 0.125, 1.375)
     assert found.all_s == 3.0
 
 
-def test_the_log_tells_when_each_part_ended_and_of_a_line_that_is_not_whole_nothing() -> None:
+def test_the_log_tells_when_each_event_came_first_and_of_a_line_that_is_not_whole_nothing() -> None:
     moments = {"manifest.reused": 1.0, "daemon.ready": 2.5, "session.began": 3.0}
     lines = [f'{{"time": "1970-01-01T00:00:{at:06.3f}+00:00", "event": "{event}"}}' for event, at in moments.items()]
-    assert restart.marks_of("\n".join([*lines, ""])) == [1.0, 2.5, 3.0]
-    assert restart.marks_of("\n".join(lines)) == [1.0, 2.5]
-    assert restart.marks_of("") == []
+    assert run.parse_event_times("\n".join([*lines, lines[0].replace("01.", "04."), ""])) == moments
+    assert run.parse_event_times("\n".join(lines)).keys() == {"manifest.reused", "daemon.ready"}
+    assert run.parse_event_times("") == {}
 
 
 def test_what_a_stopped_trainer_costs_is_taken_within_a_round_and_the_pause_without_the_start() -> None:

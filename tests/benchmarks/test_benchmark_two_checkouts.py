@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import two_checkouts
-from batch_cost import BatchCost
 from daemons import write_images
+from processes import BatchCost
 from two_checkouts import (
     Checkout,
     Ratio,

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from compare_environments import python_of
 from lent_arrays import Lender
+from loader_process import python_of
 from trainer_fakes import ANGLE, FakeStream, make_spec
 
 from streamd.errors import ConfigError

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compare_environments import python_of
 from daemons import DaemonProcess, stream_config
+from loader_process import python_of
 from PIL import Image
 
 HERE = Path(__file__).parent

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from compare_environments import EnvironmentFailedError, last_line, python_of
-from compare_process import CellFailedError, Process, started
 from daemons import wait_until
+from loader_process import CellFailedError, EnvironmentFailedError, Process, last_line, python_of, started
 
 
 def python(code: str) -> list[str]:
