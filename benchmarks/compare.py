@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,11 +30,9 @@ import make_data
 import msgspec
 import run
 from compare_results import DEFAULT_RESULTS, Comparison, Settings, Taken, Terms, Verified, load, save, write_figures
-from loader_process import CellFailedError, EnvironmentFailedError, Process, last_line, python_of, started
+from loader_process import CellFailedError, EnvironmentFailedError, Process, python_of, started
 
-from streamd.config.load import load_config
-from streamd.config.schema import list_unserved_settings
-from streamd.errors import ConfigError, StreamdError
+from streamd.errors import StreamdError
 
 HERE: Final = Path(__file__).resolve().parent
 DEFAULT_PAGE: Final = HERE.parent / "docs" / "benchmarks.md"
@@ -79,23 +77,11 @@ def free_port() -> int:
         return min(int(probe.getsockname()[1]), 65_000)
 
 
-def _check_served(stream: Mapping[str, Any]) -> None:
-    """Raises CellFailedError for what this version of streamd does not serve."""
-    try:
-        refused = list_unserved_settings(load_config({"streams": {"train": dict(stream)}}))
-    except ConfigError as error:
-        raise CellFailedError(last_line(str(error))) from error
-    if refused:
-        raise CellFailedError(refused[0])
-
-
 @contextmanager
 def served(bench: Bench, peer: peers.Peer, of: str, trainers: int, workers: int | None) -> Iterator[str]:
     """The address of what the trainers share: streamd's daemon, a peer's service, or none."""
     if peer.is_streamd:
-        stream = peers.stream(peer, of, bench.data)
-        _check_served(stream)
-        with run.serve_stream(stream, workers or bench.terms.cores) as daemon:
+        with run.serve_stream(peers.stream(peer, of, bench.data), workers or bench.terms.cores) as daemon:
             yield daemon.endpoint
     elif peer.shared:
         address = f"127.0.0.1:{free_port()}"
@@ -118,18 +104,11 @@ def verify(bench: Bench, peer: peers.Peer, of: str) -> dict[str, Any]:
 def measure(bench: Bench, peer: peers.Peer, cell: peers.Cell) -> Taken:
     """All trainers of a cell, from a common start."""
     terms, count = bench.terms, cell.trainers
-    times = ("--warm-s", terms.warm_s, "--settle-s", terms.settle_s, "--seconds", terms.seconds)
+    times = ("--warm-s", terms.warm_s, "--settle-s", terms.settle_s, "--seconds", terms.seconds, "--trainers", count)
     limit_s = START_S + terms.warm_s + terms.settle_s + 2 * terms.seconds + 4.0 * count
     with served(bench, peer, cell.set, count, cell.workers) as address:
         commands = [
-            command_of(
-                bench,
-                peer,
-                cell.set,
-                *("--address", address, "--trainer", number, "--trainers", count),
-                *times,
-                workers=cell.workers,
-            )
+            command_of(bench, peer, cell.set, "--address", address, "--trainer", number, *times, workers=cell.workers)
             for number in range(count)
         ]
         with started(commands, limit_s) as processes:

@@ -5,18 +5,17 @@ and the number behind it is what the measurement says:
 
     ... `<!-- figure compare:s.one_of_limit -->0.93` of the limit ...
 
-`compare` is results/compare.json, `s.one_of_limit` a key of its "figures"; in files without those, a path such as
-`growth:machine.cores`. `python benchmarks/compare.py --write-figures` writes all of them anew, and a test holds them.
+`compare` is results/compare.json, `s.one_of_limit` a key of its "figures". `python benchmarks/compare.py
+--write-figures` writes all of them anew, and a test holds them.
 """
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import compare_peers as peers
 import msgspec
@@ -208,17 +207,6 @@ def save(found: Comparison, results: Path) -> None:
 # --- the figures that pages quote
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A marked figure: where it stands, what it quotes, and the number as it is written."""
-
-    page: str
-    line: int
-    file: str
-    key: str
-    number: str
-
-
 def list_pages() -> list[Path]:
     """The pages that may quote."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -231,41 +219,15 @@ def format_figure(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"  # noqa: PLR2004 - two digits do
 
 
-def find_figures(text: str, page: str) -> Iterator[Figure]:
-    """The figures of a page. One in code counts as well."""
-    for number, line in enumerate(text.splitlines(), 1):
-        for found in MARK.finditer(line):
-            yield Figure(page, number, found["file"], found["key"], found["number"].rstrip(",."))
-
-
-def value_of(file: str, key: str, results: Path = RESULTS) -> float:
-    """The measured figure. Raises LookupError, naming it, where there is none."""
-    path = results / f"{file}.json"
+def load_figure(name: str, key: str, results: Path = RESULTS) -> float:
+    """A figure of results/NAME.json. Raises LookupError, naming it, where there is none."""
+    path = results / f"{name}.json"
     if not path.exists():
-        raise LookupError(f"{file}:{key}: there is no {path.name}")
-    document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    named: dict[str, float] = document.get("figures", {})
-    if key in named:
-        return named[key]
-    found: Any = document
-    for part in key.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    if isinstance(found, int | float):
-        return found
-    raise LookupError(f"{file}:{key}: {path.name} has no such figure")
-
-
-def check_figure(figure: Figure, results: Path = RESULTS) -> str | None:
-    """What is wrong with a figure on a page, and None when it is what was measured."""
-    try:
-        wanted = format_figure(value_of(figure.file, figure.key, results))
-    except LookupError as error:
-        return f"{figure.page}:{figure.line}: {error}"
-    if figure.number == wanted:
-        return None
-    return (
-        f"{figure.page}:{figure.line}: {figure.file}:{figure.key} says {figure.number or 'nothing'}, measured {wanted}"
-    )
+        raise LookupError(f"{name}:{key}: there is no {path.name}")
+    named: dict[str, float] = msgspec.json.decode(path.read_bytes()).get("figures", {})
+    if key not in named:
+        raise LookupError(f"{name}:{key}: {path.name} has no such figure")
+    return named[key]
 
 
 def rewrite_figures(text: str, results: Path = RESULTS) -> str:
@@ -273,7 +235,7 @@ def rewrite_figures(text: str, results: Path = RESULTS) -> str:
 
     def write(found: re.Match[str]) -> str:
         rest = found["number"][len(found["number"].rstrip(",.")) :]  # a comma or full stop of the sentence
-        return found["mark"] + format_figure(value_of(found["file"], found["key"], results)) + rest
+        return found["mark"] + format_figure(load_figure(found["file"], found["key"], results)) + rest
 
     return MARK.sub(write, text)
 

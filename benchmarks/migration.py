@@ -40,6 +40,7 @@ EXAMPLES: Final = ROOT / "examples" / "migration"
 PAGE: Final = ROOT / "docs" / "migration.md"
 DEFAULT_RESULTS: Final = RESULTS / "migration.json"
 SNIPPET_S: Final = 300.0
+LOOK_AGAIN_S: Final = 0.01
 _PART: Final = "\n---\n"  # between what stands before the snippets and what stands behind them
 _HELD_BACK: Final = 10  # of so many rows of the table one belongs to another split
 _MAP_BYTES: Final = 1 << 40  # of addresses, not of memory
@@ -236,7 +237,7 @@ def beside_a_daemon(scheme: Scheme, folder: Path) -> Iterator[Mapping[str, str]]
             while "daemon.ready" not in log.read_text():
                 if daemon.poll() is not None:
                     raise WrongSnippetError(f"{scheme.name}: {log.read_text()}")
-                time.sleep(run.LOOK_AGAIN_S)
+                time.sleep(LOOK_AGAIN_S)
             yield names
         finally:
             daemon.terminate()

@@ -30,6 +30,8 @@ import make_data
 import processes
 from report import RESULTS, Machine, Report, Section, Table, finish, tabulate_rounds
 
+import streamd
+
 HERE: Final = Path(__file__).resolve().parent
 STREAMD: Final = Path(sys.executable).with_name("streamd")
 MEMORY_BYTES: Final = 256 << 20
@@ -41,7 +43,6 @@ SETTLE_S: Final = 2.0  # after the last trainer has gone
 IDLE_S: Final = 5.0
 STOP_S: Final = 20.0
 READY_S: Final = 60.0
-LOOK_AGAIN_S: Final = 0.005
 COMMAND_S: Final = 300.0
 MIB: Final = 1 << 20
 
@@ -121,13 +122,9 @@ class Daemon:
         return parse_event_times(self.read_log())
 
     def wait_ready(self) -> float:
-        """Seconds from its command to its word that it serves. Exits with its log when that does not come."""
-        deadline_s = time.monotonic() + READY_S
-        while (ready_s := self.event_times().get("daemon.ready")) is None:
-            if self._process.poll() is not None or time.monotonic() > deadline_s:
-                sys.exit(f"run: the daemon does not serve:\n{self.read_log()}")
-            time.sleep(LOOK_AGAIN_S)
-        return ready_s - self.began_s
+        """Seconds from its command to its word that it serves. Raises StreamdError when nobody answers."""
+        with streamd.connect(self.endpoint, timeout=READY_S):
+            return self.event_times()["daemon.ready"] - self.began_s
 
     def kill(self) -> None:
         self._process.kill()
@@ -268,14 +265,13 @@ def build_report(where: Machine, rounds: Sequence[Round], upkeep: Upkeep) -> Rep
         ("processor time a batch, daemon and workers, ms", [each.cost.daemon_ms for each in rounds], ".3f"),
         ("processor time a batch, the trainer, ms", [each.cost.trainer_ms for each in rounds], ".3f"),
     ])  # fmt: skip
-    own = [
-        (f"the same of worker {number}", f"{anonymous / MIB:.0f} MiB")
-        for number, anonymous in enumerate(upkeep.anonymous_workers, 1)
-    ]
     upkeep_rows = (
         ("processor while nobody is there", f"{100 * upkeep.idle_cpu:.2f} %"),
         ("its own memory, under four trainers", f"{upkeep.anonymous_daemon / MIB:.0f} MiB"),
-        *own,
+        *(
+            (f"the same of worker {number}", f"{anonymous / MIB:.0f} MiB")
+            for number, anonymous in enumerate(upkeep.anonymous_workers, 1)
+        ),
         ("memory of all batches / allowed", f"{upkeep.slots / MIB:.0f} MiB / {upkeep.memory_limit / MIB:.0f} MiB"),
     )
     text = (

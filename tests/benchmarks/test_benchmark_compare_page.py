@@ -111,11 +111,10 @@ def test_lines_are_of_loaders_that_several_trainers_took() -> None:
 
 
 def test_the_size_of_the_set_is_drawn_from_what_growth_has_measured(tmp_path: Path) -> None:
-    memory, rate = growth.Memory(1, 1), growth.Take((100.0, 110.0, 300.0), 1.0, 1.0, 1.0)
-    turn = growth.Turn(growth.Start(0.5, 0.9), rate, memory, memory, memory)
+    rate = growth.Take((100.0, 110.0, 300.0), 1.0, 1.0, 1.0)
+    turn = growth.Turn(0.5, 0.9, rate, daemon=1, worker=1, trainer=1, mapped=1)
     size = growth.Size(10_000, growth.Listing(1.0, 1.0, 1, 1, 1), (turn,))
-    company = growth.Company(1, (rate,))
-    growth.build_report(FOUND.machine, 1, [size], [company]).save(tmp_path / "growth.json")
+    growth.build_report(FOUND.machine, 1, [size], {1: [rate]}).save(tmp_path / "growth.json")
 
     assert page.size_lines(tmp_path / "growth.json") == [page.Line("streamd", ((10_000.0, 110.0),), ours=True)]
     assert page.size_lines(tmp_path / "none.json") == []

@@ -108,15 +108,9 @@ def test_what_a_stopped_trainer_costs_is_taken_within_a_round_and_the_pause_with
 
 
 TAKE = growth.Take((1000.0, 1100.0, 900.0), daemon_us=10.0, workers_us=120.0, trainer_us=6.0)
-TURN = growth.Turn(
-    growth.Start(ready_s=1.0, first_batch_s=1.2),
-    TAKE,
-    daemon=growth.Memory(30_000_000, 0),
-    worker=growth.Memory(20_000_000, 500_000),
-    trainer=growth.Memory(40_000_000, 0),
-)
+TURN = growth.Turn(1.0, 1.2, TAKE, daemon=30_000_000, worker=20_000_000, trainer=40_000_000, mapped=500_000)
 SMALL = growth.Size(10_000, growth.Listing(0.5, 0.4, 100 << 20, 0, 510_000), (TURN,) * 3)
-GROWN = replace(TURN, worker=growth.Memory(39_800_000, 49_000_000))  # 20 bytes for each of 990,000
+GROWN = replace(TURN, worker=39_800_000, mapped=49_000_000)  # 20 bytes for each of 990,000
 LARGE = growth.Size(1_000_000, growth.Listing(5.0, 5.5, 400 << 20, 2, 49_000_000), (GROWN,) * 3)
 
 
@@ -127,16 +121,16 @@ def grow(**changed: object) -> growth.Size:
 @pytest.mark.parametrize(
     ("worse", "said"),
     [
-        (grow(worker=growth.Memory(20_000_000 + 101 * 990_000, 0)), "The most bytes a sample: 101"),
-        (grow(trainer=growth.Memory(40_000_000 + 101 * 990_000, 0)), "The most bytes a sample: 101"),
-        (grow(start=growth.Start(2.0, 3.1)), "a first batch of 1,000,000 samples: 3.10"),
+        (grow(worker=20_000_000 + 101 * 990_000), "The most bytes a sample: 101"),
+        (grow(trainer=40_000_000 + 101 * 990_000), "The most bytes a sample: 101"),
+        (grow(first_batch_s=3.1), "a first batch of 1,000,000 samples: 3.10"),
         (grow(take=replace(TAKE, rates=(880.0,))), "1,000,000 samples, of the smallest rate: 0.88"),
         (replace(LARGE, listing=replace(LARGE.listing, manifest_bytes=102_000_000)), "The most bytes a sample: 102"),
     ],
     ids=["worker", "trainer", "start", "rate", "manifest"],
 )
 def test_a_figure_of_growth_that_misses_is_named(worse: growth.Size, said: str) -> None:
-    companies = [growth.Company(1, (TAKE,)), growth.Company(2, (TAKE,))]
+    companies = {1: [TAKE] * 3, 2: [TAKE] * 3}
     held = growth.build_report(MACHINE, 20_000, [SMALL, LARGE], companies)
     assert held.holds
     assert "| 1,000,000 | 49.0 | 0.0 | 20.0 | 0.0 | 49.0 |" in held.render()
