@@ -186,8 +186,10 @@ def measure_turn(table: SampleTable) -> Turn:
 
 def measure_company(table: SampleTable, trainers: int) -> Take:
     """So many trainers at once."""
-    with run.Daemon(table.home, table.settings) as daemon, reader.readers(daemon.endpoint, trainers) as several:
-        return take(daemon, several)
+    with run.Daemon(table.home, table.settings) as daemon:
+        daemon.wait_ready()
+        with reader.readers(daemon.endpoint, trainers) as several:
+            return take(daemon, several)
 
 
 def measure(
