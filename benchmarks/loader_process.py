@@ -19,9 +19,10 @@ import sys
 import tempfile
 import threading
 import venv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Final, TypeVar
 
 HERE: Final = Path(__file__).resolve().parent
@@ -86,15 +87,15 @@ def _object(line: str) -> dict[str, Any] | None:
 class Process:
     """One process of a loader, which talks by lines."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    def __init__(self, command: Sequence[str], settings: Mapping[str, str]) -> None:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._running = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env=environment,
+            env={**inherited, **settings},
             start_new_session=True,
             text=True,
         )
@@ -165,12 +166,14 @@ def within(limit_s: float, processes: Sequence[Process]) -> Iterator[None]:
 
 
 @contextmanager
-def started(commands: Sequence[Sequence[str]], limit_s: float) -> Iterator[list[Process]]:
-    """Runs `commands` side by side; all have ended when the body has."""
+def started(
+    commands: Sequence[Sequence[str]], limit_s: float, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[list[Process]]:
+    """Runs `commands` side by side, `settings` in their environment; all have ended when the body has."""
     with ExitStack() as stack:
         processes: list[Process] = []
         for command in commands:
-            processes.append(Process(command))
+            processes.append(Process(command, settings))
             stack.callback(processes[-1].close)
         stack.enter_context(within(limit_s, processes))
         yield processes
