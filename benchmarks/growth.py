@@ -176,7 +176,7 @@ def measure_turn(table: SampleTable) -> Turn:
     """A start, one trainer, and the memory of all after it."""
     with run.Daemon(table.home, table.settings) as daemon:
         starts_s = take_first_batch(daemon)
-        with reader.readers(daemon.endpoint, 1) as one:
+        with reader.Readers(daemon.endpoint, 1) as one:
             taken = take(daemon, one)
             own = {pid: processes.anonymous_bytes(pid) for pid in processes.children(daemon.pid)}
             worst = max(own, key=lambda pid: own[pid])
@@ -188,7 +188,7 @@ def measure_company(table: SampleTable, trainers: int) -> Take:
     """So many trainers at once."""
     with run.Daemon(table.home, table.settings) as daemon:
         daemon.wait_ready()
-        with reader.readers(daemon.endpoint, trainers) as several:
+        with reader.Readers(daemon.endpoint, trainers) as several:
             return take(daemon, several)
 
 

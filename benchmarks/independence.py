@@ -10,6 +10,7 @@ stopped while it read in step with them. Exit status 1 when a figure misses what
 from __future__ import annotations
 
 import random
+import signal
 import statistics
 import sys
 import time
@@ -95,18 +96,18 @@ def _nobody(endpoint: str) -> Iterator[None]:
 
 @contextmanager
 def _stopped_before_its_first_batch(endpoint: str) -> Iterator[None]:
-    with reader.readers(endpoint, 1) as fourth:
+    with reader.Readers(endpoint, 1) as fourth:
         _wait_for_sessions(endpoint, _newest_holds_all)
-        reader.stop(fourth.processes[0])
+        fourth.processes[0].send_signal(signal.SIGSTOP)
         yield
 
 
 @contextmanager
 def _stopped_in_step(endpoint: str) -> Iterator[None]:
-    with reader.readers(endpoint, 1, "live") as fourth:
+    with reader.Readers(endpoint, 1, "live") as fourth:
         fourth.begin()
         fourth.wait_each(lambda word: word.batches >= 4 * reader.EVERY)
-        reader.stop(fourth.processes[0])
+        fourth.processes[0].send_signal(signal.SIGSTOP)
         _wait_for_sessions(endpoint, _newest_holds_all)
         yield
 
@@ -149,7 +150,7 @@ def measure_round(three: reader.Readers, serving: run.Daemon, number: int) -> Ro
 def measure_cost(data: Path, rounds: int) -> tuple[Round, ...]:
     """One daemon, three trainers that read all the time, and a fourth that comes, is stopped, and is killed."""
     found: list[Round] = []
-    with run.serve_stream(run.folder_stream(data)) as serving, reader.readers(serving.endpoint, TRAINERS) as three:
+    with run.serve_stream(run.folder_stream(data)) as serving, reader.Readers(serving.endpoint, TRAINERS) as three:
         three.begin()
         for number in range(rounds):
             found.append(measure_round(three, serving, number))
@@ -162,7 +163,7 @@ def measure_kills(data: Path, kills: int, seed: int) -> tuple[Kill, ...]:
     """Kills a daemon while three trainers read, each time when all have read some while since the last time."""
     chance = random.Random(seed)  # noqa: S311 - moments of kills, not secrets
     found: list[Kill] = []
-    with run.serve_stream(run.folder_stream(data)) as daemon, reader.readers(daemon.endpoint, TRAINERS) as three:
+    with run.serve_stream(run.folder_stream(data)) as daemon, reader.Readers(daemon.endpoint, TRAINERS) as three:
         three.begin()
         taken = three.wait_each(lambda word: word.reconnects == 0)
         for number in range(1, kills + 1):

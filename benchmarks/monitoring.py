@@ -36,8 +36,7 @@ from report import RESULTS, Bound, Machine, Report, Section, Table, finish
 import streamd
 
 _IMAGES: Final = 2000
-_PERIOD_S: Final = 1.0
-_TIMES: Final = 20  # a period
+_TIMES: Final = 20  # a second
 _EPOCHS: Final = 1_000_000  # more than are read meanwhile
 _NS: Final = 1e9
 _MOST: Final = 1.0  # percent of the processor time of a daemon with its workers
@@ -57,8 +56,8 @@ class Look:
 class Cost:
     """`quiet` is the daemon's own processor time a second while nobody looks, `workers` that of its workers.
 
-    `scrape` is one a second; `dashboards` are open, which take `live_cpu_s` a second together, and each of them gets
-    `pictures` of a batch every _SHOWN_EVERY_S.
+    `scrape` is one a second; _TIMES dashboards are open, which take `live_cpu_s` a second together, and each of them
+    gets `pictures` of a batch every _SHOWN_EVERY_S.
     """
 
     trainers: int
@@ -66,7 +65,6 @@ class Cost:
     quiet: float
     workers: float
     scrape: Look
-    dashboards: int
     live_cpu_s: float
     pictures: Look
 
@@ -90,18 +88,12 @@ def build_report(machine: Machine, cost: Cost) -> Report:
     """A line for each who watches, and one for all of them."""
     rows = (
         cost.build_row("a scrape each second", cost.scrape.cpu_s, cost.scrape),
-        cost.build_row(f"{cost.dashboards} dashboards", cost.live_cpu_s),
+        cost.build_row(f"{_TIMES} dashboards", cost.live_cpu_s),
         cost.build_row(f"their pictures, each {_SHOWN_EVERY_S:g} s", cost.pictures.cpu_s, cost.pictures),
         cost.build_row("all of them", cost.watched_cpu_s),
     )
-    heads = (
-        "watched by",
-        "bytes",
-        "answered, ms",
-        "ms of processor a second",
-        "of the daemon's own",
-        "with its workers",
-    )
+    of_all = ("of the daemon's own", "with its workers")
+    heads = ("watched by", "bytes", "answered, ms", "ms of processor a second", *of_all)
     text = (
         f"{cost.trainers} trainers get {cost.samples_per_s:,.0f} samples a second, as fast as they come. For that the "
         f"daemon's own process takes {cost.quiet:.3f} of a core, its workers {cost.workers:.2f}. While nobody looks, "
@@ -133,10 +125,12 @@ def _daemon(home: Path) -> Iterator[tuple[run.Daemon, str]]:
         yield daemon, found[1]
 
 
-Ask = Callable[[], tuple[float, int]]
+Answer = tuple[float, int]  # seconds until it was here, its bytes
+Ask = Callable[[], Answer]
+Second = tuple[float, list[Answer]]  # processor seconds a second, and the answers in it
 
 
-def _ask(connection: HTTPConnection, path: str, headers: dict[str, str]) -> tuple[float, int]:
+def _ask(connection: HTTPConnection, path: str, headers: dict[str, str]) -> Answer:
     """Seconds until the answer is here, and its bytes; on a connection that is kept, as Prometheus does."""
     began_s = time.perf_counter()
     connection.request("GET", path, headers=headers)
@@ -144,16 +138,16 @@ def _ask(connection: HTTPConnection, path: str, headers: dict[str, str]) -> tupl
     return time.perf_counter() - began_s, size
 
 
-def _second(pid: int, ask: Ask) -> tuple[float, list[tuple[float, int]]]:
-    """One period in which it is asked so often: processor seconds a second, and the answers."""
+def _second(pid: int, ask: Ask) -> Second:
+    """One second in which it is asked _TIMES."""
     before_ns, began_s, answers = cpu_ns([pid]), time.perf_counter(), []
     for number in range(1, _TIMES + 1):
         answers.append(ask())
-        time.sleep(max(0.0, began_s + number * _PERIOD_S / _TIMES - time.perf_counter()))
+        time.sleep(max(0.0, began_s + number / _TIMES - time.perf_counter()))
     return (cpu_ns([pid]) - before_ns) / _NS / (time.perf_counter() - began_s), answers
 
 
-def _nothing() -> tuple[float, int]:
+def _nothing() -> Answer:
     return 0.0, 0
 
 
@@ -172,18 +166,17 @@ def _dashboards(address: str) -> Iterator[Ask]:
 def _measure(pid: int, endpoint: str, address: str, seconds: int, trainers: int) -> Cost:
     workers, connection = children(pid), HTTPConnection(address)
     rounds = max(1, seconds // 4)
-    quiet: list[float] = []
-    taken: dict[str, Seconds] = {"scrape": [], "pictures": [], "live": []}
+    taken: dict[str, list[Second]] = {"quiet": [], "scrape": [], "pictures": [], "live": []}
     with streamd.connect(endpoint) as client:
         key = {"Authorization": f"Bearer {client.dashboard().partition('#')[2]}"}
         asks: dict[str, Ask] = {
+            "quiet": _nothing,
             "scrape": partial(_ask, connection, "/metrics", {}),
             "pictures": _sometimes(partial(_ask, connection, "/pictures/train", key)),
         }
         before = client.stats()["stream.train"]["sent_samples"]
         workers_s, began_s = cpu_s(workers), time.monotonic()
         for _ in range(rounds):
-            quiet.append(_second(pid, _nothing)[0])
             for name, ask in asks.items():
                 taken[name].append(_second(pid, ask))
             with _dashboards(address) as look:
@@ -191,32 +184,27 @@ def _measure(pid: int, endpoint: str, address: str, seconds: int, trainers: int)
         lasted_s = time.monotonic() - began_s
         rate = (client.stats()["stream.train"]["sent_samples"] - before) / lasted_s
     connection.close()
-    adds_s = {name: _added_s(quiet, some) for name, some in taken.items()}
-    scrape = _look(adds_s["scrape"] / _TIMES, taken["scrape"])
-    pictures = _look(adds_s["pictures"], taken["pictures"])
+    quiet = [cpu for cpu, _ in taken.pop("quiet")]
+    added_s = {  # more than the quiet second before it
+        name: statistics.median(watched - alone for alone, (watched, _) in zip(quiet, some, strict=True))
+        for name, some in taken.items()
+    }
+    scrape = _look(added_s["scrape"] / _TIMES, taken["scrape"])
+    pictures = _look(added_s["pictures"], taken["pictures"])
     busy = (cpu_s(workers) - workers_s) / lasted_s
-    return Cost(trainers, rate, statistics.median(quiet), busy, scrape, _TIMES, adds_s["live"], pictures)
-
-
-Seconds = list[tuple[float, list[tuple[float, int]]]]  # processor seconds a second, and the answers in it
+    return Cost(trainers, rate, statistics.median(quiet), busy, scrape, added_s["live"], pictures)
 
 
 def _sometimes(ask: Ask) -> Ask:
     """As often as so many pages ask, that have pictures: each waits between two batches."""
-    every = round(_PERIOD_S * _SHOWN_EVERY_S)
-    turn = cycle(range(every))
+    turn = cycle(range(round(_SHOWN_EVERY_S)))
     return lambda: ask() if next(turn) == 0 else _nothing()
 
 
-def _added_s(quiet: list[float], some: Seconds) -> float:
-    """Processor seconds that a second takes more than the quiet one before it."""
-    return statistics.median(watched - alone for alone, (watched, _) in zip(quiet, some, strict=True))
-
-
-def _look(cpu_s: float, some: Seconds) -> Look:
+def _look(cpu_s: float, some: list[Second]) -> Look:
     answers = [answer for _, several in some for answer in several if answer[1]]
-    times = [took_s for took_s, _ in answers]
-    return Look(cpu_s, statistics.median(times), statistics.median_low([size for _, size in answers]))
+    times_s, sizes = zip(*answers, strict=True)
+    return Look(cpu_s, statistics.median(times_s), statistics.median_low(sizes))
 
 
 def measure(seconds: int, trainers: int) -> Cost:

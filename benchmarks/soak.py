@@ -23,7 +23,7 @@ from typing import Final
 import run
 import soak_results as results
 from soak_results import Row, RowTable, most, slots_bytes, use_of
-from soak_stage import FAULTS, MEMORY_BYTES, Fault, Stage, stage
+from soak_stage import FAULTS, MEMORY_BYTES, Fault, Stage
 
 PACE_S: Final = 0.2
 LOOK_S: Final = 2.0
@@ -142,7 +142,7 @@ def main() -> None:
     table = RowTable(options.results / "soak.csv")
     with (
         tempfile.TemporaryDirectory(prefix="streamd-soak-") as folder,
-        stage(Path(folder), random.Random(options.seed), _epochs(options.minutes)) as play,  # noqa: S311 - faults, not secrets
+        Stage(Path(folder), random.Random(options.seed), _epochs(options.minutes)) as play,  # noqa: S311 - faults, not secrets
     ):
         soak = Soak(play, table, options.minutes, tuple(options.between))
         try:

@@ -15,11 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import killers
 from daemons import LIMIT_S, DaemonProcess, stream_config, wait_until, write_images
@@ -257,7 +257,10 @@ class Stage:
         config = json.loads(self.daemon.config.read_text())
         self.daemon.config.write_text(json.dumps(config | {"streams": streams}))
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Nothing of it is left."""
         for each in self.watched:
             each.trainer.abandon()
@@ -265,15 +268,6 @@ class Stage:
             visitor.kill()
             visitor.wait()
         self.daemon.kill()
-
-
-@contextlib.contextmanager
-def stage(place: Path, chance: random.Random, epochs: int) -> Iterator[Stage]:
-    play = Stage(place, chance, epochs)
-    try:
-        yield play
-    finally:
-        play.close()
 
 
 def wake(pids: list[int]) -> None:
@@ -307,18 +301,14 @@ def _next_daemon(stage: Stage, workers: list[int]) -> None:
     stage.begin_again()
 
 
-def kill_daemon(stage: Stage) -> None:
+def kill_daemon(stage: Stage, *, alone: bool) -> None:
+    """The daemon alone, or its workers with it."""
     workers = stage.daemon.workers()
     stage.count_outstanding()
-    stage.daemon.process.kill()
-    stage.daemon.process.wait(LIMIT_S)
-    _next_daemon(stage, workers)
-
-
-def kill_daemon_and_workers(stage: Stage) -> None:
-    workers = stage.daemon.workers()
-    stage.count_outstanding()
-    killers.kill_together([stage.daemon.pid, *workers])
+    if alone:
+        stage.daemon.process.kill()
+    else:
+        killers.kill_together([stage.daemon.pid, *workers])
     stage.daemon.process.wait(LIMIT_S)
     _next_daemon(stage, workers)
 
@@ -472,8 +462,8 @@ def visit(stage: Stage) -> None:
 
 
 FAULTS: Final = (
-    Fault("kill -9 of the daemon", kill_daemon, ends_daemon=True),
-    Fault("kill -9 of the daemon and its workers", kill_daemon_and_workers, ends_daemon=True),
+    Fault("kill -9 of the daemon", partial(kill_daemon, alone=True), ends_daemon=True),
+    Fault("kill -9 of the daemon and its workers", partial(kill_daemon, alone=False), ends_daemon=True),
     Fault("SIGTERM and the next daemon", terminate_daemon, ends_daemon=True),
     Fault("the daemon stopped for a while", stop_daemon),
     Fault("reload", reload),

@@ -63,7 +63,7 @@ def test_a_clients_cost_is_told_for_a_pace_and_not_for_a_batch() -> None:
 @pytest.mark.parametrize(("scrape_s", "holds"), [(0.0169, True), (0.0171, False)])
 def test_being_watched_is_held_to_a_hundredth_of_what_daemon_and_workers_take(scrape_s: float, holds: bool) -> None:
     look = monitoring.Look(0.002, 0.0035, 17_000)
-    cost = monitoring.Cost(8, 90_000.0, 0.25, 1.75, replace(look, cpu_s=scrape_s), 20, 0.001, look)
+    cost = monitoring.Cost(8, 90_000.0, 0.25, 1.75, replace(look, cpu_s=scrape_s), 0.001, look)
     assert monitoring.build_report(MACHINE, cost).holds is holds
     assert cost.build_row("a scrape", 0.002, look) == ("a scrape", "17,000", "3.5", "2.00", "0.80%", "**0.10%**")
 

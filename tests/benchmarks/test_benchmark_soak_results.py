@@ -125,19 +125,18 @@ def test_an_hour_in_which_nothing_grows_is_flat() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leak", "curve"),
+    ("name", "growth", "curve"),
     [
-        ({"daemon_bytes": 6 * MIB}, "memory of the daemon, MiB"),
-        ({"daemon_descriptors": 6}, "descriptors of the daemon"),
-        ({"daemon_threads": 2}, "threads of the daemon"),
-        ({"worker_bytes": 6 * MIB}, "memory of the largest worker, MiB"),
-        ({"trainer_bytes": 6 * MIB}, "memory of the lasting trainer, MiB"),
-        ({"trainer_descriptors": 6}, "descriptors of the lasting trainer"),
-        ({"trainer_threads": 2}, "threads of the lasting trainer"),
+        ("daemon_bytes", 6 * MIB, "memory of the daemon, MiB"),
+        ("daemon_descriptors", 6, "descriptors of the daemon"),
+        ("daemon_threads", 2, "threads of the daemon"),
+        ("worker_bytes", 6 * MIB, "memory of the largest worker, MiB"),
+        ("trainer_bytes", 6 * MIB, "memory of the lasting trainer, MiB"),
+        ("trainer_descriptors", 6, "descriptors of the lasting trainer"),
+        ("trainer_threads", 2, "threads of the lasting trainer"),
     ],
 )
-def test_what_grows_within_an_hour_is_told_by_name(leak: dict[str, int], curve: str) -> None:
-    ((name, growth),) = leak.items()
+def test_what_grows_within_an_hour_is_told_by_name(name: str, growth: int, curve: str) -> None:
     rows = [replace(row, **{name: getattr(row, name) + int(growth * row.time_s / 3600)}) for row in hour()]
 
     assert (curve, "all") in growing(rows)
