@@ -115,30 +115,18 @@ def _alone(found: Comparison, of: str, name: str, base: str) -> list[str]:
     return [rate(found.each(key)), ratio(found.ratio(key, base)), rate(found.copied(key))]
 
 
-def _first(found: Comparison, name: str) -> str:
-    return ratio(found.first_batch_s(f"s/{name}/1"))
-
-
 def _files_table(found: Comparison) -> str:
     both = {peer.name: peer for of in peers.FILES for peer in _measured(found, of)}
     if not both:
         return ""
-    titles = (
-        "one trainer",
-        "128x128",
-        "of limit",
-        "with a copy",
-        "500x375",
-        "of limit",
-        "with a copy",
-        "first batch, s",
-    )
+    more = ("of limit", "with a copy")
+    titles = ("one trainer", "128x128", *more, "500x375", *more, "first batch, s")
     limits = [cell for of in peers.FILES for cell in (rate(found.each(f"{of}/limit/1")), "1.00", _NONE)]
     rows = [
         (
             peer.title,
             *(cell for of in peers.FILES for cell in _alone(found, of, peer.name, f"{of}/limit/1")),
-            _first(found, peer.name),
+            ratio(found.first_batch_s(f"s/{peer.name}/1")),
         )
         for peer in both.values()
     ]
@@ -158,13 +146,9 @@ def _decoded_table(found: Comparison) -> str:
 
 def _together_table(found: Comparison, of: str, title: str) -> str:
     """Each / together, by number of trainers; with one, the two are the same."""
-    keys = [key.split("/") for key in found.keys()]  # noqa: SIM118 - a method of its own, not a dict's
-    cells = [
-        (name, int(rest[0])) for part, name, *rest in keys if part == of and len(rest) == 1 and name != peers.LIMIT
-    ]
-    counts = sorted({count for _, count in cells})
-    names = {name for name, count in cells if count > 1}
-    if not names:
+    trainers = {peer.name: found.list_trainers(of, peer.name) for peer in peers.PEERS}
+    counts = sorted({count for several in trainers.values() for count in several})
+    if not counts or counts[-1] == 1:
         return ""
 
     def shown(name: str, count: int) -> str:
@@ -172,7 +156,11 @@ def _together_table(found: Comparison, of: str, title: str) -> str:
         each, together = found.each(key), found.together(key)
         return rate(each) if count == 1 or each is None else f"{rate(each)} / {rate(together)}"
 
-    rows = [(peer.title, *(shown(peer.name, count) for count in counts)) for peer in peers.PEERS if peer.name in names]
+    rows = [
+        (peer.title, *(shown(peer.name, count) for count in counts))
+        for peer in peers.PEERS
+        if max(trainers[peer.name], default=0) > 1
+    ]
     return f"{title}\n\nSamples a second, each / all together.\n\n" + table(("trainers", *map(str, counts)), rows)
 
 
@@ -290,8 +278,7 @@ def trainer_lines(found: Comparison) -> list[Line]:
     """All trainers together against their number, on 128x128."""
     lines = []
     for peer in peers.PEERS:
-        keys = [(key, key.split("/")) for key in found.keys()]  # noqa: SIM118 - a method of its own, not a dict's
-        counts = sorted(int(parts[2]) for _, parts in keys if parts[:2] == ["s", peer.name] and len(parts) == 3)  # noqa: PLR2004 - without workers=
+        counts = found.list_trainers("s", peer.name)
         points = [(float(count), found.together(f"s/{peer.name}/{count}") or 0.0) for count in counts]
         if len(points) > 1:
             lines.append(Line(plain(peer.title), tuple(points), peer.is_streamd))

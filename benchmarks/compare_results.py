@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -91,8 +91,13 @@ class Comparison(msgspec.Struct):
         found = [value for each in self.rounds if (value := of(each)) is not None]
         return statistics.median(found) if found else None
 
-    def keys(self) -> list[str]:
+    def list_keys(self) -> list[str]:
         return list(dict.fromkeys(key for each in self.rounds for key in each))
+
+    def list_trainers(self, of: str, peer: str) -> list[int]:
+        """With how many at once a loader was measured on a set, workers as many as cores."""
+        keys = (key.split("/") for key in self.list_keys())
+        return sorted(int(rest[0]) for on, name, *rest in keys if (on, name, len(rest)) == (of, peer, 1))
 
     def each(self, key: str) -> float | None:
         return self._median_of(key, lambda taken: taken.each)
@@ -121,15 +126,10 @@ def _quotient(cells: Round, key: str, other: str) -> float | None:
     return cells[key].each / cells[other].each if key in cells and other in cells else None
 
 
-def rivals(keys: Iterable[str], of: str, trainers: int) -> list[str]:
+def rivals(keys: Container[str], of: str, trainers: int) -> list[str]:
     """The cells of all other loaders on a set, with their default workers."""
-    streamds = {peer.name for peer in peers.PEERS if peer.is_streamd} | {peers.LIMIT}
-    return [
-        key
-        for key in keys
-        for found in [key.split("/")]
-        if found[0] == of and found[2:] == [str(trainers)] and found[1] not in streamds
-    ]
+    others = (f"{of}/{peer.name}/{trainers}" for peer in peers.PEERS if not peer.is_streamd)
+    return [key for key in others if key in keys]
 
 
 def _of_best(cells: Round, key: str, of: str, trainers: int) -> float | None:
@@ -164,7 +164,7 @@ TARGETS: Final = (
 def figures(found: Comparison) -> dict[str, float]:
     """What pages quote, by name: the rates of every cell, the targets' ratios. What was not measured is not there."""
     named: dict[str, float | None] = {}
-    for key in found.keys():  # noqa: SIM118 - a method of its own, not a dict's
+    for key in found.list_keys():
         name = key.replace("/", ".")
         named |= {
             f"{name}.each": found.each(key),

@@ -77,13 +77,12 @@ class Client:
 
 def lent_batches() -> list[Array]:
     """Batches in lent memory, as a stream gives them."""
-    return [_lent(number) for number in range(HELD)]
-
-
-def _lent(number: int) -> Array:
-    memory = memoryview(mmap.mmap(-1, IMAGES.size_bytes))
-    IMAGES.build_array_in_memory(memory)[:] = number
-    return build_leased_array(memory, IMAGES, lambda: None)
+    lent = []
+    for number in range(HELD):
+        memory = memoryview(mmap.mmap(-1, IMAGES.size_bytes))
+        IMAGES.build_array_in_memory(memory)[:] = number
+        lent.append(build_leased_array(memory, IMAGES, lambda: None))
+    return lent
 
 
 def each(make: Callable[[Array], Any]) -> Make:
@@ -107,12 +106,11 @@ def ways() -> dict[str, Make]:
         "TensorFlow: `streamd.frameworks.tensorflow.tensor`": each(streamd.frameworks.tensorflow.tensor),
     }
     if find_spec("torch"):
-        torch = import_module("torch")
-        found["torch: `torch.tensor`"] = each(torch.tensor)
+        found["torch: `torch.tensor`"] = each(import_module("torch").tensor)
         found["torch: `streamd.frameworks.torch.tensor`"] = each(streamd.frameworks.torch.tensor)
     if find_spec("jax"):
-        jax = import_module("jax")
-        found["JAX: `jnp.array`"] = each(lambda batch: jax.numpy.array(batch).block_until_ready())
+        numpy = import_module("jax.numpy")
+        found["JAX: `jnp.array`"] = each(lambda batch: numpy.array(batch).block_until_ready())
         found["JAX: `streamd.frameworks.jax.array`"] = each(streamd.frameworks.jax.array)
     return found
 
