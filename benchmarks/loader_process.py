@@ -19,17 +19,15 @@ import sys
 import tempfile
 import threading
 import venv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, Final
 
 HERE: Final = Path(__file__).resolve().parent
 INSTALL_S: Final = 1800.0
 _STAMP: Final = "requirements.sha256"
-
-_T = TypeVar("_T")
 
 
 class EnvironmentFailedError(Exception):
@@ -76,14 +74,6 @@ class CellFailedError(Exception):
     """A measurement that came to nothing; its message is the last thing that was said."""
 
 
-def _object(line: str) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
 class Process:
     """One process of a loader, which talks by lines."""
 
@@ -102,28 +92,32 @@ class Process:
 
     def wait_for(self, word: str) -> None:
         """Reads lines until `word`. Raises CellFailedError when the process ends before."""
-        self._read(lambda line: line == word or None)
+        while self._read_line() != word:
+            pass
 
     def answer(self) -> dict[str, Any]:
         """Reads lines until one is a JSON object. Not until the end: a loader's workers may have the pipe, too.
 
         Raises CellFailedError when there is none.
         """
-        return self._read(_object)
+        while True:
+            with suppress(ValueError):
+                found = json.loads(self._read_line())
+                if isinstance(found, dict):
+                    return found
 
     def tell(self, line: str) -> None:
-        with suppress(BrokenPipeError):  # whoever has ended is found out by its answer
+        with suppress(BrokenPipeError):  # one that has ended is found out by its answer
             assert self._running.stdin is not None  # noqa: S101 - it is a pipe
             self._running.stdin.write(line)
             self._running.stdin.flush()
 
-    def _read(self, wanted: Callable[[str], _T | None]) -> _T:
+    def _read_line(self) -> str:
         assert self._running.stdout is not None  # noqa: S101 - it is a pipe
-        for line in self._running.stdout:
-            found = wanted(line.strip())
-            if found is not None:
-                return found
-        raise CellFailedError(self._complaint())
+        line = self._running.stdout.readline()
+        if not line:
+            raise CellFailedError(self._complaint())
+        return line.strip()
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -144,39 +138,34 @@ class Process:
 
 
 @contextmanager
-def within(limit_s: float, processes: Sequence[Process]) -> Iterator[None]:
-    """Kills `processes` when the body takes longer, and then raises CellFailedError."""
+def started(
+    commands: Sequence[Sequence[str]], limit_s: float, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[list[Process]]:
+    """Runs `commands` side by side, `settings` in their environment; all have ended when the body has.
+
+    Kills them when the body takes longer than `limit_s`, and then raises CellFailedError.
+    """
     late = threading.Event()
+    processes: list[Process] = []
 
     def end() -> None:
         late.set()
         for process in processes:
             process.kill()
 
-    timer = threading.Timer(limit_s, end)
-    timer.start()
-    try:
-        yield
-    except CellFailedError as error:
-        if late.is_set():
-            raise CellFailedError(f"no answer within {limit_s:.0f} s") from error
-        raise
-    finally:
-        timer.cancel()
-
-
-@contextmanager
-def started(
-    commands: Sequence[Sequence[str]], limit_s: float, settings: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[list[Process]]:
-    """Runs `commands` side by side, `settings` in their environment; all have ended when the body has."""
     with ExitStack() as stack:
-        processes: list[Process] = []
         for command in commands:
             processes.append(Process(command, settings))
             stack.callback(processes[-1].close)
-        stack.enter_context(within(limit_s, processes))
-        yield processes
+        timer = threading.Timer(limit_s, end)
+        timer.start()
+        stack.callback(timer.cancel)
+        try:
+            yield processes
+        except CellFailedError as error:
+            if late.is_set():
+                raise CellFailedError(f"no answer within {limit_s:.0f} s") from error
+            raise
 
 
 def main() -> None:

@@ -76,14 +76,12 @@ class Upkeep:
     """What a daemon costs: memory under the load of four trainers, then processor time with nobody there.
 
     Bytes, except `idle_cpu` (processor seconds a second, daemon and workers together). `anonymous_workers` has one
-    entry a worker; `slots` is what the batches' memory really takes, against `memory_limit`, which the
-    configuration allows.
+    entry a worker; `slots` is what the batches' memory really takes.
     """
 
     anonymous_daemon: int
     anonymous_workers: tuple[int, ...]
     slots: int
-    memory_limit: int
     idle_cpu: float
 
 
@@ -231,7 +229,7 @@ def measure_upkeep(data: Path) -> Upkeep:
         before_s = processes.cpu_s(pids)
         time.sleep(IDLE_S)
         idle_cpu = (processes.cpu_s(pids) - before_s) / IDLE_S
-    return Upkeep(anonymous[0], tuple(anonymous[1:]), slots, MEMORY_BYTES, idle_cpu)
+    return Upkeep(anonymous[0], tuple(anonymous[1:]), slots, idle_cpu)
 
 
 def machine() -> Machine:
@@ -272,7 +270,7 @@ def build_report(where: Machine, rounds: Sequence[Round], upkeep: Upkeep) -> Rep
             (f"the same of worker {number}", f"{anonymous / MIB:.0f} MiB")
             for number, anonymous in enumerate(upkeep.anonymous_workers, 1)
         ),
-        ("memory of all batches / allowed", f"{upkeep.slots / MIB:.0f} MiB / {upkeep.memory_limit / MIB:.0f} MiB"),
+        ("memory of all batches / allowed", f"{upkeep.slots / MIB:.0f} MiB / {MEMORY_BYTES / MIB:.0f} MiB"),
     )
     text = (
         "Samples a second; 20,000 JPEGs of 128x128, in the page cache, shuffled, batches of 32. Rounds are "

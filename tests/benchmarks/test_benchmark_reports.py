@@ -141,7 +141,7 @@ def test_a_figure_of_growth_that_misses_is_named(worse: growth.Size, said: str) 
 
 def test_the_spine_tells_rates_ratios_and_the_processor_time_of_a_batch() -> None:
     first = run.Round(limit=1000.0, one=800.0, four=(400.0, 400.0, 500.0, 600.0), cost=BatchCost(2.0, 0.25))
-    upkeep = run.Upkeep(1 << 20, (2 << 20, 3 << 20), 4 << 20, 256 << 20, 0.01)
+    upkeep = run.Upkeep(1 << 20, (2 << 20, 3 << 20), 4 << 20, 0.01)
     page = run.build_report(MACHINE, [first, replace(first, cost=BatchCost(4.0, 0.35))], upkeep).render()
     assert "| one trainer / limit | **0.80** | 0.80 | 0.80 |" in page
     assert "| processor time a batch, daemon and workers, ms | **3.000** | 2.000 | 4.000 |" in page
