@@ -12,8 +12,8 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -45,14 +45,12 @@ class Fit:
         return self.stream / min(self.probe, self.constant)
 
 
-@contextmanager
-def trainer(backend: str, endpoint: str) -> Iterator[Process]:
+def start_trainer(backend: str, endpoint: str) -> AbstractContextManager[list[Process]]:
     """A process of fits_trainer.py on that backend."""
     # One thread a matrix: torch's others would wait for its tiny ones on the cores that the daemon's workers have.
     settings = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [str(python_of(BACKENDS[backend])), str(HERE / "fits_trainer.py"), endpoint]
-    with started([command], LIMIT_S, settings) as (process,):
-        yield process
+    return started([command], LIMIT_S, settings)
 
 
 def rate(process: Process, source: str) -> float:
@@ -73,7 +71,7 @@ def measure(stream: Mapping[str, Any], rounds: int) -> dict[str, list[Fit]]:
         python_of(name)
     fits: dict[str, list[Fit]] = {name: [] for name in BACKENDS}
     with run.serve_stream(stream) as serving, ExitStack() as ending:
-        trainers = {name: ending.enter_context(trainer(name, serving.endpoint)) for name in BACKENDS}
+        trainers = {name: ending.enter_context(start_trainer(name, serving.endpoint))[0] for name in BACKENDS}
         for each in trainers.values():
             rate(each, "constant")  # answers when it is ready, so that no other starts while one is measured
         for number in range(rounds):

@@ -102,7 +102,7 @@ class Size:
 
     def median(self, figure: str) -> float:
         """Of a figure of its turns."""
-        return statistics.median(getattr(turn, figure) for turn in self.turns)
+        return float(statistics.median(getattr(turn, figure) for turn in self.turns))
 
 
 @dataclass(frozen=True, slots=True)

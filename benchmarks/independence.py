@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import make_data
 import processes
@@ -89,24 +89,18 @@ class Kill:
 
 
 @contextmanager
-def _nobody(endpoint: str) -> Iterator[None]:
-    _wait_for_sessions(endpoint, lambda sessions: len(sessions) == TRAINERS)  # the one before has gone
-    yield
-
-
-@contextmanager
-def _stopped_before_its_first_batch(endpoint: str) -> Iterator[None]:
-    with reader.Readers(endpoint, 1) as fourth:
-        _wait_for_sessions(endpoint, _newest_holds_all)
-        fourth.processes[0].send_signal(signal.SIGSTOP)
+def _stopped_fourth(endpoint: str, start: Literal["begin", "live"] | None) -> Iterator[None]:
+    """Beside the three a fourth, stopped before its first batch or in step with them (`live`); of None, nobody."""
+    if start is None:
+        _wait_for_sessions(endpoint, lambda sessions: len(sessions) == TRAINERS)  # the one before has gone
         yield
-
-
-@contextmanager
-def _stopped_in_step(endpoint: str) -> Iterator[None]:
-    with reader.Readers(endpoint, 1, "live") as fourth:
-        fourth.begin()
-        fourth.wait_each(lambda word: word.batches >= 4 * reader.EVERY)
+        return
+    with reader.Readers(endpoint, 1, start) as fourth:
+        if start == "live":
+            fourth.begin()
+            fourth.wait_each(lambda word: word.batches >= 4 * reader.EVERY)
+        else:
+            _wait_for_sessions(endpoint, _newest_holds_all)
         fourth.processes[0].send_signal(signal.SIGSTOP)
         _wait_for_sessions(endpoint, _newest_holds_all)
         yield
@@ -138,11 +132,11 @@ def _take(three: reader.Readers, serving: run.Daemon) -> Take:
 
 def measure_round(three: reader.Readers, serving: run.Daemon, number: int) -> Round:
     """The same trainers three times; which case is first changes with the round, since a machine's speed drifts."""
-    cases = (_nobody, _stopped_before_its_first_batch, _stopped_in_step)
+    cases: tuple[Literal["begin", "live"] | None, ...] = (None, "begin", "live")
     takes: dict[int, Take] = {}
     for place in range(len(cases)):
         case = (number + place) % len(cases)
-        with cases[case](serving.endpoint):
+        with _stopped_fourth(serving.endpoint, cases[case]):
             takes[case] = _take(three, serving)
     return Round(alone=takes[0], fresh=takes[1], in_step=takes[2])
 

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -49,12 +51,17 @@ class Soak:
 
     def run(self) -> None:
         play = self._play
-        for first in (self._pace, self._look, self._note, self._strike):
-            first()
+        for every_s, do in ((PACE_S, self._pace), (LOOK_S, play.look), (ROW_S, self._write_row)):
+            self._repeat(every_s, do)
+        self._strike()
         play.run_until(self._began_s + self._length_s)
         play.look()
         self._write_row()
         play.finish()
+
+    def _repeat(self, every_s: float, do: Callable[[], None]) -> None:
+        do()
+        self._play.later(every_s, partial(self._repeat, every_s, do))
 
     @property
     def _passed_s(self) -> float:
@@ -63,15 +70,6 @@ class Soak:
     def _pace(self) -> None:
         for each in self._play.watched:
             each.pace(PACE_S)
-        self._play.later(PACE_S, self._pace)
-
-    def _look(self) -> None:
-        self._play.look()
-        self._play.later(LOOK_S, self._look)
-
-    def _note(self) -> None:
-        self._write_row()
-        self._play.later(ROW_S, self._note)
 
     def _strike(self) -> None:
         """The next fault, but for the first moment; then waits for a while."""

@@ -242,10 +242,9 @@ class Stage:
         with streamd.connect(self.daemon.endpoint) as client:
             return client.status()
 
-    def count_outstanding(self) -> int:
-        """How many batches the trainers hold or are being sent, noted for the page."""
+    def count_outstanding(self) -> None:
+        """Notes for the page how many batches the trainers hold or are being sent."""
         self.outstanding.append(sum(session.held for session in self.status().sessions))
-        return self.outstanding[-1]
 
     def begin_again(self) -> None:
         """The next daemon."""
@@ -370,10 +369,6 @@ def stop_worker(stage: Stage) -> None:
 # --- trainers
 
 
-def _mortals(stage: Stage) -> list[Watched]:
-    return [each for each in stage.running() if not each.lasting and each.trainer.orders.gated]
-
-
 def kill_trainer(stage: Stage) -> None:
     """Kill -9 and, after a moment, again from its checkpoint."""
     for each in _some(stage):
@@ -382,7 +377,7 @@ def kill_trainer(stage: Stage) -> None:
 
 def _some(stage: Stage) -> list[Watched]:
     """One trainer that comes to an end anyway, if there is one that runs."""
-    several = _mortals(stage)
+    several = [each for each in stage.running() if not each.lasting and each.trainer.orders.gated]
     return [stage.chance.choice(several)] if several else []
 
 
