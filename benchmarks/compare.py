@@ -14,24 +14,23 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import compare_chart
-import compare_figures
 import compare_page
 import compare_peers as peers
 import make_data
 import msgspec
 import run
-from compare_cell import Bench, measure, measure_limit, prepare, verify
-from compare_environments import EnvironmentFailedError
-from compare_process import CellFailedError
-from compare_results import DEFAULT_RESULTS, Comparison, Settings, Terms, Verified, load, save
+from compare_results import DEFAULT_RESULTS, Comparison, Settings, Taken, Terms, Verified, load, save, write_figures
+from loader_process import CellFailedError, EnvironmentFailedError, Process, python_of, started
 
 from streamd.errors import StreamdError
 
@@ -40,8 +39,104 @@ DEFAULT_PAGE: Final = HERE.parent / "docs" / "benchmarks.md"
 TYPICAL_LEVELS: Final = 3.0  # grey levels that decoders and ways to resize may differ by, in an image's mean
 WORST_LEVELS: Final = 16.0
 QUICK_IMAGES: Final = (200, 40)  # of the small and the large set
+VERIFY_S: Final = 300.0
+START_S: Final = 60.0  # imports, on top of the times that are measured
+PREPARE_S: Final = 600.0
 
 _Failed = (CellFailedError, EnvironmentFailedError, StreamdError)
+
+
+# --- one measurement: starts a loader's trainers, lets them begin together, reads what they found
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where and how everything is measured."""
+
+    data: Path
+    terms: Terms
+
+
+def command_of(bench: Bench, peer: peers.Peer, of: str, *options: object, workers: int | None = None) -> list[str]:
+    """How a peer's file is started. Raises EnvironmentFailedError."""
+    python, data = python_of(peer.environment), bench.data / peer.data_of(of)
+    place = ["--data", data, "--store", bench.data / f"{peer.name}.{of}", "--workers", workers or bench.terms.cores]
+    return [str(word) for word in (python, HERE / "peers" / f"{peer.module}.py", *place, *options)]
+
+
+def prepare(bench: Bench, peer: peers.Peer, of: str) -> None:
+    """Makes what a peer keeps on disk, once."""
+    with started([command_of(bench, peer, of, "--role", "prepare")], PREPARE_S) as (process,):
+        process.answer()
+
+
+def free_port() -> int:
+    """A port that nobody listens at; a peer may also use the nine after it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return min(int(probe.getsockname()[1]), 65_000)
+
+
+@contextmanager
+def served(bench: Bench, peer: peers.Peer, of: str, trainers: int, workers: int | None) -> Iterator[str]:
+    """The address of what the trainers share: streamd's daemon, a peer's service, or none."""
+    if peer.is_streamd:
+        with run.serve_stream(peers.stream(peer, of, bench.data), workers or bench.terms.cores) as daemon:
+            yield daemon.endpoint
+    elif peer.shared:
+        address = f"127.0.0.1:{free_port()}"
+        options = ("--role", "serve", "--address", address, "--trainers", trainers)
+        with started([command_of(bench, peer, of, *options, workers=workers)], VERIFY_S) as (service,):
+            service.wait_for("serving")
+            yield address
+    else:
+        yield ""
+
+
+def verify(bench: Bench, peer: peers.Peer, of: str) -> dict[str, Any]:
+    """What the peer says when it has taken one epoch, sample by sample."""
+    with served(bench, peer, of, 1, None) as address:
+        options = ("--address", address, "--verify", bench.data / peers.COLOURS[of])
+        with started([command_of(bench, peer, of, *options)], VERIFY_S) as (process,):
+            return process.answer()
+
+
+def measure(bench: Bench, peer: peers.Peer, cell: peers.Cell) -> Taken:
+    """All trainers of a cell, from a common start."""
+    terms, count = bench.terms, cell.trainers
+    times = ("--warm-s", terms.warm_s, "--settle-s", terms.settle_s, "--seconds", terms.seconds, "--trainers", count)
+    limit_s = START_S + terms.warm_s + terms.settle_s + 2 * terms.seconds + 4.0 * count
+    with served(bench, peer, cell.set, count, cell.workers) as address:
+        commands = [
+            command_of(bench, peer, cell.set, "--address", address, "--trainer", number, *times, workers=cell.workers)
+            for number in range(count)
+        ]
+        with started(commands, limit_s) as processes:
+            return _taken(processes)
+
+
+def _taken(processes: Sequence[Process]) -> Taken:
+    for process in processes:
+        process.wait_for("ready")
+    for process in processes:
+        process.tell("go\n")
+    answers = [process.answer() for process in processes]
+    rates = {use: tuple(each[use]["samples"] / each[use]["seconds"] for each in answers) for use in ("touch", "copy")}
+    return Taken(rates["touch"], rates["copy"], tuple(each["first_batch_s"] for each in answers))
+
+
+def measure_limit(bench: Bench, cell: peers.Cell) -> Taken:
+    """Bare decoding, or for decoded data bare copying."""
+    if cell.set == "decoded":
+        command = [sys.executable, str(HERE / "limit.py"), "--copy", "--seconds", str(bench.terms.seconds)]
+    else:
+        options = ["--processes", cell.workers or bench.terms.cores, "--row", peers.LIMIT_ROWS[cell.set]]
+        command = [sys.executable, str(HERE / "limit.py"), str(bench.data / cell.set), *map(str, options)]
+    with started([command], VERIFY_S) as (process,):
+        return Taken((float(process.answer()["samples_per_s"]),))
+
+
+# --- a run
 
 
 def words(text: str) -> list[str]:
@@ -187,11 +282,11 @@ def main() -> None:
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("compare: ended by a signal"))  # so that all it started ends, too
     if options.write_figures:
-        compare_figures.write_all()
+        write_figures()
         return
     found = load(options.results) if options.report_only else compare(options)
     options.page.parent.mkdir(parents=True, exist_ok=True)
-    charts = compare_chart.draw_all(found, options.page.parent)
+    charts = compare_page.draw_all(found, options.page.parent)
     options.page.write_text(compare_page.render(found, charts))
     print(options.page)
 

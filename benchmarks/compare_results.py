@@ -1,20 +1,29 @@
 """What a comparison found, as values: rounds of cells, what was verified, and the figures that pages quote.
 
-Ratios are taken within a round, and their median over the rounds is what counts.
+Ratios are taken within a round, and their median over the rounds is what counts. On a page a mark names the figure,
+and the number behind it is what the measurement says:
+
+    ... `<!-- figure compare:s.one_of_limit -->0.93` of the limit ...
+
+`compare` is results/compare.json, `s.one_of_limit` a key of its "figures". `python benchmarks/compare.py
+--write-figures` writes all of them anew, and a test holds them.
 """
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import compare_peers as peers
 import msgspec
-from report import Machine
+from report import RESULTS, Machine, format_json
 
-DEFAULT_RESULTS: Final = Path(__file__).resolve().parent / "results" / "compare.json"
+ROOT: Final = Path(__file__).resolve().parents[1]
+DEFAULT_RESULTS: Final = RESULTS / "compare.json"
+MARK: Final = re.compile(r"(?P<mark><!-- figure (?P<file>[a-z_]+):(?P<key>[\w.]+) -->)(?P<number>-?[\d,]*\.?\d*)")
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -82,24 +91,28 @@ class Comparison(msgspec.Struct):
         found = [value for each in self.rounds if (value := of(each)) is not None]
         return statistics.median(found) if found else None
 
-    def keys(self) -> list[str]:
+    def list_keys(self) -> list[str]:
         return list(dict.fromkeys(key for each in self.rounds for key in each))
 
+    def list_trainers(self, of: str, peer: str) -> list[int]:
+        """With how many at once a loader was measured on a set, workers as many as cores."""
+        keys = (key.split("/") for key in self.list_keys())
+        return sorted(int(rest[0]) for on, name, *rest in keys if (on, name, len(rest)) == (of, peer, 1))
+
     def each(self, key: str) -> float | None:
-        return self.median(lambda cells: cells[key].each if key in cells else None)
+        return self._median_of(key, lambda taken: taken.each)
 
     def together(self, key: str) -> float | None:
-        return self.median(lambda cells: cells[key].together if key in cells else None)
+        return self._median_of(key, lambda taken: taken.together)
 
     def copied(self, key: str) -> float | None:
-        return self.median(
-            lambda cells: statistics.median(cells[key].copy) if key in cells and cells[key].copy else None
-        )
+        return self._median_of(key, lambda taken: statistics.median(taken.copy) if taken.copy else None)
 
     def first_batch_s(self, key: str) -> float | None:
-        return self.median(
-            lambda cells: max(cells[key].first_batch_s) if key in cells and cells[key].first_batch_s else None
-        )
+        return self._median_of(key, lambda taken: max(taken.first_batch_s, default=None))
+
+    def _median_of(self, key: str, figure: Callable[[Taken], float | None]) -> float | None:
+        return self.median(lambda cells: figure(cells[key]) if key in cells else None)
 
     def ratio(self, key: str, other: str) -> float | None:
         return self.median(lambda cells: _quotient(cells, key, other))
@@ -113,15 +126,10 @@ def _quotient(cells: Round, key: str, other: str) -> float | None:
     return cells[key].each / cells[other].each if key in cells and other in cells else None
 
 
-def rivals(keys: Iterable[str], of: str, trainers: int) -> list[str]:
+def rivals(keys: Container[str], of: str, trainers: int) -> list[str]:
     """The cells of all other loaders on a set, with their default workers."""
-    streamds = {peer.name for peer in peers.PEERS if peer.is_streamd} | {peers.LIMIT}
-    return [
-        key
-        for key in keys
-        for found in [key.split("/")]
-        if found[0] == of and found[2:] == [str(trainers)] and found[1] not in streamds
-    ]
+    others = (f"{of}/{peer.name}/{trainers}" for peer in peers.PEERS if not peer.is_streamd)
+    return [key for key in others if key in keys]
 
 
 def _of_best(cells: Round, key: str, of: str, trainers: int) -> float | None:
@@ -156,7 +164,7 @@ TARGETS: Final = (
 def figures(found: Comparison) -> dict[str, float]:
     """What pages quote, by name: the rates of every cell, the targets' ratios. What was not measured is not there."""
     named: dict[str, float | None] = {}
-    for key in found.keys():  # noqa: SIM118 - a method of its own, not a dict's
+    for key in found.list_keys():
         name = key.replace("/", ".")
         named |= {
             f"{name}.each": found.each(key),
@@ -192,5 +200,50 @@ def save(found: Comparison, results: Path) -> None:
     results.parent.mkdir(parents=True, exist_ok=True)
     document = {**msgspec.to_builtins(found), "figures": figures(found)}
     unfinished = results.with_name(f"{results.name}.unfinished")
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+    unfinished.write_text(format_json(document) + "\n")
     unfinished.rename(results)
+
+
+# --- the figures that pages quote
+
+
+def list_pages() -> list[Path]:
+    """The pages that may quote."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def format_figure(value: float) -> str:
+    """As pages write it: three digits or more."""
+    if abs(value) >= 100:  # noqa: PLR2004 - three digits stand before the point
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"  # noqa: PLR2004 - two digits do
+
+
+def load_figure(name: str, key: str, results: Path = RESULTS) -> float:
+    """A figure of results/NAME.json. Raises LookupError, naming it, where there is none."""
+    path = results / f"{name}.json"
+    if not path.exists():
+        raise LookupError(f"{name}:{key}: there is no {path.name}")
+    named: dict[str, float] = msgspec.json.decode(path.read_bytes()).get("figures", {})
+    if key not in named:
+        raise LookupError(f"{name}:{key}: {path.name} has no such figure")
+    return named[key]
+
+
+def rewrite_figures(text: str, results: Path = RESULTS) -> str:
+    """The page with every marked figure as measured. Raises LookupError for one that was not."""
+
+    def write(found: re.Match[str]) -> str:
+        rest = found["number"][len(found["number"].rstrip(",.")) :]  # a comma or full stop of the sentence
+        return found["mark"] + format_figure(load_figure(found["file"], found["key"], results)) + rest
+
+    return MARK.sub(write, text)
+
+
+def write_figures() -> None:
+    for page in list_pages():
+        text = page.read_text(encoding="utf-8")
+        anew = rewrite_figures(text)
+        if anew != text:
+            page.write_text(anew, encoding="utf-8")
+            print(page.relative_to(ROOT))

@@ -9,29 +9,25 @@ status 1 when a backend misses its bound.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import Any, Final
 
 import make_data
 import run
-from compare_environments import python_of
-from report import RESULTS, Bound, Machine, Report, Section, finish, tabulate_rounds
+from loader_process import Process, python_of, started
+from report import Bound, Machine, Report, Section, finish, tabulate_rounds
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent
 BACKENDS: Final[Mapping[str, str | None]] = {"tensorflow": None, "jax": "keras_jax", "torch": "keras_torch"}
 CLASSES: Final = 10
-LEAVE_S: Final = 20.0
+LIMIT_S: Final = 3600.0  # of all rounds
 LEAST: Final = 0.8  # of what the slower of probe and a fit on free data takes
 
 
@@ -49,38 +45,18 @@ class Fit:
         return self.stream / min(self.probe, self.constant)
 
 
-class Trainer:
-    """A process of fits_trainer.py."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._ask, self._answers = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
-
-    def rate(self, source: str) -> float:
-        """Samples a second of a `fit` on "stream" or "constant". Exits when the trainer has ended."""
-        self._ask.write(f"{source}\n")
-        self._ask.flush()
-        answer = self._answers.readline()
-        if not answer:
-            sys.exit("fits: a trainer has ended; what it said is above")
-        return float(json.loads(answer))
-
-    def leave(self) -> None:
-        self._ask.close()
-
-
-@contextmanager
-def trainer(backend: str, endpoint: str) -> Iterator[Trainer]:
-    """A trainer on that backend, which ends with its standard input."""
+def start_trainer(backend: str, endpoint: str) -> AbstractContextManager[list[Process]]:
+    """A process of fits_trainer.py on that backend."""
     # One thread a matrix: torch's others would wait for its tiny ones on the cores that the daemon's workers have.
     settings = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment = {**os.environ, **settings}
     command = [str(python_of(BACKENDS[backend])), str(HERE / "fits_trainer.py"), endpoint]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
-        each = Trainer(process)
-        yield each
-        each.leave()
-        process.wait(LEAVE_S)
+    return started([command], LIMIT_S, settings)
+
+
+def rate(process: Process, source: str) -> float:
+    """Samples a second of a `fit` on "stream" or "constant"."""
+    process.tell(f"{source}\n")
+    return float(process.answer()["samples_per_s"])
 
 
 def labelled(array: Path, table: Path, samples: int) -> dict[str, Any]:
@@ -94,14 +70,14 @@ def measure(stream: Mapping[str, Any], rounds: int) -> dict[str, list[Fit]]:
     for name in BACKENDS.values():
         python_of(name)
     fits: dict[str, list[Fit]] = {name: [] for name in BACKENDS}
-    with run.daemon_of(stream) as serving, ExitStack() as ending:
-        trainers = {name: ending.enter_context(trainer(name, serving.endpoint)) for name in BACKENDS}
+    with run.serve_stream(stream) as serving, ExitStack() as ending:
+        trainers = {name: ending.enter_context(start_trainer(name, serving.endpoint))[0] for name in BACKENDS}
         for each in trainers.values():
-            each.rate("constant")  # answers when it is ready, so that no other starts while one is measured
+            rate(each, "constant")  # answers when it is ready, so that no other starts while one is measured
         for number in range(rounds):
             (probe,) = run.run_json(serving.probe(trainers=1, epochs=run.EPOCHS))["samples_per_s"]
             for backend, each in trainers.items():
-                fits[backend].append(Fit(each.rate("constant"), each.rate("stream"), probe))
+                fits[backend].append(Fit(rate(each, "constant"), rate(each, "stream"), probe))
                 print(f"round {number + 1}: {backend} {fits[backend][-1]}", file=sys.stderr)
     return fits
 
@@ -131,11 +107,7 @@ def build_report(machine: Machine, fits: Mapping[str, Sequence[Fit]]) -> Report:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="fit from a stream beside fit on one constant batch.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=RESULTS / "fits.json")
-    options = parser.parse_args()
+    options = run.build_parser("fit from a stream beside fit on one constant batch.", "fits", rounds=5).parse_args()
     make_data.make(options.data)
     array = options.data.with_suffix(".npy")
     make_data.make_array(options.data, array)

@@ -62,7 +62,8 @@ def main() -> None:
         model.fit(fit_data(stream, steps=WARM), verbose=0)
         epochs = max(1, round(rate_of(model, data, 1, spec.batch_size) * MEASURED_S / (STEPS * spec.batch_size)))
         for line in sys.stdin:
-            print(json.dumps(rate_of(model, sources[line.strip()], epochs, spec.batch_size)), flush=True)
+            rate = rate_of(model, sources[line.strip()], epochs, spec.batch_size)
+            print(json.dumps({"samples_per_s": rate}), flush=True)
 
 
 if __name__ == "__main__":

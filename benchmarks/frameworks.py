@@ -9,7 +9,6 @@ costs more than was promised.
 
 from __future__ import annotations
 
-import argparse
 import json
 import mmap
 import statistics
@@ -29,7 +28,7 @@ import make_data
 import numpy as np
 import numpy.typing as npt
 import run
-from report import RESULTS, Bound, Machine, Report, Section, finish, tabulate_rounds
+from report import Bound, Machine, Report, Section, finish, tabulate_rounds
 
 import streamd
 import streamd.frameworks.jax
@@ -78,13 +77,12 @@ class Client:
 
 def lent_batches() -> list[Array]:
     """Batches in lent memory, as a stream gives them."""
-    return [_lent(number) for number in range(HELD)]
-
-
-def _lent(number: int) -> Array:
-    memory = memoryview(mmap.mmap(-1, IMAGES.size_bytes))
-    IMAGES.build_array_in_memory(memory)[:] = number
-    return build_leased_array(memory, IMAGES, lambda: None)
+    lent = []
+    for number in range(HELD):
+        memory = memoryview(mmap.mmap(-1, IMAGES.size_bytes))
+        IMAGES.build_array_in_memory(memory)[:] = number
+        lent.append(build_leased_array(memory, IMAGES, lambda: None))
+    return lent
 
 
 def each(make: Callable[[Array], Any]) -> Make:
@@ -108,12 +106,11 @@ def ways() -> dict[str, Make]:
         "TensorFlow: `streamd.frameworks.tensorflow.tensor`": each(streamd.frameworks.tensorflow.tensor),
     }
     if find_spec("torch"):
-        torch = import_module("torch")
-        found["torch: `torch.tensor`"] = each(torch.tensor)
+        found["torch: `torch.tensor`"] = each(import_module("torch").tensor)
         found["torch: `streamd.frameworks.torch.tensor`"] = each(streamd.frameworks.torch.tensor)
     if find_spec("jax"):
-        jax = import_module("jax")
-        found["JAX: `jnp.array`"] = each(lambda batch: jax.numpy.array(batch).block_until_ready())
+        numpy = import_module("jax.numpy")
+        found["JAX: `jnp.array`"] = each(lambda batch: numpy.array(batch).block_until_ready())
         found["JAX: `streamd.frameworks.jax.array`"] = each(streamd.frameworks.jax.array)
     return found
 
@@ -178,7 +175,7 @@ def be_trainer(endpoint: str) -> Client:
 def measure_client(array: Path) -> Client:
     """From decoded images, so that the pace is held and no decoder takes part."""
     stream = {**run.STREAM, "source": {"kind": "npy", "path": str(array.resolve())}, "labels": {}}
-    with run.daemon_of(stream) as serving:
+    with run.serve_stream(stream) as serving:
         answer = run.run_json([sys.executable, __file__, "--trainer", serving.endpoint])
     return Client(**answer)
 
@@ -222,10 +219,7 @@ def build_report(machine: Machine, rates: Mapping[str, Sequence[float]], clients
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Batches into frameworks, and what a client costs.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=RESULTS / "frameworks.json")
+    parser = run.build_parser("Batches into frameworks, and what a client costs.", "frameworks", rounds=5)
     parser.add_argument("--trainer", metavar="ENDPOINT", help="be the trainer that is measured")
     options = parser.parse_args()
     if options.trainer:

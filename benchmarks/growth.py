@@ -10,28 +10,26 @@ status 1 when a figure misses what was promised.
 
 from __future__ import annotations
 
-import argparse
 import itertools
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import make_data
 import msgspec
 import processes
 import reader
 import run
-from compare_chart import GROWTH_TITLE
-from report import RESULTS, Bound, Machine, Report, Row, Section, Series, Table, finish
+from compare_page import GROWTH_TITLE
+from report import Bound, Machine, Report, Row, Section, Series, Table, finish
 
 import streamd
 
@@ -39,24 +37,12 @@ LISTING_INFO: Final = 20  # the level of logging, by Python's numbers
 STARTS_S: Final = 60.0
 SETTLE_S: Final = 1.0
 WINDOW_S: Final = 4.0  # of a rate: long against a batch and a clock tick, short against the drift of a machine
-BATCH: Final = 32  # as CONFIG has it
+BATCH: Final = 32  # as run.STREAM has it
 MOST_BYTES: Final = 100.0  # a sample, in the manifest and in the memory of any process
 MOST_START_S: Final = 3.0  # from the command of a daemon that knows its samples to a trainer's first batch
 LEAST_OF_SMALLEST: Final = 0.90  # of the smallest set's rate; what is missing to 1 is the drift of a machine
 MILLION: Final = 1_000_000
 MIB: Final = 1 << 20
-
-CONFIG: Final = """\
-listen: {endpoint}
-memory: {memory}MiB
-streams:
-  train:
-    source: {{kind: table, path: {table}, image: path, root: {data}}}
-    labels: {{label: category}}
-    image: {{size: [128, 128]}}
-    batch_size: 32
-    shuffle: {{kind: full, seed: 0}}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +54,6 @@ class Listing:
     peak_bytes: int
     told: int
     manifest_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """From the daemon's command, its samples being listed, to its word that it serves and to a first batch."""
-
-    ready_s: float
-    first_batch_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of one process: its own, and those of the manifest's pages that it has mapped, which all share."""
-
-    anonymous: int
-    manifest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +76,20 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One round of one size: a start, then a single trainer. Memory is of the time after that; the worst worker's."""
+    """One round of one size: a start, then a single trainer, then the memory of all.
 
-    start: Start
+    `ready_s` is from the daemon's command, its samples being listed, to its word that it serves, `first_batch_s` to a
+    first batch. `daemon`, `worker` and `trainer` are bytes of each one's own, `mapped` those of the manifest's pages
+    that the worker has mapped, which all share; the worker is the one that has most.
+    """
+
+    ready_s: float
+    first_batch_s: float
     take: Take
-    daemon: Memory
-    worker: Memory
-    trainer: Memory
+    daemon: int
+    worker: int
+    trainer: int
+    mapped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,35 +100,18 @@ class Size:
     listing: Listing
     turns: tuple[Turn, ...]
 
-    def median(self, figure: Callable[[Turn], float]) -> float:
-        return statistics.median(figure(turn) for turn in self.turns)
-
-
-@dataclass(frozen=True, slots=True)
-class Company:
-    """So many trainers at once, a take a round."""
-
-    trainers: int
-    takes: tuple[Take, ...]
-
-    def median(self, figure: Callable[[Take], float]) -> float:
-        return statistics.median(figure(take) for take in self.takes)
+    def median(self, figure: str) -> float:
+        """Of a figure of its turns."""
+        return float(statistics.median(getattr(turn, figure) for turn in self.turns))
 
 
 @dataclass(frozen=True, slots=True)
 class SampleTable:
-    """A table of `samples` rows in a folder of its own, with the configuration that serves it and its state."""
+    """A table of `samples` rows in a folder of its own, and the configuration that serves it."""
 
     home: Path
     samples: int
-
-    @property
-    def endpoint(self) -> str:
-        return f"ipc://{self.home}/streamd.sock"
-
-    @property
-    def config(self) -> Path:
-        return self.home / "config.yaml"
+    settings: Mapping[str, Any]
 
 
 def write_table(home: Path, data: Path, samples: int) -> SampleTable:
@@ -162,28 +122,20 @@ def write_table(home: Path, data: Path, samples: int) -> SampleTable:
     with (home / "all.csv").open("w") as table:
         table.write("path,label\n")
         table.writelines(itertools.islice(lines, samples))
-    made = SampleTable(home, samples)
-    settings = {"memory": run.MEMORY_BYTES >> 20, "table": home / "all.csv", "data": data.resolve()}
-    made.config.write_text(CONFIG.format(endpoint=made.endpoint, **settings))
-    return made
+    source = {"kind": "table", "path": str(home / "all.csv"), "image": "path", "root": str(data.resolve())}
+    return SampleTable(home, samples, run.build_settings({**run.STREAM, "source": source}))
 
 
 def list_samples(table: SampleTable) -> Listing:
     """Lists a table as the daemon does, in a process of its own. Exits with what it said when it fails."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "streamd.daemon.streams.listing_process",
-        str(table.home),
-        str(LISTING_INFO),
-        "all",
-    ]
+    config, module = table.home / "config.yaml", "streamd.daemon.streams.listing_process"
+    config.write_text(json.dumps(table.settings))
+    command = [sys.executable, "-P", "-m", module, str(table.home), str(LISTING_INFO), "all"]
     with (table.home / "listing.log").open("wb") as log:
         began_s = time.monotonic()
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
         if process.stdin is not None:
-            process.stdin.write(msgspec.json.encode(str(table.config)))
+            process.stdin.write(msgspec.json.encode(str(config)))
             process.stdin.close()
         _, status, used = os.wait4(process.pid, 0)  # as no other call does, it tells the memory that this one used
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -196,58 +148,20 @@ def list_samples(table: SampleTable) -> Listing:
     return Listing(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss << 10, told, manifest_bytes)
 
 
-class Serving:
-    """`streamd serve` of a table that is listed. `ready_s` is when it said that it serves, in monotonic seconds."""
-
-    def __init__(self, table: SampleTable) -> None:
-        command = [str(run.STREAMD), "serve", "--config", str(table.config)]
-        environment = {**os.environ, "STATE_DIRECTORY": str(table.home), "RUNTIME_DIRECTORY": str(table.home)}
-        self.endpoint = table.endpoint
-        self.began_s = time.monotonic()
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
-        self.ready_s = 0.0
-        self._ready = threading.Event()
-        self._listening = threading.Thread(target=self._listen)
-        self._listening.start()
-
-    def _listen(self) -> None:
-        """Takes the moment of the word, and the rest of the log, since a full pipe would hold the daemon up."""
-        for line in self.process.stderr or ():
-            if b"daemon.ready" in line:
-                self.ready_s = time.monotonic()
-                self._ready.set()
-            elif b" I " not in line:
-                sys.stderr.buffer.write(line)
-
-    def first_batch(self) -> Start:
-        """Waits for a first batch, as a trainer does that was there before the daemon."""
-        with streamd.connect(self.endpoint, timeout=STARTS_S) as client, client.subscribe("train") as stream:
-            next(iter(stream))
-            taken_s = time.monotonic()
-        self._ready.wait(STARTS_S)
-        return Start(self.ready_s - self.began_s, taken_s - self.began_s)
-
-    def end(self) -> None:
-        self.process.terminate()
-        self.process.wait(run.STOP_S)
-        self._listening.join()
-        if self.process.stderr is not None:
-            self.process.stderr.close()
+def take_first_batch(daemon: run.Daemon) -> tuple[float, float]:
+    """Waits as a trainer does that was there first: seconds until the daemon serves, and until there is a batch."""
+    with streamd.connect(daemon.endpoint, timeout=STARTS_S) as client, client.subscribe("train") as stream:
+        next(iter(stream))
+        taken_s = time.time()
+    return daemon.wait_ready(), taken_s - daemon.began_s
 
 
-@contextmanager
-def serving(table: SampleTable) -> Iterator[Serving]:
-    daemon = Serving(table)
-    try:
-        yield daemon
-    finally:
-        daemon.end()
-
-
-def take(daemon: Serving, trainers: reader.Readers) -> Take:
-    """The rates of some seconds, and the processor time of all who run."""
-    workers = processes.children(daemon.process.pid)
-    groups = ([daemon.process.pid], workers, [process.pid for process in trainers.processes])
+def take(daemon: run.Daemon, trainers: reader.Readers) -> Take:
+    """Lets trainers read: the rates of some seconds, and the processor time of all who run."""
+    trainers.begin()
+    time.sleep(SETTLE_S)
+    workers = processes.children(daemon.pid)
+    groups = ([daemon.pid], workers, [process.pid for process in trainers.processes])
     before_s = [processes.cpu_s(pids) for pids in groups]
     rates = tuple(rate * BATCH for rate in trainers.rates(WINDOW_S))
     daemon_s, workers_s, trainers_s = (
@@ -260,76 +174,58 @@ def take(daemon: Serving, trainers: reader.Readers) -> Take:
 
 def measure_turn(table: SampleTable) -> Turn:
     """A start, one trainer, and the memory of all after it."""
-    with serving(table) as daemon:
-        start = daemon.first_batch()
-        with reader.readers(daemon.endpoint, 1) as one:
-            one.begin()
-            time.sleep(SETTLE_S)
+    with run.Daemon(table.home, table.settings) as daemon:
+        starts_s = take_first_batch(daemon)
+        with reader.Readers(daemon.endpoint, 1) as one:
             taken = take(daemon, one)
-            workers = [_memory(pid) for pid in processes.children(daemon.process.pid)]
-            worst = max(workers, key=lambda worker: worker.anonymous)
-            trainer = _memory(one.processes[0].pid)
-            return Turn(start, taken, _memory(daemon.process.pid), worst, trainer)
-
-
-def _memory(pid: int) -> Memory:
-    return Memory(processes.anonymous_bytes(pid), processes.mapped_bytes(pid, ".manifest"))
+            own = {pid: processes.anonymous_bytes(pid) for pid in processes.children(daemon.pid)}
+            worst = max(own, key=lambda pid: own[pid])
+            daemon_bytes, trainer = (processes.anonymous_bytes(pid) for pid in (daemon.pid, one.processes[0].pid))
+            return Turn(*starts_s, taken, daemon_bytes, own[worst], trainer, processes.mapped_bytes(worst, ".manifest"))
 
 
 def measure_company(table: SampleTable, trainers: int) -> Take:
-    with serving(table) as daemon, reader.readers(daemon.endpoint, trainers) as several:
-        several.begin()
-        time.sleep(SETTLE_S)
-        return take(daemon, several)
+    """So many trainers at once."""
+    with run.Daemon(table.home, table.settings) as daemon:
+        daemon.wait_ready()
+        with reader.Readers(daemon.endpoint, trainers) as several:
+            return take(daemon, several)
 
 
 def measure(
     home: Path, data: Path, sizes: Sequence[int], trainers: Sequence[int], rounds: int
-) -> tuple[list[Size], list[Company]]:
-    """Everything, in interleaved rounds; from the smallest size and company on."""
+) -> tuple[list[Size], dict[int, list[Take]]]:
+    """Everything, in interleaved rounds, from the smallest size and company on: sizes, and takes by trainers."""
     tables = [write_table(home / str(samples), data, samples) for samples in sizes]
     listings = [list_samples(table) for table in tables]
     turns: list[list[Turn]] = [[] for _ in tables]
-    takes: list[list[Take]] = [[] for _ in trainers]
+    takes: dict[int, list[Take]] = {count: [] for count in trainers}
     for number in range(1, rounds + 1):
         for several, table in zip(turns, tables, strict=True):
             several.append(measure_turn(table))
-        for found, count in zip(takes, trainers, strict=True):
+        for count, found in takes.items():
             found.append(measure_company(tables[0], count))
-        starts = ", ".join(f"{each[-1].start.first_batch_s:.2f} s, {each[-1].take.each:,.0f}/s" for each in turns)
-        print(f"round {number}: {starts}; trainers {', '.join(f'{found[-1].each:,.0f}/s' for found in takes)}")
-    return (
-        [Size(*each) for each in zip(sizes, listings, map(tuple, turns), strict=True)],
-        [Company(*each) for each in zip(trainers, map(tuple, takes), strict=True)],
-    )
+        starts = ", ".join(f"{each[-1].first_batch_s:.2f} s, {each[-1].take.each:,.0f}/s" for each in turns)
+        print(f"round {number}: {starts}; trainers {', '.join(f'{each[-1].each:,.0f}/s' for each in takes.values())}")
+    return [Size(*each) for each in zip(sizes, listings, map(tuple, turns), strict=True)], takes
 
 
 # --- the page
 
-OWN_MEMORY: Final[tuple[Callable[[Turn], Memory], ...]] = (
-    lambda turn: turn.daemon,
-    lambda turn: turn.worker,
-    lambda turn: turn.trainer,
-)
 CPU_HEADS: Final = ("daemon, µs", "workers, µs", "trainer, µs")
 
 
-def compute_bytes_a_sample(size: Size, smallest: Size, own: Callable[[Turn], Memory]) -> float:
+def compute_bytes_a_sample(size: Size, smallest: Size, process: str) -> float:
     """What a process has grown by since the smallest size, for each further sample."""
-    more = size.median(lambda turn: own(turn).anonymous) - smallest.median(lambda turn: own(turn).anonymous)
-    return more / max(1, size.samples - smallest.samples)
+    return (size.median(process) - smallest.median(process)) / max(1, size.samples - smallest.samples)
 
 
-def compute_of_smallest(size: Size, smallest: Size) -> Series:
-    """The rate against the smallest size's, round by round."""
-    pairs = zip(size.turns, smallest.turns, strict=True)
-    return Series(tuple(turn.take.each / first.take.each for turn, first in pairs), ".2f")
-
-
-def build_cpu_cells(takes: Iterable[Take]) -> tuple[Series, ...]:
-    """Processor microseconds of daemon, workers and trainer."""
+def build_take_cells(takes: Sequence[Take], first: Sequence[Take]) -> tuple[Series, ...]:
+    """Samples a second, the same by those of the first row, and processor microseconds of daemon, workers, trainer."""
+    ratios = tuple(take.each / other.each for take, other in zip(takes, first, strict=True))
     parts = ((take.daemon_us, take.workers_us, take.trainer_us) for take in takes)
-    return tuple(Series(values, ".1f") for values in zip(*parts, strict=True))
+    cpu = (Series(values, ".1f") for values in zip(*parts, strict=True))
+    return (Series(tuple(take.each for take in takes)), Series(ratios, ".2f"), *cpu)
 
 
 def build_space_section(sizes: Sequence[Size]) -> Section:
@@ -338,8 +234,8 @@ def build_space_section(sizes: Sequence[Size]) -> Section:
     rows: list[Row] = []
     for size in sizes:
         manifest = size.listing.manifest_bytes / size.samples
-        own = [max(0.0, compute_bytes_a_sample(size, smallest, each)) for each in OWN_MEMORY]
-        mapped = Series(tuple(turn.worker.manifest / size.samples for turn in size.turns), ".1f")
+        own = [max(0.0, compute_bytes_a_sample(size, smallest, each)) for each in ("daemon", "worker", "trainer")]
+        mapped = Series(tuple(turn.mapped / size.samples for turn in size.turns), ".1f")
         grown = ["" if size is smallest else f"{each:.1f}" for each in own]
         rows.append((f"{size.samples:,}", f"{manifest:.1f}", *grown, mapped))
         most_bytes = max(most_bytes, manifest, *own)
@@ -370,22 +266,29 @@ def build_listing_section(sizes: Sequence[Size]) -> Section:
 
 def build_start_section(sizes: Sequence[Size]) -> Section:
     """How long a daemon that knows its samples takes to serve."""
-    rows: list[Row] = []
-    for size in sizes:
-        ready = Series(tuple(turn.start.ready_s for turn in size.turns), ".2f")
-        first = Series(tuple(turn.start.first_batch_s for turn in size.turns), ".2f", ("median", "worst"))
-        rows.append((f"{size.samples:,}", ready, first))
+    rows = tuple(
+        (
+            f"{size.samples:,}",
+            Series(tuple(turn.ready_s for turn in size.turns), ".2f"),
+            Series(tuple(turn.first_batch_s for turn in size.turns), ".2f", ("median", "worst")),
+        )
+        for size in sizes
+    )
     bounds = tuple(
-        Bound(f"Seconds to a first batch of {size.samples:,} samples", median_s, "at most", MOST_START_S)
+        Bound(
+            f"Seconds to a first batch of {size.samples:,} samples",
+            size.median("first_batch_s"),
+            "at most",
+            MOST_START_S,
+        )
         for size in sizes
         if size.samples <= MILLION
-        for median_s in [size.median(lambda turn: turn.start.first_batch_s)]
     )
     text = (
         "Seconds from the command of a daemon that knows its samples to its word that it serves, and to the first "
         "batch of a trainer that has waited for it."
     )
-    return Section(text, Table(("samples", "serves", "first batch", "worst"), tuple(rows)), "Start", bounds)
+    return Section(text, Table(("samples", "serves", "first batch", "worst"), rows), "Start", bounds)
 
 
 def build_size_section(sizes: Sequence[Size]) -> Section:
@@ -393,9 +296,9 @@ def build_size_section(sizes: Sequence[Size]) -> Section:
     rows: list[Row] = []
     bounds: list[Bound] = []
     for size in sizes:
-        of_smallest = compute_of_smallest(size, sizes[0])
-        rate = Series(tuple(turn.take.each for turn in size.turns))
-        rows.append((f"{size.samples:,}", rate, of_smallest, *build_cpu_cells(turn.take for turn in size.turns)))
+        takes = [turn.take for turn in size.turns]
+        rate, of_smallest, *cpu = build_take_cells(takes, [turn.take for turn in sizes[0].turns])
+        rows.append((f"{size.samples:,}", rate, of_smallest, *cpu))
         what = f"{size.samples:,} samples, of the smallest rate"
         bounds.append(Bound(what, statistics.median(of_smallest.values), "at least", LEAST_OF_SMALLEST))
     heads = ("samples", "samples/s", "of the smallest", *CPU_HEADS)
@@ -403,27 +306,23 @@ def build_size_section(sizes: Sequence[Size]) -> Section:
     return Section(text, Table(heads, tuple(rows)), GROWTH_TITLE, tuple(bounds[1:]))
 
 
-def build_company_section(companies: Sequence[Company], samples: int) -> Section:
+def build_company_section(companies: Mapping[int, Sequence[Take]], samples: int) -> Section:
     """What more trainers cost each of them."""
-    rows: tuple[Row, ...] = tuple(
-        (
-            str(company.trainers),
-            Series(tuple(take.each for take in company.takes)),
-            Series(tuple(t.each / one.each for t, one in zip(company.takes, companies[0].takes, strict=True)), ".2f"),
-            Series(tuple(sum(take.rates) for take in company.takes)),
-            *build_cpu_cells(company.takes),
-        )
-        for company in companies
-    )
+    rows: list[Row] = []
+    for trainers, takes in companies.items():
+        rate, of_one, *cpu = build_take_cells(takes, next(iter(companies.values())))
+        rows.append((str(trainers), rate, of_one, Series(tuple(sum(take.rates) for take in takes)), *cpu))
     text = (
         f"All at once, {samples:,} samples. Processor time of daemon and workers is for each sample of the stream, "
         "that of a trainer for each sample that it took."
     )
     heads = ("trainers", "samples/s each", "of one", "all together", *CPU_HEADS)
-    return Section(text, Table(heads, rows), "Rate against trainers")
+    return Section(text, Table(heads, tuple(rows)), "Rate against trainers")
 
 
-def build_report(machine: Machine, files: int, sizes: Sequence[Size], companies: Sequence[Company]) -> Report:
+def build_report(
+    machine: Machine, files: int, sizes: Sequence[Size], companies: Mapping[int, Sequence[Take]]
+) -> Report:
     """Space, listing, starts, and rates against sizes and trainers."""
     text = (
         f"Tables of so many rows that name the same {files:,} JPEGs of 128x128 over and over; batches of 32. "
@@ -440,12 +339,9 @@ def build_report(machine: Machine, files: int, sizes: Sequence[Size], companies:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Larger sets and more trainers.")
+    parser = run.build_parser("Larger sets and more trainers.", "growth", rounds=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 1_000_000, 10_000_000])
     parser.add_argument("--trainers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=RESULTS / "growth.json")
     options = parser.parse_args()
     make_data.make(options.data)
     with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:

@@ -8,7 +8,6 @@ status 1 when what was promised is missed.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from collections.abc import Sequence
@@ -17,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import compare_process
+import loader_process
 import make_data
 import numpy as np
 import numpy.typing as npt
 import run
 import tables
-from report import RESULTS, Bound, Machine, Report, Section, finish, tabulate_rounds
+from report import Bound, Machine, Report, Section, finish, tabulate_rounds
 
 Images = npt.NDArray[np.uint8]  # (n, H, W, 3)
 Colours = npt.NDArray[np.float32]  # (n, 3)
@@ -97,7 +96,7 @@ class Store:
 def ask(peer: str, options: Sequence[str]) -> dict[str, Any]:
     """What one of `peers/` says when it has taken its batches."""
     command = [sys.executable, str(HERE / "peers" / f"{peer}.py"), *options]
-    with compare_process.started([command], LIMIT_S) as (process,):
+    with loader_process.started([command], LIMIT_S) as (process,):
         if "--verify" not in options:
             process.wait_for("ready")
             process.tell("\n")
@@ -126,7 +125,7 @@ def measure_round(store: Store, *, first: bool) -> tuple[float, float]:
     """Of the generator and of streamd, each alone."""
     rates = []
     for peer in (GENERATOR, STREAMD):
-        with run.daemon_of(store.stream()) if peer == STREAMD else nullcontext() as daemon:
+        with run.serve_stream(store.stream()) if peer == STREAMD else nullcontext() as daemon:
             options = options_of(peer, store, "" if daemon is None else daemon.endpoint)
             if first:
                 verify(peer, options, store.colours)
@@ -182,10 +181,8 @@ def stores_in(data: Path) -> list[Store]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Files of PyTables scripts, by their generator and by streamd.")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data", type=Path, default=make_data.DATA)
-    parser.add_argument("--results", type=Path, default=RESULTS / "hdf5.json")
+    parser = run.build_parser("Files of PyTables scripts, by their generator and by streamd.", "hdf5", rounds=3)
+    parser.set_defaults(data=make_data.DATA)
     options = parser.parse_args()
     make_data.make_all(options.data)
     stores = stores_in(options.data)

@@ -9,26 +9,22 @@ stopped while it read in step with them. Exit status 1 when a figure misses what
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
+import signal
 import statistics
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import make_data
 import processes
 import reader
 import run
-from report import RESULTS, Bound, Machine, Report, Section, Series, Statistic, Table, finish
+from report import Bound, Machine, Report, Section, Series, Statistic, Table, finish
 
 import streamd
 from streamd.core.status import SessionStatus
@@ -93,25 +89,19 @@ class Kill:
 
 
 @contextmanager
-def _nobody(endpoint: str) -> Iterator[None]:
-    _wait_for_sessions(endpoint, lambda sessions: len(sessions) == TRAINERS)  # the one before has gone
-    yield
-
-
-@contextmanager
-def _stopped_before_its_first_batch(endpoint: str) -> Iterator[None]:
-    with reader.readers(endpoint, 1) as fourth:
-        _wait_for_sessions(endpoint, _newest_holds_all)
-        reader.stop(fourth.processes[0])
+def _stopped_fourth(endpoint: str, start: Literal["begin", "live"] | None) -> Iterator[None]:
+    """Beside the three a fourth, stopped before its first batch or in step with them (`live`); of None, nobody."""
+    if start is None:
+        _wait_for_sessions(endpoint, lambda sessions: len(sessions) == TRAINERS)  # the one before has gone
         yield
-
-
-@contextmanager
-def _stopped_in_step(endpoint: str) -> Iterator[None]:
-    with reader.readers(endpoint, 1, "live") as fourth:
-        fourth.begin()
-        fourth.wait_each(lambda word: word.batches >= 4 * reader.EVERY)
-        reader.stop(fourth.processes[0])
+        return
+    with reader.Readers(endpoint, 1, start) as fourth:
+        if start == "live":
+            fourth.begin()
+            fourth.wait_each(lambda word: word.batches >= 4 * reader.EVERY)
+        else:
+            _wait_for_sessions(endpoint, _newest_holds_all)
+        fourth.processes[0].send_signal(signal.SIGSTOP)
         _wait_for_sessions(endpoint, _newest_holds_all)
         yield
 
@@ -142,11 +132,11 @@ def _take(three: reader.Readers, serving: run.Daemon) -> Take:
 
 def measure_round(three: reader.Readers, serving: run.Daemon, number: int) -> Round:
     """The same trainers three times; which case is first changes with the round, since a machine's speed drifts."""
-    cases = (_nobody, _stopped_before_its_first_batch, _stopped_in_step)
+    cases: tuple[Literal["begin", "live"] | None, ...] = (None, "begin", "live")
     takes: dict[int, Take] = {}
     for place in range(len(cases)):
         case = (number + place) % len(cases)
-        with cases[case](serving.endpoint):
+        with _stopped_fourth(serving.endpoint, cases[case]):
             takes[case] = _take(three, serving)
     return Round(alone=takes[0], fresh=takes[1], in_step=takes[2])
 
@@ -154,7 +144,7 @@ def measure_round(three: reader.Readers, serving: run.Daemon, number: int) -> Ro
 def measure_cost(data: Path, rounds: int) -> tuple[Round, ...]:
     """One daemon, three trainers that read all the time, and a fourth that comes, is stopped, and is killed."""
     found: list[Round] = []
-    with run.daemon(data) as serving, reader.readers(serving.endpoint, TRAINERS) as three:
+    with run.serve_stream(run.folder_stream(data)) as serving, reader.Readers(serving.endpoint, TRAINERS) as three:
         three.begin()
         for number in range(rounds):
             found.append(measure_round(three, serving, number))
@@ -163,73 +153,20 @@ def measure_cost(data: Path, rounds: int) -> tuple[Round, ...]:
     return tuple(found)
 
 
-class Mortal:
-    """`streamd serve`, killed and started again with the same command."""
-
-    def __init__(self, home: Path, data: Path) -> None:
-        self.endpoint = f"ipc://{home}/streamd.sock"
-        config = home / "config.yaml"
-        config.write_text(run.configuration(self.endpoint, run.folder_stream(data)))
-        self._command = [str(run.STREAMD), "serve", "--config", str(config)]
-        self._environment = {**os.environ, "STATE_DIRECTORY": str(home), "RUNTIME_DIRECTORY": str(home)}
-        self.startup_s = self.start()
-
-    def start(self) -> float:
-        """Seconds from the start of the command to its word that it serves."""
-        began_s = time.monotonic()
-        self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, env=self._environment)
-        ready: list[float] = []
-        heard = threading.Event()
-        threading.Thread(target=_listen, args=(self._process, ready, heard), daemon=True).start()
-        if not heard.wait(STARTS_S) or not ready:
-            sys.exit("independence: the daemon did not start; its log is above")
-        return ready[0] - began_s
-
-    def kill(self) -> float:
-        """When it was killed, in monotonic seconds."""
-        killed_s = time.monotonic()
-        self._process.kill()
-        self._process.wait()
-        return killed_s
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-def _listen(process: subprocess.Popen[bytes], ready: list[float], heard: threading.Event) -> None:
-    """Takes the moment of the word, and the rest of the log, since a full pipe would hold the daemon up."""
-    for line in process.stderr or ():
-        if not ready:
-            sys.stderr.write("" if b" I " in line else line.decode())
-            if b"daemon.ready" in line:
-                ready.append(time.monotonic())
-                heard.set()
-    heard.set()
-
-
-@contextmanager
-def mortal(data: Path) -> Iterator[Mortal]:
-    with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:
-        daemon = Mortal(Path(folder), data)
-        try:
-            yield daemon
-        finally:
-            daemon.end()
-
-
 def measure_kills(data: Path, kills: int, seed: int) -> tuple[Kill, ...]:
     """Kills a daemon while three trainers read, each time when all have read some while since the last time."""
     chance = random.Random(seed)  # noqa: S311 - moments of kills, not secrets
     found: list[Kill] = []
-    with mortal(data) as daemon, reader.readers(daemon.endpoint, TRAINERS) as three:
+    with run.serve_stream(run.folder_stream(data)) as daemon, reader.Readers(daemon.endpoint, TRAINERS) as three:
         three.begin()
         taken = three.wait_each(lambda word: word.reconnects == 0)
         for number in range(1, kills + 1):
             due = [word.batches + chance.randint(*BETWEEN_KILLS) for word in taken]
             three.wait_each(lambda word: word.batches >= due[word.reader])  # noqa: B023 - called before the next turn
-            killed_s = daemon.kill()
-            startup_s = daemon.start()
+            killed_s = time.monotonic()
+            daemon.kill()
+            daemon.start()
+            startup_s = daemon.wait_ready()
             taken = three.wait_each(lambda word: word.reconnects == number)  # noqa: B023 - as above
             found.append(Kill(startup_s, tuple(word.at_ns / 1e9 - killed_s for word in taken)))
             print(f"kill {number}: worst pause {max(found[-1].beyond_s):.2f} s beyond a start of {startup_s:.2f} s")
@@ -292,12 +229,9 @@ def build_report(machine: Machine, seed: int, rounds: Sequence[Round], kills: Se
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What the death of one costs the others.")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser = run.build_parser("What the death of one costs the others.", "independence", rounds=30)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=RESULTS / "independence.json")
     options = parser.parse_args()
     make_data.make(options.data)
     kills = measure_kills(options.data, options.kills, options.seed)

@@ -1,11 +1,15 @@
-"""The limit that streamd is measured against: read and decode, and nothing else.
+"""The limits that streamd is measured against: processes that read and decode, or one core that copies; nothing else.
 
     python benchmarks/limit.py FOLDER [--processes 2] [--passes 2] [--row 128]
+    python benchmarks/limit.py --copy [--seconds 4]
 
 Processes started together each read their share of the files in shuffled order and decode them with libjpeg-turbo, at
 the reduced DCT scale that covers the target, into a batch buffer that is used again and again. No queue, no sharing, no
 order to keep. The clock runs from the common start to the last process's end, with every file in the page cache.
 Larger images need a buffer of larger rows (`--row 192` for 500x375, which decodes to 188x141); they are not resized.
+
+With `--copy` one core copies batches out of memory. Batches of 32 images of 128x128 lie one after the other in a
+gigabyte, more than any cache holds, and are copied in shuffled order into a buffer that is used again and again.
 
 This file is frozen and imports nothing of streamd: a change here would change what every older figure means.
 """
@@ -27,6 +31,8 @@ import simplejpeg
 BATCH = 32  # images a buffer
 SIDE = 128  # pixels
 READ_BYTES = 16 << 20  # more than any file has, so that one read is the whole file
+SHAPE = (BATCH, SIDE, SIDE, 3)  # of a decoded batch
+COPIED_BATCHES = 680  # together a gibibyte
 
 
 def read(path: str) -> bytes:
@@ -74,22 +80,52 @@ def measure(paths: Sequence[str], processes: int, row_side: int) -> float:
     return wall_s
 
 
+def measure_copies(seconds: float) -> tuple[int, float]:
+    """Images copied, and the seconds it took."""
+    source = np.empty((COPIED_BATCHES, *SHAPE), dtype=np.uint8)
+    source.fill(1)  # memory that nobody has written is one page of zeros
+    batch = np.zeros(SHAPE, dtype=np.uint8)
+    order = list(range(COPIED_BATCHES))
+    random.Random(0).shuffle(order)  # noqa: S311 - an order, not a secret
+    copied = 0
+    begin_s = time.perf_counter()
+    while time.perf_counter() - begin_s < seconds:
+        for number in order[:32]:
+            np.copyto(batch, source[number])
+        order = order[32:] + order[:32]
+        copied += 32 * SHAPE[0]
+    return copied, time.perf_counter() - begin_s
+
+
+def measure_folder(folder: Path, processes: int, passes: int, row_side: int) -> tuple[int, float]:
+    """Images decoded, and the seconds it took. Exits when the folder has none."""
+    files = sorted(str(file) for file in folder.glob("*/*.jpg"))
+    if not files:
+        sys.exit(f"limit: no JPEGs in {folder}/*/: run  python benchmarks/make_data.py  first")
+    for file in files:
+        read(file)  # into the page cache
+    order = files * passes
+    random.Random(0).shuffle(order)  # noqa: S311 - an order, not a secret
+    return len(order), measure(order, processes, row_side)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="How fast processes read and decode JPEGs and do nothing else.")
-    parser.add_argument("folder", type=Path, help="a folder of class folders of JPEGs of at least 128x128")
+    parser = argparse.ArgumentParser(description="How fast processes decode JPEGs, or one core copies batches.")
+    parser.add_argument("folder", type=Path, nargs="?", help="a folder of class folders of JPEGs of at least 128x128")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--passes", type=int, default=2, help="how often each file is decoded")
     parser.add_argument("--row", type=int, default=SIDE, help="a row of the buffer has room for so many pixels squared")
+    parser.add_argument("--copy", action="store_true", help="copies decoded batches instead")
+    parser.add_argument("--seconds", type=float, default=4.0, help="how long to copy")
     options = parser.parse_args()
-    files = sorted(str(file) for file in options.folder.glob("*/*.jpg"))
-    if not files:
-        sys.exit(f"limit: no JPEGs in {options.folder}/*/: run  python benchmarks/make_data.py  first")
-    for file in files:
-        read(file)  # into the page cache
-    order = files * options.passes
-    random.Random(0).shuffle(order)  # noqa: S311 - an order, not a secret
-    wall_s = measure(order, options.processes, options.row)
-    print(json.dumps({"samples_per_s": len(order) / wall_s, "samples": len(order), "processes": options.processes}))
+    if options.copy:
+        options.processes = 1
+        samples, wall_s = measure_copies(options.seconds)
+    elif options.folder is None:
+        parser.error("name a folder, or --copy")
+    else:
+        samples, wall_s = measure_folder(options.folder, options.processes, options.passes, options.row)
+    print(json.dumps({"samples_per_s": samples / wall_s, "samples": samples, "processes": options.processes}))
 
 
 if __name__ == "__main__":

@@ -59,16 +59,11 @@ def read_value(transaction: lmdb.Transaction, number: int) -> memoryview:
     return memoryview(value)
 
 
-def find_image(value: memoryview, image: npt.NDArray[np.uint8]) -> int:
-    """Where the pixels begin in a value, which is so in all of them."""
-    return bytes(value).index(image.tobytes())
-
-
 def build_library_ways(environment: lmdb.Environment, images: npt.NDArray[np.uint8]) -> dict[str, Gather]:
     """Both ways through LMDB's own library."""
     data = environment.open_db(b"data_db", create=False)
     with environment.begin(db=data, buffers=True) as transaction:
-        start = find_image(read_value(transaction, 0), images[0])
+        start = bytes(read_value(transaction, 0)).index(images[0].tobytes())  # of the pixels, the same in all values
     row_bytes = images[0].nbytes
     decoder = msgspec.msgpack.Decoder(dict[str, memoryview])
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -103,33 +102,24 @@ def decoded(file: Path) -> npt.NDArray[np.uint8]:
 
 def make_array(folder: Path, array: Path) -> None:
     """Writes the decoded images of `folder`, all of one size, as a .npy of uint8 (n, H, W, 3), unless it exists."""
-
-    def fill(unfinished: Path) -> None:
-        paths = files(folder)
-        shape = (len(paths), *decoded(paths[0]).shape)
-        images = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
-        for number, path in enumerate(paths):
-            images[number] = decoded(path)
-        images.flush()
-
-    _once(array, fill)
+    if array.exists():
+        return
+    paths, unfinished = files(folder), array.with_name(f"unfinished.{array.name}")
+    shape = (len(paths), *decoded(paths[0]).shape)
+    images = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
+    for number, path in enumerate(paths):
+        images[number] = decoded(path)
+    images.flush()
+    unfinished.rename(array)
 
 
 def make_colours(folder: Path, colours: Path) -> None:
     """Writes each image's mean red, green and blue, as a .npy of float32 (n, 3), unless it exists."""
-
-    def fill(unfinished: Path) -> None:
+    if not colours.exists():
         means = [decoded(path).reshape(-1, 3).mean(axis=0, dtype=np.float32) for path in files(folder)]
+        unfinished = colours.with_name(f"unfinished.{colours.name}")
         np.save(unfinished, np.stack(means))
-
-    _once(colours, fill)
-
-
-def _once(path: Path, fill: Callable[[Path], None]) -> None:
-    if not path.exists():
-        unfinished = path.with_name(f"unfinished.{path.name}")
-        fill(unfinished)
-        unfinished.rename(path)
+        unfinished.rename(colours)
 
 
 def make_all(data: Path, small: int = IMAGES, large: int = LARGE_IMAGES) -> None:
@@ -141,10 +131,11 @@ def make_all(data: Path, small: int = IMAGES, large: int = LARGE_IMAGES) -> None
 
 
 def main() -> None:
-    folders = [Path(sys.argv[1])] if len(sys.argv) > 1 else [DATA / "s", DATA / "l"]
     if len(sys.argv) > 1:
+        folders = [Path(sys.argv[1])]
         make(folders[0])
     else:
+        folders = [DATA / "s", DATA / "l"]
         make_all(DATA)
     for folder in folders:
         sizes = [file.stat().st_size for file in files(folder)]

@@ -15,11 +15,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import msgspec
-from torchvision_import import allow_torchvision_without_operators
 
 SIDE: Final = 128  # pixels of an image, either way
 CLASSES: Final = 10
@@ -134,6 +135,18 @@ def main() -> None:
     snippet, folder, kind, images = Path(sys.argv[1]).resolve(), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     outcome = run(snippet, folder, kind, images)
     print(msgspec.json.encode(outcome).decode(), flush=True)
+
+
+def allow_torchvision_without_operators() -> None:
+    """Call it before the first import of torchvision.
+
+    The index has torchvision built for CUDA only. Beside a torch for CPUs its compiled operators do not load, and the
+    two modules that describe them to torch fail its import. Folders, and transforms of Pillow's images and of tensors,
+    need none of these operators.
+    """
+    if version("torch").endswith("+cpu") and not version("torchvision").endswith("+cpu"):
+        for name in ("torchvision._meta_registrations", "torchvision._autograd_registrations"):
+            sys.modules.setdefault(name, ModuleType(name))
 
 
 if __name__ == "__main__":

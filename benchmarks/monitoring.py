@@ -12,12 +12,10 @@ page is results/monitoring.md.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -32,15 +30,14 @@ from typing import Final
 import numpy as np
 import run
 from PIL import Image
-from processes import children, cpu_s
+from processes import children, cpu_ns, cpu_s
 from report import RESULTS, Bound, Machine, Report, Section, Table, finish
 
 import streamd
 
 _IMAGES: Final = 2000
-_PERIOD_S: Final = 1.0
-_TIMES: Final = 20  # a period
-_START_S: Final = 60.0
+_TIMES: Final = 20  # a second
+_EPOCHS: Final = 1_000_000  # more than are read meanwhile
 _NS: Final = 1e9
 _MOST: Final = 1.0  # percent of the processor time of a daemon with its workers
 _SHOWN_EVERY_S: Final = 2.0  # a page waits so long between two batches
@@ -59,8 +56,8 @@ class Look:
 class Cost:
     """`quiet` is the daemon's own processor time a second while nobody looks, `workers` that of its workers.
 
-    `scrape` is one a second; `dashboards` are open, which take `live_cpu_s` a second together, and each of them gets
-    `pictures` of a batch every _SHOWN_EVERY_S.
+    `scrape` is one a second; _TIMES dashboards are open, which take `live_cpu_s` a second together, and each of them
+    gets `pictures` of a batch every _SHOWN_EVERY_S.
     """
 
     trainers: int
@@ -68,7 +65,6 @@ class Cost:
     quiet: float
     workers: float
     scrape: Look
-    dashboards: int
     live_cpu_s: float
     pictures: Look
 
@@ -92,18 +88,12 @@ def build_report(machine: Machine, cost: Cost) -> Report:
     """A line for each who watches, and one for all of them."""
     rows = (
         cost.build_row("a scrape each second", cost.scrape.cpu_s, cost.scrape),
-        cost.build_row(f"{cost.dashboards} dashboards", cost.live_cpu_s),
+        cost.build_row(f"{_TIMES} dashboards", cost.live_cpu_s),
         cost.build_row(f"their pictures, each {_SHOWN_EVERY_S:g} s", cost.pictures.cpu_s, cost.pictures),
         cost.build_row("all of them", cost.watched_cpu_s),
     )
-    heads = (
-        "watched by",
-        "bytes",
-        "answered, ms",
-        "ms of processor a second",
-        "of the daemon's own",
-        "with its workers",
-    )
+    of_all = ("of the daemon's own", "with its workers")
+    heads = ("watched by", "bytes", "answered, ms", "ms of processor a second", *of_all)
     text = (
         f"{cost.trainers} trainers get {cost.samples_per_s:,.0f} samples a second, as fast as they come. For that the "
         f"daemon's own process takes {cost.quiet:.3f} of a core, its workers {cost.workers:.2f}. While nobody looks, "
@@ -115,12 +105,6 @@ def build_report(machine: Machine, cost: Cost) -> Report:
     return Report("What it costs to be watched", command, machine, "Its docstring says how. Medians.", (section,))
 
 
-def _own_cpu_s(pid: int) -> float:
-    """Of all threads of a process, to the nanosecond."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / _NS
-
-
 def _write(folder: Path) -> None:
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True)
@@ -130,35 +114,23 @@ def _write(folder: Path) -> None:
 
 
 @contextmanager
-def _daemon(place: Path) -> Iterator[tuple[int, str, str]]:
-    """A daemon that is watched: pid, endpoint, host and port of its monitor."""
-    _write(place / "data" / "all")
-    endpoint = f"ipc://{place}/s"
-    stream = {"source": {"kind": "folder", "path": str(place / "data")}, "image": {"size": [128, 128]}}
-    config = {"listen": endpoint, "monitor": "127.0.0.1:0", "streams": {"train": stream}}
-    (place / "config.yaml").write_text(json.dumps(config))
-    log = place / "log"
-    with log.open("wb") as file:
-        command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(place / "config.yaml")]
-        process = subprocess.Popen(command, stderr=file, env={"STATE_DIRECTORY": str(place / "state")})
-    try:
-        deadline_s = time.monotonic() + _START_S
-        while b"daemon.ready" not in log.read_bytes():
-            if process.poll() is not None or time.monotonic() > deadline_s:
-                sys.exit(f"monitoring: the daemon does not serve:\n{log.read_text()}")
-            time.sleep(0.1)
-        found = re.search(r"metrics at http://(\S+)/metrics", log.read_text())
+def _daemon(home: Path) -> Iterator[tuple[run.Daemon, str]]:
+    """A daemon that is watched, and host and port of its monitor."""
+    _write(home / "data" / "all")
+    stream = {"source": {"kind": "folder", "path": str(home / "data")}, "image": {"size": [128, 128]}}
+    with run.Daemon(home, {"monitor": "127.0.0.1:0", "streams": {"train": stream}}) as daemon:
+        daemon.wait_ready()
+        found = re.search(r"metrics at http://(\S+)/metrics", daemon.read_log())
         assert found is not None  # noqa: S101 - it says so before it serves
-        yield process.pid, endpoint, found[1]
-    finally:
-        process.terminate()
-        process.wait()
+        yield daemon, found[1]
 
 
-Ask = Callable[[], tuple[float, int]]
+Answer = tuple[float, int]  # seconds until it was here, its bytes
+Ask = Callable[[], Answer]
+Second = tuple[float, list[Answer]]  # processor seconds a second, and the answers in it
 
 
-def _ask(connection: HTTPConnection, path: str, headers: dict[str, str]) -> tuple[float, int]:
+def _ask(connection: HTTPConnection, path: str, headers: dict[str, str]) -> Answer:
     """Seconds until the answer is here, and its bytes; on a connection that is kept, as Prometheus does."""
     began_s = time.perf_counter()
     connection.request("GET", path, headers=headers)
@@ -166,16 +138,16 @@ def _ask(connection: HTTPConnection, path: str, headers: dict[str, str]) -> tupl
     return time.perf_counter() - began_s, size
 
 
-def _second(pid: int, ask: Ask) -> tuple[float, list[tuple[float, int]]]:
-    """One period in which it is asked so often: processor seconds a second, and the answers."""
-    before, began_s, answers = _own_cpu_s(pid), time.perf_counter(), []
+def _second(pid: int, ask: Ask) -> Second:
+    """One second in which it is asked _TIMES."""
+    before_ns, began_s, answers = cpu_ns([pid]), time.perf_counter(), []
     for number in range(1, _TIMES + 1):
         answers.append(ask())
-        time.sleep(max(0.0, began_s + number * _PERIOD_S / _TIMES - time.perf_counter()))
-    return (_own_cpu_s(pid) - before) / (time.perf_counter() - began_s), answers
+        time.sleep(max(0.0, began_s + number / _TIMES - time.perf_counter()))
+    return (cpu_ns([pid]) - before_ns) / _NS / (time.perf_counter() - began_s), answers
 
 
-def _nothing() -> tuple[float, int]:
+def _nothing() -> Answer:
     return 0.0, 0
 
 
@@ -194,18 +166,17 @@ def _dashboards(address: str) -> Iterator[Ask]:
 def _measure(pid: int, endpoint: str, address: str, seconds: int, trainers: int) -> Cost:
     workers, connection = children(pid), HTTPConnection(address)
     rounds = max(1, seconds // 4)
-    quiet: list[float] = []
-    taken: dict[str, Seconds] = {"scrape": [], "pictures": [], "live": []}
+    taken: dict[str, list[Second]] = {"quiet": [], "scrape": [], "pictures": [], "live": []}
     with streamd.connect(endpoint) as client:
         key = {"Authorization": f"Bearer {client.dashboard().partition('#')[2]}"}
         asks: dict[str, Ask] = {
+            "quiet": _nothing,
             "scrape": partial(_ask, connection, "/metrics", {}),
             "pictures": _sometimes(partial(_ask, connection, "/pictures/train", key)),
         }
         before = client.stats()["stream.train"]["sent_samples"]
         workers_s, began_s = cpu_s(workers), time.monotonic()
         for _ in range(rounds):
-            quiet.append(_second(pid, _nothing)[0])
             for name, ask in asks.items():
                 taken[name].append(_second(pid, ask))
             with _dashboards(address) as look:
@@ -213,45 +184,39 @@ def _measure(pid: int, endpoint: str, address: str, seconds: int, trainers: int)
         lasted_s = time.monotonic() - began_s
         rate = (client.stats()["stream.train"]["sent_samples"] - before) / lasted_s
     connection.close()
-    adds_s = {name: _added_s(quiet, some) for name, some in taken.items()}
-    scrape = _look(adds_s["scrape"] / _TIMES, taken["scrape"])
-    pictures = _look(adds_s["pictures"], taken["pictures"])
+    quiet = [cpu for cpu, _ in taken.pop("quiet")]
+    added_s = {  # more than the quiet second before it
+        name: statistics.median(watched - alone for alone, (watched, _) in zip(quiet, some, strict=True))
+        for name, some in taken.items()
+    }
+    scrape = _look(added_s["scrape"] / _TIMES, taken["scrape"])
+    pictures = _look(added_s["pictures"], taken["pictures"])
     busy = (cpu_s(workers) - workers_s) / lasted_s
-    return Cost(trainers, rate, statistics.median(quiet), busy, scrape, _TIMES, adds_s["live"], pictures)
-
-
-Seconds = list[tuple[float, list[tuple[float, int]]]]  # processor seconds a second, and the answers in it
+    return Cost(trainers, rate, statistics.median(quiet), busy, scrape, added_s["live"], pictures)
 
 
 def _sometimes(ask: Ask) -> Ask:
     """As often as so many pages ask, that have pictures: each waits between two batches."""
-    every = round(_PERIOD_S * _SHOWN_EVERY_S)
-    turn = cycle(range(every))
+    turn = cycle(range(round(_SHOWN_EVERY_S)))
     return lambda: ask() if next(turn) == 0 else _nothing()
 
 
-def _added_s(quiet: list[float], some: Seconds) -> float:
-    """Processor seconds that a second takes more than the quiet one before it."""
-    return statistics.median(watched - alone for alone, (watched, _) in zip(quiet, some, strict=True))
-
-
-def _look(cpu_s: float, some: Seconds) -> Look:
+def _look(cpu_s: float, some: list[Second]) -> Look:
     answers = [answer for _, several in some for answer in several if answer[1]]
-    times = [took_s for took_s, _ in answers]
-    return Look(cpu_s, statistics.median(times), statistics.median_low([size for _, size in answers]))
+    times_s, sizes = zip(*answers, strict=True)
+    return Look(cpu_s, statistics.median(times_s), statistics.median_low(sizes))
 
 
 def measure(seconds: int, trainers: int) -> Cost:
     """The cost of a daemon of its own, in a folder that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="sd") as place, _daemon(Path(place)) as (pid, endpoint, address):
-        command = [sys.executable, "-m", "streamd.cli.main", "probe", "train", "--endpoint", endpoint]
-        command += ["--trainers", str(trainers), "--epochs", "1000000"]
+    with tempfile.TemporaryDirectory(prefix="sd") as place, _daemon(Path(place)) as (daemon, address):
+        command = daemon.probe(trainers=trainers, epochs=_EPOCHS)
         probe = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            with streamd.connect(endpoint) as client:
+            with streamd.connect(daemon.endpoint) as client:
                 while sum(each.epoch > 0 for each in client.status().sessions) < trainers:
                     time.sleep(0.1)
-            return _measure(pid, endpoint, address, seconds, trainers)
+            return _measure(daemon.pid, daemon.endpoint, address, seconds, trainers)
         finally:
             probe.terminate()
             probe.wait()

@@ -15,7 +15,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,6 @@ import limit
 import run
 from report import RESULTS, Bound, Machine, Report, Section, finish, tabulate_rounds
 
-STREAMD: Final = Path(sys.executable).with_name("streamd")
 FORMATS: Final = ("npy", "hdf5", "lmdb", "tar")
 PIECE: Final = bytes(4 << 20)
 LEAST: Final = 0.8  # of what bounds a pack: decoding, or the disk
@@ -65,7 +63,7 @@ def write_s(folder: Path, nbytes: int) -> float:
 def measure(paths: list[str], config: Path, name: str, workers: int, row_side: int) -> Round:
     """One round of a format."""
     place = config.parent / f"out.{name}"
-    command = [str(STREAMD), "pack", "--config", str(config), "s", str(place), "--format", name, "--json"]
+    command = [str(run.STREAMD), "pack", "--config", str(config), "s", str(place), "--format", name, "--json"]
     limit_s = limit.measure(paths, workers, row_side)
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     packed = json.loads(done.stdout.splitlines()[-1])

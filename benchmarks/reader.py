@@ -9,15 +9,14 @@ every connection and then one in 25, each as `nanoseconds (monotonic)  batches s
 from __future__ import annotations
 
 import queue
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import streamd
 
@@ -36,9 +35,12 @@ class Word:
 
 
 class Readers:
-    """Readers in processes of their own, and one queue of what they say."""
+    """Readers in processes of their own, subscribed and not reading yet, and one queue of what they say.
 
-    def __init__(self, endpoint: str, count: int, start: str) -> None:
+    As a context they are gone at the end.
+    """
+
+    def __init__(self, endpoint: str, count: int, start: Literal["begin", "live"] = "begin") -> None:
         command = [sys.executable, __file__, endpoint, start]
         self.processes = [
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)
@@ -86,31 +88,16 @@ class Readers:
                     heard[word.reader].append(word)
         if any(len(words) < 2 for words in heard.values()):  # noqa: PLR2004 - a rate is between two
             sys.exit(f"reader: a trainer takes less than {2 * EVERY} batches in {window_s:g} s")
-        return tuple(_rate(words[0], words[-1]) for words in heard.values())
+        ends = ((words[0], words[-1]) for words in heard.values())
+        return tuple((last.batches - first.batches) / (last.at_ns - first.at_ns) * 1e9 for first, last in ends)
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for process in self.processes:
             process.kill()  # a stopped one, too
             process.communicate()
-
-
-def _rate(first: Word, last: Word) -> float:
-    return (last.batches - first.batches) / (last.at_ns - first.at_ns) * 1e9
-
-
-@contextmanager
-def readers(endpoint: str, count: int, start: Literal["begin", "live"] = "begin") -> Iterator[Readers]:
-    """Subscribed and not reading yet; gone at the end."""
-    several = Readers(endpoint, count, start)
-    try:
-        yield several
-    finally:
-        several.end()
-
-
-def stop(process: subprocess.Popen[str]) -> None:
-    """SIGSTOP, for ever."""
-    process.send_signal(signal.SIGSTOP)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
@@ -72,10 +72,10 @@ class Table:
 
     def render(self) -> str:
         """The table as Markdown, its first column to the left, figures to the right."""
-        lines = [line(self.heads), f"|---|{'--:|' * (len(self.heads) - 1)}"]
+        lines = [format_row(self.heads), f"|---|{'--:|' * (len(self.heads) - 1)}"]
         for row in self.rows:
             cells = [cell for part in row for cell in ([part] if isinstance(part, str) else part.format_cells())]
-            lines.append(line(cells))
+            lines.append(format_row(cells))
         return "\n".join(lines)
 
 
@@ -190,7 +190,22 @@ def fill(text: str) -> str:
     return textwrap.fill(text, LINE_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def line(cells: Sequence[str]) -> str:
+def format_json(value: Any) -> str:
+    """JSON of built-in values: what holds objects has a line an entry, all else is one line; a difference is short."""
+    if not _holds_objects(value):
+        return msgspec.json.encode(value).decode()
+    if isinstance(value, dict):
+        entries = (f"{format_json(name)}: {format_json(part)}" for name, part in value.items())
+        return "{\n" + ",\n".join(entries) + "\n}"
+    return "[\n" + ",\n".join(map(format_json, value)) + "\n]"
+
+
+def _holds_objects(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return any(isinstance(part, dict) or _holds_objects(part) for part in parts)
+
+
+def format_row(cells: Sequence[str]) -> str:
     """A line of a table."""
     return f"| {' | '.join(cells)} |"
 

@@ -8,24 +8,19 @@ every size in turn, since a machine's speed drifts. Exit status 1 when a restart
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import growth
 import make_data
 import run
-from report import RESULTS, Bound, Machine, Report, Row, Section, Series, Statistic, Table, finish
+from report import Bound, Machine, Report, Row, Section, Series, Statistic, Table, finish
 
 import streamd
 from streamd.limits import BACKOFF_MAX_S
@@ -66,56 +61,32 @@ class Size:
         return Series(tuple(each.all_s for each in self.restarts), ".2f", shown)
 
 
-class Killed:
-    """A daemon of a table, for one life."""
-
-    def __init__(self, table: growth.SampleTable) -> None:
-        command = [str(run.STREAMD), "serve", "--log-json", "--config", str(table.config)]
-        environment = {**os.environ, "STATE_DIRECTORY": str(table.home), "RUNTIME_DIRECTORY": str(table.home)}
-        self.log = table.home / "log"
-        with self.log.open("wb") as log:
-            self.began_s = time.time()  # the log's clock
-            self._process = subprocess.Popen(command, stderr=log, env=environment)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-def marks_of(log: str) -> list[float]:
-    """When each of the MARKS came that have come, in seconds of the wall clock; the last line may not be whole yet."""
-    said: list[dict[str, Any]] = [json.loads(line) for line in log.rpartition("\n")[0].splitlines()]
-    times = {each["event"]: datetime.fromisoformat(each["time"]).timestamp() for each in reversed(said)}
-    return [times[mark] for mark in MARKS if mark in times]
-
-
-def parts(began_s: float, marks: Sequence[float], taken_s: float) -> Restart:
+def split_restart(began_s: float, marks: Sequence[float], taken_s: float) -> Restart:
     """The parts between the command, what the log has and the batch."""
     return Restart(*(later - sooner for sooner, later in pairwise([began_s, *marks, taken_s])))
 
 
-def restarts(table: growth.SampleTable, rounds: int) -> Iterator[Restart]:
-    """One after the other, of a trainer that reads on."""
-    daemon = Killed(table)
-    try:
-        with streamd.connect(table.endpoint, timeout=LIMIT_S) as client, client.subscribe("train") as stream:
-            batches = iter(stream)
-            next(batches)
-            for _ in range(rounds):
-                daemon.kill()
-                daemon = Killed(table)
-                yield first_batch(daemon, batches)
-    finally:
+def measure_restart(table: growth.SampleTable) -> Restart:
+    """A kill and the next start, under a trainer that reads on."""
+    with (
+        run.Daemon(table.home, table.settings) as daemon,
+        streamd.connect(daemon.endpoint, timeout=LIMIT_S) as client,
+        client.subscribe("train") as stream,
+    ):
+        batches = iter(stream)
+        next(batches)
         daemon.kill()
+        daemon.start()
+        return take_first_batch(daemon, batches)
 
 
-def first_batch(daemon: Killed, batches: Iterator[object]) -> Restart:
+def take_first_batch(daemon: run.Daemon, batches: Iterator[object]) -> Restart:
     """Takes batches until one is this daemon's: others came before it served, and were in the trainer's hands."""
     while True:
         next(batches)
-        taken_s, marks = time.time(), marks_of(daemon.log.read_text())
-        if len(marks) == len(MARKS):
-            return parts(daemon.began_s, marks, taken_s)
+        taken_s, times = time.time(), daemon.event_times()
+        if times.keys() >= set(MARKS):
+            return split_restart(daemon.began_s, [times[mark] for mark in MARKS], taken_s)
 
 
 def measure(home: Path, data: Path, sizes: Sequence[int], rounds: int) -> list[Size]:
@@ -125,7 +96,7 @@ def measure(home: Path, data: Path, sizes: Sequence[int], rounds: int) -> list[S
     found: list[list[Restart]] = [[] for _ in tables]
     for number in range(1, rounds + 1):
         for several, table in zip(found, tables, strict=True):
-            several.extend(restarts(table, 1))
+            several.append(measure_restart(table))
         print(f"round {number}: {', '.join(f'{several[-1].all_s:.2f} s' for several in found)}")
     return [
         Size(samples, listing.manifest_bytes, tuple(several))
@@ -135,17 +106,11 @@ def measure(home: Path, data: Path, sizes: Sequence[int], rounds: int) -> list[S
 
 def build_report(machine: Machine, sizes: Sequence[Size]) -> Report:
     """A line a size, whose parts add up."""
-    parts: tuple[Callable[[Restart], float], ...] = (
-        lambda each: each.opened_s,
-        lambda each: each.ready_s,
-        lambda each: each.found_s,
-        lambda each: each.batch_s,
-    )
     rows: list[Row] = [
         (
             f"{size.samples:,}",
             f"{size.manifest_bytes / 1e6:.1f}",
-            *(Series(tuple(map(part, size.restarts)), ".2f") for part in parts),
+            *(Series(part, ".2f") for part in zip(*map(astuple, size.restarts), strict=True)),
             size.series("median", "worst"),
         )
         for size in sizes
@@ -166,11 +131,8 @@ def build_report(machine: Machine, sizes: Sequence[Size]) -> Report:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="From a restart to the first batch.")
+    parser = run.build_parser("From a restart to the first batch.", "restart", rounds=9)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=RESULTS / "restart.json")
     options = parser.parse_args()
     make_data.make(options.data)
     with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:

@@ -24,9 +24,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-import batch_cost
 import make_data
 import processes
 from report import RESULTS, Machine, Report, Section, Table, finish, tabulate_rounds
@@ -43,7 +42,7 @@ LOAD_EPOCHS: Final = 1000  # more than they reach by then
 SETTLE_S: Final = 2.0  # after the last trainer has gone
 IDLE_S: Final = 5.0
 STOP_S: Final = 20.0
-READY_S: Final = 20.0
+READY_S: Final = 60.0
 COMMAND_S: Final = 300.0
 MIB: Final = 1 << 20
 
@@ -65,7 +64,7 @@ class Round:
     limit: float
     one: float
     four: tuple[float, ...]
-    cost: batch_cost.BatchCost
+    cost: processes.BatchCost
 
     @property
     def four_each(self) -> float:
@@ -77,23 +76,67 @@ class Upkeep:
     """What a daemon costs: memory under the load of four trainers, then processor time with nobody there.
 
     Bytes, except `idle_cpu` (processor seconds a second, daemon and workers together). `anonymous_workers` has one
-    entry a worker; `slots` is what the batches' memory really takes, against `memory_limit`, which the
-    configuration allows.
+    entry a worker; `slots` is what the batches' memory really takes.
     """
 
     anonymous_daemon: int
     anonymous_workers: tuple[int, ...]
     slots: int
-    memory_limit: int
     idle_cpu: float
 
 
-@dataclass(frozen=True, slots=True)
 class Daemon:
-    """A daemon's process, and where it serves or will serve."""
+    """`streamd serve` of the config.yaml in `home`, where its state, its sockets and its log lie: a JSON object a line.
 
-    pid: int
-    endpoint: str
+    It can be killed and started again. As a context it is stopped at the end.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        settings: Mapping[str, Any],
+        command: Sequence[str | Path] = (STREAMD,),
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.endpoint = f"ipc://{home}/streamd.sock"
+        self._home, self._log = home, home / "log"
+        config = home / "config.yaml"
+        config.write_text(json.dumps({"listen": self.endpoint, **settings}))  # JSON is YAML
+        self._command = [*command, "serve", "--log-json", "--config", config]
+        self._environment = {**environment, "STATE_DIRECTORY": str(home), "RUNTIME_DIRECTORY": str(home)}
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("wb") as log:
+            self.began_s = time.time()  # the log's clock
+            self._process = subprocess.Popen(self._command, stderr=log, env=self._environment, cwd=self._home)
+        self.pid = self._process.pid
+
+    def read_log(self) -> str:
+        return self._log.read_text()
+
+    def event_times(self) -> dict[str, float]:
+        """When each event was logged first, in seconds of the wall clock."""
+        return parse_event_times(self.read_log())
+
+    def wait_ready(self) -> float:
+        """Seconds from its command to its word that it serves. Raises StreamdError when nobody answers."""
+        with streamd.connect(self.endpoint, timeout=READY_S):
+            return self.event_times()["daemon.ready"] - self.began_s
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Stops it, and prints its log when the block has failed."""
+        self._process.terminate()
+        self._process.wait(STOP_S)
+        if kind is not None:
+            print(self.read_log(), file=sys.stderr)
 
     def pids(self) -> list[int]:
         return [self.pid, *processes.children(self.pid)]
@@ -101,6 +144,12 @@ class Daemon:
     def probe(self, *, trainers: int, epochs: int) -> list[str]:
         options = ["--endpoint", self.endpoint, "--epochs", str(epochs), "--trainers", str(trainers), "--json"]
         return [str(STREAMD), "probe", "train", *options]
+
+
+def parse_event_times(log: str) -> dict[str, float]:
+    """When each event came first, in seconds of the wall clock; the last line may not be whole yet."""
+    said = [json.loads(line) for line in log.rpartition("\n")[0].splitlines()]
+    return {each["event"]: datetime.fromisoformat(each["time"]).timestamp() for each in reversed(said)}
 
 
 def run_json(command: list[str]) -> dict[str, Any]:
@@ -117,67 +166,37 @@ def folder_stream(data: Path) -> dict[str, Any]:
     return {"source": {"kind": "folder", "path": str(data.resolve())}, **STREAM}
 
 
-def configuration(endpoint: str, stream: Mapping[str, Any], workers: int | str = "auto") -> str:
-    """config.yaml of a daemon that serves `stream` as `train`. JSON is YAML."""
-    common = {"listen": endpoint, "memory": f"{MEMORY_BYTES >> 20}MiB", "workers": workers}
-    return json.dumps({**common, "streams": {"train": dict(stream)}})
+def build_settings(stream: Mapping[str, Any], workers: int | str = "auto") -> dict[str, Any]:
+    """The configuration of a daemon that serves `stream` as `train`."""
+    return {"memory": f"{MEMORY_BYTES >> 20}MiB", "workers": workers, "streams": {"train": dict(stream)}}
 
 
 @contextmanager
-def daemon(data: Path) -> Iterator[Daemon]:
-    """Serves `data` from a fresh daemon, stopped at the end."""
-    with daemon_of(folder_stream(data)) as serving:
-        yield serving
-
-
-@contextmanager
-def daemon_of(stream: Mapping[str, Any], workers: int | str = "auto") -> Iterator[Daemon]:
-    """Serves `stream` as `train` from a fresh daemon with so many workers, stopped at the end."""
-    with start_daemon([STREAMD], os.environ, stream, workers) as serving:
-        with streamd.connect(serving.endpoint, timeout=READY_S):  # answers when the daemon is ready
-            pass
-        yield serving
-
-
-@contextmanager
-def start_daemon(
-    streamd_command: Sequence[str | Path],
-    environment: Mapping[str, str],
+def serve_stream(
     stream: Mapping[str, Any],
     workers: int | str = "auto",
+    command: Sequence[str | Path] = (STREAMD,),
+    environment: Mapping[str, str] = os.environ,
 ) -> Iterator[Daemon]:
-    """Starts a daemon of `streamd_command` in a folder of its own; does not wait until it serves; stops it at the end.
-
-    Prints the daemon's log when the block fails.
-    """
-    with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:
-        home = Path(folder)
-        endpoint, config = f"ipc://{home}/streamd.sock", home / "config.yaml"
-        config.write_text(configuration(endpoint, stream, workers))
-        own_folders = {"STATE_DIRECTORY": folder, "RUNTIME_DIRECTORY": folder}
-        command = [*streamd_command, "serve", "--config", config]
-        with (home / "log").open("wb") as log:
-            serving = subprocess.Popen(command, stderr=log, env={**environment, **own_folders}, cwd=home)
-        try:
-            yield Daemon(serving.pid, endpoint)
-        except BaseException:
-            print((home / "log").read_text(), file=sys.stderr)
-            raise
-        finally:
-            serving.terminate()
-            serving.wait(STOP_S)
+    """Serves `stream` as `train` from a fresh daemon in a folder of its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder,
+        Daemon(Path(folder), build_settings(stream, workers), command, environment) as daemon,
+    ):
+        daemon.wait_ready()
+        yield daemon
 
 
 def measure_rates(data: Path, trainers: int) -> tuple[float, ...]:
     """Samples a second of each of `trainers`, which start together."""
-    with daemon(data) as serving:
+    with serve_stream(folder_stream(data)) as serving:
         return tuple(run_json(serving.probe(trainers=trainers, epochs=EPOCHS))["samples_per_s"])
 
 
-def measure_cost(data: Path) -> batch_cost.BatchCost:
+def measure_cost(data: Path) -> processes.BatchCost:
     """Processor time a batch of a fresh daemon with its workers, and of the one trainer that reads from it."""
-    with daemon(data) as serving:
-        return batch_cost.run_trainer(serving.endpoint, serving.pid, EPOCHS).cost
+    with serve_stream(folder_stream(data)) as serving:
+        return processes.run_trainer(serving.endpoint, serving.pid, EPOCHS).cost
 
 
 def measure_limit(data: Path) -> float:
@@ -194,7 +213,7 @@ def measure_round(data: Path) -> Round:
 
 def measure_upkeep(data: Path) -> Upkeep:
     """Memory while trainers take all they can, then processor time when they have gone."""
-    with daemon(data) as serving:
+    with serve_stream(folder_stream(data)) as serving:
         command = serving.probe(trainers=TRAINERS, epochs=LOAD_EPOCHS)
         load = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
         try:
@@ -210,7 +229,7 @@ def measure_upkeep(data: Path) -> Upkeep:
         before_s = processes.cpu_s(pids)
         time.sleep(IDLE_S)
         idle_cpu = (processes.cpu_s(pids) - before_s) / IDLE_S
-    return Upkeep(anonymous[0], tuple(anonymous[1:]), slots, MEMORY_BYTES, idle_cpu)
+    return Upkeep(anonymous[0], tuple(anonymous[1:]), slots, idle_cpu)
 
 
 def machine() -> Machine:
@@ -244,15 +263,14 @@ def build_report(where: Machine, rounds: Sequence[Round], upkeep: Upkeep) -> Rep
         ("processor time a batch, daemon and workers, ms", [each.cost.daemon_ms for each in rounds], ".3f"),
         ("processor time a batch, the trainer, ms", [each.cost.trainer_ms for each in rounds], ".3f"),
     ])  # fmt: skip
-    own = [
-        (f"the same of worker {number}", f"{anonymous / MIB:.0f} MiB")
-        for number, anonymous in enumerate(upkeep.anonymous_workers, 1)
-    ]
     upkeep_rows = (
         ("processor while nobody is there", f"{100 * upkeep.idle_cpu:.2f} %"),
         ("its own memory, under four trainers", f"{upkeep.anonymous_daemon / MIB:.0f} MiB"),
-        *own,
-        ("memory of all batches / allowed", f"{upkeep.slots / MIB:.0f} MiB / {upkeep.memory_limit / MIB:.0f} MiB"),
+        *(
+            (f"the same of worker {number}", f"{anonymous / MIB:.0f} MiB")
+            for number, anonymous in enumerate(upkeep.anonymous_workers, 1)
+        ),
+        ("memory of all batches / allowed", f"{upkeep.slots / MIB:.0f} MiB / {MEMORY_BYTES / MIB:.0f} MiB"),
     )
     text = (
         "Samples a second; 20,000 JPEGs of 128x128, in the page cache, shuffled, batches of 32. Rounds are "
@@ -263,18 +281,23 @@ def build_report(where: Machine, rounds: Sequence[Round], upkeep: Upkeep) -> Rep
     return Report(title, "python benchmarks/run.py", where, text, sections)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="The spine benchmark: the limit, one trainer, four trainers.")
-    parser.add_argument("--rounds", type=int, default=5)
+def build_parser(description: str, name: str, rounds: int) -> argparse.ArgumentParser:
+    """The options that benchmarks share."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=RESULTS / "spine.json")
+    parser.add_argument("--results", type=Path, default=RESULTS / f"{name}.json")
+    return parser
+
+
+def main() -> None:
+    parser = build_parser("The spine benchmark: the limit, one trainer, four trainers.", "spine", rounds=5)
     options = parser.parse_args()
     make_data.make(options.data)
     rounds: list[Round] = []
     for number in range(1, options.rounds + 1):
         rounds.append(measure_round(options.data))
-        last = rounds[-1]
-        print(f"round {number}: {describe_round(last)}")
+        print(f"round {number}: {describe_round(rounds[-1])}")
     finish(build_report(machine(), rounds, measure_upkeep(options.data)), options.results)
 
 

@@ -17,15 +17,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import run
-import soak_page as page
-from soak_faults import FAULTS, Fault
-from soak_rows import Row, Table, most, slots_bytes, use_of
-from soak_stage import MEMORY_BYTES, Stage, stage
-from soak_verdict import fits, overdrawn
+import soak_results as results
+from soak_results import Row, RowTable, most, slots_bytes, use_of
+from soak_stage import FAULTS, MEMORY_BYTES, Fault, Stage
 
 PACE_S: Final = 0.2
 LOOK_S: Final = 2.0
@@ -37,7 +37,7 @@ LASTING_RATE: Final = 20.0
 class Soak:
     """The hour. Times are monotonic, in seconds."""
 
-    def __init__(self, play: Stage, table: Table, minutes: float, between_s: tuple[float, float]) -> None:
+    def __init__(self, play: Stage, table: RowTable, minutes: float, between_s: tuple[float, float]) -> None:
         self._play = play
         self._table = table
         self._began_s = time.monotonic()
@@ -51,12 +51,17 @@ class Soak:
 
     def run(self) -> None:
         play = self._play
-        for first in (self._pace, self._look, self._note, self._strike):
-            first()
+        for every_s, do in ((PACE_S, self._pace), (LOOK_S, play.look), (ROW_S, self._write_row)):
+            self._repeat(every_s, do)
+        self._strike()
         play.run_until(self._began_s + self._length_s)
         play.look()
         self._write_row()
         play.finish()
+
+    def _repeat(self, every_s: float, do: Callable[[], None]) -> None:
+        do()
+        self._play.later(every_s, partial(self._repeat, every_s, do))
 
     @property
     def _passed_s(self) -> float:
@@ -65,15 +70,6 @@ class Soak:
     def _pace(self) -> None:
         for each in self._play.watched:
             each.pace(PACE_S)
-        self._play.later(PACE_S, self._pace)
-
-    def _look(self) -> None:
-        self._play.look()
-        self._play.later(LOOK_S, self._look)
-
-    def _note(self) -> None:
-        self._write_row()
-        self._play.later(ROW_S, self._note)
 
     def _strike(self) -> None:
         """The next fault, but for the first moment; then waits for a while."""
@@ -141,10 +137,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=run.HERE / "results")
     options = parser.parse_args()
     print(f"scripts/bench soak --minutes {options.minutes:g} --seed {options.seed}", flush=True)
-    table = Table(options.results / "soak.csv")
+    table = RowTable(options.results / "soak.csv")
     with (
         tempfile.TemporaryDirectory(prefix="streamd-soak-") as folder,
-        stage(Path(folder), random.Random(options.seed), _epochs(options.minutes)) as play,  # noqa: S311 - faults, not secrets
+        Stage(Path(folder), random.Random(options.seed), _epochs(options.minutes)) as play,  # noqa: S311 - faults, not secrets
     ):
         soak = Soak(play, table, options.minutes, tuple(options.between))
         try:
@@ -155,18 +151,18 @@ def main() -> None:
         if play.problems:
             shutil.copy(play.daemon.log, options.results / "soak.log")
             print(f"the daemon's log: {options.results / 'soak.log'}", file=sys.stderr)
-    outcome = page.Outcome(
+    outcome = results.Outcome(
         run.machine(),
         options.minutes,
         options.seed,
         dict(soak.happened),
         play.totals(),
         tuple(play.outstanding),
-        tuple(fits(table.rows)),
-        (*play.problems, *overdrawn(table.rows, MEMORY_BYTES)),
+        tuple(results.fits(table.rows)),
+        (*play.problems, *results.overdrawn(table.rows, MEMORY_BYTES)),
     )
-    page.save(outcome, table.rows, options.results)
-    print(page.render(outcome))
+    results.save(outcome, table.rows, options.results)
+    print(results.render(outcome))
     sys.exit(0 if outcome.ok else 1)
 
 

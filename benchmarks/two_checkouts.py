@@ -21,17 +21,16 @@ import random
 import statistics
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import batch_cost
 import make_data
 import processes
 import run
-from batch_cost import BatchCost
+from processes import BatchCost
 
 MOST_RATIO: Final = 1.03
 FEWEST_ROUNDS: Final = 5  # with fewer, an interval is as narrow as chance has it
@@ -96,38 +95,29 @@ class Ratio:
 # --- measuring
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """A checkout whose daemon runs."""
-
-    checkout: Checkout
-    endpoint: str
-    pid: int
-
-    def measure(self, epochs: int) -> BatchCost:
-        """One trainer's epochs. Exits when a process has run other code than the checkout's."""
-        path = self.checkout.path
-        drained = batch_cost.run_trainer(self.endpoint, self.pid, epochs, self.checkout.environment)
-        pids = (self.pid, *processes.children(self.pid))
-        paths = {processes.environment_of(each).get("PYTHONPATH") for each in pids}
-        if drained.package != str(path / "streamd") or paths != {str(path)}:
-            sys.exit(f"two_checkouts: {path} was not measured: {drained.package} was, or one of {paths}")
-        return drained.cost
+def measure_cost(checkout: Checkout, daemon: run.Daemon, epochs: int) -> BatchCost:
+    """One trainer's epochs. Exits when a process has run other code than the checkout's."""
+    path = checkout.path
+    drained = processes.run_trainer(daemon.endpoint, daemon.pid, epochs, checkout.environment)
+    paths = {processes.environment_of(each).get("PYTHONPATH") for each in daemon.pids()}
+    if drained.package != str(path / "streamd") or paths != {str(path)}:
+        sys.exit(f"two_checkouts: {path} was not measured: {drained.package} was, or one of {paths}")
+    return drained.cost
 
 
-@contextmanager
-def serve_checkout(checkout: Checkout, data: Path) -> Iterator[Serving]:
+def serve_checkout(checkout: Checkout, data: Path) -> AbstractContextManager[run.Daemon]:
     """A daemon of the checkout that serves the data as `train`, stopped at the end."""
-    with run.start_daemon(checkout.command(), checkout.environment, run.folder_stream(data)) as daemon:
-        yield Serving(checkout, daemon.endpoint, daemon.pid)
+    stream = run.folder_stream(data)
+    return run.serve_stream(stream, command=checkout.command(), environment=checkout.environment)
 
 
 def measure_round(number: int, old: Checkout, new: Checkout, data: Path, epochs: int) -> Round:
     """Both, twice: in odd rounds the old one first and last, in even rounds the new one."""
-    with serve_checkout(old, data) as old_serving, serve_checkout(new, data) as new_serving:
-        outer, inner = (old_serving, new_serving) if number % 2 else (new_serving, old_serving)
-        first, second, third, fourth = (each.measure(epochs) for each in (outer, inner, inner, outer))
-    costs = {outer.checkout.path: mean_cost(first, fourth), inner.checkout.path: mean_cost(second, third)}
+    outer, inner = (old, new) if number % 2 else (new, old)
+    with serve_checkout(outer, data) as first, serve_checkout(inner, data) as second:
+        turns = ((outer, first), (inner, second), (inner, second), (outer, first))
+        one, two, three, four = (measure_cost(checkout, daemon, epochs) for checkout, daemon in turns)
+    costs = {outer.path: mean_cost(one, four), inner.path: mean_cost(two, three)}
     return Round(costs[old.path], costs[new.path])
 
 

@@ -5,11 +5,10 @@ Its labels may be given as a list in the order of the sorted paths: they are the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import contest
 import keras
 import tensorflow as tf
+import tf_files
 
 SETTINGS = contest.Settings(
     library=f"keras {keras.__version__} on tensorflow {tf.__version__}",
@@ -34,11 +33,7 @@ def begin(options: contest.Options) -> contest.Epoch:
         verbose=False,
     )
     batches = batches.map(as_uint8, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-
-    def epoch(_: int) -> Iterator[contest.Batch]:
-        yield from batches.as_numpy_iterator()
-
-    return epoch
+    return tf_files.epochs(batches)
 
 
 if __name__ == "__main__":

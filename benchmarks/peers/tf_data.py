@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import contest
 import tensorflow as tf
 import tf_files
@@ -17,11 +15,7 @@ SETTINGS = contest.Settings(
 
 def begin(options: contest.Options) -> contest.Epoch:
     batches = tf_files.batches(options, tf_files.shuffled(options)).prefetch(tf.data.AUTOTUNE)
-
-    def epoch(_: int) -> Iterator[contest.Batch]:
-        yield from batches.as_numpy_iterator()
-
-    return epoch
+    return tf_files.epochs(batches)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import contest
@@ -47,3 +47,12 @@ def batches(options: contest.Options, pairs: Any) -> Any:
     """A dataset of (uint8 (32, 128, 128, 3), ids)."""
     load = loading(str(options.files()[0]))
     return pairs.map(load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False).batch(contest.BATCH)
+
+
+def epochs(batches: Any) -> contest.Epoch:
+    """Each is one pass over a dataset of batches."""
+
+    def epoch(_: int) -> Iterator[contest.Batch]:
+        yield from batches.as_numpy_iterator()
+
+    return epoch

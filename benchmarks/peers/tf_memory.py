@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import contest
 import numpy as np
 import tensorflow as tf
+import tf_files
 
 SETTINGS = contest.Settings(
     library=f"tensorflow {tf.__version__}",
@@ -22,11 +21,7 @@ def begin(options: contest.Options) -> contest.Epoch:
     ids = tf.data.Dataset.range(count).shuffle(count, seed=options.trainer).batch(contest.BATCH)
     batches = ids.map(lambda each: (tf.gather(images, each), each), num_parallel_calls=tf.data.AUTOTUNE)
     batches = batches.prefetch(tf.data.AUTOTUNE)
-
-    def epoch(_: int) -> Iterator[contest.Batch]:
-        yield from batches.as_numpy_iterator()
-
-    return epoch
+    return tf_files.epochs(batches)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from torchvision_import import allow_torchvision_without_operators
+from migration_run import allow_torchvision_without_operators
 
 import streamd
 from streamd.frameworks.torch import loader

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import compare
-import compare_chart
 import compare_page
 import compare_results
 import msgspec
@@ -48,7 +47,7 @@ def test_the_page_is_the_one_that_its_figures_make(tmp_path: Path) -> None:
     assert compare.DEFAULT_PAGE.exists() == compare_results.DEFAULT_RESULTS.exists()
     if compare.DEFAULT_PAGE.exists():
         found = compare_results.load(compare_results.DEFAULT_RESULTS)
-        assert compare.DEFAULT_PAGE.read_text() == compare_page.render(found, compare_chart.draw_all(found, tmp_path))
+        assert compare.DEFAULT_PAGE.read_text() == compare_page.render(found, compare_page.draw_all(found, tmp_path))
 
 
 @pytest.mark.bench

@@ -1,14 +1,17 @@
-"""The comparison's page, from made-up figures."""
+"""The comparison's page and its charts, from made-up figures."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import compare_page as page
+import growth
 import msgspec
 import pytest
 from compare_results import Taken
 from compared import FOUND, ROUND, SEEN, SETTINGS, comparison
+from PIL import Image
 
 
 def row_of(text: str, begin: str) -> list[str]:
@@ -90,3 +93,41 @@ def test_charts_are_shown_and_an_empty_comparison_is_a_page() -> None:
 )
 def test_a_rate_has_three_figures(value: float | None, shown: str) -> None:
     assert page.rate(value) == shown
+
+
+def test_bars_are_parts_of_the_limit_the_longest_first() -> None:
+    bars = page.limit_bars(FOUND)
+
+    assert list(bars) == ["streamd", "tf.data, AUTOTUNE, fast DCT", "the naive generator: Pillow in the training loop"]
+    assert bars["streamd"] == [pytest.approx(0.9), None]
+
+
+def test_lines_are_of_loaders_that_several_trainers_took() -> None:
+    lines = {line.name: line for line in page.trainer_lines(FOUND)}
+
+    assert set(lines) == {"streamd", "tf.data, AUTOTUNE, fast DCT"}
+    assert lines["streamd"].points == ((1.0, 90.0), (4.0, 345.0))
+    assert [line.name for line in page.worker_lines(FOUND)] == ["the limit", "streamd"]
+
+
+def test_the_size_of_the_set_is_drawn_from_what_growth_has_measured(tmp_path: Path) -> None:
+    rate = growth.Take((100.0, 110.0, 300.0), 1.0, 1.0, 1.0)
+    turn = growth.Turn(0.5, 0.9, rate, daemon=1, worker=1, trainer=1, mapped=1)
+    size = growth.Size(10_000, growth.Listing(1.0, 1.0, 1, 1, 1), (turn,))
+    growth.build_report(FOUND.machine, 1, [size], {1: [rate]}).save(tmp_path / "growth.json")
+
+    assert page.size_lines(tmp_path / "growth.json") == [page.Line("streamd", ((10_000.0, 110.0),), ours=True)]
+    assert page.size_lines(tmp_path / "none.json") == []
+
+
+def test_what_there_are_figures_for_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "GROWTH", tmp_path / "growth.json")
+    drawn = [name for name, _ in page.draw_all(FOUND, tmp_path)]
+
+    assert drawn == ["benchmarks-limit.png", "benchmarks-trainers.png", "benchmarks-workers.png"]
+    for name in drawn:
+        with Image.open(tmp_path / name) as picture:
+            colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 20) or []}
+            assert picture.width == page.WIDTH
+            assert len(colours) > 20
+    assert page.draw_all(comparison(), tmp_path) == []

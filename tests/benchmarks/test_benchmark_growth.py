@@ -6,6 +6,7 @@ from pathlib import Path
 
 import growth
 import pytest
+import run
 from support.daemon_process import write_images
 
 
@@ -23,17 +24,21 @@ def test_a_table_goes_round_the_files_until_it_has_so_many_rows(tmp_path: Path, 
 
 
 @pytest.mark.long
-def test_a_listing_counts_its_manifest_and_a_start_takes_that_one(tmp_path: Path, data: Path) -> None:
+def test_a_listing_counts_its_manifest_and_a_start_takes_that_one(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = growth.write_table(tmp_path / "table", data, 400)
     listing = growth.list_samples(table)
     (manifest,) = table.home.glob("*.manifest")
     assert listing.manifest_bytes == manifest.stat().st_size
     assert listing.peak_bytes > listing.manifest_bytes
     listed = manifest.stat().st_mtime_ns
-    with growth.serving(table) as daemon:
-        start = daemon.first_batch()
-    assert 0 < start.ready_s < start.first_batch_s
+    with run.Daemon(table.home, table.settings) as daemon:
+        ready_s, first_batch_s = growth.take_first_batch(daemon)
+    assert 0 < ready_s < first_batch_s
     assert manifest.stat().st_mtime_ns == listed
+    monkeypatch.setattr(growth, "WINDOW_S", 1.0)
+    assert growth.measure_company(table, 2).each > 0
 
 
 @pytest.mark.long

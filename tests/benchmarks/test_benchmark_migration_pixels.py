@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 import pytest
-from compare_environments import python_of
-from photograph_folder import LARGER, SIDE, SMALLER, UNEVEN, write_photographs
+from loader_process import python_of
+from make_data import PHOTOGRAPHS, QUALITY, Cut, cut, photograph
 from support.daemon_process import DaemonProcess, write_images
 
 import streamd
@@ -21,7 +21,25 @@ import streamd
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
+SIDE: Final = 128  # to which they are brought
+SMALLER: Final = (96, 128)  # width and height of what is enlarged
+LARGER: Final = ((500, 375), (375, 500))  # of what is made smaller, three or four times
+UNEVEN: Final = (301, 203)  # whose longer side is no whole number of pixels when the shorter one is SIDE
+
 pytestmark = [pytest.mark.train, pytest.mark.timeout(240)]  # it may have to install torch
+
+
+def write_photographs(folder: Path, *sizes: tuple[int, int]) -> Path:
+    """Photographs in several sizes, a class each: CLASS/WIDTHxHEIGHT.jpg and .png."""
+    for number, name in enumerate(PHOTOGRAPHS):
+        room = folder / Path(name).stem
+        room.mkdir(parents=True)
+        for width, height in sizes:
+            rng = np.random.default_rng(number)
+            tile = cut(photograph(name), Cut((width, height), min_crop=190, seed=0), rng)
+            tile.save(room / f"{width}x{height}.jpg", quality=QUALITY)
+            tile.save(room / f"{width}x{height}.png")
+    return folder
 
 
 def stream_of(source: Mapping[str, object], **image: object) -> dict[str, object]:

@@ -14,7 +14,7 @@ import pack
 import pytest
 import restart
 import run
-from batch_cost import BatchCost
+from processes import BatchCost
 from report import Machine, Report
 
 import monitoring
@@ -63,7 +63,7 @@ def test_a_clients_cost_is_told_for_a_pace_and_not_for_a_batch() -> None:
 @pytest.mark.parametrize(("scrape_s", "holds"), [(0.0169, True), (0.0171, False)])
 def test_being_watched_is_held_to_a_hundredth_of_what_daemon_and_workers_take(scrape_s: float, holds: bool) -> None:
     look = monitoring.Look(0.002, 0.0035, 17_000)
-    cost = monitoring.Cost(8, 90_000.0, 0.25, 1.75, replace(look, cpu_s=scrape_s), 20, 0.001, look)
+    cost = monitoring.Cost(8, 90_000.0, 0.25, 1.75, replace(look, cpu_s=scrape_s), 0.001, look)
     assert monitoring.build_report(MACHINE, cost).holds is holds
     assert cost.build_row("a scrape", 0.002, look) == ("a scrape", "17,000", "3.5", "2.00", "0.80%", "**0.10%**")
 
@@ -86,17 +86,17 @@ def test_a_restart_is_held_to_three_seconds_with_a_trainers_longest_pause(over_s
 
 
 def test_the_parts_of_a_restart_are_all_between_the_command_and_the_batch() -> None:
-    found = restart.parts(100.0, [100.5, 101.5, 101.625], 103.0)
+    found = restart.split_restart(100.0, [100.5, 101.5, 101.625], 103.0)
     assert found == restart.Restart(0.5, 1.0, 0.125, 1.375)
     assert found.all_s == 3.0
 
 
-def test_the_log_tells_when_each_part_ended_and_of_a_line_that_is_not_whole_nothing() -> None:
+def test_the_log_tells_when_each_event_came_first_and_of_a_line_that_is_not_whole_nothing() -> None:
     moments = {"manifest.reused": 1.0, "daemon.ready": 2.5, "session.began": 3.0}
     lines = [f'{{"time": "1970-01-01T00:00:{at:06.3f}+00:00", "event": "{event}"}}' for event, at in moments.items()]
-    assert restart.marks_of("\n".join([*lines, ""])) == [1.0, 2.5, 3.0]
-    assert restart.marks_of("\n".join(lines)) == [1.0, 2.5]
-    assert restart.marks_of("") == []
+    assert run.parse_event_times("\n".join([*lines, lines[0].replace("01.", "04."), ""])) == moments
+    assert run.parse_event_times("\n".join(lines)).keys() == {"manifest.reused", "daemon.ready"}
+    assert run.parse_event_times("") == {}
 
 
 def test_what_a_stopped_trainer_costs_is_taken_within_a_round_and_the_pause_without_the_start() -> None:
@@ -108,15 +108,9 @@ def test_what_a_stopped_trainer_costs_is_taken_within_a_round_and_the_pause_with
 
 
 TAKE = growth.Take((1000.0, 1100.0, 900.0), daemon_us=10.0, workers_us=120.0, trainer_us=6.0)
-TURN = growth.Turn(
-    growth.Start(ready_s=1.0, first_batch_s=1.2),
-    TAKE,
-    daemon=growth.Memory(30_000_000, 0),
-    worker=growth.Memory(20_000_000, 500_000),
-    trainer=growth.Memory(40_000_000, 0),
-)
+TURN = growth.Turn(1.0, 1.2, TAKE, daemon=30_000_000, worker=20_000_000, trainer=40_000_000, mapped=500_000)
 SMALL = growth.Size(10_000, growth.Listing(0.5, 0.4, 100 << 20, 0, 510_000), (TURN,) * 3)
-GROWN = replace(TURN, worker=growth.Memory(39_800_000, 49_000_000))  # 20 bytes for each of 990,000
+GROWN = replace(TURN, worker=39_800_000, mapped=49_000_000)  # 20 bytes for each of 990,000
 LARGE = growth.Size(1_000_000, growth.Listing(5.0, 5.5, 400 << 20, 2, 49_000_000), (GROWN,) * 3)
 
 
@@ -127,16 +121,16 @@ def grow(**changed: object) -> growth.Size:
 @pytest.mark.parametrize(
     ("worse", "said"),
     [
-        (grow(worker=growth.Memory(20_000_000 + 101 * 990_000, 0)), "The most bytes a sample: 101"),
-        (grow(trainer=growth.Memory(40_000_000 + 101 * 990_000, 0)), "The most bytes a sample: 101"),
-        (grow(start=growth.Start(2.0, 3.1)), "a first batch of 1,000,000 samples: 3.10"),
+        (grow(worker=20_000_000 + 101 * 990_000), "The most bytes a sample: 101"),
+        (grow(trainer=40_000_000 + 101 * 990_000), "The most bytes a sample: 101"),
+        (grow(first_batch_s=3.1), "a first batch of 1,000,000 samples: 3.10"),
         (grow(take=replace(TAKE, rates=(880.0,))), "1,000,000 samples, of the smallest rate: 0.88"),
         (replace(LARGE, listing=replace(LARGE.listing, manifest_bytes=102_000_000)), "The most bytes a sample: 102"),
     ],
     ids=["worker", "trainer", "start", "rate", "manifest"],
 )
 def test_a_figure_of_growth_that_misses_is_named(worse: growth.Size, said: str) -> None:
-    companies = [growth.Company(1, (TAKE,)), growth.Company(2, (TAKE,))]
+    companies = {1: [TAKE] * 3, 2: [TAKE] * 3}
     held = growth.build_report(MACHINE, 20_000, [SMALL, LARGE], companies)
     assert held.holds
     assert "| 1,000,000 | 49.0 | 0.0 | 20.0 | 0.0 | 49.0 |" in held.render()
@@ -147,7 +141,7 @@ def test_a_figure_of_growth_that_misses_is_named(worse: growth.Size, said: str) 
 
 def test_the_spine_tells_rates_ratios_and_the_processor_time_of_a_batch() -> None:
     first = run.Round(limit=1000.0, one=800.0, four=(400.0, 400.0, 500.0, 600.0), cost=BatchCost(2.0, 0.25))
-    upkeep = run.Upkeep(1 << 20, (2 << 20, 3 << 20), 4 << 20, 256 << 20, 0.01)
+    upkeep = run.Upkeep(1 << 20, (2 << 20, 3 << 20), 4 << 20, 0.01)
     page = run.build_report(MACHINE, [first, replace(first, cost=BatchCost(4.0, 0.35))], upkeep).render()
     assert "| one trainer / limit | **0.80** | 0.80 | 0.80 |" in page
     assert "| processor time a batch, daemon and workers, ms | **3.000** | 2.000 | 4.000 |" in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -11,7 +12,6 @@ from typing import cast
 import independence
 import pytest
 from report import Series, load_report
-from soak_rows import read
 from support.daemon_process import write_images
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -27,11 +27,11 @@ def run(name: str, *options: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(300)
 def test_a_minute_of_faults_loses_and_repeats_nothing(tmp_path: Path) -> None:
     done = run("soak.py", "--minutes", 0.75, "--seed", 0, "--between", 1, 3, "--results", tmp_path)
-    rows = read(tmp_path / "soak.csv")
+    rows = list(csv.DictReader((tmp_path / "soak.csv").read_text().splitlines()))
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert rows[-1].faults >= 10
-    assert rows[-1].batches > rows[0].batches
+    assert int(rows[-1]["faults"]) >= 10
+    assert int(rows[-1]["batches"]) > int(rows[0]["batches"])
     assert "**as promised**" in (tmp_path / "soak.md").read_text()
     assert (tmp_path / "soak.png").exists()
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 import two_checkouts
-from batch_cost import BatchCost
+from processes import BatchCost
 from support.daemon_process import write_images
 from two_checkouts import (
     Checkout,
     Ratio,
     Round,
-    Serving,
     compare_medians,
+    measure_cost,
     measure_round,
     open_checkout,
     render_verdict,
@@ -78,12 +78,12 @@ def test_the_checkouts_take_turns_so_that_a_drift_falls_on_both(
     old, new = Checkout(Path("/old"), "a:b"), Checkout(Path("/new"), "a:b")
     measured: list[Checkout] = []
 
-    def measure(serving: Serving, _: int) -> BatchCost:
-        measured.append(serving.checkout)
+    def measure(checkout: Checkout, *_: object) -> BatchCost:
+        measured.append(checkout)
         return BatchCost(len(measured), 10 * len(measured))
 
-    monkeypatch.setattr(two_checkouts, "serve_checkout", lambda checkout, _: nullcontext(Serving(checkout, "", 1)))
-    monkeypatch.setattr(Serving, "measure", measure)
+    monkeypatch.setattr(two_checkouts, "serve_checkout", lambda *_: nullcontext())
+    monkeypatch.setattr(two_checkouts, "measure_cost", measure)
     assert measure_round(1, old, new, tmp_path, 1) == Round(BatchCost(2.5, 25.0), BatchCost(2.5, 25.0))
     assert measured == [old, new, new, old]
     assert measure_round(2, old, new, tmp_path, 1) == Round(BatchCost(6.5, 65.0), BatchCost(6.5, 65.0))
@@ -101,7 +101,8 @@ def test_fewer_rounds_than_tell_anything_are_refused(
 
 @pytest.mark.bench
 def test_this_checkout_is_measured_by_a_daemon_and_a_trainer_of_its_own(tmp_path: Path) -> None:
-    with serve_checkout(open_checkout(ROOT), write_images(tmp_path / "data", {"cat": 40})) as serving:
-        cost = serving.measure(epochs=2)
+    checkout = open_checkout(ROOT)
+    with serve_checkout(checkout, write_images(tmp_path / "data", {"cat": 40})) as daemon:
+        cost = measure_cost(checkout, daemon, epochs=2)
     assert cost.daemon_ms > 0
     assert cost.trainer_ms > 0

@@ -56,6 +56,12 @@ def current() -> Digests:
     }
 
 
+def write_digests(found: Digests) -> None:
+    """Writes them down, a file a line."""
+    lines = (f"{json.dumps(name)}: {json.dumps(digests)}" for name, digests in found.items())
+    DIGESTS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
 def golden() -> Digests:
     """The digests that were written down."""
     digests: Digests = json.loads(DIGESTS.read_text(encoding="utf-8"))
@@ -122,7 +128,7 @@ def main(words: list[str]) -> None:
         for name, data in all_files().items():
             (FILES / name).write_bytes(data)
     if "--files" in words or "--digests" in words:
-        DIGESTS.write_text(json.dumps(current(), indent=1) + "\n", encoding="utf-8")
+        write_digests(current())
     elif "--show" in words:
         sys.stdout.write(shown(plain_webp="--plain-webp" in words))
     else:

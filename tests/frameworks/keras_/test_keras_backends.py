@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from compare_environments import python_of
+from loader_process import python_of
 from support.leased_arrays import Lender
 from support.stream_fake import ANGLE, FakeStream, make_spec
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from compare_environments import python_of
+from loader_process import python_of
 from support.resumed_training import (
     EPOCHS,
     STEPS,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compare_environments import python_of
+from loader_process import python_of
 from PIL import Image
 from support.daemon_process import DaemonProcess, stream_config
 

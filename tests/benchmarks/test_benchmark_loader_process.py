@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from compare_environments import EnvironmentFailedError, last_line, python_of
-from compare_process import CellFailedError, Process, started
+from loader_process import CellFailedError, EnvironmentFailedError, Process, last_line, python_of, started
 from support.daemon_process import wait_until
 
 
