@@ -249,17 +249,27 @@ class Client:
             how: UnevenPolicy = rule or ("pad" if spec.shuffle == "none" else "drop")
             return Subscription(spec.name, *place, total, how, credit, way, live, together, whose)
 
-        open_stream = partial(self._open_stream, parse_stream_name(stream), build, resume, rows)
+        return self._open_stream(parse_stream_name(stream), build, resume, rows)
+
+    def _open_stream(
+        self,
+        name: str,
+        build_subscription: Callable[[StreamSpec], Subscription],
+        resume: str | bytes | None,
+        batch_size: int | None,
+    ) -> Stream:
+        """Opens a stream; tries once more if it changed between the daemon's answer and the subscription."""
+        open_stream = partial(self._open_known_stream, name, build_subscription, resume, batch_size)
         try:
             return open_stream()
         except TokenError:
             # Without a token of the caller's, the refused order is the one that `spec` returned a moment ago, so the
-            # daemon was restarted or reconfigured in between: try once more.
+            # daemon was restarted or reconfigured in between.
             if resume is not None:
                 raise
         return open_stream()
 
-    def _open_stream(
+    def _open_known_stream(
         self,
         name: str,
         build_subscription: Callable[[StreamSpec], Subscription],

@@ -24,7 +24,9 @@ _ROW_STORES: Final[dict[str, type[RowStore]]] = {
     "chunks": ChunkStore,
     "hdf5": Hdf5Store,
 }
-_SHARD_READERS: Final[dict[str, type[ShardReader]]] = {"tar": ShardReader}
+_SHARD_READERS: Final[dict[str, type[ShardReader]]] = {
+    "tar": ShardReader,
+}
 
 
 def open_store(manifest: Manifest, root: int) -> SampleStore | None:
