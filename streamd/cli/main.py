@@ -66,7 +66,7 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="The configuration; default config.yaml.", show_default=False)
     ] = None,
     size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help=f"With PATH. {SIZE_HELP}")] = None,
-    rescan: Annotated[bool, typer.Option("--rescan", help="List the samples anew, though they are known.")] = False,
+    rescan: Annotated[bool, typer.Option("--rescan", help="List the samples again, though they are known.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")] = False,
 ) -> None:
@@ -121,12 +121,14 @@ def _choose_config_source(
     if path is None:
         if size is not None:
             raise ConfigError(
-                "--size: belongs to PATH, and a configuration is served; write image: {size: [HEIGHT, WIDTH]} in it"
+                "--size: works only with PATH, but you serve a configuration; write image: {size: [HEIGHT, WIDTH]} in "
+                "the "
+                "configuration"
             )
         return config or DEFAULT_CONFIG
     if config is not None:
         raise typer.BadParameter(
-            f"PATH {str(path)!r} is served without a configuration, and --config names one; give one of the two"
+            f"PATH {str(path)!r} is served without a configuration, but --config gives one; use one of the two"
         )
     try:
         from streamd.daemon.starter.process import build_config_in_process  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help

@@ -33,13 +33,13 @@ MISSING_KEY_HINTS: Final[dict[str | int, str]] = {
     "streams": f"add at least one: {KEY_EXAMPLES['streams']}",
     "source": f"say where the samples are, such as {KEY_EXAMPLES['source']}",
     "path": "say where the data is, relative to the file",
-    "image": "name the column that holds the file names",
-    "images": "name the array that holds the images",
+    "image": "give the column that holds the file names",
+    "images": "give the array that holds the images",
     "type": "use category, int, float, string or tags",
-    "mean": "mean and std come together, one number a channel, in 0-255",
-    "std": "mean and std come together, one number a channel, in 0-255",
-    "secret": "name the daemon's secret key file",
-    "clients": "name the folder of the clients' public keys",
+    "mean": "mean and std come together, one number per channel, from 0 to 255",
+    "std": "mean and std come together, one number per channel, from 0 to 255",
+    "secret": "give the path of the daemon's secret key file",
+    "clients": "give the path of the folder of the clients' public keys",
 }
 
 # Keys of other tools, or of another place, and what replaces them here.
@@ -47,9 +47,9 @@ FOREIGN_KEYS: Final = {
     "address": "the daemon's address is listen, at the top level",
     "augment": "each trainer augments in its own model",
     "augmentation": "each trainer augments in its own model",
-    "channels": "mode says it: RGB has 3, L has 1",
+    "channels": "mode sets it: RGB has 3, L has 1",
     "endpoint": "the daemon's address is listen, at the top level",
-    "epochs": "a trainer says it: streamd-train --epochs N, or subscribe(epochs=N)",
+    "epochs": "set it in the trainer: streamd-train --epochs N, or subscribe(epochs=N)",
     "extends": "a stream copies another one with like: NAME",
     "height": "write size: [height, width]",
     "host": "the daemon's address is listen, at the top level",
@@ -57,19 +57,19 @@ FOREIGN_KEYS: Final = {
     "inherit": "a stream copies another one with like: NAME",
     "num_workers": "write workers, at the top level",
     "port": "the daemon's address is listen, at the top level",
-    "prefetch": "a trainer says it: subscribe(prefetch=N)",
-    "prefetch_factor": "a trainer says it: subscribe(prefetch=N)",
-    "rank": "a trainer says it: subscribe(rank=R, world=W)",
-    "repeat": "a trainer says it: subscribe(epochs=N)",
+    "prefetch": "set it in the trainer: subscribe(prefetch=N)",
+    "prefetch_factor": "set it in the trainer: subscribe(prefetch=N)",
+    "rank": "set it in the trainer: subscribe(rank=R, world=W)",
+    "repeat": "set it in the trainer: subscribe(epochs=N)",
     "target_size": "write image: {size: [height, width]}",
-    "validation_split": "write split: {validation: 0.2}, and part: train or part: validation in the source",
+    "validation_split": "write split: {validation: 0.2}, and part: train or part: validation under source",
     "width": "write size: [height, width]",
-    "world": "a trainer says it: subscribe(rank=R, world=W)",
+    "world": "set it in the trainer: subscribe(rank=R, world=W)",
 }
 
 # Keys of the configuration's whole language that this version does not serve, and what to do until it does.
 UNSERVED_KEYS: Final = {
-    "draw": "each sample comes once an epoch; weights: COLUMN weighs samples in the loss",
+    "draw": "each sample comes once per epoch; weights: COLUMN weighs samples in the loss",
     "expect": "compare order_id of client.spec(NAME) on both hosts",
     "fetch": "copy the files to a disk of this host",
     "fold": "write the folds into a column of a table, and select with where: {COLUMN: 1}",
@@ -77,7 +77,7 @@ UNSERVED_KEYS: Final = {
     "images": "a sample is one image: write image: {size: [height, width]}",
     "mix": "list the samples of both streams in one table",
     "stratify": "split by a column of a table, or leave it out",
-    "take": "list the wanted samples in a table or a file list",
+    "take": "list the samples that you want in a table or a file list",
 }
 
 _FOREIGN_WORDS: Final = {

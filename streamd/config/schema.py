@@ -199,7 +199,7 @@ class StreamConfig(ConfigModel):
     def _find_size_problems(self) -> list[tuple[tuple[str, ...], str]]:
         kind, size = self.source.kind, self.image.size
         if self.source.is_encoded and size is None:
-            return [(("image", "size"), f"is missing; a {kind} holds images of any size, add size: [height, width]")]
+            return [(("image", "size"), f"is missing; a {kind} can hold images of any size: add size: [height, width]")]
         if self.source.is_encoded and size == "stored":
             return [(("image", "size"), f"found 'stored', which is for arrays; a {kind} needs [height, width]")]
         return []
@@ -219,7 +219,7 @@ class StreamConfig(ConfigModel):
     def _find_channel_problems(self) -> list[tuple[tuple[str, ...], str]]:
         mode, channels = self.image.mode, self.image.channels
         if isinstance(self.normalize, MeanStd):
-            wanted = f"but mode {mode} has {channels}; give one for each channel"
+            wanted = f"but mode {mode} has {format_count(channels, 'channel')}; give one number for each channel"
             return [
                 (("normalize", key), f"has {format_count(len(levels), 'number')}, {wanted}")
                 for key, levels in self.normalize.as_lists().items()

@@ -59,9 +59,9 @@ def parse_bytes(value: object) -> int:
     """Parses `1GiB`, `512 MB`, `1.5GiB` or a plain number to bytes. Raises ValueError, which says what is allowed."""
     amount = _parse_number_with_unit(value, _BYTE_UNITS)
     if amount is None or not 0 <= amount < 1 << 63:
-        example = "write it like 512MiB, 1.5GiB, 20GB or as a whole number of bytes"
+        example = "write a size such as 512MiB, 1.5GiB or 20GB, or a whole number of bytes"
         raise ValueError(
-            f"found {format_yaml_value(value)}, which is no size; {example}{_suggest_unit(value, _NEAR_BYTES)}"
+            f"found {format_yaml_value(value)}, which is not a size; {example}{_suggest_unit(value, _NEAR_BYTES)}"
         )
     return round(amount)
 
@@ -70,9 +70,9 @@ def parse_seconds(value: object) -> float:
     """Parses `10s`, `250ms`, `2m`, `1h` or a number to seconds. Raises ValueError, which says what is allowed."""
     amount = _parse_number_with_unit(value, _SECOND_UNITS)
     if amount is None or not 0 <= amount < float("inf"):
-        example = "write it like 10s, 250ms, 2m, 1h or as a number of seconds"
+        example = "write a duration such as 10s, 250ms, 2m or 1h, or a number of seconds"
         raise ValueError(
-            f"found {format_yaml_value(value)}, which is no duration; {example}{_suggest_unit(value, _NEAR_SECONDS)}"
+            f"found {format_yaml_value(value)}, which is not a duration; {example}{_suggest_unit(value, _NEAR_SECONDS)}"
         )
     return float(amount)
 

@@ -90,7 +90,8 @@ def probe_stream(
         client.spec(stream)  # an unknown name is refused here once, and not in every process
         before = client.stats()
         write_line(
-            f"draining {format_count(epochs, 'epoch')} of {stream} in {format_count(trainers, 'process', 'processes')}"
+            f"draining {format_count(epochs, 'epoch')} of stream {stream!r} in "
+            f"{format_count(trainers, 'process', 'processes')}"
         )
         drained, after = _run_trainers(errand, trainers, client.stats)
     decoded = _lookup_decoded_count(after, stream) - _lookup_decoded_count(before, stream)

@@ -123,8 +123,8 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
         item = None if leads_elsewhere else file.get(place)
     except (RuntimeError, OSError) as error:
         raise ConfigError(
-            f"{key}: {full!r} cannot be followed in {format_path(path)}: {error}; name an array that is no link, "
-            "or mend the link: one that leads to itself has no end"
+            f"{key}: {full!r} cannot be followed in {format_path(path)}: {error}; name an array that is not a "
+            "link, or fix the link: a link must not point to itself"
         ) from error
     if leads_elsewhere:
         raise _external_data_error(full, path, key)

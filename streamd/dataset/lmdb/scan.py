@@ -64,7 +64,7 @@ from streamd.errors import ConfigError, suggest_name
 _log: Final = logging.getLogger("streamd.sources")
 _DATA_FILE: Final = "data.mdb"
 _LAYOUT: Final = (
-    "ml-pyxis has its samples in the databases data_db and meta_db, under the keys 0000000000, 0000000001 and so on: "
+    "ml-pyxis keeps samples in the databases data_db and meta_db, under the keys 0000000000, 0000000001 and so on: "
     "write the file with pyxis.Writer, or with streamd pack --format lmdb"
 )
 _KEYS_SHOWN: Final = 3
@@ -230,8 +230,8 @@ class _LmdbListing:
         """Raises ConfigError unless the sample has the array, and it is like that of the first sample."""
         if name not in fields:
             raise ConfigError(
-                f"{key}: {self._format_sample(number)} has no array {name!r}; of arrays it has "
-                f"{_format_array_fields(fields)}{suggest_name(name, fields)}"
+                f"{key}: {self._format_sample(number)} has no array {name!r}; its arrays are: "
+                f"{_format_array_fields(fields)}; write the name of one of them{suggest_name(name, fields)}"
             )
         found, first = fields[name], self._first.setdefault(name, fields[name])
         if not found.stop:
@@ -342,10 +342,10 @@ def _read_lmdb_head(path: Path, key: str) -> LmdbHead:
         size = path.stat().st_size
         whole = head is not None and (size >= head.end_offset or is_file_whole(np.memmap(file, mode="r").data, head))
     if head is None:
-        raise ConfigError(f"{key}: {format_path(path)} is no LMDB file, or one of another version; {_LAYOUT}")
+        raise ConfigError(f"{key}: {format_path(path)} is not an LMDB file, or one of another version; {_LAYOUT}")
     if not whole:
         raise ConfigError(
-            f"{key}: {format_path(path)} is cut off: {size} bytes of {head.end_offset}; copy or write it anew"
+            f"{key}: {format_path(path)} is truncated: it has {size} of {head.end_offset} bytes; copy or write it again"
         )
     return head
 
@@ -358,7 +358,7 @@ def _open_sample_cursor(
         data, meta = (environment.open_db(name, transaction, create=False) for name in (DATA_DB, META_DB))
     except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
         raise ConfigError(
-            f"{what} holds {_format_first_keys(transaction)}, and no samples of ml-pyxis; {_LAYOUT}"
+            f"{what} holds {_format_first_keys(transaction)}, but no samples in the format of ml-pyxis; {_LAYOUT}"
         ) from error
     count = transaction.get(COUNT_KEY, db=meta)
     if count is None or not bytes(count).isdigit():

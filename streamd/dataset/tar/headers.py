@@ -108,7 +108,9 @@ class TarReader:
     def _check_not_truncated(self, end: int, name: bytes = b"") -> None:
         if end > self._size:
             what = format_path(name) if name else "a header"
-            raise TruncatedTarError(f"it is cut off at byte {self._size:,}, in {what}, which ends at byte {end:,}")
+            raise TruncatedTarError(
+                f"it is truncated at byte {self._size:,}, in {what}, which should end at byte {end:,}"
+            )
 
     def _read_extended_header(self, header: _ExtendedHeader, kind: bytes, member: TarMember) -> None:
         """Reads an extended header, and adds what it says of the next member to `header`."""
@@ -191,8 +193,8 @@ def _damaged_error(place: int, block: bytes = b"") -> BrokenTarError:
         return BrokenTarError(f"it is damaged: there is no header at byte {place:,}; copy it anew")
     tool = next((tool for mark, tool in _PACKED.items() if block.startswith(mark)), "")
     if tool:
-        return BrokenTarError(f"it is compressed, so that nothing in it can be read by itself: unpack it with {tool}")
-    return BrokenTarError("it is no tar; name only tars, such as shards/*.tar")
+        return BrokenTarError(f"it is compressed, so its files cannot be read one by one: unpack it with {tool}")
+    return BrokenTarError("it is not a tar; name only tars, such as shards/*.tar")
 
 
 def _sparse_error(name: bytes) -> BrokenTarError:

@@ -66,9 +66,11 @@ def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Call
                 progress(len(shard.images))
     except TruncatedTarError as error:
         keep = (
-            f", or keep {format_count(len(shard.images), 'image')} of it with truncate -s {end}" if shard.images else ""
+            f", or keep its {format_count(len(shard.images), 'whole image')} with truncate -s {end}"
+            if shard.images
+            else ""
         )
-        raise ConfigError(f"{key}: {format_path(name)}: {error}; copy it anew{keep}") from error
+        raise ConfigError(f"{key}: {format_path(name)}: {error}; copy it again{keep}") from error
     except BrokenTarError as error:
         raise ConfigError(f"{key}: {format_path(name)}: {error}") from error
     # A suffix such as `left.jpg` makes a file the image only if its sample has no other one, which is known at the end.
@@ -112,12 +114,14 @@ def _duplicate_error(shard: Shard, members: list[TarMember], key: str) -> Config
     first, second = (member.name for member in members[:2])
     if first == second:
         return ConfigError(
-            f"{key}: {format_path(shard.name)} holds {format_path(first)} twice; pack it anew with one of them"
+            f"{key}: {format_path(shard.name)} holds {format_path(first)} twice; pack it again with one of them"
         )
+    noun = "image" if first.lower().endswith(IMAGE_SUFFIXES) else "file of this suffix"
     return ConfigError(
-        f"{key}: {format_path(shard.name)} holds {format_path(first)} and {format_path(second)}, two images of "
-        "one sample, being called "
-        "the same up to the first dot; a sample has one: pack the others elsewhere, or under other names"
+        f"{key}: {format_path(shard.name)} holds {format_path(first)} and {format_path(second)}, which are two "
+        f"{noun}s of one sample, because their names are the same up to the first dot; a sample has only one {noun}: "
+        "pack "
+        f"the other {noun} elsewhere, or under another name"
     )
 
 
