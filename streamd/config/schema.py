@@ -209,7 +209,7 @@ class StreamConfig(ConfigModel):
             return []
         problems: list[tuple[tuple[str, ...], str]] = []
         if not self.source.is_encoded:
-            why = f"random_crop is for files, and images of kind {self.source.kind} are served as they are"
+            why = f"random_crop is for files, but images of kind {self.source.kind} are served as they are"
             problems.append((("image", "resize"), f"{why}; leave it out, and crop in a transform"))
         if self.cache is not None:
             why = "would keep one random crop of each sample for ever; leave it out, or use resize: crop"
@@ -251,7 +251,7 @@ class Config(ConfigModel):
     monitor: HostPort | None = None
     """address:port of the dashboard, /metrics for Prometheus, /healthz and /readyz, such as 127.0.0.1:9191."""
     streams: dict[str, StreamConfig]
-    """What is served: the name of each stream, and its keys below it."""
+    """What is served: the name of each stream, and its keys under it."""
 
     _base: Path = PrivateAttr(default=Path())
     _places: KeyLocations = PrivateAttr(default=KeyLocations("configuration", {}, {}))
@@ -330,7 +330,7 @@ def _iterate_unserved_label_arrays(stream: StreamConfig) -> Iterator[_UnservedSe
         froms["weights"] = stream.weights.source
     for key, source in froms.items():
         if isinstance(source, tuple) and any(_is_stored_array_name(each) or parse_npy_path(each) for each in source):
-            yield f"{key}.from", "an array among columns is", "use columns, or one array of several numbers a row"
+            yield f"{key}.from", "an array among columns is", "use columns, or one array of several numbers per row"
         elif stream.source.kind != "hdf5" and _is_stored_array_name(source):
             yield f"{key}.from", f"an array of kind {stream.source.kind} is", "use a column, or a file: labels.npy"
 

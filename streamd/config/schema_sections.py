@@ -90,7 +90,7 @@ class WeightsConfig(ConfigModel):
     """The weight of each sample. `source` is the value of `from`; formats read weights as one more label."""
 
     source: Annotated[Text, AfterValidator(resolve_npy_path)] = Field(alias="from")
-    """The column that holds a number a sample, 0 or more, or the array: file.npy, or /array of an HDF5 file."""
+    """The column that holds one number per sample, 0 or more, or the array: file.npy, or /array of an HDF5 file."""
 
     @property
     def type(self) -> Literal["weight"]:
@@ -163,9 +163,9 @@ class MeanStd(ConfigModel):
     """Normalization by numbers: (pixel - mean) / std for each channel, pixels in 0-255."""
 
     mean: Levels
-    """What is subtracted: one number a channel, in 0-255."""
+    """What is subtracted: one number per channel, from 0 to 255."""
     std: Levels
-    """What the rest is divided by: one number a channel, in 0-255."""
+    """What the rest is divided by: one number per channel, from 0 to 255."""
 
     @field_validator("std")
     @classmethod

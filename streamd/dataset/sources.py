@@ -22,7 +22,7 @@ FilePattern = Annotated[str, IS_PATTERN]
 PartKey = Annotated[Part | None, "Which side of the split: train, validation or all."]
 RangeKey = Annotated[
     tuple[float, float] | None,
-    "The numbers that become 0 and 255, such as [0, 1]; needed for all but uint8. What lies beyond is cut off.",
+    "The numbers that become 0 and 255, such as [0, 1]; needed for all but uint8. What lies beyond is clipped.",
 ]
 
 EncodingKey = Annotated[

@@ -203,8 +203,8 @@ def _check_classes_within_fixed_list(
     extra = next((str(value) for value in classes if str(value) not in known), None)
     if extra is not None:
         raise ConfigError(
-            f"{label}: the data hold {extra!r}, which is not among the classes of {fixed_label}"
-            f"{suggest_name(extra, known)}; add it there or rename one label"
+            f"{label}: the data hold {extra!r}, which is not among the classes of {fixed_label}; "
+            f"add it there or rename one label{suggest_name(extra, known)}"
         )
 
 

@@ -196,7 +196,7 @@ def add_class_weights(feed: ModelFeed, spec: StreamSpec, class_weight: ClassWeig
     if class_weight != "balanced" and classes != tuple(range(len(classes))) and not isinstance(classes[0], str):
         more = ", ..." if len(classes) > 3 else ""  # noqa: PLR2004 - enough to see what they are
         raise ConfigError(
-            f"Keras counts the classes of {weights.label!r} from 0, and they are the numbers "
+            f"Keras counts the classes of {weights.label!r} from 0, but they are the numbers "
             f"{', '.join(map(str, classes[:3]))}{more}: give  fit_data(stream, class_weight={{class: weight}}), which "
             "takes them as they are called"
         )

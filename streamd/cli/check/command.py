@@ -32,7 +32,7 @@ def check(
 
     Reports classes and their counts, ranges of labels, formats and sizes, copies, files that two streams share,
     unreadable files with their reasons, how many trainers the memory has room for, and the time of an epoch. The exit
-    status is 1 if something has to be mended. Nothing is changed or left behind.
+    status is 1 if something has to be fixed. Nothing is changed or left behind.
 
     \b
     Example:

@@ -117,7 +117,7 @@ def _check_not_random(config: Config, options: PackOptions) -> None:
     stream = config.streams.get(options.stream)
     if stream is not None and stream.image.resize == "random_crop" and options.format != "tar":
         raise ConfigError(
-            f"streams.{options.stream}.image.resize: random_crop takes another part in every epoch, and a pack of "
+            f"streams.{options.stream}.image.resize: random_crop takes another part in every epoch, but a pack of "
             "decoded "
             "images has one: use --format tar, which keeps the files, or pack a stream of its own with resize: crop"
         )
@@ -296,7 +296,7 @@ class PackLines(ListingLines):
 
     def start_packing(self, samples: int, done: int, row_bytes: int) -> None:
         if done:
-            self._write_line(f"going on behind {done:,} of {format_count(samples, 'sample')}")
+            self._write_line(f"going on after {done:,} of {format_count(samples, 'sample')}")
         self._row_bytes = row_bytes
         self._start_phase(samples, done)
 

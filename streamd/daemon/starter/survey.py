@@ -82,7 +82,7 @@ def survey_data(path: Path) -> DataSurvey:
     """
     whole = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
     if not is_encodable(str(whole)):
-        raise ConfigError(f"{PATH_KEY}: {format_path(whole)} is no name in UTF-8; rename it, or name a link to it")
+        raise ConfigError(f"{PATH_KEY}: {format_path(whole)} is not a name in UTF-8; rename it, or name a link to it")
     with translate_read_errors(whole, PATH_KEY):
         whole.stat()
         if whole.is_dir():

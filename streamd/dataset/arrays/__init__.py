@@ -28,7 +28,7 @@ class NpySource(DataSource):
     ]
     range: RangeKey = None
     table: Annotated[
-        Path | None, "The table of labels, one row an image, in the order of the images: .csv, .tsv or .parquet."
+        Path | None, "The table of labels, one row per image, in the order of the images: .csv, .tsv or .parquet."
     ] = None
     where: Annotated[
         Mapping[str, Scalar] | None, "Keeps the rows whose columns in the table have these values: {split: train}."

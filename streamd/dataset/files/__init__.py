@@ -29,7 +29,7 @@ class FolderSource(DataSource):
 
 @dataclass(frozen=True)
 class TableSource(DataSource):
-    """A CSV, TSV or Parquet file, one row a sample."""
+    """A CSV, TSV or Parquet file, one row per sample."""
 
     has_columns: ClassVar[bool] = True
 

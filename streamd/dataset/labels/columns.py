@@ -432,8 +432,8 @@ def _no_matching_row_error(column: Column, texts: Texts, value: Scalar) -> Confi
     there = ", ".join(f"{text!r} {count}" for text, count in counts[:_SHOWN_VALUES])
     more = f" and {len(counts) - _SHOWN_VALUES} other values" if len(counts) > _SHOWN_VALUES else ""
     return ConfigError(
-        f"{column.key}: no row of {column.rows.path.name} has {value!r} in {column.display_name}"
-        f"{suggest_name(str(value), levels)}; its values, and rows of each: {there}{more}"
+        f"{column.key}: no row of {column.rows.path.name} has {value!r} in {column.display_name}; its values, and "
+        f"rows of each: {there}{more}{suggest_name(str(value), levels)}"
     )
 
 

@@ -81,8 +81,9 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
         # The types above take lists or several columns. No type below does.
         case _ if listed or cells.has_lists(column):
             raise ConfigError(
-                f"{column.key}.from: several {'columns' if listed else 'numbers a row'} make a vector of type float or "
-                f"int, a category or tags, and no {wanted.type}; name one column"
+                f"{column.key}.from: several {'columns' if listed else 'numbers per row'} make a vector of type float "
+                "or "
+                f"int, a category or tags, but no {wanted.type}; name one column"
             )
         case "weight":
             return _convert_weights(name, column)
@@ -304,9 +305,9 @@ def _choose_class_names(column: Column, classes: tuple[ClassValue, ...] | None, 
         return tuple(range(width))
     if len(classes) != width:
         raise ConfigError(
-            f"{column.key}: classes has {format_count(len(classes), 'class', 'classes')}, and "
+            f"{column.key}: classes has {format_count(len(classes), 'class', 'classes')}, but "
             f"{column.display_name} holds "
-            f"{format_count(width, 'number')} a row, one a class; list as many, in the order of the numbers"
+            f"{format_count(width, 'number')} per row, one per class; list as many, in the order of the numbers"
         )
     return classes
 

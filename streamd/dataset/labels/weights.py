@@ -42,7 +42,7 @@ def _check_weights_source(stream: ListingRequest, weights: LabelSource) -> None:
             "the images, and write weights: FILE.npy"
         )
     if stream.labels is None:
-        raise ConfigError(f"{key}: of a {kind} they are read with its labels, and none are named; add labels, or {{}}")
+        raise ConfigError(f"{key}: of a {kind} they are read with its labels, but none are named; add labels, or {{}}")
 
 
 def extract_weights(scanned: ScannedSamples) -> ScannedSamples:

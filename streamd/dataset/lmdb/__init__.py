@@ -24,7 +24,7 @@ class LmdbSource(DataSource):
     path: Annotated[Path, "The folder of data.mdb, or a data file of another name."]
     images: Annotated[str, "The name of its images, such as X."]
     range: Annotated[
-        tuple[float, float] | None, "The numbers of black and of white, [0, 1] or [-1, 1], where pixels are no uint8."
+        tuple[float, float] | None, "The numbers of black and of white, [0, 1] or [-1, 1], where pixels are not uint8."
     ] = None
     part: PartKey = None
     names: Annotated[

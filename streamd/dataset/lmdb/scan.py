@@ -189,7 +189,7 @@ class _LmdbListing:
         except UnfitValueError as error:
             raise ConfigError(
                 f"{self._file.key}: {self._format_sample(number)} is not as ml-pyxis writes it: {error}; write "
-                "the file anew"
+                "the file again"
             ) from error
         if self.arrays is None:
             # The first sample decides which array holds the names. It joins `_keys` before their arrays are checked.
@@ -213,7 +213,7 @@ class _LmdbListing:
         if found is not None and (found.dtype.kind not in _TEXT_KINDS or prod(found.shape) != 1):
             raise ConfigError(
                 f"{self._names_key}: {self._name_array!r} is {_format_array_field(found)} in {self._format_sample(0)}, "
-                "and a name is one text; name another array"
+                "but a name is one text; name another array"
             )
         self._keys.setdefault(self._name_array, self._names_key)
         self.collectors.setdefault(self._name_array, _ArrayCollector())
@@ -237,7 +237,7 @@ class _LmdbListing:
         if not found.stop:
             raise ConfigError(
                 f"{key}: {name!r} is {_format_array_field(found)} in {self._format_sample(number)}, which is empty; "
-                "write it anew"
+                "write it again"
             )
         kinds = (found.dtype, first.dtype) if name == self._image_name else (found.dtype.kind, first.dtype.kind)
         if found.shape != first.shape or kinds[0] != kinds[1]:
@@ -304,7 +304,7 @@ class PyxisFile:
             found, value = next(items, (b"", memoryview(b"")))
             if found != build_sample_key(number):
                 raise ConfigError(
-                    f"{self.key}: {format_path(self.path)} claims {format_count(self.count, 'sample')}, and has "
+                    f"{self.key}: {format_path(self.path)} claims {format_count(self.count, 'sample')}, but has "
                     "none under the key "
                     f"{build_sample_key(number).decode()}; {_LAYOUT}"
                 )
@@ -328,7 +328,7 @@ def open_pyxis_file(path: Path, key: str) -> Iterator[PyxisFile]:
             with cursor:
                 yield PyxisFile(path, key, count, head.commit, cursor)
     except lmdb.Error as error:
-        raise ConfigError(f"{key}: {format_path(path)} cannot be read by LMDB: {error}; write it anew") from error
+        raise ConfigError(f"{key}: {format_path(path)} cannot be read by LMDB: {error}; write it again") from error
     if _read_lmdb_head(path, key).commit != head.commit:
         raise ConfigError(
             f"{key}: {format_path(path)} was written to while its samples were listed; start again when its "

@@ -192,7 +192,7 @@ def _find_class_folder(shard: Shard, name: bytes, key: str) -> str:
 def _read_member_text(shard: Shard, member: TarMember, key: str) -> str:
     if member.size > _MOST_BYTES:
         place = _format_member_path(shard, member.name)
-        raise ConfigError(f"{key}: {place} has {member.size:,} bytes, and a label at most {_MOST_BYTES:,}")
+        raise ConfigError(f"{key}: {place} has {member.size:,} bytes, but a label has at most {_MOST_BYTES:,}")
     return _decode_text(shard.tar.read_member(member), shard, member.name, key)
 
 

@@ -116,7 +116,11 @@ def _duplicate_error(shard: Shard, members: list[TarMember], key: str) -> Config
         return ConfigError(
             f"{key}: {format_path(shard.name)} holds {format_path(first)} twice; pack it again with one of them"
         )
-    noun = "image" if first.lower().endswith(IMAGE_SUFFIXES) else "file of this suffix"
+    noun = (
+        "image"
+        if first.lower().endswith(IMAGE_SUFFIXES)
+        else f".{first.rpartition(b'/')[2].partition(b'.')[2].decode(errors='replace')} file"
+    )
     return ConfigError(
         f"{key}: {format_path(shard.name)} holds {format_path(first)} and {format_path(second)}, which are two "
         f"{noun}s of one sample, because their names are the same up to the first dot; a sample has only one {noun}: "
@@ -130,7 +134,7 @@ def _check_no_links(shard: Shard, key: str) -> None:
     if links:
         raise ConfigError(
             f"{key}: {format_path(shard.name)} holds links in the place of images: {format_first_names(links)}; "
-            "pack it anew with tar --dereference --hard-dereference"
+            "pack it again with tar --dereference --hard-dereference"
         )
 
 
