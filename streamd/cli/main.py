@@ -122,8 +122,7 @@ def _choose_config_source(
         if size is not None:
             raise ConfigError(
                 "--size: works only with PATH, but you serve a configuration; write image: {size: [HEIGHT, WIDTH]} in "
-                "the "
-                "configuration"
+                "the configuration"
             )
         return config or DEFAULT_CONFIG
     if config is not None:

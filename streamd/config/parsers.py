@@ -151,8 +151,7 @@ def parse_channel_levels(value: object) -> object:
         raise ValueError(f"found {format_yaml_value(value)}; use a list of one number per channel, each from 0 to 255")
     if max(levels) <= 1 and any(0 < level < 1 for level in levels):
         raise ValueError(
-            f"found {format_yaml_value(value)}, which is for pixels from 0 to 1; pixels here are from 0 to "
-            "255: write "
+            f"found {format_yaml_value(value)}, which is for pixels from 0 to 1; pixels here are from 0 to 255: write "
             f"{_suggest_levels(levels)}"
         )
     return tuple(levels)

@@ -57,8 +57,7 @@ def _import_module(module_name: str) -> Any:
         hint = suggest_name(module_name, (path.stem for path in Path(here).glob("*.py")))
         raise ConfigError(
             f"there is no module {module_name!r} in {here} or on Python's path; run the command in the folder of the "
-            "module, "
-            f"or install it{hint}"
+            f"module, or install it{hint}"
         ) from error
     except Exception as error:
         raise ConfigError(

@@ -149,10 +149,8 @@ def parse_token_for_rank(text: str | bytes, spec: StreamSpec, world: int, rows: 
     if token.rows and token.world != world:
         raise TokenError(
             f"this token was saved {format_count(token.rows, 'row')} into the batches of one step with "
-            f"world={token.world}: resume "
-            f"it with world={token.world}, or save a token at the end of a whole batch of {spec.batch_size} to resume "
-            "with "
-            f"world={world}"
+            f"world={token.world}: resume it with world={token.world}, or save a token at the end of a whole batch of "
+            f"{spec.batch_size} to resume with world={world}"
         )
     rows = rows or spec.batch_size
     if token.rows % rows and world > 1 and _ends_with_short_batch(token, spec):

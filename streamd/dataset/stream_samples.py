@@ -170,8 +170,7 @@ def _merge_classes(name: str, scans: Mapping[str, ScannedSamples]) -> tuple[Clas
             raise ConfigError(
                 f"streams.{stream}.labels.{name}: the classes [{format_classes(classes)}] differ from the classes "
                 f"[{format_classes(lists[fixed])}] of streams.{fixed}.labels.{name}; labels with the same name share "
-                "one "
-                "list of classes: make the lists equal, or rename one label"
+                "one list of classes: make the lists equal, or rename one label"
             )
         _check_classes_within_fixed_list(
             f"streams.{stream}.labels.{name}", classes, f"streams.{fixed}.labels.{name}", lists[fixed]

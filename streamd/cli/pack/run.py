@@ -118,8 +118,8 @@ def _check_not_random(config: Config, options: PackOptions) -> None:
     if stream is not None and stream.image.resize == "random_crop" and options.format != "tar":
         raise ConfigError(
             f"streams.{options.stream}.image.resize: random_crop takes another part in every epoch, but a pack of "
-            "decoded "
-            "images has one: use --format tar, which keeps the files, or pack a stream of its own with resize: crop"
+            "decoded images has one: use --format tar, which keeps the files, or pack a stream of its own with "
+            "resize: crop"
         )
 
 

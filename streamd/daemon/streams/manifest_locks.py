@@ -86,10 +86,9 @@ def hold_exclusive_lock(path: Path, streams: Collection[str]) -> Iterator[None]:
         # Never waits: a daemon keeps its lock for as long as it serves, which may be weeks.
         if descriptor is not None and not _try_file_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
             raise ConfigError(
-                f"streams.{', '.join(sorted(streams))}: another streamd{_format_lock_holders(path)} is serving "
-                f"these samples from the lists in {escape_unprintable(str(path.parent))}, and would lose those lists: "
-                "stop that streamd before the samples are listed again, or set STATE_DIRECTORY to another folder for "
-                "this "
+                f"streams.{', '.join(sorted(streams))}: another streamd{_format_lock_holders(path)} is serving these "
+                f"samples from the lists in {escape_unprintable(str(path.parent))}, and would lose those lists: stop "
+                "that streamd before the samples are listed again, or set STATE_DIRECTORY to another folder for this "
                 "streamd"
             )
         yield

@@ -114,6 +114,5 @@ def _suggest_range(few: npt.NDArray[Any]) -> str:
     least, most = usual or (math.floor(low), math.ceil(high))
     return (
         f"found values from {low:g} to {high:g} in the first {format_count(len(few), 'image')}, but pixels are from 0 "
-        "to "
-        f"255: write range: [{least}, {most}] if {least} is black and {most} is white in all images"
+        f"to 255: write range: [{least}, {most}] if {least} is black and {most} is white in all images"
     )

@@ -80,8 +80,7 @@ class _FolderWalk:
             if self.root.is_link(name):
                 raise ConfigError(
                     f"{self.key}: the link {format_path(self.root.join_path(name))} points to a file that does not "
-                    "exist; "
-                    "remove or fix the link"
+                    "exist; remove or fix the link"
                 )
             self.removed.append(name)
             return
@@ -138,8 +137,7 @@ def scan_folder(
         if root.is_file():
             raise ConfigError(
                 f"{where}: {format_path(root)} is a file, but kind folder needs a folder; for a table that lists "
-                "files, "
-                "use kind table"
+                "files, use kind table"
             )
         # Taken before the folder is listed, and compared afterwards if anything has disappeared.
         seen = root.stat()

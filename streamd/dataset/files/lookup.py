@@ -143,8 +143,7 @@ def _format_root_advice(place: Path, suffix: bytes, count: int) -> str:
     if suffix:
         return (
             f"with {suffix.decode()} after the {names}, {some} in {format_path(place)}: write whole file names into "
-            "the "
-            "table"
+            "the table"
         )
     return f"{'it is' if count == 1 else 'some are'} in {format_path(place)}: set root to that folder"
 

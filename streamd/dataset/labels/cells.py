@@ -150,8 +150,7 @@ def convert_to_numbers(column: Column, kind: Literal["int", "float"]) -> WideNum
     except pa.ArrowException as error:
         raise ConfigError(
             f"{column.key}: {column.display_name} of {column.rows.path.name} holds {cells.type}, which is not a "
-            "number: "
-            f"{_format_first_error_line(error)}"
+            f"number: {_format_first_error_line(error)}"
         ) from error
 
 
@@ -202,8 +201,7 @@ def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
         raise ConfigError(
             f"{where}, with a decimal comma, but {texts[row].as_py()[:_SHOWN_CHARS]!r} "
             f"({column.rows.format_location(row)}) has a point; write all its numbers in the same way, without marks "
-            "between "
-            "thousands"
+            "between thousands"
         )
     # Where every comma may stand between thousands, as in 1,234, the meaning is unclear. One number whose comma may
     # not, such as 1,5, settles it for all.

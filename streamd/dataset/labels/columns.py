@@ -120,8 +120,7 @@ def _format_separator_hint(header: Sequence[str], text: TextFormat | None, there
         return ""
     return (
         f"streamd split its lines at {format_separator(text.separator)} and found the columns: {there}; its header "
-        "also "
-        f"contains {format_separator(other)}: if {format_separator(other)} separates the columns, add separator: "
+        f"also contains {format_separator(other)}: if {format_separator(other)} separates the columns, add separator: "
         f"{format_separator(other)} to the key source"
     )
 

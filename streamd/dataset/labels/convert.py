@@ -82,8 +82,7 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
         case _ if listed or cells.has_lists(column):
             raise ConfigError(
                 f"{column.key}.from: several {'columns' if listed else 'numbers per row'} make a vector of type float "
-                "or "
-                f"int, a category or tags, but no {wanted.type}; name one column"
+                f"or int, a category or tags, but no {wanted.type}; name one column"
             )
         case "weight":
             return _convert_weights(name, column)
@@ -333,9 +332,8 @@ def _find_marked_classes(marks: Marks, part: Column) -> Int64s:
     if (ones != 1).any():
         row = int(np.argmax(ones != 1))
         raise ConfigError(
-            f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}, in "
-            f"which the number of 1s is {ones[row]:g}; a category needs exactly one 1 in each row: use type: tags for "
-            "any "
+            f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}, in which the "
+            f"number of 1s is {ones[row]:g}; a category needs exactly one 1 in each row: use type: tags for any "
             "number of classes per sample, or correct the row"
         )
     return np.asarray(marks.argmax(axis=1), np.int64)

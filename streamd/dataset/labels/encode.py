@@ -95,8 +95,7 @@ def lookup_class_numbers(
         raise ConfigError(
             f"{key}: {texts[unknown]!r}{format_code_location(unknown)} is not one of the configured classes "
             f"{format_classes(classes)}{_format_other_texts(texts, others, format_code_location)}; add it to classes, "
-            "or "
-            f"correct it in the data{suggest_name(texts[unknown], numbers)}"
+            f"or correct it in the data{suggest_name(texts[unknown], numbers)}"
         )
     return positions
 

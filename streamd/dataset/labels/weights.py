@@ -38,8 +38,7 @@ def _check_weights_source(stream: ListingRequest, weights: LabelSource) -> None:
     if not stream.source.has_fields:
         raise ConfigError(
             f"{key}: a {kind} has no column {weights.source!r}; use np.save to save one number per sample, in the "
-            "order of "
-            "the images, and write weights: FILE.npy"
+            "order of the images, and write weights: FILE.npy"
         )
     if stream.labels is None:
         raise ConfigError(f"{key}: of a {kind} they are read with its labels, but none are named; add labels, or {{}}")

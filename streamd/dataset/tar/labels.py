@@ -228,10 +228,8 @@ def _extract_json_fields(
             continue
         if source.field not in record:
             raise ConfigError(
-                f"{key}: {_format_member_path(shard, image.name)}: there is no "
-                f"{source.display_name}; it has "
-                f"{', '.join(map(escape_unprintable, list(record)[:_SHOWN_FIELDS])) or 'nothing'}"
-                f"{suggest_name(source.field, record)}"
+                f"{key}: {_format_member_path(shard, image.name)}: there is no {source.display_name}; it has "
+                f"{', '.join(map(escape_unprintable, list(record)[:_SHOWN_FIELDS])) or 'nothing'}{suggest_name(source.field, record)}"
             )
         found.append(
             _convert_json_value(

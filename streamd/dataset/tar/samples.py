@@ -124,8 +124,7 @@ def _duplicate_error(shard: Shard, members: list[TarMember], key: str) -> Config
     return ConfigError(
         f"{key}: {format_path(shard.name)} holds {format_path(first)} and {format_path(second)}, which are two "
         f"{noun}s of one sample, because their names are the same up to the first dot; a sample has only one {noun}: "
-        "pack "
-        f"the other {noun} elsewhere, or under another name"
+        f"pack the other {noun} elsewhere, or under another name"
     )
 
 
