@@ -69,8 +69,8 @@ class NoDatasetError(ConfigError):
     def __init__(self, message: str = "") -> None:
         super().__init__(
             message
-            or "a stream is no data set for DataLoader: it comes shuffled, in whole batches, from workers of its own. "
-            "Put streamd.frameworks.torch.loader(stream) in the place of the DataLoader, not into it"
+            or "a stream is not a dataset for DataLoader: it comes shuffled, in whole batches, from workers of its "
+            "own. Put streamd.frameworks.torch.loader(stream) in the place of the DataLoader, not into it"
         )
 
 
@@ -186,7 +186,7 @@ class OtherVersionError(ProtocolError):
         self.theirs, self.ours = theirs, ours
         super().__init__(
             f"protocol version {theirs} where {ours} is spoken: install the same streamd for daemon and trainer, and "
-            "start both anew"
+            "start both again"
         )
 
 

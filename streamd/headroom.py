@@ -96,7 +96,7 @@ def hold(stream: Stream, batches: int = HELD_BATCHES, epochs: int | None = None)
         raise ConfigError(f"cannot hold {batches} batches: a whole number, at least 1")
     held = [batch.copy() for batch in itertools.islice(stream, min(batches, len(stream)))]
     if not held:
-        raise StreamdError(f"stream {stream.spec.name!r} is at its end, so there is nothing to hold: subscribe anew")
+        raise StreamdError(f"stream {stream.spec.name!r} is at its end, so there is nothing to hold: subscribe again")
     return Replay(held, len(stream), epochs)
 
 

@@ -135,12 +135,13 @@ def _choose_config_source(
     if path is None:
         if size is not None:
             raise ConfigError(
-                "--size: belongs to PATH, and a configuration is served; write image: {size: [HEIGHT, WIDTH]} in it"
+                "--size: works only with PATH, but you serve a configuration; write image: {size: [HEIGHT, WIDTH]} in "
+                "the configuration"
             )
         return config or DEFAULT_CONFIG
     if config is not None:
         raise typer.BadParameter(
-            f"PATH {str(path)!r} is served without a configuration, and --config names one; give one of the two"
+            f"PATH {str(path)!r} is served without a configuration, but --config gives one; use one of the two"
         )
     try:
         from streamd.daemon.starter.process import build_config_in_process  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help

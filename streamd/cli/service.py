@@ -242,7 +242,7 @@ def _write_mount_orders(host: ServiceHost) -> None:
             mounts = _find_mount_units(config)
         except ConfigError as error:
             waits = "as before" if host.resolve_path(_build_mount_order_path(unit)).exists() else "for no mount"
-            host.print_line(f"{unit} waits {waits}, since {place} cannot be read: {error}; mend it, and install again")
+            host.print_line(f"{unit} waits {waits}, since {place} cannot be read: {error}; fix it, and install again")
             unread.add(unit)
             continue
         if mounts:

@@ -87,7 +87,7 @@ def parse_sample_ids(values: Iterable[object]) -> list[int]:
         number = convert_whole_number(value)
         if number is None or abs(number) > MAX_NUMBER:
             raise ConfigError(
-                f"sample_ids: {shorten_text(repr(value), _MAX_VALUE_CHARS)} is no sample id; {_SAMPLE_IDS_REMEDY}"
+                f"sample_ids: {shorten_text(repr(value), _MAX_VALUE_CHARS)} is not a sample id; {_SAMPLE_IDS_REMEDY}"
             )
         ids.append(number)
     return ids

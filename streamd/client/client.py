@@ -154,7 +154,9 @@ class Client:
         """Returns the specification of stream `name`. Raises RefusedError, with a similar name, if there is none."""
         name, known = parse_stream_name(name), self.streams()
         if name not in known:
-            raise RefusedError(f"no stream {name!r}{suggest_name(name, known)}; served: {', '.join(known)}")
+            raise RefusedError(
+                f"there is no stream {name!r}; the daemon serves: {', '.join(known)}{suggest_name(name, known)}"
+            )
         return known[name]
 
     def stats(self) -> dict[str, dict[str, float]]:
@@ -338,7 +340,8 @@ class Client:
     def __array__(self) -> NoReturn:
         """What Keras looks for in data that it does not know, and NumPy in anything."""
         raise ConfigError(
-            'a client is no array: for Keras write  model.fit(fit_data(client.subscribe("train"))), with fit_data of '
+            'a client is not an array: for Keras write  model.fit(fit_data(client.subscribe("train"))), with fit_data '
+            "of "
             'streamd.frameworks.keras; in a loop of your own read the batches of client.subscribe("train")'
         )
 
@@ -433,7 +436,7 @@ def _parse_rank(rank: object, world: object) -> tuple[int, int]:
             "says"
         )
     if not 0 <= number < size:
-        raise ConfigError(f"rank {number} of world {size}: rank counts from 0 to world - 1")
+        raise ConfigError(f"rank {number} of world {size} does not exist: ranks go from 0 to world - 1")
     return number, size
 
 
@@ -441,9 +444,9 @@ def _parse_counts(epochs: object, prefetch: object, batch_size: object) -> tuple
     """Returns the epochs in total, the credit and the batch size; None if left out. Raises ConfigError."""
     credit = parse_optional_number("prefetch", prefetch, MIN_CREDIT, MAX_CREDIT, otherwise=f"for {DEFAULT_CREDIT}")
     return (
-        parse_optional_number("epochs", epochs, 1, otherwise="to run on"),
+        parse_optional_number("epochs", epochs, 1, otherwise="to run without end"),
         DEFAULT_CREDIT if credit is None else credit,
-        parse_optional_number("batch_size", batch_size, 1, otherwise="for the stream's own"),
+        parse_optional_number("batch_size", batch_size, 1, otherwise="for the stream's own batch_size"),
     )
 
 

@@ -103,7 +103,8 @@ def _parse_size(size: ImageSize | None, config: LocalConfig) -> tuple[int, int] 
         return None
     if isinstance(config, Mapping):
         raise ConfigError(
-            f"size={size!r} is for a path of data, and a mapping is given; write image: {{size: [height, width]}} in it"
+            f"size={size!r} is for a path of data, but a mapping is given; write image: {{size: [height, width]}} in "
+            "the mapping"
         )
     given = [convert_whole_number(side) for side in (size if isinstance(size, Sequence) else (size, size))]
     sides = [side for side in given if side is not None and side >= 1]

@@ -55,8 +55,8 @@ def find_rank(environ: Environment, world: int = 1) -> tuple[int, int]:
     found = several[0] if several else _LauncherRank(0, 1, "nothing in the environment")
     if world not in {1, found.world}:
         raise ConfigError(
-            f'world={world} was given beside rank="auto", and here is a world of {found.world} ({found.variables}): '
-            "leave world out, or start as many processes"
+            f'world={world} was given with rank="auto", but this process is in a world of {found.world} '
+            f"({found.variables}): leave world out, or start {world} processes"
         )
     return found.rank, found.world
 

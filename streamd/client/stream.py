@@ -299,7 +299,7 @@ class Stream:
     def __array__(self) -> NoReturn:
         """Refuses what Keras looks for in data that it does not know, and NumPy in anything."""
         raise NoDatasetError(
-            "a stream is no array: for Keras write  model.fit(fit_data(stream)), with fit_data of "
+            "a stream is not an array: for Keras write  model.fit(fit_data(stream)), with fit_data of "
             "streamd.frameworks.keras; in a loop of your own read batch.images"
         )
 

@@ -33,32 +33,32 @@ MISSING_KEY_HINTS: Final[dict[str | int, str]] = {
     "streams": f"add at least one: {KEY_EXAMPLES['streams']}",
     "source": f"say where the samples are, such as {KEY_EXAMPLES['source']}",
     "path": "say where the data is, relative to the file",
-    "image": "name the column that holds the file names",
-    "images": "name the array that holds the images",
+    "image": "give the column that holds the file names",
+    "images": "give the array that holds the images",
     "type": "use category, int, float, string or tags",
-    "mean": "mean and std come together, one number a channel, in 0-255",
-    "std": "mean and std come together, one number a channel, in 0-255",
-    "secret": "name the daemon's secret key file",
-    "clients": "name the folder of the clients' public keys",
+    "mean": "mean and std come together, one number per channel, from 0 to 255",
+    "std": "mean and std come together, one number per channel, from 0 to 255",
+    "secret": "give the path of the daemon's secret key file",
+    "clients": "give the path of the folder of the clients' public keys",
 }
 
 # The commonest keys of other tools, or of another place, and what replaces them here.
 FOREIGN_KEYS: Final = {
     "augmentation": "each trainer augments in its own model",
-    "channels": "mode says it: RGB has 3, L has 1",
-    "epochs": "a trainer says it: streamd-train --epochs N, or subscribe(epochs=N)",
+    "channels": "mode sets it: RGB has 3, L has 1",
+    "epochs": "set it in the trainer: streamd-train --epochs N, or subscribe(epochs=N)",
     "image_size": "write image: {size: [height, width]}",
     "num_workers": "write workers, at the top level",
     "port": "the daemon's address is listen, at the top level",
-    "prefetch": "a trainer says it: subscribe(prefetch=N)",
-    "rank": "a trainer says it: subscribe(rank=R, world=W)",
+    "prefetch": "set it in the trainer: subscribe(prefetch=N)",
+    "rank": "set it in the trainer: subscribe(rank=R, world=W)",
     "target_size": "write image: {size: [height, width]}",
-    "validation_split": "write split: {validation: 0.2}, and part: train or part: validation in the source",
+    "validation_split": "write split: {validation: 0.2}, and part: train or part: validation under source",
 }
 
 # Keys of the configuration's whole language that this version does not serve, and what to do until it does.
 UNSERVED_KEYS: Final = {
-    "draw": "each sample comes once an epoch; weights: COLUMN weighs samples in the loss",
+    "draw": "each sample comes once per epoch; weights: COLUMN weighs samples in the loss",
     "expect": "compare order_id of client.spec(NAME) on both hosts",
     "fetch": "copy the files to a disk of this host",
     "fold": "write the folds into a column of a table, and select with where: {COLUMN: 1}",
@@ -66,7 +66,7 @@ UNSERVED_KEYS: Final = {
     "images": "a sample is one image: write image: {size: [height, width]}",
     "mix": "list the samples of both streams in one table",
     "stratify": "split by a column of a table, or leave it out",
-    "take": "list the wanted samples in a table or a file list",
+    "take": "list the samples that you want in a table or a file list",
 }
 
 _FOREIGN_WORDS: Final = {  # the commonest, and what YAML reads as no text

@@ -82,7 +82,11 @@ def _find_like_chain(name: str, streams: RawStreams) -> tuple[list[str] | None, 
             # One report for each circle: that of its first stream by name, when the circle leads back to it.
             is_told = wanted != name or name != min([name, *chain])
             return None, [] if is_told else [
-                ConfigProblem(("streams", name, "like"), f"goes in a circle: {circle}; take a like away")
+                ConfigProblem(
+                    ("streams", name, "like"),
+                    f"copies itself in a circle: {circle}; remove the key like from "
+                    f"{'one of these streams' if chain else 'it'}",
+                )
             ]
         chain.append(wanted)
         here = wanted
@@ -93,7 +97,7 @@ def _build_unknown_like_problem(name: str, wanted: object, streams: RawStreams) 
     others = [str(other) for other in streams if other != name]
     hint = suggest_name(str(wanted), others) or (f"; use one of {', '.join(others)}" if others else "")
     return ConfigProblem(
-        ("streams", name, "like"), f"found {format_yaml_value(wanted)}, which is no stream of this file{hint}"
+        ("streams", name, "like"), f"found {format_yaml_value(wanted)}, which is not a stream in this file{hint}"
     )
 
 

@@ -47,18 +47,20 @@ CONFIG_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 # The mistake behind a message of the YAML parser, and what to do about it. The first that matches replaces the message.
 _YAML_REMEDIES: Final = {
-    r"'\t'": "a tab is here; indent with spaces",
-    "mapping values are not allowed": "a second colon is in this line; give each key a line of its own, or put a value "
-    "that holds a colon in quotes",
-    "expected <block end>": "this line is indented unlike those it belongs to; give them the same number of spaces",
-    "expected ',' or": "a comma is missing before this, or the bracket opened at line {begun} is not closed",
+    r"'\t'": "there is a tab here; indent with spaces",
+    "mapping values are not allowed": "there is a second colon on this line; give each key a line of its own, or put "
+    "a value that holds a colon in quotes",
+    "expected <block end>": "this line is not indented like the lines beside it; give all of them the same number of "
+    "spaces",
+    "expected ',' or": "a comma is missing before this point, or the bracket opened on line {begun} is not closed; add "
+    "the comma, or close the bracket",
     "undefined alias": "a value that begins with * needs quotes",
     "cannot start any token": "a value that begins with this character needs quotes",
-    "unknown escape": "a backslash is in double quotes; write paths with /, or use single quotes",
-    "unexpected end of stream": "the quote opened at line {begun} is not closed",
+    "unknown escape": "there is a backslash inside double quotes; write paths with /, or use single quotes",
+    "unexpected end of stream": "the quote opened on line {begun} is not closed",
     "another document": "a configuration is one document; remove the line with ---",
-    "could not determine a constructor": "a word that begins with ! is a tag, and none is known here; remove it",
-    "could not find expected ':'": "the key at line {begun} needs a colon and a space behind it",
+    "could not determine a constructor": "a word that begins with ! is a tag, but streamd knows none; remove it",
+    "could not find expected ':'": "the key on line {begun} must be followed by a colon and a space",
 }
 
 
@@ -97,12 +99,21 @@ def _read_config_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        remedy = "name your configuration (--config FILE), or have one written from your images: streamd init PATH"
+        remedy = (
+            "give the path of your configuration (--config FILE), or let streamd write one for your images: "
+            "streamd init PATH"
+        )
         raise ConfigError(f"{path}: there is no such file; {remedy}") from error
     except IsADirectoryError as error:
-        raise ConfigError(f"{path}: is a folder; name the file in it, such as {path / 'config.yaml'}") from error
+        raise ConfigError(
+            f"{path}: is a folder; give the path of the file in it, such as {path / 'config.yaml'}"
+        ) from error
     except UnicodeDecodeError as error:
-        what = "no text; name the configuration" if b"\0" in error.object else "not in UTF-8; save it as UTF-8"
+        what = (
+            "not text; give the path of the configuration"
+            if b"\0" in error.object
+            else "not in UTF-8; save it as UTF-8"
+        )
         raise ConfigError(f"{path}: byte {error.start} is {what}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
@@ -214,7 +225,7 @@ def _index_key_lines(root: Node) -> tuple[dict[KeyPath, int], tuple[ConfigProble
         for key, line, child in _iterate_child_nodes(node):
             place = (*keys, key)
             if place in lines:
-                problems.append(ConfigProblem(place, f"is written twice, first at line {lines[place]}; keep one"))
+                problems.append(ConfigProblem(place, f"is written twice, first on line {lines[place]}; keep one"))
             lines[place] = line
             waiting.append((place, child))
     return lines, tuple(problems)
@@ -327,17 +338,17 @@ def _format_unknown_key(place: KeyPath, value: object) -> str:
 
 def _format_unplanned_key(owner: type[ConfigModel], place: KeyPath, key: str, value: object) -> str:
     if owner is Config and _has_stream_keys(value):
-        return "unknown key; it looks like a stream: write it below streams"
+        return "unknown key; it looks like a stream: write it under streams"
     if (
         owner in SOURCE_MODELS.values()
         and (kinds := _list_kinds_with_key(key, value))
         and not _has_known_singular_or_plural(key, owner)
     ):
-        return f"belongs to kind {_join_choices(kinds)}, and kind is {place[3]}; leave it out, or change the kind"
+        return f"belongs to kind {_join_choices(kinds)}, but kind is {place[3]}; remove it, or change the kind"
     if (home := _suggest_place_of_key(owner, key)) is not None:
         return f"is a key of {home}"
     if ":" in key:
-        return "unknown key; put a space behind the colon"
+        return "unknown key; put a space after the colon"
     if key.casefold() in FOREIGN_KEYS and key.casefold() not in map(str.casefold, _list_known_keys(owner)):
         return f"unknown key; {FOREIGN_KEYS[key.casefold()]}"
     return (
@@ -360,7 +371,7 @@ def _has_known_singular_or_plural(key: str, owner: type[ConfigModel]) -> bool:
 def _suggest_place_of_key(owner: type[ConfigModel], key: str) -> str | None:
     """Returns where a misplaced key belongs; None if it belongs nowhere, or in too many places."""
     if owner is not StreamConfig and key in _list_known_keys(StreamConfig):
-        return "a stream: write it below streams.NAME"
+        return "a stream: write it under streams.NAME"
     if owner is not Config and key in _list_known_keys(Config):
         return "the whole file: write it at the top level"
     if owner is StreamConfig and _list_kinds_with_key(key):
@@ -389,7 +400,7 @@ def _format_needed_keys(error: ErrorDetails) -> str:
         example = f"{place[-1]}: category"
     else:
         example = KEY_EXAMPLES.get(place[-1], "{key: value}")
-    need = "indent its keys below it, or write" if value is None else "keys are needed, as in"
+    need = f"indent the keys of {place[-1]} under it, or write" if value is None else "keys are needed, as in"
     return f"found {format_yaml_value(value)}; {need} {example}"
 
 

@@ -141,10 +141,10 @@ def parse_pixel_range(value: object) -> object:
 def parse_channel_levels(value: object) -> object:
     levels = value if isinstance(value, list | tuple) else ()
     if not levels or not all(type(level) in {int, float} and 0 <= level <= _MAX_LEVEL for level in levels):
-        raise _build_refusal(value, "use a list of one number a channel, each from 0 to 255")
+        raise _build_refusal(value, "use a list of one number per channel, each from 0 to 255")
     if max(levels) <= 1 and any(0 < level < 1 for level in levels):
         raise ValueError(
-            f"found {format_yaml_value(value)}, meant for pixels in 0-1; pixels are 0-255 here: write "
+            f"found {format_yaml_value(value)}, which is for pixels from 0 to 1; pixels here are from 0 to 255: write "
             f"{_suggest_levels(levels)}"
         )
     return tuple(levels)

@@ -196,7 +196,7 @@ class StreamConfig(ConfigModel):
     def _find_size_problems(self) -> list[tuple[tuple[str, ...], str]]:
         kind, size = self.source.kind, self.image.size
         if self.source.is_encoded and size is None:
-            return [(("image", "size"), f"is missing; a {kind} holds images of any size, add size: [height, width]")]
+            return [(("image", "size"), f"is missing; a {kind} can hold images of any size: add size: [height, width]")]
         if self.source.is_encoded and size == "stored":
             return [(("image", "size"), f"found 'stored', which is for arrays; a {kind} needs [height, width]")]
         return []
@@ -206,7 +206,7 @@ class StreamConfig(ConfigModel):
             return []
         problems: list[tuple[tuple[str, ...], str]] = []
         if not self.source.is_encoded:
-            why = f"random_crop is for files, and images of kind {self.source.kind} are served as they are"
+            why = f"random_crop is for files, but images of kind {self.source.kind} are served as they are"
             problems.append((("image", "resize"), f"{why}; leave it out, and crop in a transform"))
         if self.cache is not None:
             why = "would keep one random crop of each sample for ever; leave it out, or use resize: crop"
@@ -216,7 +216,7 @@ class StreamConfig(ConfigModel):
     def _find_channel_problems(self) -> list[tuple[tuple[str, ...], str]]:
         mode, channels = self.image.mode, self.image.channels
         if isinstance(self.normalize, MeanStd):
-            wanted = f"but mode {mode} has {channels}; give one for each channel"
+            wanted = f"but mode {mode} has {format_count(channels, 'channel')}; give one number for each channel"
             return [
                 (("normalize", key), f"has {format_count(len(levels), 'number')}, {wanted}")
                 for key, levels in self.normalize.as_lists().items()
@@ -248,7 +248,7 @@ class Config(ConfigModel):
     monitor: HostPort | None = None
     """address:port, such as 127.0.0.1:9191, of the dashboard, /metrics for Prometheus, /healthz and /readyz."""
     streams: dict[str, StreamConfig]
-    """What is served: the name of each stream, and its keys below it."""
+    """What is served: the name of each stream, and its keys under it."""
 
     _base: Path = PrivateAttr(default=Path())
     _places: KeyLocations = PrivateAttr(default=KeyLocations("configuration", {}, {}))
@@ -321,7 +321,7 @@ def _iterate_unserved_stream_settings(stream: StreamConfig) -> Iterator[_Unserve
         froms["weights"] = stream.weights.source
     for key, source in froms.items():
         if isinstance(source, tuple) and any(_is_stored_array_name(each) or parse_npy_path(each) for each in source):
-            yield f"{key}.from", "an array among columns is", "use columns, or one array of several numbers a row"
+            yield f"{key}.from", "an array among columns is", "use columns, or one array of several numbers per row"
         elif stream.source.kind != "hdf5" and _is_stored_array_name(source):
             yield f"{key}.from", f"an array of kind {stream.source.kind} is", "use a column, or a file: labels.npy"
     if stream.pace.lockstep_s is not None:

@@ -44,7 +44,7 @@ NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
 
 EngineKind = Literal["local", "ray"]
 
-_LEAVE: Final = "leave it out, or change the kind"
+_LEAVE: Final = "remove it, or change the kind"
 CHANNELS_OF_MODE: Final = {"RGB": 3, "L": 1}
 
 
@@ -158,7 +158,7 @@ class ShuffleConfig(ConfigModel):
         stray = [key for key in ("chunk", "buffer") if key in self.model_fields_set and self.kind != "chunk"]
         if stray:
             raise build_validation_error(
-                *(((key,), f"belongs to kind chunk, and kind is {self.kind}; {_LEAVE}") for key in stray)
+                *(((key,), f"belongs to kind chunk, but kind is {self.kind}; {_LEAVE}") for key in stray)
             )
         return self
 
@@ -245,7 +245,7 @@ class EngineConfig(ConfigModel):
     @model_validator(mode="after")
     def _check_address_only_for_ray(self) -> Self:
         if self.kind != "ray" and self.address is not None:
-            raise build_validation_error((("address",), f"belongs to kind ray, and kind is {self.kind}; {_LEAVE}"))
+            raise build_validation_error((("address",), f"belongs to kind ray, but kind is {self.kind}; {_LEAVE}"))
         return self
 
 

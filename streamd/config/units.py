@@ -57,13 +57,13 @@ def _parse_quantity(
 
 def parse_bytes(value: object) -> int:
     """Parses `1GiB`, `512 MB`, `1.5GiB` or a plain number to bytes. Raises ValueError, which says what is allowed."""
-    allowed = "no size; write it like 512MiB, 1.5GiB, 20GB or as a whole number of bytes"
+    allowed = "not a size; write a size such as 512MiB, 1.5GiB or 20GB, or a whole number of bytes"
     return round(_parse_quantity(value, _BYTE_UNITS, _NEAR_BYTES, 1 << 63, allowed))
 
 
 def parse_seconds(value: object) -> float:
     """Parses `10s`, `250ms`, `2m`, `1h` or a number to seconds. Raises ValueError, which says what is allowed."""
-    allowed = "no duration; write it like 10s, 250ms, 2m, 1h or as a number of seconds"
+    allowed = "not a duration; write a duration such as 10s, 250ms, 2m or 1h, or a number of seconds"
     return float(_parse_quantity(value, _SECOND_UNITS, _NEAR_SECONDS, float("inf"), allowed))
 
 

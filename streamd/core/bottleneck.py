@@ -80,7 +80,7 @@ BOTTLENECK_ADVICE: Final[dict[Bottleneck, BottleneckAdvice]] = {
         remedy="only a faster model or device would save time",
     ),
     "pending": BottleneckAdvice(
-        "pending", "no limit is known yet", is_bad=None, meaning="workers have begun, and no batch is done yet"
+        "pending", "no limit is known yet", is_bad=None, meaning="workers have begun, but no batch is done yet"
     ),
     "nobody": BottleneckAdvice("nobody", "nothing is the limit", is_bad=False, meaning="no trainer asks for batches"),
 }

@@ -24,7 +24,7 @@ def load_function(name: str, what: str, example: str) -> Callable[..., Any]:
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
-        raise ConfigError(f"{what} is given as module:function, such as  {example},  not {name!r}")
+        raise ConfigError(f"{what} must be module:function, such as  {example},  not {name!r}")
     return lookup_function(_import_module(module_name), module_name, function_name)
 
 
@@ -55,7 +55,10 @@ def _import_module(module_name: str) -> Any:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(f"module {module_name!r} cannot be imported: {error}") from error
         hint = suggest_name(module_name, (path.stem for path in Path(here).glob("*.py")))
-        raise ConfigError(f"no module {module_name!r} in {here} or on Python's path{hint}") from error
+        raise ConfigError(
+            f"there is no module {module_name!r} in {here} or on Python's path; run the command in the folder of the "
+            f"module, or install it{hint}"
+        ) from error
     except Exception as error:
         raise ConfigError(
             f"module {module_name!r} cannot be imported: {format_error_with_source_line(error)}"

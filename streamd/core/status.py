@@ -166,7 +166,7 @@ def _find_stream_troubles(stream: StreamStatus) -> Iterator[str]:
     if stream.stopped:
         yield f"stream {stream.name!r} is stopped: {stream.stopped}"
     elif stream.failed:
-        yield f"stream {stream.name!r} has ended its trainers: {stream.failed}; start them again once it is mended"
+        yield f"stream {stream.name!r} has ended its trainers: {stream.failed}; start them again once it is fixed"
     if stream.receipts_bad:
         receipts = "1 receipt does" if stream.receipts_bad == 1 else f"{stream.receipts_bad:,} receipts do"
         yield f"stream {stream.name!r}: {receipts} not add up; see the daemon's log"
@@ -179,7 +179,7 @@ def _find_daemon_troubles(daemon: DaemonStatus) -> Iterator[str]:
             "what: look for worker.died"
         )
     if daemon.reload_failed:
-        yield "the last reload failed, see the log; mend the configuration, then reload it again"
+        yield "the last reload failed, see the log; fix the configuration, then reload it again"
     if daemon.draining:
         yield "the daemon is going away"
 

@@ -13,11 +13,12 @@ import msgspec
 from streamd.core.receipt import EpochTally, TallySnapshot, TallyTotals, format_digest, parse_digest
 from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, StreamSpec, count_steps_left
 from streamd.core.steps import RankSteps
+from streamd.core.text import format_count
 from streamd.errors import TokenError
 from streamd.limits import MAX_SEGMENTS
 
-_ANEW: Final = "or subscribe without a token to begin anew"
-_EARLIER: Final = f"take that of an earlier checkpoint, whole as it was saved, {_ANEW}"
+_ANEW: Final = "or subscribe without a token to start from the beginning"
+_EARLIER: Final = f"use the complete token of an earlier checkpoint, {_ANEW}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +57,18 @@ class Token:
     def from_json(text: str | bytes) -> Token:
         """Reads what `to_json` wrote. Raises TokenError for anything else."""
         if not isinstance(text, str | bytes):
-            raise TokenError(f"a token is text, as batch.token gives it, and this is of type {type(text).__name__}")
+            raise TokenError(f"a token is text, as batch.token gives it, but this is of type {type(text).__name__}")
         try:
             token = _token.decode(text)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise TokenError(f"this is no streamd token: {error}; {_EARLIER}") from error
+            raise TokenError(f"this is not a valid streamd token: {error}; {_EARLIER}") from error
         if token.version != 1:
             raise TokenError(
                 f"a token of version {token.version}; this streamd reads version 1: use the streamd that saved it, "
                 f"{_ANEW}"
             )
         if not DIGEST_PATTERN.fullmatch(token.digest):
-            raise _build_damage_error(f"{token.digest[:40]!r} is no digest")
+            raise _build_damage_error(f"{token.digest[:40]!r} is not a digest")
         return token
 
 
@@ -76,7 +77,8 @@ def parse_token(text: str | bytes, spec: StreamSpec) -> Token:
     token = Token.from_json(text)
     if token.stream != spec.name:
         raise TokenError(
-            f"this token is of stream {token.stream!r}, not {spec.name!r}: resume that stream with it, {_ANEW}"
+            f"this token belongs to stream {token.stream!r}, not to {spec.name!r}: resume {token.stream!r} with it, "
+            f"{_ANEW}"
         )
     if token.order_id != spec.order_id:
         raise TokenError(explain_order_mismatch(token.order_id, token.order, spec))
@@ -104,7 +106,7 @@ def explain_order_mismatch(
         )
     else:
         what = order.describe_difference(spec.order_facts)
-    anew = "or subscribe again to begin anew" if is_running else _ANEW
+    anew = "or subscribe again to start from the beginning" if is_running else _ANEW
     return f"stream {spec.name!r} has another order now: {what}; serve it as it was to go on, {anew}"
 
 
@@ -146,13 +148,15 @@ def parse_token_for_rank(text: str | bytes, spec: StreamSpec, world: int, rows: 
     token = parse_token(text, spec)
     if token.rows and token.world != world:
         raise TokenError(
-            f"this token lies {token.rows} rows within the batches that world {token.world} took at a time: resume it "
-            f"with world={token.world}, or save one at the end of a whole batch of {spec.batch_size} for world={world}"
+            f"this token was saved {format_count(token.rows, 'row')} into the batches of one step with "
+            f"world={token.world}: resume it with world={token.world}, or save a token at the end of a whole batch of "
+            f"{spec.batch_size} to resume with world={world}"
         )
     rows = rows or spec.batch_size
     if token.rows % rows and world > 1 and _ends_with_short_batch(token, spec):
         raise TokenError(
-            f"this token lies {token.rows} rows within the last batches of an epoch, of which one is short: with "
+            f"this token was saved {format_count(token.rows, 'row')} into the last batches of an epoch, one of which "
+            "is short: with "
             f"batches of {rows} not every rank would have as many left; resume it with a batch_size that divides "
             f"{token.rows}"
         )

@@ -104,7 +104,7 @@ def _log_newer_label_files(stream: str, asked: asyncio.Future[list[str]]) -> Non
     for file in asked.result():
         log.warning(
             "manifest.older",
-            f"{file} was written after its samples were listed: --rescan lists them anew, until then labels and files "
+            f"{file} was written after its samples were listed: --rescan lists them again, until then labels and files "
             "are those of before",
             stream=stream,
         )

@@ -66,7 +66,7 @@ class DescriptorAllowance:
             f"the descriptors of {format_count(added, 'more stream')} are {added * STREAM_DESCRIPTORS}, and of "
             f"{self.descriptor_limit} "
             f"only {self.descriptor_limit - promised} are not promised to trainers: restart streamd, which counts "
-            f"anew, or {_REMEDY}"
+            f"again, or {_REMEDY}"
         )
 
 

@@ -289,7 +289,7 @@ class Dispatcher:
         # earlier daemon take no memory of this one.
         before = self._connections.find_by_identity(identity)
         if before is not None:
-            self._on_session_closed(before.session, None, "it subscribed anew")
+            self._on_session_closed(before.session, None, "it subscribed again")
         earlier = tuple(session for boot, session in message.earlier if boot == self._boot)
         ended = len(self._scheduler.ended_sessions)
         event = self._session_manager.validate_and_add_connection(

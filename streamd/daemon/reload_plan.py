@@ -57,14 +57,14 @@ def find_restart_settings(running: Mapping[str, object], wanted: Mapping[str, ob
 
 
 def _format_removal_reason(name: str, served: Collection[str]) -> str:
-    there = f"{suggest_name(name, served)}; served: {', '.join(served)}" if served else ""
-    return f"stream {name!r} was taken out of the daemon's configuration{there}"
+    there = f"; the daemon serves: {', '.join(served)}{suggest_name(name, served)}" if served else ""
+    return f"stream {name!r} was removed from the daemon's configuration{there}"
 
 
 def _format_change_reason(running: StreamSpec, written: StreamSpec, other_differences: list[str]) -> str:
     differences = [*_iterate_spec_differences(running, written), *other_differences]
     if running.order_id == written.order_id:
-        what = "; ".join(differences) or "its files were listed anew"
+        what = "; ".join(differences) or "its files were listed again"
         return f"stream {written.name!r} changed: {what}; subscribe again: its order is the same, and tokens of it fit"
     what = "; ".join([running.order_facts.describe_difference(written.order_facts), *differences])
     return (

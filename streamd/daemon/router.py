@@ -114,7 +114,7 @@ class Router:
                 # The descriptor of a ZeroMQ socket stays silent until the socket was found empty once.
                 self._handle_connection_events()
         except (OSError, zmq.ZMQError) as error:
-            raise ConfigError(f"cannot listen at {self.address}: {error.strerror}") from error
+            raise ConfigError(f"cannot listen on {self.address}: {error.strerror}") from error
         asyncio.get_running_loop().add_reader(router.FD, self._read_frames)
         self._read_frames()
 
@@ -364,12 +364,16 @@ def build_endpoint_lock_path(path: Path) -> Path:
 
 def build_folder_endpoint_error(path: Path) -> ConfigError:
     """Returns the error for a socket's path that is a folder."""
-    return ConfigError(f"cannot listen at {path}: it is a folder; name a file in it, such as {path}/streamd.sock")
+    return ConfigError(
+        f"cannot listen on {path}: it is a folder; give the path of a file in it, such as {path}/streamd.sock"
+    )
 
 
 def build_unusable_endpoint_error(path: Path, error: OSError) -> ConfigError:
     """Returns the error for a socket's path that cannot be written."""
-    return ConfigError(f"cannot listen at {path}: {error.strerror}: {error.filename}; choose another with `listen:`")
+    return ConfigError(
+        f"cannot listen on {path}: {error.strerror}: {error.filename}; choose another endpoint with `listen:`"
+    )
 
 
 def _open_endpoint_lock(path: Path) -> int:
@@ -387,6 +391,6 @@ def _open_endpoint_lock(path: Path) -> int:
     except BlockingIOError as error:
         os.close(descriptor)
         raise ConfigError(
-            f"another streamd serves {path}: stop it, or choose another endpoint with `listen:`"
+            f"another streamd is already listening on {path}: stop it, or choose another endpoint with `listen:`"
         ) from error
     return descriptor

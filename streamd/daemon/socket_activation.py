@@ -55,7 +55,7 @@ def _read_socket_path(link: socket.socket) -> Path:
     address = link.getsockname() if link.family == socket.AF_UNIX else None
     if not isinstance(address, str) or not address.startswith("/"):
         raise ConfigError(
-            f"a socket was handed over that is no file's ({link.family.name}): a socket unit of streamd has "
+            f"a socket was handed over that has no path ({link.family.name}): a socket unit of streamd has "
             "ListenStream=PATH and ListenSequentialPacket=PATH.fd"
         )
     return Path(address)
@@ -72,7 +72,7 @@ def choose_endpoint_sockets(
         raise ConfigError(
             f"the service manager hands over {', '.join(map(str, sorted(handed_sockets)))}, while this "
             "configuration listens "
-            f"at {endpoint_path}: leave `listen:` out, or give the socket unit ListenStream={endpoint_path} and "
+            f"on {endpoint_path}: leave `listen:` out, or give the socket unit ListenStream={endpoint_path} and "
             f"ListenSequentialPacket={descriptor_path}"
         )
     for link, kind, setting in (

@@ -52,7 +52,7 @@ _DEATHS_SPAN_S: Final = 30
 _NO_EPOCH_TEXT: Final = "known once a trainer has read an epoch"
 _NO_BATCHES_TEXT: Final = "no trainer got a batch lately"
 _NO_MONITOR_TEXT: Final = (
-    "this daemon has no dashboard: give its configuration a line such as `monitor: 127.0.0.1:9191` and start it anew"
+    "this daemon has no dashboard: give its configuration a line such as `monitor: 127.0.0.1:9191` and start it again"
 )
 
 QueryMessage = AskStreams | AskStats | AskStatus | AskMonitor | AskNames
@@ -435,4 +435,6 @@ class QueryResponder:
 
 def build_unknown_stream_refusal(name: str, streams: Iterable[str]) -> Refused:
     """Returns the refusal of a query or subscription for a stream that is not served."""
-    return Refused("unknown", f"no stream {name!r}{suggest_name(name, streams)}; served: {', '.join(streams)}")
+    return Refused(
+        "unknown", f"there is no stream {name!r}; the daemon serves: {', '.join(streams)}{suggest_name(name, streams)}"
+    )

@@ -17,7 +17,7 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.shard_reader import ShardReader
 from streamd.errors import ConfigError
 
-_LIST_ANEW: Final = "list the samples anew with --rescan"
+_LIST_ANEW: Final = "list the samples again with --rescan"
 _ROW_STORES: Final[dict[str, type[RowStore]]] = {
     "npy": NpyStore,
     "lmdb": LmdbStore,

@@ -27,7 +27,7 @@ from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
 from streamd.errors import ConfigError, DataAwayError
 from streamd.limits import MAX_OPEN_SHARDS
 
-_CHANGED: Final = "has changed since it was listed; restart with --rescan to list it anew"
+_CHANGED: Final = "has changed since it was listed; restart with --rescan to list it again"
 
 
 class ShardChangedError(Exception):

@@ -39,7 +39,7 @@ def find_encoding_mistakes(encoding: str | None) -> Iterator[tuple[str, str]]:
         b"  ".decode(encoding or "utf-8", "replace")  # for empty bytes Python would not look the encoding up
     except (LookupError, ValueError):
         near = suggest_name(str(encoding), _ENCODINGS)
-        yield "encoding", f"found {encoding!r}; use an encoding of text that Python knows, such as cp1252{near}"
+        yield "encoding", f"found {encoding!r}; use a text encoding that Python knows, such as cp1252{near}"
 
 
 class DataSource:

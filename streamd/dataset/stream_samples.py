@@ -59,7 +59,7 @@ def _format_no_column(kind: str, by: str) -> str:
             "the rows of each side into a file of their own, a stream each"
         )
     if kind == "npy":
-        return f"there is no table that has {by!r}; add table: FILE to the source, or leave `by` out to split by rows"
+        return f"no table has a column {by!r}; add table: FILE to the key source, or leave `by` out to split by rows"
     return f"a {kind} has no column {by!r}; leave `by` out to split by file name, or use kind table"
 
 
@@ -168,9 +168,9 @@ def _merge_classes(name: str, scans: Mapping[str, ScannedSamples]) -> tuple[Clas
     for stream, classes in lists.items():
         if name in scans[stream].fixed and classes != lists[fixed]:
             raise ConfigError(
-                f"streams.{stream}.labels.{name}: classes {format_classes(classes)} differ from "
-                f"{format_classes(lists[fixed])} of streams.{fixed}.labels.{name}; labels of one name share one list: "
-                "make them equal or rename one label"
+                f"streams.{stream}.labels.{name}: the classes [{format_classes(classes)}] differ from the classes "
+                f"[{format_classes(lists[fixed])}] of streams.{fixed}.labels.{name}; labels with the same name share "
+                "one list of classes: make the lists equal, or rename one label"
             )
         _check_classes_within_fixed_list(
             f"streams.{stream}.labels.{name}", classes, f"streams.{fixed}.labels.{name}", lists[fixed]
@@ -202,8 +202,8 @@ def _check_classes_within_fixed_list(
     extra = next((str(value) for value in classes if str(value) not in known), None)
     if extra is not None:
         raise ConfigError(
-            f"{label}: the data hold {extra!r}, which is not among the classes of {fixed_label}"
-            f"{suggest_name(extra, known)}; add it there or rename one label"
+            f"{label}: the data hold {extra!r}, which is not among the classes of {fixed_label}; "
+            f"add it there or rename one label{suggest_name(extra, known)}"
         )
 
 

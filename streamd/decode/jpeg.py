@@ -193,5 +193,5 @@ def _find_orientation(data: bytes, start: int) -> int:
         else:
             at = found.start()
     else:
-        raise BadImageError(f"more than {_MOST_SEGMENTS:,} segments before its pixels: save it anew")
+        raise BadImageError(f"more than {_MOST_SEGMENTS:,} segments before its pixels: save it again")
     return parse_orientation(b"".join(exif)) if exif else UPRIGHT

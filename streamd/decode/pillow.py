@@ -268,7 +268,7 @@ def _check_pixel_data_is_complete(picture: Tiff.TiffImageFile, file_bytes: int) 
     for offsets_tag, counts_tag in ((Tiff.STRIPOFFSETS, Tiff.STRIPBYTECOUNTS), (Tiff.TILEOFFSETS, Tiff.TILEBYTECOUNTS)):
         offsets, counts = tags.get(offsets_tag, ()), tags.get(counts_tag, ())
         if any(offset + count > file_bytes for offset, count in zip(offsets, counts, strict=False)):
-            raise BadImageError("a TIFF cut off before its pixels end")
+            raise BadImageError("a TIFF truncated before its pixels end")
     corner = tags[Tiff.IMAGEWIDTH], tags[Tiff.IMAGELENGTH]
     last = picture.tile[-1].extents if picture.tile else None
     if last is None or last[2:] != corner:

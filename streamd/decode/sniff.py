@@ -92,7 +92,7 @@ def _describe_media(data: bytes) -> str | None:
 def _describe_text(beginning: bytes) -> str | None:
     small = beginning.lower()
     if small.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
-        return "an HTML page: what was downloaded was not the image"
+        return "an HTML page, which was downloaded instead of the image"
     if small.startswith(b"<"):
         return "an SVG drawing: convert it to PNG" if b"<svg" in small else "an XML file"
     return f"text: it begins with {beginning[:40]!r}" if _TEXT.fullmatch(beginning) else None

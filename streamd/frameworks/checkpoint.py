@@ -206,11 +206,11 @@ def _read_state_file(folder: Path) -> dict[str, Any]:
         whole: dict[str, Any] = body
         genuine = _compute_digest(json.dumps(body).encode()) == digest
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _DamagedError(f"{_STATE} is cut off or no state") from error
+        raise _DamagedError(f"{_STATE} is truncated or not a state") from error
     if version != _VERSION:
         raise ConfigError(
-            f"{folder} is of version {version}, and this streamd reads version {_VERSION}: go on with the streamd that "
-            "saved it, or name another folder to begin anew"
+            f"{folder} is of version {version}, but this streamd reads version {_VERSION}: go on with the streamd that "
+            "saved it, or name another folder to begin again"
         )
     if not genuine:
         raise _DamagedError(f"{_STATE} is not what was written")

@@ -163,7 +163,8 @@ def build_model_feed(
     categories = [spec.labels[name] for name in names if spec.labels[name].type == "category"]
     if one_hot and not categories:
         raise ConfigError(
-            f"one_hot needs a target that is a category; stream {spec.name!r} has {_describe_labels(spec)}"
+            f"one_hot needs a target that is a category; the labels of stream {spec.name!r} are: "
+            f"{_describe_labels(spec)}"
         )
     weights = None if class_weight is None else _build_class_weights(spec, names, class_weight)
     return ModelFeed(
@@ -204,7 +205,7 @@ def add_class_weights(feed: ModelFeed, spec: StreamSpec, class_weight: ClassWeig
     if class_weight != "balanced" and classes != tuple(range(len(classes))) and not isinstance(classes[0], str):
         more = ", ..." if len(classes) > 3 else ""  # noqa: PLR2004 - enough to see what they are
         raise ConfigError(
-            f"Keras counts the classes of {weights.label!r} from 0, and they are the numbers "
+            f"Keras counts the classes of {weights.label!r} from 0, but they are the numbers "
             f"{', '.join(map(str, classes[:3]))}{more}: give  fit_data(stream, class_weight={{class: weight}}), which "
             "takes them as they are called"
         )
@@ -215,7 +216,7 @@ def find_label(spec: StreamSpec, name: str) -> LabelSpec:
     """Returns the label `name` of a stream. Raises ConfigError, which suggests a similar name, if there is none."""
     if name not in spec.labels:
         hint = suggest_name(name, spec.labels)
-        raise ConfigError(f"stream {spec.name!r} has no label {name!r}{hint} (it has {_describe_labels(spec)})")
+        raise ConfigError(f"stream {spec.name!r} has no label {name!r}; its labels are: {_describe_labels(spec)}{hint}")
     return spec.labels[name]
 
 
@@ -231,7 +232,8 @@ def _check_labels_usable(spec: StreamSpec, inputs: tuple[str, ...], targets: tup
         if name == IMAGES and name not in spec.labels:
             raise ConfigError(
                 "the images are always an input: inputs= names labels that go into the model beside them, and targets= "
-                f"labels that it learns; leave {IMAGES!r} out (stream {spec.name!r} has {_describe_labels(spec)})"
+                f"labels that it learns; leave {IMAGES!r} out (the labels of stream {spec.name!r} are: "
+                f"{_describe_labels(spec)})"
             )
         _check_label_not_text(spec, find_label(spec, name))
     if targets and set(targets) <= set(inputs):
@@ -250,7 +252,7 @@ def _check_label_not_text(spec: StreamSpec, label: LabelSpec) -> None:
 
 
 def _describe_labels(spec: StreamSpec) -> str:
-    return ", ".join(f"{label.name}: {label.type}" for label in spec.labels.values()) or "no labels"
+    return ", ".join(f"{label.name} ({label.type})" for label in spec.labels.values()) or "none"
 
 
 def _choose_targets(spec: StreamSpec, inputs: tuple[str, ...], targets: LabelNames) -> Targets:
@@ -269,8 +271,8 @@ def _build_class_weights(spec: StreamSpec, targets: tuple[str, ...], weights: Cl
     categories = [spec.labels[name] for name in targets if spec.labels[name].type == "category"]
     if not categories or categories[0].width:
         raise ConfigError(
-            f"class_weight needs exactly one target that is a category, one value a sample; "
-            f"stream {spec.name!r} has {_describe_labels(spec)}: choose with targets="
+            f"class_weight needs exactly one target that is a category, one value per sample; "
+            f"the labels of stream {spec.name!r} are: {_describe_labels(spec)}; choose with targets="
         )
     if weights != "balanced" and not isinstance(weights, Mapping):
         raise ConfigError(f'class_weight is {{class: weight}}, or "balanced", not {weights!r}')
@@ -319,7 +321,7 @@ def _find_class_index(label: LabelSpec, name: object) -> int:
     hint = suggest_name(str(name), map(str, label.classes))
     numbers = f", or the numbers 0 to {len(label.classes) - 1}" if named else ""
     known = f"{format_list([repr(each) for each in label.classes], _SHOWN_CLASSES)}{numbers}"
-    raise ConfigError(f"class_weight: {label.name!r} has no class {name!r}{hint} (it has {known})")
+    raise ConfigError(f"class_weight: {label.name!r} has no class {name!r}; its classes are: {known}{hint}")
 
 
 # --- a batch to build a model by

@@ -13,7 +13,7 @@ from streamd.errors import ConfigError, ConnectError
 _IPC: Final = "ipc://"
 _DESCRIPTORS: Final = ".fd"  # the suffix of the descriptor socket
 _MAX_PATH_BYTES: Final = 107 - len(_DESCRIPTORS)  # sun_path, less its end and the descriptor socket's suffix
-_START_REMEDY: Final = "start `streamd serve --config config.yaml`, or name its endpoint"
+_START_REMEDY: Final = "start `streamd serve --config config.yaml`, or give the daemon's endpoint"
 COMMAND_REMEDY: Final = f"{_START_REMEDY} (--endpoint, $STREAMD_ENDPOINT)"
 PYTHON_REMEDY: Final = f'{_START_REMEDY}: connect("/path/to/streamd.sock"), or $STREAMD_ENDPOINT'
 _SUGGESTED: Final = 3
@@ -51,7 +51,8 @@ def find_endpoint(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND
         if _exists(place):
             return f"{_IPC}{place}"
     looked = ", ".join(map(str, places))
-    raise ConnectError(looked, f"nothing there; {remedy}")
+    fault = "this socket does not exist" if len(places) == 1 else "none of these sockets exists"
+    raise ConnectError(looked, f"{fault}; {remedy}")
 
 
 def find_socket(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND_REMEDY) -> str:
@@ -59,7 +60,7 @@ def find_socket(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND_R
     found = find_endpoint(endpoint, remedy)
     if fault := _find_socket_fault(socket_path(found)):
         source = "$STREAMD_ENDPOINT names it; " if not endpoint and os.environ.get("STREAMD_ENDPOINT") else ""
-        raise ConnectError(found, f"{source}{fault}{_suggest_sockets(socket_path(found))}; {remedy}")
+        raise ConnectError(found, f"{source}{fault}; {remedy}{_suggest_sockets(socket_path(found))}")
     return found
 
 
@@ -98,11 +99,11 @@ def _find_socket_fault(path: Path) -> str:
     try:
         mode = path.stat().st_mode
     except PermissionError:
-        return f"this user may not enter {path.parent}; add the user to the folder's group, and log in anew"
+        return f"this user may not enter {path.parent}; add the user to the folder's group, and log in again"
     except OSError:
         folder = path.parent
         return f"there is no socket {path.name} in {folder}" if _exists(folder) else f"there is no folder {folder}"
-    return "" if stat.S_ISSOCK(mode) else f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'file'} and no socket"
+    return "" if stat.S_ISSOCK(mode) else f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'file'} and not a socket"
 
 
 def _suggest_sockets(path: Path) -> str:
@@ -131,10 +132,10 @@ def check_endpoint(endpoint: str) -> None:
             f"endpoint {endpoint!r}: write an absolute path after ipc://, as in ipc:///run/streamd/streamd.sock"
         )
     if "\0" in path:
-        raise ConfigError(f"endpoint {endpoint!r}: the path of a socket holds no zero byte")
+        raise ConfigError(f"endpoint {endpoint!r}: the path of a socket cannot contain a byte of value 0")
     if not fits_socket_path_limit(endpoint):
         raise ConfigError(
-            f"endpoint {endpoint!r}: a socket's path has at most {_MAX_PATH_BYTES} bytes, this one "
+            f"endpoint {endpoint!r}: a socket's path can have at most {_MAX_PATH_BYTES} bytes, but this one has "
             f"{len(os.fsencode(path))}: choose a shorter one"
         )
 

@@ -38,7 +38,7 @@ _QUICK_GROUPS: Final = 8  # consecutive quick groups before reading ahead is giv
 
 
 _NO_ROOT: Final = -1
-FILE_CHANGED: Final = "its file has changed since it was listed; restart with --rescan to list it anew"
+FILE_CHANGED: Final = "its file has changed since it was listed; restart with --rescan to list it again"
 
 
 class UnreadFile(Enum):
@@ -263,7 +263,7 @@ def open_listed_manifest(spec: StreamSpec, path: Path) -> Manifest:
     manifest = Manifest.open(path)
     if manifest.content_id != spec.content_id:
         raise ConfigError(
-            f"{str(path)!r} was listed anew by another streamd since this one began: restart this one, or "
+            f"{str(path)!r} was listed again by another streamd since this one began: restart this one, or "
             "give each a state directory of its own"
         )
     return manifest

@@ -83,7 +83,7 @@ class StreamTransform:
         image, made = self._call_function(row.copy(), given, rng)
         if image.shape != row.shape or image.dtype != np.uint8:
             raise self._build_unfit_result_error(
-                f"an image of {_describe_array(image)} comes back; uint8 {row.shape} is wanted"
+                f"it returns an image of {_describe_array(image)}; it must return uint8 {row.shape}"
             )
         row[...] = image
         for name, spec in self.labels.items():
@@ -91,7 +91,7 @@ class StreamTransform:
                 labels[name][place] = _encode_label(spec, labels[name], made[name])
             except ValueError as error:
                 raise self._build_unfit_result_error(
-                    f"label {name!r} comes back as {_describe_value(made[name])}; {error}"
+                    f"it returns label {name!r} as {_describe_value(made[name])}; {error}"
                 ) from None
 
     def _call_function(
@@ -106,16 +106,16 @@ class StreamTransform:
             raise FailedTransformError(f"{TRANSFORM_RAISED} {format_user_error(error, self.folder)}") from error
         if not isinstance(back, tuple) or len(back) != 2:  # noqa: PLR2004 - the image and its labels
             raise self._build_unfit_result_error(
-                f"{_describe_value(back)} comes back; the pair (image, labels) is wanted"
+                f"it returns {_describe_value(back)}; it must return the pair (image, labels)"
             )
         made, names = back
         if not isinstance(made, np.ndarray):
             raise self._build_unfit_result_error(
-                f"an image of type {type(made).__name__} comes back; a NumPy array is wanted"
+                f"it returns an image of type {type(made).__name__}; it must return a NumPy array"
             )
         if not isinstance(names, Mapping) or names.keys() != self.labels.keys():
             raise self._build_unfit_result_error(
-                f"labels {_describe_labels(names)} come back; {_describe_labels(self.labels)} are wanted"
+                f"it returns labels {_describe_labels(names)}; it must return {_describe_labels(self.labels)}"
             )
         return made, names
 
@@ -147,19 +147,19 @@ def _encode_label(spec: LabelSpec, column: LabelColumn, value: Any) -> Any:
     whole = spec.type in {"category", "int"}
     wanted = f"{'whole numbers' if whole else 'numbers'} of shape {shape}" if shape else "a whole number"
     if found.shape != shape or found.dtype.kind not in ("iub" if whole else "iubf"):
-        raise ValueError(f"{wanted if shape or whole else 'a number'} is wanted")
+        raise ValueError(f"{wanted if shape or whole else 'a number'} is needed")
     low, high = (0, len(spec.classes) - 1) if spec.type == "category" else (_INT64.min, _INT64.max)
     if whole and not (low <= int(found.min()) and int(found.max()) <= high):
-        raise ValueError(f"{low} to {high} is wanted")
+        raise ValueError(f"{low} to {high} is needed")
     return found
 
 
 def _encode_text(value: Any, most_bytes: int) -> bytes:
     if not isinstance(value, str):
-        raise ValueError("a str is wanted")  # noqa: TRY004 - the caller makes one error of all
+        raise ValueError("a str is needed")  # noqa: TRY004 - the caller makes one error of all
     data = value.encode()
     if len(data) > most_bytes:
-        raise ValueError(f"at most {most_bytes} bytes are wanted, as many as the longest of the stream has")
+        raise ValueError(f"at most {most_bytes} bytes are allowed, as many as the longest of the stream has")
     return data
 
 
@@ -243,8 +243,8 @@ def _try_transform(transform: StreamTransform, image: ImageSpec, report_trial: R
         raise ConfigError(f"{subject} needs more memory on a built-in image than a worker has, {most}") from error
     if first != again:
         raise ConfigError(
-            f"{subject}: the same image comes back as another one the second time: draw by chance from rng alone, and "
-            "keep nothing from one call to the next"
+            f"{subject}: it returned two different results for the same image: take random numbers only from rng, "
+            "and keep no state from one call to the next"
         )
     return first
 
@@ -288,7 +288,7 @@ def load_transform(place: TransformPlace) -> Function:
         del sys.modules[module.__name__]  # otherwise the next import would run nothing, and it would be accepted
         raise ConfigError(
             f"module {place.module!r} sets {' and '.join(turned)} where it is imported, and the decoder would go by "
-            "it: take that out"
+            "it: remove that"
         )
     _check_source_digest(place, folder)  # again, since the file may have been changed during the import
     _check_module_names(place.module, folder)

@@ -122,7 +122,7 @@ def test_a_daemon_that_is_killed_is_away_and_its_return_is_seen(
     board.daemon.start()
     expect(live).to_be_visible()
     expect(identity).to_contain_text(f"pid {board.daemon.pid}")
-    expect(visit.page.get_by_role("main")).to_contain_text("the daemon began anew")
+    expect(visit.page.get_by_role("main")).to_contain_text("the daemon started again")
     region(visit, "Batch now leaving").scroll_into_view_if_needed()
     expect(region(visit, "Access to pictures")).to_contain_text("one that was restarted has a new one")
 

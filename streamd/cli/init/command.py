@@ -66,13 +66,13 @@ def check_output_place(output: Path, data: Path, *, force: bool) -> None:
     if output == _STANDARD_OUTPUT:
         return
     if output.is_dir():
-        raise ConfigError(f"{output}: is a folder; name the file in it, such as {output / 'config.yaml'}")
+        raise ConfigError(f"{output}: is a folder; give the path of the file in it, such as {output / 'config.yaml'}")
     if not output.absolute().parent.is_dir():
-        raise ConfigError(f"{output}: there is no folder {output.absolute().parent}; make it, or name another file")
+        raise ConfigError(f"{output}: there is no folder {output.absolute().parent}; create it, or choose another file")
     folder, inside = os.path.realpath(output.absolute().parent), os.path.realpath(data)
     if folder == inside or folder.startswith(f"{inside.rstrip('/')}/"):
         raise OutputExistsError(
-            f"{output}: would lie in the data, which init leaves as they are; start it in another folder, or name a "
+            f"{output}: would be inside the data, which init does not change; run init in another folder, or choose a "
             "file elsewhere with -o"
         )
     if output.exists() and not force:
@@ -80,7 +80,10 @@ def check_output_place(output: Path, data: Path, *, force: bool) -> None:
 
 
 def _format_exists(output: Path) -> str:
-    return f"{output}: is there already; --force replaces it, -o FILE names another file, -o - prints"
+    return (
+        f"{output}: already exists; use --force to replace it, -o FILE to write another file, or -o - to print the "
+        "configuration"
+    )
 
 
 def write_config(output: Path, text: str, *, force: bool) -> None:

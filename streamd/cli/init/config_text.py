@@ -18,7 +18,7 @@ _LINE_CHARS: Final = 112  # with the indent, what fits most editors
 _WIDTH_CHARS: Final = 1 << 20  # a value stays in one line
 _SOURCE_COMMENTS: Final[dict[DataKind, str]] = {
     "folder": "the images of a folder",
-    "table": "a row a sample: the table, and its column of file names",
+    "table": "one row per sample: the table, and its column of file names",
     "tar": "WebDataset shards: files of one name up to the dot are one sample",
 }
 _KEY_COMMENTS: Final = {

@@ -241,7 +241,9 @@ def _select_family_config(config: Config, name: str) -> Config:
     """The configuration less the streams that have nothing to do with this one, and less what is done in serving."""
     if name not in config.streams:
         known = ", ".join(config.streams)
-        raise ConfigError(f"no stream {name!r}{suggest_name(name, config.streams)}; the configuration has {known}")
+        raise ConfigError(
+            f"there is no stream {name!r}; the configuration has: {known}{suggest_name(name, config.streams)}"
+        )
     family = next(family for family in group_streams_by_family(config) if name in family)
     kept = {
         each: config.streams[each].model_copy(update={"transform": None}) for each in config.streams if each in family

@@ -98,7 +98,7 @@ def _check_not_random(config: Config, options: PackOptions) -> None:
     stream = config.streams.get(options.stream)
     if stream is not None and stream.image.resize == "random_crop" and options.format != "tar":
         raise ConfigError(
-            f"streams.{options.stream}.image.resize: random_crop takes another part in every epoch, and a pack of "
+            f"streams.{options.stream}.image.resize: random_crop takes another part in every epoch, but a pack of "
             "decoded images has one: use --format tar, which keeps the files, or pack a stream of its own with "
             "resize: crop"
         )

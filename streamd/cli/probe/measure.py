@@ -78,7 +78,7 @@ def probe_stream(request: TrainerRequest, trainers: int, write_line: Callable[[s
         client.spec(request.stream)  # an unknown name is refused here once, and not in every process
         before = client.stats()
         processes = format_count(trainers, "process", "processes")
-        write_line(f"draining {format_count(request.epochs, 'epoch')} of {request.stream} in {processes}")
+        write_line(f"draining {format_count(request.epochs, 'epoch')} of stream {request.stream!r} in {processes}")
         drained, after = _run_trainers(request, trainers, client.stats)
     decoded = _lookup_decoded_count(after, request.stream) - _lookup_decoded_count(before, request.stream)
     batches = max(sum(receipt.steps for receipt in each.receipts) for each in drained)

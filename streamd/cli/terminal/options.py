@@ -34,7 +34,9 @@ def parse_size_option(text: str | None) -> tuple[int, int] | None:
     found = _SIZE_PATTERN.fullmatch(text.strip())
     sides = () if found is None else (int(found[1]), int(found[2] or found[1]))
     if not sides or 0 in sides:
-        raise ConfigError(f"--size {text!r}: write N for squares, or HEIGHTxWIDTH, such as 128 or 66x200")
+        raise ConfigError(
+            f"--size {text!r}: this is not a size; write N for squares, or HEIGHTxWIDTH, such as 128 or 66x200"
+        )
     return sides
 
 

@@ -154,7 +154,7 @@ def choose_optimizer(name: str | None, learning_rate: float | None) -> Any:
     wanted = (name or "adam").lower()
     if wanted not in known:
         hint = suggest_name(wanted, known)
-        raise ConfigError(f"Keras has no optimizer {name!r}{hint}; it has {', '.join(sorted(known))}")
+        raise ConfigError(f"Keras has no optimizer {name!r}; it has {', '.join(sorted(known))}{hint}")
     return known[wanted]() if learning_rate is None else known[wanted](learning_rate=learning_rate)
 
 

@@ -66,7 +66,7 @@ class TrainingOptions:
             )
         rate = self.learning_rate
         if rate is not None and not (rate > 0 and math.isfinite(rate)):
-            raise ConfigError(f"a learning rate is a number above 0, such as 0.001, not {rate}")
+            raise ConfigError(f"the learning rate must be a number above 0, such as 0.001, not {rate}")
         check_folder_exists(self.save)
 
 
@@ -78,7 +78,9 @@ def get_curves_path(model: Path) -> Path:
 def check_folder_exists(path: Path) -> None:
     """Raises ConfigError unless the folder of `path` exists, before hours of training and not after."""
     if not path.parent.is_dir():
-        raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
+        raise ConfigError(
+            f"{path} cannot be written: there is no folder {path.parent}; create it, or choose another file"
+        )
 
 
 def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
@@ -93,7 +95,10 @@ def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
     learnable = [label for label in spec.labels.values() if label.type != "string"]
     if not learnable:
         what = "labels but text" if spec.labels else "labels"
-        raise ConfigError(f"stream {spec.name!r} has no {what}, so there is nothing to learn from it")
+        raise ConfigError(
+            f"stream {spec.name!r} has no {what}, so there is nothing to learn from it; add labels to the "
+            "stream, or choose another stream"
+        )
     if len(learnable) > 1:
         names = ", ".join(label.name for label in learnable)
         raise ConfigError(f"stream {spec.name!r} has the labels {names}: choose one with  --label")

@@ -120,7 +120,10 @@ class Dashboard:
         name, known = request.match_info["stream"], self._daemon.streams
         if name not in known:
             raise RequestDeclined(
-                build_text_response(404, f"no stream {name!r}{suggest_name(name, known)}; served: {', '.join(known)}")
+                build_text_response(
+                    404,
+                    f"there is no stream {name!r}; the daemon serves: {', '.join(known)}{suggest_name(name, known)}",
+                )
             )
         return known[name]
 
@@ -141,7 +144,7 @@ class Dashboard:
     async def _answer_thumbnail(self, request: web.Request) -> web.Response:
         stream, sample_id = self._find_authorized_stream(request), int(request.match_info["sample"])
         if sample_id not in stream.quarantine.reasons:
-            raise RequestDeclined(build_text_response(404, "that is no bad sample of the stream"))
+            raise RequestDeclined(build_text_response(404, "that is not a bad sample of the stream"))
         picture = await self._thumbnails.get_or_draw_thumbnail(stream, sample_id)
         return build_http_response(200, picture, "image/jpeg") if picture else build_http_response(204)
 
@@ -205,7 +208,7 @@ class Monitor:
             # Errors of name resolution have negative numbers and a text of their own.
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise ConfigError(
-                f"monitor: cannot listen at {self._address}: {why}; choose another address:port, or leave monitor out"
+                f"monitor: cannot listen on {self._address}: {why}; choose another address:port, or leave monitor out"
             ) from error
         if not all(ipaddress.ip_address(each.getsockname()[0]).is_loopback for each in self._listening_server.sockets):
             log.notice("monitor.open", "whoever reaches this address may read the figures", address=self._address)

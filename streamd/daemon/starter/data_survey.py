@@ -50,4 +50,4 @@ def split_train_source(source: Settings) -> dict[str, Settings]:
 
 def build_refusal(what: str, remedy: str) -> ConfigError:
     """Returns the error for a path from which no configuration can be made."""
-    return ConfigError(f"{PATH_KEY}: {what}; a configuration is made from {KINDS_SERVED}: {remedy}")
+    return ConfigError(f"{PATH_KEY}: {what}; streamd makes a configuration only from {KINDS_SERVED}: {remedy}")

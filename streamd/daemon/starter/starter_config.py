@@ -83,7 +83,7 @@ class StarterConfig:
             notes.append("all pictures are grey: mode: L beside size serves one channel instead of three")
         batch_bytes = self.size[0] * self.size[1] * _CHANNELS * BATCH_SIZE
         if batch_bytes > _LARGE_BATCH_BYTES:
-            sizes = f"takes {format_bytes(batch_bytes)}, and memory is {format_bytes(GIB)}"
+            sizes = f"takes {format_bytes(batch_bytes)}, but memory is {format_bytes(GIB)}"
             notes.append(
                 f"a batch of {BATCH_SIZE} such images {sizes}: give a smaller size, or set memory: 8GiB in config.yaml"
             )

@@ -30,10 +30,12 @@ _HDF5_SUFFIXES: Final = (".h5", ".hdf5", ".hdf")
 _LMDB_FILE: Final = "data.mdb"
 _ARCHIVES: Final = (".zip", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 _SEE_README: Final = "(README, Every kind of data)"
-_HDF5_REMEDY: Final = f"write config.yaml with source: {{kind: hdf5, path: FILE, images: /NAME}} {_SEE_README}"
-_LMDB_REMEDY: Final = f"write config.yaml with source: {{kind: lmdb, path: FOLDER, images: X}} {_SEE_README}"
+_HDF5_REMEDY: Final = (
+    f"write config.yaml yourself, with source: {{kind: hdf5, path: FILE, images: /NAME}} {_SEE_README}"
+)
+_LMDB_REMEDY: Final = f"write config.yaml yourself, with source: {{kind: lmdb, path: FOLDER, images: X}} {_SEE_README}"
 _FILELIST_SOURCE: Final = "source: {kind: filelist, path: FILE} (README, Five minutes on your own images)"
-_NPY_REMEDY: Final = f"write config.yaml with source: {{kind: npy, path: FILE}} {_SEE_README}"
+_NPY_REMEDY: Final = f"write config.yaml yourself, with source: {{kind: npy, path: FILE}} {_SEE_README}"
 _REFUSED_FILES: Final = (  # suffixes, what such a file is, what to do with it
     (_HDF5_SUFFIXES, "an HDF5 file", _HDF5_REMEDY),
     ((".mdb",), "an LMDB store", _LMDB_REMEDY),
@@ -41,13 +43,13 @@ _REFUSED_FILES: Final = (  # suffixes, what such a file is, what to do with it
     (
         (".txt", ".lst"),
         "a text",
-        f"for lines with a path and a label write config.yaml with {_FILELIST_SOURCE}",
+        f"for lines with a path and a label write config.yaml yourself, with {_FILELIST_SOURCE}",
     ),
-    (_ARCHIVES, "compressed", "unpack it, and name the folder or the tar"),
-    (CONFIG_SUFFIXES, "a configuration by its suffix", "name it with --config"),
+    (_ARCHIVES, "compressed", "unpack it, and give the path of the folder or the tar"),
+    (CONFIG_SUFFIXES, "a configuration by its suffix", "give its path with --config"),
 )
 _OTHER_SUFFIXES: Final = (*_HDF5_SUFFIXES, ".mdb", ".npy", ".npz", ".txt", ".lst", *_ARCHIVES)
-CONFIG_REMEDY: Final = "name a configuration with --config"
+CONFIG_REMEDY: Final = "give the path of a configuration with --config"
 _MAC_ARCHIVE_FOLDER: Final = "__MACOSX"
 _SHOWN_NAMES: Final = 5  # names in a note
 
@@ -80,7 +82,7 @@ def survey_data(path: Path) -> DataSurvey:
     """
     whole = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
     if not is_encodable(str(whole)):
-        raise ConfigError(f"{PATH_KEY}: {format_path(whole)} is no name in UTF-8; rename it, or name a link to it")
+        raise ConfigError(f"{PATH_KEY}: {format_path(whole)} is not a name in UTF-8; rename it, or name a link to it")
     with translate_read_errors(whole, PATH_KEY):
         whole.stat()
         if whole.is_dir():
@@ -97,11 +99,15 @@ def survey_data(path: Path) -> DataSurvey:
 def _refuse_file(path: Path) -> ConfigError:
     suffix = path.suffix.lower()
     if suffix.encode() in IMAGE_SUFFIXES:
-        return build_refusal(f"{format_path(path)} is one picture", f"name its folder, {format_path(path.parent)}")
+        return build_refusal(
+            f"{format_path(path)} is a single image", f"give the path of its folder, {format_path(path.parent)}"
+        )
     for suffixes, what, remedy in _REFUSED_FILES:
         if suffix in suffixes:
             return build_refusal(f"{format_path(path)} is {what}", remedy)
-    return build_refusal(f"{format_path(path)} is none of these by its suffix", "name one of these")
+    return build_refusal(
+        f"{format_path(path)} does not have the suffix of any of these", "give the path of one of these"
+    )
 
 
 def list_folder_entries(folder: Path) -> _FolderEntries:
@@ -187,7 +193,7 @@ def _find_folder_kind(path: Path, entries: _FolderEntries) -> DataKind:
         raise build_refusal(
             f"{format_path(path)} holds both {format_count(len(entries.tars), 'tar')}, such as {entries.tars[0]!r}, "
             f"and {images}",
-            "put them into folders of their own, and name one",
+            "put the tars and the images into separate folders, and give the path of one of them",
         )
     return "tar"
 

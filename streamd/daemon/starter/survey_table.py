@@ -151,7 +151,7 @@ def find_image_columns(path: Path, texts: Mapping[str, Texts]) -> tuple[ImageCol
         raise build_refusal(
             f"no column of {format_path(path)} names images (it has: {shown})",
             _suggest_suffix(path, texts)
-            or "write the path of each image into a column, suffix and all, relative to "
+            or "write the path of each image into a column, including the suffix, relative to "
             "the table's folder or its parent",
         )
     best = max(found, key=lambda each: each.found)
@@ -202,7 +202,7 @@ def _suggest_suffix(path: Path, texts: Mapping[str, Texts]) -> str:
         for suffix in IMAGE_SUFFIXES:
             root, found = _find_root(path, [each + suffix for each in names])
             if found and found == len(names):
-                return f"with {suffix.decode()} behind it, column {name!r} names files in {format_path(root)}: add it"
+                return f"with {suffix.decode()} added, column {name!r} names files in {format_path(root)}: add it"
     return ""
 
 

@@ -36,7 +36,7 @@ from streamd.ipc.worker_messages import CachePlace, TransformPlace
 
 ListingProgress = Callable[[str, int], None]
 
-_STATE_REMEDY: Final = "set STATE_DIRECTORY to a folder of yours"
+_STATE_REMEDY: Final = "set STATE_DIRECTORY to a folder that you can write to"
 _VERDICTS_SUFFIX: Final = ".bad.jsonl"
 # The version is part of a manifest's identity, so a manifest of an earlier version is made again. Older manifests give
 # places of numbers whose bytes are not NumPy's, or lack the names of the files that were packed.
@@ -77,7 +77,7 @@ def has_all_manifests(config: Config, state: Path) -> bool:
         return False
     oldest_s = min(path.stat().st_mtime for path in _build_manifest_paths(config, state).values())
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(oldest_s))
-    log.info("manifest.reused", f"the samples are those listed on {made}; --rescan lists them anew")
+    log.info("manifest.reused", f"the samples are those listed on {made}; --rescan lists them again")
     return True
 
 
@@ -326,7 +326,7 @@ def _build_image_spec(stream: StreamConfig, listed: Manifest) -> ImageSpec:
         )
     if wanted.channels != channels:
         raise ConfigError(
-            f"{key}.mode: {wanted.mode} has {format_count(wanted.channels, 'channel')}, and the images of the "
+            f"{key}.mode: {wanted.mode} has {format_count(wanted.channels, 'channel')}, but the images in the "
             f"arrays have {channels}; write mode: {'L' if channels == 1 else 'RGB'}"
         )
     return ImageSpec(height, width, channels)

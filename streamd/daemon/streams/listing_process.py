@@ -64,7 +64,7 @@ def _explain_process_exit(status: int) -> str:
         return f"listing the samples failed with status {status}"
     return (
         f"listing the samples was ended by {signal.Signals(-status).name}: by somebody, for want of memory, or by a "
-        "damaged file of LMDB or HDF5, which trust what they read: write that anew"
+        "damaged file of LMDB or HDF5, which trust what they read: write that again"
     )
 
 

@@ -86,10 +86,10 @@ def hold_exclusive_lock(path: Path, streams: Collection[str]) -> Iterator[None]:
         # Never waits: a daemon keeps its lock for as long as it serves, which may be weeks.
         if descriptor is not None and not _try_file_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
             raise ConfigError(
-                f"streams.{', '.join(sorted(streams))}: another streamd{_format_lock_holders(path)} serves these "
-                "samples from the "
-                f"lists in {escape_unprintable(str(path.parent))}, and would lose them: stop it before they are "
-                "listed anew, or set STATE_DIRECTORY to another folder for this one"
+                f"streams.{', '.join(sorted(streams))}: another streamd{_format_lock_holders(path)} is serving these "
+                f"samples from the lists in {escape_unprintable(str(path.parent))}, and would lose those lists: stop "
+                "that streamd before the samples are listed again, or set STATE_DIRECTORY to another folder for this "
+                "streamd"
             )
         yield
 
@@ -132,7 +132,7 @@ def _warn_lock_unavailable(path: Path, error: OSError) -> None:
     log.warning(
         "manifest.unlocked",
         f"the lists in {escape_unprintable(str(path.parent))} cannot be locked ({error.strerror}): make sure that "
-        "nobody lists their samples anew while they are served",
+        "nobody lists their samples again while they are served",
     )
 
 

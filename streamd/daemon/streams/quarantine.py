@@ -92,7 +92,7 @@ class Quarantine:
             return _verdict_decoder.decode(line)
         except msgspec.MsgspecError as error:
             raise ConfigError(
-                f"{self.path}:{number} is no verdict ({error}): repair the line or remove the file"
+                f"{self.path}:{number} is not a verdict ({error}): repair the line or remove the file"
             ) from error
 
     def append_new_bad_samples(self, verdicts: Iterable[BadSample]) -> list[BadSample]:

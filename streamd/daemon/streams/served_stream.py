@@ -142,9 +142,9 @@ class ServedStream:
         return (
             f"{bad:,} of {format_count(self.spec.samples, 'sample')} {'is' if bad == 1 else 'are'} bad, more "
             "than bad_samples.max_fraction "
-            f"{self.max_bad_fraction:g} allows; the last: {self._format_file_and_location(sample_id)}: {reason}; mend "
+            f"{self.max_bad_fraction:g} allows; the last: {self._format_file_and_location(sample_id)}: {reason}; fix "
             f"{_TRANSFORM_REMEDY if reason.startswith(TRANSFORM_RAISED) else 'or remove them'}, or set a larger "
-            "max_fraction: streamd check names them all"
+            "max_fraction; streamd check lists all of them"
         )
 
 

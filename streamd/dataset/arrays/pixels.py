@@ -107,13 +107,12 @@ def _suggest_range(few: npt.NDArray[Any]) -> str:
     if not numbers.size:
         return (
             f"found no numbers in the first {format_count(len(few), 'image')}; write range: [low, high], "
-            "those of black and white"
+            "the numbers of black and of white"
         )
     low, high = float(numbers.min()), float(numbers.max())
     usual = next((each for each in _USUAL_RANGES if each[0] <= low and high <= each[1]), None)
     least, most = usual or (math.floor(low), math.ceil(high))
     return (
-        f"found {low:g} to {high:g} in the first {format_count(len(few), 'image')}, and pixels are 0-255: write "
-        f"range: [{least}, "
-        f"{most}], if these are black and white in all of them"
+        f"found values from {low:g} to {high:g} in the first {format_count(len(few), 'image')}, but pixels are from 0 "
+        f"to 255: write range: [{least}, {most}] if {least} is black and {most} is white in all images"
     )

@@ -21,7 +21,7 @@ from streamd.dataset.manifest.types import ArrayFiles, StorageFormat
 
 RawRows = npt.NDArray[Any]  # rows as they are stored
 
-NOT_A_NUMBER: Final = "a pixel is no number (NaN)"
+NOT_A_NUMBER: Final = "a pixel is not a number (NaN)"
 _WHITE: Final = 255.0
 
 

@@ -74,7 +74,8 @@ def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple
     with translate_read_errors(path, key):
         if path.is_dir():
             raise ConfigError(
-                f"{key}: {format_path(path)} is a folder; kind filelist wants a file, kind folder takes folders"
+                f"{key}: {format_path(path)} is a folder, but kind filelist needs a file; give the path of a file, or "
+                "use kind folder"
             )
         encoding = choose_text_encoding(path, named, key)
         try:
@@ -82,7 +83,7 @@ def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple
                 parts = list(_read_line_blocks(file, words))
         except UnicodeError as error:
             raise build_encoding_error(path, encoding, key) or ConfigError(
-                f"{key}: {format_path(path)} cannot be read: {error}; write it anew"
+                f"{key}: {format_path(path)} cannot be read: {error}; write it again"
             ) from error
     starts = np.cumsum([0, *(part.lines for part in parts)])
     kept = np.concatenate([part.kept + start for part, start in zip(parts, starts, strict=False)])
@@ -175,12 +176,13 @@ def _choose_label_sources(
     for name, label in labels.items():
         if label.source not in {None, name}:
             raise ConfigError(
-                f"{key}.{name}.from: a list has no column {label.source!r}; its labels are what stands behind the "
+                f"{key}.{name}.from: a list has no column {label.source!r}; its labels are what comes after the "
                 "paths: leave `from` out, or use kind table"
             )
     if labels and not has_labels:
         raise ConfigError(
-            f"{key}: no line of {rows.path.name} has a label behind its path, but {', '.join(labels)} is wanted; "
+            f"{key}: no line of {rows.path.name} has a label after its path, but the configuration asks for "
+            f"{', '.join(labels)}; "
             "write lines `path label`, or labels: {}"
         )
     return labels
@@ -219,9 +221,9 @@ def _split_label_values(rows: SourceRows, rests: ChunkedTexts, count: int, what:
     if (lengths != count).any():
         row = int(np.argmax(lengths != count))
         raise ConfigError(
-            f"{what}: {rows.format_location(row)} has {format_count(int(lengths[row]), 'value')} behind its "
-            f"path, and {format_count(count, 'label')} "
-            "are wanted, one value each; correct it, or keep one label for all that is behind the path"
+            f"{what}: {rows.format_location(row)} has {format_count(int(lengths[row]), 'value')} after its "
+            f"path, but {format_count(count, 'label')} "
+            "are needed, one value each; correct it, or keep one label for all that comes after the path"
         )
     flat: list[Any] = [pc.list_flatten(part) for part in lists.chunks]
     return [

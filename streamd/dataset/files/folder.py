@@ -79,7 +79,8 @@ class _FolderWalk:
         if found is None:
             if self.root.is_link(name):
                 raise ConfigError(
-                    f"{self.key}: the link {format_path(self.root.join_path(name))} leads nowhere; remove or mend it"
+                    f"{self.key}: the link {format_path(self.root.join_path(name))} points to a file that does not "
+                    "exist; remove or fix the link"
                 )
             self.removed.append(name)
             return
@@ -97,7 +98,7 @@ class _FolderWalk:
         inside = self.root.resolve_name(folder)
         if inside in above:
             raise ConfigError(
-                f"{self.key}: the link {format_path(self.root.join_path(folder))} leads back to "
+                f"{self.key}: the link {format_path(self.root.join_path(folder))} points back to "
                 f"{format_path(self.root.join_path(inside))}, which it lies in; remove it"
             )
         with translate_read_errors(self.root.join_path(inside), self.key):
@@ -135,7 +136,8 @@ def scan_folder(
     with translate_read_errors(root, where):
         if root.is_file():
             raise ConfigError(
-                f"{where}: {format_path(root)} is a file; kind folder wants a folder, a list of files is kind table"
+                f"{where}: {format_path(root)} is a file, but kind folder needs a folder; for a table that lists "
+                "files, use kind table"
             )
         # Taken before the folder is listed, and compared afterwards if anything has disappeared.
         seen = root.stat()
@@ -160,11 +162,9 @@ def scan_folder(
 def _mixed_folder_error(key: str, root: Path, folders: list[bytes], images: list[bytes]) -> ConfigError:
     return ConfigError(
         f"{key}: {format_path(root)} holds {format_count(len(images), 'image')} ({format_first_names(images)}) beside "
-        f"{format_count(len(folders), 'sub-folder')} ({format_first_names(folders)}); a folder is either flat "
-        "or has one "
-        "sub-folder a class: "
-        "move the images into sub-folders, or the sub-folders elsewhere, or write labels: {} to take all images as "
-        "they are, without labels"
+        f"{format_count(len(folders), 'sub-folder')} ({format_first_names(folders)}); a folder must be flat "
+        "or have one sub-folder per class: move the images into sub-folders, move the sub-folders elsewhere, or write "
+        "labels: {} to serve all images without labels"
     )
 
 
@@ -202,7 +202,7 @@ def _report_walk_findings(walk: _FolderWalk, root: Path, folders: int, empty: li
             format_first_names(walk.removed),
         )
     if skipped:
-        others = format_count(walk.skipped.total(), "file that is no image", "files that are no images")
+        others = format_count(walk.skipped.total(), "file that is not an image", "files that are not images")
         _log.info("%s: skipped %s: %s", walk.key, others, skipped)
     if empty:
         _log.warning(
@@ -220,7 +220,7 @@ def _decode_class_name(key: str, folder: bytes) -> str:
         return folder.decode()
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{key}: sub-folder {format_path(folder)} is no UTF-8, so it names no class; rename it"
+            f"{key}: sub-folder {format_path(folder)} is not UTF-8, so it cannot be the name of a class; rename it"
         ) from error
 
 
@@ -259,7 +259,7 @@ def _build_label_of_type(
                 name, [texts[code].encode() for code in codes.tolist()], format_location, key
             )
     raise ConfigError(
-        f"{key}: a folder gives each image one class, the name of the sub-folder, and no {label.type}; use category, "
+        f"{key}: a folder gives each image one class, the name of the sub-folder, but no {label.type}; use category, "
         "or kind table or filelist"
     )
 
@@ -268,13 +268,13 @@ def _choose_label_source(stream: str, has_classes: bool, wanted: Mapping[str, La
     names = ", ".join(wanted)
     if not has_classes:
         raise ConfigError(
-            f"streams.{stream}.labels: a flat folder has no labels, but {names} is wanted; make one sub-folder a "
-            "class, use kind table with a file of labels, or write labels: {}"
+            f"streams.{stream}.labels: a flat folder has no labels, but the configuration asks for {names}; "
+            "make one sub-folder for each class, use kind table with a table of labels, or write labels: {}"
         )
     if len(wanted) > 1:
         raise ConfigError(
-            f"streams.{stream}.labels: a folder gives one label, the name of the sub-folder, but {names} are wanted; "
-            "keep one, or use kind table with a file of labels"
+            f"streams.{stream}.labels: a folder gives one label, the name of the sub-folder, but the configuration "
+            f"asks for {names}; keep one, or use kind table with a table of labels"
         )
     name, label = next(iter(wanted.items()), ("label", LabelSource()))
     if label.source not in (None, name):
@@ -290,5 +290,5 @@ def _parse_folder_number(text: str, key: str) -> float:
         return float(text.replace("_", "?"))  # float() alone would accept 1_000
     except ValueError as error:
         raise ConfigError(
-            f"{key}: sub-folder {text!r} is no number; use type category, or rename the folder"
+            f"{key}: sub-folder {text!r} is not a number; use type category, or rename the folder"
         ) from error

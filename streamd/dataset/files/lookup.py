@@ -47,7 +47,7 @@ def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -
     windows: Any = pc.match_substring(texts, "\\")
     if windows.true_count:
         names = format_count(windows.true_count, "name has", "names have")
-        _log.warning("%s: %s backslashes, read as slashes", rows.path.name, names)
+        _log.warning("%s: %s backslashes; they are read as slashes", rows.path.name, names)
         texts = pc.replace_substring(texts, "\\", "/")
     files = build_path_column(texts)
     # An absolute name may begin with the root as it is spelled, or with the folder that its links lead to.
@@ -64,8 +64,8 @@ def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -
     if outside:
         others = format_other_locations(outside, rows.format_location, lambda row: format_path(files[row]))
         raise ConfigError(
-            f"{key}: {rows.format_location(outside[0])} names {format_path(files[outside[0]])}, which is no file in "
-            f"{format_path(root)}{others}; correct it, or set root to a folder that holds all the files"
+            f"{key}: {rows.format_location(outside[0])} names {format_path(files[outside[0]])}, which is not in "
+            f"{format_path(root)}{others}; correct the path, or set root to a folder that holds all the files"
         )
     return files
 
@@ -95,15 +95,24 @@ def stat_listed_files(
         if len(missing) < len(files):
             first = f"{rows.format_location(missing[0])}, {format_path(files[missing[0]])}"
             others = format_other_locations(missing, rows.format_location, lambda row: format_path(files[row]))
+            is_one = len(missing) == 1
             raise ConfigError(
-                f"{key}: {len(missing):,} of {format_count(len(files), 'file')} of {rows.path.name} "
-                f"{'is' if len(missing) == 1 else 'are'} not in {format_path(root)}: {first}{others}; add them or "
-                "leave their rows out"
+                f"{key}: {len(missing):,} of {format_count(len(files), 'file')} named in {rows.path.name} "
+                f"{'is' if is_one else 'are'} not in {format_path(root)}: {first}{others}; "
+                + (
+                    "add the missing file, or remove its row"
+                    if is_one
+                    else "add the missing files, or remove their rows"
+                )
             )
-        names = format_first_names(files[row] for row in missing)
+        names, place = format_first_names(files[row] for row in missing), format_path(root)
+        lack = (
+            f"{names}, which is not in {place}"
+            if len(files) == 1
+            else f"such as {names}, but none of them is in {place}"
+        )
         raise ConfigError(
-            f"{key}: {rows.path.name} names {format_count(len(files), 'file')}, none of which is in "
-            f"{format_path(root)}: {names}; "
+            f"{key}: {rows.path.name} names {format_count(len(files), 'file')}, {lack}; "
             f"{_suggest_root(rows.path.parent, root, files[:_TRIED_FILES])}"
         )
     return sizes, mtimes_ns
@@ -114,8 +123,8 @@ def _suggest_root(folder: Path, root: Path, files: Sequence[bytes]) -> str:
     for place in iterate_likely_roots(folder, root):
         for suffix in (b"", *IMAGE_SUFFIXES):
             if any(is_file_beneath(place, name + suffix) for name in files):
-                return _format_root_advice(place, suffix)
-    return "set root to the folder that the names begin at"
+                return _format_root_advice(place, suffix, len(files))
+    return "set root to the folder that the names are relative to"
 
 
 def iterate_likely_roots(folder: Path, root: Path) -> Iterator[Path]:
@@ -129,13 +138,14 @@ def iterate_likely_roots(folder: Path, root: Path) -> Iterator[Path]:
         yield from _list_subfolders(outer)
 
 
-def _format_root_advice(place: Path, suffix: bytes) -> str:
+def _format_root_advice(place: Path, suffix: bytes, count: int) -> str:
+    names, some = ("name", "the file is") if count == 1 else ("names", "some of the files are")
     if suffix:
         return (
-            f"with {suffix.decode()} behind the names some are in {format_path(place)}: write whole names into "
+            f"with {suffix.decode()} after the {names}, {some} in {format_path(place)}: write whole file names into "
             "the table"
         )
-    return f"some are in {format_path(place)}: set root to it"
+    return f"{'it is' if count == 1 else 'some are'} in {format_path(place)}: set root to that folder"
 
 
 def is_file_beneath(folder: Path, name: bytes) -> bool:

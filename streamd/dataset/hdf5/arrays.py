@@ -88,7 +88,7 @@ class Hdf5Array:
                 self.dataset.asstr()[:].astype(np.str_) if self.has_texts else self.sliceable_rows[:]
             )
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{key}: {self.display_name} is damaged: {error}; write it anew") from error
+            raise ConfigError(f"{key}: {self.display_name} is damaged: {error}; write it again") from error
         return values
 
     def read_texts_as_bytes(self, key: str) -> list[bytes]:
@@ -96,7 +96,7 @@ class Hdf5Array:
         try:
             texts: list[bytes] = self.sliceable_rows[:].reshape(-1).tolist()
         except OSError as error:
-            raise ConfigError(f"{key}: {self.display_name} is damaged: {error}; write it anew") from error
+            raise ConfigError(f"{key}: {self.display_name} is damaged: {error}; write it again") from error
         return texts
 
     @property
@@ -123,8 +123,8 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
         item = None if leads_elsewhere else file.get(place)
     except (RuntimeError, OSError) as error:
         raise ConfigError(
-            f"{key}: {full!r} cannot be followed in {format_path(path)}: {error}; name an array that is no link, "
-            "or mend the link: one that leads to itself has no end"
+            f"{key}: {full!r} cannot be followed in {format_path(path)}: {error}; name an array that is not a "
+            "link, or fix the link: a link must not point to itself"
         ) from error
     if leads_elsewhere:
         raise _external_data_error(full, path, key)
@@ -133,7 +133,7 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
         raise ConfigError(f"{key}: {what} {full!r} in {format_path(path)}; {_format_arrays(file, full, images)}")
     if not _has_numpy_dtype(item):
         raise ConfigError(
-            f"{key}: {full} of {format_path(path)} holds values of a type that NumPy does not have; write it anew "
+            f"{key}: {full} of {format_path(path)} holds values of a type that NumPy does not have; write it again "
             "as numbers that it has, such as uint8 or float32"
         )
     # The manifest has the size and mtime of one file only. Data in another file could change without notice.
@@ -219,5 +219,5 @@ def _check_filters(dataset: Any, what: str) -> None:
             filter_name = name.decode(errors="replace") or f"filter {code}"
             raise ConfigError(
                 f"{what} is compressed by {filter_name}, which h5py does not have; pip install hdf5plugin, or name the "
-                "folder of its plugin in HDF5_PLUGIN_PATH, or write it anew without: ptrepack --complevel=0 IN OUT"
+                "folder of its plugin in HDF5_PLUGIN_PATH, or write it again without: ptrepack --complevel=0 IN OUT"
             )

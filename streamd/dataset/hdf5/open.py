@@ -51,7 +51,7 @@ def _check_readable(descriptor: int) -> None:
     Writers lock their file. Where the lock fails for another reason, nothing is known, and the file passes.
     """
     if not _has_signature(descriptor):
-        raise UnfitHdf5Error("it is no HDF5 file; correct the path")
+        raise UnfitHdf5Error("it is not an HDF5 file; correct the path")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -73,8 +73,8 @@ def _has_signature(descriptor: int) -> bool:
 def _explain_failure(said: str) -> str:
     """Translates a message of the library where the cause is known."""
     if "truncated file" in said:
-        return "it is cut off; copy it again, or write it anew"
+        return "it is truncated; copy it again, or write it again"
     if "already open for write" in said:
-        return "it was not closed by who wrote it; wait until it is, or repair it: h5clear --status FILE"
+        return "the program that wrote it did not close it; wait until it does, or repair it: h5clear --status FILE"
     reason = said.partition("(")[2].rpartition(")")[0] or said
-    return f"it is damaged: {reason}; copy it again, or write it anew"
+    return f"it is damaged: {reason}; copy it again, or write it again"

@@ -65,7 +65,7 @@ def scan_hdf5(
         path = source.path.resolve(strict=True)  # links in the user's own path may lead anywhere
         if path.is_dir():
             raise ConfigError(
-                f"{key}.path: {format_path(path)} is a folder, and an HDF5 file is needed{_suggest_hdf5_files(path)}"
+                f"{key}.path: {format_path(path)} is a folder, but an HDF5 file is needed{_suggest_hdf5_files(path)}"
             )
     names = [os.fsencode(path.name)]
     # The manifest gets the size and mtime from before the file is read. They are compared when all is read.
@@ -91,9 +91,9 @@ def _suggest_hdf5_files(folder: Path) -> str:
     """Names the files of a folder that the user probably meant, for a message."""
     names = sorted(os.fsencode(each.name) for each in folder.iterdir() if each.suffix in _SUFFIXES)
     return (
-        f"; name one of those in it, such as {format_first_names(names)}"
+        f"; give the path of one of those in it, such as {format_first_names(names)}"
         if names
-        else ", and none is in it; correct the path"
+        else ", and it holds none; correct the path"
     )
 
 
@@ -172,7 +172,7 @@ def _locate_image_rows(images: Hdf5Array, bounds: tuple[float, float] | None, ke
     # A mapping that ends before its last row would end the workers with SIGBUS, so a file that is too short is refused
     # here.
     if offsets.max() + prod(grid.chunk_shape) * images.dtype.itemsize > images.dataset.file.id.get_filesize():
-        raise ConfigError(f"{what} is damaged: it reaches beyond the end of the file; write it anew")
+        raise ConfigError(f"{what} is damaged: it reaches beyond the end of the file; write it again")
     # In this form the rows lie as in an .npy file, and `NpyStore` gathers them with one NumPy call.
     if images.dataset.chunks is None and can_copy_unconverted(stored):
         return ArrayFiles(shape, where.starts, (int(offsets[0]),)), {}

@@ -77,7 +77,7 @@ def convert_to_texts(column: Column) -> Texts:
         texts: Texts = pc.fill_null(trimmed, pa.scalar("", trimmed.type))
     except pa.ArrowException as error:
         raise ConfigError(
-            f"{column.key}: {column.display_name} of {column.rows.path.name} holds {cells.type}, which is no text: "
+            f"{column.key}: {column.display_name} of {column.rows.path.name} holds {cells.type}, which is not text: "
             f"{_format_first_error_line(error)}; choose another column, or for a label another type"
         ) from error
     return texts
@@ -149,8 +149,8 @@ def convert_to_numbers(column: Column, kind: Literal["int", "float"]) -> WideNum
         return _convert_to_numpy(cells.cast(pa.int64() if exact else pa.float64()))
     except pa.ArrowException as error:
         raise ConfigError(
-            f"{column.key}: {column.display_name} of {column.rows.path.name} holds {cells.type}, which is no number: "
-            f"{_format_first_error_line(error)}"
+            f"{column.key}: {column.display_name} of {column.rows.path.name} holds {cells.type}, which is not a "
+            f"number: {_format_first_error_line(error)}"
         ) from error
 
 
@@ -199,16 +199,16 @@ def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
     if points.any():
         row = int(np.argmax(points))
         raise ConfigError(
-            f"{where}, with a decimal comma, and {texts[row].as_py()[:_SHOWN_CHARS]!r} "
-            f"({column.rows.format_location(row)}) has a point; write all its numbers alike, without marks between "
-            "thousands"
+            f"{where}, with a decimal comma, but {texts[row].as_py()[:_SHOWN_CHARS]!r} "
+            f"({column.rows.format_location(row)}) has a point; write all its numbers in the same way, without marks "
+            "between thousands"
         )
     # Where every comma may stand between thousands, as in 1,234, the meaning is unclear. One number whose comma may
     # not, such as 1,5, settles it for all.
     if column.decimal_mark == "either" and not (commas & ~_find_matches(texts, _THOUSANDS)).any():
         raise ConfigError(
             f"{where}, whose comma may stand before a fraction or between thousands, as in all its numbers; write "
-            "decimal: ',' into the source, or take the commas out"
+            "decimal: ',' under source, or remove the commas"
         )
     return replace_decimal_commas(texts)
 
@@ -230,10 +230,10 @@ def _build_no_number_error(column: Column, texts: Texts) -> ConfigError:
 
     others = format_other_locations(rows, column.rows.format_location, format_cell)
     has_comma = column.decimal_mark == "." and re.fullmatch(_DECIMAL_COMMA, texts[rows[0]].as_py())
-    remedy = "write decimal: ',' into the source for decimal commas" if has_comma else "correct it"
+    remedy = "add decimal: ',' to the key source if numbers have decimal commas" if has_comma else "correct it"
     return ConfigError(
         f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds "
-        f"{format_cell(rows[0])}, which is no number{others}; {remedy}, or use type category"
+        f"{format_cell(rows[0])}, which is not a number{others}; {remedy}, or use type category"
     )
 
 
@@ -259,10 +259,10 @@ def _check_no_empty_cell(column: Column, empty: Any) -> None:
         rows = np.flatnonzero(mask).tolist()
         row, others = rows[0], format_other_locations(rows, column.rows.format_location)
         is_nan = isinstance(column.cells[row].as_py(), float)
-        state = "holds NaN, which is no number" if is_nan else "is empty"
+        state = "holds NaN, which is not a number" if is_nan else "has an empty cell"
+        remedy = "fill the cell, or remove the row" if len(rows) == 1 else "fill the cells, or remove the rows"
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(row)}: {column.display_name} {state}{others}; fill it or "
-            "leave the row out"
+            f"{column.key}: {column.rows.format_location(row)}: {column.display_name} {state}{others}; {remedy}"
         )
 
 

@@ -109,20 +109,22 @@ class TableFile:
         there = ", ".join(self.column_names[:_SHOWN_COLUMNS]) + (
             ", ..." if len(self.column_names) > _SHOWN_COLUMNS else ""
         )
-        hint = _format_separator_hint(self.column_names, self.text) or suggest_name(column, self.column_names)
-        raise ConfigError(f"{key}: {format_path(self.path)} has no column {column!r}{hint}; it has: {there}")
+        hint = _format_separator_hint(self.column_names, self.text, there) or (
+            f"its columns are: {there}{suggest_name(column, self.column_names)}"
+        )
+        raise ConfigError(f"{key}: {format_path(self.path)} has no column {column!r}; {hint}")
 
 
-def _format_separator_hint(header: Sequence[str], text: TextFormat | None) -> str:
+def _format_separator_hint(header: Sequence[str], text: TextFormat | None, there: str) -> str:
     if text is None:
         return ""
     other = next((mark for mark in SEPARATORS if mark != text.separator and any(mark in name for name in header)), None)
     if other is None:
         return ""
     return (
-        f"; its cells are taken to be separated by {format_separator(text.separator)}, and its header holds "
-        f"{format_separator(other)}, too: if that separates them, write separator: {format_separator(other)} into the "
-        "source"
+        f"streamd split its lines at {format_separator(text.separator)} and found the columns: {there}; its header "
+        f"also contains {format_separator(other)}: if {format_separator(other)} separates the columns, add separator: "
+        f"{format_separator(other)} to the key source"
     )
 
 
@@ -147,20 +149,23 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
     with translate_read_errors(path, key):
         if path.is_dir():
             raise ConfigError(
-                f"{key}: {format_path(path)} is a folder; kind table wants a file, kind folder takes folders"
+                f"{key}: {format_path(path)} is a folder, but kind table needs a file; give the path of a file, or use "
+                "kind folder"
             )
         if suffix in PARQUET_SUFFIXES:
             try:
                 names = list(pq.read_schema(path).names)
             except pa.ArrowException as error:
-                raise ConfigError(f"{key}: {format_path(path)} is no Parquet file: {error}; write it anew") from error
+                raise ConfigError(
+                    f"{key}: {format_path(path)} is not a Parquet file: {error}; write it again"
+                ) from error
         elif suffix in USUAL_SEPARATORS or settings.separator is not None:
             text = _choose_text_format(path, settings, key)
             names = _read_text_header(path, text, key)
         else:
             raise ConfigError(
-                f"{key}: {format_path(path)} is no table by its suffix; known are "
-                f"{', '.join([*USUAL_SEPARATORS, *PARQUET_SUFFIXES])}; save it as one of these"
+                f"{key}: {format_path(path)} does not have the suffix of a table; streamd reads "
+                f"{', '.join([*USUAL_SEPARATORS, *PARQUET_SUFFIXES])}; save the table as one of these"
             )
     return TableFile(path, tuple(name.strip() for name in names), key, text)
 
@@ -182,10 +187,10 @@ def _choose_separator(path: Path, encoding: str, key: str) -> str:
         cut = head.rfind("\n") + 1 if file.read(1) else 0
     first, *others = find_separators(head[:cut] if cut else head, USUAL_SEPARATORS[path.suffix.lower()])
     if others:
-        marks = " and ".join(map(format_separator, (first, *others)))
+        marks = " or ".join(map(format_separator, (first, *others)))
         raise ConfigError(
-            f"{key}: {format_path(path)} may have its cells separated by {marks}; say by which, such as "
-            f"separator: {format_separator(first)} in the source"
+            f"{key}: {format_path(path)} may have its cells separated by {marks}; write which one it is, such as "
+            f"separator: {format_separator(first)}, in the key source"
         )
     return first
 
@@ -220,7 +225,7 @@ def _read_text_header(path: Path, text: TextFormat, key: str) -> list[str]:
     except UnicodeError as error:
         raise _build_text_error(path, text, key, error) from error
     except csv.Error as error:
-        raise ConfigError(f"{key}: {format_path(path)} cannot be read: {error}; write it anew") from error
+        raise ConfigError(f"{key}: {format_path(path)} cannot be read: {error}; write it again") from error
     if not header:
         state = "is empty" if header is None else "begins with a blank line"
         raise ConfigError(f"{key}: {format_path(path)} {state}; its first line has to name the columns")
@@ -230,7 +235,7 @@ def _read_text_header(path: Path, text: TextFormat, key: str) -> list[str]:
 def _build_text_error(path: Path, text: TextFormat, key: str, error: Exception) -> ConfigError:
     """Returns the error for a text that cannot be decoded or parsed."""
     return build_encoding_error(path, text.encoding, key) or ConfigError(
-        f"{key}: {format_path(path)} cannot be read: {error}; write it anew"
+        f"{key}: {format_path(path)} cannot be read: {error}; write it again"
     )
 
 
@@ -268,10 +273,12 @@ def read_columns(table: TableFile, positions: Sequence[int], faults: FaultCollec
             if table.text is not None:
                 raise _build_text_error(table.path, table.text, table.key, error) from error
             raise ConfigError(
-                f"{table.key}: {format_path(table.path)} cannot be read: {error}; write it anew"
+                f"{table.key}: {format_path(table.path)} cannot be read: {error}; write it again"
             ) from error
     if read.num_rows == 0:
-        raise ConfigError(f"{table.key}: {format_path(table.path)} names its columns and has no rows; add samples")
+        raise ConfigError(
+            f"{table.key}: {format_path(table.path)} has column names but no rows; add one row for each sample"
+        )
     return columns
 
 
@@ -334,7 +341,7 @@ def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *,
     elif first.actual_columns > first.expected_columns:
         remedy = "put quotes around cells that hold the separator"
     else:
-        remedy = "add the cells that are missing, or take the line out"
+        remedy = "add the cells that are missing, or remove the line"
     cells = format_count(first.actual_columns, "cell")
     return ConfigError(
         f"{table.key}: {table.path.name}, line {lines[0]} has {cells} where the first line has "
@@ -450,8 +457,8 @@ def _no_matching_row_error(column: Column, texts: Texts, value: Scalar) -> Confi
     there = ", ".join(f"{text!r} {count}" for text, count in counts[:_SHOWN_VALUES])
     more = f" and {len(counts) - _SHOWN_VALUES} other values" if len(counts) > _SHOWN_VALUES else ""
     return ConfigError(
-        f"{column.key}: no row of {column.rows.path.name} has {value!r} in {column.display_name}"
-        f"{suggest_name(str(value), levels)}; its values, and rows of each: {there}{more}"
+        f"{column.key}: no row of {column.rows.path.name} has {value!r} in {column.display_name}; its values, and "
+        f"rows of each: {there}{more}{suggest_name(str(value), levels)}"
     )
 
 

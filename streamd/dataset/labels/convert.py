@@ -79,8 +79,8 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
         # The types above take lists or several columns. No type below does.
         case _ if listed or cells.has_lists(column):
             raise ConfigError(
-                f"{column.key}.from: several {'columns' if listed else 'numbers a row'} make a vector of type float or "
-                f"int, a category or tags, and no {wanted.type}; name one column"
+                f"{column.key}.from: several {'columns' if listed else 'numbers per row'} make a vector of type float "
+                f"or int, a category or tags, but no {wanted.type}; name one column"
             )
         case "weight":
             return _convert_weights(name, column)
@@ -101,8 +101,8 @@ def _convert_weights(name: str, column: Column) -> tuple[encode.Numbers, LabelSp
     if (values < 0).any():
         row = int(np.argmax(values < 0))
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(row)} holds {values[row]:g}; a sample weighs 0 or more: "
-            "correct it"
+            f"{column.key}: {column.rows.format_location(row)} holds {values[row]:g}; the weight of a sample must be "
+            "0 or more: correct it"
         )
     return values, spec
 
@@ -286,9 +286,9 @@ def _choose_class_names(column: Column, classes: tuple[ClassValue, ...] | None, 
         return tuple(range(width))
     if len(classes) != width:
         raise ConfigError(
-            f"{column.key}: classes has {format_count(len(classes), 'class', 'classes')}, and "
+            f"{column.key}: classes has {format_count(len(classes), 'class', 'classes')}, but "
             f"{column.display_name} holds "
-            f"{format_count(width, 'number')} a row, one a class; list as many, in the order of the numbers"
+            f"{format_count(width, 'number')} per row, one per class; list as many, in the order of the numbers"
         )
     return classes
 
@@ -314,9 +314,9 @@ def _find_marked_classes(marks: Marks, part: Column) -> Int64s:
     if (ones != 1).any():
         row = int(np.argmax(ones != 1))
         raise ConfigError(
-            f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}, where "
-            f"{ones[row]:g} are 1; a category has "
-            "one 1 in every row: use type: tags for any number of classes a sample, or correct it"
+            f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}, in which the "
+            f"number of 1s is {ones[row]:g}; a category needs exactly one 1 in each row: use type: tags for any "
+            "number of classes per sample, or correct the row"
         )
     return np.asarray(marks.argmax(axis=1), np.int64)
 
@@ -332,8 +332,8 @@ def _check_marks(marks: Marks, part: Column) -> None:
         row = int(np.argmax(other))
         raise ConfigError(
             f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}; several "
-            "numbers a row make a class where "
-            "they are 0 and 1: use type: float for a vector or for soft labels, or correct it"
+            "numbers per row give a class only if each is 0 or 1: use type: float for a vector or for soft labels, or "
+            "correct the row"
         )
 
 

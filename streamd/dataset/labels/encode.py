@@ -93,9 +93,9 @@ def lookup_class_numbers(
     if (positions < 0).any():
         unknown, *others = np.flatnonzero(positions < 0).tolist()
         raise ConfigError(
-            f"{key}: {texts[unknown]!r}{format_code_location(unknown)} is not among the configured classes "
-            f"{format_classes(classes)}{suggest_name(texts[unknown], numbers)}; add it to classes or correct it there"
-            f"{_format_other_texts(texts, others, format_code_location)}"
+            f"{key}: {texts[unknown]!r}{format_code_location(unknown)} is not one of the configured classes "
+            f"{format_classes(classes)}{_format_other_texts(texts, others, format_code_location)}; add it to classes, "
+            f"or correct it in the data{suggest_name(texts[unknown], numbers)}"
         )
     return positions
 

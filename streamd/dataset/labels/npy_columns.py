@@ -84,9 +84,9 @@ def check_row_count(key: str, file: str, rows: int, images: int) -> None:
     """Raises ConfigError unless `file` has as many rows as there are images."""
     if rows != images:
         raise ConfigError(
-            f"{key}: {file} has {format_count(rows, 'row')}, and there {'is' if images == 1 else 'are'} "
-            f"{format_count(images, 'image')}; it needs one row an image, in their order: correct it, or the path of "
-            "the images"
+            f"{key}: {file} has {format_count(rows, 'row')}, but there {'is' if images == 1 else 'are'} "
+            f"{format_count(images, 'image')}; it needs one row per image, in the order of the images: correct "
+            "the rows, or the path of the images"
         )
 
 

@@ -43,7 +43,8 @@ def choose_text_encoding(path: Path, named: str | None, key: str) -> str:
     if head.count(b"\0") * _ZEROS_OF_UTF16 >= len(head) > 0:
         likely = "utf-16-be" if head.find(b"\0") % 2 == 0 else "utf-16-le"
         raise ConfigError(
-            f"{key}: {format_path(path)} holds zero bytes, as UTF-16 without a mark does; it looks like {likely}: "
+            f"{key}: {format_path(path)} contains bytes of value 0, as UTF-16 without a byte order mark does; it "
+            f"looks like {likely}: "
             f"{format_encoding_remedy(path, likely, key)}"
         )
     return UTF8
@@ -59,10 +60,10 @@ def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | N
         return None
     error, line = found
     called = "UTF-8" if encoding == UTF8 else encoding
-    where = f"{key}: {format_path(path)}, line {line}, is no {called} text: byte 0x{error.object[error.start]:02x}"
+    where = f"{key}: {format_path(path)}, line {line}, is not valid {called}: byte 0x{error.object[error.start]:02x}"
     if encoding != UTF8:
         return ConfigError(
-            f"{where} ({error.reason}); name the encoding that the file was saved in, or save it as UTF-8"
+            f"{where} ({error.reason}); give the encoding that the file was saved in, or save the file as UTF-8"
         )
     begin, end = error.object.rfind(b"\n", 0, error.start) + 1, error.object.find(b"\n", error.start)
     try:
@@ -71,9 +72,9 @@ def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | N
         named = (
             ""
             if _has_no_encoding_key(key)
-            else ", or name the encoding that it was saved in: encoding: NAME in the source"
+            else ", or add encoding: NAME, the encoding that it was saved in, to the key source"
         )
-        return ConfigError(f"{where}; save it as UTF-8{named}")
+        return ConfigError(f"{where}; save the file as UTF-8{named}")
     return ConfigError(
         f"{where}; it looks like Latin-1 or Windows-1252, in which the line reads {text!r}: "
         f"{format_encoding_remedy(path, _LIKELY_LEGACY, key)}"
@@ -83,8 +84,8 @@ def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | N
 def format_encoding_remedy(path: Path, encoding: str, key: str) -> str:
     """Names the key that sets the encoding, if the source has one, and a command that converts the file."""
     command = f"iconv -f {encoding.upper()} -t UTF-8 {path.name} > utf8-{path.name}"
-    named = "" if _has_no_encoding_key(key) else f"write encoding: {encoding} into the source, or "
-    return f"{named}save it as UTF-8: {command}"
+    named = "" if _has_no_encoding_key(key) else f"add encoding: {encoding} to the key source, or "
+    return f"{named}save the file as UTF-8: {command}"
 
 
 def _has_no_encoding_key(key: str) -> bool:

@@ -37,11 +37,11 @@ def _check_weights_source(stream: ListingRequest, weights: LabelSource) -> None:
     key, kind = f"streams.{stream.name}.weights", stream.source.kind
     if not stream.source.has_fields:
         raise ConfigError(
-            f"{key}: a {kind} has no column {weights.source!r}; save one number a sample, in the order of its images, "
-            "with np.save, and name that file: weights: FILE.npy"
+            f"{key}: a {kind} has no column {weights.source!r}; use np.save to save one number per sample, in the "
+            "order of the images, and write weights: FILE.npy"
         )
     if stream.labels is None:
-        raise ConfigError(f"{key}: of a {kind} they are read with its labels, and none are named; add labels, or {{}}")
+        raise ConfigError(f"{key}: of a {kind} they are read with its labels, but none are named; add labels, or {{}}")
 
 
 def extract_weights(scanned: ScannedSamples) -> ScannedSamples:

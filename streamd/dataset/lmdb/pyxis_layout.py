@@ -79,7 +79,7 @@ class ValueTemplate:
         try:
             inner = _value_decoder.decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise UnfitValueError(f"it is no msgpack map from names to bytes ({error})") from error
+            raise UnfitValueError(f"it is not a msgpack map from names to bytes ({error})") from error
         found = {name: _parse_array_field(name, packed, find_memory_address(value)) for name, packed in inner.items()}
         fields = {name: field for name, field in found.items() if field is not None}
         # Everything between the data of the arrays must be equal in a value that matches: names, dtypes, shapes,

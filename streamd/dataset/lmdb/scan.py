@@ -64,7 +64,7 @@ from streamd.errors import ConfigError, suggest_name
 _log: Final = logging.getLogger("streamd.sources")
 _DATA_FILE: Final = "data.mdb"
 _LAYOUT: Final = (
-    "ml-pyxis has its samples in the databases data_db and meta_db, under the keys 0000000000, 0000000001 and so on: "
+    "ml-pyxis keeps samples in the databases data_db and meta_db, under the keys 0000000000, 0000000001 and so on: "
     "write the file with pyxis.Writer, or with streamd pack --format lmdb"
 )
 _KEYS_SHOWN: Final = 3
@@ -184,7 +184,7 @@ class _LmdbListing:
         except UnfitValueError as error:
             raise ConfigError(
                 f"{self._file.key}: {self._format_sample(number)} is not as ml-pyxis writes it: {error}; write "
-                "the file anew"
+                "the file again"
             ) from error
         if self.arrays is None:
             # The first sample decides which array holds the names. It joins `_keys` before their arrays are checked.
@@ -208,7 +208,7 @@ class _LmdbListing:
         if found is not None and (found.dtype.kind not in _TEXT_KINDS or prod(found.shape) != 1):
             raise ConfigError(
                 f"{self._names_key}: {self._name_array!r} is {found} in {self._format_sample(0)}, "
-                "and a name is one text; name another array"
+                "but a name is one text; name another array"
             )
         self._keys.setdefault(self._name_array, self._names_key)
         self.collectors.setdefault(self._name_array, _ArrayCollector())
@@ -225,13 +225,13 @@ class _LmdbListing:
         """Raises ConfigError unless the sample has the array, and it is like that of the first sample."""
         if name not in fields:
             raise ConfigError(
-                f"{key}: {self._format_sample(number)} has no array {name!r}; of arrays it has "
-                f"{_format_array_fields(fields)}{suggest_name(name, fields)}"
+                f"{key}: {self._format_sample(number)} has no array {name!r}; its arrays are: "
+                f"{_format_array_fields(fields)}; write the name of one of them{suggest_name(name, fields)}"
             )
         found, first = fields[name], self._first.setdefault(name, fields[name])
         if not found.stop:
             raise ConfigError(
-                f"{key}: {name!r} is {found} in {self._format_sample(number)}, which is empty; write it anew"
+                f"{key}: {name!r} is {found} in {self._format_sample(number)}, which is empty; write it again"
             )
         kinds = (found.dtype, first.dtype) if name == self._image_name else (found.dtype.kind, first.dtype.kind)
         if found.shape != first.shape or kinds[0] != kinds[1]:
@@ -294,7 +294,7 @@ class PyxisFile:
             found, value = next(items, (b"", memoryview(b"")))
             if found != build_sample_key(number):
                 raise ConfigError(
-                    f"{self.key}: {format_path(self.path)} claims {format_count(self.count, 'sample')}, and has "
+                    f"{self.key}: {format_path(self.path)} claims {format_count(self.count, 'sample')}, but has "
                     "none under the key "
                     f"{build_sample_key(number).decode()}; {_LAYOUT}"
                 )
@@ -318,7 +318,7 @@ def open_pyxis_file(path: Path, key: str) -> Iterator[PyxisFile]:
             with cursor:
                 yield PyxisFile(path, key, count, head.commit, cursor)
     except lmdb.Error as error:
-        raise ConfigError(f"{key}: {format_path(path)} cannot be read by LMDB: {error}; write it anew") from error
+        raise ConfigError(f"{key}: {format_path(path)} cannot be read by LMDB: {error}; write it again") from error
     if _read_lmdb_head(path, key).commit != head.commit:
         raise ConfigError(
             f"{key}: {format_path(path)} was written to while its samples were listed; start again when its "
@@ -332,10 +332,10 @@ def _read_lmdb_head(path: Path, key: str) -> LmdbHead:
         size = path.stat().st_size
         whole = head is not None and (size >= head.end_offset or is_file_whole(np.memmap(file, mode="r").data, head))
     if head is None:
-        raise ConfigError(f"{key}: {format_path(path)} is no LMDB file, or one of another version; {_LAYOUT}")
+        raise ConfigError(f"{key}: {format_path(path)} is not an LMDB file, or one of another version; {_LAYOUT}")
     if not whole:
         raise ConfigError(
-            f"{key}: {format_path(path)} is cut off: {size} bytes of {head.end_offset}; copy or write it anew"
+            f"{key}: {format_path(path)} is truncated: it has {size} of {head.end_offset} bytes; copy or write it again"
         )
     return head
 
@@ -348,7 +348,7 @@ def _open_sample_cursor(
         data, meta = (environment.open_db(name, transaction, create=False) for name in (DATA_DB, META_DB))
     except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
         raise ConfigError(
-            f"{what} holds {_format_first_keys(transaction)}, and no samples of ml-pyxis; {_LAYOUT}"
+            f"{what} holds {_format_first_keys(transaction)}, but no samples in the format of ml-pyxis; {_LAYOUT}"
         ) from error
     count = transaction.get(COUNT_KEY, db=meta)
     if count is None or not bytes(count).isdigit():

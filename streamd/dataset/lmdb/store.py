@@ -37,7 +37,7 @@ class LmdbStore(RowStore):
             return head.page_bytes
         raise ConfigError(
             f"{os.fsdecode(self._manifest.file_name(0))!r} and all others are stale: their LMDB file was written "
-            "to since they were listed; restart with --rescan to list it anew"
+            "to since they were listed; restart with --rescan to list it again"
         )
 
     def find_gatherable(self, ids: Ids) -> Mask:

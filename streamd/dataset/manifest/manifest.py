@@ -400,10 +400,10 @@ def _read_manifest_header(path: Path, file: ColumnArray) -> tuple[_ManifestHeade
         raise _unusable_error(path, "it is too short")
     magic, version, length, checksum = _PREFIX.unpack(file[: _PREFIX.size].tobytes())
     if magic != _MAGIC:
-        raise _unusable_error(path, "it is no manifest")
+        raise _unusable_error(path, "it is not a manifest")
     if version not in _READABLE_VERSIONS:
         raise _unusable_error(
-            path, f"it has version {version}, and this streamd reads {' and '.join(map(str, _READABLE_VERSIONS))}"
+            path, f"it has version {version}, but this streamd reads {' and '.join(map(str, _READABLE_VERSIONS))}"
         )
     encoded = file[_PREFIX.size : _PREFIX.size + length].tobytes()
     # Only the header has a checksum. To check the columns, too, every process that maps the file would have to read all
@@ -417,7 +417,7 @@ def _read_manifest_header(path: Path, file: ColumnArray) -> tuple[_ManifestHeade
     start = _align_offset(_PREFIX.size + length)
     # A mapping that ends before its columns would end its readers with SIGBUS.
     if start + max(place.end_offset for place in header.columns.values()) > file.size:
-        raise _unusable_error(path, f"it is cut off at {file.size} bytes")
+        raise _unusable_error(path, f"it is truncated at {file.size} bytes")
     return header, start
 
 

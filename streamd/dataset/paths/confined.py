@@ -53,8 +53,8 @@ def translate_read_errors(path: bytes | str | Path, key: str) -> Iterator[None]:
         ) from error
     except PermissionError as error:
         raise ConfigError(
-            f"{key}: user {_lookup_user_name()} may not read {format_path(error.filename or path)}; give that user "
-            "the right to, or run streamd as one that has it"
+            f"{key}: user {_lookup_user_name()} is not allowed to read {format_path(error.filename or path)}; "
+            "give that user permission to read it, or run streamd as a user that has this permission"
         ) from error
     except OSError as error:
         raise ConfigError(
@@ -92,8 +92,9 @@ class ConfinedRoot:
         real = os.path.realpath(self.join_path(name))
         if real != (self._real or b"/") and not real.startswith(self._real + b"/"):
             raise ConfigError(
-                f"{self._key}: the link {format_path(self.join_path(name))} leads to {format_path(real)}, out of "
-                f"{format_path(self.join_path(b''))}; name a folder that holds both, or copy the files"
+                f"{self._key}: the link {format_path(self.join_path(name))} points to {format_path(real)}, outside "
+                f"{format_path(self.join_path(b''))}; give a folder that holds both the link and its target, or copy "
+                "the files"
             )
         return real[len(self._real) + 1 :]
 
@@ -116,7 +117,7 @@ class ConfinedRoot:
                 raise
         if not stat.S_ISREG(found.st_mode):
             raise ConfigError(
-                f"{self._key}: {format_path(self.join_path(name))} is no regular file; only those can be images"
+                f"{self._key}: {format_path(self.join_path(name))} is not a regular file; only those can be images"
             )
         return name, found
 

@@ -94,7 +94,7 @@ def _check_regular_file(found: os.stat_result) -> None:
 def check_file_unchanged(found: os.stat_result, size: int, mtime_ns: int) -> None:
     """Raises UnfitFileError unless the size and mtime are those in the manifest."""
     if found.st_size != size or found.st_mtime_ns != mtime_ns:
-        raise UnfitFileError("stale: changed since it was listed; restart with --rescan to list it anew")
+        raise UnfitFileError("stale: changed since it was listed; restart with --rescan to list it again")
 
 
 def _read_at_most(descriptor: int, size: int) -> bytes:

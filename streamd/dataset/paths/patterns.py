@@ -58,7 +58,10 @@ def read_npy_header(path: Path, key: str) -> NpyHeader:
             "np.save(path, np.ascontiguousarray(array))"
         )
     if size < header.end_offset:
-        raise ConfigError(f"{key}: {format_path(path)} is cut off: {size} bytes of {header.end_offset}; write it anew")
+        raise ConfigError(
+            f"{key}: {format_path(path)} is truncated: it has {size} of {header.end_offset} bytes; copy or write it "
+            "again"
+        )
     return header
 
 
@@ -77,14 +80,14 @@ def _parse_npy_header(file: BinaryIO, path: Path, key: str) -> tuple[NpyHeader, 
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, in_columns, dtype = read(file)
     except ValueError as error:
-        raise ConfigError(f"{key}: {format_path(path)} is no .npy file: {error}; write it with np.save") from error
+        raise ConfigError(f"{key}: {format_path(path)} is not an .npy file: {error}; write it with np.save") from error
     except _HEADER_ERRORS as error:
         raise ConfigError(
             f"{key}: {format_path(path)} has a header that cannot be read; write it with np.save"
         ) from error
     if any(side < 0 for side in shape):
         raise ConfigError(
-            f"{key}: {format_path(path)} is damaged: its header speaks of an array of {shape}; write it anew"
+            f"{key}: {format_path(path)} is damaged: its header speaks of an array of {shape}; write it again"
         )
     return NpyHeader(shape, dtype, file.tell()), in_columns
 
@@ -147,7 +150,9 @@ def find_files(
 def _missing_file_error(root: ConfinedRoot, name: bytes, key: str) -> ConfigError:
     """Returns the error for a missing file. Each file holds many samples, so a stream never goes on without one."""
     if root.is_link(name):
-        return ConfigError(f"{key}: the link {format_path(name)} leads nowhere; remove or mend it")
+        return ConfigError(
+            f"{key}: the link {format_path(name)} points to a file that does not exist; remove or fix the link"
+        )
     return ConfigError(
         f"{key}: {format_path(root.join_path(name))} was removed while the files were listed; list them again"
     )

@@ -108,7 +108,9 @@ class TarReader:
     def _check_not_truncated(self, end: int, name: bytes = b"") -> None:
         if end > self._size:
             what = format_path(name) if name else "a header"
-            raise TruncatedTarError(f"it is cut off at byte {self._size:,}, in {what}, which ends at byte {end:,}")
+            raise TruncatedTarError(
+                f"it is truncated at byte {self._size:,}, in {what}, which should end at byte {end:,}"
+            )
 
     def _read_extended_header(self, header: _ExtendedHeader, kind: bytes, member: TarMember) -> None:
         """Reads an extended header, and adds what it says of the next member to `header`."""
@@ -134,13 +136,13 @@ class TarReader:
         rest = os.pread(self._descriptor, _MOST_PADDING_BYTES, place)
         if rest.count(0) < len(rest):
             raise BrokenTarError(
-                f"more lies behind its end at byte {place:,}, as where tars were joined with cat: unpack it with "
-                "tar --ignore-zeros and pack it anew"
+                f"there is more after its end at byte {place:,}, as where tars were joined with cat: unpack it with "
+                "tar --ignore-zeros and pack it again"
             )
         if self._size - place > _MOST_PADDING_BYTES:
             raise BrokenTarError(
                 f"from byte {place:,} on it holds zeros, as where a download stopped and its room was taken before: "
-                "copy it anew"
+                "copy it again"
             )
         self.has_end_mark = True
 
@@ -188,12 +190,12 @@ def _parse_pax_records(data: bytes, place: int) -> Iterator[tuple[bytes, bytes]]
 def _damaged_error(place: int, block: bytes = b"") -> BrokenTarError:
     """Returns the error for a place where a header should be."""
     if place:
-        return BrokenTarError(f"it is damaged: there is no header at byte {place:,}; copy it anew")
+        return BrokenTarError(f"it is damaged: there is no header at byte {place:,}; copy it again")
     tool = next((tool for mark, tool in _PACKED.items() if block.startswith(mark)), "")
     if tool:
-        return BrokenTarError(f"it is compressed, so that nothing in it can be read by itself: unpack it with {tool}")
-    return BrokenTarError("it is no tar; name only tars, such as shards/*.tar")
+        return BrokenTarError(f"it is compressed, so its files cannot be read one by one: unpack it with {tool}")
+    return BrokenTarError("it is not a tar; name only tars, such as shards/*.tar")
 
 
 def _sparse_error(name: bytes) -> BrokenTarError:
-    return BrokenTarError(f"{format_path(name)} in it is stored without its gaps: pack it anew without --sparse")
+    return BrokenTarError(f"{format_path(name)} in it is stored without its gaps: pack it again without --sparse")

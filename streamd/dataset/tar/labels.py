@@ -80,10 +80,10 @@ def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
     if _has_class_folders(shard):
         return TarLabelSource(b"")
     raise ConfigError(
-        f"{key}: {format_path(shard.name)} has no files "
-        f"{' or '.join(f'.{suffix.decode()}' for suffix in suffixes)} beside "
-        f"its images, nor one folder a class; it has {shard.suffix_summary}: write from: txt for the text of "
-        "such files, from: json:angle for a field of what is JSON in them, or labels: {} to do without"
+        f"{key}: {format_path(shard.name)} has no "
+        f"{' or '.join(f'.{suffix.decode()}' for suffix in suffixes)} files beside "
+        f"its images, and no folder for each class; it has {shard.suffix_summary}: write from: txt for the text of "
+        ".txt files, from: json:angle for a field of .json files, or labels: {} to serve no labels"
     )
 
 
@@ -167,7 +167,7 @@ def _suggest_field(shard: Shard, sample: bytes, wanted: str) -> str:
                 f"write from: {escape_unprintable(f'{spelled}:{field}')} for that field of its "
                 f".{escape_unprintable(spelled)}"
             )
-    return "correct from, or pack the shard anew"
+    return "correct the key from, or pack the shard again"
 
 
 def _format_member_path(shard: Shard, name: bytes) -> str:
@@ -187,7 +187,7 @@ def _find_class_folder(shard: Shard, name: bytes, key: str) -> str:
 def _read_member_text(shard: Shard, member: TarMember, key: str) -> str:
     if member.size > _MOST_BYTES:
         place = _format_member_path(shard, member.name)
-        raise ConfigError(f"{key}: {place} has {member.size:,} bytes, and a label at most {_MOST_BYTES:,}")
+        raise ConfigError(f"{key}: {place} has {member.size:,} bytes, but a label has at most {_MOST_BYTES:,}")
     return _decode_text(shard.tar.read_member(member), shard, member.name, key)
 
 
@@ -195,7 +195,7 @@ def _decode_text(data: bytes, shard: Shard, name: bytes, key: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{key}: {_format_member_path(shard, name)} is no UTF-8 text; write it as such") from error
+        raise ConfigError(f"{key}: {_format_member_path(shard, name)} is not UTF-8 text; write it as such") from error
 
 
 def _decode_json_records(
@@ -207,7 +207,7 @@ def _decode_json_records(
             records.append(_record_decoder.decode(str(text)))
         except msgspec.DecodeError as error:
             raise ConfigError(
-                f"{key}: {_format_member_path(shard, image.name)}: {source.display_name} is no JSON object: {error}"
+                f"{key}: {_format_member_path(shard, image.name)}: {source.display_name} is not a JSON object: {error}"
             ) from error
     return records
 
@@ -222,10 +222,10 @@ def _extract_json_fields(
             found.append("")
             continue
         if source.field not in record:
+            there = ", ".join(map(escape_unprintable, list(record)[:_SHOWN_FIELDS])) or "nothing"
             raise ConfigError(
-                f"{key}: {_format_member_path(shard, image.name)}: there is no "
-                f"{source.display_name}{suggest_name(source.field, record)}; it has "
-                f"{', '.join(map(escape_unprintable, list(record)[:_SHOWN_FIELDS])) or 'nothing'}"
+                f"{key}: {_format_member_path(shard, image.name)}: there is no {source.display_name}; it has {there}"
+                f"{suggest_name(source.field, record)}"
             )
         found.append(
             _convert_json_value(

@@ -66,9 +66,11 @@ def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Call
                 progress(len(shard.images))
     except TruncatedTarError as error:
         keep = (
-            f", or keep {format_count(len(shard.images), 'image')} of it with truncate -s {end}" if shard.images else ""
+            f", or keep its {format_count(len(shard.images), 'whole image')} with truncate -s {end}"
+            if shard.images
+            else ""
         )
-        raise ConfigError(f"{key}: {format_path(name)}: {error}; copy it anew{keep}") from error
+        raise ConfigError(f"{key}: {format_path(name)}: {error}; copy it again{keep}") from error
     except BrokenTarError as error:
         raise ConfigError(f"{key}: {format_path(name)}: {error}") from error
     # A suffix such as `left.jpg` makes a file the image only if its sample has no other one, which is known at the end.
@@ -112,12 +114,17 @@ def _duplicate_error(shard: Shard, members: list[TarMember], key: str) -> Config
     first, second = (member.name for member in members[:2])
     if first == second:
         return ConfigError(
-            f"{key}: {format_path(shard.name)} holds {format_path(first)} twice; pack it anew with one of them"
+            f"{key}: {format_path(shard.name)} holds {format_path(first)} twice; pack it again with one of them"
         )
+    noun = (
+        "image"
+        if first.lower().endswith(IMAGE_SUFFIXES)
+        else f".{first.rpartition(b'/')[2].partition(b'.')[2].decode(errors='replace')} file"
+    )
     return ConfigError(
-        f"{key}: {format_path(shard.name)} holds {format_path(first)} and {format_path(second)}, two images of "
-        "one sample, being called "
-        "the same up to the first dot; a sample has one: pack the others elsewhere, or under other names"
+        f"{key}: {format_path(shard.name)} holds {format_path(first)} and {format_path(second)}, which are two "
+        f"{noun}s of one sample, because their names are the same up to the first dot; a sample has only one {noun}: "
+        f"pack the other {noun} elsewhere, or under another name"
     )
 
 
@@ -126,7 +133,7 @@ def _check_no_links(shard: Shard, key: str) -> None:
     if links:
         raise ConfigError(
             f"{key}: {format_path(shard.name)} holds links in the place of images: {format_first_names(links)}; "
-            "pack it anew with tar --dereference --hard-dereference"
+            "pack it again with tar --dereference --hard-dereference"
         )
 
 

@@ -83,7 +83,7 @@ def _no_images_error(listing: _TarListing) -> ConfigError:
     return ConfigError(
         f"{listing.path_key}: no images in {format_count(len(listing.files.names), 'shard')} of "
         f"{format_path(listing.files.root)}; "
-        f"looked for {_IMAGE_SUFFIX_TEXT}, and there is {format_suffixes(listing.passed_over)}; correct the path, "
+        f"looked for {_IMAGE_SUFFIX_TEXT}, but there is {format_suffixes(listing.passed_over)}; correct the path, "
         "or pack images"
     )
 

@@ -152,7 +152,7 @@ def _explain_unfed_stream(data: object) -> str | None:
     if not hasattr(data, "subscribe") and not isinstance(data, str):
         return None
     what, name = (f"the name {data!r}", data) if isinstance(data, str) else ("a client", "validation")
-    return f"{what} is no data for Keras: give  validation_data=fit_data(client.subscribe({name!r}))"
+    return f"{what} is not data for Keras: give  validation_data=fit_data(client.subscribe({name!r}))"
 
 
 # --- the size of batches

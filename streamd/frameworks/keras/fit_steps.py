@@ -97,7 +97,8 @@ class FitEpochs:
     def _variant_tensor(self) -> Any:
         """Raises ConfigError: a strategy reads this first of a dataset that it has to distribute itself."""
         raise ConfigError(
-            "fit_data feeds tf.distribute's MirroredStrategy and OneDeviceStrategy, and this model is under another "
-            'one: start one trainer a device, each with its own subscribe(rank="auto"), or build the model outside the '
+            "fit_data feeds tf.distribute's MirroredStrategy and OneDeviceStrategy, but this model is under another "
+            'one: start one trainer per device, each with its own subscribe(rank="auto"), or build the model outside '
+            "the "
             "strategy's scope"
         )

@@ -68,7 +68,7 @@ def _describe_loss_cause(steps: Sequence[StepRecord], files: Mapping[int, str]) 
         )
     samples = sum(step.sample_ids.size for step in steps)
     return "\n".join(
-        f"label {name!r} is NaN or infinite in {len(ids)} of {samples} samples, which spoils the loss: mend "
+        f"label {name!r} is NaN or infinite in {len(ids)} of {samples} samples, which spoils the loss: fix "
         f"{_format_samples(ids, files)}"
         for name, ids in found.items()
     )

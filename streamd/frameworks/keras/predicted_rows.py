@@ -62,7 +62,7 @@ def find_class_names(spec: StreamSpec, targets: Targets) -> list[str]:
     if len(classed) != 1:
         kinds = ", ".join(f"{name}: {spec.labels[name].type}" for name in list_target_names(targets)) or "none"
         raise ConfigError(
-            f"class_names needs exactly one target with classes, and the targets of stream {spec.name!r} are {kinds}: "
+            f"class_names needs exactly one target with classes, but the targets of stream {spec.name!r} are {kinds}: "
             "read  stream.spec.labels[NAME].classes"
         )
     return [str(each) for each in spec.labels[classed[0]].classes]

@@ -343,7 +343,7 @@ def _parse_interrupted(content: dict[str, Any]) -> InterruptedEpoch | None:
 
 def _describe_place(place: TrainingPlace, epochs: int) -> str:
     if place.over:
-        return f"a callback ended this training after epoch {place.epoch}; remove the folder to train anew"
+        return f"a callback ended this training after epoch {place.epoch}; remove the folder to train again"
     if place.step:
         return f"goes on in epoch {place.epoch + 1} of {epochs}, after step {place.step}"
     if place.epoch >= epochs:

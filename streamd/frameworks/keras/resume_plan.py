@@ -99,7 +99,7 @@ def describe_learning_rate_change(begun: LearningRate, kept: float | None, given
         )
     return (
         f"the learning rate is {kept:.6g}, as it was saved; the {_format_learning_rate(given)} of this program "
-        "does not count: set model.optimizer.learning_rate in a callback, or name another folder to begin anew with it"
+        "does not count: set model.optimizer.learning_rate in a callback, or name another folder to begin again with it"
     )
 
 

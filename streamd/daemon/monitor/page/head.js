@@ -25,12 +25,12 @@ export class Head {
   live({ daemon, troubles, way }) {
     const isNew = this.#last !== null && (this.#last.pid !== daemon.pid || this.#last.uptime_s > daemon.uptime_s);
     const began = CLOCK.format(Date.now() - daemon.uptime_s * 1000);
-    if (isNew) this.#restarted = `the daemon began anew at ${began}: counts begin at 0`;
+    if (isNew) this.#restarted = `the daemon started again at ${began}: counts begin at 0`;
     this.#last = daemon;
     this.#version ||= daemon.version;
     this.#show("live");
     if (this.#version === daemon.version) this.#notice(this.#restarted, "Understood", () => this.#dismiss());
-    else this.#notice(`the daemon is now streamd ${daemon.version}`, "Load the page anew", () => location.reload());
+    else this.#notice(`the daemon is now streamd ${daemon.version}`, "Load the page again", () => location.reload());
     const answers = this.#restarted || (this.#said.has("connection") ? "the daemon answers" : "");
     const wrong = troubles.map((each) => `trouble: ${visible(each)}`).join("; ");
     const fine = this.#said.has("troubles") ? "no trouble any more" : "";
