@@ -55,8 +55,8 @@ def find_group_column(stream: ListingRequest) -> str | None:
 def _format_no_column(kind: str, by: str) -> str:
     if kind in _ROW_KINDS:
         return (
-            f"rows of {kind} are split one by one, and by no array of theirs, such as {by!r}; leave `by` out, or write "
-            "the rows of each side into a file of their own, a stream each"
+            f"rows of {kind} are split one by one, not by an array such as {by!r}; leave `by` out, or write the rows "
+            "of each part to a separate file, with one stream for each"
         )
     if kind == "npy":
         return f"no table has a column {by!r}; add table: FILE to the key source, or leave `by` out to split by rows"

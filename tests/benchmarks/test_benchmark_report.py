@@ -1,4 +1,4 @@
-"""The reporter of all benchmarks: series, tables, bounds, and a page that is made anew from its figures."""
+"""The reporter of all benchmarks: series, tables, bounds, and a page that is made again from its figures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_bound_is_held_up_to_its_limit_and_missed_beyond(side: str, value: flo
     assert f"Of the limit: {value}, {side} 0.80 is promised: **missed**." in missed.render()
 
 
-def test_the_page_is_made_anew_from_the_figures_beside_it(
+def test_the_page_is_made_again_from_the_figures_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = tmp_path / "new" / "x.json"

@@ -143,7 +143,7 @@ def test_what_grows_within_an_hour_is_told_by_name(name: str, growth: int, curve
     assert {each for each, _ in growing(rows)} == {curve}
 
 
-def test_a_leak_that_each_new_daemon_begins_anew_is_found_within_a_life() -> None:
+def test_a_leak_that_each_new_daemon_begins_again_is_found_within_a_life() -> None:
     rows = [replace(row, daemon_bytes=50 * MIB + int(10 * MIB * row.daemon_age_s / 600)) for row in hour(life_s=600.0)]
 
     assert ("memory of the daemon, MiB", "daemon 2") in growing(rows)

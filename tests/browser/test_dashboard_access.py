@@ -53,7 +53,7 @@ def test_without_the_token_the_page_shows_no_sample_and_says_how_to_get_it(board
     assert visit.asked_for("/pictures") == visit.asked_for("/bad") == visit.asked_for("/thumbnails") == []
 
 
-def test_a_wrong_token_is_told_so_and_a_pasted_address_mends_it(board: Board, trainer: Trainer, go: Go) -> None:
+def test_a_wrong_token_is_reported_and_a_pasted_address_fixes_it(board: Board, trainer: Trainer, go: Go) -> None:
     visit = go(f"{board.address}#wrong", forgiven="401")
     access = region(visit, "Access to pictures")
     region(visit, "Batch now leaving").scroll_into_view_if_needed()

@@ -53,20 +53,21 @@ def test_the_configuration_of_this_folder_is_taken_where_none_is_named(
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, command)
     assert done.exit_code
-    assert "config.yaml: there is no such file; name your configuration (--config FILE), or have one written" in (
-        f"{done.output}{done.exception}"
-    )
+    assert (
+        "config.yaml: there is no such file; give the path of your configuration (--config FILE), "
+        "or let streamd write one"
+    ) in f"{done.output}{done.exception}"
 
 
 def test_data_and_a_configuration_are_not_served_at_once(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["serve", str(tmp_path), "--config", "config.yaml"])
     assert done.exit_code == 2
-    assert "is served without a configuration, and --config names one" in done.stderr
+    assert "is served without a configuration, but --config gives one" in done.stderr
 
 
 def test_a_size_belongs_to_data() -> None:
     done = CliRunner().invoke(app, ["serve", "--config", "config.yaml", "--size", "128"])
-    with pytest.raises(ConfigError, match="--size: belongs to PATH, and a configuration is served"):
+    with pytest.raises(ConfigError, match="--size: works only with PATH, but you serve a configuration"):
         raise done.exception or AssertionError
 
 

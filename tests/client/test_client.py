@@ -1,4 +1,4 @@
-"""The door: finding a daemon, asking it, and what a caller is told who asks wrongly."""
+"""The door: finding a daemon, asking it, and the answer to a caller who asks wrongly."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_batch_knows_the_names_of_its_samples_after_its_client_was_closed(
             (part,) = islice(stream, 1)
     assert batch.find_names(ids) == names
     assert part.find_names(ids[:4]) == {each: names[each] for each in ids[:4]}
-    assert batch.find_names([999]) == {}, "it is no sample"
+    assert batch.find_names([999]) == {}, "it is not a sample"
 
 
 def test_no_names_are_found_where_the_daemon_is_gone_says_nothing_or_serves_other_samples(
@@ -158,13 +158,21 @@ def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("wish", "error", "says"),
     [
-        ({"stream": "trian"}, RefusedError, "no stream 'trian'; did you mean 'train'\\?; served: train, validation"),
-        ({"stream": "zzz"}, RefusedError, "no stream 'zzz'; served: train, validation"),
-        ({"rank": 2, "world": 2}, ConfigError, "rank 2 of world 2: rank counts from 0 to world - 1"),
+        (
+            {"stream": "trian"},
+            RefusedError,
+            "there is no stream 'trian'; the daemon serves: train, validation; did you mean 'train'\\?",
+        ),
+        ({"stream": "zzz"}, RefusedError, "there is no stream 'zzz'; the daemon serves: train, validation"),
+        ({"rank": 2, "world": 2}, ConfigError, "rank 2 of world 2 does not exist: ranks go from 0 to world - 1"),
         ({"rank": -1}, ConfigError, "rank -1"),
         ({"world": 0}, ConfigError, "world=0: write a whole number from 1 to 1048575"),
         ({"rank": "Auto"}, ConfigError, "rank='Auto': write a whole number, or \"auto\" for what"),
-        ({"rank": "auto", "world": 3}, ConfigError, 'world=3 was given beside rank="auto", and here is a world of 1'),
+        (
+            {"rank": "auto", "world": 3},
+            ConfigError,
+            'world=3 was given with rank="auto", but this process is in a world of 1',
+        ),
         ({"epochs": 0}, ConfigError, "epochs=0: write a whole number of at least 1, or None"),
         ({"uneven": "Pad"}, ConfigError, "uneven='Pad': write \"drop\" or \"pad\", or None .*; did you mean 'pad'"),
         ({"prefetch": 1}, ConfigError, "prefetch=1: write a whole number from 2 to 1024, or None for 16"),
@@ -214,7 +222,7 @@ def test_numbers_of_numpy_are_numbers(endpoint: str) -> None:
         (lambda client: client.batch("train", 0, False), "index=False: write a whole number"),
         (lambda client: client.batch("train", 10**20, 0), "epoch=1000.*: write a whole number from 0 to 10995"),
         (lambda client: client.spec(1), "stream=1: write the name of one stream as text"),
-        (lambda client: client.names("train", [0, 1.5]), "sample_ids: 1.5 is no sample id; write whole numbers"),
+        (lambda client: client.names("train", [0, 1.5]), "sample_ids: 1.5 is not a sample id; write whole numbers"),
         (lambda client: client.names(1, [1]), "stream=1: write"),
     ],
 )

@@ -151,7 +151,7 @@ def bad_row(row: int, sample_id: int, action: str = "substituted") -> BadRow:
         ("substitute", [-1, -1], (bad_row(0, 5, "masked"), bad_row(1, 6, "masked")), [MASKED, MASKED]),
     ],
 )
-def test_the_plan_is_found_behind_the_verdicts(
+def test_the_plan_is_found_after_the_verdicts(
     policy: BadPolicy, delivered: list[int], bad: tuple[BadRow, ...], marks: list[int]
 ) -> None:
     planned, found = restore_planned_ids(np.array(delivered), bad, policy)

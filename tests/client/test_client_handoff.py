@@ -83,7 +83,7 @@ def test_a_waiting_loop_wakes_when_a_batch_is_offered(handoff: Handoff) -> None:
     assert taken is not None
 
 
-def test_a_new_connection_begins_behind_what_the_loop_took_and_discards_the_rest(handoff: Handoff) -> None:
+def test_a_new_connection_begins_after_what_the_loop_took_and_discards_the_rest(handoff: Handoff) -> None:
     offer(handoff, 0, 1)
     take(handoff, 1, 1)
     assert handoff.reset_for_new_connection() == (2, after(1))

@@ -106,7 +106,7 @@ def test_two_daemons_of_one_process_do_not_meet_and_the_later_sees_the_files_tha
         ({"streams": {"train": stream_config(Path("/no/such/folder"))}}, "streams.train.source.path: .*no/such/folder"),
     ],
 )
-def test_mistakes_are_told_here_and_leave_nothing_behind(
+def test_mistakes_are_reported_here_and_leave_nothing_behind(
     config: dict[str, object], change: dict[str, object], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tmp").mkdir()
@@ -119,7 +119,7 @@ def test_mistakes_are_told_here_and_leave_nothing_behind(
 @pytest.mark.parametrize(
     ("given", "size", "says"),
     [
-        ({"streams": {}}, 128, "size=128 is for a path of data, and a mapping is given"),
+        ({"streams": {}}, 128, "size=128 is for a path of data, but a mapping is given"),
         ("pets", "128", "size='128': give a number of pixels, or .height, width."),
         ("pets", (1, 2, 3), "such as 128 or"),
         ("pets", 0, "such as 128 or"),

@@ -78,7 +78,9 @@ def test_what_makes_no_sense_is_refused_with_the_variables(environ: dict[str, st
 
 def test_a_world_that_was_given_must_be_the_one_that_was_started() -> None:
     assert find_rank(TORCH, world=8) == (3, 8)
-    with pytest.raises(ConfigError, match=r'beside rank="auto", and here is a world of 8 \(RANK=3, WORLD_SIZE=8\)'):
+    with pytest.raises(
+        ConfigError, match=r'with rank="auto", but this process is in a world of 8 \(RANK=3, WORLD_SIZE=8\)'
+    ):
         find_rank(TORCH, world=4)
     with pytest.raises(ConfigError, match=r"a world of 1 \(nothing in the environment\)"):
         find_rank({}, world=2)

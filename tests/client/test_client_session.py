@@ -429,7 +429,7 @@ def test_credit_is_absolute_whatever_the_order_of_releases() -> None:
     assert told(said)[0].upto == 8
 
 
-def test_progress_begins_anew_with_a_connection_but_time_waited_is_kept() -> None:
+def test_progress_begins_again_with_a_connection_but_time_waited_is_kept() -> None:
     session = active(credit=4)
     session.handle_released_leases([0], 1, 50, 1.0)
     session.handle_lost(1.0)

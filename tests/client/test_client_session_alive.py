@@ -34,7 +34,7 @@ def test_it_asks_once_at_a_time_and_only_within_a_session() -> None:
     assert pinged(active()).ping_daemon(21.0) == []
 
 
-def test_without_an_answer_in_time_the_session_begins_anew() -> None:
+def test_without_an_answer_in_time_the_session_begins_again() -> None:
     session = pinged(active(), 20.0)
     due_s = session.next_deadline_s()
     assert due_s == 20.0 + ANSWER_TIMEOUT_S
@@ -81,7 +81,7 @@ def test_what_was_told_after_the_ping_is_no_disagreement() -> None:
     [Pong(2, 8, 0, 1), Pong(0, 8, 0, 1), Pong(1, 7, 0, 1), Pong(1, 8, 1, 1), Pong(1, 8, 0, 2), Pong(1, 8, 0, 0)],
     ids=["a batch lost", "a batch too many", "credit lost", "a release too many", "a receipt lost", "too many"],
 )
-def test_whatever_only_one_side_knows_of_makes_it_begin_anew(pong: Pong) -> None:
+def test_whatever_only_one_side_knows_of_makes_it_begin_again(pong: Pong) -> None:
     session = active()
     deliver(session, 0, 0, 0)
     session.handle_message(HERE, ReceiptDue(0, "digest", 0), 2.0)

@@ -149,13 +149,13 @@ def test_the_epoch_of_a_batch_counts_as_over_where_that_is_asked_for(client: Cli
 
 def test_a_token_of_another_order_or_stream_or_none_at_all_is_refused(client: Client) -> None:
     token = place_after(client, 2)
-    with client.subscribe("train") as stream, pytest.raises(TokenError, match="no streamd token"):
+    with client.subscribe("train") as stream, pytest.raises(TokenError, match="not a valid streamd token"):
         stream.seek("{}")
-    with pytest.raises(TokenError, match="of stream 'train', not 'reseeded'"):
+    with pytest.raises(TokenError, match="belongs to stream 'train', not to 'reseeded'"):
         client.subscribe("reseeded", resume=token)
     with pytest.raises(TokenError, match="another order now"):
         client.subscribe("reseeded", resume=token.replace('"train"', '"reseeded"'))
-    with pytest.raises(TokenError, match="no streamd token"):
+    with pytest.raises(TokenError, match="not a valid streamd token"):
         client.subscribe("train", resume=b"\xff")
 
 
@@ -186,7 +186,7 @@ def test_the_time_of_an_epoch_is_from_its_first_wish_to_its_last_batch(
     assert [(timing.seconds, timing.waited_s) for timing in stream.timings] == [(STEPS - 1, 0)] * 2
 
 
-def test_an_epoch_that_is_sought_anew_is_timed_from_there(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_that_is_sought_again_is_timed_from_there(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = 0
     monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
     with client.subscribe("train", epochs=1) as stream:

@@ -212,7 +212,7 @@ def test_a_daemon_that_is_there_but_slow_is_said_to_be_there(clock: Clock, capsy
     ]
 
 
-def test_a_line_begins_behind_a_progress_bar_that_a_terminal_shows(
+def test_a_line_begins_after_a_progress_bar_that_a_terminal_shows(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = io.StringIO("17/120 ...")

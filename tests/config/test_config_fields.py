@@ -51,7 +51,10 @@ def test_any_other_endpoint_is_refused(written: object) -> None:
         ("localhost:5555", "did you mean 'tcp://localhost:5555'?"),
         ("tcp://localhost", "its port is missing or too large"),
         ("ipc:///run/streamd/", "name a socket in it, such as ipc:///run/streamd/streamd.sock"),
-        ("ipc://" + "x" * 120, "a socket's path has at most 104 bytes, this one 126: choose a shorter one"),
+        (
+            "ipc://" + "x" * 120,
+            "a socket's path can have at most 104 bytes, but this one has 126: choose a shorter one",
+        ),
     ],
 )
 def test_an_endpoint_that_is_nearly_one_is_answered_with_it(written: str, hint: str) -> None:

@@ -24,30 +24,34 @@ def test_a_chain_of_likes_takes_the_nearest_value_and_knows_who_wrote_it() -> No
         pytest.param(
             {"d": {"like": "b"}, "b": {"like": "c"}, "c": {"like": "b"}},
             "b",
-            "goes in a circle: b -> c -> b; take a like away",
+            "copies itself in a circle: b -> c -> b; remove the key like from one of these streams",
             [],
-            id="a circle is told once",
+            id="a circle is reported once",
         ),
         pytest.param(
-            {"a": {"like": "a"}}, "a", "goes in a circle: a -> a; take a like away", [], id="a stream like itself"
+            {"a": {"like": "a"}},
+            "a",
+            "copies itself in a circle: a -> a; remove the key like from it",
+            [],
+            id="a stream like itself",
         ),
         pytest.param(
             {"train": {}, "val": {"like": "trian"}, "other": {"like": "val"}},
             "val",
-            "found 'trian', which is no stream of this file; did you mean 'train'?",
+            "found 'trian', which is not a stream in this file; did you mean 'train'?",
             ["train"],
             id="an unknown stream near another",
         ),
         pytest.param(
             {"train": {}, "val": {"like": 7}},
             "val",
-            "found 7, which is no stream of this file; use one of train",
+            "found 7, which is not a stream in this file; use one of train",
             ["train"],
             id="an unknown stream near none",
         ),
     ],
 )
-def test_a_like_that_leads_nowhere_is_told_once_and_by_name(
+def test_a_like_that_leads_nowhere_is_reported_once_and_by_name(
     streams: dict[str, object], where: str, sentence: str, sound: list[str]
 ) -> None:
     resolved = resolve_streams(streams)

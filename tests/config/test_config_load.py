@@ -70,18 +70,18 @@ def test_json_and_yaml_give_the_same(tmp_path: Path) -> None:
     assert as_json == load_config(write(tmp_path, GOOD))
 
 
-def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once_with_their_lines(tmp_path: Path) -> None:
     text = GOOD + "    batch_size: 0\n    batchsize: 3\n  val: {like: trian}\nmemory: 3\nmemory: 1GiB\n"
     assert refusal(write(tmp_path, text)).splitlines() == [
         "FILE:5: streams.train.batch_size: found 0; use a whole number from 1 to 65536",
         "FILE:6: streams.train.batchsize: unknown key; did you mean 'batch_size'?",
-        "FILE:7: streams.val.like: found 'trian', which is no stream of this file; did you mean 'train'?",
-        "FILE:9: memory: is written twice, first at line 8; keep one",
+        "FILE:7: streams.val.like: found 'trian', which is not a stream in this file; did you mean 'train'?",
+        "FILE:9: memory: is written twice, first on line 8; keep one",
         "FILE:9: memory: 3 bytes is too little; use 1MiB or more",
     ]
 
 
-def test_a_mistake_that_like_copies_is_told_where_it_is_written(tmp_path: Path) -> None:
+def test_a_mistake_that_like_copies_is_reported_where_it_is_written(tmp_path: Path) -> None:
     text = GOOD + "    batch_size: 0\n  a: {like: train}\n  b: {like: a, batch_size: 70000}\n"
     assert refusal(write(tmp_path, text)).splitlines() == [
         "FILE:5: streams.train.batch_size: found 0; use a whole number from 1 to 65536",
@@ -109,19 +109,19 @@ streams:
         ("a: [\n", "FILE:2:1: not valid YAML: "),
     ],
 )
-def test_a_file_without_keys_is_told_what_to_write(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_without_keys_is_refused_with_what_to_write(tmp_path: Path, text: str, told: str) -> None:
     assert refusal(write(tmp_path, text)).startswith(told)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert refusal(tmp_path / "no.yaml") == (
-        "FILE: there is no such file; name your configuration (--config FILE), or have one written from your images: "
-        "streamd init PATH"
+        "FILE: there is no such file; give the path of your configuration (--config FILE), or let streamd write one "
+        "for your images: streamd init PATH"
     )
 
 
 def test_a_folder_is_told_from_a_file(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == "FILE: is a folder; name the file in it, such as FILE/config.yaml"
+    assert refusal(tmp_path) == "FILE: is a folder; give the path of the file in it, such as FILE/config.yaml"
 
 
 def test_a_file_below_a_file_cannot_be_read(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_name_that_is_not_utf8_is_refused_before_a_worker_is_told_of_it(tmp_pa
         load_config({"streams": streams})
 
 
-def test_a_file_that_is_no_text_is_told_where(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused_with_the_place(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_bytes(b"a: \xff\n")
     assert refusal(path) == "FILE: byte 3 is not in UTF-8; save it as UTF-8"
@@ -223,8 +223,8 @@ def test_a_text_becomes_plain_data(text: str, data: object) -> None:
 def test_every_key_written_twice_is_a_problem_with_both_lines() -> None:
     document = parse_yaml("a: 1\nb: {c: 1, c: 2}\na: 3\n", "f")
     assert set(document.problems) == {
-        ConfigProblem(("a",), "is written twice, first at line 1; keep one"),
-        ConfigProblem(("b", "c"), "is written twice, first at line 2; keep one"),
+        ConfigProblem(("a",), "is written twice, first on line 1; keep one"),
+        ConfigProblem(("b", "c"), "is written twice, first on line 2; keep one"),
     }
     assert document.lines["a",] == 3
 
@@ -234,16 +234,19 @@ def test_every_key_written_twice_is_a_problem_with_both_lines() -> None:
     [
         (
             "a: 1\nb: [1\nc: 2\n",
-            r"f:3:2: not valid YAML: a comma is missing before this, or the bracket opened at line 2",
+            (
+                "f:3:2: not valid YAML: a comma is missing before this point, or the bracket opened on line 2 is not "
+                "closed; add the comma, or close the bracket"
+            ),
         ),
-        ("a:\n\tb: 2\n", r"f:2:1: not valid YAML: a tab is here; indent with spaces"),
-        ("a: b: c\n", r"f:1:5: not valid YAML: a second colon is in this line"),
-        ("a:\n  b: 1\n c: 2\n", r"f:3:2: not valid YAML: this line is indented unlike those it belongs to"),
-        ("a: 1\nb: 'x\n\n", r"f:4:1: not valid YAML: the quote opened at line 2 is not closed"),
-        ('a: "C:\\data"\n', r"f:1:8: not valid YAML: a backslash is in double quotes"),
+        ("a:\n\tb: 2\n", r"f:2:1: not valid YAML: there is a tab here; indent with spaces"),
+        ("a: b: c\n", r"f:1:5: not valid YAML: there is a second colon on this line"),
+        ("a:\n  b: 1\n c: 2\n", r"f:3:2: not valid YAML: this line is not indented like the lines beside it"),
+        ("a: 1\nb: 'x\n\n", r"f:4:1: not valid YAML: the quote opened on line 2 is not closed"),
+        ('a: "C:\\data"\n', r"f:1:8: not valid YAML: there is a backslash inside double quotes"),
         ("a: @b\n", r"f:1:4: not valid YAML: a value that begins with this character needs quotes"),
         ("a: %b\n", r"f:1:4: not valid YAML: a value that begins with this character needs quotes"),
-        ("a: 1\nb\n", r"f:3:1: not valid YAML: the key at line 2 needs a colon and a space behind it"),
+        ("a: 1\nb\n", r"f:3:1: not valid YAML: the key on line 2 must be followed by a colon and a space"),
         ("a: 1\nb: \x01\n", r"f:2: not valid YAML: character 0x1 is not allowed"),
         ("a: !!python/object:os.system x\n", r"f:1:4: not valid YAML: a word that begins with ! is a tag"),
         ("a: *b\n", r"f:1:4: not valid YAML: a value that begins with \* needs quotes"),
@@ -263,7 +266,7 @@ def test_every_key_written_twice_is_a_problem_with_both_lines() -> None:
         ("{" * 1000, r"f: nested too deeply"),
     ],
 )
-def test_what_is_no_yaml_is_told_with_its_place(text: str, message: str) -> None:
+def test_what_is_not_yaml_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         parse_yaml(text, "f")
     assert "\n" not in str(caught.value)

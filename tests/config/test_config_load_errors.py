@@ -53,7 +53,7 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"split": {"folds": 5}}, f"split.folds: is not in this version; {UNSERVED_KEYS['folds']}"),
         ({"images": {"photo": {"size": [8, 8]}}}, f"images: is not in this version; {UNSERVED_KEYS['images']}"),
         ({"source": {"kind": "folder", "path": "d", "images": "x"}},
- "source.images: belongs to kind hdf5 or lmdb, and kind is folder; leave it out, or change the kind"),
+ "source.images: belongs to kind hdf5 or lmdb, but kind is folder; remove it, or change the kind"),
         ({"source": {"kind": "table", "path": "d.csv", "image": "f", "where": {"a": {"above": 3}}}},
  ("source.where.a: found a mapping; conditions other than equality are not in this version; use a text, a number, "
             "true or false")),
@@ -63,19 +63,22 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"path": "d"}, "path: is a key of source: write it as source: {path: ...}"),
         ({"lockstep": "10s"}, "lockstep: is a key of pace: write it as pace: {lockstep: ...}"),
         ({"classes": ["a"]}, "classes: is a key of a label: write it as labels: {NAME: {classes: ...}}"),
-        ({"epochs": 3}, "epochs: unknown key; a trainer says it: streamd-train --epochs N, or subscribe(epochs=N)"),
+        ({"epochs": 3}, "epochs: unknown key; set it in the trainer: streamd-train --epochs N, or subscribe(epochs=N)"),
         ({"Batch_Size": 3}, "Batch_Size: unknown key; did you mean 'batch_size'?"),
-        ({"split:3": 3}, "split:3: unknown key; put a space behind the colon"),
+        ({"split:3": 3}, "split:3: unknown key; put a space after the colon"),
         ({"split": 0.2}, "split: found 0.2; keys are needed, as in split: {validation: 0.2}"),
         ({"split": {"validaton": 0.2}}, "split.validaton: unknown key; did you mean 'validation'?"),
         ({"shuffle": False},
  "shuffle: found false; use full, none, chunk or {kind: full, seed: 0}; did you mean 'none'?"),
         ({"labels": {"a": "regression"}}, f"labels.a.type: found 'regression'; use {TYPES}; did you mean 'float'?"),
-        ({"labels": {"a": None}}, "labels.a: found nothing (null); indent its keys below it, or write a: category"),
+        (
+            {"labels": {"a": None}},
+            "labels.a: found nothing (null); indent the keys of a under it, or write a: category",
+        ),
         ({"image": {"size": [8, 8], "mode": "grey"}}, "image.mode: found 'grey'; use RGB or L; did you mean 'L'?"),
         (
             {"source": {"kind": "folder", "path": "d", "root": "x"}},
-            "source.root: belongs to kind table or filelist, and kind is folder; leave it out, or change the kind",
+            "source.root: belongs to kind table or filelist, but kind is folder; remove it, or change the kind",
         ),
         (
             {"source": {"kind": "table", "path": "d", "images": "x"}},
@@ -83,36 +86,39 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ),
         (
             {"source": {"kind": "folder", "path": "d", "image": {"size": [8, 8]}}},
-            "source.image: is a key of a stream: write it below streams.NAME",
+            "source.image: is a key of a stream: write it under streams.NAME",
         ),
         ({"max_fraction": 1}, "max_fraction: is a key of bad_samples: write it as bad_samples: {max_fraction: ...}"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_in_a_sentence_with_what_is_allowed(keys: dict[Any, Any], sentence: str) -> None:
+def test_a_mistake_is_reported_in_a_sentence_with_what_is_allowed(keys: dict[Any, Any], sentence: str) -> None:
     assert refusal(keys).removeprefix("streams.s") == sentence
 
 
 @pytest.mark.parametrize(
     ("top", "sentence"),
     [
-        ({"batch_size": 3}, "batch_size: is a key of a stream: write it below streams.NAME"),
+        ({"batch_size": 3}, "batch_size: is a key of a stream: write it under streams.NAME"),
         ({"memry": 3}, "memry: unknown key; did you mean 'memory'?"),
-        ({"val": {"like": "s"}}, "val: unknown key; it looks like a stream: write it below streams"),
+        ({"val": {"like": "s"}}, "val: unknown key; it looks like a stream: write it under streams"),
         ({"engine": {"kind": "ray", "adress": "x"}}, "engine.adress: unknown key; did you mean 'address'?"),
         ({"fetch": None}, f"fetch: is not in this version; {UNSERVED_KEYS['fetch']}"),
         ({"expect": None}, f"expect: is not in this version; {UNSERVED_KEYS['expect']}"),
-        ({"curve": {"secret": "s"}}, "curve.clients: is missing; name the folder of the clients' public keys"),
+        (
+            {"curve": {"secret": "s"}},
+            "curve.clients: is missing; give the path of the folder of the clients' public keys",
+        ),
         (
             {"listen": ["udp://x"]},
             f"listen[0]: found 'udp://x'; {ENDPOINT}; did you mean 'ipc:///x'?",
         ),
     ],
 )
-def test_a_mistake_at_the_top_is_told_alike(top: dict[str, Any], sentence: str) -> None:
+def test_a_mistake_at_the_top_is_reported_in_the_same_way(top: dict[str, Any], sentence: str) -> None:
     assert refusal({}, **top) == sentence
 
 
-def test_a_key_that_is_missing_because_it_is_misspelled_is_told_once() -> None:
+def test_a_key_that_is_missing_because_it_is_misspelled_is_reported_once() -> None:
     assert refusal({"source": {"kind": "folder", "pth": "d"}}) == "source.pth: unknown key; did you mean 'path'?"
     assert refusal({"source": {"kind": "table", "pth": "d"}}).splitlines()[0].endswith("holds the file names")
 
@@ -132,6 +138,6 @@ NO_KEY_TAKES_THESE = (3, 2.5, True, [1], {"odd": 1}, {1: 2})
 @pytest.mark.parametrize(
     "key", ["source", "split", "labels", "image", "shuffle", "normalize", "pace", "cache", "transform"]
 )
-def test_no_mistake_is_told_in_the_librarys_words(key: str, odd: object) -> None:
+def test_no_mistake_is_reported_in_the_librarys_words(key: str, odd: object) -> None:
     told = refusal({key: odd}).lower()
     assert not [word for word in LIBRARY_WORDS if word in told]

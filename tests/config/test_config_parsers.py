@@ -71,7 +71,11 @@ def test_what_is_allowed_is_read(read: Reader, written: object, value: object) -
             (parsers.parse_channel_levels, written, "each from 0 to 255")
             for written in ([], 3, [256], [-1], [True], ["1"])
         ),
-        (parsers.parse_channel_levels, [0.5, 0.4], r"0-255 here: write \[127.5, 102\]; if images are as dark as that"),
+        (
+            parsers.parse_channel_levels,
+            [0.5, 0.4],
+            r"here are from 0 to 255: write \[127.5, 102\]; if images are as dark as that",
+        ),
         (
             parsers.parse_channel_levels,
             [0.485, 0.456, 0.406],
@@ -113,6 +117,6 @@ def test_what_is_allowed_is_read(read: Reader, written: object, value: object) -
         *((parsers.parse_listen_setting, written, "an endpoint") for written in BAD_LISTS),
     ],
 )
-def test_what_is_not_allowed_is_told_what_is(read: Reader, written: object, allowed: str) -> None:
+def test_what_is_not_allowed_is_refused_with_what_is(read: Reader, written: object, allowed: str) -> None:
     with pytest.raises(ValueError, match=allowed):
         read(written)

@@ -185,7 +185,7 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ({"image": {}}, "image.size: is missing; a folder holds images of any size, add size: [height, width]"),
+        ({"image": {}}, "image.size: is missing; a folder can hold images of any size: add size: [height, width]"),
         ({"image": {"size": "stored"}}, "image.size: found 'stored', which is for arrays; a folder needs"),
         ({"normalize": {"mean": [0.485] * 3, "std": [58] * 3}}, "write [123.675, 123.675, 123.675]; if images are"),
         ({"normalize": {"mean": [120] * 3, "std": [0.2] * 3}}, "write [51, 51, 51]"),
@@ -197,7 +197,7 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
             {"normalize": "imagenet", "image": {"size": [8, 8], "mode": "L"}},
             "imagenet has 3 channels, but mode L has 1",
         ),
-        ({"shuffle": {"kind": "none", "chunk": 5}}, "shuffle.chunk: belongs to kind chunk, and kind is none"),
+        ({"shuffle": {"kind": "none", "chunk": 5}}, "shuffle.chunk: belongs to kind chunk, but kind is none"),
         (
             {"image": {"size": [8, 8], "scale": [0.1, 1], "resize": "crop"}},
             "image.scale: belongs to resize: random_crop, and resize is crop; leave it out, or change resize",
@@ -209,12 +209,12 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
         ),
         (
             {"image": RANDOM_CROP, "source": NPY},
-            "image.resize: random_crop is for files, and images of kind npy are served as they are; leave it out",
+            "image.resize: random_crop is for files, but images of kind npy are served as they are; leave it out",
         ),
         ({"labels": {"a": {"type": "float", "classes": [1]}}}, "a label of type float has no classes"),
         (
             {"source": {**NPY, "where": {"split": "train"}}},
-            "source.where: asks for columns, and there is no table; add table: FILE, or leave where out",
+            "source.where: asks for columns, but the source has no table; add table: FILE, or remove the key where",
         ),
         (
             {"source": NPY, "cache": {"path": "c"}},

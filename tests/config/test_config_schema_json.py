@@ -208,7 +208,7 @@ def test_the_schema_says_nothing_of_our_classes() -> None:
     assert "bad_policy" not in text
 
 
-def test_the_schema_is_made_anew_each_time() -> None:
+def test_the_schema_is_made_again_each_time() -> None:
     before = copy.deepcopy(build_json_schema())
     build_json_schema()["properties"].clear()
     assert build_json_schema() == before

@@ -29,8 +29,8 @@ def test_a_size_is_read_as_people_write_it(written: object, count: int) -> None:
     "written",
     ["", "GiB", "1 GiBi", "-1MiB", -1, "1e9", True, None, [1], float("nan"), float("inf"), 1 << 63, "9" * 5000],
 )
-def test_what_is_no_size_is_told_what_is(written: object) -> None:
-    with pytest.raises(ValueError, match=r"is no size; write it like 512MiB"):
+def test_what_is_not_a_size_is_refused_with_what_is(written: object) -> None:
+    with pytest.raises(ValueError, match=r"is not a size; write a size such as 512MiB"):
         parse_bytes(written)
 
 
@@ -42,8 +42,8 @@ def test_a_duration_is_read_as_people_write_it(written: object, seconds: float) 
 
 
 @pytest.mark.parametrize("written", ["fast", "10x", "-1s", False, None, float("inf")])
-def test_what_is_no_duration_is_told_what_is(written: object) -> None:
-    with pytest.raises(ValueError, match=r"is no duration; write it like 10s"):
+def test_what_is_not_a_duration_is_refused_with_what_is(written: object) -> None:
+    with pytest.raises(ValueError, match=r"is not a duration; write a duration such as 10s"):
         parse_seconds(written)
 
 

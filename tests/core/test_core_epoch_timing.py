@@ -110,7 +110,7 @@ def test_an_epoch_that_was_never_begun_has_taken_no_time() -> None:
     assert EpochClock().compute_timing(0, 0.0, BatchSupply()) == EpochTiming(0, 0.0, 0.0, "none", BatchSupply())
 
 
-def test_what_went_to_a_trainer_is_counted_anew_after_each_epoch() -> None:
+def test_what_went_to_a_trainer_is_counted_from_zero_after_each_epoch() -> None:
     supplying = SupplyCounter()
     supplying.add_batches(3, [BatchEffort(1.0, 2.0, 1.0)])
     supplying.add_batches(1, [BatchEffort(3.0, 0.0, 0.5)])

@@ -41,7 +41,7 @@ def test_a_wrong_function_or_module_is_answered_with_the_near_one(folder: Path) 
 
 @pytest.mark.parametrize("name", ["mystep", ":step", "mystep:"])
 def test_a_name_without_two_parts_is_refused_with_an_example(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"a step is given as module:function, such as  mystep:step,  not '{name}'"):
+    with pytest.raises(ConfigError, match=f"a step must be module:function, such as  mystep:step,  not '{name}'"):
         load(name)
 
 
@@ -54,5 +54,5 @@ def test_a_module_that_breaks_says_where(folder: Path) -> None:
         load("needs:build")
 
 
-def test_an_error_without_a_place_is_told_without_one() -> None:
+def test_an_error_without_a_place_is_reported_without_one() -> None:
     assert format_error_with_source_line(ValueError("so")) == "ValueError: so"

@@ -95,7 +95,7 @@ def test_every_step_moves_the_base_by_its_world(steps: list[tuple[int, int]]) ->
     assert sum(part.steps for part in cursor.history) == len(steps)
 
 
-def test_the_next_epoch_begins_anew() -> None:
+def test_the_next_epoch_begins_from_the_start() -> None:
     assert CURSOR.at_next_epoch() == Cursor(5, ())
     assert CURSOR.at_next_epoch().next_base_index == 0
 

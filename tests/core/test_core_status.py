@@ -56,7 +56,7 @@ def test_workers_that_die_over_and_over_are_trouble_and_two_of_a_bad_sample_are_
 
 def test_a_reload_that_failed_is_trouble_with_what_to_do() -> None:
     (trouble,) = replace(DAEMON, reload_failed=True).all_troubles
-    assert trouble.startswith("the last reload failed, see the log; mend the configuration")
+    assert trouble.startswith("the last reload failed, see the log; fix the configuration")
 
 
 def test_a_daemon_that_drains_is_trouble() -> None:

@@ -209,7 +209,7 @@ def test_a_token_of_another_order_is_refused_with_what_differs(now: dict[str, An
         parse_token(token.to_json(), some_spec(order_id=OrderId("f" * 32), **now))
     assert str(refused.value) == (
         f"stream 'train' has another order now: {says}; serve it as it was to go on, or subscribe without a token to "
-        "begin anew"
+        "start from the beginning"
     )
 
 
@@ -221,7 +221,7 @@ def test_other_chunks_are_another_order_and_said_so() -> None:
 
 
 def test_a_token_of_another_stream_is_refused() -> None:
-    with pytest.raises(TokenError, match="of stream 'train', not 'validation'"):
+    with pytest.raises(TokenError, match="belongs to stream 'train', not to 'validation'"):
         parse_token(TOKEN.to_json(), some_spec(name="validation"))
 
 
@@ -303,9 +303,10 @@ def test_a_token_with_one_other_byte_is_refused_or_sound(place: int, byte: int) 
     assert (token.stream, token.order_id) == (SPEC.name, SPEC.order_id)
 
 
-def test_who_was_reading_is_told_to_subscribe_again_and_who_has_a_token_to_leave_it() -> None:
-    assert "or subscribe again to begin anew" in explain_order_mismatch("f" * 32, None, SPEC, is_running=True)
-    assert "or subscribe without a token to begin anew" in explain_order_mismatch("f" * 32, None, SPEC)
+def test_a_reader_is_advised_to_subscribe_again_and_the_owner_of_a_token_to_leave_it_out() -> None:
+    said = explain_order_mismatch("f" * 32, None, SPEC, is_running=True)
+    assert "or subscribe again to start from the beginning" in said
+    assert "or subscribe without a token to start from the beginning" in explain_order_mismatch("f" * 32, None, SPEC)
 
 
 # --- a place written as text is the place that is read again
@@ -350,7 +351,7 @@ def test_a_place_within_a_batch_is_for_ranks_of_the_world_that_took_it_in_parts(
     text = encode_token(FOURS, tally_after(2).take_snapshot(), rows=2, world=3)
 
     assert parse_token_for_rank(text, FOURS, 3).rows == 2
-    with pytest.raises(TokenError, match="2 rows within the batches that world 3 took at a time"):
+    with pytest.raises(TokenError, match="2 rows into the batches of one step with world=3:"):
         parse_token_for_rank(text, FOURS, 1)
 
 

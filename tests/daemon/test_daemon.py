@@ -79,7 +79,10 @@ def test_a_second_daemon_is_refused_and_the_first_goes_on(start_daemon: Start, c
     _, said = second.communicate(timeout=LIMIT_S)
     assert second.returncode == 2
     place = first.endpoint.removeprefix("ipc://")
-    assert said == f"streamd: another streamd serves {place}: stop it, or choose another endpoint with `listen:`\n"
+    assert said == (
+        f"streamd: another streamd is already listening on {place}: stop it, or choose another endpoint with "
+        "`listen:`\n"
+    )
     assert [path.stat() for path in sorted(first.state.iterdir())] == before
     assert sockets(first) == [True, True]
     assert serves(first)

@@ -184,7 +184,7 @@ def test_a_goodbye_ends_the_session(daemon: DaemonProcess, raw: Raw) -> None:
     wait_until(lambda: number(daemon, *SESSIONS) == 0, "the session has ended")
 
 
-def test_subscribing_anew_ends_the_earlier_session(daemon: DaemonProcess, raw: Raw) -> None:
+def test_subscribing_again_ends_the_earlier_session(daemon: DaemonProcess, raw: Raw) -> None:
     first = raw.subscribe()
     earlier = raw.lifeline
     second = raw.subscribe()
@@ -209,7 +209,7 @@ def test_batches_come_as_far_as_credit_goes_and_are_numbered(raw: Raw) -> None:
 @pytest.mark.parametrize(
     ("changes", "why", "says"),
     [
-        ({"stream": "trian"}, "unknown", "no stream 'trian'; did you mean 'train'?; served: train"),
+        ({"stream": "trian"}, "unknown", "there is no stream 'trian'; the daemon serves: train; did you mean 'train'?"),
         ({"world": 6}, "usage", "world 6 is more than the 5 batches of an epoch"),
     ],
 )

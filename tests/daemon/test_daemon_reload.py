@@ -114,7 +114,7 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
     return caplog
 
 
-def test_only_what_changed_is_opened_anew_and_taken_away_first(
+def test_only_what_changed_is_opened_again_and_removed_first(
     daemon: Daemon, a: dict[str, Any], b: dict[str, Any]
 ) -> None:
     daemon.start({"a": a, "b": b, "c": a})
@@ -194,14 +194,14 @@ def test_more_streams_than_descriptors_allow_change_nothing(
     assert "the descriptors of 1 more stream are 7, and of 256 only 1 are not promised to trainers" in log.text
 
 
-def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_anew(
+def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_again(
     daemon: Daemon, a: dict[str, Any]
 ) -> None:
     daemon.start({"a": a})
     daemon.streams["a"].quarantine.append_new_bad_samples([BadSample(3, "bad")])
     change_times(daemon.streams["a"].manifest.root / "cat" / "0000.jpg", 10**18)
     daemon.reload({"a": a, "again": a})
-    assert "its files were listed anew" in daemon.told[1]
+    assert "its files were listed again" in daemon.told[1]
     assert daemon.streams["a"].quarantine.reasons == {}
 
 
@@ -213,7 +213,7 @@ def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemo
     assert daemon.streams["a"].quarantine.reasons == {3: "bad"}
 
 
-def test_a_list_made_anew_in_the_place_of_one_that_was_removed_has_no_verdicts_of_it(
+def test_a_list_made_again_in_the_place_of_one_that_was_removed_has_no_verdicts_of_it(
     daemon: Daemon, a: dict[str, Any]
 ) -> None:
     daemon.start({"a": a})
@@ -248,7 +248,7 @@ def test_what_is_wrong_changes_nothing_and_every_line_of_it_is_logged(
     assert daemon.streams == before
     assert daemon.told == []
     errors = [record.getMessage() for record in log.records if record.levelno == logging.ERROR]
-    assert errors == [*lines, "nothing is changed; mend it and send SIGHUP again"]
+    assert errors == [*lines, "nothing is changed; fix it and send SIGHUP again"]
 
 
 def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
@@ -256,7 +256,7 @@ def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
 ) -> None:
     daemon.start({"a": a})
     daemon.reload({"a": a | {"batch_size": 4}}, memory="2MiB", workers=1)
-    assert "memory, workers: as before, until the daemon is started anew" in log.text
+    assert "memory, workers: as before, until the daemon is started again" in log.text
     assert daemon.streams["a"].spec.batch_size == 4
 
 

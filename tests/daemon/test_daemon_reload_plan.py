@@ -1,4 +1,4 @@
-"""What a reload means for each stream: what trainers would see decides, and they are told what to do."""
+"""What a reload means for each stream: what trainers would see decides, and they learn what to do."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def test_whatever_a_trainer_would_see_ends_its_sessions(change: dict[str, Any]) 
     assert (changes.kept, tuple(changes.changed)) == ((), ("train",))
 
 
-def test_files_written_anew_change_a_stream_though_nothing_else_shows_it() -> None:
+def test_files_written_again_change_a_stream_though_nothing_else_shows_it() -> None:
     changes = plan_stream_changes(named(SPEC), named(some_spec()), relisted={"train"})
     assert changes.changed == {
-        "train": "stream 'train' changed: its files were listed anew; subscribe again: its order is the same, and "
+        "train": "stream 'train' changed: its files were listed again; subscribe again: its order is the same, and "
         "tokens of it fit"
     }
 
@@ -114,13 +114,13 @@ def test_labels_that_come_go_or_become_of_another_kind_are_named() -> None:
 @pytest.mark.parametrize(
     ("left", "says"),
     [
-        (["trains"], "; did you mean 'trains'?; served: trains"),
-        (["b", "a"], "; served: b, a"),
+        (["trains"], "; the daemon serves: trains; did you mean 'trains'?"),
+        (["b", "a"], "; the daemon serves: b, a"),
     ],
 )
 def test_who_reads_a_removed_stream_hears_what_there_is(left: list[str], says: str) -> None:
     changes = plan_stream_changes(named(SPEC), named(*(some_spec(name=name) for name in left)))
-    assert changes.removed == {"train": f"stream 'train' was taken out of the daemon's configuration{says}"}
+    assert changes.removed == {"train": f"stream 'train' was removed from the daemon's configuration{says}"}
 
 
 def test_settings_of_the_whole_daemon_are_named_when_they_differ() -> None:

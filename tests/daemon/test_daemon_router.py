@@ -142,7 +142,9 @@ async def test_sending_to_nobody_is_a_no_and_never_waits(place: Path) -> None:
 async def test_a_taken_endpoint_is_refused_and_the_first_server_goes_on(place: Path, dealer: zmq.Socket[bytes]) -> None:
     async with serving(place) as (_, heard):
         second = Router(f"ipc://{place}")
-        with pytest.raises(ConfigError, match=r"another streamd serves .*: stop it, or choose another endpoint"):
+        with pytest.raises(
+            ConfigError, match=r"another streamd is already listening on .*: stop it, or choose another endpoint"
+        ):
             second.start_listening(Heard())
         second.close()
         dealer.send(b"still there?")
@@ -192,14 +194,14 @@ async def test_sockets_that_were_handed_over_are_served_and_outlive_the_server(
 
 async def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:
     place.parent.write_text("a file where a folder is needed")
-    with pytest.raises(ConfigError, match=f"cannot listen at {place}: .*; choose another with `listen:`"):
+    with pytest.raises(ConfigError, match=f"cannot listen on {place}: .*; choose another endpoint with `listen:`"):
         async with serving(place):
             pytest.fail("it listens")
 
 
 async def test_a_folder_is_no_endpoint_and_stays_as_it_is(place: Path) -> None:
     place.mkdir(parents=True)
-    with pytest.raises(ConfigError, match="it is a folder; name a file in it"):
+    with pytest.raises(ConfigError, match="it is a folder; give the path of a file in it"):
         async with serving(place):
             pytest.fail("it listens")
     assert list(place.parent.iterdir()) == [place]

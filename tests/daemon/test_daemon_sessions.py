@@ -190,7 +190,7 @@ def at(*history: Segment, epoch: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "why", "says"),
     [
-        ({"stream": "trian"}, "unknown", "no stream 'trian'; did you mean 'train'?; served: train"),
+        ({"stream": "trian"}, "unknown", "there is no stream 'trian'; the daemon serves: train; did you mean 'train'?"),
         ({"rank": 1}, "usage", "rank 1 of world 1"),
         ({"rank": -1}, "usage", "rank -1 of world 1"),
         ({"world": 0}, "usage", "rank 0 of world 0"),

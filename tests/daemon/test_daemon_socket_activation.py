@@ -68,7 +68,7 @@ def test_nothing_is_taken_that_was_handed_to_nobody_or_to_another(environment: d
 def test_a_socket_of_the_network_is_refused_by_its_kind() -> None:
     with socket.socket(socket.AF_INET) as link:
         os.dup2(link.fileno(), FIRST)
-    with pytest.raises(ConfigError, match=r"no file's \(AF_INET\): a socket unit of streamd has ListenStream=PATH"):
+    with pytest.raises(ConfigError, match=r"no path \(AF_INET\): a socket unit of streamd has ListenStream=PATH"):
         take_handed_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}, FIRST)
 
 
@@ -79,7 +79,7 @@ def test_the_endpoints_own_two_are_chosen(pair: HandedSockets, place: Path) -> N
 
 def test_sockets_of_another_place_name_both(pair: HandedSockets, place: Path) -> None:
     with pytest.raises(
-        ConfigError, match=rf"hands over {place}, {place}\.fd, while this configuration listens at /o/s"
+        ConfigError, match=rf"hands over {place}, {place}\.fd, while this configuration listens on /o/s"
     ):
         choose_endpoint_sockets(pair, Path("/o/s"), Path("/o/s.fd"))
 

@@ -110,7 +110,7 @@ def test_a_shard_that_changes_is_read_no_more_and_no_sample_is_condemned(
     assert (
         reason(source, 5)
         == reason(source, 6)
-        == ("'b.tar' has changed since it was listed; restart with --rescan to list it anew")
+        == ("'b.tar' has changed since it was listed; restart with --rescan to list it again")
     )
     assert source.read_sample(0) == IMAGES["a0.jpg"]
     change(shards / "a.tar")

@@ -151,7 +151,7 @@ def test_other_numbers_become_pixels_and_a_row_that_is_none_has_a_fault(layout: 
     assert held == [True, False, False, True]
     assert np.array_equal(images[[0, 3]], PIXELS[[19, 0]])
     faults = [opened.store.find_permanent_fault(row) for row in (7, 19)]
-    assert faults == ["a pixel is no number (NaN)", ""]
+    assert faults == ["a pixel is not a number (NaN)", ""]
     opened.close()
 
 

@@ -137,9 +137,11 @@ def test_a_group_column_that_is_missing_or_empty_is_named(tmp_path: Path) -> Non
     put(tmp_path, "a.jpg")
     (tmp_path / "all.csv").write_text("file,driver\na.jpg,\n")
     source = Table(tmp_path / "all.csv", part="train")
-    with pytest.raises(ConfigError, match=r"split\.by: .*no column 'drvr'; did you mean 'driver'"):
+    with pytest.raises(
+        ConfigError, match=r"split\.by: .*no column 'drvr'; its columns are: file, driver; did you mean 'driver'"
+    ):
         part_of(source, Split(by="drvr"))
-    with pytest.raises(ConfigError, match=r"split\.by: all\.csv, line 2: column 'driver' is empty"):
+    with pytest.raises(ConfigError, match=r"split\.by: all\.csv, line 2: column 'driver' has an empty cell"):
         part_of(source, Split(by="driver"))
     assert part_of(replace(source, part="all"), Split(by="drvr")).files == [b"a.jpg"]
 
@@ -152,7 +154,7 @@ def test_folders_and_lists_have_no_column_to_split_by(source: Folder | Filelist)
 
 @pytest.mark.parametrize("source", [Hdf5(Path("x.h5"), part="train"), Lmdb(Path("d"), part="train")], ids=str)
 def test_rows_of_one_file_are_split_one_by_one_and_the_way_out_is_told(source: Hdf5 | Lmdb) -> None:
-    says = rf"split\.by: rows of {source.kind} are split one by one, and by no array of theirs, such as 'driver'; leave"
+    says = rf"split\.by: rows of {source.kind} are split one by one, not by an array such as 'driver'; leave"
     with pytest.raises(ConfigError, match=says):
         part_of(source, Split(by="driver"))
 

@@ -4,7 +4,7 @@
 
     --show       prints the digests of this installation, and which vector code it had
     --digests    writes them to golden.json: only after a change of pixels that is wanted
-    --files      writes the files anew, and then the digests
+    --files      writes the files again, and then the digests
 
 `--show --plain-webp` does without libwebp's vector code.
 """

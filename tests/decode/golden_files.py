@@ -1,6 +1,6 @@
 """The files behind the golden digests: one of every kind of pixel, made here once and then kept, as encoders change.
 
-`golden.py --files` writes them anew, which only a new kind of pixel is a reason for.
+`golden.py --files` writes them again, which only a new kind of pixel is a reason for.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def test_random_bytes_behind_a_good_beginning_are_bad(magic: bytes) -> None:
 
 
 @pytest.mark.parametrize(("name", "data"), PROBES)
-def test_a_file_cut_off_in_the_middle_is_bad_and_never_half_a_picture(name: str, data: bytes) -> None:
+def test_a_file_truncated_in_the_middle_is_bad_and_never_half_a_picture(name: str, data: bytes) -> None:
     with pytest.raises(BadImageError, match=r"\w"):
         decoded(data[: len(data) // 2], IMAGE)
     assert decoded(data, IMAGE).shape == IMAGE.shape, name

@@ -20,7 +20,7 @@ GREY = ImageSpec(IMAGE.height, IMAGE.width, 1)
 
 
 def tiff(pixels: bytes, tags: dict[int, int], height: int, width: int) -> bytes:
-    """A little-endian TIFF of one strip, for kinds that Pillow does not write; one number a tag."""
+    """A little-endian TIFF of one strip, for kinds that Pillow does not write; one number per tag."""
     entries = {256: width, 257: height, 259: 1, 273: 8, 277: 1, 278: height, 279: len(pixels)} | tags
     directory = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in sorted(entries.items()))
     header = b"II*\0" + struct.pack("<I", 8 + len(pixels))
@@ -107,7 +107,7 @@ def test_a_strip_that_runs_past_the_end_is_bad(compression: str) -> None:
     count = struct.pack("<HHI", 279, 4, 1)
     place = data.index(count) + len(count)
     longer = data[:place] + struct.pack("<I", len(data)) + data[place + 4 :]
-    with pytest.raises(BadImageError, match="cut off before its pixels end"):
+    with pytest.raises(BadImageError, match="truncated before its pixels end"):
         decoded(longer, IMAGE)
 
 

@@ -1,4 +1,4 @@
-"""What a file is follows from its bytes; what is no image we decode is called by its name, with what to do about it."""
+"""What a file is follows from its bytes; what is not an image we decode is named, with what to do about it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_golden_file_is_what_it_is_called(file: Path) -> None:
     ],
     ids=lambda value: None if isinstance(value, str) else str(value[:10]),
 )
-def test_what_is_no_image_is_called_by_its_name(data: bytes, reason: str) -> None:
+def test_what_is_not_an_image_is_called_by_its_name(data: bytes, reason: str) -> None:
     with pytest.raises(BadImageError, match=reason):
         detect_format(data)
 
@@ -89,5 +89,5 @@ def test_a_reason_never_holds_more_of_a_file_than_a_line() -> None:
 
 
 def test_what_was_saved_as_a_jpeg_and_is_none_costs_a_reason() -> None:
-    with pytest.raises(BadImageError, match="an HTML page: what was downloaded was not the image"):
+    with pytest.raises(BadImageError, match="an HTML page, which was downloaded instead of the image"):
         decoded(b"<html><head><title>429 Too Many Requests</title></head></html>", ImageSpec(8, 8, 3))

@@ -203,7 +203,7 @@ def test_a_second_daemon_on_one_endpoint_refuses_and_disturbs_nobody(stage: Scen
         trainer.wait_for(5)
         for rescan in [[], ["--rescan"]][: times(2, 1)]:
             done = subprocess.run([*command, *rescan], capture_output=True, text=True, check=False)
-            assert (done.returncode, "another streamd serves" in done.stderr) == (2, True)
+            assert (done.returncode, "another streamd is already listening on" in done.stderr) == (2, True)
         trainer.allow()
         trainer.finish()
         assert problems(stage.truth, trainer) == []

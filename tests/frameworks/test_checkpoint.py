@@ -92,11 +92,11 @@ DEEP = f'{{"version": 1, "digest": "", "body": {"[" * 100_000}{"]" * 100_000}}}'
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        pytest.param("state.json", lambda data: data[:-9], id="a state that is cut off"),
+        pytest.param("state.json", lambda data: data[:-9], id="a state that is truncated"),
         pytest.param("state.json", lambda data: data.replace(b'"step": 8', b'"step": 9'), id="another state"),
         pytest.param("state.json", lambda _: DEEP.encode(), id="a state without end"),
         pytest.param("state.json", lambda _: b"[]", id="a state that is no object"),
-        pytest.param("arrays.bin", lambda data: data[:-9], id="arrays that are cut off"),
+        pytest.param("arrays.bin", lambda data: data[:-9], id="arrays that are truncated"),
         pytest.param("arrays.bin", lambda data: data[:2] + bytes([data[2] ^ 16]) + data[3:], id="a flipped bit"),
         pytest.param("arrays.bin", lambda _: None, id="no arrays"),
         pytest.param("state.json", lambda _: None, id="no state"),
@@ -185,7 +185,7 @@ def test_a_state_of_a_later_version_is_refused(checkpoints: Checkpoints) -> None
     save(checkpoints, 4)
     path = checkpoints.directory / "step-0000004" / "state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
-    with pytest.raises(ConfigError, match="is of version 2, and this streamd reads version 1"):
+    with pytest.raises(ConfigError, match="is of version 2, but this streamd reads version 1"):
         checkpoints.load_newest_state()
 
 
@@ -271,7 +271,7 @@ def test_a_folder_belongs_to_one_fit_of_a_process_as_long_as_that_runs(tmp_path:
     ) == ["claimed", OTHER_FIT.format(folder), OTHER_FIT.format(link), "claimed", "claimed", OTHER_FIT.format(folder)]
 
 
-def test_a_folder_that_was_removed_and_made_again_is_claimed_anew(tmp_path: Path) -> None:
+def test_a_folder_that_was_removed_and_made_again_is_claimed_again(tmp_path: Path) -> None:
     assert outcomes(
         tmp_path / "run",
         """

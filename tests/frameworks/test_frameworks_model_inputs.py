@@ -72,12 +72,16 @@ def test_tags_are_targets_as_they_come() -> None:
 @pytest.mark.parametrize(
     ("labels", "choice", "said"),
     [
-        ((ANGLE,), {"targets": "angel"}, r"no label 'angel'; did you mean 'angle'\? \(it has angle: float\)"),
+        (
+            (ANGLE,),
+            {"targets": "angel"},
+            r"no label 'angel'; its labels are: angle \(float\); did you mean 'angle'\?",
+        ),
         ((ANGLE,), {"inputs": ["speed"]}, "no label 'speed'"),
         ((ANGLE,), {"one_hot": True}, "one_hot needs a target that is a category"),
         ((ANGLE,), {"class_weight": "balanced"}, "exactly one target that is a category"),
-        ((TAGS,), {"one_hot": True}, "tags: tags"),
-        ((TAGS,), {"class_weight": "balanced"}, "tags: tags"),
+        ((TAGS,), {"one_hot": True}, r"tags \(tags\)"),
+        ((TAGS,), {"class_weight": "balanced"}, r"tags \(tags\)"),
         ((CAPTION, ANGLE), {"targets": "caption"}, TEXT),
         ((CAPTION, ANGLE), {"inputs": "caption"}, TEXT),
         ((CAPTION, ANGLE), {"targets": ["angle", "caption"]}, TEXT),
@@ -86,7 +90,14 @@ def test_tags_are_targets_as_they_come() -> None:
             {"class_weight": "balanced"},
             "needs the counts of 'kind'",
         ),
-        ((KIND,), {"class_weight": {"dogs": 2.0}}, "'kind' has no class 'dogs'; did you mean 'dog'"),
+        (
+            (KIND,),
+            {"class_weight": {"dogs": 2.0}},
+            (
+                "'kind' has no class 'dogs'; its classes are: 'car', 'cat', 'dog', or the numbers 0 to 2; "
+                "did you mean 'dog'"
+            ),
+        ),
         (BOTH, {"targets": 3}, 'targets must be a label\'s name, a list of names, "auto" or None, not 3'),
         (BOTH, {"targets": True}, "targets must be .* not True"),
         (BOTH, {"targets": ["kind", 3]}, "targets must be .* not \\['kind', 3\\]"),
@@ -161,7 +172,7 @@ def test_classes_that_are_numbers_are_named_by_their_value_only() -> None:
         ({0: float("inf")}, "not inf"),
         ({0: -1}, "not -1"),
         ({0: None}, "not None"),
-        ({0.5: 2}, r"'kind' has no class 0.5 \(it has 'car', 'cat', 'dog', or the numbers 0 to 2\)"),
+        ({0.5: 2}, r"'kind' has no class 0\.5; its classes are: 'car', 'cat', 'dog', or the numbers 0 to 2"),
         ({2: 1.0, "dog": 2.0}, "gives class 'dog' of 'kind' twice, as 2 and as 'dog'"),
     ],
 )

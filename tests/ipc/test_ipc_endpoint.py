@@ -46,7 +46,12 @@ def test_where_nothing_exists_the_error_names_the_places_and_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(endpoint, "default_socket_paths", lambda: [tmp_path / "one", tmp_path / "two"])
-    with pytest.raises(ConnectError, match=f"{tmp_path}/one, {tmp_path}/two: nothing there; start `streamd serve"):
+    with pytest.raises(
+        ConnectError, match=f"{tmp_path}/one, {tmp_path}/two: none of these sockets exists; start `streamd serve"
+    ):
+        endpoint.find_endpoint(None)
+    monkeypatch.setattr(endpoint, "default_socket_paths", lambda: [tmp_path / "one"])
+    with pytest.raises(ConnectError, match=f"{tmp_path}/one: this socket does not exist; start `streamd serve"):
         endpoint.find_endpoint(None)
 
 
@@ -77,7 +82,7 @@ def test_the_path_of_a_socket_stands_for_its_endpoint(monkeypatch: pytest.Monkey
 
 
 def test_a_path_with_a_zero_byte_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the path of a socket holds no zero byte"):
+    with pytest.raises(ConfigError, match="the path of a socket cannot contain a byte of value 0"):
         endpoint.find_endpoint("/run/a\0b")
 
 
@@ -87,9 +92,11 @@ def test_a_path_may_begin_at_the_home_folder(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_commands_and_python_name_an_endpoint_each_in_its_own_way(tmp_path: Path) -> None:
-    with pytest.raises(ConnectError, match=r"name its endpoint \(--endpoint, \$STREAMD_ENDPOINT\)$"):
+    with pytest.raises(ConnectError, match=r"give the daemon's endpoint \(--endpoint, \$STREAMD_ENDPOINT\)$"):
         endpoint.find_socket(f"{tmp_path}/s")
-    with pytest.raises(ConnectError, match=r'name its endpoint: connect\("/path/to/streamd.sock"\), or \$STREAMD'):
+    with pytest.raises(
+        ConnectError, match=r"""give the daemon's endpoint: connect\("/path/to/streamd.sock"\), or \$STREAMD"""
+    ):
         endpoint.find_socket(f"{tmp_path}/s", endpoint.PYTHON_REMEDY)
 
 
@@ -99,13 +106,13 @@ def test_a_socket_that_is_not_there_is_refused_with_what_is_missing_and_the_daem
     (tmp_path / "run").mkdir()
     for name in ("other.sock", "streamd.sock", "streamd.sock.fd", "config.yaml"):
         (tmp_path / "run" / name).touch()
-    near = rf"; did you mean ipc://{tmp_path}/run/streamd.sock\?; start `streamd serve"
+    near = rf"; start `streamd serve .*; did you mean ipc://{tmp_path}/run/streamd.sock\?$"
     monkeypatch.setattr(endpoint, "default_socket_paths", lambda: [tmp_path / "run" / "streamd.sock"])
     for wrong, fault in {
         "none/x.sock": f"there is no folder {tmp_path}/none",
         "run/x.sock": f"there is no socket x.sock in {tmp_path}/run",
-        "run/config.yaml": f"{tmp_path}/run/config.yaml is a file and no socket",
-        "run": f"{tmp_path}/run is a folder and no socket",
+        "run/config.yaml": f"{tmp_path}/run/config.yaml is a file and not a socket",
+        "run": f"{tmp_path}/run is a folder and not a socket",
     }.items():
         with pytest.raises(ConnectError, match=f"no streamd daemon at ipc://{tmp_path}/{wrong}: {fault}{near}"):
             endpoint.find_socket(f"{tmp_path}/{wrong}")
@@ -128,7 +135,7 @@ def test_a_socket_path_has_room_for_the_suffix_of_the_socket_beside_it(letter: s
     longest = "ipc:///" + letter * (103 // len(letter.encode()))
     endpoint.check_endpoint(longest)
     assert len(endpoint.descriptor_socket_path(longest).encode()) <= 107
-    with pytest.raises(ConfigError, match=r"at most 104 bytes, this one 10\d: choose a shorter one"):
+    with pytest.raises(ConfigError, match=r"at most 104 bytes, but this one has 10\d: choose a shorter one"):
         endpoint.check_endpoint(longest + "é")
 
 

@@ -43,15 +43,16 @@ OF_ARRAYS: Final = (
         "saved pixels as fractions",
         prepare=saved((PIXELS / 95).astype(np.float32)),
         says=(
-            "3: source.path: '…/x.npy' holds float32 (8, 2, 2, 3); found 0 to 1 in the first 8 images, and pixels are "
-            "0-255: write range: [0, 1], if these are black and white in all of them"
+            "3: source.path: '…/x.npy' holds float32 (8, 2, 2, 3); found values from 0 to 1 in the first 8 "
+            "images, but pixels are from 0 to 255: write range: [0, 1] if 0 is black and 1 is white in all "
+            "images"
         ),
         do="Add `range: [0, 1]` to the source: numbers are scaled to 0-255 when they are read.",
     ),
     in_arrays(
         "served grey arrays as colour",
         prepare=saved(PIXELS[..., 0]),
-        says="2: image.mode: RGB has 3 channels, and the images of the arrays have 1; write mode: L",
+        says="2: image.mode: RGB has 3 channels, but the images in the arrays have 1; write mode: L",
         do="Add `image: {mode: L}`.",
     ),
     in_arrays(
@@ -66,40 +67,41 @@ OF_ARRAYS: Final = (
     in_arrays(
         "named a column for the names of images without a table",
         config=ARRAYS.replace("path: x.npy", "path: x.npy, names: file"),
-        says="3: source.names: is a column, and there is no table; add table: FILE, or leave names out",
+        says=("3: source.names: is a column, but the source has no table; add table: FILE, or remove the key names"),
         do="Name the table whose column it is.",
     ),
     in_arrays(
         "saved fewer labels than images",
         prepare=saved(angles=ANGLES[:7]),
         says=(
-            "4: labels.angle.from: '…/angles.npy' has 7 rows, and there are 8 images; it needs one row an image, in "
-            "their order: correct it, or the path of the images"
+            "4: labels.angle.from: '…/angles.npy' has 7 rows, but there are 8 images; it needs one row per "
+            "image, in the order of the images: correct the rows, or the path of the images"
         ),
         do="Save labels and images from the same list.",
     ),
     in_arrays(
-        "copied an array halfway",
+        "copied only part of an array",
         prepare=cut_off,
-        says="3: source.path: '…/x.npy' is cut off: 184 bytes of 224; write it anew",
+        says="3: source.path: '…/x.npy' is truncated: it has 184 of 224 bytes; copy or write it again",
         do="Copy it again.",
     ),
     in_arrays(
-        "named a label that nothing holds",
+        "asked for a label that is in no table or array",
         config=ARRAYS.replace("{type: float, from: angles.npy}", "float"),
         says=(
-            "4: labels.angle: there is no table that has 'angle'; add table: FILE to the source, or take the label "
-            "from an array, from: FILE.npy"
+            "4: labels.angle: no table has a column 'angle'; add table: FILE to the key source, or take the "
+            "label from an array with from: FILE.npy"
         ),
         do="Say where the label is.",
     ),
     in_arrays(
-        "had one-hot labels with a row of none",
+        "had one-hot labels with a row without a 1",
         config=ARRAYS.replace("type: float", "type: category"),
         prepare=saved(angles=np.eye(8, 4, dtype=np.uint8)),
         says=(
-            "4: labels.angle: angles.npy[4] holds [0, 0, 0, 0], where 0 are 1; a category has one 1 in every row: use "
-            "type: tags for any number of classes a sample, or correct it"
+            "4: labels.angle: angles.npy[4] holds [0, 0, 0, 0], in which the number of 1s is 0; a category "
+            "needs exactly one 1 in each row: use type: tags for any number of classes per sample, or correct "
+            "the row"
         ),
         do="Correct the row, or use type: tags.",
     ),
@@ -108,23 +110,23 @@ OF_ARRAYS: Final = (
         config=ARRAYS.replace("type: float", "type: category"),
         prepare=saved(angles=np.full((8, 4), 0.25)),
         says=(
-            "4: labels.angle: angles.npy[0] holds [0.25, 0.25, 0.25, 0.25]; several numbers a row make a class where "
-            "they are 0 and 1: use type: float for a vector or for soft labels, or correct it"
+            "4: labels.angle: angles.npy[0] holds [0.25, 0.25, 0.25, 0.25]; several numbers per row give a "
+            "class only if each is 0 or 1: use type: float for a vector or for soft labels, or correct the row"
         ),
         do="Use type: float.",
     ),
     in_arrays(
         "gave a sample a weight below 0",
         config=ARRAYS.replace("labels: {angle: {type: float, from: angles.npy}}", "weights: angles.npy"),
-        says="4: weights: angles.npy[0] holds -1; a sample weighs 0 or more: correct it",
+        says="4: weights: angles.npy[0] holds -1; the weight of a sample must be 0 or more: correct it",
         do="Correct the weights.",
     ),
     in_train(
         "named a column of weights for a folder",
         config=GOOD + "    weights: importance\n",
         says=(
-            "6: weights: a folder has no column 'importance'; save one number a sample, in the order of its images, "
-            "with np.save, and name that file: weights: FILE.npy"
+            "6: weights: a folder has no column 'importance'; use np.save to save one number per sample, in "
+            "the order of the images, and write weights: FILE.npy"
         ),
         do="Save the weights as an array, or use kind: table.",
     ),

@@ -13,21 +13,21 @@ OF_CONFIGURATION: Final = (
         "named a configuration that is not there",
         command="streamd serve --config confg.yaml",
         says=(
-            "streamd: confg.yaml: there is no such file; name your configuration (--config FILE), or have one written "
-            "from your images: streamd init PATH"
+            "streamd: confg.yaml: there is no such file; give the path of your configuration (--config FILE), "
+            "or let streamd write one for your images: streamd init PATH"
         ),
-        do="Name the file that is there, or have one written.",
+        do="Give the path of a file that exists, or let `streamd init` write one.",
     ),
     Mistake(
         "named the folder that the configuration is in",
         command="streamd serve --config data",
-        says="streamd: data: is a folder; name the file in it, such as data/config.yaml",
+        says="streamd: data: is a folder; give the path of the file in it, such as data/config.yaml",
         do="Name the file in the folder.",
     ),
     Mistake(
         "named an image instead of the configuration",
         command="streamd serve --config data/cat/0000.jpg",
-        says="streamd: data/cat/0000.jpg: byte 0 is no text; name the configuration",
+        says="streamd: data/cat/0000.jpg: byte 0 is not text; give the path of the configuration",
         do="Name the configuration, a text file.",
     ),
     Mistake(
@@ -42,15 +42,15 @@ OF_CONFIGURATION: Final = (
     Mistake(
         "indented with a tab",
         config="streams:\n\ttrain: {source: {kind: folder, path: data}}\n",
-        says="streamd: config.yaml:2:1: not valid YAML: a tab is here; indent with spaces",
+        says="streamd: config.yaml:2:1: not valid YAML: there is a tab here; indent with spaces",
         do="Indent with spaces, two for each level.",
     ),
     Mistake(
-        "indented a key unlike those beside it",
+        "indented a key differently from the keys beside it",
         config=GOOD.replace("    batch_size", "   batch_size"),
         says=(
-            "streamd: config.yaml:5:4: not valid YAML: this line is indented unlike those it belongs to; give them the "
-            "same number of spaces"
+            "streamd: config.yaml:5:4: not valid YAML: this line is not indented like the lines beside it; "
+            "give all of them the same number of spaces"
         ),
         do="Give keys that belong together the same number of spaces.",
     ),
@@ -58,48 +58,48 @@ OF_CONFIGURATION: Final = (
         "forgot a closing brace",
         config=GOOD.replace("path: data}", "path: data"),
         says=(
-            "streamd: config.yaml:4:10: not valid YAML: a comma is missing before this, or the bracket opened at line "
-            "3 is not closed"
+            "streamd: config.yaml:4:10: not valid YAML: a comma is missing before this point, or the bracket "
+            "opened on line 3 is not closed; add the comma, or close the bracket"
         ),
-        do="Close the brace in the line that the message names.",
+        do="Close the brace that was opened on the line that the message names last.",
     ),
     Mistake(
-        "forgot the space behind a colon",
+        "forgot the space after a colon",
         config=GOOD.replace("batch_size: 4", "batch_size:4"),
-        says="streamd: config.yaml:6:1: not valid YAML: the key at line 5 needs a colon and a space behind it",
-        do="Put a space behind each colon.",
+        says=("streamd: config.yaml:6:1: not valid YAML: the key on line 5 must be followed by a colon and a space"),
+        do="Put a space after the colon of each key.",
     ),
     Mistake(
         "copied a path with backslashes",
         config=GOOD.replace("path: data", r'path: "C:\data"'),
         says=(
-            "streamd: config.yaml:3:38: not valid YAML: a backslash is in double quotes; write paths with /, or use "
-            "single quotes"
+            "streamd: config.yaml:3:38: not valid YAML: there is a backslash inside double quotes; write paths "
+            "with /, or use single quotes"
         ),
         do="Write paths with slashes.",
     ),
     Mistake(
         "wrote the stream at the top level",
         config="train:\n  source: {kind: folder, path: data}\n",
-        says="streamd: config.yaml:1: train: unknown key; it looks like a stream: write it below streams",
-        do="Write streams: first, and the stream below it, indented.",
+        says="streamd: config.yaml:1: train: unknown key; it looks like a stream: write it under streams",
+        do="Write streams: first, and the stream under it, indented.",
     ),
     in_train(
         "did not indent the keys of source",
         says=(
-            "3: source: found nothing (null); indent its keys below it, or write source: {kind: folder, path: "
-            "data/train}\n"
+            "3: source: found nothing (null); indent the keys of source under it, or write source: {kind: "
+            "folder, path: data/train}\n"
             "4: kind: is a key of source: write it as source: {kind: ...}\n"
             "5: path: is a key of source: write it as source: {path: ...}"
         ),
-        do="Indent kind and path further than source, or use braces.",
+        do="Indent the keys `kind` and `path` further than `source`, or use braces.",
         config=GOOD.replace("source: {kind: folder, path: data}", "source:\n    kind: folder\n    path: data"),
     ),
     in_train(
         "misspelled a key",
         config=GOOD.replace("batch_size", "batchsize"),
         says="5: batchsize: unknown key; did you mean 'batch_size'?",
-        do="Take the key that the message proposes.",
+        do="Use the key that the message suggests.",
     ),
     in_train(
         "made two mistakes",
@@ -107,20 +107,20 @@ OF_CONFIGURATION: Final = (
             "5: batch_size: found 0; use a whole number from 1 to 65536\n"
             "6: shufle: unknown key; did you mean 'shuffle'?"
         ),
-        do="Mend them all: each has a line of its own.",
+        do="Fix them all. Each has its own line in the message.",
         config=GOOD.replace("batch_size: 4", "batch_size: 0\n    shufle: none"),
     ),
     in_train(
         "wrote a key twice",
         config=GOOD + "    batch_size: 8\n",
-        says="6: batch_size: is written twice, first at line 5; keep one",
+        says="6: batch_size: is written twice, first on line 5; keep one",
         do="Keep one of the two lines.",
     ),
     Mistake(
         "wrote a stream's key at the top level",
         config="batch_size: 8\n" + GOOD,
-        says="streamd: config.yaml:1: batch_size: is a key of a stream: write it below streams.NAME",
-        do="Move the key below the stream.",
+        says="streamd: config.yaml:1: batch_size: is a key of a stream: write it under streams.NAME",
+        do="Move the key into the stream.",
     ),
     in_train(
         "wrote a key beside the one it belongs to",
@@ -131,13 +131,13 @@ OF_CONFIGURATION: Final = (
     in_train(
         "wrote a key of the trainer",
         config=GOOD + "    epochs: 10\n",
-        says="6: epochs: unknown key; a trainer says it: streamd-train --epochs N, or subscribe(epochs=N)",
-        do="Take it out of the file and tell the trainer.",
+        says="6: epochs: unknown key; set it in the trainer: streamd-train --epochs N, or subscribe(epochs=N)",
+        do="Remove it from the file, and set it in the trainer.",
     ),
     in_train(
         "left the size of the images out",
         config=GOOD.replace("size: [32, 32]", ""),
-        says="4: image.size: is missing; a folder holds images of any size, add size: [height, width]",
+        says="4: image.size: is missing; a folder can hold images of any size: add size: [height, width]",
         do="Add the size that the network takes.",
     ),
     in_train(
@@ -156,13 +156,13 @@ OF_CONFIGURATION: Final = (
         "misspelled a value",
         config=GOOD.replace("[32, 32]", "[32, 32], resize: strech"),
         says="4: image.resize: found 'strech'; use stretch, crop, pad or random_crop; did you mean 'stretch'?",
-        do="Take one of the values that the message lists.",
+        do="Use one of the values that the message lists.",
     ),
     in_train(
         "used another tool's word for greyscale",
         config=GOOD.replace("[32, 32]", "[32, 32], mode: gray"),
         says="4: image.mode: found 'gray'; use RGB or L; did you mean 'L'?",
-        do="Take one of the values that the message lists.",
+        do="Use one of the values that the message lists.",
     ),
     in_train(
         "put a number in quotes",
@@ -177,27 +177,27 @@ OF_CONFIGURATION: Final = (
         do="Write shuffle: none.",
     ),
     in_train(
-        "gave means for pixels in 0-1",
+        "gave a mean and std for pixels from 0 to 1",
         says=(
-            "7: normalize.mean: found [0.485, 0.456, 0.406], meant for pixels in 0-1; pixels are 0-255 here: write "
-            "normalize: imagenet, or [123.675, 116.28, 103.53]\n"
-            "8: normalize.std: found [0.229, 0.224, 0.225], meant for pixels in 0-1; pixels are 0-255 here: write "
-            "normalize: imagenet, or [58.395, 57.12, 57.375]"
+            "7: normalize.mean: found [0.485, 0.456, 0.406], which is for pixels from 0 to 1; pixels here are "
+            "from 0 to 255: write normalize: imagenet, or [123.675, 116.28, 103.53]\n"
+            "8: normalize.std: found [0.229, 0.224, 0.225], which is for pixels from 0 to 1; pixels here are "
+            "from 0 to 255: write normalize: imagenet, or [58.395, 57.12, 57.375]"
         ),
-        do="Take the name, or the numbers that the message has worked out.",
+        do="Use the name `imagenet`, or the numbers that the message gives.",
         config=GOOD + "    normalize:\n      mean: [0.485, 0.456, 0.406]\n      std: [0.229, 0.224, 0.225]\n",
     ),
     in_train(
         "kept random crops in a cache",
         config=GOOD.replace("[32, 32]", "[32, 32], resize: random_crop") + "    cache: {path: cache}\n",
         says="6: cache: would keep one random crop of each sample for ever; leave it out, or use resize: crop",
-        do="Leave the cache out: every epoch shows other crops.",
+        do="Remove the cache. Then every epoch gets different crops.",
     ),
     in_train(
         "gave means of three channels to greyscale images",
         says=(
-            "6: normalize.mean: has 3 numbers, but mode L has 1; give one for each channel\n"
-            "6: normalize.std: has 3 numbers, but mode L has 1; give one for each channel"
+            "6: normalize.mean: has 3 numbers, but mode L has 1 channel; give one number for each channel\n"
+            "6: normalize.std: has 3 numbers, but mode L has 1 channel; give one number for each channel"
         ),
         do="Give one number, or use mode: RGB.",
         config=GOOD.replace("[32, 32]", "[32, 32], mode: L")
@@ -230,7 +230,7 @@ OF_CONFIGURATION: Final = (
         "gave the fraction as a percentage",
         config=GOOD + "    split: {validation: 20}\n",
         says="6: split.validation: found 20; use a number above 0, up to 1; did you mean 0.2?",
-        do="Write a fraction of 1.",
+        do="Write the fraction as a number between 0 and 1, such as 0.2.",
     ),
     in_train(
         "checked the data with a mistake in the file",
@@ -238,22 +238,25 @@ OF_CONFIGURATION: Final = (
         command="streamd check --config config.yaml",
         says="4: image.size: found [32]; use [height, width], each from 1 to 16384 pixels; did you mean [32, 32]?",
         config=GOOD.replace("[32, 32]", "[32]"),
-        do="Mend it: every command says the same of the file.",
+        do="Fix the mistake. Every command reports it in the same way.",
     ),
     Mistake(
         "copied a stream that does not exist",
         config=GOOD + "  validation: {like: trian, shuffle: none}\n",
         says=(
-            "streamd: config.yaml:6: streams.validation.like: found 'trian', which is no stream of this file; did you "
-            "mean 'train'?"
+            "streamd: config.yaml:6: streams.validation.like: found 'trian', which is not a stream in this "
+            "file; did you mean 'train'?"
         ),
         do="Take the name that the message proposes.",
     ),
     Mistake(
         "let two streams copy each other",
         config="streams:\n  a: {like: b}\n  b: {like: a}\n",
-        says="streamd: config.yaml:2: streams.a.like: goes in a circle: a -> b -> a; take a like away",
-        do="Write one of the two out.",
+        says=(
+            "streamd: config.yaml:2: streams.a.like: copies itself in a circle: a -> b -> a; remove the key "
+            "like from one of these streams"
+        ),
+        do="Write one of the two streams in full, without `like`.",
     ),
     in_train(
         "called a table's kind csv",
@@ -264,15 +267,15 @@ OF_CONFIGURATION: Final = (
     in_train(
         "gave a folder a key of tables",
         config=GOOD.replace("path: data", "path: data, root: data"),
-        says="3: source.root: belongs to kind table or filelist, and kind is folder; leave it out, or change the kind",
+        says=("3: source.root: belongs to kind table or filelist, but kind is folder; remove it, or change the kind"),
         do="Leave the key out.",
     ),
     Mistake(
         "wrote the memory in another tool's units",
         config="memory: 2G\n" + GOOD,
         says=(
-            "streamd: config.yaml:1: memory: found '2G', which is no size; write it like 512MiB, 1.5GiB, 20GB or as a "
-            "whole number of bytes; did you mean 2GiB?"
+            "streamd: config.yaml:1: memory: found '2G', which is not a size; write a size such as 512MiB, "
+            "1.5GiB or 20GB, or a whole number of bytes; did you mean 2GiB?"
         ),
         do="Write 2GiB or 2GB.",
     ),
@@ -289,8 +292,8 @@ OF_CONFIGURATION: Final = (
         "chose an endpoint that is too long",
         config=f"listen: {DEEP}\n" + GOOD,
         says=(
-            f"streamd: config.yaml:1: listen: endpoint '{DEEP}': a socket's path has at most 104 bytes, this one 117: "
-            "choose a shorter one"
+            f"streamd: config.yaml:1: listen: endpoint '{DEEP}': a socket's path can have at most 104 bytes, "
+            "but this one has 117: choose a shorter one"
         ),
         do="Choose a shorter path: the system allows no more.",
     ),
@@ -307,9 +310,9 @@ OF_CONFIGURATION: Final = (
         "gave the metrics another machine's address",
         config="monitor: 192.0.2.1:9191\n" + GOOD,
         says=(
-            "streamd: config.yaml:1: monitor: cannot listen at 192.0.2.1:9191: Cannot assign requested address; choose "
-            "another address:port, or leave monitor out"
+            "streamd: config.yaml:1: monitor: cannot listen on 192.0.2.1:9191: Cannot assign requested "
+            "address; choose another address:port, or leave monitor out"
         ),
-        do="Name an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them.",
+        do="Use an address of this machine: 127.0.0.1, or 0.0.0.0 for all of its addresses.",
     ),
 )

@@ -63,13 +63,19 @@ OF_DATA: Final = (
     in_train(
         "named a table where a folder is wanted",
         config=GOOD.replace("path: data", "path: all.csv"),
-        says="3: source.path: '…/all.csv' is a file; kind folder wants a folder, a list of files is kind table",
+        says=(
+            "3: source.path: '…/all.csv' is a file, but kind folder needs a folder; for a table that lists "
+            "files, use kind table"
+        ),
         do="Use kind: table.",
     ),
     in_table(
         "named a folder where a table is wanted",
         config=TABLE.replace("path: all.csv", "path: data"),
-        says="3: source.path: '…/data' is a folder; kind table wants a file, kind folder takes folders",
+        says=(
+            "3: source.path: '…/data' is a folder, but kind table needs a file; give the path of a file, or "
+            "use kind folder"
+        ),
         do="Name the file, or use kind: folder.",
     ),
     in_train(
@@ -95,9 +101,9 @@ OF_DATA: Final = (
     in_train(
         "left images beside the folders of the classes",
         says=(
-            "3: source.path: '…/data' holds 1 image ('stray.jpg') beside 2 sub-folders ('cat', 'dog'); a folder is "
-            "either flat or has one sub-folder a class: move the images into sub-folders, or the sub-folders "
-            "elsewhere, or write labels: {} to take all images as they are, without labels"
+            "3: source.path: '…/data' holds 1 image ('stray.jpg') beside 2 sub-folders ('cat', 'dog'); a "
+            "folder must be flat or have one sub-folder per class: move the images into sub-folders, move the "
+            "sub-folders elsewhere, or write labels: {} to serve all images without labels"
         ),
         do="Move them into the folder of their class, or do without labels.",
         files={"data/stray.jpg": b"x"},
@@ -107,8 +113,8 @@ OF_DATA: Final = (
         prepare=lock,
         unprivileged=True,
         says=(
-            "3: source.path: user … may not read '…/data/cat'; give that user the right to, or run streamd as one that "
-            "has it"
+            "3: source.path: user … is not allowed to read '…/data/cat'; give that user permission to read it, or run "
+            "streamd as a user that has this permission"
         ),
         do="chmod or chown the folder, or start streamd as its owner.",
     ),
@@ -116,33 +122,36 @@ OF_DATA: Final = (
         "linked to an image outside of the folder",
         prepare=link_out,
         says=(
-            "3: source.path: the link '…/data/cat/link.jpg' leads to '…/elsewhere.jpg', out of '…/data'; name a folder "
-            "that holds both, or copy the files"
+            "3: source.path: the link '…/data/cat/link.jpg' points to '…/elsewhere.jpg', outside '…/data'; "
+            "give a folder that holds both the link and its target, or copy the files"
         ),
         do="Name a folder that holds both, or copy the file.",
     ),
     in_train(
         "left a link to a file that is gone",
         prepare=link_nowhere,
-        says="3: source.path: the link '…/data/cat/link.jpg' leads nowhere; remove or mend it",
+        says=(
+            "3: source.path: the link '…/data/cat/link.jpg' points to a file that does not exist; remove or "
+            "fix the link"
+        ),
         do="Remove the link.",
     ),
     in_train(
-        "wanted labels of a folder without sub-folders",
+        "wanted labels from a folder without sub-folders",
         config=FLAT + "    labels: {label: category}\n",
         says=(
-            "6: labels: a flat folder has no labels, but label is wanted; make one sub-folder a class, use kind table "
-            "with a file of labels, or write labels: {}"
+            "6: labels: a flat folder has no labels, but the configuration asks for label; make one sub-folder "
+            "for each class, use kind table with a table of labels, or write labels: {}"
         ),
         prepare=flatten,
-        do="Make one sub-folder a class, or use kind: table.",
+        do="Make one sub-folder for each class, or use kind: table.",
     ),
     in_train(
         "wanted two labels of a folder",
         config=GOOD + "    labels: {animal: category, age: float}\n",
         says=(
-            "6: labels: a folder gives one label, the name of the sub-folder, but animal, age are wanted; keep one, or "
-            "use kind table with a file of labels"
+            "6: labels: a folder gives one label, the name of the sub-folder, but the configuration asks for "
+            "animal, age; keep one, or use kind table with a table of labels"
         ),
         do="Keep one, or use kind: table.",
     ),
@@ -150,19 +159,20 @@ OF_DATA: Final = (
         "listed classes that the folders do not have",
         config=LABELLED,
         says=(
-            "6: labels.label: 'dog' (sub-folder 'dog') is not among the configured classes cat, bird; add it to "
-            "classes or correct it there"
+            "6: labels.label: 'dog' (sub-folder 'dog') is not one of the configured classes cat, bird; add it "
+            "to classes, or correct it in the data"
         ),
         do="Add the class, or rename the folder.",
     ),
     Mistake(
-        "listed the classes of two streams in another order",
+        "listed the classes of two streams in different orders",
         config=TWO,
         says=(
-            "streamd: config.yaml:6: streams.validation.labels.label: classes dog, cat differ from cat, dog of "
-            "streams.train.labels.label; labels of one name share one list: make them equal or rename one label"
+            "streamd: config.yaml:6: streams.validation.labels.label: the classes [dog, cat] differ from the "
+            "classes [cat, dog] of streams.train.labels.label; labels with the same name share one list of "
+            "classes: make the lists equal, or rename one label"
         ),
-        do="Make the lists equal: 0 has to mean the same to both.",
+        do="Make the lists equal: class 0 must mean the same in both streams.",
     ),
     Mistake(
         "asked for whole batches and had too few images",
@@ -184,8 +194,8 @@ OF_DATA: Final = (
         config=TABLE.replace("all.csv", "all.xlsx"),
         files={"all.xlsx": b"PK\3\4"},
         says=(
-            "3: source.path: '…/all.xlsx' is no table by its suffix; known are .csv, .tsv, .tab, .parquet, .pq; save "
-            "it as one of these"
+            "3: source.path: '…/all.xlsx' does not have the suffix of a table; streamd reads .csv, .tsv, .tab, "
+            ".parquet, .pq; save the table as one of these"
         ),
         do="Save it as CSV.",
     ),
@@ -193,57 +203,59 @@ OF_DATA: Final = (
         "saved the table in Latin-1 or Windows-1252",
         config=TABLE.replace("angle: float", "animal: category"),
         says=(
-            "3: source.path: '…/all.csv', line 3, is no UTF-8 text: byte 0xe4; it looks like Latin-1 or Windows-1252, "
-            "in which the line reads 'cat/0001.jpg,Käfer': write encoding: cp1252 into the source, or save it as "
-            "UTF-8: iconv -f CP1252 -t UTF-8 all.csv > utf8-all.csv"
+            "3: source.path: '…/all.csv', line 3, is not valid UTF-8: byte 0xe4; it looks like Latin-1 or "
+            "Windows-1252, in which the line reads 'cat/0001.jpg,Käfer': add encoding: cp1252 to the key "
+            "source, or save the file as UTF-8: iconv -f CP1252 -t UTF-8 all.csv > utf8-all.csv"
         ),
-        do="Write `encoding: cp1252` into the source if the line reads as it should.",
+        do="If the message shows the line correctly, add `encoding: cp1252` to `source`.",
         files={"all.csv": "path,animal\ncat/0000.jpg,cat\ncat/0001.jpg,Käfer\n".encode("latin-1")},
     ),
     in_table(
         "saved the table as UTF-16 without a byte order mark",
         says=(
-            "3: source.path: '…/all.csv' holds zero bytes, as UTF-16 without a mark does; it looks like utf-16-le: "
-            "write encoding: utf-16-le into the source, or save it as UTF-8: iconv -f UTF-16-LE -t UTF-8 all.csv > "
-            "utf8-all.csv"
+            "3: source.path: '…/all.csv' contains bytes of value 0, as UTF-16 without a byte order mark does; "
+            "it looks like utf-16-le: add encoding: utf-16-le to the key source, or save the file as UTF-8: "
+            "iconv -f UTF-16-LE -t UTF-8 all.csv > utf8-all.csv"
         ),
         do="Write `encoding: utf-16-le` into the source, or save it as CSV in UTF-8.",
         files={"all.csv": "path,angle\ncat/0000.jpg,0.5\n".encode("utf-16-le")},
     ),
     in_table(
-        "named an encoding that is none",
+        "gave an encoding that does not exist",
         config=TABLE.replace("root: data", "root: data, encoding: cp1525"),
         says=(
-            "3: source.encoding: found 'cp1525'; use an encoding of text that Python knows, such as cp1252; did you "
-            "mean 'cp1252'?"
+            "3: source.encoding: found 'cp1525'; use a text encoding that Python knows, such as cp1252; did "
+            "you mean 'cp1252'?"
         ),
         do="Take the encoding that the message proposes.",
     ),
     in_table(
-        "named a column for the file names that is not there",
+        "gave a column of file names that the table does not have",
         config=TABLE.replace("image: path", "image: paht"),
-        says="3: source.image: '…/all.csv' has no column 'paht'; did you mean 'path'?; it has: path, angle",
+        says=("3: source.image: '…/all.csv' has no column 'paht'; its columns are: path, angle; did you mean 'path'?"),
         do="Take the column that the message proposes.",
     ),
     in_table(
         "named a column for a label that is not there",
         config=TABLE.replace("angle", "angel"),
-        says="4: labels.angel: '…/all.csv' has no column 'angel'; did you mean 'angle'?; it has: path, angle",
-        do="Take the column that the message proposes, or say from: COLUMN.",
+        says=(
+            "4: labels.angel: '…/all.csv' has no column 'angel'; its columns are: path, angle; did you mean 'angle'?"
+        ),
+        do="Use the column that the message suggests, or add `from: COLUMN` to the label.",
     ),
     in_table(
         "named a separator by its name",
         config=TABLE.replace("root: data", "root: data, separator: semicolon"),
         says='3: source.separator: found \'semicolon\'; use ",", ";", "|" or tab; did you mean \';\'?',
-        do="Write the mark itself, in quotes.",
+        do="Write the character itself, in quotes.",
     ),
     in_table(
         "separated the columns by semicolons, with as many commas in the header and in each line",
         files=rows("path;angle,left", "cat/0000.jpg;0,5"),
         says=(
-            "3: source.image: '…/all.csv' has no column 'path'; its cells are taken to be separated by ',', and its "
-            "header holds ';', too: if that separates them, write separator: ';' into the source; it has: path;angle, "
-            "left"
+            "3: source.image: '…/all.csv' has no column 'path'; streamd split its lines at ',' and found the "
+            "columns: path;angle, left; its header also contains ';': if ';' separates the columns, add "
+            "separator: ';' to the key source"
         ),
         do="Write the separator into the source.",
     ),
@@ -251,8 +263,8 @@ OF_DATA: Final = (
         "saved a table whose separator is unclear",
         files=rows("path;angle|left", "cat/0000.jpg;0.5|1"),
         says=(
-            "3: source.path: '…/all.csv' may have its cells separated by ';' and '|'; say by which, such as separator: "
-            "';' in the source"
+            "3: source.path: '…/all.csv' may have its cells separated by ';' or '|'; write which one it is, "
+            "such as separator: ';', in the key source"
         ),
         do="Write the separator into the source.",
     ),
@@ -260,23 +272,23 @@ OF_DATA: Final = (
         "wrote decimal commas in quotes",
         files=rows("path,angle", 'cat/0000.jpg,"0,5"'),
         says=(
-            "4: labels.angle: all.csv, line 2: column 'angle' holds '0,5', which is no number; write decimal: ',' into "
-            "the source for decimal commas, or use type category"
+            "4: labels.angle: all.csv, line 2: column 'angle' holds '0,5', which is not a number; add decimal: "
+            "',' to the key source if numbers have decimal commas, or use type category"
         ),
-        do="Write `decimal: ','` into the source; where semicolons or tabs separate cells, it needs no key.",
+        do="Add `decimal: ','` to `source`. You do not need this key where semicolons or tabs separate the cells.",
     ),
     in_table(
         "had several faults in one table",
         files=rows("path,angle", "cat/0000.jpg", "cat/0404.jpg,1", "cat/0001.jpg,left", "cat/0002.jpg,right"),
         says=(
-            "3: source.path: all.csv, line 2 has 1 cell where the first line has 2: 'cat/0000.jpg'; add the cells that "
-            "are missing, or take the line out\n"
-            "4: labels.angle: all.csv, line 4: column 'angle' holds 'left', which is no number (also line 5 'right'); "
-            "correct it, or use type category\n"
-            "3: source.root: 1 of 3 files of all.csv is not in '…/data': all.csv, line 3, 'cat/0404.jpg'; add them or "
-            "leave their rows out"
+            "3: source.path: all.csv, line 2 has 1 cell where the first line has 2: 'cat/0000.jpg'; add the "
+            "cells that are missing, or remove the line\n"
+            "4: labels.angle: all.csv, line 4: column 'angle' holds 'left', which is not a number (also line 5 "
+            "'right'); correct it, or use type category\n"
+            "3: source.root: 1 of 3 files named in all.csv is not in '…/data': all.csv, line 3, "
+            "'cat/0404.jpg'; add the missing file, or remove its row"
         ),
-        do="Correct what the lines name: they come at once, the first ten of each kind.",
+        do="Correct every place that the message names. It shows the first ten mistakes of each kind at once.",
     ),
     in_table(
         "left the table empty",
@@ -287,7 +299,7 @@ OF_DATA: Final = (
     in_table(
         "left the table without rows",
         files=rows("path,angle"),
-        says="3: source.path: '…/all.csv' names its columns and has no rows; add samples",
+        says="3: source.path: '…/all.csv' has column names but no rows; add one row for each sample",
         do="Add rows.",
     ),
     in_table(
@@ -302,8 +314,8 @@ OF_DATA: Final = (
     in_table(
         "had text where numbers are wanted",
         says=(
-            "4: labels.angle: all.csv, line 3: column 'angle' holds 'left', which is no number; correct it, or use "
-            "type category"
+            "4: labels.angle: all.csv, line 3: column 'angle' holds 'left', which is not a number; correct it, "
+            "or use type category"
         ),
         do="Correct the cell, or use type: category.",
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.jpg,left"),
@@ -311,7 +323,7 @@ OF_DATA: Final = (
     in_table(
         "left a cell empty",
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.jpg,"),
-        says="4: labels.angle: all.csv, line 3: column 'angle' is empty; fill it or leave the row out",
+        says=("4: labels.angle: all.csv, line 3: column 'angle' has an empty cell; fill the cell, or remove the row"),
         do="Fill it, or leave the row out.",
     ),
     in_table(
@@ -324,28 +336,28 @@ OF_DATA: Final = (
         do="Use type: float.",
     ),
     in_table(
-        "set root to a folder that the names do not begin at",
+        "set root to a folder that the names are not relative to",
         config=TABLE.replace("root: data", "root: data/cat"),
         says=(
-            "3: source.root: all.csv names 8 files, none of which is in '…/data/cat': 'cat/0000.jpg', 'cat/0001.jpg', "
-            "'cat/0002.jpg'; some are in '…/data': set root to it"
+            "3: source.root: all.csv names 8 files, such as 'cat/0000.jpg', 'cat/0001.jpg', 'cat/0002.jpg', "
+            "but none of them is in '…/data/cat'; some are in '…/data': set root to that folder"
         ),
         do="Set root as the message says.",
     ),
     in_table(
         "had rows whose files are missing",
         says=(
-            "3: source.root: 2 of 3 files of all.csv are not in '…/data': all.csv, line 3, 'cat/0404.jpg' (also line 4 "
-            "'dog/0404.jpg'); add them or leave their rows out"
+            "3: source.root: 2 of 3 files named in all.csv are not in '…/data': all.csv, line 3, "
+            "'cat/0404.jpg' (also line 4 'dog/0404.jpg'); add the missing files, or remove their rows"
         ),
         do="Add the files, or leave the rows out.",
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0404.jpg,0.5", "dog/0404.jpg,0.5"),
     ),
     in_table(
-        "had paths of another computer",
+        "had paths from another computer",
         says=(
-            "3: source.root: all.csv, line 2 names '/home/ann/data/cat/0000.jpg', which is no file in '…/data'; "
-            "correct it, or set root to a folder that holds all the files"
+            "3: source.root: all.csv, line 2 names '/home/ann/data/cat/0000.jpg', which is not in '…/data'; "
+            "correct the path, or set root to a folder that holds all the files"
         ),
         do="Make the paths relative to root.",
         files=rows("path,angle", "/home/ann/data/cat/0000.jpg,0.5"),
@@ -354,9 +366,9 @@ OF_DATA: Final = (
         "had Windows paths with a drive",
         config=TABLE,
         says=(
-            "… W streamd.sources: all.csv: 1 name has backslashes, read as slashes\n"
-            "streamd: config.yaml:3: streams.train.source.root: all.csv names 1 file, none of which is in '…/data': "
-            "'C:/data/cat/0000.jpg'; set root to the folder that the names begin at"
+            "… W streamd.sources: all.csv: 1 name has backslashes; they are read as slashes\nstreamd: config.yaml:3: "
+            "streams.train.source.root: all.csv names 1 file, 'C:/data/cat/0000.jpg', which is not in '…/data'; set "
+            "root to the folder that the names are relative to"
         ),
         do="Make the paths relative to root.",
         files=rows("path,angle", r"C:\data\cat\0000.jpg,0.5"),
@@ -365,16 +377,16 @@ OF_DATA: Final = (
         "left the suffixes of the file names out",
         files=rows("path,angle", "cat/0000,0.5"),
         says=(
-            "3: source.root: all.csv names 1 file, none of which is in '…/data': 'cat/0000'; with .jpg behind the "
-            "names some are in '…/data': write whole names into the table"
+            "3: source.root: all.csv names 1 file, 'cat/0000', which is not in '…/data'; with .jpg after the "
+            "name, the file is in '…/data': write whole file names into the table"
         ),
         do="Write whole file names into the table.",
     ),
     in_table(
         "had a class that is not listed",
         says=(
-            "4: labels.side: 'rihgt' (all.csv, line 3) is not among the configured classes left, right; did you mean "
-            "'right'?; add it to classes or correct it there"
+            "4: labels.side: 'rihgt' (all.csv, line 3) is not one of the configured classes left, right; add "
+            "it to classes, or correct it in the data; did you mean 'right'?"
         ),
         do="Correct the cell, or add the class.",
         config=TABLE.replace("angle: float", "side: {type: category, classes: [left, right]}"),

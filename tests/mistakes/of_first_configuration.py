@@ -9,7 +9,8 @@ from mistake import Mistake
 from support.tar_shards import pack
 
 _SERVED: Final = (
-    "a configuration is made from a folder of images, a table (.csv, .tsv, .parquet), or a folder or file of tars"
+    "streamd makes a configuration only from a folder of images, a table (.csv, .tsv, .parquet), or a folder or file "
+    "of tars"
 )
 
 
@@ -21,7 +22,10 @@ OF_FIRST_CONFIGURATION: Final = (
     Mistake(
         "had a configuration already",
         command="streamd init data",
-        says="streamd: config.yaml: is there already; --force replaces it, -o FILE names another file, -o - prints",
+        says=(
+            "streamd: config.yaml: already exists; use --force to replace it, -o FILE to write another file, "
+            "or -o - to print the configuration"
+        ),
         do="Name another file, or replace the one that is there.",
         status=1,
     ),
@@ -29,19 +33,19 @@ OF_FIRST_CONFIGURATION: Final = (
         "wrote the configuration into the data",
         command="streamd init data -o data/config.yaml",
         says=(
-            "streamd: data/config.yaml: would lie in the data, which init leaves as they are; start it in another "
-            "folder, or name a file elsewhere with -o"
+            "streamd: data/config.yaml: would be inside the data, which init does not change; run init in "
+            "another folder, or choose a file elsewhere with -o"
         ),
-        do="Start it in the folder that the configuration is to lie in.",
+        do="Run init in the folder where you want the configuration.",
         status=1,
     ),
     Mistake(
-        "made a configuration of an HDF5 file",
+        "tried to make a configuration from an HDF5 file",
         command="streamd init samples.hdf5 -o new.yaml",
         files={"samples.hdf5": b"\x89HDF\r\n"},
         says=(
-            f"streamd: PATH: '…/samples.hdf5' is an HDF5 file; {_SERVED}: write config.yaml with source: {{kind: hdf5, "
-            "path: FILE, images: /NAME} (README, Every kind of data)"
+            f"streamd: PATH: '…/samples.hdf5' is an HDF5 file; {_SERVED}: write config.yaml yourself, with "
+            f"source: {{kind: hdf5, path: FILE, images: /NAME}} (README, Every kind of data)"
         ),
         do="Copy the lines for HDF5 from the README.",
     ),
@@ -50,15 +54,15 @@ OF_FIRST_CONFIGURATION: Final = (
         command="streamd init data -o new.yaml",
         prepare=add_tar,
         says=(
-            f"streamd: PATH: '…/data' holds both 1 tar, such as '0.tar', and the images of 'cat'; {_SERVED}: put them "
-            "into folders of their own, and name one"
+            f"streamd: PATH: '…/data' holds both 1 tar, such as '0.tar', and the images of 'cat'; {_SERVED}: "
+            "put the tars and the images into separate folders, and give the path of one of them"
         ),
         do="Name one of the two.",
     ),
     Mistake(
         "made a configuration of one picture",
         command="streamd init data/cat/0000.jpg -o new.yaml",
-        says=f"streamd: PATH: '…/0000.jpg' is one picture; {_SERVED}: name its folder, '…/cat'",
+        says=f"streamd: PATH: '…/0000.jpg' is a single image; {_SERVED}: give the path of its folder, '…/cat'",
         do="Name the folder.",
     ),
     Mistake(
@@ -66,24 +70,27 @@ OF_FIRST_CONFIGURATION: Final = (
         command="streamd init numbers.csv -o new.yaml",
         files={"numbers.csv": "a,b\n1571,2\n3893,4\n"},
         says=(
-            f"streamd: PATH: no column of '…/numbers.csv' names images (it has: a, b); {_SERVED}: write the path of "
-            "each image into a column, suffix and all, relative to the table's folder or its parent"
+            f"streamd: PATH: no column of '…/numbers.csv' names images (it has: a, b); {_SERVED}: write the "
+            "path of each image into a column, including the suffix, relative to the table's folder or its "
+            "parent"
         ),
-        do="Add a column with the files.",
+        do="Add a column with the paths of the images.",
     ),
     Mistake(
-        "gave a size to a configuration",
+        "used --size with a configuration",
         command="streamd serve --size 128",
         says=(
-            "streamd: --size: belongs to PATH, and a configuration is served; write image: {size: [HEIGHT, WIDTH]} in "
-            "it"
+            "streamd: --size: works only with PATH, but you serve a configuration; write image: {size: "
+            "[HEIGHT, WIDTH]} in the configuration"
         ),
         do="Write the size into the configuration.",
     ),
     Mistake(
         "wrote a size in words",
         command="streamd init data -o new.yaml --size large",
-        says="streamd: --size 'large': write N for squares, or HEIGHTxWIDTH, such as 128 or 66x200",
+        says=(
+            "streamd: --size 'large': this is not a size; write N for squares, or HEIGHTxWIDTH, such as 128 or 66x200"
+        ),
         do="Write a number, or height and width.",
     ),
 )

@@ -62,14 +62,15 @@ OF_HDF5: Final = (
             "3: source.images: there is no array '/train_samples' in '…/samples.h5'; it has /training_samples (uint8 "
             "(8, 2, 2, 3)), /angles (float64 (8,)); did you mean '/training_samples'?"
         ),
-        do="Write the name that the message tells.",
+        do="Use the name that the message suggests.",
     ),
     in_hdf5(
         "wrote fractions into an HDF5 file",
         prepare=written((PIXELS / 95).astype(np.float32)),
         says=(
-            "3: source.images: /training_samples of '…/samples.h5' holds float32 (8, 2, 2, 3); found 0 to 1 in the "
-            "first 8 images, and pixels are 0-255: write range: [0, 1], if these are black and white in all of them"
+            "3: source.images: /training_samples of '…/samples.h5' holds float32 (8, 2, 2, 3); found values "
+            "from 0 to 1 in the first 8 images, but pixels are from 0 to 255: write range: [0, 1] if 0 is "
+            "black and 1 is white in all images"
         ),
         do="Add `range: [0, 1]` to the source: numbers are scaled to 0-255 when they are read.",
     ),
@@ -77,24 +78,28 @@ OF_HDF5: Final = (
         "appended to the images of an HDF5 file, and not to its labels",
         prepare=written(angles=ANGLES[:7]),
         says=(
-            "4: labels.angle.from: /angles of '…/samples.h5' has 7 rows, and there are 8 images; it needs one row an "
-            "image, in their order: correct it, or the path of the images"
+            "4: labels.angle.from: /angles of '…/samples.h5' has 7 rows, but there are 8 images; it needs one "
+            "row per image, in the order of the images: correct the rows, or the path of the images"
         ),
         do="Write both in the same loop.",
     ),
     in_hdf5(
         "copied an HDF5 file halfway",
         prepare=cut_off,
-        says="3: source.path: '…/samples.h5': it is cut off; copy it again, or write it anew",
-        do="Copy it again. A file whose writer was killed is like that, too: `h5clear --status` may repair it.",
+        says="3: source.path: '…/samples.h5': it is truncated; copy it again, or write it again",
+        do=(
+            "Copy it again. A file can also be truncated because the program that wrote it was killed: `h5clear "
+            "--status` may repair such a file."
+        ),
     ),
     in_hdf5(
         "named a link of an HDF5 file that leads to itself",
         prepare=linked_in_a_circle,
         says=(
-            "3: source.images: '/training_samples' cannot be followed in '…/samples.h5': Special link traversal failed "
-            "(too many links); name an array that is no link, or mend the link: one that leads to itself has no end"
+            "3: source.images: '/training_samples' cannot be followed in '…/samples.h5': Special link "
+            "traversal failed (too many links); name an array that is not a link, or fix the link: a link must "
+            "not point to itself"
         ),
-        do="Name the array itself, or write the file anew.",
+        do="Name the array itself, or write the file again.",
     ),
 )

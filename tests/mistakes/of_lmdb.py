@@ -21,7 +21,7 @@ streams:
 """
 PIXELS: Final = np.arange(8 * 12, dtype=np.uint8).reshape(8, 2, 2, 3)
 _LAYOUT: Final = (
-    "ml-pyxis has its samples in the databases data_db and meta_db, under the keys 0000000000, 0000000001 and so on: "
+    "ml-pyxis keeps samples in the databases data_db and meta_db, under the keys 0000000000, 0000000001 and so on: "
     "write the file with pyxis.Writer, or with streamd pack --format lmdb"
 )
 
@@ -49,22 +49,22 @@ OF_LMDB: Final = (
         prepare=of_another_program,
         says=(
             "streamd: config.yaml:3: streams.train.source.path: '…/data.lmdb/data.mdb' holds the keys '00000000', "
-            f"'00000001', and no samples of ml-pyxis; {_LAYOUT}"
+            f"'00000001', but no samples in the format of ml-pyxis; {_LAYOUT}"
         ),
-        do="Serve the images that it was made of, and let `streamd pack` write them.",
+        do="Serve the images that the LMDB was made from, and write the LMDB again with `streamd pack`.",
     ),
     in_lmdb(
         "copied an LMDB halfway",
         prepare=cut_off,
-        says="3: source.path: '…/data.lmdb/data.mdb' is cut off: 8192 bytes of …; copy or write it anew",
+        says="3: source.path: '…/data.lmdb/data.mdb' is truncated: it has 8192 of … bytes; copy or write it again",
         do="Copy it again.",
     ),
     in_lmdb(
-        "named images that samples lack",
+        "named an array of images that the samples do not have",
         prepare=written(x="x"),
         says=(
-            "3: source.images: '…/data.lmdb/data.mdb[0]' has no array 'X'; of arrays it has 'x' (uint8 (2, 2, 3)), 'y' "
-            "(float64 ()); did you mean 'x'?"
+            "3: source.images: '…/data.lmdb/data.mdb[0]' has no array 'X'; its arrays are: 'x' (uint8 (2, 2, "
+            "3)), 'y' (float64 ()); write the name of one of them; did you mean 'x'?"
         ),
         do="Write the name that the message proposes.",
     ),
@@ -72,9 +72,9 @@ OF_LMDB: Final = (
         "named a label that samples lack",
         prepare=written(y="angle"),
         says=(
-            "4: labels.angle.from: '…/data.lmdb/data.mdb[0]' has no array 'y'; of arrays it has 'X' (uint8 (2, 2, 3)), "
-            "'angle' (float64 ())"
+            "4: labels.angle.from: '…/data.lmdb/data.mdb[0]' has no array 'y'; its arrays are: 'X' (uint8 (2, "
+            "2, 3)), 'angle' (float64 ()); write the name of one of them"
         ),
-        do="Leave `from` out where the label has the array's own name.",
+        do="Remove `from` if the label has the same name as its array.",
     ),
 )

@@ -47,45 +47,53 @@ OF_RUNNING: Final = (
     while_serving(
         "started a second daemon at the same endpoint",
         config="listen: ENDPOINT\n" + GOOD,
-        says="streamd: another streamd serves …: stop it, or choose another endpoint with `listen:`",
-        do="Use the one that runs, or choose another endpoint.",
+        says="streamd: another streamd is already listening on …: stop it, or choose another endpoint with `listen:`",
+        do="Use the daemon that is already running, or choose another endpoint.",
     ),
     Mistake(
-        "had samples listed anew that another daemon serves from the same state folder",
+        "rescanned samples that another daemon is serving from the same state folder",
         command=SERVE + " --rescan",
         prepare=serve_already,
         unprivileged=True,
         says=(
-            "streamd: config.yaml:2: streams.train: another streamd (pid …) serves these samples from the lists in "
-            "…/state, and would lose them: stop it before they are listed anew, or set STATE_DIRECTORY to another "
-            "folder for this one"
+            "streamd: config.yaml:2: streams.train: another streamd (pid …) is serving these samples from the lists "
+            "in …/state, and would lose those lists: stop that streamd before the samples are listed again, or set "
+            "STATE_DIRECTORY to another folder for this streamd"
         ),
         do="Stop the other one first, or set STATE_DIRECTORY to a folder of yours.",
     ),
     Mistake(
-        "chose an endpoint in a folder that may not be written",
+        "chose an endpoint in a folder that you cannot write to",
         config="listen: ipc://locked/s\n" + GOOD,
         prepare=lock,
         unprivileged=True,
-        says="streamd: cannot listen at …/locked/s: Permission denied: …/locked/s.lock; choose another with `listen:`",
+        says=(
+            "streamd: cannot listen on …/locked/s: Permission denied: …/locked/s.lock; choose another endpoint with "
+            "`listen:`"
+        ),
         do="Choose a folder of your own.",
     ),
     Mistake(
-        "chose an endpoint below a file",
+        "chose an endpoint under a file",
         config="listen: ipc://all.csv/s\n" + GOOD,
-        says="streamd: cannot listen at …/all.csv/s: File exists: …/all.csv; choose another with `listen:`",
+        says=("streamd: cannot listen on …/all.csv/s: File exists: …/all.csv; choose another endpoint with `listen:`"),
         do="Choose a folder of your own.",
     ),
     Mistake(
         "chose a folder as the endpoint",
         config="listen: ipc://data\n" + GOOD,
-        says="streamd: cannot listen at …/data: it is a folder; name a file in it, such as …/data/streamd.sock",
+        says=(
+            "streamd: cannot listen on …/data: it is a folder; give the path of a file in it, such as "
+            "…/data/streamd.sock"
+        ),
         do="Name a file in the folder.",
     ),
     Mistake(
         "had no folder to keep state in",
         prepare=no_folder,
-        says="streamd: cannot keep state in …/state: File exists; set STATE_DIRECTORY to a folder of yours",
+        says=(
+            "streamd: cannot keep state in …/state: File exists; set STATE_DIRECTORY to a folder that you can write to"
+        ),
         do="Set STATE_DIRECTORY to a folder of yours.",
     ),
     without("pydantic", "installed streamd without the daemon's libraries"),
@@ -111,13 +119,13 @@ OF_RUNNING: Final = (
         running=True,
     ),
     Mistake(
-        "started a trainer and no daemon",
+        "started a trainer without a daemon",
         command=TRAIN,
         status=1,
         says=(
             "streamd-train: no streamd daemon at …/streamd.sock, …/streamd/streamd.sock, /run/streamd/streamd.sock: "
-            "nothing there; start `streamd serve --config config.yaml`, or name its endpoint (--endpoint, "
-            "$STREAMD_ENDPOINT)"
+            "none of these sockets exists; start `streamd serve --config config.yaml`, or give the daemon's endpoint "
+            "(--endpoint, $STREAMD_ENDPOINT)"
         ),
         do="Start the daemon.",
     ),
@@ -126,10 +134,11 @@ OF_RUNNING: Final = (
         command="streamd probe train --endpoint /no/such/folder/streamd.sock",
         status=1,
         says=(
-            "streamd: no streamd daemon at ipc:///no/such/folder/streamd.sock: there is no folder /no/such/folder; "
-            "start `streamd serve --config config.yaml`, or name its endpoint (--endpoint, $STREAMD_ENDPOINT)"
+            "streamd: no streamd daemon at ipc:///no/such/folder/streamd.sock: there is no folder "
+            "/no/such/folder; start `streamd serve --config config.yaml`, or give the daemon's endpoint "
+            "(--endpoint, $STREAMD_ENDPOINT)"
         ),
-        do="Start the daemon, or take the endpoint that the message proposes.",
+        do="Start the daemon, or correct the endpoint.",
     ),
     Mistake(
         "took the dashboard's address for the endpoint",
@@ -153,8 +162,8 @@ OF_RUNNING: Final = (
         "named a stream that is not served",
         command="streamd probe trian",
         says=(
-            "streamd: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, flat, large, broken, "
-            "gone"
+            "streamd: there is no stream 'trian'; the daemon serves: train, validation, drive, flat, large, "
+            "broken, gone; did you mean 'train'?"
         ),
         do="Take the name that the message proposes.",
     ),
@@ -162,48 +171,47 @@ OF_RUNNING: Final = (
         "made a batch that does not fit into memory",
         command="streamd probe large",
         says=(
-            "draining 1 epoch of large in 1 process\n"
-            "streamd probe: stream 'large' does not fit into memory: one batch takes 48.0 MiB; 2 for the trainer and "
-            "those in production come to 144.0 MiB; memory is 64.0 MiB: set memory to at least 145MiB, or make "
-            "batch_size or image.size smaller\n"
+            "draining 1 epoch of stream 'large' in 1 process\n"
+            "streamd probe: stream 'large' does not fit into memory: one batch takes 48.0 MiB; 2 batches for "
+            "the trainer and the batches that are being filled take 144.0 MiB together, but memory is 64.0 "
+            "MiB: set memory to at least 145MiB, or make batch_size or image.size smaller\n"
             "streamd: a probing process failed; its message is above"
         ),
         do="Set memory as the message says, or make the batch smaller.",
     ),
     while_serving(
-        "served files that are no images",
+        "served files that are not images",
         command="streamd probe broken",
         status=1,
         says=(
-            "draining 1 epoch of broken in 1 process\n"
-            "streamd probe: … of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the last: …: an "
-            "HTML page: what was downloaded was not the image; mend or remove them, or set a larger max_fraction: "
-            "streamd check names them all\n"
-            "streamd: a probing process failed; its message is above"
+            "draining 1 epoch of stream 'broken' in 1 process\nstreamd probe: … of 16 samples are bad, more than "
+            "bad_samples.max_fraction 0.01 allows; the last: …: an HTML page, which was downloaded instead of the "
+            "image; fix or remove them, or set a larger max_fraction; streamd check lists all of them\nstreamd: a "
+            "probing process failed; its message is above"
         ),
-        do="Replace the files; the daemon's log names each.",
+        do="Replace the files. The daemon's log names each of them.",
     ),
     while_serving(
         "deleted images that the daemon serves",
         command="streamd probe gone",
         status=1,
         says=(
-            "draining 1 epoch of gone in 1 process\n"
-            "streamd probe: … of 40 samples are bad, more than bad_samples.max_fraction 0.01 allows; the last: …: No "
-            "such file or directory; mend or remove them, or set a larger max_fraction: streamd check names them all\n"
-            "streamd: a probing process failed; its message is above"
+            "draining 1 epoch of stream 'gone' in 1 process\nstreamd probe: … of 40 samples are bad, more than "
+            "bad_samples.max_fraction 0.01 allows; the last: …: No such file or directory; fix or remove them, or set "
+            "a larger max_fraction; streamd check lists all of them\nstreamd: a probing process failed; its message "
+            "is above"
         ),
-        do="Bring them back, or list the samples anew: streamd serve --rescan.",
+        do="Restore the images, or list the samples again with `streamd serve --rescan`.",
     ),
     while_serving(
         "named a step's file with its suffix",
         command="streamd probe train --load mystep.py",
         says=(
-            "draining 1 epoch of train in 1 process\n"
-            "streamd probe: a load is given as module:function, such as  mytrainer:step,  not 'mystep.py'\n"
+            "draining 1 epoch of stream 'train' in 1 process\n"
+            "streamd probe: a load must be module:function, such as  mytrainer:step,  not 'mystep.py'\n"
             "streamd: a probing process failed; its message is above"
         ),
-        do="Name the module without .py, and the function behind a colon.",
+        do="Write the module without .py, then a colon and the function.",
     ),
     Mistake(
         "trained for no epoch",
@@ -224,28 +232,37 @@ OF_RUNNING: Final = (
     Mistake(
         "saved the model in a folder that is not there",
         command=TRAIN.replace("model.keras", "models/a.keras"),
-        says="streamd-train: models/a.keras cannot be written: there is no folder models",
+        says=(
+            "streamd-train: models/a.keras cannot be written: there is no folder models; create it, or choose "
+            "another file"
+        ),
         do="Make the folder.",
     ),
     while_serving(
         "trained on a stream that is not served",
         command=TRAIN.replace("stream train", "stream trian"),
         says=(
-            "streamd-train: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, flat, large, "
-            "broken, gone"
+            "streamd-train: there is no stream 'trian'; the daemon serves: train, validation, drive, flat, "
+            "large, broken, gone; did you mean 'train'?"
         ),
         do="Take the name that the message proposes.",
     ),
     while_serving(
         "validated on a stream that is not served",
         command=f"{TRAIN} --validation val",
-        says="streamd-train: no stream 'val'; served: train, validation, drive, flat, large, broken, gone",
+        says=(
+            "streamd-train: there is no stream 'val'; the daemon serves: train, validation, drive, flat, "
+            "large, broken, gone"
+        ),
         do="Take a name that is served.",
     ),
     while_serving(
-        "learned a label that the stream does not have",
+        "trained on a label that the stream does not have",
         command=f"{TRAIN} --label angel",
-        says="streamd-train: stream 'train' has no label 'angel'; did you mean 'label'? (it has label: category)",
+        says=(
+            "streamd-train: stream 'train' has no label 'angel'; its labels are: label (category); did you "
+            "mean 'label'?"
+        ),
         do="Take a label that the message lists.",
     ),
     while_serving(
@@ -257,19 +274,25 @@ OF_RUNNING: Final = (
     while_serving(
         "trained on images without labels",
         command=TRAIN.replace("stream train", "stream flat"),
-        says="streamd-train: stream 'flat' has no labels, so there is nothing to learn from it",
+        says=(
+            "streamd-train: stream 'flat' has no labels, so there is nothing to learn from it; add labels to "
+            "the stream, or choose another stream"
+        ),
         do="Give the stream labels.",
     ),
     while_serving(
         "named a model's file that is not there",
         command=f"{TRAIN} --model mymodel:build",
-        says="streamd-train: no module 'mymodel' in … or on Python's path",
-        do="Start in the folder of mymodel.py.",
+        says=(
+            "streamd-train: there is no module 'mymodel' in … or on Python's path; run the command in the "
+            "folder of the module, or install it"
+        ),
+        do="Run the command in the folder that holds mymodel.py.",
     ),
     while_serving(
         "named a model's file with its suffix",
         command=f"{TRAIN} --model mymodel.py",
-        says="streamd-train: a model is given as module:function, such as  mymodel:build,  not 'mymodel.py'",
+        says="streamd-train: a model must be module:function, such as  mymodel:build,  not 'mymodel.py'",
         files={"mymodel.py": "def build(spec): ...\n"},
         do="Write module:function.",
     ),
@@ -290,30 +313,30 @@ OF_RUNNING: Final = (
     Mistake(
         "trained at a rate of zero",
         command=f"{TRAIN} --learning-rate 0",
-        says="streamd-train: a learning rate is a number above 0, such as 0.001, not 0.0",
-        do="Give a rate above 0, or none for the optimizer's own.",
+        says="streamd-train: the learning rate must be a number above 0, such as 0.001, not 0.0",
+        do="Give a rate above 0, or leave --learning-rate out to use the optimizer's own rate.",
     ),
     while_serving(
         "misspelled a stream in Python",
         command='client.subscribe("trian")',
         says=(
-            "RefusedError: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, flat, large, "
-            "broken, gone"
+            "RefusedError: there is no stream 'trian'; the daemon serves: train, validation, drive, flat, "
+            "large, broken, gone; did you mean 'train'?"
         ),
         do="Take the name that the message proposes.",
     ),
     while_serving(
         "counted ranks from one",
         command='client.subscribe("train", rank=2, world=2)',
-        says="ConfigError: rank 2 of world 2: rank counts from 0 to world - 1",
+        says="ConfigError: rank 2 of world 2 does not exist: ranks go from 0 to world - 1",
         do="Count ranks from 0.",
     ),
     while_serving(
         "started fewer processes than the script counts on",
         command='client.subscribe("train", rank="auto", world=2)',
         says=(
-            'ConfigError: world=2 was given beside rank="auto", and here is a world of 1 (nothing in the environment): '
-            "leave world out, or start as many processes"
+            'ConfigError: world=2 was given with rank="auto", but this process is in a world of 1 (nothing in '
+            "the environment): leave world out, or start 2 processes"
         ),
         do="Start the script with torchrun, srun or mpirun, or leave `world` out.",
     ),
@@ -329,19 +352,21 @@ OF_RUNNING: Final = (
     while_serving(
         "subscribed for no epoch",
         command='client.subscribe("train", epochs=0)',
-        says="ConfigError: epochs=0: write a whole number of at least 1, or None to run on",
-        do="Subscribe for one or more, or for None, which runs on.",
+        says="ConfigError: epochs=0: write a whole number of at least 1, or None to run without end",
+        do="Subscribe for one or more epochs, or for None, which runs without end.",
     ),
     while_serving(
         "wanted one batch at a time",
         command='client.subscribe("train", prefetch=1)',
         says="ConfigError: prefetch=1: write a whole number from 2 to 1024, or None for 16",
-        do="Two are the least: one in training, one on its way.",
+        do="The minimum is 2: one batch in training, and one on its way.",
     ),
     while_serving(
         "wrote a number as text",
         command='client.subscribe("train", batch_size="8")',
-        says="ConfigError: batch_size='8': write a whole number of at least 1, or None for the stream's own",
+        says=(
+            "ConfigError: batch_size='8': write a whole number of at least 1, or None for the stream's own batch_size"
+        ),
         do="Write the number without quotes.",
     ),
     while_serving(
@@ -354,17 +379,17 @@ OF_RUNNING: Final = (
         "resumed with the token of another stream",
         command='client.subscribe("validation", resume=next(iter(client.subscribe("train"))).token)',
         says=(
-            "TokenError: this token is of stream 'train', not 'validation': resume that stream with it, or subscribe "
-            "without a token to begin anew"
+            "TokenError: this token belongs to stream 'train', not to 'validation': resume 'train' with it, or "
+            "subscribe without a token to start from the beginning"
         ),
-        do="Resume the stream that the token is of.",
+        do="Resume the stream that the token belongs to.",
     ),
     while_serving(
-        "resumed with a token that was cut off",
+        "resumed with a truncated token",
         command='client.subscribe("train", resume=next(iter(client.subscribe("train"))).token[:40])',
         says=(
-            "TokenError: this is no streamd token: Input data was truncated; take that of an earlier checkpoint, whole "
-            "as it was saved, or subscribe without a token to begin anew"
+            "TokenError: this is not a valid streamd token: Input data was truncated; use the complete token "
+            "of an earlier checkpoint, or subscribe without a token to start from the beginning"
         ),
         do="Take the token of an earlier checkpoint.",
     ),
@@ -374,9 +399,9 @@ OF_RUNNING: Final = (
             'client.subscribe("train", world=2, resume=next(iter(client.subscribe("train", batch_size=4))).token)'
         ),
         says=(
-            "TokenError: this token lies 4 rows within the batches that world 1 took at a time: resume it with "
-            "world=1, or save one at the end of a whole batch of 8 for world=2"
+            "TokenError: this token was saved 4 rows into the batches of one step with world=1: resume it with "
+            "world=1, or save a token at the end of a whole batch of 8 to resume with world=2"
         ),
-        do="Save at the end of a whole batch before ranks come or go.",
+        do="Save a token at the end of a whole batch before you change the number of ranks.",
     ),
 )

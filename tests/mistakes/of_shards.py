@@ -41,8 +41,7 @@ OF_SHARDS: Final = (
         "kept shards compressed",
         prepare=compress,
         says=(
-            "3: source.path: '0.tar': it is compressed, so that nothing in it can be read by itself: unpack it with "
-            "gunzip"
+            "3: source.path: '0.tar': it is compressed, so its files cannot be read one by one: unpack it with gunzip"
         ),
         do="Unpack them once: JPEGs are compressed already.",
     ),
@@ -50,17 +49,18 @@ OF_SHARDS: Final = (
         "copied a shard halfway",
         prepare=cut,
         says=(
-            "3: source.path: '0.tar': it is cut off at byte 2,100, in '1.jpg', which ends at byte 2,648; copy it anew, "
-            "or keep 1 image of it with truncate -s 1536"
+            "3: source.path: '0.tar': it is truncated at byte 2,100, in '1.jpg', which should end at byte "
+            "2,648; copy it again, or keep its 1 whole image with truncate -s 1536"
         ),
-        do="Copy it again; or cut it behind the last whole image.",
+        do="Copy it again, or truncate it after the last whole image.",
     ),
     in_shards(
         "packed two images under one key",
         prepare=packed({"0.left.jpg": b"x", "0.right.jpg": b"x"}),
         says=(
-            "3: source.path: '0.tar' holds '0.left.jpg' and '0.right.jpg', two images of one sample, being called the "
-            "same up to the first dot; a sample has one: pack the others elsewhere, or under other names"
+            "3: source.path: '0.tar' holds '0.left.jpg' and '0.right.jpg', which are two images of one sample, "
+            "because their names are the same up to the first dot; a sample has only one image: pack the other "
+            "image elsewhere, or under another name"
         ),
         do="Pack `0-left.jpg` and `0-right.jpg`, each with labels of its own.",
     ),
@@ -69,9 +69,9 @@ OF_SHARDS: Final = (
         config=f"{SHARDS}    labels: {{angle: float}}\n",
         prepare=packed({"0.jpg": b"x", "0.json": b'{"angle": 0.5}'}),
         says=(
-            "6: labels.angle: '0.tar' has no files .angle beside its images, nor one folder a class; it has 1 .json, 1 "
-            ".jpg: write from: txt for the text of such files, from: json:angle for a field of what is JSON in them, "
-            "or labels: {} to do without"
+            "6: labels.angle: '0.tar' has no .angle files beside its images, and no folder for each class; it "
+            "has 1 .json, 1 .jpg: write from: txt for the text of .txt files, from: json:angle for a field of "
+            ".json files, or labels: {} to serve no labels"
         ),
         do="`labels: {angle: {type: float, from: json:angle}}`.",
     ),
@@ -79,9 +79,9 @@ OF_SHARDS: Final = (
         "lost a label",
         prepare=packed({"0.jpg": b"x", "0.cls": b"0", "1.jpg": b"x"}),
         says=(
-            "2: labels.label: '0.tar/1.jpg' has no .cls beside it; the shard has 2 .jpg, 1 .cls: correct from, or pack "
-            "the shard anew"
+            "2: labels.label: '0.tar/1.jpg' has no .cls beside it; the shard has 2 .jpg, 1 .cls: correct the "
+            "key from, or pack the shard again"
         ),
-        do="Pack the shard again, or `labels: {}` to do without labels.",
+        do="Pack the shard again, or write `labels: {}` to serve no labels.",
     ),
 )

@@ -13,22 +13,25 @@ in_transform = partial(in_train, config=TRANSFORMED)
 
 OF_TRANSFORMS: Final = (
     in_transform(
-        "named a transform that is nowhere",
+        "named a transform that does not exist",
         files={"augmentation.py": "def flip(image, labels, rng):\n    return image[:, ::-1], labels\n"},
         says="6: transform: there is no module 'augment' in '…' or on Python's path; did you mean 'augmentation'?",
-        do="Name the module as its file is called, without .py; it lies beside the configuration, or is installed.",
+        do=(
+            "Use the name of the module's file, without .py. The file must be beside the configuration, or the module "
+            "must be installed."
+        ),
     ),
     in_transform(
-        "gave back an image of floats from a transform",
+        "returned a float image from a transform",
         files={"augment.py": "def flip(image, labels, rng):\n    return image[:, ::-1] / 255, labels\n"},
         says=(
-            "6: transform: transform at augment.py:1: an image of float64 (32, 32, 3) comes back; uint8 (32, 32, 3) is "
-            "wanted"
+            "6: transform: transform at augment.py:1: it returns an image of float64 (32, 32, 3); it must "
+            "return uint8 (32, 32, 3)"
         ),
-        do="Give back uint8 in 0-255, of the stream's size; normalize: does the rest in the model.",
+        do="Return uint8 pixels from 0 to 255, in the stream's size. The key `normalize` does the rest in the model.",
     ),
     in_transform(
-        "drew by chance from elsewhere than rng in a transform",
+        "used random numbers in a transform that did not come from rng",
         files={
             "augment.py": (
                 "import random\n\n\ndef flip(image, labels, rng):\n"
@@ -36,9 +39,12 @@ OF_TRANSFORMS: Final = (
             )
         },
         says=(
-            "6: transform: transform at augment.py:4: the same image comes back as another one the second time: draw "
-            "by chance from rng alone, and keep nothing from one call to the next"
+            "6: transform: transform at augment.py:4: it returned two different results for the same image: "
+            "take random numbers only from rng, and keep no state from one call to the next"
         ),
-        do="Draw from rng: what it gives follows from sample and epoch, so that every worker makes the same.",
+        do=(
+            "Take random numbers from rng. They depend only on the sample and the epoch, so every worker makes the "
+            "same image."
+        ),
     ),
 )

@@ -118,7 +118,7 @@ def test_a_trainer_that_holds_batches_over_has_its_whole_credit_beside_them_wher
 
 
 @pytest.mark.parametrize("resuming", [True, False])
-def test_another_trainer_is_put_off_by_what_is_held_and_told_the_arithmetic(*, resuming: bool) -> None:
+def test_another_trainer_is_put_off_by_what_is_held_and_given_the_arithmetic(*, resuming: bool) -> None:
     world, trainer = tight(3)
     holding(world, trainer, 1)
     session = trainer.session
@@ -128,9 +128,9 @@ def test_another_trainer_is_put_off_by_what_is_held_and_told_the_arithmetic(*, r
     assert refused is not None
     assert refused.retry_s is not None
     assert (
-        "come to 4.0 MiB beside the 1.0 MiB of 1 batch that trainers still hold of subscriptions that have ended"
-        in (refused.text)
-    )
+        "take 4.0 MiB together, in addition to the 1.0 MiB of 1 batch that trainers still hold of subscriptions that "
+        "have ended"
+    ) in refused.text
     assert "drop the arrays and tensors taken from them, keep batch.copy() or images.clone() instead" in refused.text
     world.drop(trainer, session, 0)
     assert world.connect(other, resuming=resuming)

@@ -269,7 +269,7 @@ class Daemon:
     def _subscribe(self, identity: int, wish: Subscribe) -> None:
         before = self._speaking.get(identity)
         if before is not None:
-            self.parted(before.session, None, "it subscribed anew")
+            self.parted(before.session, None, "it subscribed again")
         refusal = self._objection(wish)
         if refusal is not None:
             self._tell(identity, refusal)

@@ -43,7 +43,7 @@ class Board:
 
 
 def draw(folder: Path) -> Path:
-    """A few pictures of cats and dogs, one file that is none and one that is cut off."""
+    """A few pictures of cats and dogs, one file that is none and one that is truncated."""
     write_images(folder, {"cat": 21, "dog": 12}, size=(SIDE, SIDE))
     (folder / BROKEN).write_text("<!DOCTYPE html><title>404</title>")
     whole = (folder / "dog" / "0000.jpg").read_bytes()

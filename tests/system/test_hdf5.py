@@ -86,7 +86,7 @@ def test_a_trainer_gets_the_images_that_were_appended_however_they_are_kept(
         assert client.streams()["plain"].labels["kind"].classes == (0, 1, 2, 3)
         for name in ("plain", "zlib", "first"):
             assert check(client, name) == []
-        assert check(client, "fractions") == [(40, "a pixel is no number (NaN)")]
+        assert check(client, "fractions") == [(40, "a pixel is not a number (NaN)")]
         before = len(verdicts(daemon))
         with client.subscribe("plain") as batches:
             next(iter(batches))

@@ -132,10 +132,11 @@ def test_seeking_in_the_midst_of_a_loop_changes_where_the_loop_is(client: Client
 def test_a_token_within_a_batch_is_for_worlds_of_the_same_size(client: Client) -> None:
     """Elsewhere those rows of other ranks' batches would be skipped or repeated."""
     with client.subscribe("train", epochs=1, rank=1, world=2, batch_size=4) as stream:
-        within, behind = (batch.token for batch in islice(stream, 2))
-    with pytest.raises(TokenError, match=r"lies 4 rows within the batches that world 2 took.*resume it with world=2"):
+        within, after = (batch.token for batch in islice(stream, 2))
+    says = r"was saved 4 rows into the batches of one step with world=2: resume it with world=2"
+    with pytest.raises(TokenError, match=says):
         client.subscribe("train", resume=within)
-    with client.subscribe("train", epochs=1, resume=behind) as stream:
+    with client.subscribe("train", epochs=1, resume=after) as stream:
         assert rows_of(stream) == rows_of_epochs(client, 1)[16:]
         with pytest.raises(TokenError, match="world=1"):
             stream.seek(within)

@@ -65,7 +65,7 @@ def bad_files(daemon: DaemonProcess) -> set[str]:
 
 
 @pytest.mark.long
-def test_a_second_daemon_does_not_list_anew_what_a_first_serves(
+def test_a_second_daemon_does_not_list_again_what_a_first_serves(
     first: DaemonProcess, second: DaemonProcess, folder: Path
 ) -> None:
     before = lists(first)
@@ -75,7 +75,7 @@ def test_a_second_daemon_does_not_list_anew_what_a_first_serves(
         ended.callback(asked.kill)
         _, told = asked.communicate(timeout=40)
     assert asked.returncode == 2
-    assert f"streams.train, validation: another streamd (pid {first.pid}) serves these samples" in told
+    assert f"streams.train, validation: another streamd (pid {first.pid}) is serving these samples" in told
     assert "set STATE_DIRECTORY to another folder" in told
     assert lists(first) == before
     spoilt = folder / "cat/0003.jpg", folder / "dog/0003.jpg"
@@ -112,7 +112,7 @@ def test_a_reload_makes_a_list_that_was_removed_unless_another_daemon_serves_its
     (removed,) = first.state.glob("validation-*.manifest")
     second.start()
     removed.unlink()
-    assert f"another streamd (pid {second.pid}) serves these samples" in refusal(first)
+    assert f"another streamd (pid {second.pid}) is serving these samples" in refusal(first)
     assert not removed.exists()
     second.terminate()
     reload(first)
@@ -141,6 +141,6 @@ def test_a_list_that_lost_its_kin_in_a_reload_keeps_its_verdicts_from_a_second_d
         asked = list_anew(second, first)
         ended.callback(asked.kill)
         _, told = asked.communicate(timeout=40)
-    assert f"another streamd (pid {first.pid}) serves these samples" in told
+    assert f"another streamd (pid {first.pid}) is serving these samples" in told
     assert lists(first) == before
     assert bad_files(first) == bad

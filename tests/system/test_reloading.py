@@ -65,7 +65,9 @@ def keys(epochs: int = 1, batches: int = BATCHES) -> list[tuple[int, int]]:
 
 
 @pytest.mark.fault("43", "reload under load")
-def test_a_changed_stream_ends_and_begins_anew_while_the_other_goes_on(daemon: DaemonProcess, streams: Streams) -> None:
+def test_a_changed_stream_ends_and_begins_again_while_the_other_goes_on(
+    daemon: DaemonProcess, streams: Streams
+) -> None:
     both = (Trainer(daemon.endpoint, "other", epochs=2, allowed=SOME), Trainer(daemon.endpoint, epochs=2, allowed=SOME))
     with trainers(*both) as (kept, changed):
         wait_until(lambda: len(kept.keys) == len(changed.keys) == SOME, "both are reading")
@@ -90,7 +92,8 @@ def test_streams_come_and_go_and_who_reads_one_that_goes_hears_of_it(daemon: Dae
         assert reload(daemon).endswith("kept=train changed='' added=validation removed=other")
         assert [receipt.ok for receipt in kept.finish()] == [True]
         assert (kept.keys, kept.stream.reconnects) == (keys(), 0)
-        with pytest.raises(streamd.StreamChangedError, match=r"'other' was taken out.*served: train, validation"):
+        says = r"'other' was removed.*the daemon serves: train, validation"
+        with pytest.raises(streamd.StreamChangedError, match=says):
             gone.finish()
     with streamd.connect(daemon.endpoint) as client:
         assert list(client.streams()) == ["train", "validation"]

@@ -61,7 +61,7 @@ def test_an_edited_transform_is_used_after_a_reload_by_new_workers_and_other_str
     with trainers(*both) as (kept, ended):
         wait_until(lambda: len(kept.keys) == len(ended.keys) == 3, "both are reading")
         (tmp_path / "augment.py").write_text("def f(image, labels, rng):\n    return image / 255, labels\n")
-        assert "comes back; uint8 (32, 32, 3) is wanted" in reload(daemon, "reload.failed")
+        assert "; it must return uint8 (32, 32, 3)" in reload(daemon, "reload.failed")
         wait_until(lambda: set(daemon.workers()) == workers, "those that could not open it are gone")
         (tmp_path / "augment.py").write_text(INVERT)
         assert "kept=plain changed=train" in reload(daemon)

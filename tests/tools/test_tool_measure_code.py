@@ -19,7 +19,7 @@ from shop import two
 def _sell(price: int) -> int:
     """Sells."""
     # a comment of its own
-    return price  # and one behind code
+    return price  # and one after code
 
 
 class Till:

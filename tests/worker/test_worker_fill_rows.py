@@ -251,7 +251,7 @@ def test_stored_pixels_need_no_file_read_and_a_row_without_a_sample_is_zero(arra
 def test_stored_pixels_that_have_changed_may_come_back_and_condemn_no_sample(arrays: StreamReader) -> None:
     path = arrays.manifest.root / "x.npy"
     path.write_bytes(path.read_bytes())
-    reason = "its file has changed since it was listed; restart with --rescan to list it anew"
+    reason = "its file has changed since it was listed; restart with --rescan to list it again"
     assert Filled(arrays, [3, PAD_ID]).bad == [UnfilledRow(3, reason, lasting=False)]
 
 
@@ -278,5 +278,5 @@ def test_stored_numbers_that_are_none_condemn_their_sample_alone(tmp_path: Path)
     kind = {"kind": "hdf5", "path": str(tmp_path / "x.h5"), "images": "/x", "range": [0, 1]}
     with opened(tmp_path, tmp_path / "state", source=kind, image={}, labels={}) as source:
         batch = Filled(source, [4, 3, 1])
-    assert batch.bad == [UnfilledRow(3, "a pixel is no number (NaN)", lasting=True)]
+    assert batch.bad == [UnfilledRow(3, "a pixel is not a number (NaN)", lasting=True)]
     assert np.array_equal(batch.images[[0, 2]], np.rint(numbers[[4, 1]] * 255).astype(np.uint8))

@@ -108,7 +108,8 @@ def test_what_no_batch_can_carry_is_raised_with_the_sample(open_with: Open) -> N
     text = "def f(image, labels, rng):\n    return image[:, :16] if labels['angle'] == 6 else image, labels"
     source = open_with(text, "f")
     Filled(source, [4, 6])
-    with pytest.raises(UnfitTransformError, match=r"module0\.py:1: an image of uint8 \(32, 16, 3\).* a/0005\.jpg"):
+    says = r"module0\.py:1: it returns an image of uint8 \(32, 16, 3\).* a/0005\.jpg"
+    with pytest.raises(UnfitTransformError, match=says):
         Filled(source, [4, 5, 6])
 
 

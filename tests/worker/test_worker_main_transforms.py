@@ -54,13 +54,13 @@ def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_wi
 
     assert isinstance(told := opened(1, WRONG), StreamOpenFailed)
     assert told.reason.startswith(
-        "streams.train.transform: transform at module1.py:1: an image of uint8 (3, 32, 32) comes back"
+        "streams.train.transform: transform at module1.py:1: it returns an image of uint8 (3, 32, 32); "
     )
 
     assert isinstance(opened(2, LATE), StreamReady)
     done = hand.finish(structs.replace(task(stream, 2, [0], [3]), stream=2))
-    assert done.unfit.startswith("transform at module2.py:1: an image of uint8 (24, 32, 3) comes back")
-    assert "; the sample: cat/0003.jpg; mend it" in done.unfit
+    assert done.unfit.startswith("transform at module2.py:1: it returns an image of uint8 (24, 32, 3); ")
+    assert "; the sample: cat/0003.jpg; fix it" in done.unfit
 
     folder = program("endless", "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)").parent
     hand.send(OpenStream(3, str(stream.manifest_path), stream.spec, None, find_transform_source("endless:f", folder)))

@@ -197,7 +197,7 @@ def test_the_pace_counts_by_file_not_by_group() -> None:
 def test_a_list_that_another_daemon_made_since_is_not_taken_for_this_one(stream: ServedStream) -> None:
     write_images(stream.manifest.root, {"cat": 5})
     serve(stream.manifest.root, stream.manifest_path.parent, rescan=True, labels=LABELS)
-    with pytest.raises(ConfigError, match="listed anew by another streamd"):
+    with pytest.raises(ConfigError, match="listed again by another streamd"):
         StreamReader.open(stream.spec, stream.manifest_path)
 
 

@@ -69,5 +69,5 @@ def test_answers_are_a_length_and_so_many_bytes(stream: ServedStream) -> None:
 def test_another_list_is_refused(stream: ServedStream) -> None:
     asked = json.loads(msgspec.json.encode(ThumbnailRequest(str(stream.manifest_path), stream.spec, [0])))
     asked["spec"]["content_id"] = "another"
-    with pytest.raises(ConfigError, match="listed anew"):
+    with pytest.raises(ConfigError, match="listed again"):
         answer_request(json.dumps(asked).encode(), BytesIO())

@@ -107,15 +107,18 @@ def back(image: Any = None, **labels: Any) -> Function:
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (lambda *_: None, r"NoneType None comes back; the pair \(image, labels\) is wanted"),
-        (lambda image, *_: image, r"an array of uint8 \(4, 5, 3\) comes back; the pair"),
-        (lambda image, labels, _: (image, labels, 1), r"a tuple of 3 comes back; the pair"),
-        (back([1]), "an image of type list comes back; a NumPy array is wanted"),
-        (back(np.zeros((4, 5, 3))), r"an image of float64 \(4, 5, 3\) comes back; uint8 \(4, 5, 3\) is wanted"),
-        (back(np.zeros((5, 4, 3), np.uint8)), r"an image of uint8 \(5, 4, 3\) comes back; uint8 \(4, 5, 3\) is wanted"),
-        (lambda image, *_: (image, None), "labels of type NoneType come back; 'kind', "),
-        (lambda image, *_: (image, {"kind": 1}), "labels 'kind' come back; 'kind', 'count', 'angle'"),
-        (back(more=1), "'text', 'more' come back; 'kind', 'count'"),
+        (lambda *_: None, r"it returns NoneType None; it must return the pair \(image, labels\)"),
+        (lambda image, *_: image, r"it returns an array of uint8 \(4, 5, 3\); it must return the pair"),
+        (lambda image, labels, _: (image, labels, 1), r"it returns a tuple of 3; it must return the pair"),
+        (back([1]), "it returns an image of type list; it must return a NumPy array"),
+        (back(np.zeros((4, 5, 3))), r"it returns an image of float64 \(4, 5, 3\); it must return uint8 \(4, 5, 3\)"),
+        (
+            back(np.zeros((5, 4, 3), np.uint8)),
+            r"it returns an image of uint8 \(5, 4, 3\); it must return uint8 \(4, 5, 3\)",
+        ),
+        (lambda image, *_: (image, None), "it returns labels of type NoneType; it must return 'kind', "),
+        (lambda image, *_: (image, {"kind": 1}), "it returns labels 'kind'; it must return 'kind', 'count', 'angle'"),
+        (back(more=1), "'text', 'more'; it must return 'kind', 'count'"),
     ],
 )
 def test_an_image_or_labels_of_another_kind_are_refused(function: Function, says: str) -> None:
@@ -126,23 +129,23 @@ def test_an_image_or_labels_of_another_kind_are_refused(function: Function, says
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("kind", 1.0, "label 'kind' comes back as float 1.0; a whole number is wanted"),
-        ("kind", 3, "label 'kind' comes back as int 3; 0 to 2 is wanted"),
-        ("kind", -1, "0 to 2 is wanted"),
-        ("kind", "cat", "label 'kind' comes back as str 'cat'; a whole number is wanted"),
-        ("count", 1 << 63, "is wanted"),
-        ("angle", "0.5", "a number is wanted"),
-        ("angle", [0.5], "a number is wanted"),
-        ("angle", None, "a number is wanted"),
-        ("box", [1, 2, 3], r"numbers of shape \(4,\) is wanted"),
-        ("box", np.zeros((4, 1)), r"an array of float64 \(4, 1\); numbers of shape \(4,\) is wanted"),
-        ("box", [[1], [2, 3]], "label 'box' comes back as list"),
-        ("steps", [1.5, 2], r"whole numbers of shape \(2,\) is wanted"),
-        ("text", b"bytes", "a str is wanted"),
-        ("text", "seven b", "at most 6 bytes are wanted"),
+        ("kind", 1.0, "it returns label 'kind' as float 1.0; a whole number is needed"),
+        ("kind", 3, "it returns label 'kind' as int 3; 0 to 2 is needed"),
+        ("kind", -1, "0 to 2 is needed"),
+        ("kind", "cat", "it returns label 'kind' as str 'cat'; a whole number is needed"),
+        ("count", 1 << 63, "is needed"),
+        ("angle", "0.5", "a number is needed"),
+        ("angle", [0.5], "a number is needed"),
+        ("angle", None, "a number is needed"),
+        ("box", [1, 2, 3], r"numbers of shape \(4,\) is needed"),
+        ("box", np.zeros((4, 1)), r"an array of float64 \(4, 1\); numbers of shape \(4,\) is needed"),
+        ("box", [[1], [2, 3]], "it returns label 'box' as list"),
+        ("steps", [1.5, 2], r"whole numbers of shape \(2,\) is needed"),
+        ("text", b"bytes", "a str is needed"),
+        ("text", "seven b", "at most 6 bytes are allowed"),
     ],
 )
-def test_a_label_of_another_kind_is_refused_with_what_is_wanted(name: str, value: Any, says: str) -> None:
+def test_a_label_of_another_kind_is_refused_with_what_is_needed(name: str, value: Any, says: str) -> None:
     with pytest.raises(UnfitTransformError, match=says):
         Batch().apply(back(**{name: value}))
 
@@ -152,7 +155,7 @@ def test_a_refusal_names_the_line_that_the_function_is_at() -> None:
         return 1
 
     place = f"test_worker_transforms_call.py:{wrong.__code__.co_firstlineno}"
-    with pytest.raises(UnfitTransformError, match=f"transform at .*{place}: int 1 comes back"):
+    with pytest.raises(UnfitTransformError, match=f"transform at .*{place}: it returns int 1; "):
         Batch().apply(wrong)
 
 

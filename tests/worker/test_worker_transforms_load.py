@@ -98,7 +98,7 @@ def test_why_it_cannot_be_imported_is_told_with_the_line(program: Write, source:
         loaded(folder)
 
 
-def test_a_module_that_failed_is_imported_again_when_it_is_mended(program: Write) -> None:
+def test_a_module_that_failed_is_imported_again_when_it_is_fixed(program: Write) -> None:
     folder = program("augment", "1 / 0").parent
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
         loaded(folder)

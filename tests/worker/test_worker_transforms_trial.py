@@ -42,8 +42,11 @@ def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(progra
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("def f(image, labels, rng): return image / 255, labels", r"augment\.py:1: an image of float64 .*uint8 \(32, "),
-        ("def f(image, labels, rng): return image, {}", "labels none come back; 'label' are wanted"),
+        (
+            "def f(image, labels, rng): return image / 255, labels",
+            r"augment\.py:1: it returns an image of float64 .*uint8 \(32, ",
+        ),
+        ("def f(image, labels, rng): return image, {}", "it returns labels none; it must return 'label'"),
         (
             "def f(image, labels): return image, labels",
             r"augment\.py:1 is called as f\(image, labels, rng\), which it does not take: too many positional",
@@ -54,14 +57,17 @@ def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(progra
             "def f(image, labels, rng): raise MemoryError",
             r"transform at augment\.py:1 needs more memory on a built-in image than a worker has, 3 GiB",
         ),
-        ("def f(image, labels, rng): return [image, labels]", r"list \[array\([^\n]* comes back; the pair"),
+        (
+            "def f(image, labels, rng): return [image, labels]",
+            r"it returns list \[array\([^\n]*; it must return the pair",
+        ),
         (
             "def f(image, labels, rng):\n  return imag, labels",
             r"transform raised NameError at augment\.py:2: name 'imag'",
         ),
         (
             "def f(image, labels, rng): return image, {'label': 7}",
-            "label 'label' comes back as int 7; 0 to 1 is wanted",
+            "it returns label 'label' as int 7; 0 to 1 is needed",
         ),
     ],
 )
@@ -83,7 +89,7 @@ def test_one_that_does_not_go_by_its_rng_is_refused(program: Write, source: Stre
         def f(image, labels, rng):
             return (image[::-1] if {draw} else image), labels
         """
-    with pytest.raises(ConfigError, match="draw by chance from rng alone"):
+    with pytest.raises(ConfigError, match="take random numbers only from rng"):
         tried(program, source, text)
 
 

@@ -20,15 +20,15 @@ from of_transforms import OF_TRANSFORMS
 PAGE: Final = Path(__file__).parents[2] / "docs/mistakes.md"
 
 _HEAD: Final = """\
-# Mistakes of a first day
+# First-day mistakes
 
-What you did, what streamd says, and what to do. streamd names the file and the line, the key, what it found, what is
+This page lists what you did, what streamd says, and what to do. For each mistake,
 allowed and the nearest name, for all mistakes of a file at once. The exit status is 2 for a mistake, 1 for a failure
 and for whatever `streamd check` finds.
-An editor finds many of them while you type: put the schema that `streamd schema` prints beside your configuration, and
-name it in the first line, as [config.yaml](../config.yaml) does.
+Your editor can find many of these mistakes while you type. Save the schema that `streamd schema` prints in a file
+beside name it in the first line, as [config.yaml](../config.yaml) does.
 
-`…` stands for what depends on your machine. Search the page for a word of your message.
+`…` stands for what depends on your machine. Search this page for a word from your error message.
 
 <!-- Written by scripts/docs mistakes from the tests in tests/mistakes, which make every mistake on this page. -->
 """

@@ -60,11 +60,11 @@ def format_range_warning(first: npt.NDArray[Any], bounds: PixelRange) -> str | N
     outside = ((numbers < bounds[0]) | (numbers > bounds[1])).mean() if numbers.size else 0.0
     if outside <= _OUTLIER_FRACTION:
         return None
-    what = "leave range out" if first.dtype == np.uint8 else "correct range"
+    what = "remove the key range" if first.dtype == np.uint8 else "correct range"
     return (
-        f"found {numbers.min():g} to {numbers.max():g} in the first {format_count(len(first), 'image')}, of "
-        f"which {outside:.0%} lie "
-        f"beyond range [{bounds[0]:g}, {bounds[1]:g}] and become black or white; {what}, unless that is meant"
+        f"found values from {numbers.min():g} to {numbers.max():g} in the first {format_count(len(first), 'image')}, "
+        f"of which {outside:.0%} lie beyond range [{bounds[0]:g}, {bounds[1]:g}] and become black or white; {what}, "
+        "unless this is intended"
     )
 
 

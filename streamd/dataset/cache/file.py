@@ -165,7 +165,9 @@ def _initialize_cache_file(path: Path, place: CachePlace, layout: CacheLayout, d
     if nbytes < layout.rows_offset or not header.strip(b"\0"):
         raise UnfitCacheError(trouble or f"{path}: nothing is in it yet")
     if header != layout.header_page_bytes:
-        raise UnfitCacheError(f"{path}: it is not a cache, or another version's; remove it, and it is made again")
+        raise UnfitCacheError(
+            f"{path}: it is not a cache, or it is a cache of another version; remove it, and streamd will make it again"
+        )
     rows = layout.count_rows(nbytes)
     if not rows:
         raise UnfitCacheError(trouble or f"{path}: max leaves no room for a single sample; set a larger one")

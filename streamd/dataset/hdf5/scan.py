@@ -93,7 +93,7 @@ def _suggest_hdf5_files(folder: Path) -> str:
     return (
         f"; give the path of one of those in it, such as {format_first_names(names)}"
         if names
-        else ", and it holds none; correct the path"
+        else ", and the folder holds none; correct the path"
     )
 
 

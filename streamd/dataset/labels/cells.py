@@ -207,8 +207,8 @@ def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
     # not, such as 1,5, settles it for all.
     if column.decimal_mark == "either" and not (commas & ~_find_matches(texts, _THOUSANDS)).any():
         raise ConfigError(
-            f"{where}, whose comma may stand before a fraction or between thousands, as in all its numbers; write "
-            "decimal: ',' under source, or remove the commas"
+            f"{where}, whose comma may stand before a fraction or between thousands, as in all its numbers; add "
+            "decimal: ',' to the key source, or remove the commas"
         )
     return replace_decimal_commas(texts)
 

@@ -80,7 +80,7 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
         case _ if listed or cells.has_lists(column):
             raise ConfigError(
                 f"{column.key}.from: several {'columns' if listed else 'numbers per row'} make a vector of type float "
-                f"or int, a category or tags, but no {wanted.type}; name one column"
+                f"or int, a category or tags, but not type {wanted.type}; name one column"
             )
         case "weight":
             return _convert_weights(name, column)

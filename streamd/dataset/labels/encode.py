@@ -50,7 +50,7 @@ def _normalize_class_text(text: str) -> str:
 def parse_configured_classes(classes: Sequence[object], key: str) -> tuple[ClassValue, ...]:
     """Returns the classes of the configuration in their own order. Raises ConfigError for repeated ones or none."""
     if not classes:
-        raise ConfigError(f"{key}: classes is empty; list them, or leave classes out to take them from the data")
+        raise ConfigError(f"{key}: classes is empty; list them, or remove the key classes to take them from the data")
     listed = _parse_classes(_normalize_class_text(str(value)) for value in classes)
     (value, count), *_ = Counter[ClassValue](listed).most_common(1)
     if count > 1:
@@ -92,10 +92,11 @@ def lookup_class_numbers(
     positions = np.array([numbers.get(_normalize_class_text(text), -1) for text in texts], dtype=np.int64)
     if (positions < 0).any():
         unknown, *others = np.flatnonzero(positions < 0).tolist()
+        them = "them" if others else "it"
         raise ConfigError(
             f"{key}: {texts[unknown]!r}{format_code_location(unknown)} is not one of the configured classes "
-            f"{format_classes(classes)}{_format_other_texts(texts, others, format_code_location)}; add it to classes, "
-            f"or correct it in the data{suggest_name(texts[unknown], numbers)}"
+            f"{format_classes(classes)}{_format_other_texts(texts, others, format_code_location)}; add {them} to "
+            f"classes, or correct {them} in the data{suggest_name(texts[unknown], numbers)}"
         )
     return positions
 
@@ -104,7 +105,7 @@ def _format_other_texts(texts: Sequence[str], others: Sequence[int], format_code
     """Formats the `others` of the same kind, for a message about one text."""
     shown = ", ".join(f"{texts[code]!r}{format_code_location(code)}" for code in others[: SHOWN_FAULTS - 1])
     more = f" and {len(others) - SHOWN_FAULTS + 1:,} more" if len(others) >= SHOWN_FAULTS else ""
-    return f"; nor are {shown}{more}" if others else ""
+    return f"; nor {'is' if len(others) == 1 else 'are'} {shown}{more}" if others else ""
 
 
 def build_class_numbers(classes: Iterable[ClassValue]) -> dict[str, int]:

@@ -41,7 +41,10 @@ def build_tags_label(
         return f" ({format_location(int(tagged.rows[np.argmax(tagged.codes == code)]))})"
 
     if not (tagged.texts or fixed):
-        raise ConfigError(f"{key}: no sample has a tag, so there are no classes; fill them in, or list the classes")
+        raise ConfigError(
+            f"{key}: no sample has a tag, so there are no classes; add tags to the data, or list the classes under "
+            "classes"
+        )
     classes = order_classes(tagged.texts) if fixed is None else fixed
     numbers = lookup_class_numbers(tagged.texts, classes, format_code_location, key)[tagged.codes]
     packed = _make_empty_tags(tagged.samples, len(classes))

@@ -41,7 +41,10 @@ def _check_weights_source(stream: ListingRequest, weights: LabelSource) -> None:
             "order of the images, and write weights: FILE.npy"
         )
     if stream.labels is None:
-        raise ConfigError(f"{key}: of a {kind} they are read with its labels, but none are named; add labels, or {{}}")
+        raise ConfigError(
+            f"{key}: the weights of kind {kind} are read with its labels, but the stream has no key labels; add "
+            "labels, or write labels: {}"
+        )
 
 
 def extract_weights(scanned: ScannedSamples) -> ScannedSamples:
@@ -61,6 +64,6 @@ def require_nonzero_weight(stream: ListingRequest, scanned: ScannedSamples) -> S
     if scanned.weights is not None and scanned.weights.size and not scanned.weights.any():
         raise ConfigError(
             f"streams.{stream.name}.weights: all {scanned.samples:,} samples weigh 0, so nothing would be learnt; "
-            "correct the weights, or leave the key out"
+            "correct the weights, or remove the key weights"
         )
     return scanned

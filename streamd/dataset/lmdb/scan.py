@@ -332,7 +332,7 @@ def _read_lmdb_head(path: Path, key: str) -> LmdbHead:
         size = path.stat().st_size
         whole = head is not None and (size >= head.end_offset or is_file_whole(np.memmap(file, mode="r").data, head))
     if head is None:
-        raise ConfigError(f"{key}: {format_path(path)} is not an LMDB file, or one of another version; {_LAYOUT}")
+        raise ConfigError(f"{key}: {format_path(path)} is not an LMDB file, or is one of another version; {_LAYOUT}")
     if not whole:
         raise ConfigError(
             f"{key}: {format_path(path)} is truncated: it has {size} of {head.end_offset} bytes; copy or write it again"

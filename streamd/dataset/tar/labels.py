@@ -195,7 +195,7 @@ def _decode_text(data: bytes, shard: Shard, name: bytes, key: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{key}: {_format_member_path(shard, name)} is not UTF-8 text; write it as such") from error
+        raise ConfigError(f"{key}: {_format_member_path(shard, name)} is not UTF-8 text; save it as UTF-8") from error
 
 
 def _decode_json_records(

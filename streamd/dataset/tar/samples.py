@@ -116,11 +116,8 @@ def _duplicate_error(shard: Shard, members: list[TarMember], key: str) -> Config
         return ConfigError(
             f"{key}: {format_path(shard.name)} holds {format_path(first)} twice; pack it again with one of them"
         )
-    noun = (
-        "image"
-        if first.lower().endswith(IMAGE_SUFFIXES)
-        else f".{first.rpartition(b'/')[2].partition(b'.')[2].decode(errors='replace')} file"
-    )
+    suffix = escape_unprintable(first.rpartition(b"/")[2].partition(b".")[2].decode(errors="replace"))
+    noun = "image" if first.lower().endswith(IMAGE_SUFFIXES) else f".{suffix} file"
     return ConfigError(
         f"{key}: {format_path(shard.name)} holds {format_path(first)} and {format_path(second)}, which are two "
         f"{noun}s of one sample, because their names are the same up to the first dot; a sample has only one {noun}: "

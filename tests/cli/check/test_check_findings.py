@@ -50,7 +50,7 @@ def test_a_second_unreadable_file_is_counted_and_the_first_one_named() -> None:
     ],
     ids=["refused", "stops", "memory", "contradiction"],
 )
-def test_what_has_to_be_mended_is_trouble(found: CheckFindings, said: str) -> None:
+def test_what_has_to_be_fixed_is_trouble(found: CheckFindings, said: str) -> None:
     (trouble,) = found.troubles
     assert said in trouble
     assert found.warnings == []

@@ -51,7 +51,7 @@ def test_good_files_have_a_format_a_size_and_the_digest_of_their_content(folder:
     assert 0 < seen.decode_s < 60
 
 
-def test_files_that_are_no_images_are_told_by_id_with_the_decoders_reason(folder: Path, tmp_path: Path) -> None:
+def test_files_that_are_not_images_are_reported_by_id_with_the_decoders_reason(folder: Path, tmp_path: Path) -> None:
     reasons = spoil(folder)
     seen = seen_in(folder, tmp_path / "state")
     stream = serve(folder, tmp_path / "state")
@@ -148,7 +148,11 @@ def transformed(stream: ServedStream, program: Write) -> Iterator[StreamReader]:
     ("colour", "effect", "reason"),
     [
         (1, "transform", "transform raised ValueError at augment.py:4: too dark"),
-        (2, "stop", "transform at augment.py:2: an image of uint8 (16, 32, 3) comes back; uint8 (32, 32, 3) is wanted"),
+        (
+            2,
+            "stop",
+            "transform at augment.py:2: it returns an image of uint8 (16, 32, 3); it must return uint8 (32, 32, 3)",
+        ),
     ],
 )
 def test_an_objection_says_what_a_worker_would_do_about_it(

@@ -158,7 +158,8 @@ def test_a_transform_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path
     (tmp_path / "augment.py").write_text("def f(image, labels, rng):\n    return image / 255, labels\n")
     with pytest.raises(
         ConfigError,
-        match=r"config\.yaml:\d+: streams\.train\.transform: transform at augment\.py:1: an image of float64",
+        match=r"config\.yaml:\d+: streams\.train\.transform: transform at augment\.py:1: "
+        "it returns an image of float64",
     ):
         surveyed(tmp_path, animals(tmp_path), transform="augment:f")
 

@@ -70,10 +70,10 @@ def test_an_address_that_this_host_has_not_is_trouble_and_one_that_is_taken_is_n
     absent = find_start_obstacles(configure(tmp_path, monitor="192.0.2.1:9191"))
     taken = find_start_obstacles(configure(tmp_path, monitor=f"127.0.0.1:{used_port}"))
 
-    assert ["monitor: cannot listen at 192.0.2.1:9191" in each for each in absent.troubles] == [True]
+    assert ["monitor: cannot listen on 192.0.2.1:9191" in each for each in absent.troubles] == [True]
     assert (absent.refused_here, taken.troubles) == ([], [])
     assert [
-        f"monitor: cannot listen at 127.0.0.1:{used_port}: Address already in use" in each
+        f"monitor: cannot listen on 127.0.0.1:{used_port}: Address already in use" in each
         for each in taken.refused_here
     ]
 
@@ -87,7 +87,7 @@ def test_places_that_the_environment_names_are_worth_knowing_and_no_trouble(
     found = find_start_obstacles(configure(tmp_path))
 
     assert found.troubles == []
-    expected = (f"cannot keep state in {tmp_path}/state", "64 descriptors are too few", "cannot listen at")
+    expected = (f"cannot keep state in {tmp_path}/state", "64 descriptors are too few", "cannot listen on")
     assert [part in note for part, note in zip(expected, found.refused_here, strict=True)] == [True] * 3
 
 
@@ -126,6 +126,6 @@ def test_check_reports_them_beside_the_data(tmp_path: Path) -> None:
 
     assert found.streams["train"].read == 2
     assert [each.partition("; ")[0] for each in found.troubles] == [
-        f"cannot listen at {tmp_path}: it is a folder",
-        f"{path}:2: monitor: cannot listen at 192.0.2.1:9191: Cannot assign requested address",
+        f"cannot listen on {tmp_path}: it is a folder",
+        f"{path}:2: monitor: cannot listen on 192.0.2.1:9191: Cannot assign requested address",
     ]

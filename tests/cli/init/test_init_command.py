@@ -71,7 +71,7 @@ def test_another_file_is_named_in_the_next_commands() -> None:
 def test_nothing_is_written_into_the_data(here: Path, data: str, output: str) -> None:
     done = init(data, "-o", output, "--force")
     assert isinstance(done.exception, OutputExistsError)
-    assert "would lie in the data" in str(done.exception)
+    assert "would be inside the data" in str(done.exception)
     assert not (here / output).exists()
 
 

@@ -198,7 +198,7 @@ def test_streams_that_have_nothing_to_do_with_it_are_not_looked_at(tmp_path: Pat
 def test_an_unknown_stream_names_the_near_one(tmp_path: Path) -> None:
     config = load_config(write_table(tmp_path / "data"))
     with (
-        pytest.raises(ConfigError, match=r"no stream 'trian'; did you mean 'train'\?"),
+        pytest.raises(ConfigError, match=r"no stream 'trian'; the configuration has: train; did you mean 'train'\?"),
         list_and_open_stream(config, "trian", tmp_path / "list", lambda *_: None),
     ):
         pass

@@ -64,7 +64,7 @@ def summary(bad: int) -> PackResult:
     return PackResult("/packs", "tar", 1200, left_out, 5 << 20, 2.0, 600.0, 0.5, serving)
 
 
-def test_people_are_told_the_rate_the_first_bad_ones_and_what_to_write(
+def test_people_see_the_rate_the_first_bad_ones_and_what_to_write(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wishes = packed_as(monkeypatch, summary(bad=13))
@@ -115,5 +115,5 @@ def test_a_format_that_is_none_names_those_that_are() -> None:
 def test_a_size_is_written_as_in_the_configuration() -> None:
     assert parse_shard_size(None) is None
     assert parse_shard_size("2GiB") == 2 << 30
-    with pytest.raises(ConfigError, match="--shard: found '2G', which is no size"):
+    with pytest.raises(ConfigError, match="--shard: found '2G', which is not a size"):
         parse_shard_size("2G")

@@ -18,7 +18,7 @@ def files(folder: Path, most: int) -> RowFiles:
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 100])
-def test_rows_lie_behind_the_header_so_many_in_a_file(tmp_path: Path, most: int) -> None:
+def test_rows_lie_after_the_header_so_many_in_a_file(tmp_path: Path, most: int) -> None:
     written = files(tmp_path, most)
     written.append_rows(ROWS[:2])
     written.append_rows(ROWS[2:])

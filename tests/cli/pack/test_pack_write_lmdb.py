@@ -68,7 +68,7 @@ def test_every_sample_has_its_image_and_its_labels(pack_job: PackJob, tmp_path: 
     assert [path.name for path in (tmp_path / "pack").iterdir()] == ["data.mdb"]
 
 
-def test_what_was_written_behind_the_journals_last_word_is_written_again(pack_job: PackJob, tmp_path: Path) -> None:
+def test_what_was_written_after_the_journals_last_word_is_written_again(pack_job: PackJob, tmp_path: Path) -> None:
     first = LmdbWriter(pack_job)
     first.resume_after_rows(0, {})
     images = pixels_of(pack_job.stream)

@@ -32,7 +32,7 @@ def test_json_is_one_object_on_standard_output_with_the_promised_keys(probed_end
     assert [len(result[name]) for name in ("samples_per_s", "wait_fraction", "digest")] == [2] * 3
     assert result["decodes_per_batch"] >= 1
     assert [receipt["ok"] for receipt in result["receipts"]] == [True] * 4
-    assert "draining 2 epochs of train in 2 processes" in done.stderr
+    assert "draining 2 epochs of stream 'train' in 2 processes" in done.stderr
 
 
 @pytest.mark.long
@@ -45,7 +45,7 @@ def test_ctrl_c_in_the_terminal_ends_it_without_a_word_of_its_trainers(probed_en
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate()
     assert process.returncode == 130
-    assert said == b"draining 1,000,000 epochs of train in 2 processes\n"
+    assert said == b"draining 1,000,000 epochs of stream 'train' in 2 processes\n"
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, result: ProbeResult) -> list[tuple[TrainerRequest, int]]:

@@ -24,7 +24,7 @@ def ignore(_line: str) -> None: ...
 def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(probed_endpoint: str) -> None:
     said: list[str] = []
     result = measure.probe_stream(TrainerRequest("train", probed_endpoint, epochs=2, digest=True), 2, said.append)
-    assert said == ["draining 2 epochs of train in 2 processes"]
+    assert said == ["draining 2 epochs of stream 'train' in 2 processes"]
     assert [len(result.samples_per_s), len(result.wait_fraction), len(result.receipts)] == [2, 2, 4]
     assert all(rate > 0 for rate in result.samples_per_s)
     assert all(0 <= fraction <= 1 for fraction in result.wait_fraction)
@@ -68,7 +68,7 @@ def test_a_function_that_is_not_there_fails_before_anything_is_drained(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RefusedError, match="its message is above"):
         measure.probe_stream(TrainerRequest("train", probed_endpoint, epochs=1, load="mine:step"), 2, ignore)
-    assert capfd.readouterr().err.count(f"streamd probe: no module 'mine' in {tmp_path}") == 2
+    assert capfd.readouterr().err.count(f"streamd probe: there is no module 'mine' in {tmp_path}") == 2
 
 
 def test_an_unknown_stream_is_refused_before_any_process_starts(probed_endpoint: str) -> None:

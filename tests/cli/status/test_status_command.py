@@ -193,7 +193,7 @@ def test_without_a_terminal_it_prints_one_frame_and_ends_well(aging_daemon: Daem
     assert "\x1b" not in done.stdout
 
 
-@pytest.mark.parametrize(("every", "said"), [("soon", "no duration"), ("10ms", "at least 0.1s")])
+@pytest.mark.parametrize(("every", "said"), [("soon", "not a duration"), ("10ms", "at least 0.1s")])
 @pytest.mark.usefixtures("aging_daemon")
 def test_a_time_between_looks_that_cannot_be_is_a_usage_error(every: str, said: str) -> None:
     done = CliRunner().invoke(app, ["top", "--every", every])

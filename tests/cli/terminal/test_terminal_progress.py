@@ -37,7 +37,7 @@ def log() -> Log:
     return Log()
 
 
-def test_a_listing_is_told_to_a_log_when_ten_seconds_have_gone_by(log: Log) -> None:
+def test_a_listing_is_logged_when_ten_seconds_have_gone_by(log: Log) -> None:
     for log.now_s in (109.0, 110.0, 119.0, 120.0):
         log.shown.update_listing("train", int(log.now_s) * 1000)
     assert log.said == ["listing train: 110,000 files so far", "listing train: 120,000 files so far"]
@@ -50,7 +50,7 @@ def test_a_log_gets_a_line_each_ten_seconds_with_the_time_to_go(log: Log) -> Non
     assert log.said == ["read 1,000 of 4,000 files, about 36 s to go", "read 2,000 of 4,000 files, about 24 s to go"]
 
 
-def test_a_phase_of_rows_is_told_with_its_rate(log: Log) -> None:
+def test_a_phase_of_rows_is_logged_with_its_rate(log: Log) -> None:
     log.shown.start_phase(PACKING, 4000)
     for _ in range(2):
         log.advance(6, 600)

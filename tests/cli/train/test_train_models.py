@@ -95,14 +95,14 @@ def test_ones_own_function_is_called_with_the_spec(folder: Path) -> None:
 
 
 @pytest.mark.train
-def test_a_function_that_returns_no_model_is_told_so(folder: Path) -> None:
+def test_a_function_that_returns_no_model_is_refused(folder: Path) -> None:
     (folder / "nomodel.py").write_text("def build(spec):\n    return 7\n")
     with pytest.raises(ConfigError, match=r"nomodel:build must return a keras\.Model, and returned int"):
         load_builder("nomodel:build")(make_spec(ANGLE))
 
 
-def test_a_name_that_is_no_function_is_refused_as_a_models() -> None:
-    with pytest.raises(ConfigError, match="a model is given as module:function, such as  mymodel:build,  not 'mymodel"):
+def test_a_name_that_is_not_a_function_is_refused_as_a_models() -> None:
+    with pytest.raises(ConfigError, match="a model must be module:function, such as  mymodel:build,  not 'mymodel"):
         load_builder("mymodel.py")
 
 
@@ -180,7 +180,7 @@ def test_an_optimizer_is_found_by_its_name_in_any_case_and_takes_the_rate() -> N
 
 @pytest.mark.train
 def test_an_unknown_optimizer_is_refused_with_the_near_name_and_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"no optimizer 'addam'; did you mean 'adam'.*; it has .*adam, .*sgd"):
+    with pytest.raises(ConfigError, match=r"no optimizer 'addam'; it has .*adam, .*sgd; did you mean 'adam'"):
         choose_optimizer("addam", 0.1)
     with pytest.raises(ConfigError, match="no optimizer 'LossScaleOptimizer'"):
         choose_optimizer("LossScaleOptimizer", None)

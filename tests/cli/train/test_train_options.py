@@ -55,8 +55,8 @@ def test_a_job_that_cannot_be_saved_is_refused_before_it_begins(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_learning_rate_that_is_no_number_above_0_is_refused(tmp_path: Path, rate: float) -> None:
-    with pytest.raises(ConfigError, match=r"a learning rate is a number above 0, such as 0\.001, not"):
+def test_a_learning_rate_that_is_not_a_number_above_0_is_refused(tmp_path: Path, rate: float) -> None:
+    with pytest.raises(ConfigError, match=r"the learning rate must be a number above 0, such as 0\.001, not"):
         TrainingOptions("train", 1, tmp_path / "model.keras", learning_rate=rate)
 
 

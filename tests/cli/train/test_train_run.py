@@ -122,7 +122,7 @@ def test_an_account_that_does_not_add_up_ends_the_training_and_is_returned(job: 
 def test_a_loss_that_is_no_number_saves_its_batch_and_no_model_and_no_state(job: TrainingOptions) -> None:
     said, folder = list[str](), job.save.parent
     client = FakeClient([TRAIN], spoiled=[3])
-    with pytest.raises(LossError, match=r"mend #3 train/3\.png[\s\S]*its pictures: .*nan-train-0-"):
+    with pytest.raises(LossError, match=r"fix #3 train/3\.png[\s\S]*its pictures: .*nan-train-0-"):
         train_model(client, replace(job, resume=folder / "run"), said.append)
     assert [path.suffix for path in folder.glob("nan-train-0-*")] == [".html"]
     assert re.search(r"stopped early: ok$", said[-1])

@@ -66,7 +66,7 @@ def test_a_class_is_made_and_a_function_is_told_of_the_stream() -> None:
 
 
 @pytest.mark.parametrize(("name", "found"), [("nothing", "NoneType"), ("Other", "Other")])
-def test_what_is_no_callback_is_told_so(name: str, found: str) -> None:
+def test_what_is_not_a_callback_is_refused(name: str, found: str) -> None:
     with pytest.raises(ConfigError, match=rf"mycallbacks:{name} must return a keras.*Callback, and returned {found}"):
         load(name)
 
@@ -78,5 +78,5 @@ def test_one_that_cannot_be_made_says_why(name: str, why: str) -> None:
 
 
 def test_a_name_that_is_not_there_is_refused_as_a_callbacks() -> None:
-    with pytest.raises(ConfigError, match="a callback is given as module:function, such as  mycallbacks:patience"):
+    with pytest.raises(ConfigError, match="a callback must be module:function, such as  mycallbacks:patience"):
         load_callback("mycallbacks")

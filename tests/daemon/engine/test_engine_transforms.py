@@ -63,7 +63,7 @@ async def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nob
         rig.produce()
         reason = await rig.failure()
         assert reason.startswith(
-            "transform at augment.py:1: an image of uint8 (31, 32, 3) comes back; uint8 (32, 32, 3)"
+            "transform at augment.py:1: it returns an image of uint8 (31, 32, 3); it must return uint8 (32, 32, 3)"
         )
         assert "; the sample: dog/" in reason
         assert stream.quarantine.reasons == {}

@@ -19,12 +19,12 @@ from streamd.decode.sniff import detect_format
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
-        ("stale: changed since it was listed; restart with --rescan to list it anew", "stale"),
+        ("stale: changed since it was listed; restart with --rescan to list it again", "stale"),
         ("removed, or replaced by another", "stale"),
         ("No such file or directory", "gone"),
         ("it lies outside the data's root", "gone"),
         ("a damaged JPEG: Premature end of JPEG file", "damaged"),
-        ("a pixel is no number (NaN)", "damaged"),
+        ("a pixel is not a number (NaN)", "damaged"),
         (DAMAGED_CHUNK, "damaged"),
         ("12000x12000 pixels are more than 100,000,000: make it smaller", "large"),
         ("300000000 bytes are more than 268435456", "large"),
@@ -54,7 +54,7 @@ def test_there_are_few_kinds_however_many_reasons() -> None:
     } < set(FAULT_KINDS)
 
 
-REASONS = dict.fromkeys(range(100, 150), "a damaged JPEG: cut off")
+REASONS = dict.fromkeys(range(100, 150), "a damaged JPEG: truncated")
 
 
 def some(before: int | None, reasons: dict[int, str] = REASONS) -> BadSamplePage:
@@ -64,7 +64,7 @@ def some(before: int | None, reasons: dict[int, str] = REASONS) -> BadSamplePage
 def test_the_newest_come_first_with_file_reason_and_kind() -> None:
     told = some(None)
     assert told.bad == 50
-    assert told.samples[0] == BadSampleView(149, "149.jpg", "a damaged JPEG: cut off", "damaged")
+    assert told.samples[0] == BadSampleView(149, "149.jpg", "a damaged JPEG: truncated", "damaged")
 
 
 def test_list_by_list_each_comes_once() -> None:

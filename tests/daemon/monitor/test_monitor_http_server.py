@@ -134,7 +134,7 @@ async def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out() ->
 
 
 async def test_a_port_that_is_taken_is_a_mistake_that_says_what_to_do() -> None:
-    says = r"monitor: cannot listen at 127.*: Address already in use; choose another"
+    says = r"monitor: cannot listen on 127.*: Address already in use; choose another"
     async with monitor() as first:
         with pytest.raises(ConfigError, match=says):
             await Monitor(first.url.removeprefix("http://")).start_listening()
@@ -145,7 +145,7 @@ def test_a_name_that_nobody_has_is_a_mistake_too(monkeypatch: pytest.MonkeyPatch
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(ConfigError, match="monitor: cannot listen at nobody:0: Name or service not known; choose"):
+    with pytest.raises(ConfigError, match="monitor: cannot listen on nobody:0: Name or service not known; choose"):
         asyncio.run(Monitor("nobody:0").start_listening())
 
 
@@ -204,7 +204,7 @@ SAMPLES = ("/pictures/train", "/bad/train", "/thumbnails/train/3")
 
 @pytest.fixture
 def books(stream: ServedStream) -> Books:
-    stream.quarantine.append_new_bad_samples([BadSample(3, "a damaged JPEG: cut off")])
+    stream.quarantine.append_new_bad_samples([BadSample(3, "a damaged JPEG: truncated")])
     return Books(streams={"train": stream})
 
 
@@ -244,14 +244,14 @@ def test_while_the_daemon_starts_there_are_none(path: str) -> None:
 @pytest.mark.parametrize("path", [each.replace("train", "trian") for each in SAMPLES])
 def test_a_stream_that_is_not_served_is_said_with_the_near_name(books: Books, path: str) -> None:
     said = with_token(books, path)
-    assert (said.status, "no stream 'trian'" in said.body, "'train'" in said.body) == (404, True, True)
+    assert (said.status, "there is no stream 'trian'" in said.body, "'train'" in said.body) == (404, True, True)
 
 
 def test_bad_samples_are_told_with_file_and_reason(books: Books) -> None:
     said = with_token(books, "/bad/train")
     assert json.loads(said.body) == {
         "bad": 1,
-        "samples": [{"sample_id": 3, "file": "cat/0003.jpg", "reason": "a damaged JPEG: cut off", "kind": "damaged"}],
+        "samples": [{"sample_id": 3, "file": "cat/0003.jpg", "reason": "a damaged JPEG: truncated", "kind": "damaged"}],
         "before": None,
     }
     assert json.loads(with_token(books, "/bad/train?before=0").body)["samples"] == []

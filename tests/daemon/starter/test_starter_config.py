@@ -36,7 +36,7 @@ def test_images_of_one_size_keep_it_and_others_get_224(tmp_path: Path) -> None:
 def test_grey_pictures_and_large_batches_are_noted(tmp_path: Path) -> None:
     for number in range(5):
         Image.new("L", (1300, 1200)).save(tmp_path / f"{number}.png")
-    large = "takes 142.8 MiB, and memory is 1 GiB"
+    large = "takes 142.8 MiB, but memory is 1 GiB"
     assert make_starter_config(tmp_path, None, NO_PROGRESS).notes == (
         "all pictures are grey: mode: L beside size serves one channel instead of three",
         f"a batch of 32 such images {large}: give a smaller size, or set memory: 8GiB in config.yaml",

@@ -25,7 +25,7 @@ def test_it_makes_what_would_be_made_here(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_what_is_wrong_with_the_data_is_a_config_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is empty; a configuration is made from"):
+    with pytest.raises(ConfigError, match="is empty; streamd makes a configuration only from"):
         build_config_in_process(tmp_path, None, level=log.NOTICE, as_json=True)
 
 

@@ -94,7 +94,7 @@ def test_a_folder_above_the_classes_is_named_in_a_note(tmp_path: Path) -> None:
         (["a/1.jpg", "b.tar"], "", "holds both 1 tar, such as 'b.tar', and the images of 'a'; "),
         (["1.jpg", "b.tar", "c.tar"], "", "holds both 2 tars, such as 'b.tar', and 1 image; "),
         (["train/1.jpg", "val/2.tar"], "", "train' holds images, and '.*val' tars; "),
-        (["x"], "x", "is none of these by its suffix"),
+        (["x"], "x", "does not have the suffix of any of these"),
         (["x.h5"], "x.h5", r"is an HDF5 file; .*source: {kind: hdf5, path: FILE, images: /NAME} \(README, Every kind"),
         (["x.npy"], "x.npy", "is a NumPy array; .*{kind: npy, path: FILE}"),
         (["a.npy"], "", "holds NumPy arrays; .*{kind: npy"),
@@ -102,9 +102,9 @@ def test_a_folder_above_the_classes_is_named_in_a_note(tmp_path: Path) -> None:
         (["data.mdb"], "data.mdb", "is an LMDB store; .*{kind: lmdb"),
         (["list.txt"], "list.txt", "is a text; .*{kind: filelist, path: FILE}"),
         (["x.tar.gz"], "x.tar.gz", "is compressed; .*unpack it"),
-        (["a/1.jpg"], "a/1.jpg", "is one picture; .*name its folder, '.*/a'"),
-        (["config.yaml"], "config.yaml", "is a configuration by its suffix; .*name it with --config"),
-        (["config.yaml"], "", "holds no images, but 'config.yaml'; .*name a configuration with --config"),
+        (["a/1.jpg"], "a/1.jpg", "is a single image; .*give the path of its folder, '.*/a'"),
+        (["config.yaml"], "config.yaml", "is a configuration by its suffix; .*give its path with --config"),
+        (["config.yaml"], "", "holds no images, but 'config.yaml'; .*give the path of a configuration with --config"),
         (["all.csv"], "", "holds no images, but 'all.csv'; .*name '.*all.csv'"),
         (["shards/1.tar"], "", "holds tars in 'shards'; .*name '.*shards'"),
         ([".hidden"], "", "is empty; .*looked for .jpg"),
@@ -119,7 +119,7 @@ def test_what_is_none_of_ours_is_refused_by_name(tmp_path: Path, names: list[str
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\\xff' is no name in UTF-8; rename it"):
+    with pytest.raises(ConfigError, match=r"\\xff' is not a name in UTF-8; rename it"):
         survey_data(tmp_path / "a\udcff")
 
 
@@ -143,6 +143,6 @@ def test_data_and_configurations_are_told_by_suffix(tmp_path: Path) -> None:
 
 def test_a_refusal_says_what_lies_there_what_is_served_and_what_to_do() -> None:
     assert str(build_refusal("'x' is a boat", "name a folder")) == (
-        "PATH: 'x' is a boat; a configuration is made from a folder of images, a table (.csv, .tsv, .parquet), or a "
-        "folder or file of tars: name a folder"
+        "PATH: 'x' is a boat; streamd makes a configuration only from a folder of images, a table (.csv, .tsv, "
+        ".parquet), or a folder or file of tars: name a folder"
     )

@@ -57,8 +57,8 @@ def test_records_that_are_none_are_no_labels(tmp_path: Path) -> None:
     assert survey_shard_labels(write_shard(tmp_path, {"json": [b"[1]"] * 6})).labels == {}
 
 
-def test_a_tar_that_is_cut_off_is_named(tmp_path: Path) -> None:
+def test_a_tar_that_is_truncated_is_named(tmp_path: Path) -> None:
     path = write_shard(tmp_path, {"cls": [b"1" * 600] * 6})
     path.write_bytes(path.read_bytes()[:1500])
-    with pytest.raises(ConfigError, match=r"PATH: '0.tar': it is cut off"):
+    with pytest.raises(ConfigError, match=r"PATH: '0.tar': it is truncated"):
         survey_shard_labels(path)

@@ -68,9 +68,9 @@ def test_images_of_an_array_have_the_size_that_is_stored(tmp_path: Path, state: 
         (
             (9, 4, 5, 3),
             {"mode": "L"},
-            "image.mode: L has 1 channel, and the images of the arrays have 3; write mode: RGB",
+            "image.mode: L has 1 channel, but the images in the arrays have 3; write mode: RGB",
         ),
-        ((9, 4, 5), {}, "image.mode: RGB has 3 channels, and the images of the arrays have 1; write mode: L"),
+        ((9, 4, 5), {}, "image.mode: RGB has 3 channels, but the images in the arrays have 1; write mode: L"),
     ],
 )
 def test_images_of_an_array_are_served_as_they_are_or_not_at_all(

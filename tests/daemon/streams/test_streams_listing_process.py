@@ -97,14 +97,14 @@ async def test_what_another_process_lists_just_now_is_waited_for_and_not_listed_
 
 
 @pytest.mark.long
-def test_what_a_daemon_serves_is_not_listed_anew_and_its_pid_is_told(tmp_path: Path) -> None:
+def test_what_a_daemon_serves_is_not_listed_again_and_its_pid_is_named(tmp_path: Path) -> None:
     path = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
     state = tmp_path / "state"
     asyncio.run(list_samples_in_process(path, state))
     serving = ManifestLock(build_lock_paths(load_config(path), state)["train"])
     assert serving.acquire_shared()
     with pytest.raises(
-        ConfigError, match=rf"streams\.train: another streamd \(pid {os.getpid()}\) serves these samples"
+        ConfigError, match=rf"streams\.train: another streamd \(pid {os.getpid()}\) is serving these samples"
     ):
         asyncio.run(list_samples_in_process(path, state, anew=True))
     serving.release_lock()

@@ -1,4 +1,4 @@
-"""Daemons share the lock of a list; who lists it anew has it alone, and says whose it is otherwise."""
+"""Daemons share the lock of a list; whoever lists it again has it alone, and otherwise the error says whose it is."""
 
 from __future__ import annotations
 
@@ -115,5 +115,5 @@ def test_who_holds_it_is_named_and_not_who_has_it_open(path: Path) -> None:
             ended.callback(each.kill)
             assert each.stdout is not None
             assert each.stdout.readline() == b"open\n"
-        with pytest.raises(ConfigError, match=rf"another streamd \(pid {holder.pid}\) serves"):
+        with pytest.raises(ConfigError, match=rf"another streamd \(pid {holder.pid}\) is serving"):
             ended.enter_context(hold_exclusive_lock(path, ["train"]))

@@ -149,7 +149,7 @@ def test_a_damaged_line_is_named_with_what_to_do(tmp_path: Path, damage: bytes) 
     path = tmp_path / "q"
     listed(path).append_new_bad_samples([FIVE])
     path.write_bytes(path.read_bytes() + damage + b'{"sample_id":7,"reason":"x"}\n')
-    with pytest.raises(ConfigError, match=r"q:2 is no verdict .*: repair the line or remove the file"):
+    with pytest.raises(ConfigError, match=r"q:2 is not a verdict .*: repair the line or remove the file"):
         loaded(path)
 
 

@@ -125,4 +125,7 @@ def test_a_split_by_a_column_keeps_its_rows_together(tmp_path: Path) -> None:
 def test_a_range_that_does_not_fit_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         scanned(Npy(images(tmp_path / "y", a=SIX), range=(0, 1)))
-    assert "lie beyond range [0, 1] and become black or white; leave range out, unless that is meant" in caplog.text
+    assert (
+        "lie beyond range [0, 1] and become black or white; remove the key range, unless this is intended"
+        in caplog.text
+    )

@@ -1,4 +1,4 @@
-"""Labels beside arrays of images: of every type, one row an image, and refused with both counts where they are not."""
+"""Labels beside arrays of images: of every type, one row per image, and refused with both counts where they are not."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_classes_of_an_array_are_numbered_as_those_of_a_column(
 
 def test_configured_classes_hold_for_an_array_and_its_row_is_named(path: str) -> None:
     assert of_array(path, np.array([1, 0, 0, 2]), "category", classes=(2, 1, 0))[0].tolist() == [1, 2, 2, 0]
-    says = r"labels\.y: '7' \(y\.npy\[2\]\) is not among the configured classes 2, 1, 0"
+    says = r"labels\.y: '7' \(y\.npy\[2\]\) is not one of the configured classes 2, 1, 0"
     with pytest.raises(ConfigError, match=says):
         of_array(path, np.array([1, 0, 7, 2]), "category", classes=(2, 1, 0))
 
@@ -80,17 +80,17 @@ def test_configured_classes_hold_for_an_array_and_its_row_is_named(path: str) ->
 @pytest.mark.parametrize(
     ("array", "kind", "told"),
     [
-        (np.zeros(3), "float", "labels.y.from: 'y.npy' has 3 rows, and there are 4 images; it needs one row an image"),
+        (np.zeros(3), "float", "labels.y.from: 'y.npy' has 3 rows, but there are 4 images; it needs one row per image"),
         (np.zeros((4, 2, 2)), "float", "holds float64 (4, 2, 2); labels are numbers or texts, (n,) or (n, k)"),
         (np.zeros((), int), "int", "holds int64 (); labels are numbers or texts"),
         (np.zeros(4, complex), "float", "holds complex128 (4,); labels are numbers or texts"),
-        (np.zeros((4, 2), int), "string", "labels.y.from: several numbers a row make a vector of type float or int"),
+        (np.zeros((4, 2), int), "string", "labels.y.from: several numbers per row make a vector of type float or int"),
         (np.array([0, np.nan, 0, 0]), "float", "labels.y: y.npy[1] holds nan, which is not a finite number"),
         (np.array([0, 0.5, 0, 0]), "int", "labels.y: y.npy[1] holds 0.5, which is not a whole number"),
-        (np.array(["a", "b", "c", "d"]), "int", "labels.y: y.npy[0]: the array holds 'a', which is no number"),
-        (np.array([b"\xff", b"", b"", b""]), "string", "the array of y.npy holds binary, which is no text"),
-        (np.array(["a", "b", "", "d"]), "category", "labels.y: y.npy[2]: the array is empty"),
-        (np.array([2**63, 0, 0, 0], np.uint64), "int", "the array of y.npy holds uint64, which is no number"),
+        (np.array(["a", "b", "c", "d"]), "int", "labels.y: y.npy[0]: the array holds 'a', which is not a number"),
+        (np.array([b"\xff", b"", b"", b""]), "string", "the array of y.npy holds binary, which is not text"),
+        (np.array(["a", "b", "", "d"]), "category", "labels.y: y.npy[2]: the array has an empty cell"),
+        (np.array([2**63, 0, 0, 0], np.uint64), "int", "the array of y.npy holds uint64, which is not a number"),
     ],
     ids=lambda each: f"{each.dtype} {each.shape}" if isinstance(each, np.ndarray) else None,
 )
@@ -107,15 +107,15 @@ def test_a_table_that_is_too_short_or_too_long_is_refused_with_both_counts(path:
     for rows in (3, 5):
         table.write_text("y\n" + "1\n" * rows)
         assert refusal(Npy(path, table, {"y": 1}), y=Label("int")) == (
-            f"streams.train.source.table: '{table}' has {rows} rows, and there are 4 images; it needs one row an "
-            "image, in their order: correct it, or the path of the images"
+            f"streams.train.source.table: '{table}' has {rows} rows, but there are 4 images; it needs one row per "
+            "image, in the order of the images: correct the rows, or the path of the images"
         )
 
 
 def test_a_label_that_nothing_holds_asks_for_a_table_or_an_array(path: str) -> None:
     assert refusal(Npy(path), angle=Label("float")) == (
-        "streams.train.labels.angle: there is no table that has 'angle'; add table: FILE to the source, or take the "
-        "label from an array, from: FILE.npy"
+        "streams.train.labels.angle: no table has a column 'angle'; add table: FILE to the key source, or take the "
+        "label from an array with from: FILE.npy"
     )
 
 
@@ -135,9 +135,10 @@ def test_images_are_called_what_the_named_column_says_and_split_by_their_rows(pa
     assert list(found.display_names or ()) == [b"a.jpg", b"c.jpg", b"d.jpg"]
     assert list(found.sample_names()) == [b"x.npy[0]", b"x.npy[2]", b"x.npy[3]"]
     assert scanned(Npy(path, table=table), kind=Label("int")).display_names is None
-    assert_refused(Npy(path, table=table, names="fil"), r"source\.names: .* has no column 'fil'; did you mean 'file'")
+    near = r"source\.names: .* has no column 'fil'; its columns are: name, file, kind; did you mean 'file'"
+    assert_refused(Npy(path, table=table, names="fil"), near)
 
 
 def test_a_split_by_a_column_needs_a_table(path: str) -> None:
-    with pytest.raises(ConfigError, match=r"split\.by: there is no table that has 'drive'; add table: FILE"):
+    with pytest.raises(ConfigError, match=r"split\.by: no table has a column 'drive'; add table: FILE"):
         part_of(Npy(path, part="train"), Split(by="drive"))

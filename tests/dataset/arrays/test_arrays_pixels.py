@@ -64,15 +64,19 @@ def test_an_array_of_another_shape_holds_no_images(shape: tuple[int, ...], told:
 @pytest.mark.parametrize(
     ("numbers", "dtype", "advice"),
     [
-        ([0, 0.5], "f4", "found 0 to 0.5 in the first 2 images, and pixels are 0-255: write range: [0, 1]"),
+        (
+            [0, 0.5],
+            "f4",
+            "found values from 0 to 0.5 in the first 2 images, but pixels are from 0 to 255: write range: [0, 1]",
+        ),
         ([-0.9, 1], "f8", "write range: [-1, 1]"),
         ([0, 254.5], "f4", "write range: [0, 255]"),
-        ([0, 0], "i1", "it holds int8 (2, 1, 1); found 0 to 0"),
+        ([0, 0], "i1", "it holds int8 (2, 1, 1); found values from 0 to 0 "),
         ([0, 60000], "u2", "write range: [0, 65535]"),
         ([-3.5, 2.5], "f4", "write range: [-4, 3]"),
-        ([np.nan, 1.0], "f4", "found 1 to 1"),
+        ([np.nan, 1.0], "f4", "found values from 1 to 1 "),
         ([np.nan, np.nan], "f4", "found no numbers in the first 2 images"),
-        ([-np.inf, 1.0], "f4", "found 1 to 1"),
+        ([-np.inf, 1.0], "f4", "found values from 1 to 1 "),
     ],
     ids=str,
 )
@@ -98,13 +102,16 @@ def test_what_is_no_number_is_no_pixel(dtype: Any) -> None:
         (
             np.array([0, 1, 250, 255], np.uint8),
             (0, 1),
-            "found 0 to 255 in the first 4 images, of which 50% lie beyond range [0, 1] .*; leave range out, unless",
+            (
+                "found values from 0 to 255 in the first 4 images, of which 50% lie beyond range [0, 1] .*; remove the "
+                "key range, unless"
+            ),
         ),
         (np.array([-1, 0.5, 1, np.nan], np.float32), (0, 1), "33% lie beyond range [0, 1] .*; correct range, unless"),
     ],
     ids=["uint8", "float"],
 )
-def test_a_range_that_most_numbers_lie_beyond_is_told_of(
+def test_a_range_that_most_numbers_lie_beyond_is_reported(
     numbers: npt.NDArray[Any], bounds: tuple[float, float], said: str
 ) -> None:
     told = format_range_warning(numbers, bounds)

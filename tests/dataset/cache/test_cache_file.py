@@ -92,7 +92,7 @@ def test_who_may_not_write_reads_what_is_there_and_makes_no_file(tmp_path: Path)
     file.close()
 
 
-def test_a_max_that_holds_no_sample_is_told(tmp_path: Path) -> None:
+def test_a_max_that_holds_no_sample_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnfitCacheError, match="max leaves no room for a single sample"):
         CacheFile.open(place(tmp_path, SHAPE.file_bytes(1) - 1), SHAPE)
 
@@ -139,7 +139,7 @@ def test_something_else_in_its_place_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / SHAPE.cache_file_name
     path.write_bytes(b"precious".ljust(SHAPE.file_bytes(1000), b"!"))
     before = path.read_bytes()
-    with pytest.raises(UnfitCacheError, match="it is no cache, or another version's"):
+    with pytest.raises(UnfitCacheError, match="it is not a cache, or it is a cache of another version; remove it"):
         CacheFile.open(place(tmp_path), SHAPE)
     assert path.read_bytes() == before
 

@@ -390,5 +390,5 @@ def test_a_cache_of_another_size_of_rows_is_not_taken_for_this_one(source: Strea
     reopened(source, folder).close()
     path = file_in(folder, source)
     path.write_bytes(replace(shape_of(source), row_bytes=7).header_page_bytes.ljust(path.stat().st_size, b"\0"))
-    with pytest.raises(UnfitCacheError, match="another version's"):
+    with pytest.raises(UnfitCacheError, match="it is a cache of another version"):
         reopened(source, folder)

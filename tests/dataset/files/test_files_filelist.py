@@ -68,7 +68,7 @@ def test_the_path_ends_where_a_person_sees_it_end(line: str, path: str, label: s
         assert (paths[0].as_py(), rests[0].as_py()) == (path, label)
 
 
-def test_lines_without_a_suffix_have_as_many_words_behind_as_there_are_labels() -> None:
+def test_lines_without_a_suffix_have_as_many_words_after_the_path_as_there_are_labels() -> None:
     paths, rests = split_paths_from_labels(pa.array(["x y 1 2", "x,1,2", "x y.jpg 1"], pa.large_string()), words=2)
     assert (paths.to_pylist(), rests.to_pylist()) == (["x y", "x", "x y.jpg"], ["1 2", "1,2", "1"])
 
@@ -79,7 +79,7 @@ def test_blank_lines_comments_and_other_line_ends_are_left_out_and_lines_still_c
     found = scanned(written(tmp_path, text))
     assert (found.files, found.labels["label"].tolist()) == ([b"a.jpg", b"b.jpg"], [1, 0])
     missing = written(tmp_path, text.replace("b.jpg", "c.jpg"))
-    assert_refused(missing, r"1 of 2 files of list\.txt is not in .*: list\.txt, line 5, 'c\.jpg'; add")
+    assert_refused(missing, r"1 of 2 files named in list\.txt is not in .*: list\.txt, line 5, 'c\.jpg'; add")
 
 
 def test_lines_that_are_left_out_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -94,7 +94,7 @@ def test_paths_are_relative_to_the_root_and_stay_in_it(tmp_path: Path) -> None:
     source = written(tmp_path, f"a.jpg 1\n{tmp_path}/data/a.jpg 0\n")
     assert scanned(Filelist(source.path, tmp_path / "data")).files == [b"a.jpg"] * 2
     source = written(tmp_path, "a.jpg 1\n../b.jpg 0\n")
-    says = r"source\.root: list\.txt, line 2 names '\.\./b\.jpg', which is no file in"
+    says = r"source\.root: list\.txt, line 2 names '\.\./b\.jpg', which is not in"
     assert_refused(Filelist(source.path, tmp_path / "data"), says)
 
 
@@ -112,13 +112,17 @@ def test_one_number_is_a_number_and_several_are_a_vector(tmp_path: Path) -> None
     ("text", "labels", "says"),
     [
         ("a.jpg 1 2\n\na.jpg 3\n", POSE, r"p: list\.txt, line 3: label 'p' holds 1 numbers where the first row"),
-        ("a.jpg 1 2\na.jpg 3 left\n", POSE, r"p: list\.txt, line 2: label 'p' holds 'left', which is no number"),
-        ("a.jpg 1 2\na.jpg 3\n", TWO, r"a, b: list\.txt, line 2 has 1 value behind its path, and 2 labels"),
-        ("a.jpg 1\nb.jpg\nc.jpg\n", {}, r"list\.txt, line 2: label 'label' is empty \(also line 3\)"),
-        ("a.jpg\nb.jpg\n", {"kind": Label()}, r"no line of list\.txt has a label behind its path, but kind is wanted"),
+        ("a.jpg 1 2\na.jpg 3 left\n", POSE, r"p: list\.txt, line 2: label 'p' holds 'left', which is not a number"),
+        ("a.jpg 1 2\na.jpg 3\n", TWO, r"a, b: list\.txt, line 2 has 1 value after its path, but 2 labels"),
+        ("a.jpg 1\nb.jpg\nc.jpg\n", {}, r"list\.txt, line 2: label 'label' has an empty cell \(also line 3\)"),
+        (
+            "a.jpg\nb.jpg\n",
+            {"kind": Label()},
+            r"no line of list\.txt has a label after its path, but the configuration asks for kind;",
+        ),
         ("a.jpg 1\n", {"kind": Label(source="class")}, r"kind\.from: a list has no column 'class'; .* kind table"),
     ],
-    ids=["unequal vectors", "no number", "too few values", "no label in a line", "no label at all", "a column"],
+    ids=["unequal vectors", "not a number", "too few values", "no label in a line", "no label at all", "a column"],
 )
 def test_a_line_that_makes_no_label_is_named(tmp_path: Path, text: str, labels: dict[str, Label], says: str) -> None:
     assert_refused(written(tmp_path, text), rf"labels.*{says}", **labels)
@@ -138,7 +142,7 @@ def test_values_with_spaces_stand_between_tabs_or_commas(tmp_path: Path) -> None
         assert scanned(written(tmp_path, text), kind=Label(), n=Label("int")).specs["kind"].classes == ("great white",)
 
 
-def test_tags_and_text_take_all_that_is_behind_the_path(tmp_path: Path) -> None:
+def test_tags_and_text_take_all_that_comes_after_the_path(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     found = scanned(written(tmp_path, "a.jpg red;round\na.jpg\na.jpg round, tiny dot\n"), t=Label("tags"))
     assert (found.specs["t"].classes, found.specs["t"].counts) == (("red", "round", "tiny dot"), (1, 2, 1))
@@ -152,8 +156,11 @@ def test_tags_and_text_take_all_that_is_behind_the_path(tmp_path: Path) -> None:
     [
         (b"", "names no file; write one line `path label`"),
         (b"# nothing\n\n", "names no file"),
-        (b"a.jpg 1\n\xff.jpg 2\n", ", line 2, is no UTF-8 text: byte 0xff; it looks like Latin-1 .* encoding: cp1252"),
-        ("a.jpg 1\n".encode("utf-16-le"), "holds zero bytes, as UTF-16 without a mark does"),
+        (
+            b"a.jpg 1\n\xff.jpg 2\n",
+            ", line 2, is not valid UTF-8: byte 0xff; it looks like Latin-1 .* add encoding: cp1252",
+        ),
+        ("a.jpg 1\n".encode("utf-16-le"), "contains bytes of value 0, as UTF-16 without a byte order mark does"),
     ],
 )
 def test_files_that_are_no_lists_are_refused(tmp_path: Path, data: bytes, says: str) -> None:
@@ -162,10 +169,12 @@ def test_files_that_are_no_lists_are_refused(tmp_path: Path, data: bytes, says: 
 
 def test_a_missing_list_or_a_folder_is_named(tmp_path: Path) -> None:
     assert_refused(Filelist(tmp_path / "none.txt"), r"source\.path: there is no '.*/none\.txt'")
-    assert_refused(Filelist(tmp_path), "is a folder; kind filelist wants a file, kind folder takes folders")
+    assert_refused(
+        Filelist(tmp_path), "is a folder, but kind filelist needs a file; give the path of a file, or use kind folder"
+    )
 
 
-def test_what_is_behind_the_paths_is_left_alone_where_no_label_is_wanted(tmp_path: Path) -> None:
+def test_what_comes_after_the_paths_is_left_alone_where_no_label_is_wanted(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg", "b.jpg")
     found = unlabelled(written(tmp_path, "a.jpg 2\nb.jpg 0\n"))
     assert (found.files, found.labels) == ([b"a.jpg", b"b.jpg"], {})
@@ -187,5 +196,5 @@ def test_a_list_is_the_same_however_much_of_it_is_read_at_a_time(
     assert found.files == [b"b b.jpg", b"sub/a.png", b"c.jpg", b"name", b"d", b"c.jpg"]
     assert found.labels["n"].tolist() == [1, 2, 3, 4, 5, 6]
     assert found.labels["text"].tolist() == [each.encode() for each in ("x", "y", "z", "käse", "w", "last")]
-    assert_refused(written(tmp_path, MIXED + "\nc.jpg 7"), r"list\.txt, line 12 has 1 value behind its path", **labels)
-    assert_refused(written(tmp_path, MIXED.encode() + b"\n\xff"), r"line 11, is no UTF-8 text: byte 0xff")
+    assert_refused(written(tmp_path, MIXED + "\nc.jpg 7"), r"list\.txt, line 12 has 1 value after its path", **labels)
+    assert_refused(written(tmp_path, MIXED.encode() + b"\n\xff"), r"line 11, is not valid UTF-8: byte 0xff")

@@ -58,12 +58,16 @@ def test_a_flat_folder_has_no_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "labels", "says"),
     [
-        (["a.jpg"], {"animal": Label()}, r"flat folder has no labels, but animal is wanted.*kind table.*labels: \{\}"),
+        (
+            ["a.jpg"],
+            {"animal": Label()},
+            r"flat folder has no labels, but the configuration asks for animal;.*kind table.*labels: \{\}",
+        ),
         (["loose.jpg", "cat/a.jpg"], {}, r"1 image \('loose.jpg'\) beside 1 sub-folder \('cat'\)"),
-        (["red;round/a.jpg"], TAGS, r"labels\.t: a folder gives each image one class.* no tags; use category"),
-        (["cat/a.jpg", "dogs/a.jpg"], PETS, r"'dogs' \(sub-folder 'dogs'\) is not among.*did you mean 'dog'"),
-        (["cat/a.jpg"], {"angle": Label("int")}, "sub-folder 'cat' is no number"),
-        (["1_0/a.jpg"], {"angle": Label("int")}, "sub-folder '1_0' is no number"),
+        (["red;round/a.jpg"], TAGS, r"labels\.t: a folder gives each image one class.* but no tags; use category"),
+        (["cat/a.jpg", "dogs/a.jpg"], PETS, r"'dogs' \(sub-folder 'dogs'\) is not one of.*did you mean 'dog'\?$"),
+        (["cat/a.jpg"], {"angle": Label("int")}, "sub-folder 'cat' is not a number"),
+        (["1_0/a.jpg"], {"angle": Label("int")}, "sub-folder '1_0' is not a number"),
         (["cat/a.jpg"], {"a": Label(), "b": Label()}, "a folder gives one label"),
         (["cat/a.jpg"], {"a": Label(source="kind")}, "a folder has no column 'kind'"),
         (["cat/a.svg"], {}, r"looked for \.jpg \.jpeg .* \.bmp \.gif \.tif .*other files: 1 \.svg"),
@@ -86,7 +90,7 @@ def test_without_labels_images_may_lie_at_any_depth_in_byte_order_of_their_paths
     assert found.files == [b"cat-2/a.jpg", b"cat/a.jpg", b"cat/deep/b.jpg", b"loose.jpg"]
     assert (found.labels, found.specs) == ({}, {})
     assert [record.getMessage().rpartition("path: ")[2] for record in caplog.records] == [
-        "skipped 1 file that is no image: 1 .txt"
+        "skipped 1 file that is not an image: 1 .txt"
     ]
 
 
@@ -96,7 +100,7 @@ def test_hidden_names_and_other_files_are_left_out_and_counted(
     put(tmp_path, "cat/a.jpg", "cat/.b.jpg", ".git/c.jpg", "cat/notes.txt", "cat/more.txt", "cat/README")
     with caplog.at_level(logging.INFO, "streamd.sources"):
         assert scanned(Folder(tmp_path)).files == [b"cat/a.jpg"]
-    assert "skipped 3 files that are no images: 2 .txt, 1 no suffix" in caplog.text
+    assert "skipped 3 files that are not images: 2 .txt, 1 no suffix" in caplog.text
 
 
 def test_hidden_folders_are_left_out_at_any_depth_and_what_systems_leave_behind_is_no_class(
@@ -107,7 +111,7 @@ def test_hidden_folders_are_left_out_at_any_depth_and_what_systems_leave_behind_
     with caplog.at_level(logging.INFO, "streamd.sources"):
         found = scanned(Folder(tmp_path))
     assert (found.files, found.specs["label"].classes) == ([b"cat/a.jpg"], ("cat",))
-    assert "skipped 5 files that are no images: 2 " in caplog.text
+    assert "skipped 5 files that are not images: 2 " in caplog.text
     assert {"2 __MACOSX", "2 .db", "1 .ini"} <= set(caplog.text.strip().rpartition(": ")[2].split(", "))
 
 
@@ -153,7 +157,7 @@ def test_a_missing_folder_names_the_nearest_that_exists(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_a_folder_points_to_tables(tmp_path: Path) -> None:
     put(tmp_path, "list.csv")
-    says = "is a file; kind folder wants a folder, a list of files is kind table"
+    says = "is a file, but kind folder needs a folder; for a table that lists files, use kind table"
     assert_refused(Folder(tmp_path / "list.csv"), says)
 
 
@@ -168,7 +172,7 @@ def test_a_folder_that_may_not_be_read_names_the_user(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(os, "scandir", refuse)
     monkeypatch.setattr("streamd.dataset.paths.confined.os.geteuid", lambda: 4_000_000)
-    assert_refused(Folder(tmp_path), "user 4000000 may not read '.*/cat'")
+    assert_refused(Folder(tmp_path), "user 4000000 is not allowed to read '.*/cat'")
 
 
 def test_links_within_the_root_are_followed_and_named_by_what_they_lead_to(tmp_path: Path) -> None:
@@ -184,11 +188,11 @@ def test_links_within_the_root_are_followed_and_named_by_what_they_lead_to(tmp_p
 @pytest.mark.parametrize(
     ("link", "target", "says"),
     [
-        ("cat/out.jpg", "{}/secret/b.jpg", "the link '.*/data/cat/out.jpg' leads to '.*/secret/b.jpg', out of"),
-        ("dog", "{}/secret", "the link '.*/data/dog' leads to '.*/secret', out of"),
-        ("cat/b.jpg", "../../data2/b.jpg", "out of"),  # to a root that begins alike
-        ("cat/again", "..", "leads back to"),
-        ("cat/b.jpg", "gone.jpg", r"the link '.*b\.jpg' leads nowhere"),
+        ("cat/out.jpg", "{}/secret/b.jpg", "the link '.*/data/cat/out.jpg' points to '.*/secret/b.jpg', outside "),
+        ("dog", "{}/secret", "the link '.*/data/dog' points to '.*/secret', outside "),
+        ("cat/b.jpg", "../../data2/b.jpg", ", outside "),  # to a root that begins alike
+        ("cat/again", "..", "points back to"),
+        ("cat/b.jpg", "gone.jpg", r"the link '.*b\.jpg' points to a file that does not exist"),
     ],
 )
 def test_a_link_out_of_the_root_in_a_circle_or_to_nowhere_is_refused(
@@ -209,7 +213,7 @@ def test_a_root_may_itself_be_a_link(tmp_path: Path) -> None:
 def test_a_fifo_posing_as_an_image_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "cat/a.jpg")
     os.mkfifo(tmp_path / "cat" / "b.jpg")
-    assert_refused(Folder(tmp_path), "is no regular file")
+    assert_refused(Folder(tmp_path), "is not a regular file")
 
 
 def test_names_that_are_no_utf8_are_files_but_no_classes(tmp_path: Path) -> None:
@@ -218,7 +222,7 @@ def test_names_that_are_no_utf8_are_files_but_no_classes(tmp_path: Path) -> None
     Path(os.fsdecode(odd)).touch()
     assert scanned(Folder(tmp_path)).files == [b"cat/\xff.jpg"]
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xfe")).mkdir()
-    assert_refused(Folder(tmp_path), r"'\\\\xfe' is no UTF-8")
+    assert_refused(Folder(tmp_path), r"'\\\\xfe' is not UTF-8")
 
 
 WhenListed = Callable[[Callable[[], object]], None]

@@ -44,18 +44,19 @@ def test_keys_say_what_a_table_does_not_show(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"separator": ",", "decimal": ","}
     assert scanned(Table(path, **keys), angle=Label("float")).labels["angle"].tolist() == [0.5]
     path = write(tmp_path, "file;a|b\na.jpg;1|2\n")
-    assert "separated by ';' and '|'; say by which, such as separator: ';'" in refusal(
-        Table(path), angle=Label("float")
-    )
+    said = refusal(Table(path), angle=Label("float"))
+    assert "separated by ';' or '|'; write which one it is, such as separator: ';'" in said
     assert scanned(Table(path, separator=";"), kind=Label(source="a|b")).specs["kind"].classes == ("1|2",)
 
 
 def test_a_decimal_comma_between_commas_names_its_key(tmp_path: Path) -> None:
     said = refusal(Table(write(tmp_path, 'file,angle\na.jpg,"0,5"\n')), angle=Label("float"))
-    assert said.endswith("holds '0,5', which is no number; write decimal: ',' into the source for decimal commas, or "
-                         "use type category")  # fmt: skip
+    assert said.endswith(
+        "holds '0,5', which is not a number; add decimal: ',' to the key source if numbers have decimal commas, or use "
+        "type category"
+    )
     said = refusal(Table(write(tmp_path, "file;angle\na.jpg;1.234,5\n")), angle=Label("float"))
-    assert said.endswith("holds '1.234,5', which is no number; correct it, or use type category")
+    assert said.endswith("holds '1.234,5', which is not a number; correct it, or use type category")
 
 
 def test_a_comma_that_may_mark_thousands_is_not_guessed_at(tmp_path: Path) -> None:
@@ -67,14 +68,14 @@ def test_a_comma_that_may_mark_thousands_is_not_guessed_at(tmp_path: Path) -> No
     assert scanned(Table(path), angle=Label("float")).labels["angle"].tolist() == pytest.approx([0.125, 1.234])
     path = write(tmp_path, "file;angle\na.jpg;0,5\nb.jpg;1.234\n")
     said = refusal(Table(path, decimal=","), angle=Label("float"))
-    assert "holds '0,5', with a decimal comma, and '1.234' (all.csv, line 3) has a point; write all" in said
+    assert "holds '0,5', with a decimal comma, but '1.234' (all.csv, line 3) has a point; write all" in said
 
 
-def test_a_latin_1_table_is_told_by_its_line_whichever_column_holds_it(tmp_path: Path) -> None:
+def test_a_latin_1_table_is_refused_with_its_line_whichever_column_holds_it(tmp_path: Path) -> None:
     path = write(tmp_path, "file,label\n" + "a.jpg,x\n" * 9000 + "ö.jpg,x\n", "latin-1")
     said = refusal(Table(path), label=Label())
-    assert "all.csv', line 9002, is no UTF-8 text: byte 0xf6; it looks like Latin-1 or Windows-1252, in which" in said
-    assert "write encoding: cp1252 into the source" in said
+    assert "all.csv', line 9002, is not valid UTF-8: byte 0xf6; it looks like Latin-1 or Windows-1252, in which" in said
+    assert "add encoding: cp1252 to the key source" in said
 
 
 def test_faults_of_every_kind_come_at_once_with_their_lines(tmp_path: Path) -> None:
@@ -85,26 +86,31 @@ def test_faults_of_every_kind_come_at_once_with_their_lines(tmp_path: Path) -> N
         "streams.train.source.path: all.csv, line 2 has 2 cells where the first line has 3: 'a.jpg,x'"
     )
     assert " (also line 17 with 4); " in cells
-    assert label == "streams.train.labels.label: all.csv, line 3: column 'label' is empty; fill it or leave the row out"
-    assert "all.csv, line 5: column 'angle' holds 'bad0', which is no number (also line 6 'bad1', " in angle
+    assert label == (
+        "streams.train.labels.label: all.csv, line 3: column 'label' has an empty cell; fill the cell, or remove the "
+        "row"
+    )
+    assert "all.csv, line 5: column 'angle' holds 'bad0', which is not a number (also line 6 'bad1', " in angle
     assert "line 14 'bad9' and 2 more); correct it" in angle
-    assert "source.root: 2 of 15 files of all.csv are not in" in files
-    assert files.endswith("all.csv, line 4, 'gone.jpg' (also line 18 'lost.jpg'); add them or leave their rows out")
+    assert "source.root: 2 of 15 files named in all.csv are not in" in files
+    assert files.endswith(
+        "all.csv, line 4, 'gone.jpg' (also line 18 'lost.jpg'); add the missing files, or remove their rows"
+    )
 
 
 def test_all_values_that_are_no_class_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, "file,label\na.jpg,cat\nb.jpg,bird\nö.jpg,elk\n")
     said = refusal(Table(path), label=Label(classes=("cat", "dog")))
-    assert said.endswith("; add it to classes or correct it there; nor are 'elk' (all.csv, line 4)")
+    assert said.endswith("; nor is 'elk' (all.csv, line 4); add them to classes, or correct them in the data")
 
 
-def test_a_list_is_read_by_its_mark_or_its_key_and_told_all_its_faults(tmp_path: Path) -> None:
+def test_a_list_is_read_by_its_mark_or_its_key_and_refused_with_all_its_faults(tmp_path: Path) -> None:
     text = "a.jpg Mädchen\nö.jpg Hund\n"
     for encoding, key in (("utf-16", None), ("cp1252", "cp1252"), ("utf-8-sig", None)):
         found = scanned(Filelist(write(tmp_path, text, encoding, "list.txt"), encoding=key))
         assert found.specs["label"].classes == ("Hund", "Mädchen")
-    assert "line 1, is no UTF-8 text: byte 0xe4" in refusal(Filelist(write(tmp_path, text, "cp1252", "list.txt")))
+    assert "line 1, is not valid UTF-8: byte 0xe4" in refusal(Filelist(write(tmp_path, text, "cp1252", "list.txt")))
     path = write(tmp_path, "a.jpg 1\nb.jpg left\ngone.jpg 3\n", name="list.txt")
     angle, files = refusal(Filelist(path), angle=Label("float")).split("\n")
     assert "list.txt, line 2: label 'angle' holds 'left'" in angle
-    assert "list.txt, line 3, 'gone.jpg'; add them" in files
+    assert "list.txt, line 3, 'gone.jpg'; add the missing file, or remove its row" in files

@@ -39,7 +39,7 @@ def test_the_file_is_the_one_behind_the_descriptor_whatever_its_name_is_now(path
         assert file["x"][:].tolist() == [0, 1, 2]
 
 
-def test_a_lock_of_a_writer_is_told_of_and_a_disk_without_locks_is_none(
+def test_a_lock_of_a_writer_is_reported_and_a_disk_without_locks_is_none(
     path: Path, descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with path.open("r+b") as writer:
@@ -62,8 +62,8 @@ def test_no_lock_is_kept(path: Path, descriptor: int) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "it is no HDF5 file"),
-        (b"\x93NUMPY" + bytes(4000), "it is no HDF5 file"),
+        (b"", "it is not an HDF5 file"),
+        (b"\x93NUMPY" + bytes(4000), "it is not an HDF5 file"),
         (b"\x89HDF\r\n\x1a\n" + bytes(4000), "it is damaged: .*; copy it again"),
     ],
     ids=["empty", "another", "damaged"],
@@ -76,7 +76,7 @@ def test_what_is_no_hdf5_is_told_apart_from_what_is_damaged(tmp_path: Path, cont
     os.close(descriptor)
 
 
-def test_a_file_that_its_writer_left_open_is_told_how_to_repair(tmp_path: Path) -> None:
+def test_a_file_that_its_writer_left_open_is_refused_with_how_to_repair_it(tmp_path: Path) -> None:
     writer = h5py.File(tmp_path / "y.h5", "w", libver="latest", locking=False)
     writer["x"] = np.arange(3)
     writer.flush()

@@ -103,7 +103,7 @@ def test_truths_of_pytables_and_numpys_own_lie_as_they_do_in_memory(tmp_path: Pa
         assert bytes_at(tmp_path / "x.h5", int(found.extra[CHUNK_OFFSETS][0]), truths.size) == truths.tobytes()
 
 
-def test_compressed_chunks_of_several_images_are_told_of_with_the_remedy(
+def test_compressed_chunks_of_several_images_are_reported_with_the_remedy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with caplog.at_level(logging.WARNING, "streamd.sources"):
@@ -136,11 +136,11 @@ def test_labels_are_arrays_of_the_file_or_files_beside_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("chunks", [None, (2, 4, 5, 3)], ids=["one piece", "chunks"])
-def test_numbers_that_are_not_uint8_need_a_range_and_are_told_what_they_are(tmp_path: Path, chunks: Any) -> None:
+def test_numbers_that_are_not_uint8_need_a_range_and_are_called_what_they_are(tmp_path: Path, chunks: Any) -> None:
     path = written(tmp_path / "x.h5", (SIX / 255).astype(">f4"), chunks=chunks)
     least, most = (f"{each / 255:g}" for each in (SIX.min(), SIX.max()))
     said = refusal(Hdf5(path))
-    assert f"holds >f4 (6, 4, 5, 3); found {least} to {most} in the first 6 images" in said
+    assert f"holds >f4 (6, 4, 5, 3); found values from {least} to {most} in the first 6 images" in said
     assert "write range: [0, 1]" in said
     found = scanned(Hdf5(path, range=(0, 1)))
     assert found.arrays is not None
@@ -148,7 +148,7 @@ def test_numbers_that_are_not_uint8_need_a_range_and_are_told_what_they_are(tmp_
     assert (found.arrays.stored.dtype, found.arrays.stored.range, store_of(found)) == (">f4", (0, 1), hdf5.CHUNK_STORE)
 
 
-def test_labels_in_the_place_of_images_are_told_where_images_are(tmp_path: Path) -> None:
+def test_labels_in_the_place_of_images_are_refused_with_where_images_are(tmp_path: Path) -> None:
     said = refusal(Hdf5(written(tmp_path / "x.h5"), "/labels/kind"))
     assert "holds float64 (6, 3); it looks like labels" in said
     assert said.endswith(
@@ -168,7 +168,7 @@ def test_an_array_that_reaches_beyond_its_file_is_refused(tmp_path: Path, monkey
     [
         (Label("float", "/labels/angel"), "labels.y.from: there is no array '/labels/angel'"),
         (Label("float"), "labels.y.from: there is no array '/y'"),
-        (Label("float", "/short"), "/short of '…/x.h5' has 5 rows, and there are 6 images"),
+        (Label("float", "/short"), "/short of '…/x.h5' has 5 rows, but there are 6 images"),
         (Label("float", "/x"), "/x of '…/x.h5' holds uint8 (6, 4, 5, 3); labels are numbers or texts"),
     ],
     ids=["near", "own name", "short", "rank"],
@@ -184,9 +184,9 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path, label: Label, told: 
 def test_a_file_cut_in_the_middle_and_one_of_another_kind_are_refused_by_name(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", chunks=(2, 4, 5, 3))
     os.truncate(path, path.stat().st_size // 2)
-    assert f"{path}': it is cut off; copy it again" in refusal(Hdf5(path))
+    assert f"{path}': it is truncated; copy it again" in refusal(Hdf5(path))
     np.save(tmp_path / "x.npy", SIX)
-    assert "x.npy': it is no HDF5 file" in refusal(Hdf5(tmp_path / "x.npy"))
+    assert "x.npy': it is not an HDF5 file" in refusal(Hdf5(tmp_path / "x.npy"))
     assert "there is no" in refusal(Hdf5(tmp_path / "y.h5"))
 
 
@@ -215,13 +215,13 @@ def test_chunks_that_no_worker_has_memory_for_are_refused(tmp_path: Path, monkey
 def test_a_folder_is_refused_with_the_files_that_may_be_meant(tmp_path: Path) -> None:
     said = refusal(Hdf5(tmp_path))
     assert said == (
-        f"streams.train.source.path: '{tmp_path}' is a folder, and an HDF5 file is needed, and none is in it; correct "
-        "the path"
+        f"streams.train.source.path: '{tmp_path}' is a folder, but an HDF5 file is needed, and it holds none; "
+        "correct the path"
     )
     written(tmp_path / "b.h5")
     written(tmp_path / "a.hdf5")
     (tmp_path / "notes.txt").touch()
-    assert refusal(Hdf5(tmp_path)).endswith("; name one of those in it, such as 'a.hdf5', 'b.h5'")
+    assert refusal(Hdf5(tmp_path)).endswith("; give the path of one of those in it, such as 'a.hdf5', 'b.h5'")
 
 
 def test_numbers_that_are_no_class_are_called_what_they_are(tmp_path: Path) -> None:
@@ -229,7 +229,9 @@ def test_numbers_that_are_no_class_are_called_what_they_are(tmp_path: Path) -> N
     with h5py.File(path, "a") as file:
         file["nan"] = [0.0, 1.0, np.nan, np.nan, 1.0, 1.0]
     said = refusal(Hdf5(path), nan=Label("category"))
-    assert "x.h5:nan[2]: the array holds NaN, which is no number (also x.h5:nan[3]); fill it" in said.replace("/", "")
+    assert "x.h5:nan[2]: the array holds NaN, which is not a number (also x.h5:nan[3]); fill the cells" in said.replace(
+        "/", ""
+    )
 
 
 def test_a_label_may_be_a_column_of_a_table_and_a_whole_table_is_none(tmp_path: Path) -> None:
@@ -251,7 +253,7 @@ def test_a_label_may_be_a_column_of_a_table_and_a_whole_table_is_none(tmp_path: 
     assert said.endswith("is a table; name one of its columns: /tab/cls, /tab/name, /tab/box")
 
 
-def test_a_label_that_is_none_is_told_those_of_as_many_rows_first(tmp_path: Path) -> None:
+def test_a_label_that_is_none_is_refused_with_those_of_as_many_rows_first(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5")
     with h5py.File(path, "a") as file:
         file["a"] = np.zeros(5)
@@ -262,13 +264,16 @@ def test_a_label_that_is_none_is_told_those_of_as_many_rows_first(tmp_path: Path
     )
 
 
-def test_a_range_that_does_not_fit_is_told_of_and_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_range_that_does_not_fit_is_reported_and_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         scanned(Hdf5(written(tmp_path / "x.h5"), range=(0, 255)))
         assert not caplog.messages
         scanned(Hdf5(written(tmp_path / "x.h5"), range=(0, 1)))
-    assert "x.h5': found 0 to 25" in caplog.text
-    assert "lie beyond range [0, 1] and become black or white; leave range out, unless that is meant" in caplog.text
+    assert "x.h5': found values from 0 to 25" in caplog.text
+    assert (
+        "lie beyond range [0, 1] and become black or white; remove the key range, unless this is intended"
+        in caplog.text
+    )
 
 
 def test_images_are_called_what_the_named_array_says(tmp_path: Path) -> None:
@@ -281,4 +286,4 @@ def test_images_are_called_what_the_named_array_says(tmp_path: Path) -> None:
     assert found.display_names == [f"ä{row}.jpg".encode() for row in range(6)]
     assert scanned(Hdf5(path)).display_names is None
     assert_refused(Hdf5(path, names="ids"), "holds int64, and names are texts")
-    assert_refused(Hdf5(path, names="short"), "has 2 rows, and there are 6 images")
+    assert_refused(Hdf5(path, names="short"), "has 2 rows, but there are 6 images")

@@ -65,23 +65,23 @@ def test_floats_are_texts_as_a_table_of_text_would_hold_them(dtype: Any) -> None
 
 def test_what_is_not_a_number_is_a_gap_to_a_text() -> None:
     assert convert_to_texts(column([1.5, float("nan"), None], pa.float64())).to_pylist() == ["1.5", "", ""]
-    with pytest.raises(ConfigError, match="row 2: column 'x' holds NaN, which is no number"):
+    with pytest.raises(ConfigError, match="row 2: column 'x' holds NaN, which is not a number"):
         convert_to_nonempty_texts(column([1.5, float("nan")]))
 
 
 def test_numbers_beyond_int64_are_refused() -> None:
-    with pytest.raises(ConfigError, match="which is no number"):
+    with pytest.raises(ConfigError, match="which is not a number"):
         convert_to_numbers(column([2**63, 1], pa.uint64()), "int")
 
 
 def test_the_value_that_is_no_number_is_shown_short() -> None:
-    with pytest.raises(ConfigError, match=r"row 2: column 'x' holds 'y{80}', which is no number"):
+    with pytest.raises(ConfigError, match=r"row 2: column 'x' holds 'y{80}', which is not a number"):
         convert_to_numbers(column(["1", "y" * 200]), "float")
 
 
 @pytest.mark.parametrize("gap", [None, "", "  "])
 def test_a_gap_is_no_text(gap: str | None) -> None:
-    with pytest.raises(ConfigError, match="row 2: column 'x' is empty"):
+    with pytest.raises(ConfigError, match="row 2: column 'x' has an empty cell"):
         convert_to_nonempty_texts(column(["a", gap], pa.string()))
 
 

@@ -65,8 +65,8 @@ def test_all_conditions_must_be_met() -> None:
 
 def test_a_value_that_no_row_has_is_answered_with_those_there() -> None:
     says = (
-        r"source\.where\.x: no row of all\.csv has 'trian' in column 'x'; did you mean 'train'\?; "
-        r"its values, and rows of each: 'train' 2, 'test' 1"
+        r"source\.where\.x: no row of all\.csv has 'trian' in column 'x'; its values, and rows of each: "
+        r"'train' 2, 'test' 1; did you mean 'train'\?"
     )
     with pytest.raises(ConfigError, match=says):
         select_rows({"x": "trian"}, {"x": column(["train", "test", "train"])})

@@ -91,7 +91,7 @@ def test_columns_of_classes_are_shared_with_a_stream_that_names_them(tmp_path: P
 
 
 @pytest.mark.parametrize("between", [" ", ",", "\t"])
-def test_numbers_behind_the_paths_of_a_list_are_one_class(tmp_path: Path, between: str) -> None:
+def test_numbers_after_the_paths_of_a_list_are_one_class(tmp_path: Path, between: str) -> None:
     put(tmp_path, "a.jpg")
     lines = (f"a.jpg\t{between.join(map(str, row))}\n" for row in ONE_HOT)
     (tmp_path / "l.txt").write_text("".join(lines))
@@ -101,21 +101,37 @@ def test_numbers_behind_the_paths_of_a_list_are_one_class(tmp_path: Path, betwee
 def test_configured_classes_are_in_the_order_of_the_numbers() -> None:
     values, spec = label(stores(ONE_HOT)["lists"], type="category", classes=("c", "a", "b"))
     assert (values.tolist(), spec.classes) == ([2, 0, 1, 2], ("c", "a", "b"))
-    with pytest.raises(ConfigError, match=r"labels\.y: classes has 2 classes, and column 'y' holds 3 numbers a row"):
+    with pytest.raises(ConfigError, match=r"labels\.y: classes has 2 classes, but column 'y' holds 3 numbers per row"):
         label(stores(ONE_HOT)["lists"], type="category", classes=("a", "b"))
 
 
 @pytest.mark.parametrize(
     ("row", "kind", "told"),
     [
-        ([0, 0, 0], "category", "t.csv, line 3 holds [0, 0, 0], where 0 are 1; a category has one 1 in every row"),
-        ([1, 0, 1], "category", "t.csv, line 3 holds [1, 0, 1], where 2 are 1; a category has one 1 in every row"),
-        ([0.25, 0, 0.75], "category", "t.csv, line 3 holds [0.25, 0, 0.75]; several numbers a row make a class where"),
+        (
+            [0, 0, 0],
+            "category",
+            "t.csv, line 3 holds [0, 0, 0], in which the number of 1s is 0; a category needs exactly one 1 in each row",
+        ),
+        (
+            [1, 0, 1],
+            "category",
+            "t.csv, line 3 holds [1, 0, 1], in which the number of 1s is 2; a category needs exactly one 1 in each row",
+        ),
+        (
+            [0.25, 0, 0.75],
+            "category",
+            "t.csv, line 3 holds [0.25, 0, 0.75]; several numbers per row give a class only if",
+        ),
         ([0, 0, 2], "category", "t.csv, line 3 holds [0, 0, 2]; several numbers"),
         ([0, 1], "category", "t.csv, line 3: column 'y' holds 2 numbers where the first row holds 3"),
         (None, "category", "t.csv, line 3: column 'y' holds 0 numbers where the first row holds 3"),
-        ([0, None, 1], "category", "t.csv, line 3: column 'y' is empty"),
-        ([1, 0, 1], "string", "labels.y.from: several numbers a row make a vector of type float or int, a category or"),
+        ([0, None, 1], "category", "t.csv, line 3: column 'y' has an empty cell"),
+        (
+            [1, 0, 1],
+            "string",
+            "labels.y.from: several numbers per row make a vector of type float or int, a category or",
+        ),
     ],
 )
 def test_a_row_that_is_no_class_is_named_with_what_it_holds(row: list[float] | None, kind: str, told: str) -> None:
@@ -135,7 +151,9 @@ def test_a_row_far_down_is_named_by_its_place_and_shown_in_part(monkeypatch: pyt
     rows = np.eye(10, dtype=np.uint8)[np.arange(20) % 10]
     assert label([build_array_column(rows, Path("y"), "y", "y", 20)], type="category")[0].tolist() == [*range(10)] * 2
     rows[17, 3] = 1
-    with pytest.raises(ConfigError, match=r"y\[17\] holds \[0, 0, 0, 1, 0, 0, 0, 1, \.\.\.\], where 2 are 1"):
+    with pytest.raises(
+        ConfigError, match=r"y\[17\] holds \[0, 0, 0, 1, 0, 0, 0, 1, \.\.\.\], in which the number of 1s is 2"
+    ):
         label([build_array_column(rows, Path("y"), "y", "y", 20)], type="category")
 
 

@@ -72,7 +72,10 @@ def test_configured_classes_keep_their_order_and_refuse_doubles_and_nothing() ->
 
 
 def test_an_unknown_class_is_named_with_its_line_and_the_near_one() -> None:
-    with pytest.raises(ConfigError, match=r"'dgo' \(line 3\) is not among .* cat, dog; did you mean 'dog'"):
+    says = (
+        r"'dgo' \(line 3\) is not one of .* cat, dog; add it to classes, or correct it in the data; did you mean 'dog'"
+    )
+    with pytest.raises(ConfigError, match=says):
         numbers_of("cat", "dgo", fixed=("cat", "dog"))
 
 

@@ -1,4 +1,4 @@
-"""Any number of classes a sample, a bit each."""
+"""Any number of classes per sample, a bit each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,11 @@ def test_bits_say_what_cells_said_whatever_the_classes_are_called(cells: list[se
 
 
 def test_an_unknown_tag_is_named_with_its_line_and_the_near_one() -> None:
-    with pytest.raises(ConfigError, match=r"labels\.t: 'rde' \(line 4\) is not among .* red, blue; did you mean 'red'"):
+    says = (
+        r"labels\.t: 'rde' \(line 4\) is not one of .* red, blue; "
+        r"add it to classes, or correct it in the data; did you mean 'red'"
+    )
+    with pytest.raises(ConfigError, match=says):
         build_tags_label("t", tagged([["red"], [], ["blue", "rde"]]), ("red", "blue"), place, "labels.t")
 
 

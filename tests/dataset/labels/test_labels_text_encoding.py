@@ -40,7 +40,7 @@ def test_a_mark_counts_before_a_name_and_a_name_before_utf_8(
 def test_utf_16_without_a_mark_is_recognized_and_asked_for(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "all.csv"
     path.write_bytes(TEXT.encode(encoding))
-    with pytest.raises(ConfigError, match=rf"looks like {encoding}: write encoding: {encoding} into the source, or"):
+    with pytest.raises(ConfigError, match=rf"looks like {encoding}: add encoding: {encoding} to the key source, or"):
         choose_text_encoding(path, None, KEY)
 
 
@@ -49,28 +49,28 @@ def said_of(path: Path, data: bytes, encoding: str = UTF8, key: str = KEY) -> st
     return str(build_encoding_error(path, encoding, key)).replace(str(path), path.name)
 
 
-def test_another_encoding_is_told_with_line_byte_and_what_it_would_read(tmp_path: Path) -> None:
+def test_another_encoding_is_reported_with_line_byte_and_what_it_would_read(tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     before = b"a.jpg,x\n" * 300_000  # more than is read at a time
     assert said_of(path, before + "b.jpg,Mädchen\nc.jpg,x\n".encode("latin-1")) == (
-        f"{KEY}: 'all.csv', line 300001, is no UTF-8 text: byte 0xe4; it looks like Latin-1 or Windows-1252, in which "
-        "the line reads 'b.jpg,Mädchen': write encoding: cp1252 into the source, or save it as UTF-8: iconv -f CP1252 "
-        "-t UTF-8 all.csv > utf8-all.csv"
+        f"{KEY}: 'all.csv', line 300001, is not valid UTF-8: byte 0xe4; it looks like Latin-1 or Windows-1252, in "
+        "which the line reads 'b.jpg,Mädchen': add encoding: cp1252 to the key source, or save the file as UTF-8: "
+        "iconv -f CP1252 -t UTF-8 all.csv > utf8-all.csv"
     )
 
 
 def test_what_fits_no_guess_asks_for_the_name(tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     assert said_of(path, b"a\n\x81\x81\n") == (
-        f"{KEY}: 'all.csv', line 2, is no UTF-8 text: byte 0x81; save it as UTF-8, or name the encoding that it was "
-        "saved in: encoding: NAME in the source"
+        f"{KEY}: 'all.csv', line 2, is not valid UTF-8: byte 0x81; save the file as UTF-8, or add encoding: NAME, the "
+        "encoding that it was saved in, to the key source"
     )
     said = said_of(path, "Mädchen".encode(), "ascii")
-    assert "line 1, is no ascii text: byte 0x" in said
-    assert said.endswith("name the encoding that the file was saved in, or save it as UTF-8")
+    assert "line 1, is not valid ascii: byte 0x" in said
+    assert said.endswith("give the encoding that the file was saved in, or save the file as UTF-8")
 
 
 def test_a_table_beside_arrays_has_no_such_key(tmp_path: Path) -> None:
     said = said_of(tmp_path / "all.csv", b"\xe4\n", key="streams.train.source.table")
     assert "encoding:" not in said
-    assert "reads 'ä': save it as UTF-8: iconv" in said
+    assert "reads 'ä': save the file as UTF-8: iconv" in said

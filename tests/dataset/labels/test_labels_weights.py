@@ -85,7 +85,10 @@ def test_a_store_weighs_its_samples_by_an_array_or_field_of_its_own(tmp_path: Pa
 def test_a_tar_reads_weights_with_labels_that_are_named(tmp_path: Path) -> None:
     shard = pack(tmp_path / "x.tar", {"1.jpg": b"x", "1.txt": b"1"})
     assert weighed(Tar(str(shard)), "txt", {}).weights is not None
-    with pytest.raises(ConfigError, match=r"weights: of a tar they are read with its labels, .* add labels, or \{\}"):
+    with pytest.raises(
+        ConfigError,
+        match=r"weights: the weights of kind tar are read with its labels, .* add labels, or write labels: \{\}",
+    ):
         weighed(Tar(str(shard)), "txt")
 
 
@@ -106,10 +109,10 @@ def test_without_the_key_there_are_none(table: Table) -> None:
     [
         ([1, np.nan, 0], "streams.train.weights: w.npy[1] holds nan, which is not a finite number"),
         ([1, np.inf, 0], "streams.train.weights: w.npy[1] holds inf, which is not a finite number"),
-        ([1, 0, -0.5], "streams.train.weights: w.npy[2] holds -0.5; a sample weighs 0 or more"),
-        ([1, 0], "streams.train.weights.from: 'w.npy' has 2 rows, and there are 3 images"),
-        (["a", "b", "c"], "streams.train.weights: w.npy[0]: the array holds 'a', which is no number"),
-        ([[1, 2]] * 3, "streams.train.weights.from: several numbers a row make a vector"),
+        ([1, 0, -0.5], "streams.train.weights: w.npy[2] holds -0.5; the weight of a sample must be 0 or more"),
+        ([1, 0], "streams.train.weights.from: 'w.npy' has 2 rows, but there are 3 images"),
+        (["a", "b", "c"], "streams.train.weights: w.npy[0]: the array holds 'a', which is not a number"),
+        ([[1, 2]] * 3, "streams.train.weights.from: several numbers per row make a vector"),
     ],
 )
 def test_what_weighs_nothing_sensible_is_named_by_its_row(
@@ -122,7 +125,7 @@ def test_what_weighs_nothing_sensible_is_named_by_its_row(
 
 def test_a_bad_weight_of_a_table_is_named_by_its_line(table: Table) -> None:
     table.path.write_text("file,w\na.jpg,1\na.jpg,\n")
-    with pytest.raises(ConfigError, match=r"streams\.train\.weights: t\.csv, line 3: column 'w' is empty"):
+    with pytest.raises(ConfigError, match=r"streams\.train\.weights: t\.csv, line 3: column 'w' has an empty cell"):
         weighed(table, "w")
     with pytest.raises(ConfigError, match=r"streams\.train\.weights\.from: .* has no column 'v'"):
         weighed(table, "v")

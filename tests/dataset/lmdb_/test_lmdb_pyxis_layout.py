@@ -57,7 +57,7 @@ def test_every_array_is_found_with_its_bytes() -> None:
         (WRITTEN.replace(b"\xa1y", b"\xa1z"), False),
         (WRITTEN[:-1], False),
     ],
-    ids=["other data", "another shape", "another dtype", "a longer text", "another name", "cut off"],
+    ids=["other data", "another shape", "another dtype", "a longer text", "another name", "truncated"],
 )
 def test_a_template_fits_values_that_differ_in_their_data_alone(value: bytes, *, fits: bool) -> None:
     assert ValueTemplate.from_value(WRITTEN).matches_value(memoryview(value)) is fits
@@ -74,8 +74,8 @@ def test_what_is_no_array_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (b"\xff\xd8\xff\xe0", "no msgpack map"),
-        (encode({"X": 3}), "no msgpack map"),
+        (b"\xff\xd8\xff\xe0", "not a msgpack map"),
+        (encode({"X": 3}), "not a msgpack map"),
         (encode({"X": encode({b"type": 2, b"dtype": "|u1", b"shape": [3], b"data": b"12"})}), "'X' .* 2 bytes"),
         (encode({"X": encode({b"type": 2, b"dtype": "|u1", b"shape": [-1, -2], b"data": b"12"})}), "'X'"),
         (encode({"X": encode({b"type": 2, b"dtype": "|O", b"shape": [1], b"data": b"12345678"})}), "'X'"),

@@ -91,7 +91,7 @@ def test_labels_of_other_widths_take_the_widest(tmp_path: Path) -> None:
     assert found.labels["y"].tolist() == [int(each) for each in values]
 
 
-def test_fractions_without_a_range_are_told_what_to_write(tmp_path: Path) -> None:
+def test_fractions_without_a_range_are_refused_with_what_to_write(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", samples(PIXELS / np.float32(255)))
     told = refusal(Lmdb(path))
     assert told.startswith(f"streams.train.source.images: 'X' of '{path}/data.mdb' holds float32 (9, 30, 50, 3); ")
@@ -101,10 +101,10 @@ def test_fractions_without_a_range_are_told_what_to_write(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("images", "labels", "told"),
     [
-        ("x", {}, "source.images: '…[0]' has no array 'x'; of arrays it has 'X' (uint8 (30, 50, 3)), 'y' (int64 ())"),
+        ("x", {}, "source.images: '…[0]' has no array 'x'; its arrays are: 'X' (uint8 (30, 50, 3)), 'y' (int64 ())"),
         ("x", {}, "; did you mean 'X'?"),
         ("y", {}, "source.images: 'y' of '…' holds int64 (9,); it looks like labels"),
-        ("X", {"angle": Label("float")}, "labels.angle.from: '…[0]' has no array 'angle'; of arrays it has 'X'"),
+        ("X", {"angle": Label("float")}, "labels.angle.from: '…[0]' has no array 'angle'; its arrays are: 'X'"),
         ("X", {"z": Label("int", "X")}, "labels.z.from: '…' holds uint8 (9, 30, 50, 3); labels are numbers or texts"),
     ],
 )
@@ -122,7 +122,7 @@ def test_what_is_not_there_is_named_with_what_is(
         ({"X": PIXELS[0].astype(np.int16), "y": 1}, "source.images: 'X' is int16 (30, 50, 3) in '…[5]', and uint8"),
         ({"X": PIXELS[0], "y": [1, 2]}, "labels.y.from: 'y' is int64 (2,) in '…[5]', and int64 () in '…[0]'"),
         ({"X": PIXELS[0], "y": "one"}, "labels.y.from: 'y' is <U3 () in '…[5]', and int64 () in '…[0]'"),
-        ({"X": PIXELS[0]}, "labels.y.from: '…[5]' has no array 'y'; of arrays it has 'X'"),
+        ({"X": PIXELS[0]}, "labels.y.from: '…[5]' has no array 'y'; its arrays are: 'X'"),
         ({"X": PIXELS[0, :0], "y": 1}, "source.images: 'X' is uint8 (0, 50, 3) in '…[5]', which is empty"),
     ],
 )
@@ -136,14 +136,14 @@ def test_a_sample_unlike_the_first_is_refused_by_its_number(tmp_path: Path, odd:
 def test_a_value_that_is_no_sample_is_refused_by_its_number(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", samples())
     put(path, {b"0000000003": b"\xff\xd8\xff\xe0 a JPEG"})
-    assert "data.mdb[3]' is not as ml-pyxis writes it: it is no msgpack map" in refusal(Lmdb(path))
+    assert "data.mdb[3]' is not as ml-pyxis writes it: it is not a msgpack map" in refusal(Lmdb(path))
     broken = value_of({"X": PIXELS[0]}).replace(b"\x93\x1e\x32\x03", b"\x93\x1e\x32\x04")
     put(path, {b"0000000003": broken})
     assert "its 'X' claims to be uint8 (30, 50, 4) and has 4500 bytes" in refusal(Lmdb(path))
 
 
 @pytest.mark.parametrize("path", ["nothing", "empty"])
-def test_a_path_without_a_data_file_is_told_of(tmp_path: Path, path: str) -> None:
+def test_a_path_without_a_data_file_is_reported(tmp_path: Path, path: str) -> None:
     (tmp_path / "empty").mkdir()
     said = {
         "nothing": f"there is no '{tmp_path}/nothing'; ",
@@ -152,10 +152,13 @@ def test_a_path_without_a_data_file_is_told_of(tmp_path: Path, path: str) -> Non
     assert refusal(Lmdb(tmp_path / path)).startswith(f"streams.train.source.path: {said[path]}")
 
 
-def test_a_range_that_does_not_fit_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_range_that_does_not_fit_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         scanned(Lmdb(write_lmdb(tmp_path / "d", samples(PIXELS)), range=(0, 1)))
-    assert "lie beyond range [0, 1] and become black or white; leave range out, unless that is meant" in caplog.text
+    assert (
+        "lie beyond range [0, 1] and become black or white; remove the key range, unless this is intended"
+        in caplog.text
+    )
 
 
 def test_images_are_called_what_the_named_array_says(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_count_says_how_many_samples_count(tmp_path: Path) -> None:
 
 def test_a_missing_sample_is_named(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", SAMPLES, count=15) / "data.mdb"
-    assert "claims 15 samples, and has none under the key 0000000012; ml-pyxis has its samples" in refusal(path)
+    assert "claims 15 samples, but has none under the key 0000000012; ml-pyxis keeps samples" in refusal(path)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_count_that_is_none_is_refused(tmp_path: Path, count: object, told: st
     assert told in refusal(write_lmdb(tmp_path / "d", SAMPLES, count=count) / "data.mdb")
 
 
-def test_a_writer_that_was_not_closed_is_told_of(tmp_path: Path) -> None:
+def test_a_writer_that_was_not_closed_is_reported(tmp_path: Path) -> None:
     put(tmp_path / "d", {b"0000000000": value_of(SAMPLES[0])})
     put(tmp_path / "d", {}, b"meta_db")
     assert "close its pyxis.Writer" in refusal(tmp_path / "d/data.mdb")
@@ -77,7 +77,7 @@ def test_a_writer_that_was_not_closed_is_told_of(tmp_path: Path) -> None:
 def test_an_lmdb_of_another_layout_says_what_it_holds(tmp_path: Path) -> None:
     put(tmp_path / "d", {b"%08d" % number: b"\xff\xd8\xff" for number in range(5)}, None)
     told = refusal(tmp_path / "d/data.mdb")
-    assert "holds the keys '00000000', '00000001', '00000002', and no samples of ml-pyxis; " in told
+    assert "holds the keys '00000000', '00000001', '00000002', but no samples in the format of ml-pyxis; " in told
     assert told.endswith("or with streamd pack --format lmdb")
 
 
@@ -85,25 +85,25 @@ def test_an_empty_lmdb_holds_nothing(tmp_path: Path) -> None:
     put(tmp_path / "d", {b"x": b"y"}, None)
     with lmdb.open(str(tmp_path / "d")) as environment, environment.begin(write=True) as transaction:
         transaction.delete(b"x")
-    assert "holds nothing, and no samples of ml-pyxis" in refusal(tmp_path / "d/data.mdb")
+    assert "holds nothing, but no samples in the format of ml-pyxis" in refusal(tmp_path / "d/data.mdb")
 
 
 def test_a_key_that_is_no_database_is_another_layout(tmp_path: Path) -> None:
     put(tmp_path / "d", {b"data_db": b"no database", b"meta_db": b"neither"}, None)
-    assert "holds the keys 'data_db', 'meta_db', and no samples" in refusal(tmp_path / "d/data.mdb")
+    assert "holds the keys 'data_db', 'meta_db', but no samples" in refusal(tmp_path / "d/data.mdb")
 
 
 def test_a_file_of_something_else_is_no_lmdb_file(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x89HDF\r\n\x1a\n" * 2000)
-    assert "is no LMDB file, or one of another version" in refusal(tmp_path / "x")
+    assert "is not an LMDB file, or is one of another version" in refusal(tmp_path / "x")
 
 
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
-def test_a_file_that_is_cut_off_is_refused_before_lmdb_maps_it(tmp_path: Path, part: float) -> None:
+def test_a_truncated_file_is_refused_before_lmdb_maps_it(tmp_path: Path, part: float) -> None:
     path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
     size = path.stat().st_size
     os.truncate(path, int(size * part))
-    assert f"is cut off: {int(size * part)} bytes of {size}" in refusal(path)
+    assert f"is truncated: it has {int(size * part)} of {size} bytes" in refusal(path)
 
 
 def test_a_file_that_never_had_the_free_pages_at_its_end_is_read(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_every_damage_to_the_header_is_noticed(tmp_path: Path) -> None:
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(b"\x7fELF" + bytes(1000))
-    with pytest.raises(ConfigError, match="it is no manifest"):
+    with pytest.raises(ConfigError, match="it is not a manifest"):
         Manifest.open(tmp_path / "m")
     with pytest.raises(ConfigError, match="cannot read the manifest"):
         Manifest.open(tmp_path)

@@ -104,7 +104,7 @@ def test_any_other_refusal_of_the_system_is_told_in_its_words(code: int) -> None
 
 def test_a_user_without_a_right_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(ConfigError, match="user root may not read '/a'"), translate_read_errors("/a", "x"):
+    with pytest.raises(ConfigError, match="user root is not allowed to read '/a'"), translate_read_errors("/a", "x"):
         raise PermissionError(errno.EACCES, "no")
 
 

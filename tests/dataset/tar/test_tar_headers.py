@@ -90,10 +90,10 @@ def test_folders_and_devices_are_passed_over_and_links_are_noted(tmp_path: Path)
 @pytest.mark.parametrize(
     ("size", "told"),
     [
-        (300, "it is cut off at byte 300, in 'a.jpg', which ends at byte 1,212"),
-        (1100, "it is cut off at byte 1,100, in 'a.jpg', which ends at byte 1,212"),
-        (1600, "it is cut off at byte 1,600, in a header, which ends at byte 2,048"),
-        (2600, "it is cut off at byte 2,600, in 'c', which ends at byte 3,072"),
+        (300, "it is truncated at byte 300, in 'a.jpg', which should end at byte 1,212"),
+        (1100, "it is truncated at byte 1,100, in 'a.jpg', which should end at byte 1,212"),
+        (1600, "it is truncated at byte 1,600, in a header, which should end at byte 2,048"),
+        (2600, "it is truncated at byte 2,600, in 'c', which should end at byte 3,072"),
     ],
 )
 def test_a_tar_that_is_cut_says_where(tmp_path: Path, size: int, told: str) -> None:
@@ -111,7 +111,7 @@ def test_a_header_with_one_wrong_byte_is_found_out(tmp_path: Path, place: int) -
     data = bytearray(path.read_bytes())
     data[1536 + place] ^= 0x11
     path.write_bytes(data)
-    assert refusal(path) == "it is damaged: there is no header at byte 1,536; copy it anew"
+    assert refusal(path) == "it is damaged: there is no header at byte 1,536; copy it again"
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,13 @@ def test_a_header_with_one_wrong_byte_is_found_out(tmp_path: Path, place: int) -
     [
         (
             gzip.compress(b"x" * 5000),
-            "it is compressed, so that nothing in it can be read by itself: unpack it with gunzip",
+            "it is compressed, so its files cannot be read one by one: unpack it with gunzip",
         ),
         (bz2.compress(b"x" * 5000), "bunzip2"),
         (lzma.compress(b"x" * 5000), "unxz"),
         (b"\x28\xb5\x2f\xfd" + b"x" * 600, "unzstd"),
-        (b"\xff\xd8\xff" + b"x" * 5000, "it is no tar; name only tars, such as shards/*.tar"),
-        (b"short", "it is no tar"),
+        (b"\xff\xd8\xff" + b"x" * 5000, "it is not a tar; name only tars, such as shards/*.tar"),
+        (b"short", "it is not a tar"),
     ],
     ids=["gzip", "bzip2", "xz", "zstd", "picture", "short"],
 )
@@ -137,7 +137,7 @@ def test_what_is_no_tar_is_told_apart(tmp_path: Path, data: bytes, told: str) ->
 def test_tars_that_were_joined_are_not_taken_for_the_first_of_them(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.tar", ABC)
     path.write_bytes(path.read_bytes() * 2)
-    assert refusal(path).startswith("more lies behind its end at byte 3,072, as where tars were joined with cat")
+    assert refusal(path).startswith("there is more after its end at byte 3,072, as where tars were joined with cat")
 
 
 def test_zeros_where_the_rest_should_be_are_no_end(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_sparse_files_are_refused_in_both_ways_they_are_stored(tmp_path: Path) -
         member = tarfile.TarInfo("b.jpg")
         member.pax_headers = {"GNU.sparse.name": "c.jpg"}
         tar.addfile(member)
-    assert refusal(tmp_path / "a.tar") == "'a.jpg' in it is stored without its gaps: pack it anew without --sparse"
+    assert refusal(tmp_path / "a.tar") == "'a.jpg' in it is stored without its gaps: pack it again without --sparse"
     assert refusal(tmp_path / "b.tar").startswith("'c.jpg' in it")
 
 

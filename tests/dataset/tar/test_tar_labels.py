@@ -1,4 +1,4 @@
-"""Labels out of shards: from the files beside images, from JSON, from folders, and what is told where they are not."""
+"""Labels from shards: from the files beside images, from JSON, from folders, and what is said where there are none."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def test_a_source_that_names_no_files_is_refused(tmp_path: Path, source: str | t
     assert "names no files of shards; write cls, txt or json:angle" in message
 
 
-def test_a_label_that_is_nowhere_is_told_what_there_is(tmp_path: Path) -> None:
+def test_a_label_that_is_nowhere_is_refused_with_what_there_is(tmp_path: Path) -> None:
     assert refusal(tmp_path, FOUR, angle=Label("float")) == (
-        "streams.train.labels.angle: 'a.tar' has no files .angle beside its images, nor one folder a class; it has 2 "
-        ".cls, 2 .txt, 2 .json, 2 .jpg: write from: txt for the text of such files, from: json:angle for a field of "
-        "what is JSON in them, or labels: {} to do without"
+        "streams.train.labels.angle: 'a.tar' has no .angle files beside its images, and no folder for each class; it "
+        "has 2 .cls, 2 .txt, 2 .json, 2 .jpg: write from: txt for the text of .txt files, from: json:angle for a field "
+        "of .json files, or labels: {} to serve no labels"
     )
 
 
@@ -102,7 +102,7 @@ def test_an_image_without_its_label_is_named(tmp_path: Path) -> None:
     files = {name: data for name, data in FOUR.items() if name != "2.cls"} | {"3.jpg": b""}
     assert refusal(tmp_path, files, label=Label()) == (
         "streams.train.labels.label: 'a.tar/2.jpg' has no .cls beside it (and 1 more like it); the shard has 3 .jpg, "
-        "2 .txt, 2 .json, 1 .cls: correct from, or pack the shard anew"
+        "2 .txt, 2 .json, 1 .cls: correct the key from, or pack the shard again"
     )
     assert "'a.tar/1.jpg' has no .class beside it" in refusal(tmp_path, {"1.jpg": b""}, a=Label(source="class"))
 
@@ -119,7 +119,7 @@ def test_a_suffix_that_is_a_field_of_the_json_beside_an_image_is_offered_as_such
 @pytest.mark.parametrize("record", [b'{"angle": 0.5}', b'["score"]', b"\xff", b"no JSON"])
 def test_json_without_the_field_is_not_offered(tmp_path: Path, record: bytes) -> None:
     says = refusal(tmp_path, {"1.jpg": b"", "1.json": record}, a=Label("float", "score"))
-    assert says.endswith("the shard has 1 .json, 1 .jpg: correct from, or pack the shard anew")
+    assert says.endswith("the shard has 1 .json, 1 .jpg: correct the key from, or pack the shard again")
 
 
 def test_an_image_outside_the_folders_of_classes_is_named(tmp_path: Path) -> None:
@@ -134,18 +134,18 @@ def test_an_image_outside_the_folders_of_classes_is_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"{", "'a.tar/1.jpg': 'n' in its .json is no JSON object: "),
-        (b"[1]", "'a.tar/1.jpg': 'n' in its .json is no JSON object: "),
-        (b'{"nn": 1}', "'a.tar/1.jpg': there is no 'n' in its .json; did you mean 'nn'?; it has nn"),
+        (b"{", "'a.tar/1.jpg': 'n' in its .json is not a JSON object: "),
+        (b"[1]", "'a.tar/1.jpg': 'n' in its .json is not a JSON object: "),
+        (b'{"nn": 1}', "'a.tar/1.jpg': there is no 'n' in its .json; it has nn; did you mean 'nn'?"),
         (b"{}", "there is no 'n' in its .json; it has nothing"),
         (b'{"n": {"x": 1}}', "'n' in its .json is an object or a list of lists"),
         (b'{"n": [[1]]}', "'n' in its .json is an object or a list of lists"),
-        (b"\xff", "'a.tar/1.json' is no UTF-8 text; write it as such"),
-        (b" " * 1048577, "'a.tar/1.json' has 1,048,577 bytes, and a label at most 1,048,576"),
+        (b"\xff", "'a.tar/1.json' is not UTF-8 text; save it as UTF-8"),
+        (b" " * 1048577, "'a.tar/1.json' has 1,048,577 bytes, but a label has at most 1,048,576"),
     ],
     ids=["cut", "list", "near", "empty", "object", "lists", "bytes", "long"],
 )
-def test_json_that_gives_no_value_is_told_by_sample(tmp_path: Path, data: bytes, told: str) -> None:
+def test_json_that_gives_no_value_is_reported_by_sample(tmp_path: Path, data: bytes, told: str) -> None:
     message = refusal(tmp_path, {"1.jpg": b"", "1.json": data}, a=Label("int", "json:n"))
     assert message.startswith("streams.train.labels.a: ")
     assert told in message

@@ -51,7 +51,7 @@ def test_what_one_key_names_stands_beside_its_image(tmp_path: Path) -> None:
     assert shard.suffix_summary == "3 .cls, 2 .jpg, 1 .meta.json, 1 without one"
 
 
-def test_names_begin_behind_the_root_and_hidden_ones_do_not_count(tmp_path: Path) -> None:
+def test_names_begin_after_the_root_and_hidden_ones_do_not_count(tmp_path: Path) -> None:
     hidden = [".a.jpg", "./._b.jpg", "x/.cache/c.jpg", "__MACOSX/d.jpg"]
     assert images(tmp_path, *hidden, "./e.jpg", "/f.jpg", "../../g.jpg", "h/../i.jpg") == [
         "e.jpg", "f.jpg", "g.jpg", "h/../i.jpg",
@@ -64,10 +64,10 @@ def test_the_plain_suffix_is_the_image_beside_masks_and_a_longer_one_where_it_is
 
 def test_two_images_of_one_sample_are_refused_by_name(tmp_path: Path) -> None:
     assert refusal(pack(tmp_path / "a.tar", {"1.jpg": b"", "1.png": b""})) == (
-        "path: 'a.tar' holds '1.jpg' and '1.png', two images of one sample, being called the same up to the first dot; "
-        "a sample has one: pack the others elsewhere, or under other names"
+        "path: 'a.tar' holds '1.jpg' and '1.png', which are two images of one sample, because their names are the "
+        "same up to the first dot; a sample has only one image: pack the other image elsewhere, or under another name"
     )
-    assert "'1.left.jpg' and '1.right.jpg', two images" in refusal(
+    assert "'1.left.jpg' and '1.right.jpg', which are two images" in refusal(
         pack(tmp_path / "a.tar", {"1.left.jpg": b"", "1.right.jpg": b""})
     )
 
@@ -75,7 +75,7 @@ def test_two_images_of_one_sample_are_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["1.jpg", "1.cls"])
 def test_a_name_that_is_there_twice_is_refused(tmp_path: Path, name: str) -> None:
     path = pack(tmp_path / "a.tar", [("0.jpg", b""), (name, b"a"), (name, b"b")])
-    assert refusal(path) == f"path: 'a.tar' holds '{name}' twice; pack it anew with one of them"
+    assert refusal(path) == f"path: 'a.tar' holds '{name}' twice; pack it again with one of them"
 
 
 def test_links_in_the_place_of_images_are_refused_others_are_not(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_links_in_the_place_of_images_are_refused_others_are_not(tmp_path: Path)
         link.name, link.type = "b.JPG", tarfile.LNKTYPE
         tar.addfile(link)
     assert refusal(tmp_path / "a.tar") == (
-        "path: 'a.tar' holds links in the place of images: 'b.JPG'; pack it anew with tar --dereference "
+        "path: 'a.tar' holds links in the place of images: 'b.JPG'; pack it again with tar --dereference "
         "--hard-dereference"
     )
 
@@ -98,8 +98,8 @@ def test_a_shard_that_is_cut_says_how_many_images_are_whole(tmp_path: Path) -> N
     path = pack(tmp_path / "a.tar", {"0.jpg": b"x" * 600, "0.cls": b"1", "1.jpg": b"y" * 600, "2.jpg": b"z" * 600})
     os.truncate(path, path.read_bytes().index(b"z" * 600) + 300)
     message = refusal(path)
-    assert message.startswith("path: 'a.tar': it is cut off at byte ")
-    assert message.endswith("; copy it anew, or keep 2 images of it with truncate -s 4096")
+    assert message.startswith("path: 'a.tar': it is truncated at byte ")
+    assert message.endswith("; copy it again, or keep its 2 whole images with truncate -s 4096")
 
 
 def test_suffixes_are_spelled_by_number_and_the_rarest_left_out() -> None:

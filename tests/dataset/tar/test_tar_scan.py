@@ -1,4 +1,4 @@
-"""Samples out of shards: in order, with their labels, whole or split, and whatever is wrong told by name."""
+"""Samples out of shards: in order, with their labels, whole or split, and whatever is wrong reported by name."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def test_a_shard_that_is_cut_is_named_and_nothing_is_listed(tmp_path: Path) -> N
     path = shards(tmp_path, a={"1.jpg": b"x" * 900}, b={"2.jpg": b"x" * 900, "3.jpg": b"x" * 900})
     os.truncate(tmp_path / "b.tar", 2200)
     assert refusal(path) == (
-        "streams.train.source.path: 'b.tar': it is cut off at byte 2,200, in '3.jpg', which ends at byte 2,948; copy "
-        "it anew, or keep 1 image of it with truncate -s 1536"
+        "streams.train.source.path: 'b.tar': it is truncated at byte 2,200, in '3.jpg', which should end at byte "
+        "2,948; copy it again, or keep its 1 whole image with truncate -s 1536"
     )
     os.truncate(tmp_path / "b.tar", 1536)
     assert scanned(Tar(path)).files == [b"a.tar/1.jpg", b"b.tar/2.jpg"]
@@ -138,7 +138,7 @@ def test_a_shard_without_its_end_or_without_images_is_warned_of(
 def test_shards_without_any_image_say_what_they_hold(tmp_path: Path) -> None:
     path = shards(tmp_path, a={"1.npy": b"", "1.cls": b""}, b={"2.wav": b""})
     assert "no images in 2 shards of " in refusal(path)
-    assert "and there is 1 .npy, 1 .cls, 1 .wav; correct the path, or pack images" in refusal(path)
+    assert "but there is 1 .npy, 1 .cls, 1 .wav; correct the path, or pack images" in refusal(path)
 
 
 def test_a_label_that_has_lost_its_image_is_named(tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_shards_that_disagree_on_what_a_class_is_need_labels(tmp_path: Path) -> 
     assert scan_source(Stream(Tar(path), {}), lambda _: None).samples == 3
 
 
-def test_values_that_fit_no_label_are_told_by_image(tmp_path: Path) -> None:
+def test_values_that_fit_no_label_are_reported_by_image(tmp_path: Path) -> None:
     path = shards(tmp_path, a={"1.jpg": b"", "1.json": json.dumps({"n": "seven"}).encode()})
     assert refusal(path, {"n": Label("int", "json:n")}) == (
-        "streams.train.labels.n: 'a.tar/1.jpg': 'n' in its .json holds 'seven', which is no number; correct it, or use "
-        "type category"
+        "streams.train.labels.n: 'a.tar/1.jpg': 'n' in its .json holds 'seven', which is not a number; correct it, or "
+        "use type category"
     )
 
 

@@ -145,6 +145,6 @@ def test_a_strategy_that_shares_no_batches_is_refused_with_the_way_out() -> None
     stream = FakeStream(make_spec(ANGLE))
     model, _ = shared_model(tf.distribute.experimental.CentralStorageStrategy(DEVICES))
     with pytest.raises(
-        ConfigError, match=r"this model is under another one: start one trainer a device.*rank=\"auto\""
+        ConfigError, match=r"this model is under another one: start one trainer per device.*rank=\"auto\""
     ):
         model.fit(fit_data(stream), verbose=0)

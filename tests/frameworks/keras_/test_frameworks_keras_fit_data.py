@@ -99,7 +99,7 @@ def test_a_model_is_built_without_taking_a_batch() -> None:
     assert stream.taken == 2 * steps(0, 3)
 
 
-def test_predict_gives_each_sample_its_own_prediction_and_begins_anew_each_time() -> None:
+def test_predict_gives_each_sample_its_own_prediction_and_begins_again_each_time() -> None:
     keras = load_keras()
     stream = FakeStream(make_spec(ANGLE))
     model = keras.Sequential([keras.layers.Rescaling(1.0), keras.layers.GlobalAveragePooling2D()])

@@ -91,11 +91,11 @@ def test_an_argument_that_a_stream_cannot_honour_is_refused_before_the_first_ste
         ),
         (
             {"validation_data": "val"},
-            r"the name 'val' is no data.*validation_data=fit_data\(client.subscribe\('val'\)\)",
+            r"the name 'val' is not data.*validation_data=fit_data\(client.subscribe\('val'\)\)",
         ),
         (
             {"validation_data": "a client"},
-            r"a client is no data.*validation_data=fit_data\(client.subscribe\('validation'\)\)",
+            r"a client is not data.*validation_data=fit_data\(client.subscribe\('validation'\)\)",
         ),
         ({"validation_data": "a stream"}, r"fit\(validation_data=\.\.\.\).*validation_data=fit_data\(stream\)"),
     ],
@@ -206,7 +206,7 @@ def test_class_weights_given_twice_are_refused() -> None:
 
 
 @pytest.mark.filterwarnings("error:Your input ran out of data")
-def test_steps_per_epoch_makes_epochs_of_that_length_which_go_on_behind_each_other() -> None:
+def test_steps_per_epoch_makes_epochs_of_that_length_which_follow_each_other() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data, bars = fit_data(stream), list[int]()
     count = load_keras().callbacks.LambdaCallback(on_train_batch_end=lambda batch, **_: bars.append(batch))

@@ -36,5 +36,7 @@ def test_a_part_of_a_batch_keeps_its_structure() -> None:
 
 
 def test_a_strategy_that_shares_no_batches_is_refused_when_it_asks_for_a_dataset_of_tensorflow() -> None:
-    with pytest.raises(ConfigError, match=r"start one trainer a device, each with its own subscribe\(rank=\"auto\"\)"):
+    with pytest.raises(
+        ConfigError, match=r"start one trainer per device, each with its own subscribe\(rank=\"auto\"\)"
+    ):
         fit_data(FakeStream(make_spec(ANGLE))).get_jax_iterator()._variant_tensor  # noqa: B018 - as tf.data asks

@@ -1,4 +1,4 @@
-"""A training whose loss is no number, on Keras itself."""
+"""A training whose loss is not a number, on Keras itself."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_batch_whose_label_spoils_the_loss_is_shown_and_nobody_after_sees_it
     page = tmp_path / "shown" / "nan-train-0-1.html"
     assert str(raised.value).splitlines() == [
         "the loss is nan after batch 0:1 of 'train'",
-        f"label 'angle' is NaN or infinite in 1 of 4 samples, which spoils the loss: mend #{ids[0]} train/{ids[0]}.png",
+        f"label 'angle' is NaN or infinite in 1 of 4 samples, which spoils the loss: fix #{ids[0]} train/{ids[0]}.png",
         f"its pictures: {page}",
     ]
     shown = page.read_text()

@@ -1,4 +1,4 @@
-"""Which samples a loss that is no number is blamed on, and in which words."""
+"""Which samples a loss that is not a number is blamed on, and in which words."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def test_steps_with_such_labels_are_suspected_and_all_where_there_are_none() -> 
     assert find_suspects([SOUND, SOUND]) == [SOUND, SOUND]
 
 
-def test_a_spoiled_label_is_told_with_its_samples_and_files() -> None:
+def test_a_spoiled_label_is_reported_with_its_samples_and_files() -> None:
     assert describe_loss(float("nan"), "train", [SPOILED], {1: "left/1.jpg"}).splitlines() == [
         "the loss is nan after batch 0:4 of 'train'",
-        "label 'angle' is NaN or infinite in 1 of 2 samples, which spoils the loss: mend #1 left/1.jpg",
-        "label 'box' is NaN or infinite in 1 of 2 samples, which spoils the loss: mend #5",
+        "label 'angle' is NaN or infinite in 1 of 2 samples, which spoils the loss: fix #1 left/1.jpg",
+        "label 'box' is NaN or infinite in 1 of 2 samples, which spoils the loss: fix #5",
     ]
 
 
 def test_many_spoiled_samples_are_counted() -> None:
     told = describe_loss(float("nan"), "train", [step(0, list(range(20)), angle=np.full(20, np.nan))], {})
-    assert told.endswith("in 20 of 20 samples, which spoils the loss: mend #0, #1, #2, #3, #4, #5, #6, #7 and 12 more")
+    assert told.endswith("in 20 of 20 samples, which spoils the loss: fix #0, #1, #2, #3, #4, #5, #6, #7 and 12 more")
 
 
 def test_sound_labels_leave_the_weights() -> None:

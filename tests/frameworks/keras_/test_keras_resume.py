@@ -33,7 +33,7 @@ from streamd.frameworks.keras import fit_data, load_keras
 pytestmark = pytest.mark.train
 
 TESTS = Path(__file__).parents[2]
-QUICK = {  # without this, each process compiles anew on JAX
+QUICK = {  # without this, each process compiles again on JAX
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -66,7 +66,7 @@ def unkilled() -> Unkilled:
 
 @pytest.fixture(scope="module")
 def first_epoch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is saved behind the first of them, which was validated."""
+    """What is saved after the first of them, which was validated."""
     directory = tmp_path_factory.mktemp("first")
     train(directory, epochs=1, validated=True)
     return directory
@@ -164,7 +164,7 @@ def test_more_epochs_go_on_with_a_run_that_is_through(begun: Path, unkilled: Unk
     assert (history["loss"], history["mae"]) == (unkilled.history["loss"], unkilled.history["mae"])
 
 
-def test_a_second_fit_with_the_same_callback_goes_on_and_one_without_it_begins_anew(tmp_path: Path) -> None:
+def test_a_second_fit_with_the_same_callback_goes_on_and_one_without_it_begins_again(tmp_path: Path) -> None:
     model, stream = make_model(), make_stream()
     data = fit_data(stream)
     resume = ours.ResumeCallback(data, tmp_path)

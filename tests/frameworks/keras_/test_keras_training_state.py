@@ -153,7 +153,7 @@ def test_what_changed_comes_back_and_what_the_program_says_stays() -> None:
     assert said == []
 
 
-def test_what_cannot_be_kept_is_told_of_once_by_name() -> None:
+def test_what_cannot_be_kept_is_named_once() -> None:
     said: list[str] = []
     own = Own()
     old = kept([own], said)
@@ -161,7 +161,7 @@ def test_what_cannot_be_kept_is_told_of_once_by_name() -> None:
     for _ in range(2):
         old.pack_callback_states(DataPacker(load_keras().ops))
     assert said == [
-        "Own.socket is of type object and cannot be kept: after a restart this callback begins anew with it"
+        "Own.socket is of type object and cannot be kept: after a restart this callback begins again with it"
     ]
 
 
@@ -185,7 +185,7 @@ def test_a_plateau_that_was_reached_knows_its_direction_again() -> None:
     assert (after.best, after.wait, after.min_delta) == (0.25, 4, -0.5)
 
 
-def test_keras_own_business_is_not_told_of() -> None:
+def test_keras_own_business_is_not_reported() -> None:
     said: list[str] = []
     log = load_keras().callbacks.CSVLogger("unused.csv")
     old = kept([log, load_keras().callbacks.ProgbarLogger()], said)

@@ -146,7 +146,7 @@ def test_a_batch_of_which_no_row_is_left_is_not_given() -> None:
     steps = [samples(images) for images, _ in data]
     assert steps == [stream.ids(0, 1).tolist()]
     assert len(data) == 3
-    assert stream.index == 0  # it lies behind the last batch
+    assert stream.index == 0  # it lies after the last batch
     assert [(receipt.samples, receipt.complete) for receipt in stream.receipts] == [(10, True)]
 
 
