@@ -185,8 +185,8 @@ class OtherVersionError(ProtocolError):
     def __init__(self, theirs: int, ours: int) -> None:
         self.theirs, self.ours = theirs, ours
         super().__init__(
-            f"protocol version {theirs} where {ours} is spoken: install the same streamd for daemon and trainer, and "
-            "start both again"
+            f"protocol version {theirs} but this side speaks {ours}: install the same streamd for daemon and trainer, "
+            "and restart both"
         )
 
 

@@ -74,7 +74,7 @@ class ConfigModel(BaseModel):
 def resolve_path(path: str, info: ValidationInfo) -> str:
     """Returns `path` as absolute, relative to the configuration's folder, which `load` passes as the context."""
     if not is_encodable(path):
-        raise ValueError(f"found {path!a}, whose name is not UTF-8; rename it, or name a link to it")
+        raise ValueError(f"found {path!a}, whose name is not UTF-8; rename it, or give the path of a link to it")
     base: Path = (info.context or {}).get("base", Path())
     return os.path.join(base.absolute(), os.path.expanduser(path))  # noqa: PTH111,PTH118 - pathlib would rewrite globs such as a//*.tar
 

@@ -50,7 +50,7 @@ _YAML_REMEDIES: Final = {
     r"'\t'": "there is a tab here; indent with spaces",
     "mapping values are not allowed": "there is a second colon on this line; give each key a line of its own, or put "
     "a value that holds a colon in quotes",
-    "expected <block end>": "this line is not indented like the lines beside it; give all of them the same number of "
+    "expected <block end>": "this line is not indented like the lines above and below it; give all of them the same number of "
     "spaces",
     "expected ',' or": "a comma is missing before this point, or the bracket opened on line {begun} is not closed; add "
     "the comma, or close the bracket",

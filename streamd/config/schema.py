@@ -188,7 +188,7 @@ class StreamConfig(ConfigModel):
     def _check_consistency(self) -> Self:
         problems = [*self._find_size_problems(), *self._find_crop_problems(), *self._find_channel_problems()]
         if not self.source.is_encoded and self.cache is not None:
-            problems.append((("cache",), "keeps what is decoded, and arrays need no decoding; leave it out"))
+            problems.append((("cache",), "keeps what is decoded, and arrays need no decoding; remove it"))
         if problems:
             raise build_validation_error(*problems)
         return self
@@ -207,9 +207,9 @@ class StreamConfig(ConfigModel):
         problems: list[tuple[tuple[str, ...], str]] = []
         if not self.source.is_encoded:
             why = f"random_crop is for files, but images of kind {self.source.kind} are served as they are"
-            problems.append((("image", "resize"), f"{why}; leave it out, and crop in a transform"))
+            problems.append((("image", "resize"), f"{why}; remove it, and crop in a transform"))
         if self.cache is not None:
-            why = "would keep one random crop of each sample for ever; leave it out, or use resize: crop"
+            why = "would keep one random crop of each sample forever; remove it, or use resize: crop"
             problems.append((("cache",), why))
         return problems
 

@@ -129,7 +129,7 @@ class ImageConfig(ConfigModel):
     def _check_bounds_only_for_random_crop(self) -> Self:
         stray = [key for key in ("scale", "ratio") if key in self.model_fields_set and self.resize != "random_crop"]
         if stray:
-            why = f"belongs to resize: random_crop, and resize is {self.resize}; leave it out, or change resize"
+            why = f"belongs to resize: random_crop, but resize is {self.resize}; remove it, or change resize"
             raise build_validation_error(*(((key,), why) for key in stray))
         return self
 

@@ -338,7 +338,7 @@ class Daemon:
             ):
                 self._manager.notify_watchdog(format_status_headline(dispatcher.build_status()))
             else:
-                log.error("daemon.stuck", "batches are asked for but none gets on: waiting to be started again")
+                log.error("daemon.stuck", "batches are requested, but none makes progress: waiting to be restarted")
             await asyncio.sleep(watchdog_s / 2)
 
     # --- the end

@@ -198,7 +198,7 @@ def keep_daemon_settings(running: Config, written: Config) -> Config:
     """Returns the written streams with the settings of the running daemon. Warns of settings that differ."""
     settings = _collect_daemon_settings(running)
     if names := find_restart_settings(settings, _collect_daemon_settings(written)):
-        log.warning("reload.restart_needed", f"{', '.join(names)}: as before, until the daemon is started again")
+        log.warning("reload.restart_needed", f"{', '.join(names)}: as before, until the daemon is restarted")
     return written.model_copy(update=settings)
 
 
@@ -206,7 +206,7 @@ def log_reload_refusal(error: Exception) -> None:
     """Logs why a reload changes nothing."""
     for line in str(error).splitlines():
         log.error("reload.failed", line)
-    log.error("reload.failed", "nothing is changed; fix it and send SIGHUP again")
+    log.error("reload.failed", "nothing was changed; fix the configuration and send SIGHUP again")
 
 
 def log_served_streams(streams: Iterable[ServedStream], config: Config) -> None:

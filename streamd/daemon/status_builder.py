@@ -52,7 +52,7 @@ _DEATHS_SPAN_S: Final = 30
 _NO_EPOCH_TEXT: Final = "known once a trainer has read an epoch"
 _NO_BATCHES_TEXT: Final = "no trainer got a batch lately"
 _NO_MONITOR_TEXT: Final = (
-    "this daemon has no dashboard: give its configuration a line such as `monitor: 127.0.0.1:9191` and start it again"
+    "this daemon has no dashboard: give its configuration a line such as `monitor: 127.0.0.1:9191` and restart it"
 )
 
 QueryMessage = AskStreams | AskStats | AskStatus | AskMonitor | AskNames

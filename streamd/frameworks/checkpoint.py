@@ -210,7 +210,7 @@ def _read_state_file(folder: Path) -> dict[str, Any]:
     if version != _VERSION:
         raise ConfigError(
             f"{folder} is of version {version}, but this streamd reads version {_VERSION}: go on with the streamd that "
-            "saved it, or name another folder to begin again"
+            "saved it, or choose another folder to start from the beginning"
         )
     if not genuine:
         raise _DamagedError(f"{_STATE} is not what was written")

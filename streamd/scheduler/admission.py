@@ -232,11 +232,10 @@ def _format_memory_arithmetic(
             "subscriptions that have ended"
         )
         drop = "drop the arrays and tensors taken from them, keep batch.copy() or images.clone() instead, or "
-    others = f", in addition to {' and '.join(beside)}" if beside else ""
+    others = f" together with {' and '.join(beside)}" if beside else ""
     return (
-        f"stream {shape.name!r} does not fit into memory: one batch takes {batch:.1f} MiB; {MIN_CREDIT} batches "
-        f"for the trainer and the batches that are being filled take {needed_bytes / MIB:.1f} MiB together{others}, "
-        "but memory is "
+        f"stream {shape.name!r} does not fit into memory: one batch takes {batch:.1f} MiB; {MIN_CREDIT} batches for "
+        f"the trainer and the batches that are being filled take {needed_bytes / MIB:.1f} MiB{others}, but memory is "
         f"{limits.memory_bytes / MIB:.1f} MiB: {drop}set memory to at least {-(-needed_bytes // MIB)}MiB, or make "
         "batch_size or image.size smaller"
     )

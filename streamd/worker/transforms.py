@@ -147,19 +147,19 @@ def _encode_label(spec: LabelSpec, column: LabelColumn, value: Any) -> Any:
     whole = spec.type in {"category", "int"}
     wanted = f"{'whole numbers' if whole else 'numbers'} of shape {shape}" if shape else "a whole number"
     if found.shape != shape or found.dtype.kind not in ("iub" if whole else "iubf"):
-        raise ValueError(f"{wanted if shape or whole else 'a number'} is needed")
+        raise ValueError(f"it must be {wanted if shape or whole else 'a number'}")
     low, high = (0, len(spec.classes) - 1) if spec.type == "category" else (_INT64.min, _INT64.max)
     if whole and not (low <= int(found.min()) and int(found.max()) <= high):
-        raise ValueError(f"{low} to {high} is needed")
+        raise ValueError(f"it must be from {low} to {high}")
     return found
 
 
 def _encode_text(value: Any, most_bytes: int) -> bytes:
     if not isinstance(value, str):
-        raise ValueError("a str is needed")  # noqa: TRY004 - the caller makes one error of all
+        raise ValueError("it must be a str")  # noqa: TRY004 - the caller makes one error of all
     data = value.encode()
     if len(data) > most_bytes:
-        raise ValueError(f"at most {most_bytes} bytes are allowed, as many as the longest of the stream has")
+        raise ValueError(f"it can have at most {most_bytes} bytes, the length of the longest text in the stream")
     return data
 
 
@@ -287,8 +287,8 @@ def load_transform(place: TransformPlace) -> Function:
     if turned := _restore_pillow_switches(switches):
         del sys.modules[module.__name__]  # otherwise the next import would run nothing, and it would be accepted
         raise ConfigError(
-            f"module {place.module!r} sets {' and '.join(turned)} where it is imported, and the decoder would go by "
-            "it: remove that"
+            f"module {place.module!r} sets {' and '.join(turned)} when it is imported, which would change how images "
+            "are decoded: remove that"
         )
     _check_source_digest(place, folder)  # again, since the file may have been changed during the import
     _check_module_names(place.module, folder)

@@ -22,11 +22,12 @@ PAGE: Final = Path(__file__).parents[2] / "docs/mistakes.md"
 _HEAD: Final = """\
 # First-day mistakes
 
-This page lists what you did, what streamd says, and what to do. For each mistake,
-allowed and the nearest name, for all mistakes of a file at once. The exit status is 2 for a mistake, 1 for a failure
-and for whatever `streamd check` finds.
+This page lists what you did, what streamd says, and what to do. For each mistake, streamd names the file, the line and
+the key. It says what it found and what is allowed, and suggests the nearest name. It reports all mistakes in a file at
+once. The exit status is 2 for a mistake, and 1 for a failure or for faults that `streamd check` finds.
+
 Your editor can find many of these mistakes while you type. Save the schema that `streamd schema` prints in a file
-beside name it in the first line, as [config.yaml](../config.yaml) does.
+beside your configuration, and name that file in the first line, as [config.yaml](../config.yaml) does.
 
 `…` stands for what depends on your machine. Search this page for a word from your error message.
 
@@ -41,7 +42,7 @@ CHAPTERS: Final = (
     ("In LMDB files", OF_LMDB),
     ("In shards", OF_SHARDS),
     ("In transforms", OF_TRANSFORMS),
-    ("In starting and in training", OF_RUNNING),
+    ("When you start and train", OF_RUNNING),
 )
 
 

@@ -168,7 +168,7 @@ def _explain_stream_stop(totals: StreamTotals) -> str | None:
     other = next((fault for fault in totals.faults if fault.effect not in RECORDED_EFFECTS), None)
     if reason is not None or other is None:
         return reason
-    return f"{stream.format_file_name(other.sample_id)}: {other.reason}, which is not a fault that it steps over"
+    return f"{stream.format_file_name(other.sample_id)}: {other.reason}, and the stream does not skip such a fault"
 
 
 def _estimate_memory(stream: ServedStream, config: Config) -> MemoryEstimate:

@@ -122,7 +122,7 @@ def call_user_function(name: str, function: Callable[..., Any], *arguments: Any)
 def _build_checked_model(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -> Any:
     model = call_user_function(name, function, spec)
     if not isinstance(model, load_keras().Model):
-        raise ConfigError(f"{name} must return a keras.Model, and returned {type(model).__name__}")
+        raise ConfigError(f"{name} must return a keras.Model, but returned {type(model).__name__}")
     return model
 
 

@@ -312,7 +312,7 @@ def _create_checked_callback(name: str, found: Callable[..., Any], spec: StreamS
     is_class = isinstance(found, type) and issubclass(found, kind)
     callback = call_user_function(name, found, *([] if is_class else [spec]))
     if not isinstance(callback, kind):
-        raise ConfigError(f"{name} must return a keras.callbacks.Callback, and returned {type(callback).__name__}")
+        raise ConfigError(f"{name} must return a keras.callbacks.Callback, but returned {type(callback).__name__}")
     return callback
 
 

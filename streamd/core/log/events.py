@@ -13,7 +13,7 @@ EVENTS: Final[dict[str, str]] = {
     "daemon.failed": "the daemon's own fault: it ends, and whoever started it starts it again",
     "daemon.ready": "trainers are served from now on",
     "daemon.stopped": "the daemon has ended as it was asked to",
-    "daemon.stuck": "batches are asked for but none gets on: the service manager starts the daemon again",
+    "daemon.stuck": "batches are requested, but none makes progress: the service manager starts the daemon again",
     "data.absent": "the data to be listed are not there: the daemon waits for their file system, and trainers for it",
     "data.away": "the data of a stream are not there, as on a file system that is not mounted; it waits for them",
     "data.back": "the data of a stream are there again, and it goes on",

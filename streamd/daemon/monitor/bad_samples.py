@@ -27,7 +27,7 @@ _FAULT_PATTERNS: Final[tuple[tuple[FaultKind, re.Pattern[str]], ...]] = (
     ("crash", re.compile(r"crashes |takes more than |needs more memory ")),
     ("large", re.compile(r"(\d+x\d+ pixels are |\d+ bytes are )?more than ")),
     ("damaged", re.compile(
-        r"(a damaged|an empty|its chunk) |\d+ zero bytes|unreadable EXIF|a size |a TIFF (cut|whose)|a pixel"
+        r"(a damaged|an empty|its chunk) |\d+ zero bytes|unreadable EXIF|a size |a TIFF (cut|truncated|whose)|a pixel"
     )),
 )  # fmt: skip
 _SAMPLES_PER_PAGE: Final = 24

@@ -82,7 +82,9 @@ def survey_data(path: Path) -> DataSurvey:
     """
     whole = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
     if not is_encodable(str(whole)):
-        raise ConfigError(f"{PATH_KEY}: {format_path(whole)} is not a name in UTF-8; rename it, or name a link to it")
+        raise ConfigError(
+            f"{PATH_KEY}: {format_path(whole)} is not a name in UTF-8; rename it, or give the path of a link to it"
+        )
     with translate_read_errors(whole, PATH_KEY):
         whole.stat()
         if whole.is_dir():
@@ -106,7 +108,7 @@ def _refuse_file(path: Path) -> ConfigError:
         if suffix in suffixes:
             return build_refusal(f"{format_path(path)} is {what}", remedy)
     return build_refusal(
-        f"{format_path(path)} does not have the suffix of any of these", "give the path of one of these"
+        f"{format_path(path)} does not have a suffix that streamd knows", "give the path of one of these"
     )
 
 

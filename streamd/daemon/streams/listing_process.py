@@ -63,8 +63,8 @@ def _explain_process_exit(status: int) -> str:
     if status >= 0:
         return f"listing the samples failed with status {status}"
     return (
-        f"listing the samples was ended by {signal.Signals(-status).name}: by somebody, for want of memory, or by a "
-        "damaged file of LMDB or HDF5, which trust what they read: write that again"
+        f"listing the samples was ended by {signal.Signals(-status).name}: by a user, for lack of memory, or because "
+        "of a damaged LMDB or HDF5 file: write that file again"
     )
 
 

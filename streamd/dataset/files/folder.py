@@ -161,9 +161,9 @@ def scan_folder(
 
 def _mixed_folder_error(key: str, root: Path, folders: list[bytes], images: list[bytes]) -> ConfigError:
     return ConfigError(
-        f"{key}: {format_path(root)} holds {format_count(len(images), 'image')} ({format_first_names(images)}) beside "
-        f"{format_count(len(folders), 'sub-folder')} ({format_first_names(folders)}); a folder must be flat "
-        "or have one sub-folder per class: move the images into sub-folders, move the sub-folders elsewhere, or write "
+        f"{key}: {format_path(root)} holds both {format_count(len(images), 'image')} ({format_first_names(images)}) "
+        f"and {format_count(len(folders), 'sub-folder')} ({format_first_names(folders)}); a folder must be flat or "
+        "have one sub-folder per class: move the images into sub-folders, move the sub-folders elsewhere, or write "
         "labels: {} to serve all images without labels"
     )
 

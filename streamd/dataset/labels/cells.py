@@ -259,8 +259,9 @@ def _check_no_empty_cell(column: Column, empty: Any) -> None:
         rows = np.flatnonzero(mask).tolist()
         row, others = rows[0], format_other_locations(rows, column.rows.format_location)
         is_nan = isinstance(column.cells[row].as_py(), float)
-        state = "holds NaN, which is not a number" if is_nan else "has an empty cell"
-        remedy = "fill the cell, or remove the row" if len(rows) == 1 else "fill the cells, or remove the rows"
+        state = "holds NaN, which is not a number" if is_nan else "has no value"
+        remedy = "correct" if is_nan else "add"
+        remedy += " the value, or remove the row" if len(rows) == 1 else " the values, or remove the rows"
         raise ConfigError(
             f"{column.key}: {column.rows.format_location(row)}: {column.display_name} {state}{others}; {remedy}"
         )

@@ -98,8 +98,9 @@ def describe_learning_rate_change(begun: LearningRate, kept: float | None, given
             f"{_format_learning_rate(given)}"
         )
     return (
-        f"the learning rate is {kept:.6g}, as it was saved; the {_format_learning_rate(given)} of this program "
-        "does not count: set model.optimizer.learning_rate in a callback, or name another folder to begin again with it"
+        f"the learning rate is {kept:.6g}, as it was saved; the {_format_learning_rate(given)} of this program does "
+        "not count: set model.optimizer.learning_rate in a callback, or choose another folder to start a new "
+        "training with it"
     )
 
 

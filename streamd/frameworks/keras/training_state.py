@@ -128,7 +128,7 @@ def _check_variables(variables: list[Any], saved: list[_SavedVariable], part: st
 
 
 def _build_state_mismatch_error(where: str, part: str, facts: str) -> ConfigError:
-    return ConfigError(f"{where} holds {_PARTS[part]}, or name another folder to begin again: {facts}")
+    return ConfigError(f"{where} holds {_PARTS[part]}, or choose another folder to start from the beginning: {facts}")
 
 
 # --- the other callbacks
@@ -182,7 +182,8 @@ class OtherCallbacks:
         if what not in self._warned and not type(callback).__module__.startswith("keras."):
             self._warned.add(what)
             self._warn(
-                f"{what} is of type {kind} and cannot be kept: after a restart this callback begins again with it"
+                f"{what} is of type {kind} and cannot be kept: after a restart this callback starts without its saved "
+                "value"
             )
 
 

@@ -30,7 +30,7 @@ export class Head {
     this.#version ||= daemon.version;
     this.#show("live");
     if (this.#version === daemon.version) this.#notice(this.#restarted, "Understood", () => this.#dismiss());
-    else this.#notice(`the daemon is now streamd ${daemon.version}`, "Load the page again", () => location.reload());
+    else this.#notice(`the daemon is now streamd ${daemon.version}`, "Reload the page", () => location.reload());
     const answers = this.#restarted || (this.#said.has("connection") ? "the daemon answers" : "");
     const wrong = troubles.map((each) => `trouble: ${visible(each)}`).join("; ");
     const fine = this.#said.has("troubles") ? "no trouble any more" : "";
