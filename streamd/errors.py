@@ -127,9 +127,9 @@ class BatchesHeldError(StreamdError):
         if ended:
             bound, remedy = f"of {ended} subscriptions that have ended, which is the most for one trainer", ""
         super().__init__(
-            f"{'1 batch is' if len(self.held) == 1 else f'{len(self.held)} batches are'} still held "
-            f"(epoch:index {names}{before}), {bound}: drop the arrays and "
-            f"tensors taken from them, keep batch.copy() or images.clone() instead{remedy}"
+            f"{'1 batch is' if len(self.held) == 1 else f'{len(self.held)} batches are'} still held (epoch:index "
+            f"{names}{before}), {bound}: drop the arrays and tensors taken from them, keep batch.copy() or "
+            f"images.clone() instead{remedy}"
         )
 
 

@@ -237,8 +237,8 @@ def parse_batch_position(text: str) -> tuple[int, int]:
     found = _POSITION_PATTERN.fullmatch(text)
     if found is None:
         raise ConfigError(
-            f"{text!r} names no batch; write EPOCH:INDEX, both counted from 0: "
-            "0:12 is the thirteenth batch of the first epoch"
+            f"{text!r} names no batch; write EPOCH:INDEX, both counted from 0: 0:12 is the thirteenth batch of the "
+            "first epoch"
         )
     return int(found[1]), int(found[2])
 

@@ -341,8 +341,7 @@ class Client:
         """What Keras looks for in data that it does not know, and NumPy in anything."""
         raise ConfigError(
             'a client is not an array: for Keras write  model.fit(fit_data(client.subscribe("train"))), with fit_data '
-            "of "
-            'streamd.frameworks.keras; in a loop of your own read the batches of client.subscribe("train")'
+            'of streamd.frameworks.keras; in a loop of your own, read the batches of client.subscribe("train")'
         )
 
     def __repr__(self) -> str:

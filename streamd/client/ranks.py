@@ -49,8 +49,8 @@ def find_rank(environ: Environment, world: int = 1) -> tuple[int, int]:
     for other in several[1:]:
         if (other.rank, other.world) != (several[0].rank, several[0].world):
             raise ConfigError(
-                f"{several[0].variables} and {other.variables} disagree on which rank this process is: unset "
-                "those that are not meant, or subscribe with rank= and world= as numbers"
+                f"{several[0].variables} and {other.variables} disagree on which rank this process is: unset those "
+                "that are not meant, or subscribe with rank= and world= as numbers"
             )
     found = several[0] if several else _LauncherRank(0, 1, "nothing in the environment")
     if world not in {1, found.world}:

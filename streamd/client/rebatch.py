@@ -53,8 +53,8 @@ class BatchSplit:
         near = [size for size in (*_find_divisors(whole), whole * 2, whole * 3, whole * 4) if size != whole]
         nearest = ", ".join(map(str, sorted(sorted(near, key=lambda size: abs(size - rows))[:4])))
         raise ConfigError(
-            f"batch_size={rows}: stream {served_spec.name!r} has batches of {whole}, which are cut into equal "
-            f"parts or put together: use a divisor or a multiple of {whole}, such as {nearest}"
+            f"batch_size={rows}: stream {served_spec.name!r} has batches of {whole}, which are cut into equal parts "
+            f"or put together: use a divisor or a multiple of {whole}, such as {nearest}"
         )
 
     @property

@@ -84,8 +84,8 @@ def _find_like_chain(name: str, streams: RawStreams) -> tuple[list[str] | None, 
             return None, [] if is_told else [
                 ConfigProblem(
                     ("streams", name, "like"),
-                    f"copies itself in a circle: {circle}; remove the key like from "
-                    f"{'one of these streams' if chain else 'it'}",
+                    f"copies itself in a circle: {circle}; "
+                    f"{'remove the key like from one of these streams' if chain else 'remove its key like'}",
                 )
             ]
         chain.append(wanted)

@@ -50,8 +50,8 @@ _YAML_REMEDIES: Final = {
     r"'\t'": "there is a tab here; indent with spaces",
     "mapping values are not allowed": "there is a second colon on this line; give each key a line of its own, or put "
     "a value that holds a colon in quotes",
-    "expected <block end>": "this line is not indented like the lines above and below it; give all of them the same number of "
-    "spaces",
+    "expected <block end>": "this line is not indented like the lines above and below it; give all of them the same "
+    "number of spaces",
     "expected ',' or": "a comma is missing before this point, or the bracket opened on line {begun} is not closed; add "
     "the comma, or close the bracket",
     "undefined alias": "a value that begins with * needs quotes",
@@ -100,8 +100,8 @@ def _read_config_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         remedy = (
-            "give the path of your configuration (--config FILE), or let streamd write one for your images: "
-            "streamd init PATH"
+            "give the path of your configuration (--config FILE), or let streamd write one for your images: streamd "
+            "init PATH"
         )
         raise ConfigError(f"{path}: there is no such file; {remedy}") from error
     except IsADirectoryError as error:

@@ -156,9 +156,8 @@ def parse_token_for_rank(text: str | bytes, spec: StreamSpec, world: int, rows: 
     if token.rows % rows and world > 1 and _ends_with_short_batch(token, spec):
         raise TokenError(
             f"this token was saved {format_count(token.rows, 'row')} into the last batches of an epoch, one of which "
-            "is short: with "
-            f"batches of {rows} not every rank would have as many left; resume it with a batch_size that divides "
-            f"{token.rows}"
+            f"is short: with batches of {rows} not every rank would have as many left; resume it with a batch_size "
+            f"that divides {token.rows}"
         )
     return token
 

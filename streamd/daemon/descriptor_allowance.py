@@ -50,10 +50,9 @@ class DescriptorAllowance:
         if self.sessions == MAX_SESSIONS:
             return f"{MAX_SESSIONS} sessions are open{held}, which is the most"
         return (
-            f"{self.sessions} sessions are open{held}, which is the most with {self.descriptor_limit} "
-            "descriptors: the daemon and "
-            f"its workers take {self.own_descriptors}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session "
-            f"{SESSION_DESCRIPTORS}, and {self.slots} are for batches; {_REMEDY}"
+            f"{self.sessions} sessions are open{held}, which is the most with {self.descriptor_limit} descriptors: "
+            f"the daemon and its workers take {self.own_descriptors}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each "
+            f"session {SESSION_DESCRIPTORS}, and {self.slots} are for batches; {_REMEDY}"
         )
 
     def explain_too_many_streams(self, streams: int) -> str | None:
@@ -64,9 +63,8 @@ class DescriptorAllowance:
             return None
         return (
             f"the descriptors of {format_count(added, 'more stream')} are {added * STREAM_DESCRIPTORS}, and of "
-            f"{self.descriptor_limit} "
-            f"only {self.descriptor_limit - promised} are not promised to trainers: restart streamd, which counts "
-            f"again, or {_REMEDY}"
+            f"{self.descriptor_limit} only {self.descriptor_limit - promised} are not promised to trainers: restart "
+            f"streamd, which counts again, or {_REMEDY}"
         )
 
 
@@ -80,9 +78,8 @@ def compute_descriptor_allowance(limit: int, *, workers: int, streams: int, is_m
         needed = limit - left + SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION
         raise ConfigError(
             f"{limit} descriptors are too few to serve a trainer: {format_count(workers, 'worker')} and "
-            f"{format_count(streams, 'stream')} take {own}, "
-            f"newcomers {SPARE_DESCRIPTORS + KNOCKS}, one trainer {SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION}, which "
-            f"makes {needed}; {_REMEDY}, or have fewer workers"
+            f"{format_count(streams, 'stream')} take {own}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, one trainer "
+            f"{SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION}, which makes {needed}; {_REMEDY}, or have fewer workers"
         )
     for_slots = left - SESSION_DESCRIPTORS * sessions
     # Reloads get descriptors only beyond the fewest slots that each session needs.

@@ -320,8 +320,8 @@ class ConnectionGate:
             log.warning(
                 "session.refused",
                 f"no more connections for now: they take {self.used_descriptor_count} of the {self._max_descriptors} "
-                "descriptors that there "
-                "are for them; who connects waits. Allow the daemon more open files (ulimit -n, LimitNOFILE=)",
+                "descriptors that there are for them; who connects waits. Allow the daemon more open files (ulimit "
+                "-n, LimitNOFILE=)",
             )
         self._is_full = is_full
         if is_full or (last is not None and not last.accepted):

@@ -70,10 +70,9 @@ def choose_endpoint_sockets(
     stream, packets = handed_sockets.get(endpoint_path), handed_sockets.get(descriptor_path)
     if len(handed_sockets) != 2 or stream is None or packets is None:  # noqa: PLR2004 - the two just named
         raise ConfigError(
-            f"the service manager hands over {', '.join(map(str, sorted(handed_sockets)))}, while this "
-            "configuration listens "
-            f"on {endpoint_path}: leave `listen:` out, or give the socket unit ListenStream={endpoint_path} and "
-            f"ListenSequentialPacket={descriptor_path}"
+            f"the service manager hands over {', '.join(map(str, sorted(handed_sockets)))}, while this configuration "
+            f"listens on {endpoint_path}: leave `listen:` out, or give the socket unit ListenStream={endpoint_path} "
+            f"and ListenSequentialPacket={descriptor_path}"
         )
     for link, kind, setting in (
         (stream, socket.SOCK_STREAM, "ListenStream"),

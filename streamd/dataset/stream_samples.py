@@ -103,10 +103,9 @@ def _empty_part_error(stream: ListingRequest, split: SplitRule, scanned: Scanned
     groups = "" if scanned.groups is None else f" in {len(set(scanned.groups))} groups of column {split.by!r}"
     other = "larger" if part == "validation" else "smaller"
     return ConfigError(
-        f"streams.{stream.name}.source.part: none of {format_count(samples, 'sample')}{groups} falls into part "
-        f"{part} of "
-        f"{{validation: {split.validation:g}, seed: {split.seed}}}; take a {other} fraction or another seed, or give "
-        "each stream data of its own"
+        f"streams.{stream.name}.source.part: none of {format_count(samples, 'sample')}{groups} falls into part {part} "
+        f"of {{validation: {split.validation:g}, seed: {split.seed}}}; take a {other} fraction or another seed, or "
+        "give each stream data of its own"
     )
 
 
@@ -202,8 +201,8 @@ def _check_classes_within_fixed_list(
     extra = next((str(value) for value in classes if str(value) not in known), None)
     if extra is not None:
         raise ConfigError(
-            f"{label}: the data hold {extra!r}, which is not among the classes of {fixed_label}; "
-            f"add it there or rename one label{suggest_name(extra, known)}"
+            f"{label}: the data hold {extra!r}, which is not among the classes of {fixed_label}; add it there or "
+            f"rename one label{suggest_name(extra, known)}"
         )
 
 

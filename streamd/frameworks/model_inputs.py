@@ -271,8 +271,8 @@ def _build_class_weights(spec: StreamSpec, targets: tuple[str, ...], weights: Cl
     categories = [spec.labels[name] for name in targets if spec.labels[name].type == "category"]
     if not categories or categories[0].width:
         raise ConfigError(
-            f"class_weight needs exactly one target that is a category, one value per sample; "
-            f"the labels of stream {spec.name!r} are: {_describe_labels(spec)}; choose with targets="
+            "class_weight needs exactly one target that is a category, one value per sample; the labels of stream "
+            f"{spec.name!r} are: {_describe_labels(spec)}; choose with targets="
         )
     if weights != "balanced" and not isinstance(weights, Mapping):
         raise ConfigError(f'class_weight is {{class: weight}}, or "balanced", not {weights!r}')

@@ -50,7 +50,6 @@ def _build_channel_scaling(spec: StreamSpec, mean: Sequence[float], std: Sequenc
     if not len(mean) == len(std) == spec.image.channels:
         raise ConfigError(
             f"stream {spec.name!r}: normalize has {format_count(len(mean), 'mean')} and "
-            f"{format_count(len(std), 'deviation')} for "
-            f"{format_count(spec.image.channels, 'channel')}"
+            f"{format_count(len(std), 'deviation')} for {format_count(spec.image.channels, 'channel')}"
         )
     return PixelScaling(tuple(mean), tuple(std))

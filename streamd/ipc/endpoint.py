@@ -103,7 +103,7 @@ def _find_socket_fault(path: Path) -> str:
     except OSError:
         folder = path.parent
         return f"there is no socket {path.name} in {folder}" if _exists(folder) else f"there is no folder {folder}"
-    return "" if stat.S_ISSOCK(mode) else f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'file'} and not a socket"
+    return "" if stat.S_ISSOCK(mode) else f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'file'}, not a socket"
 
 
 def _suggest_sockets(path: Path) -> str:

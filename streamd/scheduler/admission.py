@@ -227,9 +227,8 @@ def _format_memory_arithmetic(
         beside.append(f"the {format_count(len(sessions), 'session')} already open")
     if held_over.apart_slots:
         beside.append(
-            f"the {held_over.apart_bytes / MIB:.1f} MiB of "
-            f"{format_count(held_over.apart_slots, 'batch', 'batches')} that trainers still hold of "
-            "subscriptions that have ended"
+            f"the {held_over.apart_bytes / MIB:.1f} MiB of {format_count(held_over.apart_slots, 'batch', 'batches')} "
+            "that trainers still hold of subscriptions that have ended"
         )
         drop = "drop the arrays and tensors taken from them, keep batch.copy() or images.clone() instead, or "
     others = f" together with {' and '.join(beside)}" if beside else ""

@@ -263,8 +263,8 @@ def open_listed_manifest(spec: StreamSpec, path: Path) -> Manifest:
     manifest = Manifest.open(path)
     if manifest.content_id != spec.content_id:
         raise ConfigError(
-            f"{str(path)!r} was listed again by another streamd since this one began: restart this one, or "
-            "give each a state directory of its own"
+            f"{str(path)!r} was listed again by another streamd since this one began: restart this one, or give each "
+            "a state directory of its own"
         )
     return manifest
 

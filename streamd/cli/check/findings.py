@@ -226,8 +226,8 @@ def list_distinct_files(group: Sequence[str]) -> list[str]:
 def format_copy_count(duplicates: Iterable[Sequence[str]]) -> str:
     """Formats how many files are copies of others."""
     return (
-        f"{format_count(sum(len(list_distinct_files(group)) - 1 for group in duplicates), 'file')} with the "
-        "content of another"
+        f"{format_count(sum(len(list_distinct_files(group)) - 1 for group in duplicates), 'file')} with the content "
+        "of another"
     )
 
 
@@ -284,8 +284,8 @@ def _find_stream_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
     if again:
         twice = next(group[0] for group in stream.duplicates if len(list_distinct_files(group)) < len(group))
         yield (
-            f"{name}: {format_count(again, 'sample')} of a file that is in the list already, by a link or a "
-            f"second line, such as {twice}"
+            f"{name}: {format_count(again, 'sample')} of a file that is in the list already, by a link or a second "
+            f"line, such as {twice}"
         )
 
 
@@ -304,11 +304,10 @@ def _find_decompression_warning(name: str, stream: StreamFinding) -> Iterator[st
     if chunks is not None and chunks.per_sample > _TOO_MANY_CHUNKS * chunks.fast_per_sample:
         yield (
             f"{name}: a batch of {stream.batch_size} decompresses "
-            f"{format_chunks_per_batch(chunks.per_sample, stream)} chunks of "
-            f"{format_bytes(chunks.chunk_bytes)}, and {format_chunks_per_batch(chunks.fast_per_sample, stream)} "
-            "with shuffle: "
-            f"{{kind: chunk, chunk: {chunks.fast_chunk}, buffer: {chunks.fast_buffer}}}; write that, or mix the data "
-            f"once: streamd pack {name} DEST --shuffle"
+            f"{format_chunks_per_batch(chunks.per_sample, stream)} chunks of {format_bytes(chunks.chunk_bytes)}, and "
+            f"{format_chunks_per_batch(chunks.fast_per_sample, stream)} with shuffle: {{kind: chunk, chunk: "
+            f"{chunks.fast_chunk}, buffer: {chunks.fast_buffer}}}; write that, or mix the data once: streamd pack "
+            f"{name} DEST --shuffle"
         )
 
 

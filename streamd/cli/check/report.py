@@ -94,8 +94,8 @@ def _format_stream(name: str, stream: StreamFinding, options: ReportOptions) -> 
     if stream.read < stream.samples:
         yield _format_named_line(
             "read",
-            f"{stream.read:,} of {format_count(stream.samples, 'file')}, evenly spread; what is said of files "
-            "holds for these",
+            f"{stream.read:,} of {format_count(stream.samples, 'file')}, evenly spread; what is said of files holds "
+            "for these",
         )
     for label, finding in stream.labels.items():
         yield from _format_label_rows(label, finding, options)
@@ -113,8 +113,8 @@ def _format_stream(name: str, stream: StreamFinding, options: ReportOptions) -> 
     epoch = stream.epoch
     yield _format_named_line(
         "epoch",
-        f"takes about {format_duration(epoch.seconds)} with {format_count(epoch.processes, 'worker')}, "
-        f"reading alone {format_duration(epoch.reading_s)}",
+        f"takes about {format_duration(epoch.seconds)} with {format_count(epoch.processes, 'worker')}, reading alone "
+        f"{format_duration(epoch.reading_s)}",
     )
 
 
@@ -131,8 +131,8 @@ def _format_label_rows(name: str, finding: LabelFinding, options: ReportOptions)
     else:
         yield _format_named_line(
             name,
-            f"{finding.type} from {finding.least:g} to {finding.most:g}, mean {finding.mean:.4g}, "
-            f"standard deviation {finding.std:.4g}",
+            f"{finding.type} from {finding.least:g} to {finding.most:g}, mean {finding.mean:.4g}, standard deviation "
+            f"{finding.std:.4g}",
         )
 
 

@@ -158,8 +158,8 @@ class _DemoDaemon:
         self._kill_due.wait()
         if trainer.poll() is None:
             self._console.print(
-                f"\n   [bold red]$ kill -9 {self._process.pid}[/bold red]   "
-                f"(the daemon; the trainer reads on, {self._request_lease_summary()})"
+                f"\n   [bold red]$ kill -9 {self._process.pid}[/bold red]   (the daemon; the trainer reads on, "
+                f"{self._request_lease_summary()})"
             )
             self._process.kill()
             self._process.wait()

@@ -145,9 +145,9 @@ def _print_result(result: PackResult, stream: str) -> None:
     from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list  # noqa: PLC0415 - as above
 
     typer.echo(
-        f"{escape_unprintable(result.path)}: {format_count(result.samples, 'sample')}, "
-        f"{format_bytes(result.bytes)}, in {format_duration(result.seconds)} "
-        f"({result.samples_per_s:,.0f} samples/s), read back in {format_duration(result.verified_s)}"
+        f"{escape_unprintable(result.path)}: {format_count(result.samples, 'sample')}, {format_bytes(result.bytes)}, "
+        f"in {format_duration(result.seconds)} ({result.samples_per_s:,.0f} samples/s), read back in "
+        f"{format_duration(result.verified_s)}"
     )
     if result.bad:
         typer.echo(f"{format_count(len(result.bad), 'sample')} left out:")

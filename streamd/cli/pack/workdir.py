@@ -138,8 +138,8 @@ def check_free_space(workdir: PackWorkdir, needed_bytes: int) -> None:
     if lacking > 0:
         raise PackError(
             f"{_format_printable_path(workdir.destination)} takes about {format_bytes(needed_bytes)}, of which "
-            f"{format_bytes(there)} are written, and "
-            f"{format_bytes(free)} are free: make room for {format_bytes(lacking)} more, or name another disk"
+            f"{format_bytes(there)} are written, and {format_bytes(free)} are free: make room for "
+            f"{format_bytes(lacking)} more, or name another disk"
         )
 
 

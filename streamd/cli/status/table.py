@@ -69,8 +69,8 @@ def format_daemon_summary(status: DaemonStatus) -> Iterator[Text]:
     replaced = f", {status.worker_deaths:,} replaced" if status.worker_deaths else ""
     yield Text(
         f"pid {status.pid}, up {format_time_span(status.uptime_s)}; {format_count(status.workers, 'worker')} "
-        f"{status.busy_fraction:.0%} busy{replaced}; memory {format_bytes(status.memory_used_bytes)} "
-        f"of {format_bytes(status.memory_bytes)} ({share:.0%})"
+        f"{status.busy_fraction:.0%} busy{replaced}; memory {format_bytes(status.memory_used_bytes)} of "
+        f"{format_bytes(status.memory_bytes)} ({share:.0%})"
     )
     yield Text(f"rates and shares are those {format_window(status.window_s)}", style="dim")
     if status.held_over_bytes:

@@ -96,8 +96,8 @@ def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
     if not learnable:
         what = "labels but text" if spec.labels else "labels"
         raise ConfigError(
-            f"stream {spec.name!r} has no {what}, so there is nothing to learn from it; add labels to the "
-            "stream, or choose another stream"
+            f"stream {spec.name!r} has no {what}, so there is nothing to learn from it; add labels to the stream, or "
+            "choose another stream"
         )
     if len(learnable) > 1:
         names = ", ".join(label.name for label in learnable)
@@ -115,6 +115,6 @@ def check_streams_match(train: StreamSpec, validation: StreamSpec, label: LabelS
         )
     if (label.type, label.width, label.classes) != (other.type, other.width, other.classes):
         raise ConfigError(
-            f"label {label.name!r} of {train.name!r} and of {validation.name!r} differ in type or classes: "
-            "serve both from one configuration, where they share them"
+            f"label {label.name!r} of {train.name!r} and of {validation.name!r} differ in type or classes: serve both "
+            "from one configuration, where they share them"
         )

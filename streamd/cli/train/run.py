@@ -417,8 +417,8 @@ def format_speed(samples: int, elapsed_s: float, waited_s: float) -> str:
     """Formats the rate of a training, and the share of its time that was spent waiting for batches."""
     rate, share = (samples / elapsed_s, waited_s / elapsed_s) if elapsed_s > 0 else (0.0, 0.0)
     return (
-        f"{format_count(samples, 'sample')} in {elapsed_s:.1f} s: {rate:,.0f} samples/s, {share:.0%} of the "
-        "time waiting for batches"
+        f"{format_count(samples, 'sample')} in {elapsed_s:.1f} s: {rate:,.0f} samples/s, {share:.0%} of the time "
+        "waiting for batches"
     )
 
 

@@ -444,9 +444,8 @@ class LocalEngine:
         task = task.with_one_more_death(now_s)
         if task.has_killed_too_many_workers(now_s):
             words = (
-                f"{format_count(task.deaths, 'worker')} died, the last {worker_exit.description}, at files "
-                "beginning with "
-                f"{task.first_file_names}"
+                f"{format_count(task.deaths, 'worker')} died, the last {worker_exit.description}, at files beginning "
+                f"with {task.first_file_names}"
             )
             self._fail_batch(task.job, words)
             self._subtract_pending_tasks(task.job, 1)

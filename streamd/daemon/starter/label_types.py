@@ -18,8 +18,8 @@ _WHOLE: Final = r"^[+-]?[0-9]{1,18}$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 # Whole numbers in a column of such a name are classes; in any other column they are quantities.
 _CLASS_NAME: Final = re.compile(
-    r"(^|[_ .-])(label|class|category|target|type|kind|species|breed|cls|y)"
-    r"(s|es|[_ .-]?(id|no|index|idx|number|code))?$"
+    r"(^|[_ .-])(label|class|category|target|type|kind|species|breed|cls|y)(s|es|[_ "
+    r".-]?(id|no|index|idx|number|code))?$"
 )
 _ROW_NAME: Final = re.compile(r"^(|id|idx|index|row|no|nr|number|unnamed.*)$|[_ ]id$")
 

@@ -252,8 +252,7 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path) -> ServedStream
     if spec.batches == 0:
         raise ConfigError(
             f"streams.{stream.name}: {format_count(spec.samples, 'sample')} cannot fill one batch of "
-            f"{spec.batch_size}, and "
-            "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
+            f"{spec.batch_size}, and drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         )
     transform = _locate_stream_transform(stream, folder)
     quarantine = Quarantine(_build_quarantine_path(path, transform), lambda: listed.list_id)

@@ -29,7 +29,7 @@ from streamd.limits import TASK_ROWS
 
 DigestKey = tuple[str, Cursor]
 
-_TRANSFORM_REMEDY = "the transform, which must not raise by chance since once is enough for a sample"
+_TRANSFORM_REMEDY = "the transform, which must never raise: a sample is bad after one failure"
 _TOLERATED_BAD = 10  # up to this many bad samples never stop a stream, however small it is
 _MAX_KEPT_DIGESTS: Final = 32
 _ROWS_AT_ONCE: Final = 16384  # rows of one NumPy call: few calls, and all arrays within the processor's cache
@@ -140,9 +140,9 @@ class ServedStream:
             return None
         sample_id, reason = next(reversed(self.quarantine.reasons.items()))
         return (
-            f"{bad:,} of {format_count(self.spec.samples, 'sample')} {'is' if bad == 1 else 'are'} bad, more "
-            "than bad_samples.max_fraction "
-            f"{self.max_bad_fraction:g} allows; the last: {self._format_file_and_location(sample_id)}: {reason}; fix "
+            f"{bad:,} of {format_count(self.spec.samples, 'sample')} {'is' if bad == 1 else 'are'} bad, more than "
+            f"bad_samples.max_fraction {self.max_bad_fraction:g} allows; the last: "
+            f"{self._format_file_and_location(sample_id)}: {reason}; fix "
             f"{_TRANSFORM_REMEDY if reason.startswith(TRANSFORM_RAISED) else 'or remove them'}, or set a larger "
             "max_fraction; streamd check lists all of them"
         )

@@ -106,8 +106,8 @@ def _suggest_range(few: npt.NDArray[Any]) -> str:
     numbers = few[np.isfinite(few)]
     if not numbers.size:
         return (
-            f"found no numbers in the first {format_count(len(few), 'image')}; write range: [low, high], "
-            "the numbers of black and of white"
+            f"found no numbers in the first {format_count(len(few), 'image')}; write range: [low, high], the numbers "
+            "of black and of white"
         )
     low, high = float(numbers.min()), float(numbers.max())
     usual = next((each for each in _USUAL_RANGES if each[0] <= low and high <= each[1]), None)

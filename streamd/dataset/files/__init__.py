@@ -65,8 +65,8 @@ class TableSource(_TextFileSource):
     encoding: EncodingKey = field(default=None, repr=False)
     decimal: Annotated[
         Literal[".", ","] | None,
-        "The decimal mark in a text table. By default, a point is read as the decimal mark, and so is a comma "
-        "if cells are not separated by commas.",
+        "The decimal mark in a text table. By default, a point is read as the decimal mark, and so is a comma if "
+        "cells are not separated by commas.",
     ] = field(default=None, repr=False)
 
     @property

@@ -182,8 +182,7 @@ def _choose_label_sources(
     if labels and not has_labels:
         raise ConfigError(
             f"{key}: no line of {rows.path.name} has a label after its path, but the configuration asks for "
-            f"{', '.join(labels)}; "
-            "write lines `path label`, or labels: {}"
+            f"{', '.join(labels)}; write lines `path label`, or labels: {{}}"
         )
     return labels
 
@@ -221,9 +220,9 @@ def _split_label_values(rows: SourceRows, rests: ChunkedTexts, count: int, what:
     if (lengths != count).any():
         row = int(np.argmax(lengths != count))
         raise ConfigError(
-            f"{what}: {rows.format_location(row)} has {format_count(int(lengths[row]), 'value')} after its "
-            f"path, but {format_count(count, 'label')} "
-            "are needed, one value each; correct it, or keep one label for all that comes after the path"
+            f"{what}: {rows.format_location(row)} has {format_count(int(lengths[row]), 'value')} after its path, but "
+            f"{format_count(count, 'label')} are needed, one value each; correct it, or keep one label for all that "
+            "comes after the path"
         )
     flat: list[Any] = [pc.list_flatten(part) for part in lists.chunks]
     return [

@@ -259,7 +259,7 @@ def _build_label_of_type(
                 name, [texts[code].encode() for code in codes.tolist()], format_location, key
             )
     raise ConfigError(
-        f"{key}: a folder gives each image one class, the name of the sub-folder, but no {label.type}; use category, "
+        f"{key}: a folder gives each image one class, the name of the sub-folder, not type {label.type}; use category, "
         "or kind table or filelist"
     )
 
@@ -268,8 +268,8 @@ def _choose_label_source(stream: str, has_classes: bool, wanted: Mapping[str, La
     names = ", ".join(wanted)
     if not has_classes:
         raise ConfigError(
-            f"streams.{stream}.labels: a flat folder has no labels, but the configuration asks for {names}; "
-            "make one sub-folder for each class, use kind table with a table of labels, or write labels: {}"
+            f"streams.{stream}.labels: a flat folder has no labels, but the configuration asks for {names}; make one "
+            "sub-folder for each class, use kind table with a table of labels, or write labels: {}"
         )
     if len(wanted) > 1:
         raise ConfigError(

@@ -123,8 +123,8 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
         item = None if leads_elsewhere else file.get(place)
     except (RuntimeError, OSError) as error:
         raise ConfigError(
-            f"{key}: {full!r} cannot be followed in {format_path(path)}: {error}; name an array that is not a "
-            "link, or fix the link: a link must not point to itself"
+            f"{key}: {full!r} cannot be followed in {format_path(path)}: {error}; name an array that is not a link, "
+            "or fix the link: a link must not point to itself"
         ) from error
     if leads_elsewhere:
         raise _external_data_error(full, path, key)
@@ -174,8 +174,8 @@ def _has_numpy_dtype(dataset: Any) -> bool:
 
 def _external_data_error(full: str, path: Path, key: str) -> ConfigError:
     return ConfigError(
-        f"{key}: {full} of {format_path(path)} only points at data in another place, which may change unseen; "
-        "name the file that holds them, or copy all into one: h5repack IN OUT"
+        f"{key}: {full} of {format_path(path)} only points at data in another place, which may change unseen; name "
+        "the file that holds them, or copy all into one: h5repack IN OUT"
     )
 
 

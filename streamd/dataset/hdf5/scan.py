@@ -226,9 +226,9 @@ def _check_chunk_cost(packed: CompressedArray | None, what: str) -> None:
         return
     if packed.chunk_bytes > MAX_CHUNK_BYTES:
         raise ConfigError(
-            f"{what} lies in chunks of {format_count(packed.chunk_rows, 'image')}, "
-            f"{packed.chunk_bytes // MIB:,} MiB, each of "
-            f"which is read whole; {MAX_CHUNK_BYTES // MIB} MiB are the most: write it with a smaller chunkshape"
+            f"{what} lies in chunks of {format_count(packed.chunk_rows, 'image')}, {packed.chunk_bytes // MIB:,} MiB, "
+            f"each of which is read whole; {MAX_CHUNK_BYTES // MIB} MiB are the most: write it with a smaller "
+            "chunkshape"
         )
     # A worker that keeps every chunk decompresses each once in any order, so there is nothing to warn of.
     if packed.is_cacheable_whole:

@@ -232,8 +232,8 @@ def _build_no_number_error(column: Column, texts: Texts) -> ConfigError:
     has_comma = column.decimal_mark == "." and re.fullmatch(_DECIMAL_COMMA, texts[rows[0]].as_py())
     remedy = "add decimal: ',' to the key source if numbers have decimal commas" if has_comma else "correct it"
     return ConfigError(
-        f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds "
-        f"{format_cell(rows[0])}, which is not a number{others}; {remedy}, or use type category"
+        f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds {format_cell(rows[0])}, "
+        f"which is not a number{others}; {remedy}, or use type category"
     )
 
 

@@ -200,8 +200,8 @@ def build_string_spec(
         row = int(np.argmax(lengths > MAX_TEXT_BYTES))
         raise ConfigError(
             f"{key}: {format_location(row)} holds a text of {lengths[row]} bytes; strings have at most "
-            f"{MAX_TEXT_BYTES}, "
-            "since every row of a batch has room for the longest: shorten it, or keep long texts in a file of their own"
+            f"{MAX_TEXT_BYTES}, since every row of a batch has room for the longest: shorten it, or keep long texts "
+            "in a file of their own"
         )
     if with_nul.size:  # NULs pad the fields of fixed width
         raise ConfigError(f"{key}: {format_location(int(with_nul[0]))} holds a text with a NUL in it; remove it")

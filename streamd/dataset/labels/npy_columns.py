@@ -85,8 +85,8 @@ def check_row_count(key: str, file: str, rows: int, images: int) -> None:
     if rows != images:
         raise ConfigError(
             f"{key}: {file} has {format_count(rows, 'row')}, but there {'is' if images == 1 else 'are'} "
-            f"{format_count(images, 'image')}; it needs one row per image, in the order of the images: correct "
-            "the rows, or the path of the images"
+            f"{format_count(images, 'image')}; it needs one row per image, in the order of the images: correct the "
+            "rows, or the path of the images"
         )
 
 

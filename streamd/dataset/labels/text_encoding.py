@@ -44,8 +44,7 @@ def choose_text_encoding(path: Path, named: str | None, key: str) -> str:
         likely = "utf-16-be" if head.find(b"\0") % 2 == 0 else "utf-16-le"
         raise ConfigError(
             f"{key}: {format_path(path)} contains bytes of value 0, as UTF-16 without a byte order mark does; it "
-            f"looks like {likely}: "
-            f"{format_encoding_remedy(path, likely, key)}"
+            f"looks like {likely}: {format_encoding_remedy(path, likely, key)}"
         )
     return UTF8
 

@@ -183,8 +183,8 @@ class _LmdbListing:
             template = ValueTemplate.from_value(value)
         except UnfitValueError as error:
             raise ConfigError(
-                f"{self._file.key}: {self._format_sample(number)} is not as ml-pyxis writes it: {error}; write "
-                "the file again"
+                f"{self._file.key}: {self._format_sample(number)} is not as ml-pyxis writes it: {error}; write the "
+                "file again"
             ) from error
         if self.arrays is None:
             # The first sample decides which array holds the names. It joins `_keys` before their arrays are checked.
@@ -207,8 +207,8 @@ class _LmdbListing:
         found = fields.get(self._name_array)
         if found is not None and (found.dtype.kind not in _TEXT_KINDS or prod(found.shape) != 1):
             raise ConfigError(
-                f"{self._names_key}: {self._name_array!r} is {found} in {self._format_sample(0)}, "
-                "but a name is one text; name another array"
+                f"{self._names_key}: {self._name_array!r} is {found} in {self._format_sample(0)}, but a name is one "
+                "text; name another array"
             )
         self._keys.setdefault(self._name_array, self._names_key)
         self.collectors.setdefault(self._name_array, _ArrayCollector())
@@ -236,9 +236,9 @@ class _LmdbListing:
         kinds = (found.dtype, first.dtype) if name == self._image_name else (found.dtype.kind, first.dtype.kind)
         if found.shape != first.shape or kinds[0] != kinds[1]:
             raise ConfigError(
-                f"{key}: {name!r} is {found} in {self._format_sample(number)}, and "
-                f"{first} in {self._format_sample(0)}; all "
-                "samples of a stream are alike: keep those that differ in a file of their own"
+                f"{key}: {name!r} is {found} in {self._format_sample(number)}, and {first} in "
+                f"{self._format_sample(0)}; all samples of a stream are alike: keep those that differ in a file of "
+                "their own"
             )
 
     def _format_sample(self, number: int) -> str:
@@ -294,9 +294,8 @@ class PyxisFile:
             found, value = next(items, (b"", memoryview(b"")))
             if found != build_sample_key(number):
                 raise ConfigError(
-                    f"{self.key}: {format_path(self.path)} claims {format_count(self.count, 'sample')}, but has "
-                    "none under the key "
-                    f"{build_sample_key(number).decode()}; {_LAYOUT}"
+                    f"{self.key}: {format_path(self.path)} claims {format_count(self.count, 'sample')}, but has none "
+                    f"under the key {build_sample_key(number).decode()}; {_LAYOUT}"
                 )
             yield value
 
@@ -321,8 +320,8 @@ def open_pyxis_file(path: Path, key: str) -> Iterator[PyxisFile]:
         raise ConfigError(f"{key}: {format_path(path)} cannot be read by LMDB: {error}; write it again") from error
     if _read_lmdb_head(path, key).commit != head.commit:
         raise ConfigError(
-            f"{key}: {format_path(path)} was written to while its samples were listed; start again when its "
-            "writer has ended"
+            f"{key}: {format_path(path)} was written to while its samples were listed; start again when its writer "
+            "has ended"
         )
 
 

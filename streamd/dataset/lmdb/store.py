@@ -36,8 +36,8 @@ class LmdbStore(RowStore):
         if head is not None and head.commit == self._commit:
             return head.page_bytes
         raise ConfigError(
-            f"{os.fsdecode(self._manifest.file_name(0))!r} and all others are stale: their LMDB file was written "
-            "to since they were listed; restart with --rescan to list it again"
+            f"{os.fsdecode(self._manifest.file_name(0))!r} and all others are stale: their LMDB file was written to "
+            "since they were listed; restart with --rescan to list it again"
         )
 
     def find_gatherable(self, ids: Ids) -> Mask:

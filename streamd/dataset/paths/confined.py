@@ -53,8 +53,8 @@ def translate_read_errors(path: bytes | str | Path, key: str) -> Iterator[None]:
         ) from error
     except PermissionError as error:
         raise ConfigError(
-            f"{key}: user {_lookup_user_name()} is not allowed to read {format_path(error.filename or path)}; "
-            "give that user permission to read it, or run streamd as a user that has this permission"
+            f"{key}: user {_lookup_user_name()} is not allowed to read {format_path(error.filename or path)}; give "
+            "that user permission to read it, or run streamd as a user that has this permission"
         ) from error
     except OSError as error:
         raise ConfigError(

@@ -137,8 +137,8 @@ def find_files(
         )
     if kind.max_files is not None and len(names) > kind.max_files:
         raise ConfigError(
-            f"{key}: {format_path(path)} names {format_count(len(names), 'file')}, each of which every worker "
-            f"keeps open; {kind.max_files} are the most: join some with np.concatenate"
+            f"{key}: {format_path(path)} names {format_count(len(names), 'file')}, each of which every worker keeps "
+            f"open; {kind.max_files} are the most: join some with np.concatenate"
         )
     fence = ConfinedRoot(os.fsencode(root), key)
     sizes, mtimes_ns, missing = stat_files(fence, names, progress)

@@ -80,10 +80,9 @@ def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
     if _has_class_folders(shard):
         return TarLabelSource(b"")
     raise ConfigError(
-        f"{key}: {format_path(shard.name)} has no "
-        f"{' or '.join(f'.{suffix.decode()}' for suffix in suffixes)} files beside "
-        f"its images, and no folder for each class; it has {shard.suffix_summary}: write from: txt for the text of "
-        ".txt files, from: json:angle for a field of .json files, or labels: {} to serve no labels"
+        f"{key}: {format_path(shard.name)} has no {' or '.join(f'.{suffix.decode()}' for suffix in suffixes)} files "
+        f"beside its images, and no folder for each class; it has {shard.suffix_summary}: write from: txt for the "
+        "text of .txt files, from: json:angle for a field of .json files, or labels: {} to serve no labels"
     )
 
 
@@ -149,8 +148,8 @@ def _read_label_texts(shard: Shard, source: TarLabelSource, key: str) -> list[Fi
         more = f" (and {len(lacking) - 1} more like it)" if lacking[1:] else ""
         raise ConfigError(
             f"{key}: {_format_member_path(shard, shard.images[lacking[0]].name)} has no .{source.suffix.decode()} "
-            f"beside it{more}; the "
-            f"shard has {shard.suffix_summary}: {_suggest_field(shard, lacking[0], source.suffix.decode())}"
+            f"beside it{more}; the shard has {shard.suffix_summary}: "
+            f"{_suggest_field(shard, lacking[0], source.suffix.decode())}"
         )
     return [_read_member_text(shard, files[sample], key) for sample in shard.images]
 

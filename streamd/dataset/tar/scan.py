@@ -82,9 +82,8 @@ def scan_tar(
 def _no_images_error(listing: _TarListing) -> ConfigError:
     return ConfigError(
         f"{listing.path_key}: no images in {format_count(len(listing.files.names), 'shard')} of "
-        f"{format_path(listing.files.root)}; "
-        f"looked for {_IMAGE_SUFFIX_TEXT}, but there is {format_suffixes(listing.passed_over)}; correct the path, "
-        "or pack images"
+        f"{format_path(listing.files.root)}; looked for {_IMAGE_SUFFIX_TEXT}, but there is "
+        f"{format_suffixes(listing.passed_over)}; correct the path, or pack images"
     )
 
 
@@ -191,9 +190,9 @@ class _TarListing:
         plan = _LabelPlan(labels, find_label_sources(self.stream, labels, shard), names)
         if self.plan is not None and plan.sources != self.plan.sources:
             raise ConfigError(
-                f"{self.path_key}: {format_path(shard.name)}, which has {shard.suffix_summary}, says otherwise "
-                "than the shards before "
-                "it whether images have a class, and where; write labels, or name shards that belong together"
+                f"{self.path_key}: {format_path(shard.name)}, which has {shard.suffix_summary}, says otherwise than "
+                "the shards before it whether images have a class, and where; write labels, or name shards that "
+                "belong together"
             )
         self.plan = self.plan or plan
         return self.plan
@@ -205,9 +204,8 @@ class _TarListing:
         if lone:
             raise ConfigError(
                 f"{self.path_key}: {format_path(shard.name)} has labels without an image, of the samples "
-                f"{format_first_names(sorted(lone))}; it "
-                f"has {shard.suffix_summary}: an image is named as its label, with one of the suffixes "
-                f"{_IMAGE_SUFFIX_TEXT}"
+                f"{format_first_names(sorted(lone))}; it has {shard.suffix_summary}: an image is named as its label, "
+                f"with one of the suffixes {_IMAGE_SUFFIX_TEXT}"
             )
 
     def log_ignored_files(self) -> None:

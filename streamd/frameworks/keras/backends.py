@@ -113,8 +113,8 @@ def check_distribution(row_counts: Iterable[int]) -> None:
         if rows % parts:
             raise ConfigError(
                 f"a batch of {format_count(rows, 'row')} cannot be shared equally by {parts} devices: serve the "
-                "stream with a "
-                f"batch_size that {parts} divides, and with  drop_remainder: true  or  drop_remainder: pad"
+                f"stream with a batch_size that {parts} divides, and with  drop_remainder: true  or  drop_remainder: "
+                "pad"
             )
 
 

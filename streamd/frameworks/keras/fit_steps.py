@@ -99,6 +99,5 @@ class FitEpochs:
         raise ConfigError(
             "fit_data feeds tf.distribute's MirroredStrategy and OneDeviceStrategy, but this model is under another "
             'one: start one trainer per device, each with its own subscribe(rank="auto"), or build the model outside '
-            "the "
-            "strategy's scope"
+            "the strategy's scope"
         )

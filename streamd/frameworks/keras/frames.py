@@ -164,8 +164,8 @@ def check_data_of_running_fit(data: object, name: str, call: str) -> None:
     for _, epochs in _iterate_fit_calls(sys._getframe()):  # noqa: SLF001 - as above
         if isinstance(epochs, EpochIterator) and epochs.data_adapter is not data:
             raise ConfigError(
-                f"this fit reads other data than {name} was given: give both the same object,  "
-                f"data = fit_data(stream); model.fit(data, callbacks=[{call}])"
+                f"this fit reads other data than {name} was given: give both the same object,  data = "
+                f"fit_data(stream); model.fit(data, callbacks=[{call}])"
             )
         return
 

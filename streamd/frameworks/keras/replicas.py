@@ -49,9 +49,8 @@ class ReplicaParts:
         for rows in row_counts:
             if rows < len(self):
                 raise ConfigError(
-                    f"a batch of {format_count(rows, 'row')} cannot be shared by {len(self)} replicas: serve "
-                    "the stream with  "
-                    "drop_remainder: true  or with a larger batch_size"
+                    f"a batch of {format_count(rows, 'row')} cannot be shared by {len(self)} replicas: serve the "
+                    "stream with  drop_remainder: true  or with a larger batch_size"
                 )
 
     def _slice_replica_part(self, array: Array, replica: Any) -> Any:
