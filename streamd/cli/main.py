@@ -51,7 +51,7 @@ _POSITION_PATTERN: Final = re.compile(r"([0-9]{1,12}):([0-9]{1,12})", re.ASCII)
 def schema() -> None:
     """Prints the JSON schema of config.yaml, which editors use to complete keys, explain them and underline mistakes.
 
-    Most editors read the schema's path from the first line of the configuration:
+    Most editors read the schema's path from the first line of the configuration. Copy the comment below into that line.
 
     \b
     Example:
@@ -83,7 +83,7 @@ def serve(
 ) -> None:
     """Serves the streams of a configuration, or the data at PATH, until SIGTERM or Ctrl-C.
 
-    For PATH, it uses the configuration that `streamd init` would write.
+    If you give PATH, the daemon uses the configuration that `streamd init` would write.
 
     It logs to stderr, one event per line, as text or, with --log-json, as JSON. Under systemd, it logs to the journal,
     with all fields.
@@ -98,9 +98,9 @@ def serve(
 
     \b
     Examples:
-      streamd serve                              config.yaml in this folder
-      streamd serve /data/pets --size 128        a folder of images, a table, or tar files
-      kill -HUP PID      after the file has changed; streamd status prints the PID
+      streamd serve                              # serves config.yaml in this folder
+      streamd serve /data/pets --size 128        # serves a folder of images, a table, or tar files
+      kill -HUP PID                              # after the file has changed; streamd status prints the PID
     """
     # NumPy would start a thread a core for products of matrices, which neither the daemon nor a worker makes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -180,7 +180,7 @@ def demo(
     """Draws road images with steering angles, serves them, trains on them, and kills the daemon during training.
 
     The daemon and the trainer are separate processes, started with the commands that you would use. While the trainer
-    runs, the daemon is killed with -9 and started again; the receipts then show that nothing was lost or repeated.
+    runs, the daemon is killed with kill -9 and started again; the receipts then show that nothing was lost or repeated.
     """
     for library, extra in (("pydantic", "serve"), ("rich", "serve"), ("keras", "train"), ("tensorflow", "train")):
         if importlib.util.find_spec(library) is None:
@@ -201,14 +201,14 @@ def show(
         typer.Option("--output", "-o", metavar="FILE", help="The PNG; default batch-STREAM-EPOCH-INDEX.png."),
     ] = None,
     rows: Annotated[
-        int, typer.Option(min=1, max=MAX_ROWS, metavar="N", help="Show the first N rows at most.")
+        int, typer.Option(min=1, max=MAX_ROWS, metavar="N", help="Show at most the first N rows.")
     ] = DEFAULT_ROWS,
     endpoint: EndpointOption = None,
 ) -> None:
-    """Draws one batch of a running daemon as a picture, as trainers get it for the given epoch and index.
+    """Draws the batch that trainers get from a running daemon at the given epoch and index, as one picture.
 
     Small images are enlarged without smoothing, large ones reduced. Below each image are its labels, its sample id and
-    its file. Rows whose sample was bad are framed and give the reason; rows of weight 0 are hatched.
+    its file. An image whose sample was bad has a frame and shows the reason; an image with weight 0 is hatched.
 
     \b
     Example:

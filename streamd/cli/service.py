@@ -75,9 +75,10 @@ _UNQUOTED_CHARS: Final = frozenset(string.ascii_letters + string.digits + "/._-+
 def install() -> None:
     """Installs units, users and a first configuration, or brings them up to date. Nothing is started.
 
-    The units are streamd, streamd@NAME for more daemons, and streamd-train@NAME for trainings. All of them run the
-    streamd of this Python environment. The user and the group are called streamd. /etc/streamd/config.yaml is written
-    unless the file already exists. Alert rules and a Grafana dashboard go to /usr/local/share/streamd.
+    The units are streamd, streamd@NAME for more daemons, and streamd-train@NAME for training runs. All of them run the
+    streamd of this Python environment. Daemons run as the user streamd, and training runs as the user streamd-train;
+    both are in the group streamd. /etc/streamd/config.yaml is written unless the file already exists. Alert rules and a
+    Grafana dashboard go to /usr/local/share/streamd.
 
     \b
     Example:

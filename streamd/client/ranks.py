@@ -52,7 +52,7 @@ def find_rank(environ: Environment, world: int = 1) -> tuple[int, int]:
                 f"{several[0].variables} and {other.variables} disagree on which rank this process is: unset those "
                 "that are not meant, or subscribe with rank= and world= as numbers"
             )
-    found = several[0] if several else _LauncherRank(0, 1, "nothing in the environment")
+    found = several[0] if several else _LauncherRank(0, 1, "no launcher has set its environment variables")
     if world not in {1, found.world}:
         raise ConfigError(
             f'world={world} was given with rank="auto", but this process is in a world of {found.world} '

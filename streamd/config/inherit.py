@@ -85,7 +85,7 @@ def _find_like_chain(name: str, streams: RawStreams) -> tuple[list[str] | None, 
                 ConfigProblem(
                     ("streams", name, "like"),
                     f"copies itself in a circle: {circle}; "
-                    f"{'remove the key like from one of these streams' if chain else 'remove its key like'}",
+                    f"{'remove like: from one of these streams' if chain else 'remove its key like'}",
                 )
             ]
         chain.append(wanted)

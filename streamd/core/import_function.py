@@ -24,7 +24,7 @@ def load_function(name: str, what: str, example: str) -> Callable[..., Any]:
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
-        raise ConfigError(f"{what} must be module:function, such as  {example},  not {name!r}")
+        raise ConfigError(f"{what} must be module:function, such as {example}, not {name!r}")
     return lookup_function(_import_module(module_name), module_name, function_name)
 
 

@@ -107,7 +107,7 @@ def explain_order_mismatch(
     else:
         what = order.describe_difference(spec.order_facts)
     anew = "or subscribe again to start from the beginning" if is_running else _ANEW
-    return f"stream {spec.name!r} has another order now: {what}; serve it as it was to go on, {anew}"
+    return f"stream {spec.name!r} has another order now: {what}; to go on, serve the stream as it was before, {anew}"
 
 
 def _count_rows_of_next_batch(token: Token, spec: StreamSpec) -> int:
@@ -148,16 +148,16 @@ def parse_token_for_rank(text: str | bytes, spec: StreamSpec, world: int, rows: 
     token = parse_token(text, spec)
     if token.rows and token.world != world:
         raise TokenError(
-            f"this token was saved {format_count(token.rows, 'row')} into the batches of one step with "
-            f"world={token.world}: resume it with world={token.world}, or save a token at the end of a whole batch of "
-            f"{spec.batch_size} to resume with world={world}"
+            f"this token was saved within a batch, after {format_count(token.rows, 'row')}, with world={token.world}: "
+            f"resume it with world={token.world}; to resume with world={world}, save a token at the end of a whole "
+            f"batch of {spec.batch_size}"
         )
     rows = rows or spec.batch_size
     if token.rows % rows and world > 1 and _ends_with_short_batch(token, spec):
         raise TokenError(
-            f"this token was saved {format_count(token.rows, 'row')} into the last batches of an epoch, one of which "
-            f"is short: with batches of {rows} not every rank would have as many left; resume it with a batch_size "
-            f"that divides {token.rows}"
+            f"this token was saved after {format_count(token.rows, 'row')} of the last batches of an epoch, one of "
+            f"which is short: with batches of {rows}, not every rank would have the same number left; resume it with "
+            f"a batch_size that divides {token.rows}"
         )
     return token
 

@@ -59,7 +59,7 @@ def _format_no_column(kind: str, by: str) -> str:
             "of each part to a separate file, with one stream for each"
         )
     if kind == "npy":
-        return f"no table has a column {by!r}; add table: FILE to the key source, or leave `by` out to split by rows"
+        return f"no table has a column {by!r}; add table: FILE under source, or leave `by` out to split by rows"
     return f"a {kind} has no column {by!r}; leave `by` out to split by file name, or use kind table"
 
 

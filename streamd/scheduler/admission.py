@@ -234,7 +234,7 @@ def _format_memory_arithmetic(
     others = f" together with {' and '.join(beside)}" if beside else ""
     return (
         f"stream {shape.name!r} does not fit into memory: one batch takes {batch:.1f} MiB; {MIN_CREDIT} batches for "
-        f"the trainer and the batches that are being filled take {needed_bytes / MIB:.1f} MiB{others}, but memory is "
-        f"{limits.memory_bytes / MIB:.1f} MiB: {drop}set memory to at least {-(-needed_bytes // MIB)}MiB, or make "
-        "batch_size or image.size smaller"
+        f"the trainer, plus the batches that are being filled, take {needed_bytes / MIB:.1f} MiB{others}, but memory "
+        f"is limited to {limits.memory_bytes / MIB:.1f} MiB: {drop}set memory to at least "
+        f"{-(-needed_bytes // MIB)}MiB, or make batch_size or image.size smaller"
     )

@@ -65,9 +65,9 @@ OF_ARRAYS: Final = (
         do="Resize in the model, or save arrays of the size you train on.",
     ),
     in_arrays(
-        "named a column for the names of images without a table",
+        "named a column of image names, but no table",
         config=ARRAYS.replace("path: x.npy", "path: x.npy, names: file"),
-        says=("3: source.names: is a column, but the source has no table; add table: FILE, or remove the key names"),
+        says=("3: source.names: is a column, but the source has no table; add table: FILE, or remove names:"),
         do="Name the table whose column it is.",
     ),
     in_arrays(
@@ -89,19 +89,18 @@ OF_ARRAYS: Final = (
         "asked for a label that is in no table or array",
         config=ARRAYS.replace("{type: float, from: angles.npy}", "float"),
         says=(
-            "4: labels.angle: no table has a column 'angle'; add table: FILE to the key source, or take the "
-            "label from an array with from: FILE.npy"
+            "4: labels.angle: no table has a column 'angle'; add table: FILE under source, or take the label from an "
+            "array with from: FILE.npy"
         ),
         do="Say where the label is.",
     ),
     in_arrays(
-        "had one-hot labels with a row without a 1",
+        "had a row without a 1 in one-hot labels",
         config=ARRAYS.replace("type: float", "type: category"),
         prepare=saved(angles=np.eye(8, 4, dtype=np.uint8)),
         says=(
-            "4: labels.angle: angles.npy[4] holds [0, 0, 0, 0], in which the number of 1s is 0; a category "
-            "needs exactly one 1 in each row: use type: tags for any number of classes per sample, or correct "
-            "the row"
+            "4: labels.angle: angles.npy[4] holds [0, 0, 0, 0], which contains 0 ones; a category needs exactly one 1 "
+            "in each row: use type: tags for any number of classes per sample, or correct the row"
         ),
         do="Correct the row, or use type: tags.",
     ),

@@ -61,7 +61,7 @@ OF_CONFIGURATION: Final = (
             "streamd: config.yaml:4:10: not valid YAML: a comma is missing before this point, or the bracket "
             "opened on line 3 is not closed; add the comma, or close the bracket"
         ),
-        do="Close the brace that was opened on the line that the message names last.",
+        do="Add the closing bracket. The message says on which line it was opened, here line 3.",
     ),
     Mistake(
         "forgot the space after a colon",
@@ -123,7 +123,7 @@ OF_CONFIGURATION: Final = (
         do="Move the key into the stream.",
     ),
     in_train(
-        "wrote a key beside the one it belongs to",
+        "wrote a key beside its parent instead of inside it",
         config=GOOD + "    seed: 3\n",
         says="6: seed: is a key of shuffle: write it as shuffle: {seed: ...}",
         do="Write it as the message shows.",
@@ -204,12 +204,12 @@ OF_CONFIGURATION: Final = (
         + "    normalize: {mean: [124, 116, 104], std: [58, 57, 57]}\n",
     ),
     in_train(
-        "gave a label a type of another tool",
+        "used another tool's word for the type of a label",
         config=TABLE.replace("float", "regression"),
         says=(
             "4: labels.angle.type: found 'regression'; use category, int, float, string or tags; did you mean 'float'?"
         ),
-        do="Take one of the types that the message lists.",
+        do="Use one of the types that the message lists.",
     ),
     in_train(
         "listed true and false as classes",
@@ -233,7 +233,7 @@ OF_CONFIGURATION: Final = (
         do="Write the fraction as a number between 0 and 1, such as 0.2.",
     ),
     in_train(
-        "checked the data with a mistake in the file",
+        "ran the check while the configuration had a mistake",
         status=1,
         command="streamd check --config config.yaml",
         says="4: image.size: found [32]; use [height, width], each from 1 to 16384 pixels; did you mean [32, 32]?",
@@ -247,14 +247,14 @@ OF_CONFIGURATION: Final = (
             "streamd: config.yaml:6: streams.validation.like: found 'trian', which is not a stream in this "
             "file; did you mean 'train'?"
         ),
-        do="Take the name that the message proposes.",
+        do="Use the name that the message suggests.",
     ),
     Mistake(
         "let two streams copy each other",
         config="streams:\n  a: {like: b}\n  b: {like: a}\n",
         says=(
-            "streamd: config.yaml:2: streams.a.like: copies itself in a circle: a -> b -> a; remove the key "
-            "like from one of these streams"
+            "streamd: config.yaml:2: streams.a.like: copies itself in a circle: a -> b -> a; remove like: from one of "
+            "these streams"
         ),
         do="Write one of the two streams in full, without `like`.",
     ),
@@ -265,7 +265,7 @@ OF_CONFIGURATION: Final = (
         do="Write kind: table, for CSV, TSV and Parquet.",
     ),
     in_train(
-        "gave a folder a key of tables",
+        "used a key for tables with a folder",
         config=GOOD.replace("path: data", "path: data, root: data"),
         says=("3: source.root: belongs to kind table or filelist, but kind is folder; remove it, or change the kind"),
         do="Leave the key out.",
@@ -295,7 +295,7 @@ OF_CONFIGURATION: Final = (
             f"streamd: config.yaml:1: listen: endpoint '{DEEP}': a socket's path can have at most 104 bytes, "
             "but this one has 117: choose a shorter one"
         ),
-        do="Choose a shorter path: the system allows no more.",
+        do="Choose a shorter path: the operating system does not allow longer ones.",
     ),
     Mistake(
         "opened a port without keys",

@@ -89,7 +89,7 @@ OF_DATA: Final = (
         do="Put images there, or correct the path.",
     ),
     in_train(
-        "named a folder of formats that are not read",
+        "named a folder of images in formats that streamd does not read",
         config=PHOTOS,
         says=(
             "3: source.path: no images in '…/photos'; looked for … in it and in 0 sub-folders; it holds other files: 2 "
@@ -140,17 +140,17 @@ OF_DATA: Final = (
         "wanted labels from a folder without sub-folders",
         config=FLAT + "    labels: {label: category}\n",
         says=(
-            "6: labels: a flat folder has no labels, but the configuration asks for label; make one sub-folder "
+            "6: labels: a flat folder has no labels, but the configuration asks for these: label; make one sub-folder "
             "for each class, use kind table with a table of labels, or write labels: {}"
         ),
         prepare=flatten,
         do="Make one sub-folder for each class, or use kind: table.",
     ),
     in_train(
-        "wanted two labels of a folder",
+        "wanted two labels from a folder",
         config=GOOD + "    labels: {animal: category, age: float}\n",
         says=(
-            "6: labels: a folder gives one label, the name of the sub-folder, but the configuration asks for "
+            "6: labels: a folder gives one label, the name of the sub-folder, but the configuration asks for these: "
             "animal, age; keep one, or use kind table with a table of labels"
         ),
         do="Keep one, or use kind: table.",
@@ -180,7 +180,7 @@ OF_DATA: Final = (
             "streamd: config.yaml:2: streams.train: 8 samples cannot fill one batch of 64, and drop_remainder is true; "
             "set drop_remainder: false or a smaller batch_size"
         ),
-        do="Take a smaller batch_size.",
+        do="Set a smaller batch_size.",
         config=GOOD.replace("batch_size: 4", "batch_size: 64\n    drop_remainder: true"),
     ),
     in_table(
@@ -204,8 +204,8 @@ OF_DATA: Final = (
         config=TABLE.replace("angle: float", "animal: category"),
         says=(
             "3: source.path: '…/all.csv', line 3, is not valid UTF-8: byte 0xe4; it looks like Latin-1 or "
-            "Windows-1252, in which the line reads 'cat/0001.jpg,Käfer': add encoding: cp1252 to the key "
-            "source, or save the file as UTF-8: iconv -f CP1252 -t UTF-8 all.csv > utf8-all.csv"
+            "Windows-1252, in which the line reads 'cat/0001.jpg,Käfer': add encoding: cp1252 under source, or save "
+            "the file as UTF-8: iconv -f CP1252 -t UTF-8 all.csv > utf8-all.csv"
         ),
         do="If the message shows the line correctly, add `encoding: cp1252` to `source`.",
         files={"all.csv": "path,animal\ncat/0000.jpg,cat\ncat/0001.jpg,Käfer\n".encode("latin-1")},
@@ -214,10 +214,10 @@ OF_DATA: Final = (
         "saved the table as UTF-16 without a byte order mark",
         says=(
             "3: source.path: '…/all.csv' contains bytes of value 0, as UTF-16 without a byte order mark does; "
-            "it looks like utf-16-le: add encoding: utf-16-le to the key source, or save the file as UTF-8: "
+            "it looks like utf-16-le: add encoding: utf-16-le under source, or save the file as UTF-8: "
             "iconv -f UTF-16-LE -t UTF-8 all.csv > utf8-all.csv"
         ),
-        do="Write `encoding: utf-16-le` into the source, or save it as CSV in UTF-8.",
+        do="Add `encoding: utf-16-le` under `source`, or save the table as UTF-8.",
         files={"all.csv": "path,angle\ncat/0000.jpg,0.5\n".encode("utf-16-le")},
     ),
     in_table(
@@ -227,16 +227,16 @@ OF_DATA: Final = (
             "3: source.encoding: found 'cp1525'; use a text encoding that Python knows, such as cp1252; did "
             "you mean 'cp1252'?"
         ),
-        do="Take the encoding that the message proposes.",
+        do="Use the encoding that the message suggests.",
     ),
     in_table(
         "gave a column of file names that the table does not have",
         config=TABLE.replace("image: path", "image: paht"),
         says=("3: source.image: '…/all.csv' has no column 'paht'; its columns are: path, angle; did you mean 'path'?"),
-        do="Take the column that the message proposes.",
+        do="Use the column that the message suggests.",
     ),
     in_table(
-        "named a column for a label that is not there",
+        "named a column for a label, but the table does not have that column",
         config=TABLE.replace("angle", "angel"),
         says=(
             "4: labels.angel: '…/all.csv' has no column 'angel'; its columns are: path, angle; did you mean 'angle'?"
@@ -250,14 +250,14 @@ OF_DATA: Final = (
         do="Write the character itself, in quotes.",
     ),
     in_table(
-        "separated the columns by semicolons, with as many commas in the header and in each line",
+        "separated the columns by semicolons, but the header and all lines also contain commas",
         files=rows("path;angle,left", "cat/0000.jpg;0,5"),
         says=(
-            "3: source.image: '…/all.csv' has no column 'path'; streamd split its lines at ',' and found the "
-            "columns: path;angle, left; its header also contains ';': if ';' separates the columns, add "
-            "separator: ';' to the key source"
+            "3: source.image: '…/all.csv' has no column 'path'; streamd split its lines at ',' and found the columns: "
+            "path;angle, left; its header also contains ';': if ';' separates the columns, add separator: ';' under "
+            "source"
         ),
-        do="Write the separator into the source.",
+        do="Add `separator: ';'` under `source`.",
     ),
     in_table(
         "saved a table whose separator is unclear",
@@ -266,14 +266,14 @@ OF_DATA: Final = (
             "3: source.path: '…/all.csv' may have its cells separated by ';' or '|'; write which one it is, "
             "such as separator: ';', in the key source"
         ),
-        do="Write the separator into the source.",
+        do="Add `separator: ';'` under `source`.",
     ),
     in_table(
         "wrote decimal commas in quotes",
         files=rows("path,angle", 'cat/0000.jpg,"0,5"'),
         says=(
-            "4: labels.angle: all.csv, line 2: column 'angle' holds '0,5', which is not a number; add decimal: "
-            "',' to the key source if numbers have decimal commas, or use type category"
+            "4: labels.angle: all.csv, line 2: column 'angle' holds '0,5', which is not a number; add decimal: ',' "
+            "under source if numbers have decimal commas, or use type category"
         ),
         do="Add `decimal: ','` to `source`. You do not need this key where semicolons or tabs separate the cells.",
     ),

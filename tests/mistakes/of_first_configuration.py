@@ -9,8 +9,8 @@ from mistake import Mistake
 from support.tar_shards import pack
 
 _SERVED: Final = (
-    "streamd makes a configuration only from a folder of images, a table (.csv, .tsv, .parquet), or a folder or file "
-    "of tars"
+    "streamd makes a configuration only from a folder of images, a table (.csv, .tsv, .parquet), a tar file, or a "
+    "folder of tar files"
 )
 
 
@@ -50,23 +50,23 @@ OF_FIRST_CONFIGURATION: Final = (
         do="Copy the lines for HDF5 from the README.",
     ),
     Mistake(
-        "made a configuration of a folder with images and tars",
+        "tried to make a configuration from a folder with images and tar files",
         command="streamd init data -o new.yaml",
         prepare=add_tar,
         says=(
             f"streamd: PATH: '…/data' holds both 1 tar, such as '0.tar', and the images of 'cat'; {_SERVED}: "
             "put the tars and the images into separate folders, and give the path of one of them"
         ),
-        do="Name one of the two.",
+        do="Put the tar files into a folder of their own, and give the path of one of the two folders.",
     ),
     Mistake(
-        "made a configuration of one picture",
+        "tried to make a configuration from a single image",
         command="streamd init data/cat/0000.jpg -o new.yaml",
         says=f"streamd: PATH: '…/0000.jpg' is a single image; {_SERVED}: give the path of its folder, '…/cat'",
         do="Name the folder.",
     ),
     Mistake(
-        "made a configuration of a table that names no images",
+        "tried to make a configuration from a table that names no images",
         command="streamd init numbers.csv -o new.yaml",
         files={"numbers.csv": "a,b\n1571,2\n3893,4\n"},
         says=(

@@ -84,7 +84,7 @@ OF_HDF5: Final = (
         do="Write both in the same loop.",
     ),
     in_hdf5(
-        "copied an HDF5 file halfway",
+        "copied only part of an HDF5 file",
         prepare=cut_off,
         says="3: source.path: '…/samples.h5': it is truncated; copy it again, or write it again",
         do=(

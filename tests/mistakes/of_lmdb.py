@@ -54,7 +54,7 @@ OF_LMDB: Final = (
         do="Serve the images that the LMDB was made from, and write the LMDB again with `streamd pack`.",
     ),
     in_lmdb(
-        "copied an LMDB halfway",
+        "copied only part of an LMDB",
         prepare=cut_off,
         says="3: source.path: '…/data.lmdb/data.mdb' is truncated: it has 8192 of … bytes; copy or write it again",
         do="Copy it again.",
@@ -66,7 +66,7 @@ OF_LMDB: Final = (
             "3: source.images: '…/data.lmdb/data.mdb[0]' has no array 'X'; its arrays are: 'x' (uint8 (2, 2, "
             "3)), 'y' (float64 ()); write the name of one of them; did you mean 'x'?"
         ),
-        do="Write the name that the message proposes.",
+        do="Use the name that the message suggests.",
     ),
     in_lmdb(
         "named a label that samples lack",

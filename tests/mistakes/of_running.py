@@ -60,7 +60,7 @@ OF_RUNNING: Final = (
             "in …/state, and would lose those lists: stop that streamd before the samples are listed again, or set "
             "STATE_DIRECTORY to another folder for this streamd"
         ),
-        do="Stop the other one first, or set STATE_DIRECTORY to a folder of yours.",
+        do="Stop the other daemon first, or set STATE_DIRECTORY to another folder for this one.",
     ),
     Mistake(
         "chose an endpoint in a folder that you cannot write to",
@@ -74,7 +74,7 @@ OF_RUNNING: Final = (
         do="Choose a folder of your own.",
     ),
     Mistake(
-        "chose an endpoint under a file",
+        "chose an endpoint whose folder is a file",
         config="listen: ipc://all.csv/s\n" + GOOD,
         says=("streamd: cannot listen on …/all.csv/s: File exists: …/all.csv; choose another endpoint with `listen:`"),
         do="Choose a folder of your own.",
@@ -94,7 +94,7 @@ OF_RUNNING: Final = (
         says=(
             "streamd: cannot keep state in …/state: File exists; set STATE_DIRECTORY to a folder that you can write to"
         ),
-        do="Set STATE_DIRECTORY to a folder of yours.",
+        do="Set STATE_DIRECTORY to a folder that you can write to.",
     ),
     without("pydantic", "installed streamd without the daemon's libraries"),
     without("typer", "installed streamd without its commands"),
@@ -165,17 +165,16 @@ OF_RUNNING: Final = (
             "streamd: there is no stream 'trian'; the daemon serves: train, validation, drive, flat, large, "
             "broken, gone; did you mean 'train'?"
         ),
-        do="Take the name that the message proposes.",
+        do="Use the name that the message suggests.",
     ),
     while_serving(
         "made a batch that does not fit into memory",
         command="streamd probe large",
         says=(
-            "draining 1 epoch of stream 'large' in 1 process\n"
-            "streamd probe: stream 'large' does not fit into memory: one batch takes 48.0 MiB; 2 batches for "
-            "the trainer and the batches that are being filled take 144.0 MiB together, but memory is 64.0 "
-            "MiB: set memory to at least 145MiB, or make batch_size or image.size smaller\n"
-            "streamd: a probing process failed; its message is above"
+            "draining 1 epoch of stream 'large' in 1 process\nstreamd probe: stream 'large' does not fit into memory: "
+            "one batch takes 48.0 MiB; 2 batches for the trainer, plus the batches that are being filled, take 144.0 "
+            "MiB together, but memory is limited to 64.0 MiB: set memory to at least 145MiB, or make batch_size or "
+            "image.size smaller\nstreamd: a probing process failed; its message is above"
         ),
         do="Set memory as the message says, or make the batch smaller.",
     ),
@@ -185,9 +184,9 @@ OF_RUNNING: Final = (
         status=1,
         says=(
             "draining 1 epoch of stream 'broken' in 1 process\nstreamd probe: … of 16 samples are bad, more than "
-            "bad_samples.max_fraction 0.01 allows; the last: …: an HTML page, which was downloaded instead of the "
-            "image; fix or remove them, or set a larger max_fraction; streamd check lists all of them\nstreamd: a "
-            "probing process failed; its message is above"
+            "bad_samples.max_fraction 0.01 allows; the last of them is …: an HTML page, which was downloaded instead "
+            "of the image; fix or remove them, or set a larger max_fraction; streamd check lists all of "
+            "them\nstreamd: a probing process failed; its message is above"
         ),
         do="Replace the files. The daemon's log names each of them.",
     ),
@@ -197,31 +196,31 @@ OF_RUNNING: Final = (
         status=1,
         says=(
             "draining 1 epoch of stream 'gone' in 1 process\nstreamd probe: … of 40 samples are bad, more than "
-            "bad_samples.max_fraction 0.01 allows; the last: …: No such file or directory; fix or remove them, or set "
-            "a larger max_fraction; streamd check lists all of them\nstreamd: a probing process failed; its message "
-            "is above"
+            "bad_samples.max_fraction 0.01 allows; the last of them is …: No such file or directory; fix or remove "
+            "them, or set a larger max_fraction; streamd check lists all of them\nstreamd: a probing process failed; "
+            "its message is above"
         ),
         do="Restore the images, or list the samples again with `streamd serve --rescan`.",
     ),
     while_serving(
-        "named a step's file with its suffix",
+        "gave --load the name of a file instead of module:function",
         command="streamd probe train --load mystep.py",
         says=(
             "draining 1 epoch of stream 'train' in 1 process\n"
-            "streamd probe: a load must be module:function, such as  mytrainer:step,  not 'mystep.py'\n"
+            "streamd probe: --load must be module:function, such as mytrainer:step, not 'mystep.py'\n"
             "streamd: a probing process failed; its message is above"
         ),
         do="Write the module without .py, then a colon and the function.",
     ),
     Mistake(
-        "trained for no epoch",
+        "asked for zero epochs",
         command=TRAIN.replace("--epochs 1", "--epochs 0"),
         says=(
             "Usage: streamd-train [OPTIONS]\n"
             "Try 'streamd-train --help' for help.\n"
             "Error: Invalid value for '--epochs': Input should be greater than or equal to 1"
         ),
-        do="Train for one or more.",
+        do="Train for at least one epoch.",
     ),
     Mistake(
         "saved the model under a name without .keras",
@@ -245,7 +244,7 @@ OF_RUNNING: Final = (
             "streamd-train: there is no stream 'trian'; the daemon serves: train, validation, drive, flat, "
             "large, broken, gone; did you mean 'train'?"
         ),
-        do="Take the name that the message proposes.",
+        do="Use the name that the message suggests.",
     ),
     while_serving(
         "validated on a stream that is not served",
@@ -254,7 +253,7 @@ OF_RUNNING: Final = (
             "streamd-train: there is no stream 'val'; the daemon serves: train, validation, drive, flat, "
             "large, broken, gone"
         ),
-        do="Take a name that is served.",
+        do="Use the name of a stream that the daemon serves.",
     ),
     while_serving(
         "trained on a label that the stream does not have",
@@ -263,12 +262,12 @@ OF_RUNNING: Final = (
             "streamd-train: stream 'train' has no label 'angel'; its labels are: label (category); did you "
             "mean 'label'?"
         ),
-        do="Take a label that the message lists.",
+        do="Use a label that the message lists.",
     ),
     while_serving(
         "did not say which of several labels to learn",
         command=TRAIN.replace("stream train", "stream drive"),
-        says="streamd-train: stream 'drive' has the labels angle, throttle: choose one with  --label",
+        says="streamd-train: stream 'drive' has the labels angle, throttle: choose one with --label",
         do="Name one with --label.",
     ),
     while_serving(
@@ -290,9 +289,9 @@ OF_RUNNING: Final = (
         do="Run the command in the folder that holds mymodel.py.",
     ),
     while_serving(
-        "named a model's file with its suffix",
+        "gave --model the name of a file instead of module:function",
         command=f"{TRAIN} --model mymodel.py",
-        says="streamd-train: a model must be module:function, such as  mymodel:build,  not 'mymodel.py'",
+        says="streamd-train: --model must be module:function, such as mymodel:build, not 'mymodel.py'",
         files={"mymodel.py": "def build(spec): ...\n"},
         do="Write module:function.",
     ),
@@ -301,17 +300,17 @@ OF_RUNNING: Final = (
         command=f"{TRAIN} --model mymodel:biuld",
         says="streamd-train: module 'mymodel' has no function 'biuld'; did you mean 'build'?",
         files={"mymodel.py": "def build(spec): ...\n"},
-        do="Take the function that the message proposes.",
+        do="Use the function that the message suggests.",
     ),
     while_serving(
         "misspelled a callback",
         command=f"{TRAIN} --callback mycallbacks:patiense",
         says="streamd-train: module 'mycallbacks' has no function 'patiense'; did you mean 'patience'?",
         files={"mycallbacks.py": "def patience(spec): ...\n"},
-        do="Take the function that the message proposes.",
+        do="Use the function that the message suggests.",
     ),
     Mistake(
-        "trained at a rate of zero",
+        "set the learning rate to zero",
         command=f"{TRAIN} --learning-rate 0",
         says="streamd-train: the learning rate must be a number above 0, such as 0.001, not 0.0",
         do="Give a rate above 0, or leave --learning-rate out to use the optimizer's own rate.",
@@ -323,7 +322,7 @@ OF_RUNNING: Final = (
             "RefusedError: there is no stream 'trian'; the daemon serves: train, validation, drive, flat, "
             "large, broken, gone; did you mean 'train'?"
         ),
-        do="Take the name that the message proposes.",
+        do="Use the name that the message suggests.",
     ),
     while_serving(
         "counted ranks from one",
@@ -350,7 +349,7 @@ OF_RUNNING: Final = (
         do="Use fewer ranks, or smaller batches.",
     ),
     while_serving(
-        "subscribed for no epoch",
+        "subscribed for zero epochs",
         command='client.subscribe("train", epochs=0)',
         says="ConfigError: epochs=0: write a whole number of at least 1, or None to run without end",
         do="Subscribe for one or more epochs, or for None, which runs without end.",
@@ -373,7 +372,7 @@ OF_RUNNING: Final = (
         "misspelled the transport",
         command='client.subscribe("train", transport="inlin")',
         says="ConfigError: transport='inlin': write \"shared\" or \"inline\"; did you mean 'inline'?",
-        do="Take the word that the message proposes.",
+        do="Use the word that the message suggests.",
     ),
     while_serving(
         "resumed with the token of another stream",
@@ -391,7 +390,7 @@ OF_RUNNING: Final = (
             "TokenError: this is not a valid streamd token: Input data was truncated; use the complete token "
             "of an earlier checkpoint, or subscribe without a token to start from the beginning"
         ),
-        do="Take the token of an earlier checkpoint.",
+        do="Use the complete token of an earlier checkpoint.",
     ),
     while_serving(
         "resumed within a batch with another number of ranks",
@@ -399,8 +398,8 @@ OF_RUNNING: Final = (
             'client.subscribe("train", world=2, resume=next(iter(client.subscribe("train", batch_size=4))).token)'
         ),
         says=(
-            "TokenError: this token was saved 4 rows into the batches of one step with world=1: resume it with "
-            "world=1, or save a token at the end of a whole batch of 8 to resume with world=2"
+            "TokenError: this token was saved within a batch, after 4 rows, with world=1: resume it with world=1; to "
+            "resume with world=2, save a token at the end of a whole batch of 8"
         ),
         do="Save a token at the end of a whole batch before you change the number of ranks.",
     ),

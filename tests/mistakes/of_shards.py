@@ -46,7 +46,7 @@ OF_SHARDS: Final = (
         do="Unpack them once: JPEGs are compressed already.",
     ),
     in_shards(
-        "copied a shard halfway",
+        "copied only part of a shard",
         prepare=cut,
         says=(
             "3: source.path: '0.tar': it is truncated at byte 2,100, in '1.jpg', which should end at byte "
@@ -73,14 +73,14 @@ OF_SHARDS: Final = (
             "has 1 .json, 1 .jpg: write from: txt for the text of .txt files, from: json:angle for a field of "
             ".json files, or labels: {} to serve no labels"
         ),
-        do="`labels: {angle: {type: float, from: json:angle}}`.",
+        do="Write `labels: {angle: {type: float, from: json:angle}}`.",
     ),
     in_shards(
         "lost a label",
         prepare=packed({"0.jpg": b"x", "0.cls": b"0", "1.jpg": b"x"}),
         says=(
-            "2: labels.label: '0.tar/1.jpg' has no .cls beside it; the shard has 2 .jpg, 1 .cls: correct the "
-            "key from, or pack the shard again"
+            "2: labels.label: '0.tar/1.jpg' has no .cls beside it; the shard has 2 .jpg, 1 .cls: correct from:, or "
+            "pack the shard again"
         ),
         do="Pack the shard again, or write `labels: {}` to serve no labels.",
     ),

@@ -28,10 +28,13 @@ OF_TRANSFORMS: Final = (
             "6: transform: transform at augment.py:1: it returns an image of float64 (32, 32, 3); it must "
             "return uint8 (32, 32, 3)"
         ),
-        do="Return uint8 pixels from 0 to 255, in the stream's size. The key `normalize` does the rest in the model.",
+        do=(
+            "Return uint8 pixels from 0 to 255, in the stream's size. The key `normalize` normalizes them later, in "
+            "the model."
+        ),
     ),
     in_transform(
-        "used random numbers in a transform that did not come from rng",
+        "wrote a transform that takes random numbers from elsewhere than rng",
         files={
             "augment.py": (
                 "import random\n\n\ndef flip(image, labels, rng):\n"

@@ -32,9 +32,9 @@ def init(
     files.
 
     The sub-folders train, validation (or val, valid) and test become streams. If there is no sub-folder for validation,
-    about a fifth of the samples is held back for it. Any other sub-folder is a class. In a table, init finds the column
-    of file names. It also guesses which other columns are labels, and which type each label has. It lists every sample
-    as `streamd serve` would. Nothing is written to PATH.
+    about a fifth of the samples is held out for validation. Any other sub-folder is a class. In a table, init finds the
+    column of file names. It also guesses which other columns are labels, and which type each label has. It scans the
+    samples in the same way as `streamd serve` would. Nothing is written to PATH.
 
     \b
     Examples:

@@ -52,17 +52,18 @@ def pack(
     """Writes the samples of a stream into one store that is faster to read. No daemon is needed.
 
     \b
-    npy   a folder: decoded images in images-00000.npy, ..., labels.parquet beside them; the fastest to serve
+    npy   a folder: decoded images in images-00000.npy and so on, labels in labels.parquet; the fastest to serve
     hdf5  one file: decoded images in /images, the label NAME in /labels/NAME; h5py and PyTables read the file
     lmdb  a folder in the layout of ml-pyxis: decoded images as X, labels under their names
     tar   WebDataset shards: the encoded files as they are (arrays as PNG), labels in a .json beside each image
 
     Images have the size that the stream gives them; transform and normalize apply later, when the pack is served.
-    Samples that cannot be decoded are left out and named, unless bad_samples.policy is fail.
+    Samples that cannot be decoded are left out, and the command reports them; if bad_samples.policy is fail, the first
+    such sample ends the command.
 
     The pack is made in a hidden folder beside DEST, read back from the disk and compared, then renamed: what is at DEST
-    is always complete. If the command is interrupted in any way, the same command continues from there. At the end, the
-    command prints what to write into the configuration.
+    is always complete. If the command is interrupted in any way, run it again: it continues where it stopped. At the
+    end, the command prints what to write into the configuration.
 
     \b
     Examples:

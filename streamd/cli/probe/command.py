@@ -37,13 +37,15 @@ def probe(
 
     Each trainer is a separate process that reads one byte of every memory page. decodes/batch shows how well they
     share: 1 means that each batch was decoded once for all of them. A line for each epoch names what limited it: disk,
-    if workers waited for reads; decode, if all workers were busy; transport, if batches were ready; or the trainer
-    itself. Draining should take at least a few seconds: for a small stream, raise --epochs.
+    if workers waited for reads; decode, if all workers were busy; transport, if batches were ready but the trainer
+    still waited for them; or the trainer itself. Draining should take at least a few seconds: for a small stream, raise
+    --epochs.
 
     With --headroom, the probe then gives each trainer the same 16 batches from memory, again and again, and reports the
     rate without any loading. A trainer without a training step mostly waits for data, so name your own step with
-    --load. If loading then costs next to nothing, a faster pipeline would gain nothing. The first batch is not timed,
-    so a step may compile during it. A step must not return before its work is done.
+    --load. If the probe then reports that data cost next to nothing, a faster data pipeline would not speed up your
+    training. The first batch is not timed, so a step may compile during it. A step must not return before its work is
+    done.
 
     \b
     Examples:

@@ -141,7 +141,7 @@ class _StarterPipe:
 def _load_trainer_step(load: str | None) -> TrainerStep:
     if load is None:
         return touch_image_pages
-    function = load_function(load, "a load", "mytrainer:step")
+    function = load_function(load, "--load", "mytrainer:step")
 
     def call_user_step(batch: Batch) -> Any:
         try:

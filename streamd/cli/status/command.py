@@ -29,10 +29,10 @@ def status(
 ) -> None:
     """Shows which trainers read which streams, how fast they read, and what could be improved.
 
-    Problems come first, each with its remedy. The exit status is 1 if there is a problem: there is no daemon, or it is
-    shutting down; a stream has stopped, for example after too many bad samples, or its trainers were ended because of a
-    fault; workers keep dying; a receipt is not ok; a reload failed. With --json, `ok` is false if there are problems,
-    and `troubles` lists them.
+    Problems come first, each with its remedy. The exit status is 1 if there is any problem: no daemon is running, or it
+    is shutting down; a stream has stopped, for example after too many bad samples, or the daemon has disconnected its
+    trainers because of a fault; workers keep dying; a receipt is not ok; or a reload has failed. With --json, `ok` is
+    false if there are problems, and `troubles` lists them.
 
     All rates and shares cover the same period, and one line says how long it is. The streams that one process reads,
     such as training and validation, are shown together. Epoch and step show how far a trainer has read, in steps of its
@@ -42,11 +42,11 @@ def status(
     last epoch went.
 
     --url prints the dashboard's address, if `monitor:` is in the configuration. The part after the # gives access to
-    pictures, labels and file names until the daemon restarts. To open the dashboard on another machine, first run
-    there: ssh -L 9191:127.0.0.1:9191 HOST.
+    pictures, labels and file names until the daemon restarts. To open the dashboard on another machine, first run this
+    command on that machine, where HOST is the host of the daemon: ssh -L 9191:127.0.0.1:9191 HOST
 
     \b
-    Example:
+    Examples:
       streamd status
       streamd status --json | tail -n 1 | jq .streams
       xdg-open "$(streamd status --url)"
@@ -76,13 +76,13 @@ def top(
     endpoint: EndpointOption = None,
     every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two updates, such as 500ms.")] = "1s",
 ) -> None:
-    """Shows the data path, its bottleneck and the trainers in a live display, until Ctrl-C.
+    """Shows the data pipeline, its bottleneck and the trainers in a live display, until Ctrl-C.
 
     All rates and shares cover the same period, and one line says how long it is. `step` shows how far a trainer has
-    read, in steps of its own batch size. `lag` is how many of the stream's batches the trainer is behind the furthest
-    trainer of the same rank. `left` is the time until the end of its epoch. `held` shows how many batches it holds, and
-    how many it may hold. The line below a trainer's state names what limited its last epoch. If the daemon goes away,
-    top waits until it is back.
+    read, in steps of its own batch size. `lag` shows how far the trainer is behind the furthest trainer of the same
+    rank, in batches of the stream. `left` is the time until the end of its epoch. `held` shows how many batches it
+    holds, and how many it may hold. The line below a trainer's state names what limited its last epoch. If the daemon
+    goes away, top waits until it is back.
 
     If standard output is not a terminal, one frame is printed.
 

@@ -38,9 +38,9 @@ Example:
   streamd serve --config config.yaml &
   streamd-train --stream train --validation validation --epochs 10 --save model.keras
 
-If the label is a category, it trains a small classification network; if the label is a number, it trains a regression
-network. Both networks contain the stream's normalization. For any other model, write a function that returns the model,
-and name the function with --model. The current directory is importable:
+If the label is a category, the command trains a small classification network; if the label is a number, it trains a
+regression network. Both networks contain the stream's normalization. For any other model, write a function that returns
+the model, and name the function with --model. The current directory is importable:
 
 \b
   # mymodel.py
@@ -58,25 +58,25 @@ and tags, squared error for numbers. Name your own callbacks in the same way, wi
   streamd-train --stream train --validation validation --callback mycallbacks:patience \\
       --optimizer sgd --learning-rate 0.01 --epochs 100 --save model.keras
 
-The progress bar shows the share of the epoch that was spent waiting for data:  wait: 3%.  At the end, the command
-prints where the time went and a receipt for each epoch. It saves two more files beside model.keras: model.curves.png,
-which shows the training curves, and model.streamd.json, which streamd.load_image uses to prepare an image as in
-training.
+The progress bar shows the share of the epoch that was spent waiting for data, as in `wait: 3%`. At the end, the command
+prints where the time went and a receipt for each epoch. A receipt is ok if no batch was missed or repeated. It saves
+two more files beside model.keras: model.curves.png, which shows the training curves, and model.streamd.json, which
+streamd.load_image uses to prepare an image as in training.
 
 The exit status is 1 if a receipt is not ok. If the loss becomes NaN or infinite, the training ends with status 1 and
-saves no model. It saves the batch as one picture that shows the images with their labels and file names, in the folder
-of --save.
+saves no model. Instead, it saves the page nan-STREAM-EPOCH-INDEX.html in the folder of --save. The page shows the
+images of the batch that caused this, with their labels and file names.
 
-You can start the same command several times, also at the same time: all trainers then share each decoded batch. With
---together 4  a training waits until four trainers have subscribed, so that all begin together.
+You can run the same command several times in parallel: all trainers then share each decoded batch. With `--together 4`,
+each training run waits until four trainers have subscribed, so that all begin together.
 
-With  --resume DIR  the same command continues after the last complete epoch, no matter how the training ended. Each
+With `--resume DIR`, the same command continues after the last complete epoch, no matter how the training ended. Each
 trainer needs its own DIR.
 
 Ctrl-C or SIGTERM ends the training after the current step, and saves the model so far as model.interrupted.keras, with
-its curves and receipts. With  --resume DIR  the same command then continues after that step or, if a validation was
-running, after the epoch before that validation. The exit status is 130 after Ctrl-C, and 143 after SIGTERM. A second
-signal ends the training at once, and nothing is saved.
+its curves and receipts. With `--resume DIR`, the same command then continues after that step or, if validation was
+running, repeats the epoch that was being validated. The exit status is 130 after Ctrl-C, and 143 after SIGTERM. A
+second signal ends the training at once, and nothing is saved.
 """
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -150,7 +150,8 @@ def train(
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Save the training in DIR after each epoch, and resume from DIR at the next start."
+            metavar="DIR",
+            help="Save the state of the training run in DIR after each epoch, and resume from DIR at the next start.",
         ),
     ] = None,
     receipts: Annotated[
@@ -160,7 +161,7 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The name of this training in `streamd status`; default: made from the file name in --save.",
+            help="The name of this training run in `streamd status`; default: made from the file name in --save.",
         ),
     ] = None,
     patience: Annotated[

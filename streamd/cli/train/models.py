@@ -105,7 +105,7 @@ def _compute_strides(side: int) -> list[tuple[int, int]]:
 
 def load_builder(name: str) -> BuildModel:
     """Loads the function `module:function`, also from the current directory. Raises ConfigError."""
-    function = load_function(name, "a model", "mymodel:build")
+    function = load_function(name, "--model", "mymodel:build")
     return lambda spec: _build_checked_model(name, function, spec)
 
 

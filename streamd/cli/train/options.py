@@ -101,7 +101,7 @@ def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
         )
     if len(learnable) > 1:
         names = ", ".join(label.name for label in learnable)
-        raise ConfigError(f"stream {spec.name!r} has the labels {names}: choose one with  --label")
+        raise ConfigError(f"stream {spec.name!r} has the labels {names}: choose one with --label")
     return learnable[0]
 
 

@@ -303,7 +303,7 @@ def load_callback(name: str) -> MakeCallback:
     The name is a callback class, which is called without arguments, or a function that takes the StreamSpec and returns
     a callback. Raises ConfigError.
     """
-    found = load_function(name, "a callback", "mycallbacks:patience")
+    found = load_function(name, "--callback", "mycallbacks:patience")
     return lambda spec: _create_checked_callback(name, found, spec)
 
 

@@ -18,7 +18,7 @@ VALIDATION: Final = "validation"
 TEST: Final = "test"
 PART_NAMES: Final = {TRAIN: ("train",), VALIDATION: ("validation", "val", "valid"), TEST: ("test",)}
 SMALL_SAMPLES: Final = 100  # with so many samples, a part of a fifth is empty for one seed in billions
-KINDS_SERVED: Final = "a folder of images, a table (.csv, .tsv, .parquet), or a folder or file of tars"
+KINDS_SERVED: Final = "a folder of images, a table (.csv, .tsv, .parquet), a tar file, or a folder of tar files"
 
 
 @dataclass(frozen=True, slots=True)

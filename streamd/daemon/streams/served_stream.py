@@ -141,7 +141,7 @@ class ServedStream:
         sample_id, reason = next(reversed(self.quarantine.reasons.items()))
         return (
             f"{bad:,} of {format_count(self.spec.samples, 'sample')} {'is' if bad == 1 else 'are'} bad, more than "
-            f"bad_samples.max_fraction {self.max_bad_fraction:g} allows; the last: "
+            f"bad_samples.max_fraction {self.max_bad_fraction:g} allows; the last of them is "
             f"{self._format_file_and_location(sample_id)}: {reason}; fix "
             f"{_TRANSFORM_REMEDY if reason.startswith(TRANSFORM_RAISED) else 'or remove them'}, or set a larger "
             "max_fraction; streamd check lists all of them"

@@ -52,6 +52,6 @@ class NpySource(DataSource):
     def find_setting_mistakes(self) -> Iterator[tuple[str, str]]:
         """Yields `names` and `where` if there is no table, since both refer to its columns."""
         if self.names and self.table is None:
-            yield "names", "is a column, but the source has no table; add table: FILE, or remove the key names"
+            yield "names", "is a column, but the source has no table; add table: FILE, or remove names:"
         if self.where and self.table is None:
-            yield "where", "asks for columns, but the source has no table; add table: FILE, or remove the key where"
+            yield "where", "asks for columns, but the source has no table; add table: FILE, or remove where:"

@@ -168,7 +168,7 @@ def _read_table_columns(
 ) -> dict[table.ColumnRequest, Column]:
     if opened is None and requests:
         raise ConfigError(
-            f"{requests[0].key}: no table has a column {requests[0].column!r}; add table: FILE to the key source, or "
+            f"{requests[0].key}: no table has a column {requests[0].column!r}; add table: FILE under source, or "
             f"take the label from an array with from: FILE{patterns.NPY_SUFFIX}"
         )
     if opened is None:

@@ -208,7 +208,7 @@ def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
     if column.decimal_mark == "either" and not (commas & ~_find_matches(texts, _THOUSANDS)).any():
         raise ConfigError(
             f"{where}, whose comma may stand before a fraction or between thousands, as in all its numbers; add "
-            "decimal: ',' to the key source, or remove the commas"
+            "decimal: ',' under source, or remove the commas"
         )
     return replace_decimal_commas(texts)
 
@@ -230,7 +230,7 @@ def _build_no_number_error(column: Column, texts: Texts) -> ConfigError:
 
     others = format_other_locations(rows, column.rows.format_location, format_cell)
     has_comma = column.decimal_mark == "." and re.fullmatch(_DECIMAL_COMMA, texts[rows[0]].as_py())
-    remedy = "add decimal: ',' to the key source if numbers have decimal commas" if has_comma else "correct it"
+    remedy = "add decimal: ',' under source if numbers have decimal commas" if has_comma else "correct it"
     return ConfigError(
         f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds {format_cell(rows[0])}, "
         f"which is not a number{others}; {remedy}, or use type category"

@@ -124,7 +124,7 @@ def _format_separator_hint(header: Sequence[str], text: TextFormat | None, there
     return (
         f"streamd split its lines at {format_separator(text.separator)} and found the columns: {there}; its header "
         f"also contains {format_separator(other)}: if {format_separator(other)} separates the columns, add separator: "
-        f"{format_separator(other)} to the key source"
+        f"{format_separator(other)} under source"
     )
 
 
@@ -189,8 +189,8 @@ def _choose_separator(path: Path, encoding: str, key: str) -> str:
     if others:
         marks = " or ".join(map(format_separator, (first, *others)))
         raise ConfigError(
-            f"{key}: {format_path(path)} may have its cells separated by {marks}; write which one it is, such as "
-            f"separator: {format_separator(first)}, in the key source"
+            f"{key}: the cells of {format_path(path)} may be separated by {marks}; add the right one under source, "
+            f"such as separator: {format_separator(first)}"
         )
     return first
 

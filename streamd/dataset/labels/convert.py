@@ -313,9 +313,9 @@ def _find_marked_classes(marks: Marks, part: Column) -> Int64s:
     if (ones != 1).any():
         row = int(np.argmax(ones != 1))
         raise ConfigError(
-            f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}, in which the "
-            f"number of 1s is {ones[row]:g}; a category needs exactly one 1 in each row: use type: tags for any "
-            "number of classes per sample, or correct the row"
+            f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}, which contains "
+            f"{ones[row]:g} ones; a category needs exactly one 1 in each row: use type: tags for any number of "
+            "classes per sample, or correct the row"
         )
     return np.asarray(marks.argmax(axis=1), np.int64)
 

@@ -71,7 +71,7 @@ def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | N
         named = (
             ""
             if _has_no_encoding_key(key)
-            else ", or add encoding: NAME, the encoding that it was saved in, to the key source"
+            else ", or add encoding: NAME under source, the encoding that it was saved in"
         )
         return ConfigError(f"{where}; save the file as UTF-8{named}")
     return ConfigError(
@@ -83,7 +83,7 @@ def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | N
 def format_encoding_remedy(path: Path, encoding: str, key: str) -> str:
     """Names the key that sets the encoding, if the source has one, and a command that converts the file."""
     command = f"iconv -f {encoding.upper()} -t UTF-8 {path.name} > utf8-{path.name}"
-    named = "" if _has_no_encoding_key(key) else f"add encoding: {encoding} to the key source, or "
+    named = "" if _has_no_encoding_key(key) else f"add encoding: {encoding} under source, or "
     return f"{named}save the file as UTF-8: {command}"
 
 

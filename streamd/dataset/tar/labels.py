@@ -166,7 +166,7 @@ def _suggest_field(shard: Shard, sample: bytes, wanted: str) -> str:
                 f"write from: {escape_unprintable(f'{spelled}:{field}')} for that field of its "
                 f".{escape_unprintable(spelled)}"
             )
-    return "correct the key from, or pack the shard again"
+    return "correct from:, or pack the shard again"
 
 
 def _format_member_path(shard: Shard, name: bytes) -> str:
