@@ -82,5 +82,5 @@ def test_a_world_that_was_given_must_be_the_one_that_was_started() -> None:
         ConfigError, match=r'with rank="auto", but this process is in a world of 8 \(RANK=3, WORLD_SIZE=8\)'
     ):
         find_rank(TORCH, world=4)
-    with pytest.raises(ConfigError, match=r"a world of 1 \(nothing in the environment\)"):
+    with pytest.raises(ConfigError, match=r"a world of 1 \(no launcher has set its environment variables\)"):
         find_rank({}, world=2)

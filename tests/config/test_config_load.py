@@ -241,7 +241,7 @@ def test_every_key_written_twice_is_a_problem_with_both_lines() -> None:
         ),
         ("a:\n\tb: 2\n", r"f:2:1: not valid YAML: there is a tab here; indent with spaces"),
         ("a: b: c\n", r"f:1:5: not valid YAML: there is a second colon on this line"),
-        ("a:\n  b: 1\n c: 2\n", r"f:3:2: not valid YAML: this line is not indented like the lines beside it"),
+        ("a:\n  b: 1\n c: 2\n", r"f:3:2: not valid YAML: this line is not indented like the lines above and below it"),
         ("a: 1\nb: 'x\n\n", r"f:4:1: not valid YAML: the quote opened on line 2 is not closed"),
         ('a: "C:\\data"\n', r"f:1:8: not valid YAML: there is a backslash inside double quotes"),
         ("a: @b\n", r"f:1:4: not valid YAML: a value that begins with this character needs quotes"),

@@ -200,12 +200,12 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
         ({"shuffle": {"kind": "none", "chunk": 5}}, "shuffle.chunk: belongs to kind chunk, but kind is none"),
         (
             {"image": {"size": [8, 8], "scale": [0.1, 1], "resize": "crop"}},
-            "image.scale: belongs to resize: random_crop, and resize is crop; leave it out, or change resize",
+            "image.scale: belongs to resize: random_crop, but resize is crop; remove it, or change resize",
         ),
-        ({"image": {"size": [8, 8], "ratio": [1, 1]}}, "image.ratio: belongs to resize: random_crop, and resize is st"),
+        ({"image": {"size": [8, 8], "ratio": [1, 1]}}, "image.ratio: belongs to resize: random_crop, but resize is st"),
         (
             {"image": RANDOM_CROP, "cache": {"path": "c"}},
-            "cache: would keep one random crop of each sample for ever; leave it out, or use resize: crop",
+            "cache: would keep one random crop of each sample forever; remove it, or use resize: crop",
         ),
         (
             {"image": RANDOM_CROP, "source": NPY},
@@ -214,11 +214,11 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
         ({"labels": {"a": {"type": "float", "classes": [1]}}}, "a label of type float has no classes"),
         (
             {"source": {**NPY, "where": {"split": "train"}}},
-            "source.where: asks for columns, but the source has no table; add table: FILE, or remove the key where",
+            "source.where: asks for columns, but the source has no table; add table: FILE, or remove where:",
         ),
         (
             {"source": NPY, "cache": {"path": "c"}},
-            "cache: keeps what is decoded, and arrays need no decoding; leave it out",
+            "cache: keeps what is decoded, and arrays need no decoding; remove it",
         ),
         ({"source": {"kind": "tar", "path": "*.tar"}, "image": {"size": "stored"}}, "a tar needs [height, width]"),
     ],

@@ -208,8 +208,8 @@ def test_a_token_of_another_order_is_refused_with_what_differs(now: dict[str, An
     with pytest.raises(TokenError) as refused:
         parse_token(token.to_json(), some_spec(order_id=OrderId("f" * 32), **now))
     assert str(refused.value) == (
-        f"stream 'train' has another order now: {says}; serve it as it was to go on, or subscribe without a token to "
-        "start from the beginning"
+        f"stream 'train' has another order now: {says}; to go on, serve the stream as it was before, or subscribe "
+        "without a token to start from the beginning"
     )
 
 
@@ -351,7 +351,7 @@ def test_a_place_within_a_batch_is_for_ranks_of_the_world_that_took_it_in_parts(
     text = encode_token(FOURS, tally_after(2).take_snapshot(), rows=2, world=3)
 
     assert parse_token_for_rank(text, FOURS, 3).rows == 2
-    with pytest.raises(TokenError, match="2 rows into the batches of one step with world=3:"):
+    with pytest.raises(TokenError, match="within a batch, after 2 rows, with world=3:"):
         parse_token_for_rank(text, FOURS, 1)
 
 

@@ -248,7 +248,7 @@ def test_what_is_wrong_changes_nothing_and_every_line_of_it_is_logged(
     assert daemon.streams == before
     assert daemon.told == []
     errors = [record.getMessage() for record in log.records if record.levelno == logging.ERROR]
-    assert errors == [*lines, "nothing is changed; fix it and send SIGHUP again"]
+    assert errors == [*lines, "nothing was changed; fix the configuration and send SIGHUP again"]
 
 
 def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
@@ -256,7 +256,7 @@ def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
 ) -> None:
     daemon.start({"a": a})
     daemon.reload({"a": a | {"batch_size": 4}}, memory="2MiB", workers=1)
-    assert "memory, workers: as before, until the daemon is started again" in log.text
+    assert "memory, workers: as before, until the daemon is restarted" in log.text
     assert daemon.streams["a"].spec.batch_size == 4
 
 

@@ -141,7 +141,7 @@ def test_a_group_column_that_is_missing_or_empty_is_named(tmp_path: Path) -> Non
         ConfigError, match=r"split\.by: .*no column 'drvr'; its columns are: file, driver; did you mean 'driver'"
     ):
         part_of(source, Split(by="drvr"))
-    with pytest.raises(ConfigError, match=r"split\.by: all\.csv, line 2: column 'driver' has an empty cell"):
+    with pytest.raises(ConfigError, match=r"split\.by: all\.csv, line 2: column 'driver' has no value"):
         part_of(source, Split(by="driver"))
     assert part_of(replace(source, part="all"), Split(by="drvr")).files == [b"a.jpg"]
 

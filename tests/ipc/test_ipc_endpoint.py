@@ -111,8 +111,8 @@ def test_a_socket_that_is_not_there_is_refused_with_what_is_missing_and_the_daem
     for wrong, fault in {
         "none/x.sock": f"there is no folder {tmp_path}/none",
         "run/x.sock": f"there is no socket x.sock in {tmp_path}/run",
-        "run/config.yaml": f"{tmp_path}/run/config.yaml is a file and not a socket",
-        "run": f"{tmp_path}/run is a folder and not a socket",
+        "run/config.yaml": f"{tmp_path}/run/config.yaml is a file, not a socket",
+        "run": f"{tmp_path}/run is a folder, not a socket",
     }.items():
         with pytest.raises(ConnectError, match=f"no streamd daemon at ipc://{tmp_path}/{wrong}: {fault}{near}"):
             endpoint.find_socket(f"{tmp_path}/{wrong}")

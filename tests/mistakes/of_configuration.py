@@ -49,8 +49,8 @@ OF_CONFIGURATION: Final = (
         "indented a key differently from the keys beside it",
         config=GOOD.replace("    batch_size", "   batch_size"),
         says=(
-            "streamd: config.yaml:5:4: not valid YAML: this line is not indented like the lines beside it; "
-            "give all of them the same number of spaces"
+            "streamd: config.yaml:5:4: not valid YAML: this line is not indented like the lines above and "
+            "below it; give all of them the same number of spaces"
         ),
         do="Give keys that belong together the same number of spaces.",
     ),
@@ -190,7 +190,7 @@ OF_CONFIGURATION: Final = (
     in_train(
         "kept random crops in a cache",
         config=GOOD.replace("[32, 32]", "[32, 32], resize: random_crop") + "    cache: {path: cache}\n",
-        says="6: cache: would keep one random crop of each sample for ever; leave it out, or use resize: crop",
+        says="6: cache: would keep one random crop of each sample forever; remove it, or use resize: crop",
         do="Remove the cache. Then every epoch gets different crops.",
     ),
     in_train(

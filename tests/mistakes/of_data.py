@@ -101,7 +101,7 @@ OF_DATA: Final = (
     in_train(
         "left images beside the folders of the classes",
         says=(
-            "3: source.path: '…/data' holds 1 image ('stray.jpg') beside 2 sub-folders ('cat', 'dog'); a "
+            "3: source.path: '…/data' holds both 1 image ('stray.jpg') and 2 sub-folders ('cat', 'dog'); a "
             "folder must be flat or have one sub-folder per class: move the images into sub-folders, move the "
             "sub-folders elsewhere, or write labels: {} to serve all images without labels"
         ),
@@ -263,8 +263,8 @@ OF_DATA: Final = (
         "saved a table whose separator is unclear",
         files=rows("path;angle|left", "cat/0000.jpg;0.5|1"),
         says=(
-            "3: source.path: '…/all.csv' may have its cells separated by ';' or '|'; write which one it is, "
-            "such as separator: ';', in the key source"
+            "3: source.path: the cells of '…/all.csv' may be separated by ';' or '|'; add the right one under "
+            "source, such as separator: ';'"
         ),
         do="Add `separator: ';'` under `source`.",
     ),
@@ -323,7 +323,7 @@ OF_DATA: Final = (
     in_table(
         "left a cell empty",
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.jpg,"),
-        says=("4: labels.angle: all.csv, line 3: column 'angle' has an empty cell; fill the cell, or remove the row"),
+        says=("4: labels.angle: all.csv, line 3: column 'angle' has no value; add the value, or remove the row"),
         do="Fill it, or leave the row out.",
     ),
     in_table(

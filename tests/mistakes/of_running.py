@@ -171,10 +171,11 @@ OF_RUNNING: Final = (
         "made a batch that does not fit into memory",
         command="streamd probe large",
         says=(
-            "draining 1 epoch of stream 'large' in 1 process\nstreamd probe: stream 'large' does not fit into memory: "
-            "one batch takes 48.0 MiB; 2 batches for the trainer, plus the batches that are being filled, take 144.0 "
-            "MiB together, but memory is limited to 64.0 MiB: set memory to at least 145MiB, or make batch_size or "
-            "image.size smaller\nstreamd: a probing process failed; its message is above"
+            "draining 1 epoch of stream 'large' in 1 process\n"
+            "  streamd probe: stream 'large' does not fit into memory: one batch takes 48.0 MiB; 2 batches for "
+            "the trainer, plus the batches that are being filled, take 144.0 MiB, but memory is limited to "
+            "64.0 MiB: set memory to at least 145MiB, or make batch_size or image.size smaller\n"
+            "  streamd: a probing process failed; its message is above"
         ),
         do="Set memory as the message says, or make the batch smaller.",
     ),
@@ -334,8 +335,8 @@ OF_RUNNING: Final = (
         "started fewer processes than the script counts on",
         command='client.subscribe("train", rank="auto", world=2)',
         says=(
-            'ConfigError: world=2 was given with rank="auto", but this process is in a world of 1 (nothing in '
-            "the environment): leave world out, or start 2 processes"
+            'ConfigError: world=2 was given with rank="auto", but this process is in a world of 1 (no launcher '
+            "has set its environment variables): leave world out, or start 2 processes"
         ),
         do="Start the script with torchrun, srun or mpirun, or leave `world` out.",
     ),

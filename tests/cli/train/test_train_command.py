@@ -120,7 +120,7 @@ def test_callbacks_are_called_in_their_order_and_one_that_is_none_is_refused(
     assert command(*what, "--callback", "saying:Two") == 0
     assert "one\ntwo\n" in capsys.readouterr().out
     assert command(*what, "--callback", "saying:three") == 2
-    assert "saying:three must return a keras.callbacks.Callback, and returned StreamSpec" in capsys.readouterr().err
+    assert "saying:three must return a keras.callbacks.Callback, but returned StreamSpec" in capsys.readouterr().err
 
 
 @pytest.mark.train

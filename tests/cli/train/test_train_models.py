@@ -97,7 +97,7 @@ def test_ones_own_function_is_called_with_the_spec(folder: Path) -> None:
 @pytest.mark.train
 def test_a_function_that_returns_no_model_is_refused(folder: Path) -> None:
     (folder / "nomodel.py").write_text("def build(spec):\n    return 7\n")
-    with pytest.raises(ConfigError, match=r"nomodel:build must return a keras\.Model, and returned int"):
+    with pytest.raises(ConfigError, match=r"nomodel:build must return a keras\.Model, but returned int"):
         load_builder("nomodel:build")(make_spec(ANGLE))
 
 

@@ -67,7 +67,7 @@ def test_a_class_is_made_and_a_function_is_told_of_the_stream() -> None:
 
 @pytest.mark.parametrize(("name", "found"), [("nothing", "NoneType"), ("Other", "Other")])
 def test_what_is_not_a_callback_is_refused(name: str, found: str) -> None:
-    with pytest.raises(ConfigError, match=rf"mycallbacks:{name} must return a keras.*Callback, and returned {found}"):
+    with pytest.raises(ConfigError, match=rf"mycallbacks:{name} must return a keras.*Callback, but returned {found}"):
         load(name)
 
 

@@ -94,7 +94,7 @@ def test_a_folder_above_the_classes_is_named_in_a_note(tmp_path: Path) -> None:
         (["a/1.jpg", "b.tar"], "", "holds both 1 tar, such as 'b.tar', and the images of 'a'; "),
         (["1.jpg", "b.tar", "c.tar"], "", "holds both 2 tars, such as 'b.tar', and 1 image; "),
         (["train/1.jpg", "val/2.tar"], "", "train' holds images, and '.*val' tars; "),
-        (["x"], "x", "does not have the suffix of any of these"),
+        (["x"], "x", "does not have a suffix that streamd knows"),
         (["x.h5"], "x.h5", r"is an HDF5 file; .*source: {kind: hdf5, path: FILE, images: /NAME} \(README, Every kind"),
         (["x.npy"], "x.npy", "is a NumPy array; .*{kind: npy, path: FILE}"),
         (["a.npy"], "", "holds NumPy arrays; .*{kind: npy"),
@@ -144,5 +144,5 @@ def test_data_and_configurations_are_told_by_suffix(tmp_path: Path) -> None:
 def test_a_refusal_says_what_lies_there_what_is_served_and_what_to_do() -> None:
     assert str(build_refusal("'x' is a boat", "name a folder")) == (
         "PATH: 'x' is a boat; streamd makes a configuration only from a folder of images, a table (.csv, .tsv, "
-        ".parquet), or a folder or file of tars: name a folder"
+        ".parquet), a tar file, or a folder of tar files: name a folder"
     )

@@ -89,7 +89,7 @@ def test_configured_classes_hold_for_an_array_and_its_row_is_named(path: str) ->
         (np.array([0, 0.5, 0, 0]), "int", "labels.y: y.npy[1] holds 0.5, which is not a whole number"),
         (np.array(["a", "b", "c", "d"]), "int", "labels.y: y.npy[0]: the array holds 'a', which is not a number"),
         (np.array([b"\xff", b"", b"", b""]), "string", "the array of y.npy holds binary, which is not text"),
-        (np.array(["a", "b", "", "d"]), "category", "labels.y: y.npy[2]: the array has an empty cell"),
+        (np.array(["a", "b", "", "d"]), "category", "labels.y: y.npy[2]: the array has no value"),
         (np.array([2**63, 0, 0, 0], np.uint64), "int", "the array of y.npy holds uint64, which is not a number"),
     ],
     ids=lambda each: f"{each.dtype} {each.shape}" if isinstance(each, np.ndarray) else None,
@@ -114,7 +114,7 @@ def test_a_table_that_is_too_short_or_too_long_is_refused_with_both_counts(path:
 
 def test_a_label_that_nothing_holds_asks_for_a_table_or_an_array(path: str) -> None:
     assert refusal(Npy(path), angle=Label("float")) == (
-        "streams.train.labels.angle: no table has a column 'angle'; add table: FILE to the key source, or take the "
+        "streams.train.labels.angle: no table has a column 'angle'; add table: FILE under source, or take the "
         "label from an array with from: FILE.npy"
     )
 

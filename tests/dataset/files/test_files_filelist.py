@@ -114,7 +114,7 @@ def test_one_number_is_a_number_and_several_are_a_vector(tmp_path: Path) -> None
         ("a.jpg 1 2\n\na.jpg 3\n", POSE, r"p: list\.txt, line 3: label 'p' holds 1 numbers where the first row"),
         ("a.jpg 1 2\na.jpg 3 left\n", POSE, r"p: list\.txt, line 2: label 'p' holds 'left', which is not a number"),
         ("a.jpg 1 2\na.jpg 3\n", TWO, r"a, b: list\.txt, line 2 has 1 value after its path, but 2 labels"),
-        ("a.jpg 1\nb.jpg\nc.jpg\n", {}, r"list\.txt, line 2: label 'label' has an empty cell \(also line 3\)"),
+        ("a.jpg 1\nb.jpg\nc.jpg\n", {}, r"list\.txt, line 2: label 'label' has no value \(also line 3\)"),
         (
             "a.jpg\nb.jpg\n",
             {"kind": Label()},

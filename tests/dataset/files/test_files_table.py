@@ -85,7 +85,7 @@ def test_a_parquet_column_of_lists_or_times_is_refused_and_a_gap_named_by_its_ro
     source = parquet(folder, columns)
     assert_refused(source, r"labels\.box: all\.parquet, row 1 holds \[1, 2\]; several numbers", box=Label())
     assert_refused(source, "'when' of all.parquet holds timestamp.*which is not a number", when=Label("float"))
-    assert_refused(source, r"all\.parquet, row 2: column 'x' has an empty cell \(also row 3\)", x=Label("float"))
+    assert_refused(source, r"all\.parquet, row 2: column 'x' has no value \(also row 3\)", x=Label("float"))
 
 
 def test_a_missing_column_names_the_near_one_and_those_there(folder: Path) -> None:
@@ -133,9 +133,9 @@ def test_numbers_may_have_signs_points_and_space_around_them(folder: Path) -> No
 
 
 def test_an_empty_cell_is_refused_with_its_line(folder: Path) -> None:
-    says = "line 3: column 'file' has an empty cell"
+    says = "line 3: column 'file' has no value"
     assert_refused(table(folder, "file,kind\na.jpg,cat\n ,dog\nb.jpg,\n"), says)
-    says = "line 3: column 'kind' has an empty cell"
+    says = "line 3: column 'kind' has no value"
     assert_refused(table(folder, "file,kind\na.jpg,cat\nb.jpg,\n"), says, kind=Label())
 
 

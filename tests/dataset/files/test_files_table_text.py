@@ -45,14 +45,14 @@ def test_keys_say_what_a_table_does_not_show(tmp_path: Path) -> None:
     assert scanned(Table(path, **keys), angle=Label("float")).labels["angle"].tolist() == [0.5]
     path = write(tmp_path, "file;a|b\na.jpg;1|2\n")
     said = refusal(Table(path), angle=Label("float"))
-    assert "separated by ';' or '|'; write which one it is, such as separator: ';'" in said
+    assert "separated by ';' or '|'; add the right one under source, such as separator: ';'" in said
     assert scanned(Table(path, separator=";"), kind=Label(source="a|b")).specs["kind"].classes == ("1|2",)
 
 
 def test_a_decimal_comma_between_commas_names_its_key(tmp_path: Path) -> None:
     said = refusal(Table(write(tmp_path, 'file,angle\na.jpg,"0,5"\n')), angle=Label("float"))
     assert said.endswith(
-        "holds '0,5', which is not a number; add decimal: ',' to the key source if numbers have decimal commas, or use "
+        "holds '0,5', which is not a number; add decimal: ',' under source if numbers have decimal commas, or use "
         "type category"
     )
     said = refusal(Table(write(tmp_path, "file;angle\na.jpg;1.234,5\n")), angle=Label("float"))
@@ -75,7 +75,7 @@ def test_a_latin_1_table_is_refused_with_its_line_whichever_column_holds_it(tmp_
     path = write(tmp_path, "file,label\n" + "a.jpg,x\n" * 9000 + "ö.jpg,x\n", "latin-1")
     said = refusal(Table(path), label=Label())
     assert "all.csv', line 9002, is not valid UTF-8: byte 0xf6; it looks like Latin-1 or Windows-1252, in which" in said
-    assert "add encoding: cp1252 to the key source" in said
+    assert "add encoding: cp1252 under source" in said
 
 
 def test_faults_of_every_kind_come_at_once_with_their_lines(tmp_path: Path) -> None:
@@ -87,8 +87,7 @@ def test_faults_of_every_kind_come_at_once_with_their_lines(tmp_path: Path) -> N
     )
     assert " (also line 17 with 4); " in cells
     assert label == (
-        "streams.train.labels.label: all.csv, line 3: column 'label' has an empty cell; fill the cell, or remove the "
-        "row"
+        "streams.train.labels.label: all.csv, line 3: column 'label' has no value; add the value, or remove the row"
     )
     assert "all.csv, line 5: column 'angle' holds 'bad0', which is not a number (also line 6 'bad1', " in angle
     assert "line 14 'bad9' and 2 more); correct it" in angle

@@ -81,7 +81,7 @@ def test_the_value_that_is_no_number_is_shown_short() -> None:
 
 @pytest.mark.parametrize("gap", [None, "", "  "])
 def test_a_gap_is_no_text(gap: str | None) -> None:
-    with pytest.raises(ConfigError, match="row 2: column 'x' has an empty cell"):
+    with pytest.raises(ConfigError, match="row 2: column 'x' has no value"):
         convert_to_nonempty_texts(column(["a", gap], pa.string()))
 
 

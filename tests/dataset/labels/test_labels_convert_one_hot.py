@@ -111,12 +111,12 @@ def test_configured_classes_are_in_the_order_of_the_numbers() -> None:
         (
             [0, 0, 0],
             "category",
-            "t.csv, line 3 holds [0, 0, 0], in which the number of 1s is 0; a category needs exactly one 1 in each row",
+            "t.csv, line 3 holds [0, 0, 0], which contains 0 ones; a category needs exactly one 1 in each row",
         ),
         (
             [1, 0, 1],
             "category",
-            "t.csv, line 3 holds [1, 0, 1], in which the number of 1s is 2; a category needs exactly one 1 in each row",
+            "t.csv, line 3 holds [1, 0, 1], which contains 2 ones; a category needs exactly one 1 in each row",
         ),
         (
             [0.25, 0, 0.75],
@@ -126,7 +126,7 @@ def test_configured_classes_are_in_the_order_of_the_numbers() -> None:
         ([0, 0, 2], "category", "t.csv, line 3 holds [0, 0, 2]; several numbers"),
         ([0, 1], "category", "t.csv, line 3: column 'y' holds 2 numbers where the first row holds 3"),
         (None, "category", "t.csv, line 3: column 'y' holds 0 numbers where the first row holds 3"),
-        ([0, None, 1], "category", "t.csv, line 3: column 'y' has an empty cell"),
+        ([0, None, 1], "category", "t.csv, line 3: column 'y' has no value"),
         (
             [1, 0, 1],
             "string",
@@ -151,9 +151,7 @@ def test_a_row_far_down_is_named_by_its_place_and_shown_in_part(monkeypatch: pyt
     rows = np.eye(10, dtype=np.uint8)[np.arange(20) % 10]
     assert label([build_array_column(rows, Path("y"), "y", "y", 20)], type="category")[0].tolist() == [*range(10)] * 2
     rows[17, 3] = 1
-    with pytest.raises(
-        ConfigError, match=r"y\[17\] holds \[0, 0, 0, 1, 0, 0, 0, 1, \.\.\.\], in which the number of 1s is 2"
-    ):
+    with pytest.raises(ConfigError, match=r"y\[17\] holds \[0, 0, 0, 1, 0, 0, 0, 1, \.\.\.\], which contains 2 ones"):
         label([build_array_column(rows, Path("y"), "y", "y", 20)], type="category")
 
 

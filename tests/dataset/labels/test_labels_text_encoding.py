@@ -40,7 +40,7 @@ def test_a_mark_counts_before_a_name_and_a_name_before_utf_8(
 def test_utf_16_without_a_mark_is_recognized_and_asked_for(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "all.csv"
     path.write_bytes(TEXT.encode(encoding))
-    with pytest.raises(ConfigError, match=rf"looks like {encoding}: add encoding: {encoding} to the key source, or"):
+    with pytest.raises(ConfigError, match=rf"looks like {encoding}: add encoding: {encoding} under source, or"):
         choose_text_encoding(path, None, KEY)
 
 
@@ -54,7 +54,7 @@ def test_another_encoding_is_reported_with_line_byte_and_what_it_would_read(tmp_
     before = b"a.jpg,x\n" * 300_000  # more than is read at a time
     assert said_of(path, before + "b.jpg,Mädchen\nc.jpg,x\n".encode("latin-1")) == (
         f"{KEY}: 'all.csv', line 300001, is not valid UTF-8: byte 0xe4; it looks like Latin-1 or Windows-1252, in "
-        "which the line reads 'b.jpg,Mädchen': add encoding: cp1252 to the key source, or save the file as UTF-8: "
+        "which the line reads 'b.jpg,Mädchen': add encoding: cp1252 under source, or save the file as UTF-8: "
         "iconv -f CP1252 -t UTF-8 all.csv > utf8-all.csv"
     )
 
@@ -62,8 +62,8 @@ def test_another_encoding_is_reported_with_line_byte_and_what_it_would_read(tmp_
 def test_what_fits_no_guess_asks_for_the_name(tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     assert said_of(path, b"a\n\x81\x81\n") == (
-        f"{KEY}: 'all.csv', line 2, is not valid UTF-8: byte 0x81; save the file as UTF-8, or add encoding: NAME, the "
-        "encoding that it was saved in, to the key source"
+        f"{KEY}: 'all.csv', line 2, is not valid UTF-8: byte 0x81; save the file as UTF-8, or add encoding: NAME "
+        "under source, the encoding that it was saved in"
     )
     said = said_of(path, "Mädchen".encode(), "ascii")
     assert "line 1, is not valid ascii: byte 0x" in said

@@ -125,7 +125,7 @@ def test_what_weighs_nothing_sensible_is_named_by_its_row(
 
 def test_a_bad_weight_of_a_table_is_named_by_its_line(table: Table) -> None:
     table.path.write_text("file,w\na.jpg,1\na.jpg,\n")
-    with pytest.raises(ConfigError, match=r"streams\.train\.weights: t\.csv, line 3: column 'w' has an empty cell"):
+    with pytest.raises(ConfigError, match=r"streams\.train\.weights: t\.csv, line 3: column 'w' has no value"):
         weighed(table, "w")
     with pytest.raises(ConfigError, match=r"streams\.train\.weights\.from: .* has no column 'v'"):
         weighed(table, "v")

@@ -102,7 +102,7 @@ def test_an_image_without_its_label_is_named(tmp_path: Path) -> None:
     files = {name: data for name, data in FOUR.items() if name != "2.cls"} | {"3.jpg": b""}
     assert refusal(tmp_path, files, label=Label()) == (
         "streams.train.labels.label: 'a.tar/2.jpg' has no .cls beside it (and 1 more like it); the shard has 3 .jpg, "
-        "2 .txt, 2 .json, 1 .cls: correct the key from, or pack the shard again"
+        "2 .txt, 2 .json, 1 .cls: correct from:, or pack the shard again"
     )
     assert "'a.tar/1.jpg' has no .class beside it" in refusal(tmp_path, {"1.jpg": b""}, a=Label(source="class"))
 
@@ -111,15 +111,15 @@ def test_an_image_without_its_label_is_named(tmp_path: Path) -> None:
 def test_a_suffix_that_is_a_field_of_the_json_beside_an_image_is_offered_as_such(tmp_path: Path, suffix: str) -> None:
     files = {"1.jpg": b"", f"1.{suffix}": b'{"Score": 0.5}'}
     assert refusal(tmp_path, files, a=Label("float", "Score")) == (
-        f"streams.train.labels.a: 'a.tar/1.jpg' has no .score beside it; the shard has 1 .{suffix}, 1 .jpg: write "
-        f"from: {suffix}:Score for that field of its .{suffix}"
+        f"streams.train.labels.a: 'a.tar/1.jpg' has no .score beside it; the shard has 1 .{suffix}, 1 .jpg: "
+        f"write from: {suffix}:Score for that field of its .{suffix}"
     )
 
 
 @pytest.mark.parametrize("record", [b'{"angle": 0.5}', b'["score"]', b"\xff", b"no JSON"])
 def test_json_without_the_field_is_not_offered(tmp_path: Path, record: bytes) -> None:
     says = refusal(tmp_path, {"1.jpg": b"", "1.json": record}, a=Label("float", "score"))
-    assert says.endswith("the shard has 1 .json, 1 .jpg: correct the key from, or pack the shard again")
+    assert says.endswith("the shard has 1 .json, 1 .jpg: correct from:, or pack the shard again")
 
 
 def test_an_image_outside_the_folders_of_classes_is_named(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_what_cannot_be_kept_is_named_once() -> None:
     for _ in range(2):
         old.pack_callback_states(DataPacker(load_keras().ops))
     assert said == [
-        "Own.socket is of type object and cannot be kept: after a restart this callback begins again with it"
+        "Own.socket is of type object and cannot be kept: after a restart this callback starts without its saved value"
     ]
 
 
