@@ -39,8 +39,9 @@ TASK_GIVE_UP_S: Final = 60.0  # ... if they continue for this long: something ma
 # four times and its file twice, which makes 2 GiB. The rest is for what a worker keeps, reads ahead and has imported.
 WORKER_DATA_BYTES: Final = 3 * GIB
 HELPER_OOM_SCORE: Final = 300  # of 1000, so 30 % of RAM; for workers and the listing, which map what the daemon maps
-# The linear algebra of NumPy and OpenCV, which workers do not use, would take 40 and 140 MB of that for each core. For
-# transforms: text has the same hash in all workers, and Albumentations does not look up its newest version.
+# The linear algebra of NumPy and OpenCV, which workers do not use, would take 40 and 140 MB of a worker's data limit
+# for each core. The other two are for transforms: text has the same hash in all workers, and Albumentations does not
+# look up its newest version.
 WORKER_ENVIRONMENT: Final = {
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",

@@ -102,7 +102,8 @@ def serve(
       streamd serve /data/pets --size 128        # serves a folder of images, a table, or tar files
       kill -HUP PID                              # after the file has changed; streamd status prints the PID
     """
-    # NumPy would start a thread a core for products of matrices, which neither the daemon nor a worker makes.
+    # Otherwise NumPy's OpenBLAS would start one thread per core for matrix products, which neither the daemon nor a
+    # worker computes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from streamd.daemon.socket_activation import has_waiting_connection, take_handed_sockets  # noqa: PLC0415 - only for the daemon, not for --help
     from streamd.daemon.systemd import ServiceManager  # noqa: PLC0415 - as above

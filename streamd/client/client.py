@@ -139,7 +139,7 @@ class Client:
         self._closed = False
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()  # weak: an unreferenced stream closes itself
         # Guards the set and `_daemon_error` together: the thread that watches a private daemon reports its end here,
-        # and a stream that is opened in that moment must either be in the set or see the error.
+        # and a stream that is being opened at that moment must either be in the set or see the error.
         self._streams_lock = threading.Lock()
         self._daemon_error: StreamdError | None = None
         self._served: tuple[str, ...] = ()  # stream names in the daemon's last answer, for the repr

@@ -150,7 +150,8 @@ class Handoff:
 
     def after_fork_in_child(self) -> None:
         """Drops untaken batches in the child, so that they keep no memory there."""
-        # The lock is not taken: a thread that held it at the fork does not exist in the child, which has one thread.
+        # The lock is not taken. It may have been held at the fork by a thread that does not exist in the child, and
+        # would then never be released. The child has only this thread, so it needs no lock.
         self._received.clear()
 
     # --- the loop
@@ -237,7 +238,8 @@ class Handoff:
         before, until_s = (self.away_since_s, self.credit), time.monotonic() + wait_s
         while True:
             # Each round has its own lock, acquired twice: the second acquire sleeps until `_wake_all` releases it. The
-            # lock is listed while the state is checked, so a change after the check cannot be missed.
+            # state is checked and the waiter is added to the list under `_lock`, so a change after the check cannot be
+            # missed.
             waiter = threading.Lock()
             waiter.acquire()
             with self._lock:
@@ -258,7 +260,8 @@ class Handoff:
 
     def _wake_all(self) -> None:
         """Wakes all waiting threads. Must be called with the lock held."""
-        # The list is taken and emptied without a call in between, so an interrupt cannot release a waiter twice.
+        # The list is taken and emptied in one step, before the first release. If an interrupt ends the loop below, no
+        # later call releases a waiter again, which would raise RuntimeError.
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             waiter.release()

@@ -61,7 +61,7 @@ class IOThread:
         self._session = session
         self._handoff = handoff
         self._returns = LeaseReturns()
-        # Appended by any thread and taken by the I/O thread, which alone calls the session. A deque needs no lock.
+        # Appended by any thread and taken by the I/O thread, which alone changes the session. A deque needs no lock.
         self._calls: deque[Callable[[], Iterable[ClientAction]]] = deque()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run_thread, name="streamd-client", daemon=True)
@@ -190,7 +190,7 @@ class IOThread:
             self._receive_messages()
         if self._returns or self._calls:
             self._process_returned_leases()
-        # Last: batches that arrived before the connection ended are valid, and were read above.
+        # After the messages were read: batches that arrived before the connection ended are valid.
         if not self._end_descriptors.isdisjoint(ready):
             self._drop_connection_if_ended()
         deadline_s = self._session.next_deadline_s()

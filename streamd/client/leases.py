@@ -141,7 +141,8 @@ class LeaseReturns:
 
     def track_lease(self, received: ReceivedBatch) -> None:
         """Starts a lease. It ends with `return_lease`, or when `received` is collected, whichever comes first."""
-        # A weak reference: the callback would otherwise keep this object, and its descriptor, as long as the batch.
+        # A weak reference: a strong one would make a cycle through `_open_leases`, which keeps this object and its
+        # descriptor until the batch dies or the garbage collector runs.
         whose, mine = (received.connection, received.number), weakref.ref(self)
 
         def give_back(_: object) -> None:

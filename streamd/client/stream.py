@@ -84,8 +84,9 @@ class Stream:
         self._subscription = replace(subscription, pid=self._pid, batch_size=self.spec.batch_size, steps=len(self))
         self._closed = False
         self._fatal_error: StreamdError | None = None
-        # An interrupt arrived after a batch was taken and before it was counted, or within a change of position. The
-        # tally and the handoff may then disagree, so the next call begins a new session at the last token.
+        # True after an interrupt between taking a batch and counting it, after an interrupt within a change of
+        # position, and after a batch that cannot be used. The tally and the handoff may then disagree, so the next call
+        # begins a new session at the last token.
         self._is_interrupted = False
         self._handed_cursor = Cursor()  # the position after the last batch that the loop received
         self._is_finishing_epoch = False
@@ -429,7 +430,8 @@ class Stream:
             self._is_finishing_epoch = False
         self._check_receipt(due)
         if self._is_past_last_epoch():
-            # A program may end right behind its loop, and its threads with it: the daemon would miss this receipt.
+            # A program may end right after its loop, and its threads with it. Without this wait, the daemon might never
+            # get the report on this receipt.
             self._io_thread.wait_for_queued_calls(LAST_WORD_S)
 
     def _finish_last_epoch(self) -> None:

@@ -158,7 +158,7 @@ class WaitPolicy:
         awaited = self.describe_awaited()
         if awaited and now_s >= self._printed_s + AWAY_LINE_S:
             self._print_line(now_s, f"waiting until {awaited} are there; `streamd status` says more")
-        # A daemon that does not answer a ping counts as away, so a present one has answered the last ping by now.
+        # A daemon that does not answer a ping counts as away, so a present one has answered the ping before this one.
         if not awaited and now_s >= max(self._served_since_s, self._printed_s) + AWAY_LINE_S:
             self._print_line(
                 now_s,

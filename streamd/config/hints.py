@@ -28,7 +28,6 @@ KEY_EXAMPLES: Final[dict[str | int, str]] = {
 # Keys whose mapping may be written as one word.
 SHORT_FORMS: Final[dict[str | int, list[str]]] = {"shuffle": ["full", "none", "chunk"], "engine": ["local", "ray"]}
 
-# What to add where a required key is missing.
 MISSING_KEY_HINTS: Final[dict[str | int, str]] = {
     "streams": f"add at least one: {KEY_EXAMPLES['streams']}",
     "source": f"say where the samples are, such as {KEY_EXAMPLES['source']}",

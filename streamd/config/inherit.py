@@ -79,7 +79,8 @@ def _find_like_chain(name: str, streams: RawStreams) -> tuple[list[str] | None, 
             return None, [] if chain else [_build_unknown_like_problem(here, wanted, streams)]
         if wanted in (name, *chain):
             circle = " -> ".join([name, *chain, wanted])
-            # One report for each circle: that of its first stream by name, when the circle leads back to it.
+            # A circle is reported once, for the one of its streams whose name sorts first. A stream that only leads
+            # into the circle is not reported.
             is_told = wanted != name or name != min([name, *chain])
             return None, [] if is_told else [
                 ConfigProblem(

@@ -41,7 +41,8 @@ class StageHistogram(StageTimes):
     bucket_counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKET_BOUNDS_S) + 1))
 
     def add_runs(self, seconds: float, count: int = 1) -> None:
-        # `super()` without arguments fails here: a dataclass with slots is a new class, and it names the old one.
+        # `super()` without arguments fails here: `slots=True` replaces the class by a new one, but `super()` still
+        # refers to the old one.
         StageTimes.add_runs(self, seconds, count)
         if count:
             self.bucket_counts[bisect_left(BUCKET_BOUNDS_S, seconds / count)] += count

@@ -170,8 +170,8 @@ class EpochClock:
 
 def find_epoch_bottleneck(seconds: float, waited_s: float, supply: BatchSupply) -> EpochBottleneck:
     """Returns the stage that limited an epoch of `seconds`, of which a trainer spent `waited_s` waiting."""
-    # Each test excludes one stage: the trainer waited, batches did not lie ready, workers did not wait for reads. Then
-    # decoding is the limit if workers were busy. If they were not, only the transport is left.
+    # Each test rules out one limit. After all three, the trainer waited, batches did not lie ready, and workers did not
+    # wait for reads. Then decoding is the limit if the workers were busy; otherwise only the transport is left.
     if waited_s <= WAIT_NOTICED * seconds:
         return "none"
     if supply.fraction_of_batches_ready > LAY_READY:

@@ -210,7 +210,7 @@ class EpochTally:
         self.cursor = after
 
     def _extend_seen_flags(self, indices: int) -> None:
-        # At least doubled, so that the cost of all extensions of an epoch grows with its length alone.
+        # At least doubled, so that the cost of all extensions of an epoch together is linear in its length.
         if indices > len(self._seen):
             self._seen.extend(bytes(max(indices - len(self._seen), len(self._seen))))
 
@@ -249,7 +249,8 @@ class EpochTally:
         """
         totals, complete = self._digest_waiting_batches(), expected_digest is not None
         digest = format_digest(totals.lanes)
-        # Steps minus distinct batches: a batch that was taken twice in place of another one is repeated and missed.
+        # Steps minus distinct batches. If one batch was taken twice in place of another, the first counts as repeated
+        # and the other as missed.
         missed = self.steps_taken + (steps_left if complete else 0) - self._seen.count(1)
         agrees = expected_digest is None or expected_digest == digest
         return Receipt(

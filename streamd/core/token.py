@@ -115,7 +115,7 @@ def _count_rows_of_next_batch(token: Token, spec: StreamSpec) -> int:
     base = token.cursor.next_base_index
     if base >= spec.batches:
         return 1
-    # Each rank of several fills a short last batch up to the size of the others' batches.
+    # In a world of several ranks, each rank fills a short last batch up to the full size.
     return spec.batch_rows(base) if token.world == 1 else spec.batch_size
 
 

@@ -261,7 +261,7 @@ class Dispatcher:
     # The methods of EngineListener, which documents when each is called.
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
-        # The sender knows each batch before the scheduler can answer that it is to be sent.
+        # The sender has to know each batch first: the call at the end may decide to send it at once.
         now_s = time.monotonic()
         for job in jobs:
             self._batch_sender.add_filled_batch(job)
@@ -300,7 +300,8 @@ class Dispatcher:
 
     def _on_session_lost(self, session: int, reason: str) -> None:
         """Ends a session whose trainer cannot report any more which batches it holds."""
-        # A forked child may still read the slots that it leased, so the scheduler drops them and never reuses them.
+        # A forked child may still read the slots that the session leased, so the scheduler drops them and never reuses
+        # them.
         if self._session_manager.end_session(session, reason) or session in self._scheduler.ended_sessions:
             self._handle_scheduler_events(SessionLost(session))
 
@@ -407,7 +408,8 @@ class Dispatcher:
         connection = self._connections.find_by_session(session)
         if connection is None:
             return
-        # The digest is computed in a thread, and other events are handled meanwhile.
+        # Other events are handled while a thread computes the digest. The session may end meanwhile, and its receipt
+        # then reaches nobody.
         digest = await self._expected_digests.compute_digest(connection.stream, cursor)
         connection.receipts += 1
         # The supply counts batches when they are sent, so the epoch's last ones go first.

@@ -211,7 +211,8 @@ class Router:
             self._socket.close(0)
             self._socket = None
         self._context.destroy(0)
-        # The files go before the lock, which the next daemon takes before it makes its own.
+        # The files are removed before the lock is released: the next daemon takes the lock, and then makes its own
+        # files.
         if self._lock_descriptor is not None:
             self._remove_socket_files()
             os.close(self._lock_descriptor)
@@ -260,7 +261,8 @@ class ConnectionGate:
     @property
     def used_descriptor_count(self) -> int:
         """The most descriptors that listening and connections may take now, with connections not reported yet."""
-        # libzmq may not have reported all connections of the last groups, so each of these counts as a full one.
+        # libzmq may not have reported all connections of the last groups, so each of these groups counts as if it were
+        # full.
         unsure = len(self._groups) - _UNCONFIRMED_GROUPS
         groups = enumerate(self._groups.values())
         return 1 + sum(group.count_group_descriptors(is_sure=place < unsure) for place, group in groups)

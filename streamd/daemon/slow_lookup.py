@@ -54,7 +54,8 @@ def ask_in_thread(question: Callable[[], AnswerType]) -> asyncio.Future[AnswerTy
     answer: asyncio.Future[AnswerType] = loop.create_future()
 
     def settle_answer(set_answer: Callable[[], None]) -> None:
-        # This runs on the loop, as futures are not thread-safe. The waiting task may have been cancelled meanwhile.
+        # This runs on the loop, since futures are not thread-safe. A cancelled task has cancelled the future too, if it
+        # awaited the future directly.
         if not answer.cancelled():
             set_answer()
 

@@ -106,7 +106,8 @@ class StatusBuilder:
     # Batches of ended sessions, for parts that no session reads now.
     _ended_batches: dict[StreamPart, SlidingCount] = field(default_factory=dict)
     _decoded_batches: dict[str, SlidingCount] = field(init=False)  # by stream
-    # By stream: batches sent to a first trainer. A batch that is decoded ahead and never sent does not count.
+    # By stream: batches, each counted when it is first sent to any trainer. A batch that is decoded ahead and never
+    # sent does not count.
     _first_sent_batches: dict[str, SlidingCount] = field(init=False)
     _taken_samples: dict[str, SlidingCount] = field(init=False)  # by stream, also of ended sessions
     _streams_read_once: set[str] = field(default_factory=set)  # by a trainer, for at least one epoch
@@ -278,7 +279,8 @@ class StatusBuilder:
 
     def _compute_waiting_trainers(self, sessions: Sequence[SessionStatus], now_s: float, window_s: float) -> float:
         """Returns how many trainers waited, on average."""
-        # A trainer reports its wait after the batch has come. While none gets any, those seen waiting are counted.
+        # A trainer reports its wait only after the batch has come. So while no trainer gets any batch, the trainers
+        # that are seen waiting are counted instead.
         if any(each.samples_per_s for each in sessions):
             return min(self._waited_seconds.compute_total(now_s) / window_s, float(len(sessions)))
         return float(sum(each.doing == "waiting" for each in sessions))

@@ -92,7 +92,6 @@ def find_validation_samples(names: Iterable[bytes], split: SplitRule) -> npt.NDA
     """Returns which of `names` fall into the validation part, (n,)."""
     key = split.seed.to_bytes(8, "little")
     digests = [hashlib.blake2b(name, digest_size=8, key=key, person=_PERSON).digest() for name in names]
-    # Each hash becomes a number in [0, 1), which is compared with the fraction.
     numbers = np.frombuffer(b"".join(digests), dtype="<u8")
     held_out: npt.NDArray[np.bool_] = (numbers >> 11) * 2.0**-53 < split.validation  # 53 bits, which float64 holds
     return held_out

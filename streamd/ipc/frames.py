@@ -57,7 +57,7 @@ def encode_frame(header: FrameHeader, message: ClientMessage | DaemonMessage) ->
 
 
 def _split_frame(data: bytes) -> tuple[FrameHeader, memoryview]:
-    # The version is checked before anything else of the frame is used, so that a peer of another version is reported
+    # The magic and the version are checked before the message is decoded, so that a peer of another version is reported
     # as such and not as a damaged frame.
     if len(data) < _HEADER.size:
         raise ProtocolError(f"a frame of {len(data)} bytes is shorter than its header")

@@ -85,8 +85,8 @@ def build_leased_array(memory: memoryview, tensor: SlotTensor, on_return: Callab
 
     `on_return` may be called in any thread and inside the garbage collector: it must neither lock nor allocate much.
     """
-    # NumPy's views keep the array at their base, not the view they were made from. All of them therefore keep `lent`,
-    # which is never handed out itself, and it dies with the last of them.
+    # A view in NumPy keeps the array at its base alive, not the view that it was made from. So every view keeps `lent`
+    # alive, which is never handed out itself and dies with the last of them.
     lent = np.frombuffer(memory.toreadonly(), tensor.dtype, prod(tensor.shape), tensor.offset)
     lease = _ArrayLease(lent, _end_array_lease)
     lease.on_return = on_return

@@ -149,8 +149,9 @@ def admit_session(
         text = _format_memory_arithmetic(shape, limits, needed, sessions, held_over)
         return AdmissionDenial("memory", text, ADMISSION_RETRY_S if event.resuming or held_over.apart_slots else None)
     shrunk = {session.id: shares[session.id] for session in sessions if shares[session.id] < session.credit}
-    # A credit shrinks at once, but a session that holds more keeps it until its trainer drops batches. So what counts
-    # now is the larger of the two, and the new session may have to come again although the credits would allow it.
+    # A credit shrinks at once, but a session that holds more batches keeps them until its trainer drops them. So what
+    # counts now is the larger of the two, and the new session may have to come again although the credits would allow
+    # it.
     held = {session.id: max(shares[session.id], session.held_count) for session in sessions}
     free = room.subtract_sessions(sessions, held).count_fitting_batches(shape.slot_bytes)
     if free >= least:

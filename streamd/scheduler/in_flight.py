@@ -46,7 +46,8 @@ class Workload:
         self._tasks_running = self._most_tasks = 0
         self._last_done_s = 0.0
         self.batch_costs_s: dict[str, float] = {}  # of a batch, with all workers at work
-        # A batch within a session's credit waits for a slot: no worker is given more tasks than it needs to go on.
+        # While this is true, a batch within a session's credit waits for a slot, and no worker is given more tasks than
+        # it needs to go on.
         self.is_memory_scarce = False
         for shape in shapes:
             self.put_stream(shape)

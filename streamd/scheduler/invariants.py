@@ -367,7 +367,8 @@ class InvariantChecker:
     def _check_production(self, action: ProduceBatch) -> None:
         self._produced_count += 1
         slot = self._slots.get(action.slot)
-        # Serials grow and are never used again: a larger one than any before is a new slot, any other must be known.
+        # Serials grow, and that of a dropped slot is never given to a new one. So a serial larger than any before is a
+        # new slot, and any other must be known.
         if action.slot > self._newest_slot:
             slot = self._slots[action.slot] = _SlotRecord(action.slot_bytes)
             self._newest_slot = action.slot

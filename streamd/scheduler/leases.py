@@ -64,7 +64,8 @@ class LeaseManager:
                 # Set before the batch is cached or discarded, since that decides whether the slot is free or dropped.
                 entry.may_stay_mapped = True
                 self.cache_or_discard_batch(entry)
-            # A successor counts the leases of this same object within its credit, so it must not keep the old ones.
+            # A successor counts the leases of this same object within its credit, so the ones that have ended are
+            # removed from it.
             ended.leases.clear()
             self._update_successor_credit_and_send(ended, actions)
         if session is not None:
@@ -153,7 +154,8 @@ class LeaseManager:
         """Caches a whole batch without leases if a session may want it, and discards it otherwise."""
         if entry.lease_count or not entry.is_whole:
             return
-        # An entry that lost its key shows a stream that was replaced: the key may stand for another batch by now.
+        # An entry without its key holds a batch of a stream that was replaced. The key may stand for another batch by
+        # now.
         if self._pool.entries.get(entry.key) is entry and self._is_worth_caching(entry.key):
             self._pool.cache_batch(entry)
         else:

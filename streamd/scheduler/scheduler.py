@@ -115,9 +115,9 @@ class Scheduler:
         actions: list[Action] = []
         for number, event in enumerate(events, 1):
             answer = self._apply_event(event, now_s)
-            # Production is decided once, after the last event: only then is known which slots are free and which
+            # Production is decided once, after the last event: only then is it known which slots are free and which
             # batches are wanted. The checker still sees each event with its own answer, so a broken rule names the
-            # event that broke it. Slots are dropped last, when no action before can need them any more.
+            # event that broke it. Slots are dropped last, when no other action of the answer can need them.
             if number == len(events):
                 self._start_batches(answer, now_s)
             if self._pool.dropped_slots:
@@ -228,7 +228,7 @@ class Scheduler:
         entry = self._pool.mark_batch_whole(slot)
         self._workload.finish_batch(slot, entry.started_s, now_s)
         actions: list[Action] = []
-        # An entry whose key is gone shows a stream that was replaced while the batch was in production.
+        # An entry without its key holds a batch of a stream that was replaced while the batch was in production.
         if self._pool.entries.get(entry.key) is entry:
             # Sent before it is cached or discarded: a batch that a session has leased is neither.
             for session in self._sessions.values():
@@ -286,8 +286,8 @@ class Scheduler:
 
     def _change_stream(self, stream: str, shape: StreamShape | None, reason: str) -> list[Action]:
         actions = self._stop_stream(stream, reason, changed=True)
-        # Stopping has discarded all batches without leases. The others, leased or in production, show the old stream:
-        # without its key none of them can be sent to a session of the new one.
+        # Stopping has discarded all whole batches without leases. The others, leased or in production, are of the old
+        # stream: without a key none of them can be sent to a session of the new one.
         for entry in self._pool.entries_of_stream(stream):
             self._pool.remove_unfinished_batch_key(entry)
         if shape is None:

@@ -68,8 +68,9 @@ class Worker:
     """Runs tasks in their order until the daemon's end of the socket closes."""
 
     def __init__(self, link: socket.socket, page: ProgressPage) -> None:
-        # All of this belongs to the event loop's thread. Threads only read files, and open, close and publish stores;
-        # rows are decoded on the event loop's thread itself, one task at a time.
+        # All of this belongs to the event loop's thread. Other threads only read files, publish caches, and open and
+        # close streams. A thread that opens a stream may try its transform, and then writes the trial to the progress
+        # page. Rows are decoded on the event loop's thread itself, one task at a time.
         self._link = link
         self._page = page
         # A stream is pending from OpenStream until it has been opened, then it has a reader, until CloseStream. Opening

@@ -40,7 +40,8 @@ Function = Callable[[Any, dict[str, Any], Any], Any]
 SampleLabels = Mapping[str, Any]
 LabelColumn = npt.NDArray[Any]
 LabelColumns = Mapping[str, LabelColumn]  # the labels of a batch
-# Receives the subject, in words, and the phase, before any of the user's code runs: it may never return.
+# This receives the subject, in words, and the phase, before any of the user's code runs, since that code may never
+# return.
 ReportTrial = Callable[[str, WorkerPhase], None]
 
 RNG_PURPOSE: Final = "transform"  # keeps these random numbers apart from those of random crops

@@ -98,7 +98,7 @@ def draw_chart(truth: Angles, predicted: Angles, examples: Sequence[Example], ca
     grid = figure.add_gridspec(2, 5, left=0.06, right=0.98, bottom=0.17, top=0.87)
     axes: Any = figure.add_subplot(grid[:, :2], xlabel="truth", ylabel="predicted", aspect="equal")
     axes.axline((0, 0), slope=1, color="grey", linewidth=1)
-    # Many dots are lighter than few, so that their density shows.
+    # The more dots there are, the more transparent each one is, so that dense places show.
     axes.scatter(truth, predicted, s=14, alpha=min(0.75, max(0.15, math.sqrt(300 / truth.size))), linewidths=0)
     axes.grid(alpha=0.3)
     for place, example in enumerate(examples[:EXAMPLES]):

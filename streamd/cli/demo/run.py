@@ -32,7 +32,8 @@ _STOP_TIMEOUT_S: Final = 15.0
 _KILL_AFTER_EPOCH: Final = 1  # the daemon dies after this epoch of training, in its validation or right after it
 _SEED: Final = 7
 
-# TensorFlow writes these before its log level counts. Every other line is shown, so a real error is.
+# TensorFlow writes these lines before its log level takes effect. All other lines are shown, so that no real error is
+# hidden.
 _STARTUP_NOTE: Final = re.compile(
     r"WARNING: All log messages before absl::InitializeLog\(\)"
     r"|I\d{4} [\d:.]+ +\d+ \S+\.cc:\d+\] "  # a note, as of oneDNN and of the processor's instructions

@@ -124,7 +124,7 @@ class BatchDecoder:
             self._next_to_request += 1
             self._engine.produce_batch(key, self._free_slots.pop(), self._slot_bytes)
 
-    # As the engine's listener: EngineListener says when each is called.
+    # The methods of EngineListener, which documents when each is called.
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         self._filled_jobs |= {job.key.index: job for job in jobs}

@@ -149,7 +149,7 @@ def translate_disk_full_error(workdir: PackWorkdir, estimate_bytes: Callable[[],
     try:
         yield
     except OSError as error:
-        # HDF5 has the reason in its words alone.
+        # HDF5 may give the system's reason only in its message, and not in errno.
         if error.errno not in _FULL_DISK_ERRNOS and _NO_SPACE_TEXT not in str(error):
             raise
         left = max(0, estimate_bytes() - measure_allocated_bytes(workdir.product_path))

@@ -29,7 +29,7 @@ except ImportError as error:
 
 Colour = tuple[int, int, int]
 
-# All in pixels.
+# In pixels, except for the line spacing.
 _SHEET_WIDTH: Final = 1400  # fits most screens
 _ENLARGE_UP_TO: Final = 160  # smaller images are enlarged up to this
 _REDUCE_TO: Final = 240  # larger ones are reduced to this

@@ -95,7 +95,7 @@ class StopSignals:
         self._is_watching = True
         os.register_at_fork(after_in_child=self._forget_in_child)
         for number in _STOP_SIGNALS:
-            # Ignored signals stay ignored: a shell ignores SIGINT for a command with `&`, and nohup other signals.
+            # A signal that is already ignored stays ignored: a shell starts a command with `&` with SIGINT ignored.
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._handlers_before[number] = signal.signal(number, self._handle_signal)
         return self
@@ -103,8 +103,8 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The handlers and the wakeup descriptor are restored before the sockets close: from here on no signal can write
-        # to them, so the byte that ends the thread is the last one.
+        # First restore the handlers and the wakeup descriptor. After that no signal writes to the socket, so the byte
+        # that ends the thread is the last one in it.
         for number, handler in self._handlers_before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup_before)

@@ -19,14 +19,14 @@ LARGE_SIDE = 96  # from here on the first convolution steps by four, or it alone
 LAYER_WIDTHS = (24, 36, 48, 64)
 _OUTPUT_TYPE = "float32"  # of the outputs: with mixed precision, what is before them has 16 bits
 
-# (loss, metric) by the type of the label; a label of several values has one of them for each.
+# (loss, metric) by the type of the label. A label of several values has one loss and one metric over all of them.
 _LOSSES_AND_METRICS: Final = {
     "category": ("SparseCategoricalCrossentropy", "accuracy"),
     "tags": ("BinaryCrossentropy", "binary_accuracy"),
     "float": ("MeanSquaredError", "mae"),
     "int": ("MeanSquaredError", "mae"),
 }
-# These are made of others.
+# Optimizers that cannot be chosen by name: the base class, and those that wrap other optimizers.
 _WRAPPING_OPTIMIZERS: Final = frozenset({"Optimizer", "LossScaleOptimizer", "MultiOptimizer"})
 
 

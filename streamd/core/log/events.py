@@ -56,8 +56,8 @@ EVENTS: Final[dict[str, str]] = {
     "worker.waiting": "a worker waits for a file for very long",
 }
 
-# Events that are logged however often they repeat: those with which the daemon or a stream ends, and mistakes in a
-# configuration, which have a line each.
+# Events that are logged however often they repeat: the end of the daemon or of a stream; mistakes in a configuration,
+# which have a line each; and the counts of suppressed events themselves.
 NEVER_SUPPRESSED: Final = frozenset({"daemon.failed", "daemon.stuck", "log.held", "reload.failed", "stream.stopped"})
 
 

@@ -46,8 +46,8 @@ class RowCost:
         self._update_rows_per_task()
 
     def _update_rows_per_task(self) -> None:
-        # Tasks ahead are for tasks so cheap that handing them over costs as much. A worker holds two of dear rows: one
-        # that it decodes, and one whose files it reads.
+        # A worker is given many cheap tasks ahead, since handing one over costs as much as doing it. It is given only
+        # two expensive ones: it decodes the rows of one while it reads the files of the other.
         whole = self._row_ns * TASK_ROWS <= _TASK_NS
         self.task_rows = TASK_ROWS if whole else max(1, int(_TASK_NS / self._row_ns))
         self.tasks_ahead = MAX_TASKS_AHEAD if whole else TASKS_AHEAD_PER_WORKER

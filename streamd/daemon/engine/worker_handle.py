@@ -146,7 +146,7 @@ class WorkerProcess:
         self._queue_command_record(task, descriptors)
 
     def _queue_command_record(self, command: WorkerCommand, descriptors: list[int]) -> None:
-        # Records keep their order: one that does not fit sends those before it first.
+        # Records keep their order: if this one does not fit into the datagram, those queued before it are sent first.
         record = encode_command(command)
         if len(self._pending_records) == MAX_GROUP_RECORDS or (self._pending_records and len(record) > _GROUPED_BYTES):
             self._send_queued_records()

@@ -51,7 +51,8 @@ class BatchPreview:
         try:
             return await glimpse
         finally:
-            # A request that is cancelled leaves a waiter behind, which would make the next batch be copied for nobody.
+            # A cancelled request would otherwise leave its waiter behind, and the next batch would be copied for
+            # nobody.
             self._remove_waiter(stream, glimpse)
 
     def _remove_waiter(self, stream: str, waiter: asyncio.Future[Preview]) -> None:

@@ -197,7 +197,8 @@ class ThumbnailCache:
     def __init__(self) -> None:
         self._pictures_by_key: dict[_ThumbnailKey, bytes] = {}
         self._requested_keys: defaultdict[_SampleList, list[_ThumbnailKey]] = defaultdict(list)
-        # A lock lives as long as a request holds it or waits for it. It protects the process of its list.
+        # A lock lives as long as a request holds it or waits for it. Only its holder may run a drawing process for its
+        # list.
         self._locks: WeakValueDictionary[_SampleList, asyncio.Lock] = WeakValueDictionary()
         self._hanging_processes: dict[_SampleList, asyncio.subprocess.Process] = {}
 
@@ -208,8 +209,8 @@ class ThumbnailCache:
             self._requested_keys[key.sample_list].append(key)
             turn = self._locks.setdefault(key.sample_list, asyncio.Lock())
             async with turn:
-                # All keys that were requested while others held the lock, and its own again: the request that took it
-                # along may have been cancelled before it was drawn.
+                # Draws all keys that were requested while another request held the lock. This request's own key is
+                # added again: another request may have taken it from the list, and been cancelled before it was drawn.
                 keys = list(dict.fromkeys([*self._requested_keys.pop(key.sample_list, []), key]))
                 if not self._has_hanging_process(key.sample_list):
                     await self._draw_missing_thumbnails(stream, key.sample_list, keys)
@@ -262,8 +263,8 @@ async def _draw_in_subprocess(stream: ServedStream, ids: list[int]) -> AsyncIter
                     picture = await process.stdout.readexactly(length)
                 yield picture
     finally:
-        # Also reached when the request is cancelled. The caller holds the list's lock until the process has ended, so
-        # there is never more than one.
+        # Also reached when the request is cancelled. The caller holds the list's lock until the process has ended or is
+        # known to hang, so no second process is started for the list.
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await _wait_for_process_exit(process)

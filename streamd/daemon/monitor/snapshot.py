@@ -68,7 +68,7 @@ class SnapshotBuilder:
     def take_snapshot(self) -> MonitorSnapshot:
         """Returns the figures as of now."""
         streams = self._daemon.streams
-        # Rebuilt from the streams of now, so that the counts of a stream that a reload removed are dropped.
+        # Rebuilt from the streams that are served now, which drops the counts of a stream that a reload has removed.
         self._bad_sample_counts = {
             name: self._count_bad_samples(name, stream.quarantine) for name, stream in streams.items()
         }

@@ -16,7 +16,7 @@ from streamd.dataset.labels.cells import Texts, find_empty_texts
 MAX_CLASSES: Final = 1000  # a column with more different texts holds names or remarks
 _WHOLE: Final = r"^[+-]?[0-9]{1,18}$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-# Whole numbers in a column of such a name are classes; in any other column they are quantities.
+# Whole numbers in a column with such a name are classes; in any other column they are quantities.
 _CLASS_NAME: Final = re.compile(
     r"(^|[_ .-])(label|class|category|target|type|kind|species|breed|cls|y)(s|es|[_ "
     r".-]?(id|no|index|idx|number|code))?$"

@@ -63,7 +63,7 @@ def find_common_size(samples: Iterable[ScannedSamples], progress: Callable[[int]
     sizes: set[tuple[int, int]] = set()
     seen = unreadable = 0
     is_grey = True
-    # The pool leaves before the stack: shards stay open until no thread reads from them.
+    # The pool is closed before the stack, so shards stay open until no thread reads from them.
     with ExitStack() as stack, ThreadPoolExecutor(_THREADS, "streamd-sizes") as pool:
         pictures = (each for scanned in samples for each in _iterate_pictures(scanned, stack))
         # The first block is small, since data of several sizes mostly show them within a few pictures.

@@ -93,8 +93,8 @@ def _list_samples_under_locks(config: Config, state: Path, *, anew: bool) -> Non
     make_state_folder(state)
     locks = build_lock_paths(config, state)
     with ExitStack() as held:
-        # All turns come before all locks, and turns in sorted order: two processes that need the same turns, one after
-        # the other, cannot each hold one that the other waits for. Locks are never waited for.
+        # All turns are taken before any lock, and in sorted order, so that two processes can never each hold a turn
+        # that the other waits for. Locks are never waited for.
         for lock in sorted(set(locks.values())):
             held.enter_context(hold_listing_turn(lock))
         # Another process may have listed them while this one waited, so the question is asked under the turn.

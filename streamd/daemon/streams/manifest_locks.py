@@ -119,7 +119,7 @@ def _try_file_lock(descriptor: int, operation: int, path: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        # A file system without locks: go on as if it were held, since serving must not depend on it.
+        # The file system has no locks. The caller goes on as if it held this one, since serving must not depend on it.
         _warn_lock_unavailable(path, error)
     return True
 

@@ -100,8 +100,8 @@ class Quarantine:
         new = {each.sample_id: each for each in verdicts if each.sample_id not in self.reasons}
         if new:
             lines = (_BadSampleLine(each.sample_id, each.reason, self._get_list_id()) for each in new.values())
-            # Disk first, memory second: a batch resolved by a verdict that a crash could lose would differ when it is
-            # made again.
+            # The disk comes before memory. Otherwise a batch could use a verdict that a crash then loses, and the batch
+            # would differ when it is made again.
             self._append_lines_to_file(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
             self.reasons.update({each.sample_id: each.reason for each in new.values()})
         return list(new.values())

@@ -73,8 +73,8 @@ class RowStore(ABC):
         # PAD_ID is negative. The first sample is read in its place, and the mask below leaves it out.
         damaged = self._copy_rows(self._manifest.lookup_rows(np.maximum(ids, 0)), raw)
         self._prefetcher.record_page_faults()
-        # The files are checked after the copy: rows of a file that was written meanwhile are not served, and what could
-        # not be read of it is not held against a sample.
+        # The files are checked after the copy. If a file was found to be written meanwhile, no row is served, and what
+        # could not be read is not held against a sample. With many files, only the next check that is due notices it.
         good = self.find_gatherable(ids)
         for place, reason in damaged.items():
             if good[place]:

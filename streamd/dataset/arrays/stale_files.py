@@ -67,8 +67,8 @@ class ListedFiles:
 
         Of more than `_FEW_FILES`, it may return the result of the last check.
         """
-        # A check costs a stat a file. The next one waits a hundred times as long as this one takes, so that a slow disk
-        # or thousands of files do not slow every task.
+        # A check calls stat once for each file. With more than `_FEW_FILES`, the next check waits a hundred times as
+        # long as this one takes, so that a slow disk or thousands of files do not slow down every task.
         now_s = time.monotonic()
         if len(self._files) <= _FEW_FILES or now_s >= self._next_check_s:
             self._unchanged = all(self._is_unchanged(*file) for file in self._files)

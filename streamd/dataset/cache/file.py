@@ -234,8 +234,8 @@ class WriterLocks:
 
     def acquire_lock(self, path: Path) -> bool:
         """Returns whether this process may write from now on. If not, logs why."""
-        # flock belongs to an open file, so a second descriptor of the same path would be refused even within this
-        # process. The one descriptor is shared and counted instead.
+        # flock belongs to an open file. If this process opened the same path again, it would be refused the lock that
+        # it already holds. So one descriptor is shared, and its holders are counted.
         descriptor, times = self._held.get(path) or (_open_cache_lock_file(path), 0)
         if descriptor is None:
             return False

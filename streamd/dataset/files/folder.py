@@ -105,8 +105,8 @@ class _FolderWalk:
             try:
                 found = self.list_folder(inside)
             except FileNotFoundError:
-                # The folder was removed after it was listed, so the walk goes on. `scan_folder` decides afterwards
-                # whether only parts of the data disappeared, or the disk.
+                # The folder was removed after its parent was listed, so the walk goes on. `scan_folder` decides
+                # afterwards whether only parts of the data disappeared, or the disk.
                 self.removed.append(folder)
                 return
         self.add_folder_entries(inside, *found, above)

@@ -85,7 +85,7 @@ def _read_sample_columns(
         table, [*own, *(ask for several in asked.values() for ask in several), *tests.values()], faults
     )
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
-    # The files hold a row for each row of the table, so they are read before `where` selects any.
+    # Files of labels have a row for each row of the table, so they are read before `where` selects any rows.
     wanted |= npy_columns.read_label_files(stream, labels, len(found[image].cells))
     if where:
         kept = select_rows(where, {name: found[ask] for name, ask in tests.items()})

@@ -73,8 +73,8 @@ class CompressedArray:
 
         `rows` are those of the samples, rising, (n,). The buffer has at least two chunks.
         """
-        # Where only some rows are samples, a shuffle's chunk may span more chunks of the array. The mean of what each
-        # one spans decides.
+        # Where only some rows are samples, a shuffle's chunk may span more chunks of the array. What counts is how many
+        # it spans on average.
         numbers = rows // self.chunk_rows
         lasts = numbers[np.minimum(np.arange(chunk - 1, rows.size + chunk - 1, chunk), rows.size - 1)]
         touched = (lasts - numbers[::chunk] + 1).mean()

@@ -23,7 +23,7 @@ from streamd.dataset.hdf5.open import UnfitHdf5Error, open_hdf5_file
 from streamd.errors import ConfigError
 
 DAMAGED_CHUNK: Final = "its chunk of the file is damaged: it cannot be decompressed"
-# In HDF5's message when the system failed: such a fault may pass, so it condemns no sample.
+# HDF5's message contains this word when a system call failed. Such a fault may pass, so it condemns no sample.
 _SYSTEM_FAILURE: Final = "errno"
 
 

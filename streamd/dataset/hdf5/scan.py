@@ -68,7 +68,7 @@ def scan_hdf5(
                 f"{key}.path: {format_path(path)} is a folder, but an HDF5 file is needed{_suggest_hdf5_files(path)}"
             )
     names = [os.fsencode(path.name)]
-    # The manifest gets the size and mtime from before the file is read. They are compared when all is read.
+    # The manifest gets the size and mtime from before the file is read. They are compared again after the last read.
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
     with _open_unchanging_file(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
         images = hdf5array.find_array(file, source.images, path, f"{key}.images")
@@ -169,8 +169,8 @@ def _locate_image_rows(images: Hdf5Array, bounds: tuple[float, float] | None, ke
     if offsets is None:
         _check_chunk_cost(CompressedArray.from_manifest(where, columns.__getitem__), what)
         return where, columns
-    # A mapping that ends before its last row would end the workers with SIGBUS, so a file that is too short is refused
-    # here.
+    # Workers copy the rows from a mapping that ends where the file does. A row beyond the end would fail there with
+    # NumPy's error about sizes, so a file that is too short is refused here, with the reason.
     if offsets.max() + prod(grid.chunk_shape) * images.dtype.itemsize > images.dataset.file.id.get_filesize():
         raise ConfigError(f"{what} is damaged: it reaches beyond the end of the file; write it again")
     # In this form the rows lie as in an .npy file, and `NpyStore` gathers them with one NumPy call.

@@ -295,8 +295,8 @@ def _read_delimited(table: TableFile, wanted: Sequence[int], text: TextFormat, f
     except pa.ArrowInvalid:
         _check_quotes_closed(table, text)  # an unclosed quote makes a cell larger than the library takes
         raise
-    # More breaks than rows are in blank lines, or in cells, perhaps because of a quote that is not closed. Only then is
-    # the text parsed a second time.
+    # If there are more line breaks than rows, the others are in blank lines or inside cells, perhaps because of a quote
+    # that is not closed. Only then is the text parsed a second time.
     if _count_line_breaks(table.path) > 1 + read.num_rows + len(uneven):
         _check_quotes_closed(table, text)
     if uneven:
@@ -432,7 +432,6 @@ def _convert_to_compared_texts(column: Column, value: Scalar) -> Texts:
 def find_matching_cells(texts: Texts, value: Scalar) -> Mask:
     """Returns which cells match `value`, (n,)."""
     match value:
-        # A bool is an int to Python, so it must come first.
         case bool():
             return _convert_to_mask(pc.is_in(pc.utf8_lower(texts), pa.array(BOOLEAN_WORDS[value], texts.type)))
         case str():

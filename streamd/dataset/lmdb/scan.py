@@ -187,7 +187,8 @@ class _LmdbListing:
                 "file again"
             ) from error
         if self.arrays is None:
-            # The first sample decides which array holds the names. It joins `_keys` before their arrays are checked.
+            # The first sample decides which array holds the names. That array is added to `_keys` now, so that the loop
+            # below checks it too.
             self._collect_names(template.fields)
         for name, key in (*self._keys.items(), (self._image_name, self._images_key)):
             self._check_sample_array(number, name, key, template.fields)
@@ -374,7 +375,6 @@ def read_mapping_base_address(value: memoryview, file: PyxisFile) -> int:
     address = find_memory_address(value)
     origin = _read_base_from_proc_maps(address)
     with translate_read_errors(file.path, file.key), file.path.open("rb") as opened_file:
-        # The answer of the system is checked: the bytes at that offset of the file must be those of the value.
         opened_file.seek(address - origin)
         if opened_file.read(len(value)) != value:
             raise ConfigError(

@@ -42,7 +42,8 @@ class LmdbStore(RowStore):
 
     def find_gatherable(self, ids: Ids) -> Mask:
         """Returns the mask of all samples, or of none once the file has changed."""
-        # `gather_rows` calls this after the copy. Read before it, a writer could still reuse a page in between.
+        # `gather_rows` calls this after the copy. If the commit were read before the copy, a writer could still reuse a
+        # page in between.
         if parse_last_commit(self._memory, self._page_bytes) != self._commit:
             return np.zeros(ids.size, np.bool_)
         return super().find_gatherable(ids)

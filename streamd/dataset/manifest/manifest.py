@@ -415,7 +415,8 @@ def _read_manifest_header(path: Path, file: ColumnArray) -> tuple[_ManifestHeade
     except msgspec.MsgspecError as error:
         raise _unusable_error(path, f"its header is of another kind: {error}") from error
     start = _align_offset(_PREFIX.size + length)
-    # A mapping that ends before its columns would end its readers with SIGBUS.
+    # The mapping is as long as the file, and a slice beyond its end is silently cut. Without this check, a truncated
+    # file would fail later, with NumPy's error about shapes.
     if start + max(place.end_offset for place in header.columns.values()) > file.size:
         raise _unusable_error(path, f"it is truncated at {file.size} bytes")
     return header, start

@@ -49,7 +49,7 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
 
     Raises UnfitFileError when the file is not the one in the manifest, OSError when it cannot be read.
     """
-    # At most the listed size is read, so its limit is also one on memory.
+    # No more than the listed size is read, so the limit on that size also limits the memory.
     check_file_size(size)
     descriptor = _open_beneath(root, name)
     try:

@@ -24,7 +24,8 @@ from streamd.limits import MAX_ARRAY_FILES
 NPY_SUFFIX: Final = ".npy"
 _ZIP: Final = b"PK\x03\x04"
 
-# NumPy raises these for a bad header, beside ValueError. Python raises MemoryError for too deep an expression.
+# NumPy raises these, besides ValueError, for a bad header. MemoryError is what Python raises for an expression that is
+# nested too deeply.
 _HEADER_ERRORS: Final = (SyntaxError, TokenError, TypeError, MemoryError, RecursionError)
 _BRACES: Final = re.compile(r"\{[^{}]*\}")
 

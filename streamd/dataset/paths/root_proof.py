@@ -22,7 +22,6 @@ from streamd.dataset.paths.confined import format_path
 from streamd.errors import DataAwayError
 from streamd.limits import PROOF_SAMPLES
 
-# The errors that mean that a file of a store is not there.
 ABSENT_ERRNOS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 
 NameAndSize = tuple[bytes, int]  # a name, relative to the root, and a size in bytes
@@ -113,8 +112,8 @@ def check_files_present(root: int, expected: ExpectedFiles) -> None:
 
     The files of a store may have changed nevertheless: that is checked when they are opened.
     """
-    # A store needs every one of its files, so all of them must exist. Of images in files of their own some may be
-    # missing.
+    # A store needs every one of its files, so all of them must exist. Where each image is a file of its own, some may
+    # be missing.
     if expected.required_files:
         missing = next((name for name in expected.required_files if _stat_below_root(root, name) is None), None)
         if missing is not None:

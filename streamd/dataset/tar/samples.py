@@ -97,7 +97,7 @@ def _add_member(shard: Shard, others: dict[bytes, list[TarMember]], member: TarM
         return
     else:
         earlier = shard.other_files.setdefault(suffix, {}).setdefault(sample, member)
-    # `setdefault` has returned an earlier file with the same key and suffix.
+    # `setdefault` has returned an earlier file: the sample has an image already, or a file with the same suffix.
     if earlier is not member:
         raise _duplicate_error(shard, [earlier, member], key)
 

@@ -127,12 +127,14 @@ class _TarListing:
     def list_shards(self) -> Iterator[_ShardContents]:
         """Yields the contents of the shards, in their order."""
         numbers, began_s = iter(range(len(self.files.names))), time.monotonic()
-        # Threads start only after a shard has made the plan. It does not change any more, so they need no lock.
+        # Threads start only after a shard has made the plan. The plan does not change from then on, so they need no
+        # lock for it.
         for number in numbers:
             yield self._record_shard(self._list_shard(number))
             if self.plan is not None and time.monotonic() - began_s > self.samples * _QUICK_SAMPLE_S:
                 break
-        # The remaining shards, if any. The results come in order, and only this thread counts and logs them.
+        # The remaining shards, if any, are listed by threads, which also report progress. The results come in order,
+        # and only this thread counts them and logs their warnings.
         with ThreadPoolExecutor(_THREADS, "streamd-tar") as pool:
             yield from map(self._record_shard, pool.map(self._list_shard, numbers))
 

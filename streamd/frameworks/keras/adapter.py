@@ -248,8 +248,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         Raises ConfigError when another of these methods reads the stream.
         """
         method = self.reader.register_keras_call(running, asking)
-        # The last epoch of `fit` was left early, and Keras has dropped the batch that it held ahead: go back, so that
-        # no batch is skipped.
+        # If a batch of `fit` is still ahead, its last epoch was left early, and Keras has dropped that batch. The
+        # stream then goes back, so that no batch is skipped.
         if self._batch_ahead is not None and self._make_given_token is not None and self._method == "fit":
             self.reader.seek(self._make_given_token())
         self._batch_ahead = None

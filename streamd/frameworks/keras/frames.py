@@ -22,8 +22,8 @@ from streamd.frameworks.keras.arguments import KerasCall
 _PASSING_FUNCTIONS: Final = frozenset({"__next__", "_one_batch_ahead_iterator", "_get_distributed_iterator"})
 _KERAS_METHODS: Final = frozenset({"fit", "evaluate", "predict"})
 _TRAINER_MODULES: Final = "keras.src.backend."  # prefix of the modules with each backend's trainer
-# Functions that take a batch only for its shapes, and drop it; on TensorFlow only under a strategy. On JAX `predict`
-# does so itself, while its steps request batches from another function.
+# These functions take a batch only for its shapes, and drop it; on TensorFlow only under a strategy. On JAX `predict`
+# itself does so, whereas the requests of its steps come from another function.
 _BUILDING_FUNCTIONS: Final = {
     "tensorflow": frozenset({"_maybe_symbolic_build"}),
     "jax": frozenset({"_symbolic_build", "predict"}),

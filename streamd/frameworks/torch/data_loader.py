@@ -113,8 +113,8 @@ class SideStreamCopier:
         with cuda.stream(self.side_stream):
             there = pinned.to(self.device, non_blocking=True)
         # The current stream waits for the copy on the device; the host does not wait. torch reuses the pinned memory
-        # after the copy's event. `record_stream` keeps it from reusing the device memory, which was allocated on the
-        # side stream, before the current stream's work with it is done.
+        # only after the copy's event. The device memory was allocated on the side stream, so without `record_stream`
+        # torch might reuse it before the current stream's work with it is done.
         current = cuda.current_stream(self.device)
         current.wait_stream(self.side_stream)
         there.record_stream(current)
