@@ -209,7 +209,7 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
         ),
         (
             {"image": RANDOM_CROP, "source": NPY},
-            "image.resize: random_crop is for files, but images of kind npy are served as they are; leave it out",
+            "image.resize: random_crop is for files, but images of kind npy are served as they are; remove it",
         ),
         ({"labels": {"a": {"type": "float", "classes": [1]}}}, "a label of type float has no classes"),
         (

@@ -41,7 +41,7 @@ def test_a_wrong_function_or_module_is_answered_with_the_near_one(folder: Path) 
 
 @pytest.mark.parametrize("name", ["mystep", ":step", "mystep:"])
 def test_a_name_without_two_parts_is_refused_with_an_example(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"a step must be module:function, such as  mystep:step,  not '{name}'"):
+    with pytest.raises(ConfigError, match=f"a step must be module:function, such as mystep:step, not '{name}'"):
         load(name)
 
 

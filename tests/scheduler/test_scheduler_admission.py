@@ -122,7 +122,7 @@ def test_a_stream_that_does_not_fit_at_all_is_refused_with_the_arithmetic() -> N
     assert no.refusal == "memory"
     assert no.retry_s is None
     assert "one batch takes 1.0 MiB" in no.text
-    assert "take 3.0 MiB together, but memory is" in no.text
+    assert "take 3.0 MiB, but memory is limited to" in no.text
     assert "memory is 2.0 MiB" in no.text
     assert "set memory to at least 3MiB" in no.text
 
@@ -156,7 +156,7 @@ def test_a_full_house_refuses_the_new_for_good_and_the_resuming_for_a_while() ->
 
     assert new.retry_s is None
     assert resuming.retry_s == ADMISSION_RETRY_S
-    assert ", in addition to the 1 session already open" in new.text
+    assert " together with the 1 session already open" in new.text
     assert "set memory to at least 9MiB" in new.text
     assert isinstance(ask(9, session(1, 2)), AdmissionGrant)
 
