@@ -163,7 +163,7 @@ class ForkedClientError(StreamdError):
 
 
 class OtherPixelsError(StreamdError):
-    """Workers decode the same file to different pixels, because a library or the processor changed between their starts.
+    """Workers decode the same file to different pixels: a library or the processor changed between their starts.
 
     After a restart, all workers of the daemon are of one kind again.
     """

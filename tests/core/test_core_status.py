@@ -60,7 +60,7 @@ def test_a_reload_that_failed_is_trouble_with_what_to_do() -> None:
 
 
 def test_a_daemon_that_drains_is_trouble() -> None:
-    assert replace(DAEMON, draining=True).all_troubles == ["the daemon is going away"]
+    assert replace(DAEMON, draining=True).all_troubles == ["the daemon is shutting down"]
 
 
 @pytest.mark.parametrize(("decodes", "apart"), [(None, True), (2.0, False), (1.1, True), (1.0, True)])

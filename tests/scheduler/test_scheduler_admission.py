@@ -123,7 +123,7 @@ def test_a_stream_that_does_not_fit_at_all_is_refused_with_the_arithmetic() -> N
     assert no.retry_s is None
     assert "one batch takes 1.0 MiB" in no.text
     assert "take 3.0 MiB, but memory is limited to" in no.text
-    assert "memory is 2.0 MiB" in no.text
+    assert "memory is limited to 2.0 MiB" in no.text
     assert "set memory to at least 3MiB" in no.text
 
 

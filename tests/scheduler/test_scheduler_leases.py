@@ -128,8 +128,7 @@ def test_another_trainer_is_put_off_by_what_is_held_and_given_the_arithmetic(*, 
     assert refused is not None
     assert refused.retry_s is not None
     assert (
-        "take 4.0 MiB together with the 1.0 MiB of 1 batch that trainers still hold of subscriptions that "
-        "have ended"
+        "take 4.0 MiB together with the 1.0 MiB of 1 batch that trainers still hold of subscriptions that have ended"
     ) in refused.text
     assert "drop the arrays and tensors taken from them, keep batch.copy() or images.clone() instead" in refused.text
     world.drop(trainer, session, 0)

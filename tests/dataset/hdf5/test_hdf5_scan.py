@@ -229,8 +229,9 @@ def test_numbers_that_are_no_class_are_called_what_they_are(tmp_path: Path) -> N
     with h5py.File(path, "a") as file:
         file["nan"] = [0.0, 1.0, np.nan, np.nan, 1.0, 1.0]
     said = refusal(Hdf5(path), nan=Label("category"))
-    assert "x.h5:nan[2]: the array holds NaN, which is not a number (also x.h5:nan[3]); correct the values" in said.replace(
-        "/", ""
+    assert (
+        "x.h5:nan[2]: the array holds NaN, which is not a number (also x.h5:nan[3]); correct the values"
+        in said.replace("/", "")
     )
 
 
