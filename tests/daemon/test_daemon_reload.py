@@ -141,7 +141,10 @@ def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
     daemon.reload_what(read)
     assert daemon.streams["a"] is before
     assert daemon.streams["b"].spec.batch_size == 4
-    assert "config.yaml:3: streams.a: cannot be opened: its folder is gone; if the stream was served before, it is still served as it was" in log.text
+    assert (
+        "config.yaml:3: streams.a: cannot be opened: its folder is gone; if the stream was served before, it is still "
+        "served as it was"
+    ) in log.text
     done = next(record for record in log.records if "serving what it says, but for what failed" in record.getMessage())
     assert "changed=b" in done.getMessage() or "b" in str(done.__dict__)
 

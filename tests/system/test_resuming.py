@@ -275,7 +275,10 @@ def test_other_files_are_named_as_the_difference(
         copied = shutil.copytree(folder, tmp_path / str(number))
         first = copied / "cat" / "0000.jpg"
         (first if number else first.with_name("more.jpg")).write_bytes(first.read_bytes() + change)
-        says = f"now: the files or labels differ: 84 samples then, {85 - number} now; to go on, serve the stream as it was before"
+        says = (
+            f"now: the files or labels differ: 84 samples then, {85 - number} now; to go on, serve the stream as it "
+            "was before"
+        )
         with streamd.connect(served(copied).endpoint) as other, pytest.raises(TokenError, match=says):
             other.subscribe("train", resume=token)
 
