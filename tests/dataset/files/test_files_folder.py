@@ -61,7 +61,7 @@ def test_a_flat_folder_has_no_labels(tmp_path: Path) -> None:
         (
             ["a.jpg"],
             {"animal": Label()},
-            r"flat folder has no labels, but the configuration asks for these: animal;.*kind table.*labels: \{\}",
+            r"flat folder has no labels, but the configuration asks for: animal;.*kind table.*labels: \{\}",
         ),
         (["loose.jpg", "cat/a.jpg"], {}, r"holds both 1 image \('loose.jpg'\) and 1 sub-folder \('cat'\)"),
         (["red;round/a.jpg"], TAGS, r"labels\.t: a folder gives each image one class.* not type tags; use category"),
