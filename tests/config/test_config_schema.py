@@ -248,8 +248,8 @@ def test_arrays_need_no_size() -> None:
 def test_tcp_needs_curve() -> None:
     told = refusal(listen=["ipc:///a", "tcp://0.0.0.0:5555"])
     assert told == (
-        "configuration: listen: tcp://0.0.0.0:5555 is open to the network; use ipc:///path/to/socket, or add curve: "
-        "{secret: FILE, clients: FOLDER}"
+        "configuration: listen: tcp://0.0.0.0:5555 is open to the network, which this version does not serve; use "
+        "ipc:///path/to/socket"
     )
     keys = {"secret": "/k/daemon", "clients": "/k/clients"}
     assert config(listen="tcp://0.0.0.0:5555", curve=keys).curve is not None

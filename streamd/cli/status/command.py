@@ -42,17 +42,14 @@ def status(
     last epoch went.
 
     --url prints the dashboard's address, if `monitor:` is in the configuration. The part after the # gives access to
-    pictures, labels and file names until the daemon restarts. To open the dashboard on another machine, first run ssh
-    on that machine; HOST is the daemon's host:
-
-    \b
-      ssh -L 9191:127.0.0.1:9191 HOST
+    pictures, labels and file names until the daemon restarts.
 
     \b
     Examples:
       streamd status
       streamd status --json | tail -n 1 | jq .streams
       xdg-open "$(streamd status --url)"
+      ssh -L 9191:127.0.0.1:9191 HOST            # opens the daemon's port on another machine, for its browser
     """
     from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
 
