@@ -102,11 +102,6 @@ def test_an_undecodable_file_is_bad_for_good_and_its_neighbours_are_not(
     assert batch.images[2].any()
 
 
-def test_a_missing_file_is_bad_for_good(source: StreamReader, stream: ServedStream) -> None:
-    file_of(stream, 3).unlink()
-    assert Filled(source, [3]).bad == [UnfilledRow(3, "No such file or directory", lasting=True)]
-
-
 def test_a_changed_file_is_bad_for_good(source: StreamReader, stream: ServedStream) -> None:
     file_of(stream, 3).write_bytes(b"other")
     (bad,) = Filled(source, [3]).bad

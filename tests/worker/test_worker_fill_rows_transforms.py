@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from filled_rows import Filled
+from filled_rows import Filled, Unfilled
 from support.daemon_process import write_images
 from support.opened_streams import holding
 from support.served_folder import serve, spoil
@@ -18,10 +18,10 @@ from support.transform_programs import DRAWN, FLIP, Write
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import find_transform_source
-from streamd.ipc.progress_page import ProgressPage, WorkerPhase
+from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.worker_messages import CachePlace, OpenStream
 from streamd.worker.stream_reader import StreamReader, open_reader
-from streamd.worker.transforms import UnfitTransformError
+from streamd.worker.transforms import StreamTransform, UnfitTransformError
 
 Open = Callable[..., StreamReader]
 Pixels = npt.NDArray[np.uint8]
@@ -126,27 +126,20 @@ def test_the_cache_keeps_what_was_decoded_and_gives_it_to_the_transform(open_wit
 
 
 def test_the_track_says_that_a_row_is_being_transformed(open_with: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, seen = open_with(DRAWN, "draw"), list[Any]()
-    assert source.transform is not None
-    call = type(source.transform.call)
-    apply = call.transform_row
+    source, seen = open_with(DRAWN, "draw"), list[RowProgress]()
+    task = Unfilled(source, [1, PAD_ID, 2])
+    transform_row = StreamTransform.transform_row
 
-    def watched(self: Any, *arguments: Any) -> None:
-        seen.append(batch_track[0].read_row_progress())
-        apply(self, *arguments)
+    def watched(transform: StreamTransform, *arguments: Any) -> None:
+        seen.append(task.track.read_row_progress())
+        transform_row(transform, *arguments)
 
-    batch_track = list[ProgressPage]()
-    at = ProgressPage.write_row_progress
-
-    def noted(self: ProgressPage, *arguments: Any) -> None:
-        batch_track[:] = [self]
-        at(self, *arguments)
-
-    monkeypatch.setattr(ProgressPage, "write_row_progress", noted)
-    monkeypatch.setattr(call, "transform_row", watched)
-    batch = Filled(source, [1, PAD_ID, 2])
+    monkeypatch.setattr(StreamTransform, "transform_row", watched)
+    task.filling.decode_rows(source.read_files(task.ids), 0, 3)
+    task.filling.write_labels()
+    task.filling.transform_rows(0, 3)
     assert [(each.place, each.phase) for each in seen] == [(0, WorkerPhase.TRANSFORMING), (2, WorkerPhase.TRANSFORMING)]
-    assert batch.track.read_row_progress().phase is WorkerPhase.IDLE
+    assert task.track.read_row_progress().phase is WorkerPhase.IDLE
 
 
 def test_samples_that_a_store_holds_are_transformed_too(open_with: Open) -> None:

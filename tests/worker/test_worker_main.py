@@ -15,41 +15,39 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from msgspec import structs
 from PIL import Image
-from support.daemon_process import wait_until, write_images
+from support.daemon_process import wait_until
 from support.served_folder import file_of, serve
+from support.transform_programs import Write
 from support.worker_driver import ANSWER_S, ROWS, Hand, pixels, task
 
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.cache.file import RECORD_TYPE
+from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.frames import bundle_records, split_records
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, WorkerPhase
 from streamd.ipc.slots import SlotStore, create_memfd
 from streamd.ipc.worker_messages import (
     MAX_RECORD_BYTES,
     CachePlace,
     CloseStream,
     OpenStream,
+    StreamOpenFailed,
     StreamReady,
     StreamRemark,
     TaskDone,
     UnmapSlots,
+    WorkerReport,
     decode_report,
     encode_command,
 )
 from streamd.limits import PAGE_BYTES, WORKER_DATA_BYTES
 from streamd.worker import main
 from streamd.worker.stream_reader import Blob, StreamReader
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 4, "dog": 5}), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
 
 
 @pytest.fixture
@@ -85,7 +83,7 @@ def test_a_task_fills_its_rows_of_the_slot(hand: Hand, stream: ServedStream, ima
     place, memory = compute_layout(stream.spec, ROWS), hand.slots.map_slot(1)
     assert place.sample_ids.build_array_in_memory(memory)[rows].tolist() == ids
     assert place.weights.build_array_in_memory(memory)[rows].tolist() == [1.0, 1.0, 0.0, 1.0]
-    assert place.labels["label"].build_array_in_memory(memory)[rows].tolist() == [1, 0, 0, 1]
+    assert place.labels["label"].build_array_in_memory(memory)[rows].tolist() == [0, 1, 0, 0]
     assert not filled[[2, 4, 5, 7]].any()
 
 
@@ -249,10 +247,8 @@ def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Ha
     aside = root.rename(root.with_name("aside"))
     assert isinstance(ready := hand.open(stream), StreamReady)  # what its pipeline makes is known without them
     report = hand.finish(task(stream, 5, [0, 1], [3, PAD_ID]))
-    assert [(each.sample_id, each.lasting, each.away) for each in report.bad] == [
-        (3, False, True),
-        (PAD_ID, False, True),
-    ]
+    assert [each.sample_id for each in report.bad] == [3, PAD_ID]
+    assert {(each.lasting, each.away) for each in report.bad} == {(False, True)}
     assert "No such file or directory" in report.bad[0].reason
 
     aside.rename(root)
@@ -309,3 +305,46 @@ def test_a_cache_that_cannot_be_opened_is_remarked_and_done_without(
     assert "No such file or directory" in remark.text
     done = hand.finish(task(stream, 1, [0], [5]))
     assert (done.gathered, done.bad) == (0, ())
+
+
+WORDY = "def f(image, labels, rng):\n    print('a word')\n    return 255 - image, {'label': 1 - labels['label']}"
+LATE = "def f(image, labels, rng):\n    return image[: 32 - 8 * labels['label']], labels"
+WRONG = "def f(image, labels, rng):\n    return image.T, labels"
+
+
+@pytest.mark.long
+def test_a_transform_changes_rows_and_a_faulty_one_is_reported_with_its_line(
+    hand: Hand, stream: ServedStream, program: Write
+) -> None:
+    def send(number: int, text: str) -> None:
+        place = find_transform_source(f"module{number}:f", program(f"module{number}", text).parent)
+        hand.send(OpenStream(number, str(stream.manifest_path), stream.spec, None, place))
+
+    def opened(number: int, text: str) -> WorkerReport:
+        send(number, text)
+        return hand.hear()
+
+    assert isinstance(ready := opened(0, WORDY), StreamReady)
+    assert ready.pixel_id != compute_pixel_id(stream.spec.image)
+    done = hand.finish(task(stream, 1, [0, 1, 2], [5, PAD_ID, 0]))
+    assert (done.bad, done.unfit) == ((), "")
+    place, memory = compute_layout(stream.spec, ROWS), hand.slots.map_slot(1)
+    assert np.array_equal(place.images.build_array_in_memory(memory)[0], 255 - pixels(stream, 5))
+    assert place.labels["label"].build_array_in_memory(memory)[:3].tolist() == [1, 0, 0]
+
+    assert isinstance(told := opened(1, WRONG), StreamOpenFailed)
+    assert told.reason.startswith(
+        "streams.train.transform: transform at module1.py:1: it returns an image of uint8 (3, 32, 32); "
+    )
+
+    assert isinstance(opened(2, LATE), StreamReady)
+    done = hand.finish(structs.replace(task(stream, 2, [0], [3]), stream=2))
+    assert done.unfit.startswith("transform at module2.py:1: it returns an image of uint8 (24, 32, 3); ")
+    assert "; the sample: cat/0003.jpg; fix it" in done.unfit
+
+    send(3, "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)")
+    wait_until(lambda: hand.track.read_transform_trial().phase is WorkerPhase.TRYING, "the transform is tried")
+    trial = hand.track.read_transform_trial()
+    assert (trial.stream, trial.subject) == (3, "transform at module3.py:2")
+    status, printed = hand.end()  # nobody waits for it
+    assert (status, set(printed.split("\n"))) == (0, {"a word", ""})

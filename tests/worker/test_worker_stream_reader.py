@@ -160,38 +160,28 @@ def test_with_a_cache_a_stream_opens_without_its_root_and_only_what_it_lacks_wai
 # --- reading ahead
 
 
-def test_files_are_read_ahead_until_eight_groups_in_a_row_took_no_time() -> None:
+QUICK, SLOW = (32, 0.0003), (32, 0.01)  # the files of a group, and the seconds that they took
+
+
+@pytest.mark.parametrize(
+    ("groups", "reads_ahead"),
+    [
+        ([QUICK] * 7, True),
+        ([QUICK] * 8, False),
+        ([QUICK] * 20 + [SLOW], True),
+        ([QUICK] * 20 + [SLOW] + [QUICK] * 7, True),
+        ([(0, 0.0)] * 20, True),
+        ([(1, 0.0003)] * 8, True),
+    ],
+    ids=["seven quick groups", "eight", "a slow one after", "and seven quick ones", "no files", "slow for one file"],
+)
+def test_files_are_read_ahead_until_eight_groups_in_a_row_took_no_time(
+    groups: list[tuple[int, float]], *, reads_ahead: bool
+) -> None:
     pace = ReadPace()
-    for _ in range(7):
-        pace.record_group(32, 0.0003)
-        assert pace.reads_ahead
-    pace.record_group(32, 0.0003)
-    assert not pace.reads_ahead
-
-
-def test_one_slow_group_brings_reading_ahead_back_for_good_measure() -> None:
-    pace = ReadPace()
-    for _ in range(20):
-        pace.record_group(32, 0.0003)
-    pace.record_group(32, 0.01)
-    assert pace.reads_ahead
-    for _ in range(7):
-        pace.record_group(32, 0.0003)
-    assert pace.reads_ahead
-
-
-def test_a_group_that_the_store_held_says_nothing_of_the_pace() -> None:
-    pace = ReadPace()
-    for _ in range(20):
-        pace.record_group(0, 0.0)
-    assert pace.reads_ahead
-
-
-def test_the_pace_counts_by_file_not_by_group() -> None:
-    pace = ReadPace()
-    for _ in range(8):
-        pace.record_group(1, 0.0003)
-    assert pace.reads_ahead
+    for files, seconds in groups:
+        pace.record_group(files, seconds)
+    assert pace.reads_ahead == reads_ahead
 
 
 def test_a_list_that_another_daemon_made_since_is_not_taken_for_this_one(stream: ServedStream) -> None:

@@ -19,25 +19,25 @@ def loaded(folder: Path, text: str = "augment:f") -> Function:
     return load_transform(find_transform_source(text, folder))
 
 
+def written_and_loaded(program: Write, source: str) -> Function:
+    """The function `f` of a module `augment` with this source."""
+    return loaded(program("augment", source).parent)
+
+
 def test_the_function_beside_the_configuration_is_loaded(program: Write) -> None:
-    folder = program("augment", "def f(image, labels, rng): return image, labels").parent
-    assert loaded(folder)(1, {}, None) == (1, {})
+    assert written_and_loaded(program, "def f(image, labels, rng): return image, labels")(1, {}, None) == (1, {})
 
 
 def test_what_lies_beside_it_is_importable(program: Write) -> None:
     program("helper_of_it", "WORD = 'beside'")
-    folder = program("augment", "import helper_of_it\ndef f(*_): return helper_of_it.WORD").parent
-    assert loaded(folder)(0, {}, 0) == "beside"
+    assert written_and_loaded(program, "import helper_of_it\ndef f(*_): return helper_of_it.WORD")(0, {}, 0) == "beside"
 
 
-@pytest.mark.parametrize(("name", "importing"), [("colorsys", "import colorsys"), ("itertools", "import itertools")])
-def test_what_lies_beside_it_hides_no_library_and_is_refused_when_it_is_meant(
-    program: Write, name: str, importing: str
-) -> None:
+@pytest.mark.parametrize("name", ["colorsys", "itertools"])
+def test_a_module_beside_the_configuration_that_is_named_like_a_library_is_refused(program: Write, name: str) -> None:
     program(name, "raise SystemExit('a library of Python is hidden')")
-    folder = program("augment", f"{importing}\ndef f(*_): pass").parent
     with pytest.raises(ConfigError, match=rf"{name}\.py is hidden by .*, a library: give it another name"):
-        loaded(folder)
+        written_and_loaded(program, f"import {name}\ndef f(*_): pass")
 
 
 def test_a_package_beside_that_a_library_hides_is_refused(program: Write) -> None:
@@ -93,17 +93,14 @@ def test_a_source_that_was_changed_since_it_was_read_is_not_run(program: Write) 
     ],
 )
 def test_why_it_cannot_be_imported_is_told_with_the_line(program: Write, source: str, says: str) -> None:
-    folder = program("augment", source).parent
     with pytest.raises(ConfigError, match=says):
-        loaded(folder)
+        written_and_loaded(program, source)
 
 
 def test_a_module_that_failed_is_imported_again_when_it_is_fixed(program: Write) -> None:
-    folder = program("augment", "1 / 0").parent
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
-        loaded(folder)
-    program("augment", "def f(*_): return 1")
-    assert loaded(folder)(0, {}, 0) == 1
+        written_and_loaded(program, "1 / 0")
+    assert written_and_loaded(program, "def f(*_): return 1")(0, {}, 0) == 1
 
 
 def test_a_missing_function_is_named_with_the_near_one(program: Write) -> None:
@@ -149,8 +146,7 @@ def test_an_error_without_words_or_without_a_line_of_theirs_is_told_by_its_kind(
 def test_a_module_that_loosens_the_decoder_is_refused_and_the_decoder_is_as_it_was(program: Write, switch: str) -> None:
     before = ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS
     text = f"from PIL import Image, ImageFile\n{switch}\ndef f(*_): pass"
-    folder = program("augment", text).parent
     for _ in range(2):
         with pytest.raises(ConfigError, match=f"'augment' sets PIL.{switch.partition(' ')[0]} where it is imported"):
-            loaded(folder)
+            written_and_loaded(program, text)
         assert before == (ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS)

@@ -40,34 +40,25 @@ async def published(saving: CachePublisher, cache: Given) -> None:
     await asyncio.gather(*saving._under_way.values())
 
 
-def test_what_was_given_at_once_is_published_at_once_by_another_thread() -> None:
-    async def scene() -> None:
-        saving, cache = CachePublisher(delay_s=0), Given()
-        await published(saving, cache)
-        assert len(cache.published) == 1
-        assert cache.published[0] is not threading.main_thread()
-
-    asyncio.run(scene())
+async def test_what_was_given_at_once_is_published_at_once_by_another_thread() -> None:
+    saving, cache = CachePublisher(delay_s=0), Given()
+    await published(saving, cache)
+    assert len(cache.published) == 1
+    assert cache.published[0] is not threading.main_thread()
 
 
-def test_what_is_given_afterwards_is_published_too() -> None:
-    async def scene() -> None:
-        saving, cache = CachePublisher(delay_s=0), Given()
-        await published(saving, cache)
-        await published(saving, cache)
-        assert len(cache.published) == 2
-
-    asyncio.run(scene())
+async def test_what_is_given_afterwards_is_published_too() -> None:
+    saving, cache = CachePublisher(delay_s=0), Given()
+    await published(saving, cache)
+    await published(saving, cache)
+    assert len(cache.published) == 2
 
 
-def test_every_cache_has_its_turn_and_none_that_was_given_nothing() -> None:
-    async def scene() -> None:
-        saving, one, other, idle = CachePublisher(delay_s=0), Given(), Given(), Given()
-        idle.unpublished_rows = 0
-        note(saving, idle)
-        note(saving, one)
-        await published(saving, other)
-        await asyncio.wait_for(one.again.wait(), ANSWER_S)
-        assert (len(one.published), len(other.published), idle.published) == (1, 1, [])
-
-    asyncio.run(scene())
+async def test_every_cache_has_its_turn_and_none_that_was_given_nothing() -> None:
+    saving, one, other, idle = CachePublisher(delay_s=0), Given(), Given(), Given()
+    idle.unpublished_rows = 0
+    note(saving, idle)
+    note(saving, one)
+    await published(saving, other)
+    await asyncio.wait_for(one.again.wait(), ANSWER_S)
+    assert (len(one.published), len(other.published), idle.published) == (1, 1, [])
