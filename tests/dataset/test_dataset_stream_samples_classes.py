@@ -8,26 +8,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.source_configs import bits
+from test_labels_tags import place, tags_in
 
+from streamd.core.spec import LabelSpec
 from streamd.dataset.labels.encode import build_category_label
-from streamd.dataset.labels.tags import SampleTags, build_tags_label
-from streamd.dataset.manifest.types import ScannedSamples
+from streamd.dataset.labels.tags import build_tags_label
+from streamd.dataset.manifest.types import ListedValues, ScannedSamples
 from streamd.dataset.stream_samples import share_classes
 from streamd.errors import ConfigError
 
-
-def place(row: int) -> str:
-    return f"line {row + 2}"
+Classes = tuple[int | str, ...] | None
 
 
-def stream_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> ScannedSamples:
+def listed(label: tuple[ListedValues, LabelSpec], samples: int, fixed: Classes) -> ScannedSamples:
+    """Samples with the label `animal`."""
+    empty = np.zeros(samples, dtype=np.int64)
+    names = frozenset(["animal"] if fixed else [])
+    return ScannedSamples(Path("/"), [b"x"] * samples, empty, empty, {"animal": label[0]}, {"animal": label[1]}, names)
+
+
+def stream_of(*texts: str, fixed: Classes = None) -> ScannedSamples:
     """Samples with one category `animal`, a sample a text."""
     levels = sorted(set(texts))
     codes = np.array([levels.index(text) for text in texts], dtype=np.int64)
-    values, spec = build_category_label("animal", levels, codes, fixed, place, "labels.animal")
-    empty = np.zeros(len(texts), dtype=np.int64)
-    names = frozenset(["animal"] if fixed else [])
-    return ScannedSamples(Path("/"), [b"x"] * len(texts), empty, empty, {"animal": values}, {"animal": spec}, names)
+    label = build_category_label("animal", levels, codes, fixed, place, "labels.animal")
+    return listed(label, len(texts), fixed)
 
 
 def test_streams_with_a_category_of_one_name_share_its_classes() -> None:
@@ -73,17 +78,10 @@ def test_streams_that_agree_are_left_as_they_are() -> None:
     assert shared["a"].labels["animal"] is one.labels["animal"]
 
 
-def tagged(*cells: str, fixed: tuple[int | str, ...] | None = None) -> ScannedSamples:
+def tagged(*cells: str) -> ScannedSamples:
     """Samples with tags `animal`, a sample a cell."""
-    pairs = [(row, tag) for row, cell in enumerate(cells) for tag in cell.split()]
-    levels = sorted({tag for _, tag in pairs})
-    rows, codes = np.array([row for row, _ in pairs]), np.array([levels.index(tag) for _, tag in pairs])
-    packed, spec = build_tags_label(
-        "animal", SampleTags(len(cells), levels, rows, codes), fixed, place, "labels.animal"
-    )
-    empty = np.zeros(len(cells), dtype=np.int64)
-    names = frozenset(["animal"] if fixed else [])
-    return ScannedSamples(Path("/"), [b"x"] * len(cells), empty, empty, {"animal": packed}, {"animal": spec}, names)
+    tags = tags_in([cell.split() for cell in cells])
+    return listed(build_tags_label("animal", tags, None, place, "labels.animal"), len(cells), None)
 
 
 def test_tags_are_shared_like_categories() -> None:

@@ -58,16 +58,6 @@ def test_one_bit_is_black_and_white(image: ImageSpec) -> None:
     assert (pixels[:, 15:] == 0).all()
 
 
-@pytest.mark.parametrize("image", [IMAGE, GREY])
-def test_sixteen_bits_are_scaled_to_eight(image: ImageSpec) -> None:
-    levels = np.arange(256, dtype=np.uint16)
-    deep = np.zeros((20, 30), dtype=np.uint16)
-    deep.flat[:256] = levels * 257
-    pixels = decoded(encoded(Image.fromarray(deep), "PNG"), image)
-    for channel in range(image.channels):
-        assert pixels[:, :, channel].flat[:256].tolist() == levels.tolist()
-
-
 def test_grey_fills_three_channels_and_colour_fills_one() -> None:
     grey = PICTURE.convert("L")
     assert np.array_equal(decoded(encoded(grey, "PNG"), IMAGE), np.asarray(grey)[:, :, None].repeat(3, axis=2))

@@ -71,13 +71,6 @@ def test_a_comma_that_may_mark_thousands_is_not_guessed_at(tmp_path: Path) -> No
     assert "holds '0,5', with a decimal comma, but '1.234' (all.csv, line 3) has a point; write all" in said
 
 
-def test_a_latin_1_table_is_refused_with_its_line_whichever_column_holds_it(tmp_path: Path) -> None:
-    path = write(tmp_path, "file,label\n" + "a.jpg,x\n" * 9000 + "ö.jpg,x\n", "latin-1")
-    said = refusal(Table(path), label=Label())
-    assert "all.csv', line 9002, is not valid UTF-8: byte 0xf6; it looks like Latin-1 or Windows-1252, in which" in said
-    assert "add encoding: cp1252 under source" in said
-
-
 def test_faults_of_every_kind_come_at_once_with_their_lines(tmp_path: Path) -> None:
     bad = "".join(f"a.jpg,x,bad{row}\n" for row in range(12))
     path = write(tmp_path, f"file,label,angle\na.jpg,x\nb.jpg,,1\ngone.jpg,x,1\n{bad}a.jpg,x,1,2\nlost.jpg,x,1\n")

@@ -43,10 +43,8 @@ def test_a_buffer_holds_what_a_worker_keeps_in_chunks_of_the_file_or_several(
     packed: CompressedArray, chunk: int, buffer: int
 ) -> None:
     rows = np.arange(packed.rows)
-    assert (packed.compute_shuffle_chunk_samples(packed.rows), packed.compute_shuffle_buffer_chunks(rows, chunk)) == (
-        chunk,
-        buffer,
-    )
+    assert packed.compute_shuffle_chunk_samples(packed.rows) == chunk
+    assert packed.compute_shuffle_buffer_chunks(rows, chunk) == buffer
     assert chunk * buffer // packed.chunk_rows * packed.chunk_bytes <= CHUNKS_KEPT_BYTES
 
 
@@ -67,14 +65,8 @@ def test_two_chunks_are_mixed_however_large_they_are() -> None:
 
 def test_an_array_that_a_worker_keeps_whole_is_one_buffer_of_few_chunks() -> None:
     few = CompressedArray(300, 20, MIB)
-    assert (
-        few.is_cacheable_whole,
-        few.compute_shuffle_chunk_samples(300),
-        few.compute_shuffle_buffer_chunks(np.arange(300), 160),
-    ) == (
-        True,
-        160,
-        2,
-    )
+    assert few.is_cacheable_whole
+    assert few.compute_shuffle_chunk_samples(300) == 160
+    assert few.compute_shuffle_buffer_chunks(np.arange(300), 160) == 2
     assert CompressedArray(100, 60, 1).compute_shuffle_chunk_samples(100) == 100
     assert not LARGE.is_cacheable_whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from support.stores_on_disk import PIXELS, OpenedStore, open_hdf5, write_hdf5, w
 from streamd.dataset.hdf5 import library_store
 from streamd.dataset.hdf5.chunk_cache import ChunkCache
 from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK, Hdf5Store
-from streamd.errors import MissingExtraError
 
 GZIP = {"compression": "gzip", "shuffle": True}
 CHUNK_BYTES = 3 * 6 * 8 * 3
@@ -135,13 +133,6 @@ def test_what_the_system_refuses_is_held_against_no_sample(opened: OpenedStore) 
     opened.store._dataset = Failing()
     with pytest.raises(OSError, match="errno = 5"):
         opened.gather(0)
-
-
-def test_a_missing_library_is_told_at_the_start(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "h5py", None)
-        with pytest.raises(MissingExtraError):
-            opened.open_again()
 
 
 OTHERWISE: dict[str, tuple[h5py.h5t.TypeID, Any, dict[str, Any]]] = {

@@ -70,10 +70,8 @@ def test_no_lock_is_kept(path: Path, descriptor: int) -> None:
 )
 def test_what_is_no_hdf5_is_told_apart_from_what_is_damaged(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "y.h5").write_bytes(content)
-    descriptor = os.open(tmp_path / "y.h5", os.O_RDONLY)
-    with pytest.raises(UnfitHdf5Error, match=why):
-        open_hdf5_file(descriptor)
-    os.close(descriptor)
+    with (tmp_path / "y.h5").open("rb") as file, pytest.raises(UnfitHdf5Error, match=why):
+        open_hdf5_file(file.fileno())
 
 
 def test_a_file_that_its_writer_left_open_is_refused_with_how_to_repair_it(tmp_path: Path) -> None:
@@ -82,10 +80,8 @@ def test_a_file_that_its_writer_left_open_is_refused_with_how_to_repair_it(tmp_p
     writer.flush()
     (tmp_path / "copy.h5").write_bytes((tmp_path / "y.h5").read_bytes())
     writer.close()
-    descriptor = os.open(tmp_path / "copy.h5", os.O_RDONLY)
-    with pytest.raises(UnfitHdf5Error, match="h5clear --status"):
-        open_hdf5_file(descriptor)
-    os.close(descriptor)
+    with (tmp_path / "copy.h5").open("rb") as file, pytest.raises(UnfitHdf5Error, match="h5clear --status"):
+        open_hdf5_file(file.fileno())
 
 
 def test_without_the_library_the_extra_is_named(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:

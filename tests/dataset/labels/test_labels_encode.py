@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_labels_tags import place
 
 from streamd.dataset.labels.encode import (
     build_category_label,
@@ -15,10 +16,6 @@ from streamd.dataset.labels.encode import (
     parse_configured_classes,
 )
 from streamd.errors import ConfigError
-
-
-def place(row: int) -> str:
-    return f"line {row + 2}"
 
 
 def numbers_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> list[int]:

@@ -231,11 +231,8 @@ def test_the_content_id_covers_every_kind_of_label() -> None:
 def test_samples_weigh_what_is_written_and_one_where_nothing_is(tmp_path: Path) -> None:
     ids = np.array([2, 0, 2])
     plain = Manifest.open(written(tmp_path, THREE))
-    assert (plain.has_weights, plain.gather_weights(ids).tolist(), plain.gather_weights(ids).dtype.name) == (
-        False,
-        [1] * 3,
-        "float32",
-    )
+    assert (plain.has_weights, plain.gather_weights(ids).tolist()) == (False, [1] * 3)
+    assert plain.gather_weights(ids).dtype == np.float32
     weighted = replace(THREE, weights=np.array([0.5, 0, 3], np.float32))
     manifest = Manifest.open(written(tmp_path, weighted))
     assert (manifest.has_weights, manifest.gather_weights(ids).tolist()) == (True, [3, 0.5, 3])
@@ -307,16 +304,16 @@ def test_files_have_their_own_bytes_and_no_arrays(tmp_path: Path) -> None:
     assert manifest.lookup_sample_bytes(np.array([2, 0])).tolist() == [102, 100]
 
 
-@pytest.mark.parametrize("change", ["shape", "starts", "rows"])
-def test_what_lies_where_in_arrays_is_part_of_the_content(change: str) -> None:
+def test_the_content_id_covers_shape_and_places_of_rows_in_arrays() -> None:
     some = in_arrays([6, 1, 3])
     assert some.arrays is not None
-    others = {
-        "shape": replace(some, arrays=replace(some.arrays, shape=(5, 4, 3))),
-        "starts": replace(some, arrays=replace(some.arrays, starts=(0, 4, 7))),
-        "rows": replace(some, rows=np.array([6, 2, 3], np.int64)),
-    }
-    assert compute_content_id(some) != compute_content_id(others[change])
+    all_different = [
+        some,
+        replace(some, arrays=replace(some.arrays, shape=(5, 4, 3))),
+        replace(some, arrays=replace(some.arrays, starts=(0, 4, 7))),
+        replace(some, rows=np.array([6, 2, 3], np.int64)),
+    ]
+    assert len({compute_content_id(each) for each in all_different}) == len(all_different)
 
 
 def test_a_sample_in_an_array_takes_no_more_than_its_labels(tmp_path: Path) -> None:

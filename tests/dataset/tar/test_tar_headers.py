@@ -22,12 +22,9 @@ ABC = {"a.jpg": b"a" * 700, "b/b.jpg": b"", "c": b"c" * 512}
 
 def walk(path: Path) -> tuple[TarReader, dict[bytes, bytes]]:
     """The tar after a walk, and its files."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        tar = TarReader(descriptor, path.stat().st_size)
+    with path.open("rb") as file:
+        tar = TarReader(file.fileno(), path.stat().st_size)
         return tar, {member.name: tar.read_member(member) for member in tar.read_members()}
-    finally:
-        os.close(descriptor)
 
 
 def refusal(path: Path) -> str:
@@ -67,9 +64,8 @@ def test_a_size_beyond_octal_digits_stands_in_binary(tmp_path: Path) -> None:
     header = member.tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "a.tar").write_bytes(header)
     os.truncate(tmp_path / "a.tar", 512 + (8 << 30))
-    descriptor = os.open(tmp_path / "a.tar", os.O_RDONLY)
-    assert next(TarReader(descriptor, 512 + (8 << 30)).read_members()) == (b"a.jpg", 512, 8 << 30)
-    os.close(descriptor)
+    with (tmp_path / "a.tar").open("rb") as file:
+        assert next(TarReader(file.fileno(), 512 + (8 << 30)).read_members()) == (b"a.jpg", 512, 8 << 30)
 
 
 def test_folders_and_devices_are_passed_over_and_links_are_noted(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from support.source_configs import Label
 from support.tar_shards import pack
+from test_tar_samples import shard_of
 
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.tar.labels import (
@@ -33,13 +33,10 @@ FOUR = {
 def found(tmp_path: Path, files: Mapping[str, bytes], **labels: Label) -> dict[str, list[list[FieldValue]]]:
     """The values of each label, by where they are taken from."""
     path = pack(tmp_path / "a.tar", files)
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        shard = read_shard(b"a.tar", descriptor, path.stat().st_size, "path", lambda _: None)
+    with path.open("rb") as file:
+        shard = read_shard(b"a.tar", file.fileno(), path.stat().st_size, "path", lambda _: None)
         asks = find_label_sources("train", labels or find_default_labels(shard), shard)
         values = read_label_values(shard, asks, "train")
-    finally:
-        os.close(descriptor)
     return {name: [values[ask] for ask in several] for name, several in asks.items()}
 
 
@@ -123,10 +120,7 @@ def test_json_without_the_field_is_not_offered(tmp_path: Path, record: bytes) ->
 
 
 def test_an_image_outside_the_folders_of_classes_is_named(tmp_path: Path) -> None:
-    path = pack(tmp_path / "a.tar", {"cat/1.jpg": b"", "2.jpg": b""})
-    descriptor = os.open(path, os.O_RDONLY)
-    shard = read_shard(b"a.tar", descriptor, path.stat().st_size, "path", lambda _: None)
-    os.close(descriptor)
+    shard = shard_of(pack(tmp_path / "a.tar", {"cat/1.jpg": b"", "2.jpg": b""}))
     with pytest.raises(ConfigError, match=r"'a.tar/2.jpg' does not lie in one folder"):
         read_label_values(shard, {"label": [TarLabelSource(b"")]}, "train")
 

@@ -16,11 +16,8 @@ from streamd.errors import ConfigError
 
 def shard_of(path: Path) -> Shard:
     """The shard, closed."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return read_shard(os.fsencode(path.name), descriptor, path.stat().st_size, "path", lambda _: None)
-    finally:
-        os.close(descriptor)
+    with path.open("rb") as file:
+        return read_shard(os.fsencode(path.name), file.fileno(), path.stat().st_size, "path", lambda _: None)
 
 
 def images(tmp_path: Path, *names: str) -> list[str]:
@@ -103,10 +100,6 @@ def test_a_shard_that_is_cut_says_how_many_images_are_whole(tmp_path: Path) -> N
 
 
 def test_suffixes_are_spelled_by_number_and_the_rarest_left_out() -> None:
-    counts = shard_counts()
+    counts = Counter({b"b%d" % number: number + 1 for number in range(9)})
     assert format_suffixes(counts) == "9 .b8, 8 .b7, 7 .b6, 6 .b5, 5 .b4, 4 .b3, 3 .b2, 2 .b1"
     assert format_suffixes(Counter({b"\x1b[31m\xff": 2, b"": 1})) == r"2 .\x1b[31m\xff, 1 without one"
-
-
-def shard_counts() -> Counter[bytes]:
-    return Counter({b"b%d" % number: number + 1 for number in range(9)})
