@@ -26,13 +26,13 @@ ROOT, FILE = Path("/r"), Path("/f.csv")
     ],
     ids=lambda each: each.kind if isinstance(each, DataSource) else "",
 )
-def test_a_source_names_its_data_and_those_of_them_that_hold_labels(
+def test_a_source_names_its_data_paths_and_its_label_files(
     source: DataSource, data: list[Path], labels: list[Path]
 ) -> None:
     assert (list(source.data_paths), list(source.label_files)) == (data, labels)
 
 
-def test_a_source_with_all_parts_is_the_same_whatever_part_it_was() -> None:
+def test_a_source_without_its_part_is_the_same_for_every_part() -> None:
     whole = Table(FILE, root=ROOT)
     assert Table(FILE, root=ROOT, part="train").copy_without_part() == whole == whole.copy_without_part()
 

@@ -43,13 +43,13 @@ def test_streams_with_a_category_of_one_name_share_its_classes() -> None:
     assert shared["train"].specs["animal"].counts == (0, 1, 2)
 
 
-def test_sharing_numbers_with_names_makes_names_of_all() -> None:
+def test_numbers_that_share_classes_with_names_become_names() -> None:
     shared = share_classes({"a": stream_of("2", "10"), "b": stream_of("x")})
     assert shared["a"].specs["animal"].classes == ("10", "2", "x")
     assert shared["a"].labels["animal"].tolist() == [1, 0]
 
 
-def test_a_whole_number_is_one_class_in_streams_with_fractions_and_without() -> None:
+def test_a_whole_number_is_the_same_class_in_streams_with_and_without_fractions() -> None:
     shared = share_classes({"a": stream_of("1.0", "2.0"), "b": stream_of("1.0", "1.5")})
     assert shared["a"].specs["animal"].classes == ("1", "1.5", "2")
     assert [shared[name].labels["animal"].tolist() for name in "ab"] == [[0, 2], [0, 1]]
@@ -72,7 +72,7 @@ def test_configured_lists_that_differ_are_refused() -> None:
         share_classes({"a": one, "b": other})
 
 
-def test_streams_that_agree_are_left_as_they_are() -> None:
+def test_streams_that_agree_keep_their_labels() -> None:
     one = stream_of("cat", "dog")
     shared = share_classes({"a": one, "b": replace(one)})
     assert shared["a"].labels["animal"] is one.labels["animal"]
@@ -93,7 +93,7 @@ def test_tags_are_shared_like_categories() -> None:
     assert bits(shared["b"].labels["animal"], 3) == [[1, 0, 1]]
 
 
-def test_tags_beyond_eight_keep_their_meaning_when_others_come_between() -> None:
+def test_more_than_eight_tags_keep_their_meaning_when_new_tags_are_inserted() -> None:
     many = [f"t{number:02}" for number in range(0, 40, 2)]
     shared = share_classes({"a": tagged(*many), "b": tagged(*(f"t{number:02}" for number in range(1, 40, 2)))})
     rows = bits(shared["a"].labels["animal"], 40)
@@ -106,7 +106,7 @@ def test_a_category_and_tags_of_one_name_share_their_classes() -> None:
     assert shared["b"].specs["animal"].classes == ("ant", "cat", "dog")
 
 
-def test_streams_that_share_a_list_and_no_class_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_streams_that_share_a_label_but_no_class_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     share_classes({"train": stream_of("cat", "dog"), "validation": stream_of("dog"), "digits": stream_of("0", "1")})
     (warning,) = caplog.messages
     assert "streams train and digits have no class of label 'animal' in common" in warning

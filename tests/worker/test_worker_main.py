@@ -66,7 +66,7 @@ Images = Callable[[int], npt.NDArray[np.generic]]
 
 
 @pytest.mark.long
-def test_a_worker_tells_what_its_pipeline_makes_of_a_stream(hand: Hand, stream: ServedStream) -> None:
+def test_a_worker_answers_an_opened_stream_with_its_pixel_id(hand: Hand, stream: ServedStream) -> None:
     assert hand.open(stream) == StreamReady(0, compute_pixel_id(stream.spec.image))
 
 
@@ -98,7 +98,7 @@ def test_tasks_are_answered_in_their_order(hand: Hand, stream: ServedStream, ima
     assert np.array_equal(images(1)[7], pixels(stream, 7))
 
 
-def test_what_is_done_is_told_before_a_disk_is_waited_for(
+def test_finished_tasks_are_reported_before_the_worker_waits_for_a_disk(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, opened = asyncio.Event(), list[StreamReader]()
@@ -157,7 +157,7 @@ def test_a_dropped_slot_is_unmapped(hand: Hand, stream: ServedStream) -> None:
 
 
 @pytest.mark.long
-def test_a_slot_dropped_while_its_task_waits_does_no_harm(hand: Hand, stream: ServedStream, images: Images) -> None:
+def test_a_slot_may_be_dropped_while_its_task_waits(hand: Hand, stream: ServedStream, images: Images) -> None:
     hand.open(stream)
     hand.send(task(stream, 1, list(range(8)), list(range(8))))
     hand.send(task(stream, 2, [3], [7], slot=2))
@@ -193,7 +193,7 @@ def test_signals_to_the_daemons_group_do_not_end_a_worker(hand: Hand, stream: Se
     assert hand.end() == (0, "")
 
 
-def test_a_worker_is_nice_bounded_and_leaves_no_core(hand: Hand, stream: ServedStream) -> None:
+def test_a_worker_has_its_niceness_limits_and_oom_score(hand: Hand, stream: ServedStream) -> None:
     hand.open(stream)
     pid = hand.process.pid
     limits = Path(f"/proc/{pid}/limits").read_text()
@@ -206,7 +206,7 @@ def test_a_worker_is_nice_bounded_and_leaves_no_core(hand: Hand, stream: ServedS
 
 
 @pytest.mark.long
-def test_what_pillow_would_print_of_a_damaged_file_is_left_to_the_verdict(hand: Hand, tmp_path: Path) -> None:
+def test_a_worker_prints_nothing_of_a_damaged_file(hand: Hand, tmp_path: Path) -> None:
     page = io.BytesIO()
     Image.new("RGB", (8, 8)).save(page, "TIFF")
     (tmp_path / "data").mkdir()
@@ -221,7 +221,7 @@ def test_what_pillow_would_print_of_a_damaged_file_is_left_to_the_verdict(hand: 
 
 
 @pytest.mark.parametrize("words", [b"\x63nonsense", pytest.param(b"\x02short", marks=pytest.mark.long)])
-def test_a_word_that_makes_no_sense_ends_a_worker_loudly(hand: Hand, words: bytes) -> None:
+def test_a_malformed_command_ends_a_worker_with_a_protocol_error(hand: Hand, words: bytes) -> None:
     hand.link.send(words)
     assert hand.link.recv(1) == b""
     status, said = hand.end()
@@ -230,7 +230,7 @@ def test_a_word_that_makes_no_sense_ends_a_worker_loudly(hand: Hand, words: byte
 
 
 @pytest.mark.long
-def test_a_stream_whose_data_are_away_is_left_alone_until_a_task_wants_it(hand: Hand, stream: ServedStream) -> None:
+def test_a_stream_whose_data_are_away_is_opened_with_its_first_task(hand: Hand, stream: ServedStream) -> None:
     root = Path(stream.manifest.root)
     hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, away=True))
     assert isinstance(hand.hear(), StreamReady)
@@ -242,7 +242,7 @@ def test_a_stream_whose_data_are_away_is_left_alone_until_a_task_wants_it(hand: 
 
 
 @pytest.mark.long
-def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Hand, stream: ServedStream) -> None:
+def test_tasks_of_a_stream_fail_while_its_data_are_away(hand: Hand, stream: ServedStream) -> None:
     root = Path(stream.manifest.root)
     aside = root.rename(root.with_name("aside"))
     assert isinstance(ready := hand.open(stream), StreamReady)  # what its pipeline makes is known without them
@@ -270,7 +270,7 @@ def open_cached(hand: Hand, stream: ServedStream, folder: Path) -> None:
     assert isinstance(hand.hear(), StreamReady)
 
 
-def test_what_a_worker_decoded_is_kept_and_gathered_the_next_time(
+def test_decoded_rows_are_cached_and_gathered_by_the_next_task(
     hand: Hand, stream: ServedStream, images: Images, tmp_path: Path
 ) -> None:
     open_cached(hand, stream, tmp_path)
@@ -286,7 +286,7 @@ def test_what_a_worker_decoded_is_kept_and_gathered_the_next_time(
 
 
 @pytest.mark.long
-def test_a_stream_that_is_closed_publishes_what_it_kept(hand: Hand, stream: ServedStream, tmp_path: Path) -> None:
+def test_closing_a_stream_publishes_its_cached_rows(hand: Hand, stream: ServedStream, tmp_path: Path) -> None:
     open_cached(hand, stream, tmp_path)
     hand.finish(task(stream, 1, [0], [5]))
     hand.send(CloseStream(0))
@@ -295,9 +295,7 @@ def test_a_stream_that_is_closed_publishes_what_it_kept(hand: Hand, stream: Serv
 
 
 @pytest.mark.long
-def test_a_cache_that_cannot_be_opened_is_remarked_and_done_without(
-    hand: Hand, stream: ServedStream, tmp_path: Path
-) -> None:
+def test_a_worker_works_without_a_cache_that_cannot_be_opened(hand: Hand, stream: ServedStream, tmp_path: Path) -> None:
     open_cached(hand, stream, tmp_path / "nowhere")
     assert isinstance(remark := hand.hear(), StreamRemark)
     assert remark.stream == 0

@@ -28,7 +28,7 @@ def test_the_function_beside_the_configuration_is_loaded(program: Write) -> None
     assert written_and_loaded(program, "def f(image, labels, rng): return image, labels")(1, {}, None) == (1, {})
 
 
-def test_what_lies_beside_it_is_importable(program: Write) -> None:
+def test_modules_beside_the_transform_are_importable(program: Write) -> None:
     program("helper_of_it", "WORD = 'beside'")
     assert written_and_loaded(program, "import helper_of_it\ndef f(*_): return helper_of_it.WORD")(0, {}, 0) == "beside"
 
@@ -60,7 +60,7 @@ def test_a_module_of_a_package_and_one_that_is_installed_are_importable(program:
     assert loaded(folder, "json.decoder:py_scanstring").__module__ == "json.decoder"
 
 
-def test_two_functions_of_a_module_share_what_it_holds(program: Write) -> None:
+def test_two_functions_of_a_module_share_its_globals(program: Write) -> None:
     folder = program("augment", "seen = []\ndef f(*_): seen.append(1)\ndef g(*_): return len(seen)").parent
     loaded(folder)(0, {}, 0)
     assert loaded(folder, "augment:g")(0, {}, 0) == 1
@@ -92,7 +92,7 @@ def test_a_source_that_was_changed_since_it_was_read_is_not_run(program: Write) 
         ("raise SystemExit", r"SystemExit at augment\.py:1$"),
     ],
 )
-def test_why_it_cannot_be_imported_is_told_with_the_line(program: Write, source: str, says: str) -> None:
+def test_an_import_error_is_reported_with_its_line(program: Write, source: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         written_and_loaded(program, source)
 
@@ -103,13 +103,13 @@ def test_a_module_that_failed_is_imported_again_when_it_is_fixed(program: Write)
     assert written_and_loaded(program, "def f(*_): return 1")(0, {}, 0) == 1
 
 
-def test_a_missing_function_is_named_with_the_near_one(program: Write) -> None:
+def test_a_missing_function_is_refused_with_the_similar_one(program: Write) -> None:
     folder = program("augment", "def flip(*_): pass").parent
     with pytest.raises(ConfigError, match="did you mean 'flip'"):
         load_transform(replace(find_transform_source("augment:flip", folder), function="flp"))
 
 
-def test_an_error_from_a_library_is_told_by_the_line_that_called_it(program: Write) -> None:
+def test_an_error_in_a_library_is_reported_by_the_line_that_called_it(program: Write) -> None:
     folder = program("augment", "import json\n\ndef f(*_):\n    json.loads('{')").parent
     function = loaded(folder)
     with pytest.raises(ValueError, match="Expecting") as caught:
@@ -117,7 +117,7 @@ def test_an_error_from_a_library_is_told_by_the_line_that_called_it(program: Wri
     assert format_user_error(caught.value, folder).startswith("JSONDecodeError at augment.py:4: Expecting")
 
 
-def test_libraries_of_an_environment_in_the_folder_are_libraries(program: Write) -> None:
+def test_site_packages_in_the_folder_count_as_libraries(program: Write) -> None:
     program("site-packages/library_of_it", "def fail(): raise ValueError(1)")
     folder = program(
         "augment",
@@ -136,7 +136,7 @@ def test_libraries_of_an_environment_in_the_folder_are_libraries(program: Write)
     assert format_user_error(caught.value, folder) == "ValueError at augment.py:8: 1"
 
 
-def test_an_error_without_words_or_without_a_line_of_theirs_is_told_by_its_kind(tmp_path: Path) -> None:
+def test_an_error_without_a_message_or_line_is_reported_by_its_type(tmp_path: Path) -> None:
     assert format_user_error(ValueError(), tmp_path) == "ValueError"
     assert format_user_error(ValueError("two\nlines"), tmp_path) == "ValueError: two lines"
 

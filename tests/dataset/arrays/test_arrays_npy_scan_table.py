@@ -47,7 +47,7 @@ def of_array(path: str, array: Any, kind: str, **more: Any) -> tuple[ListedValue
     ],
     ids=lambda each: f"{each.dtype} {each.shape}" if isinstance(each, np.ndarray) else None,
 )
-def test_an_array_of_labels_says_what_a_column_would(path: str, array: Any, kind: str, values: list[Any]) -> None:
+def test_an_array_of_labels_gives_the_values_of_a_column(path: str, array: Any, kind: str, values: list[Any]) -> None:
     found, spec = of_array(path, array, kind)
     assert (found.tolist(), spec.width) == (values, len(values[0]) if isinstance(values[0], list) else 0)
 
@@ -112,16 +112,14 @@ def test_a_table_that_is_too_short_or_too_long_is_refused_with_both_counts(path:
         )
 
 
-def test_a_label_that_nothing_holds_asks_for_a_table_or_an_array(path: str) -> None:
+def test_a_label_without_a_column_asks_for_a_table_or_an_array(path: str) -> None:
     assert refusal(Npy(path), angle=Label("float")) == (
         "streams.train.labels.angle: no table has a column 'angle'; add table: FILE under source, or take the "
         "label from an array with from: FILE.npy"
     )
 
 
-def test_a_table_of_which_nothing_is_taken_is_spoken_of(
-    path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unused_table_causes_a_warning(path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "t.csv").write_text("y\n1\n")
     with caplog.at_level(logging.WARNING):
         scan_source(Stream(Npy(path, tmp_path / "t.csv"), {}), lambda _: None)

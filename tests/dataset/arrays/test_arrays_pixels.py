@@ -89,7 +89,7 @@ def test_numbers_without_a_range_are_refused_with_the_likely_one(numbers: list[f
 
 
 @pytest.mark.parametrize("dtype", ["S4", "U4", "c8", "M8[s]", "O", [("a", "f4"), ("b", "i2")]])
-def test_what_is_no_number_is_no_pixel(dtype: Any) -> None:
+def test_arrays_of_other_than_numbers_are_refused(dtype: Any) -> None:
     array = np.zeros((2, 4, 5, 3), dtype)
     assert not can_hold_images(array.shape, array.dtype)
     with pytest.raises(ConfigError, match=r"pixels are numbers|rows of any length"):

@@ -53,7 +53,7 @@ def test_pixels_are_those_of_exact_arithmetic(dtype: str, bounds: tuple[float, f
     assert good == [True]
 
 
-def test_what_a_half_rounds_to_is_even() -> None:
+def test_halves_round_to_even() -> None:
     values = np.arange(30, dtype=np.float32).reshape(1, *SHAPE) / 2
     images, _, _ = converted(values, range=(0.0, 255.0))
     assert images.reshape(-1)[:8].tolist() == [0, 0, 1, 2, 2, 2, 3, 4]
@@ -69,7 +69,7 @@ def test_infinite_numbers_are_cut_off_and_a_row_with_nan_is_bad_with_the_reason(
     assert conversion.faults == {11: NOT_A_NUMBER}
 
 
-def test_rows_that_are_not_held_are_neither_converted_nor_judged() -> None:
+def test_rows_that_are_not_held_are_neither_converted_nor_checked() -> None:
     rows = np.full((2, *SHAPE), np.nan, np.float32)
     images, good, conversion = converted(rows, [False, False], range=(0.0, 1.0))
     assert good == [False, False]
@@ -86,7 +86,7 @@ def test_channels_that_come_first_are_put_last(channels: int, bounds: tuple[floa
     assert good == [True] * 4
 
 
-def test_what_lies_as_it_is_served_is_read_to_where_it_is_served_from() -> None:
+def test_pixels_that_need_no_conversion_are_read_into_the_target() -> None:
     conversion = PixelConverter(ArrayFiles(SHAPE, (0, 4), (0,), None))
     images = np.zeros((4, *SHAPE), np.uint8)
     assert conversion.prepare_read_buffer(images) is images

@@ -62,7 +62,7 @@ def fill_and_close(folder: Path, source: StreamReader, ids: Iterable[int]) -> No
         fill(cache, source, list(ids))
 
 
-def test_what_was_kept_and_published_is_gathered_and_nothing_else(source: StreamReader, cache: DecodedCache) -> None:
+def test_only_published_rows_are_gathered(source: StreamReader, cache: DecodedCache) -> None:
     assert held(cache, [0, 1, 2]) == [False] * 3
     fill(cache, source, [0, 7, 3])
     assert held(cache, [0, 1, 7, PAD_ID, 3]) == [True, False, True, False, True]
@@ -71,14 +71,14 @@ def test_what_was_kept_and_published_is_gathered_and_nothing_else(source: Stream
     assert np.array_equal(images, rows_of(source, [7, 3, 3, 0]))
 
 
-def test_a_task_that_is_held_in_part_gets_its_part(source: StreamReader, cache: DecodedCache) -> None:
+def test_a_partly_cached_task_gets_its_cached_rows(source: StreamReader, cache: DecodedCache) -> None:
     fill(cache, source, [1, 8])
     mask, images = gathered(cache, source, [8, 2, PAD_ID, 1])
     assert mask == [True, False, False, True]
     assert np.array_equal(images[[0, 3]], rows_of(source, [8, 1]))
 
 
-def test_what_is_held_of_a_task_to_come_is_asked_for_where_it_lies(
+def test_prefetching_advises_the_system_of_the_cached_rows(
     source: StreamReader, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(cache, source, [1, 8])
@@ -92,9 +92,7 @@ def test_what_is_held_of_a_task_to_come_is_asked_for_where_it_lies(
     assert asked == [row_of(source, 8).tobytes(), row_of(source, 1).tobytes()]
 
 
-def test_a_row_that_is_not_published_is_not_held_by_anybody(
-    source: StreamReader, cache: DecodedCache, reopen: Reopen
-) -> None:
+def test_no_process_holds_an_unpublished_row(source: StreamReader, cache: DecodedCache, reopen: Reopen) -> None:
     cache.write_row(4, row_of(source, 4))
     assert cache.unpublished_rows == 1
     other = reopen()
@@ -104,7 +102,7 @@ def test_a_row_that_is_not_published_is_not_held_by_anybody(
     assert held(cache, [4]) == held(other, [4]) == [True]
 
 
-def test_rows_are_safe_on_the_disk_before_their_records_are_written(
+def test_rows_are_synced_before_their_records_are_written(
     source: StreamReader, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync, written = CacheFile.sync_rows, list[bool]()
@@ -124,7 +122,7 @@ def test_rows_are_safe_on_the_disk_before_their_records_are_written(
     assert len(written) == 1, "there was nothing to publish"
 
 
-def test_rows_kept_while_others_are_synced_wait_for_the_next_time(
+def test_rows_written_during_a_sync_are_published_by_the_next(
     source: StreamReader, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync = CacheFile.sync_rows
@@ -142,7 +140,7 @@ def test_rows_kept_while_others_are_synced_wait_for_the_next_time(
     assert held(cache, [2, 6]) == [True, True]
 
 
-def test_what_was_published_is_there_for_the_next_process(source: StreamReader, reopen: Reopen, folder: Path) -> None:
+def test_closing_publishes_rows_for_the_next_process(source: StreamReader, reopen: Reopen, folder: Path) -> None:
     with closing(open_cache(source, place(folder))) as first:
         first.write_row(3, row_of(source, 3))  # which closing publishes
     mask, images = gathered(reopen(writable=False), source, [3])
@@ -150,7 +148,7 @@ def test_what_was_published_is_there_for_the_next_process(source: StreamReader, 
     assert np.array_equal(images[0], row_of(source, 3))
 
 
-def test_a_damaged_row_is_noticed_once_and_decoded_again(source: StreamReader, reopen: Reopen, folder: Path) -> None:
+def test_a_damaged_row_is_remarked_and_decoded_again(source: StreamReader, reopen: Reopen, folder: Path) -> None:
     fill_and_close(folder, source, range(9))
     spoil_row(file_in(folder, source), shape_of(source), 5)
     cache = reopen()
@@ -165,7 +163,7 @@ def test_a_damaged_row_is_noticed_once_and_decoded_again(source: StreamReader, r
     assert np.array_equal(gathered(cache, source, [5])[1][0], row_of(source, 5))
 
 
-def test_many_damaged_rows_are_one_remark(source: StreamReader, reopen: Reopen, folder: Path) -> None:
+def test_many_damaged_rows_cause_one_remark(source: StreamReader, reopen: Reopen, folder: Path) -> None:
     fill_and_close(folder, source, range(9))
     for sample_id in (1, 2, 3):
         spoil_row(file_in(folder, source), shape_of(source), sample_id)
@@ -182,7 +180,7 @@ def listed_at(stream: ServedStream, mtime_ns: int) -> StreamReader:
     return StreamReader.open(listed.spec, listed.manifest_path)
 
 
-def test_pixels_in_another_samples_place_are_damage(stream: ServedStream, folder: Path) -> None:
+def test_pixels_in_the_place_of_another_sample_count_as_damage(stream: ServedStream, folder: Path) -> None:
     source = listed_at(stream, 10**18)
     shape = shape_of(source)
     fill_and_close(folder, source, [1, 2])
@@ -195,7 +193,7 @@ def test_pixels_in_another_samples_place_are_damage(stream: ServedStream, folder
     source.close()
 
 
-def test_files_written_when_time_began_are_not_taken_for_kept(stream: ServedStream, folder: Path) -> None:
+def test_files_with_an_mtime_of_zero_are_not_mistaken_for_cached_ones(stream: ServedStream, folder: Path) -> None:
     source = listed_at(stream, 0)
     with closing(open_cache(source, place(folder))) as cache:
         assert held(cache, [3]) == gathered(cache, source, [3])[0] == [False]
@@ -203,7 +201,7 @@ def test_files_written_when_time_began_are_not_taken_for_kept(stream: ServedStre
     source.close()
 
 
-def test_a_row_is_checked_once_in_a_process(
+def test_a_process_checks_a_row_once(
     source: StreamReader, reopen: Reopen, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_and_close(folder, source, [1, 2])
@@ -257,16 +255,16 @@ def test_samples_of_a_shard_that_is_listed_again_are_decoded_again(
         source.close()
 
 
-def test_other_pixels_never_read_what_these_wrote(source: StreamReader, reopen: Reopen, folder: Path) -> None:
+def test_a_stream_with_another_pixel_id_does_not_read_these_rows(
+    source: StreamReader, reopen: Reopen, folder: Path
+) -> None:
     fill_and_close(folder, source, [3])
     with closing(DecodedCache.open(place(folder), source.spec, source.manifest, PixelId("f" * 32))) as other:
         assert held(other, [3]) == [False]
     assert held(reopen(), [3]) == [True]
 
 
-def test_of_more_samples_than_there_is_room_for_the_first_are_kept(
-    source: StreamReader, reopen: Reopen, folder: Path
-) -> None:
+def test_a_small_cache_keeps_the_first_samples(source: StreamReader, reopen: Reopen, folder: Path) -> None:
     shape = shape_of(source)
     cache = reopen(shape.file_bytes(4))
     fill(cache, source, [8, 3, 4, 0])
@@ -274,7 +272,9 @@ def test_of_more_samples_than_there_is_room_for_the_first_are_kept(
     assert file_in(folder, source).stat().st_size == shape.file_bytes(4)
 
 
-def test_the_rows_of_a_file_that_was_cut_off_are_not_held(source: StreamReader, reopen: Reopen, folder: Path) -> None:
+def test_rows_beyond_the_end_of_a_truncated_file_are_not_held(
+    source: StreamReader, reopen: Reopen, folder: Path
+) -> None:
     fill_and_close(folder, source, range(9))
     os.truncate(file_in(folder, source), shape_of(source).file_bytes(6) - 1)
     cache = reopen(writable=False)
@@ -283,13 +283,15 @@ def test_the_rows_of_a_file_that_was_cut_off_are_not_held(source: StreamReader, 
     assert gathered(cache, source, [4, 8, 5])[0] == [True, False, False]
 
 
-def test_a_file_cut_off_and_allocated_again_shows_no_zeros(source: StreamReader, reopen: Reopen, folder: Path) -> None:
+def test_rows_of_a_truncated_and_reallocated_file_are_not_gathered(
+    source: StreamReader, reopen: Reopen, folder: Path
+) -> None:
     fill_and_close(folder, source, range(9))
     os.truncate(file_in(folder, source), shape_of(source).file_bytes(6))
     assert gathered(reopen(), source, list(range(9)))[0] == [True] * 6 + [False] * 3
 
 
-def test_a_deleted_cache_serves_who_has_it_open_and_the_next_process_begins_an_empty_one(
+def test_a_deleted_cache_stays_usable_where_it_is_open_and_the_next_process_begins_an_empty_one(
     source: StreamReader, cache: DecodedCache, reopen: Reopen, folder: Path
 ) -> None:
     fill(cache, source, [3])
@@ -299,7 +301,7 @@ def test_a_deleted_cache_serves_who_has_it_open_and_the_next_process_begins_an_e
     assert held(reopen(), [3, 4]) == [False, False]
 
 
-def test_a_disk_that_fails_ends_keeping_and_nothing_else(source: StreamReader, cache: DecodedCache) -> None:
+def test_a_failed_write_ends_caching_and_keeps_earlier_rows(source: StreamReader, cache: DecodedCache) -> None:
     fill(cache, source, [1])
     with no_file_larger_than(shape_of(source).file_bytes(5)):
         cache.write_row(2, row_of(source, 2))
@@ -325,7 +327,7 @@ def test_rows_that_cannot_be_synced_are_not_published(
     assert held(reopen(), [1]) == [False]
 
 
-def test_what_the_disk_is_too_slow_for_is_left_for_another_epoch(
+def test_rows_beyond_the_unpublished_bound_are_left_for_another_epoch(
     source: StreamReader, reopen: Reopen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache_room, "CACHE_UNPUBLISHED_BYTES", 2 * source.spec.image.row_bytes)
@@ -336,7 +338,7 @@ def test_what_the_disk_is_too_slow_for_is_left_for_another_epoch(
     assert held(cache, [1, 2, 3]) == [True, True, True]
 
 
-def test_a_reader_sees_what_the_writer_adds_and_adds_nothing(
+def test_a_reader_sees_rows_of_the_writer_and_writes_none(
     source: StreamReader, cache: DecodedCache, reopen: Reopen
 ) -> None:
     reader = reopen(writable=False)

@@ -40,21 +40,21 @@ async def published(saving: CachePublisher, cache: Given) -> None:
     await asyncio.gather(*saving._under_way.values())
 
 
-async def test_what_was_given_at_once_is_published_at_once_by_another_thread() -> None:
+async def test_rows_written_together_are_published_once_by_another_thread() -> None:
     saving, cache = CachePublisher(delay_s=0), Given()
     await published(saving, cache)
     assert len(cache.published) == 1
     assert cache.published[0] is not threading.main_thread()
 
 
-async def test_what_is_given_afterwards_is_published_too() -> None:
+async def test_rows_written_later_are_published_too() -> None:
     saving, cache = CachePublisher(delay_s=0), Given()
     await published(saving, cache)
     await published(saving, cache)
     assert len(cache.published) == 2
 
 
-async def test_every_cache_has_its_turn_and_none_that_was_given_nothing() -> None:
+async def test_every_cache_with_unpublished_rows_is_published_and_no_other() -> None:
     saving, one, other, idle = CachePublisher(delay_s=0), Given(), Given(), Given()
     idle.unpublished_rows = 0
     note(saving, idle)

@@ -28,7 +28,7 @@ def test_only_the_wanted_columns_are_read(tmp_path: Path) -> None:
     assert {position: cells.to_pylist() for position, cells in read.items()} == {0: ["1", "4"], 2: ["3", "6"]}
 
 
-def test_cells_of_text_are_not_guessed_at(tmp_path: Path) -> None:
+def test_cells_are_read_as_text(tmp_path: Path) -> None:
     table = read_table_header(csv(tmp_path, 'a\n007\nNA\n"x,y"\n'), "x")
     assert read_columns(table, [0], FaultCollector())[0].to_pylist() == ["007", "NA", "x,y"]
 
@@ -41,7 +41,7 @@ def test_a_header_may_have_line_breaks_and_space_around_names(tmp_path: Path) ->
 
 
 @given(breaks=st.lists(st.sampled_from(["x", '"x\ny"', '"\n\n"', "x\n", "x\n\n"]), min_size=1, max_size=20))
-def test_lines_are_those_an_editor_shows(tmp_path_factory: pytest.TempPathFactory, breaks: list[str]) -> None:
+def test_rows_are_located_by_the_lines_of_the_file(tmp_path_factory: pytest.TempPathFactory, breaks: list[str]) -> None:
     path = csv(
         tmp_path_factory.mktemp("lines"), "a,b\n" + "\n".join(f"{row},{text}" for row, text in enumerate(breaks))
     )
@@ -68,13 +68,13 @@ def test_rows_of_parquet_are_counted_from_one(tmp_path: Path) -> None:
     ],
     ids=range(5),
 )
-def test_a_quote_that_swallows_rows_is_told_by_its_line(tmp_path: Path, text: str, line: int) -> None:
+def test_an_unclosed_quote_is_reported_by_its_line(tmp_path: Path, text: str, line: int) -> None:
     with pytest.raises(ConfigError, match=rf"x: all\.csv, line {line} opens a quote that is not closed where"):
         read_columns(read_table_header(csv(tmp_path, text), "x"), [0], FaultCollector())
 
 
 @pytest.mark.parametrize("more", ["", "\n\n", '\n"two\nlines",z'])
-def test_quotes_that_swallow_nothing_are_taken_as_they_are(tmp_path: Path, more: str) -> None:
+def test_quotes_within_a_cell_are_read_as_text(tmp_path: Path, more: str) -> None:
     table = read_table_header(csv(tmp_path, f'a,b\n5" pipe,x\n"6"" pipe",y\n"7"up , "z"{more}'), "x")
     assert read_columns(table, [0], FaultCollector())[0].to_pylist()[:3] == ['5" pipe', '6" pipe', "7up "]
 
@@ -87,12 +87,12 @@ def test_quotes_that_swallow_nothing_are_taken_as_they_are(tmp_path: Path, more:
         ("a,b\n1,2\n4\n", "line 3 has 1 cell .*; add the cells that are missing"),
     ],
 )
-def test_rows_of_another_width_come_with_what_makes_them_so(tmp_path: Path, text: str, remedy: str) -> None:
+def test_rows_of_another_width_are_refused_with_the_remedy(tmp_path: Path, text: str, remedy: str) -> None:
     with pytest.raises(ConfigError, match=remedy), raise_collected_faults() as faults:
         read_columns(read_table_header(csv(tmp_path, text), "x"), [0], faults)
 
 
-def test_a_line_is_told_behind_a_cell_of_any_length(tmp_path: Path) -> None:
+def test_rows_after_a_very_long_cell_are_located(tmp_path: Path) -> None:
     assert (
         read_table_header(csv(tmp_path, f"a,b\n{'x' * 200_000},1\n2,3\n"), "x").format_location(1) == "all.csv, line 3"
     )

@@ -44,12 +44,12 @@ def column(cells: Any, name: str = "x") -> Column:
         ("1970-01-01", pa.array([0, 1], pa.date32()), [0]),
     ],
 )
-def test_cells_that_say_the_value_are_taken(value: Scalar, cells: Any, rows: list[int]) -> None:
+def test_rows_whose_cells_equal_the_value_are_selected(value: Scalar, cells: Any, rows: list[int]) -> None:
     assert select_rows({"x": value}, {"x": column(cells)}).tolist() == rows
 
 
 @pytest.mark.parametrize("value", [2**53, 2**53 + 1, 2**62, 10**400])
-def test_whole_numbers_beyond_what_floats_tell_apart_are_told_apart(value: int) -> None:
+def test_whole_numbers_beyond_the_precision_of_floats_are_distinguished(value: int) -> None:
     cells = [str(value), str(value + 1), str(value - 1)]
     assert select_rows({"x": value}, {"x": column(cells)}).tolist() == [0]
 
@@ -63,7 +63,7 @@ def test_all_conditions_must_be_met() -> None:
         select_rows({"split": "b", "fold": 2}, columns)
 
 
-def test_a_value_that_no_row_has_is_answered_with_those_there() -> None:
+def test_a_value_that_no_row_has_is_refused_with_the_values_of_the_column() -> None:
     says = (
         r"source\.where\.x: no row of all\.csv has 'trian' in column 'x'; its values, and rows of each: "
         r"'train' 2, 'test' 1; did you mean 'train'\?"
@@ -74,6 +74,6 @@ def test_a_value_that_no_row_has_is_answered_with_those_there() -> None:
         select_rows({"x": 77}, {"x": column([str(number) for number in range(50)])})
 
 
-def test_a_column_of_lists_is_no_condition() -> None:
+def test_a_condition_on_a_column_of_lists_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"source\.where\.x: column 'x' of all\.csv holds list"):
         select_rows({"x": 1}, {"x": column([[1], [2]])})

@@ -36,7 +36,9 @@ def test_tags_stand_between_bars_semicolons_and_commas() -> None:
     ]
 
 
-def test_white_space_separates_tags_where_nothing_else_does_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_white_space_separates_tags_where_no_cell_has_another_separator_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.INFO, "streamd.sources"):
         assert tags_of("haze primary", "clear\t water") == [{"haze", "primary"}, {"clear", "water"}]
         assert "labels.t: no cell holds | ; or , so white space separates the tags" in caplog.text

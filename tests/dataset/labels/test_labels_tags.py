@@ -36,7 +36,7 @@ def test_numbered_tags_sort_as_numbers() -> None:
 
 
 @given(st.lists(st.sets(st.integers(0, 30).map(str)), min_size=1).filter(any))
-def test_bits_say_what_cells_said_whatever_the_classes_are_called(cells: list[set[str]]) -> None:
+def test_packed_tags_keep_their_meaning_when_classes_are_renumbered(cells: list[set[str]]) -> None:
     packed, spec = build_tags_label("t", tags_in([sorted(cell) for cell in cells]), None, place, "labels.t")
     assert packed.shape == (len(cells), -(-spec.width // 8))
     moved = np.random.default_rng(len(cells)).permutation(spec.width + 5)[: spec.width]

@@ -92,7 +92,7 @@ def test_a_tar_reads_weights_with_labels_that_are_named(tmp_path: Path) -> None:
         weighed(Tar(str(shard)), "txt")
 
 
-def test_rows_that_are_left_out_take_their_weights_along(table: Table, tmp_path: Path) -> None:
+def test_conditions_select_weights_with_their_rows(table: Table, tmp_path: Path) -> None:
     some = replace(table, where={"kind": "cat"})
     for weights in ("w", in_file(tmp_path, [0.5, 0, 3])):
         found = weighed(some, weights)
@@ -100,7 +100,7 @@ def test_rows_that_are_left_out_take_their_weights_along(table: Table, tmp_path:
         assert found.weights.tolist() == [0, 3]
 
 
-def test_without_the_key_there_are_none(table: Table) -> None:
+def test_a_stream_without_the_key_has_no_weights(table: Table) -> None:
     assert scan_source(Stream(table, {"w": Label("float")}), lambda _: None).weights is None
 
 
@@ -115,9 +115,7 @@ def test_without_the_key_there_are_none(table: Table) -> None:
         ([[1, 2]] * 3, "streams.train.weights.from: several numbers per row make a vector"),
     ],
 )
-def test_what_weighs_nothing_sensible_is_named_by_its_row(
-    table: Table, tmp_path: Path, values: object, told: str
-) -> None:
+def test_an_invalid_weight_is_refused_by_its_row(table: Table, tmp_path: Path, values: object, told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         weighed(table, in_file(tmp_path, values))
     assert told in str(caught.value).replace(f"{tmp_path}/", "")
@@ -137,7 +135,7 @@ def test_a_source_without_columns_asks_for_a_file(tmp_path: Path) -> None:
         weighed(Folder(tmp_path), "w")
 
 
-def test_samples_that_all_weigh_nothing_are_refused_in_the_part_that_is_taken(tmp_path: Path) -> None:
+def test_a_part_whose_weights_are_all_zero_is_refused(tmp_path: Path) -> None:
     put(tmp_path / "data", *(f"{number}.jpg" for number in range(10)))
     split = Split(0.5)
     folder = Folder(tmp_path / "data", part="validation")

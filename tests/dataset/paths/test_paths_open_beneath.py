@@ -37,7 +37,7 @@ def test_a_file_is_read_whole(root: Path) -> None:
     assert read(root, "empty.jpg") == b""
 
 
-def test_a_name_of_any_bytes_is_a_name(root: Path) -> None:
+def test_a_name_may_have_any_bytes(root: Path) -> None:
     name = os.fsdecode(b"\xff\n.jpg")
     (root / name).write_bytes(b"odd")
     assert read(root, name) == b"odd"
@@ -121,7 +121,7 @@ def test_a_file_of_another_size_or_mtime_is_stale(root: Path, content: bytes, la
         read(root, "cat/a.jpg", known=known)
 
 
-def test_a_read_that_comes_in_pieces_is_put_together(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_reads_are_joined(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = os.read
     monkeypatch.setattr(os, "read", lambda descriptor, size: whole(descriptor, min(size, 2)))
     assert read(root, "cat/a.jpg") == b"inside"
@@ -136,7 +136,7 @@ def test_a_file_that_changes_while_it_is_read_is_stale(
         read(root, "cat/a.jpg")
 
 
-def test_a_file_written_over_while_it_is_read_is_stale_though_its_size_stays(
+def test_a_file_that_is_overwritten_while_it_is_read_is_stale_even_if_its_size_stays(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, really_read = root / "cat/a.jpg", os.read
@@ -153,7 +153,7 @@ def test_a_file_written_over_while_it_is_read_is_stale_though_its_size_stays(
         read(root, "cat/a.jpg", known=known)
 
 
-def test_a_file_that_is_to_be_mapped_is_opened_below_its_root_and_unchanged(root: Path) -> None:
+def test_a_file_to_be_mapped_is_opened_only_if_unchanged_and_below_its_root(root: Path) -> None:
     folder, known = os.open(root, os.O_RDONLY | os.O_DIRECTORY), (root / "cat/a.jpg").stat()
     try:
         descriptor = open_unchanged_file(folder, b"cat/a.jpg", known.st_size, known.st_mtime_ns)
