@@ -1,4 +1,4 @@
-"""What all kinds of sources have in common, and what importing them costs."""
+"""What all kinds of sources have in common, and that importing them stays light."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which store or reader a list of samples gets; those of each format are opened where they are tested."""
+"""The choice of a store or reader for a manifest; the tests of each format open their own."""
 
 from __future__ import annotations
 

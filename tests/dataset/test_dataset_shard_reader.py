@@ -1,4 +1,4 @@
-"""Images in shards are read where they lie, from shards that are the ones listed, a bounded number of them open."""
+"""Images are read from the listed shards, of which a bounded number is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What formats declare of themselves: the files they name, and what a configuration is told."""
+"""What sources declare: their files, and mistakes in their settings."""
 
 from __future__ import annotations
 

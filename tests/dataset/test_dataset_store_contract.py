@@ -1,4 +1,4 @@
-"""What every store of rows promises, whatever its format: NpyStore, LmdbStore, ChunkStore and Hdf5Store."""
+"""What every store of rows promises: NpyStore, LmdbStore, ChunkStore and Hdf5Store."""
 
 from __future__ import annotations
 

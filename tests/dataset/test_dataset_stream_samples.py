@@ -1,4 +1,4 @@
-"""A sample falls on its side by its own name or group, whatever else is listed."""
+"""The part of a sample follows from its own name or group alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels of one name mean the same in every stream of a configuration."""
+"""Labels of one name have the same classes in every stream of a configuration."""
 
 from __future__ import annotations
 

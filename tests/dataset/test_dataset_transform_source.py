@@ -1,4 +1,4 @@
-"""Where a transform is written, and which changes of that count."""
+"""Finding the module of a transform, and the digest of its source and imports."""
 
 from __future__ import annotations
 

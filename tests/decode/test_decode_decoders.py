@@ -1,4 +1,4 @@
-"""The decoder follows from the bytes, and bad bytes are an error with a reason, whatever they are."""
+"""The bytes choose the decoder, and bad bytes of any kind raise an error with a reason."""
 
 from __future__ import annotations
 

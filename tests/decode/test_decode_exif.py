@@ -1,4 +1,4 @@
-"""Which way up: EXIF in every format that can hold it, and nothing else."""
+"""The orientation comes from EXIF data alone, in every format that can hold them."""
 
 from __future__ import annotations
 

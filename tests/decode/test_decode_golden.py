@@ -1,4 +1,4 @@
-"""The golden digests: every kind of file, under every setting, on every processor this one can pretend to be."""
+"""The golden digests: every kind of file, with all settings, with and without vector code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One image for a trained model. What a daemon makes of the same files is held beside it in tests/system."""
+"""One image for a trained model. tests/system compares it with what a daemon serves of the same files."""
 
 from __future__ import annotations
 

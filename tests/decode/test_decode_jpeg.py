@@ -1,4 +1,4 @@
-"""JPEG: libjpeg-turbo's pixels where sizes agree, a reduced decode that still covers the target where they do not."""
+"""JPEG: the exact pixels of libjpeg-turbo at equal size, and a reduced decode that covers smaller targets."""
 
 from __future__ import annotations
 

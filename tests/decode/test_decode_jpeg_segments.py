@@ -1,4 +1,4 @@
-"""Which way up a JPEG is, wherever before its pixels it says so: as libjpeg and Pillow walk its segments."""
+"""The orientation of a JPEG is found in any segment before its pixels, as libjpeg and Pillow find it."""
 
 from __future__ import annotations
 

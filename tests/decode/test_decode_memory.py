@@ -1,4 +1,4 @@
-"""What the decoders need beside a picture: no more than a worker has, for the largest picture of any kind."""
+"""Decoding the largest picture of any kind needs no more memory than a worker has."""
 
 from __future__ import annotations
 

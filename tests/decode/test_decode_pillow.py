@@ -1,4 +1,4 @@
-"""Every format of Pillow: its pixels, its first picture, its bombs and its damage."""
+"""The formats that Pillow reads: pixels, first frames, decompression bombs and damage."""
 
 from __future__ import annotations
 

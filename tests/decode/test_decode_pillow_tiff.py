@@ -1,4 +1,4 @@
-"""TIFF: the plain dialects, whole files only."""
+"""TIFF: which dialects are read, and that truncated files are bad."""
 
 from __future__ import annotations
 

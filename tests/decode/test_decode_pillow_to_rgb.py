@@ -1,4 +1,4 @@
-"""Every kind of pixel becomes plain RGB or L: palettes, transparency, deep levels, inks."""
+"""Every kind of pixel becomes RGB or grey: palettes, transparency, 16 bits, inks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pixel id: the same for the same pipeline, another for any other, and pinned."""
+"""Pixel ids: equal for equal pipelines, different for others, and pinned."""
 
 from __future__ import annotations
 

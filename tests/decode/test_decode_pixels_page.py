@@ -1,4 +1,4 @@
-"""The page about pixels says what the decoder does, and shows every kind of golden file that it names."""
+"""The page about pixels agrees with the decoder and names only golden files."""
 
 from __future__ import annotations
 

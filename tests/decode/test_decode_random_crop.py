@@ -1,4 +1,4 @@
-"""Random crops: the ImageNet recipe, drawn from the sample's own numbers; the part is shown, and nothing else."""
+"""Random crops: the ImageNet recipe with the random numbers of each sample, and the pixels of the crop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes: what a decode must cover, and how a picture comes to lie in its row."""
+"""Resizing: the covering size of a decode, and how a picture is placed in its row."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def filled(picture: Image.Image, image: ImageSpec) -> Row:
     return row
 
 
-def refilled(picture: Image.Image, image: ImageSpec) -> Row:
+def filled_from_reduced(picture: Image.Image, image: ImageSpec) -> Row:
     """The same of a reduced decode."""
     row = np.full(image.shape, 77, dtype=np.uint8)
     resize_reduced_decode(row, np.asarray(picture).reshape(picture.height, picture.width, -1), image)
     return row
 
 
-both = pytest.mark.parametrize("fill", [filled, refilled])
+both = pytest.mark.parametrize("fill", [filled, filled_from_reduced])
 
 
 @pytest.mark.parametrize(
@@ -149,22 +149,22 @@ def test_shrinking_averages_pixels(resize: Resize) -> None:
 def test_resizing_a_reduced_decode_gives_nearly_the_pixels_of_averaging(size: tuple[int, int], resize: Resize) -> None:
     picture = smooth(*size)
     image = ImageSpec(50, 40, 3, resize)
-    assert apart(refilled(picture, image), filled(picture, image)) <= 5
+    assert apart(filled_from_reduced(picture, image), filled(picture, image)) <= 5
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop"])
 def test_a_reduced_decode_that_is_far_too_large_is_averaged(resize: Resize) -> None:
     down, across = np.mgrid[0:300, 0:300]
     finest = ((down + across) % 2 * 255).astype(np.uint8)
-    row = refilled(Image.fromarray(finest), ImageSpec(90, 80, 1, resize))
+    row = filled_from_reduced(Image.fromarray(finest), ImageSpec(90, 80, 1, resize))
     assert apart(row, np.full(row.shape, 128)) <= 16
 
 
 @pytest.mark.parametrize(("width", "shown"), [(90, slice(15, 75)), (91, slice(15, 76)), (89, slice(14, 75))])
 def test_a_crop_of_a_reduced_decode_stays_centred_to_whole_pixels(width: int, shown: slice) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (60, width, 3), dtype=np.uint8)
-    expected = refilled(Image.fromarray(np.ascontiguousarray(pixels[:, shown])), ImageSpec(60, 60, 3))
-    assert np.array_equal(refilled(Image.fromarray(pixels), ImageSpec(60, 60, 3, "crop")), expected)
+    expected = filled_from_reduced(Image.fromarray(np.ascontiguousarray(pixels[:, shown])), ImageSpec(60, 60, 3))
+    assert np.array_equal(filled_from_reduced(Image.fromarray(pixels), ImageSpec(60, 60, 3, "crop")), expected)
 
 
 def test_a_resize_without_memory_raises_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,4 +173,4 @@ def test_a_resize_without_memory_raises_memory_error(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(cv2, "resize", failing)
     with pytest.raises(MemoryError, match="Insufficient memory"):
-        refilled(smooth(20, 20), ImageSpec(15, 15, 3))
+        filled_from_reduced(smooth(20, 20), ImageSpec(15, 15, 3))

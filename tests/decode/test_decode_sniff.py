@@ -1,4 +1,4 @@
-"""What a file is follows from its bytes; what is not an image we decode is named, with what to do about it."""
+"""The format of a file follows from its bytes; other data are refused with what they are and the remedy."""
 
 from __future__ import annotations
 

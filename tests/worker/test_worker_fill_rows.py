@@ -1,4 +1,4 @@
-"""One task: its rows hold what its files and labels say, and what could not be filled is told with its reason."""
+"""One task: its rows hold the pixels and labels of its samples, and unfilled rows have a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows and labels as a transform makes them: by sample and epoch alone, and before them the cache."""
+"""Rows and labels after a transform: they depend on sample and epoch alone, and the cache is filled before."""
 
 from __future__ import annotations
 

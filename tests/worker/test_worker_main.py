@@ -1,4 +1,4 @@
-"""A worker process, driven by hand over its socket pair."""
+"""A worker process that is driven over its socket pair."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ def test_finished_tasks_are_reported_before_the_worker_waits_for_a_disk(
             await disk.wait()
         return source.read_files_timed(ids)
 
-    async def numbers_heard(link: socket.socket, count: int) -> list[int]:
-        heard: list[TaskDone] = []
-        while len(heard) < count:
+    async def receive_finished(link: socket.socket, count: int) -> list[int]:
+        reports: list[TaskDone] = []
+        while len(reports) < count:
             records = split_records(await asyncio.to_thread(link.recv, MAX_RECORD_BYTES))
-            heard += [report for report in map(decode_report, records) if isinstance(report, TaskDone)]
-        assert all(done.waited_ns == done.read_ns > 0 for done in heard), "the processor did nothing meanwhile"
-        return [done.number for done in heard]
+            reports += [report for report in map(decode_report, records) if isinstance(report, TaskDone)]
+        assert all(done.waited_ns == done.read_ns > 0 for done in reports), "the processor did nothing meanwhile"
+        return [done.number for done in reports]
 
     async def drive(ours: socket.socket, theirs: socket.socket, slots: SlotStore, page: int) -> None:
         working = asyncio.create_task(main.Worker(theirs, ProgressPage(page)).run())
@@ -123,9 +123,9 @@ def test_finished_tasks_are_reported_before_the_worker_waits_for_a_disk(
         assert isinstance(decode_report(await asyncio.to_thread(ours.recv, MAX_RECORD_BYTES)), StreamReady)
         tasks = bundle_records([encode_command(task(stream, number, [0], [number])) for number in range(4)])
         socket.send_fds(ours, [tasks], [slots.ensure_slot(1, compute_slot_bytes(stream.spec))])
-        assert await numbers_heard(ours, 1) == [0]
+        assert await receive_finished(ours, 1) == [0]
         disk.set()
-        assert await numbers_heard(ours, 3) == [1, 2, 3]
+        assert await receive_finished(ours, 3) == [1, 2, 3]
         ours.close()
         await working
 

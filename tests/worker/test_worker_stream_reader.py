@@ -1,4 +1,4 @@
-"""A stream as a worker has it open: what it reads, what it leaves to a store, and when it reads ahead."""
+"""An open stream in a worker: what it reads, what it leaves to a store, and when it reads ahead."""
 
 from __future__ import annotations
 

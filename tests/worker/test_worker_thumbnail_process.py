@@ -1,4 +1,4 @@
-"""What can be seen of a bad sample, in this process."""
+"""Thumbnails of bad samples, drawn in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transform is given, and that nothing but what was agreed gets into a batch."""
+"""What a transform receives, and that only a fitting result is written to a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transform comes into a worker as it is written beside the configuration, or not at all."""
+"""A transform is loaded from beside the configuration, unchanged, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transform is tried before it is used: what is wrong with it is said then, and what it does names its pixels."""
+"""A transform is tried before it is used: faults are found then, and its results are part of the pixel id."""
 
 from __future__ import annotations
 

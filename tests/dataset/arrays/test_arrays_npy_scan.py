@@ -1,4 +1,4 @@
-"""Images that are rows of arrays: in their order, with labels from tables and arrays, whole or split."""
+"""Listing images in rows of .npy files: their order, labels from tables and arrays, conditions and splits."""
 
 from __future__ import annotations
 

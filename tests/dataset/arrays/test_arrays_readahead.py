@@ -1,4 +1,4 @@
-"""Rows are asked for while they come from a disk, and left alone once they come from memory."""
+"""Rows are prefetched while they come from a disk, and no longer once they come from memory."""
 
 from __future__ import annotations
 

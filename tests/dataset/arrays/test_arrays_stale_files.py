@@ -1,4 +1,4 @@
-"""Files are the listed ones until they are not; what else is asked of them is in the contract of stores."""
+"""Changes of listed array files are noticed; the contract of stores tests the rest."""
 
 from __future__ import annotations
 

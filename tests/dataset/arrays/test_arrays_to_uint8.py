@@ -1,4 +1,4 @@
-"""Numbers become pixels by one rule: clipped, scaled, rounded half to even; NaN is no pixel."""
+"""Numbers become pixels by one rule: clip, scale, round half to even; a row with NaN is bad."""
 
 from __future__ import annotations
 

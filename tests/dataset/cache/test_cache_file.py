@@ -1,4 +1,4 @@
-"""The file of a cache: where everything lies, how it grows, and what is refused in its place."""
+"""The file of a cache: its layout, how it grows, and which other files are refused."""
 
 from __future__ import annotations
 

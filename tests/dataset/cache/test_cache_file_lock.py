@@ -1,4 +1,4 @@
-"""One process writes a cache; who does not get to is told why."""
+"""One process writes a cache; another one logs why it may not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cache says it holds is what was decoded, whatever was killed, cut or damaged; all else is decoded again."""
+"""A cache returns only what was decoded, after kills, truncation and damage too; other rows are decoded again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables as spreadsheets write them: separators, encodings, decimal commas; and all faults of one at once."""
+"""Tables as spreadsheets write them: separators, encodings, decimal commas; all faults are reported together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays in an HDF5 file are found by the names that people write, and what is in another place is refused."""
+"""Arrays of an HDF5 file are found by name; arrays whose data lie in other files are refused."""
 
 from __future__ import annotations
 

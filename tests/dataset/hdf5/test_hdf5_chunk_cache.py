@@ -1,4 +1,4 @@
-"""What was decompressed is kept while there is room, whichever store it belongs to."""
+"""Decompressed chunks of all stores are cached up to one bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressed chunks: the order that decompresses each of them once a worker."""
+"""The shuffle of compressed chunks that decompresses each of them once in a worker."""
 
 from __future__ import annotations
 

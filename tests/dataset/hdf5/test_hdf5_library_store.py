@@ -1,4 +1,4 @@
-"""Rows in compressed chunks are decoded a chunk at a time, once for all who want some of it."""
+"""Rows in compressed chunks: each chunk is decompressed once for all its rows."""
 
 from __future__ import annotations
 

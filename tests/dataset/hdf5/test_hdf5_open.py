@@ -1,4 +1,4 @@
-"""An HDF5 file is opened by its descriptor, and what cannot be read says why."""
+"""An HDF5 file is opened by its descriptor; a file that cannot be read is refused with the reason."""
 
 from __future__ import annotations
 

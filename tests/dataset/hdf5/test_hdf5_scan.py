@@ -1,4 +1,4 @@
-"""Images in an array of an HDF5 file: in their order, however the file keeps them, with arrays of labels beside."""
+"""Listing images in an array of an HDF5 file: their order, every kind of storage, arrays of labels beside them."""
 
 from __future__ import annotations
 

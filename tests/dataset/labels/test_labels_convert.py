@@ -1,4 +1,4 @@
-"""Cells become labels by the type that is wanted, in tables and lists alike."""
+"""Cells become labels of the wanted type, in tables and lists alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes stored as 0 and 1: told from lists, arrays, columns and texts alike, or refused with the row that is none."""
+"""Classes stored as 0 and 1 in lists, arrays, columns and texts; rows that are not one-hot are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults are told together: ten places of a kind, and a line a kind."""
+"""Faults are reported together: ten places of each kind, and one line for each kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of labels beside images of any source: a row an image, in the order that the samples have."""
+"""Arrays of labels beside images of any source: one row for each image, in the order of the samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any number of classes per sample, a bit each."""
+"""Tags: any number of classes for each sample, one bit for each class."""
 
 from __future__ import annotations
 

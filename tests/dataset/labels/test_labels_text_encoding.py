@@ -1,4 +1,4 @@
-"""Encodings: by the file's mark, by name, or UTF-8; and what is said of a file that is in another."""
+"""Encodings: by byte order mark, by name, or UTF-8; other encodings are refused with the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head of an LMDB file says how far it goes and which write was its last, as LMDB itself does."""
+"""The head of an LMDB file gives its end and its last commit, as LMDB itself does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values are those of ml-pyxis, byte for byte, and their arrays are found where they lie."""
+"""Values have the bytes of ml-pyxis, and the offsets of their arrays are found."""
 
 from __future__ import annotations
 

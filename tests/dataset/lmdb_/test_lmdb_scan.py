@@ -1,4 +1,4 @@
-"""Samples of an LMDB file: in their order, with other arrays as labels, whole or split; and what is no such file."""
+"""Listing samples of an LMDB file: their order, other arrays as labels, display names, and refusals."""
 
 from __future__ import annotations
 

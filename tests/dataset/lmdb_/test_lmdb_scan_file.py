@@ -1,4 +1,4 @@
-"""Samples of an LMDB file come in order and from where they lie; of another file it is said what it holds."""
+"""Samples of an LMDB file are read in order with their addresses; other files are refused with what they hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images in an LMDB file lie in the slot as they were written, until somebody writes to the file."""
+"""Images of an LMDB file are read where they lie, until somebody writes to the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest gives back what was scanned, and never half of it."""
+"""A manifest gives back what was scanned, all of it or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys under which a pack keeps its names."""
+"""The keys under which a pack keeps the names of its samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the threads of a new process read first, all at once: manifests in a worker, tokens in a trainer."""
+"""Threads of a new process can read at the same time: manifests in a worker, tokens in a trainer."""
 
 from __future__ import annotations
 

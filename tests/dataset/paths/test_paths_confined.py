@@ -1,4 +1,4 @@
-"""Names become sizes, and none leads out of the root."""
+"""Sizes of files are read by name; no name leads out of the root."""
 
 from __future__ import annotations
 

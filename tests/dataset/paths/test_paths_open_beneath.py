@@ -1,4 +1,4 @@
-"""Files are read under their root, whole, unchanged, or not at all."""
+"""Files are read below their root, whole and unchanged, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which .npy files a path names, and what their headers say; whatever is no whole array is refused with the remedy."""
+"""The .npy files that a path names, and their headers; other files are refused with the remedy."""
 
 from __future__ import annotations
 

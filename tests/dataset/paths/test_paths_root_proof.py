@@ -1,4 +1,4 @@
-"""Whether a root is the one that was listed: by names and sizes of a few files, and by nothing else."""
+"""A root is recognized as the listed one by names and sizes of a few files alone."""
 
 from __future__ import annotations
 

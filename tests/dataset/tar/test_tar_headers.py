@@ -1,4 +1,4 @@
-"""The files in a tar by its headers: of every format as the standard library sees them, whole or not at all."""
+"""The files of a tar, by its headers: in every format those that the standard library finds."""
 
 from __future__ import annotations
 

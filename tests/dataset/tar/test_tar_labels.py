@@ -1,4 +1,4 @@
-"""Labels from shards: from the files beside images, from JSON, from folders, and what is said where there are none."""
+"""Labels from shards: from files beside images, from JSON, from folders; and the errors where there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a shard are one sample, which is its image, and what is in the way."""
+"""Which files of a shard make one sample, which of them is its image, and which shards are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples out of shards: in order, with their labels, whole or split, and whatever is wrong reported by name."""
+"""Listing samples of shards: their order, their labels, splits, and faults by name."""
 
 from __future__ import annotations
 
