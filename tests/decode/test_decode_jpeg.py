@@ -51,7 +51,7 @@ def test_an_image_of_the_target_size_is_decoded_bit_for_bit(options: dict[str, A
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
 @pytest.mark.parametrize("size", [(30, 40), (33, 200), (200, 33), (61, 61)])
-def test_a_reduced_decode_covers_what_is_shown_of_it(
+def test_a_reduced_decode_covers_the_target(
     least_sizes: list[tuple[int, int]], resize: Resize, size: tuple[int, int]
 ) -> None:
     decoded(encoded(smooth(400, 600)), ImageSpec(*size, 3, resize))

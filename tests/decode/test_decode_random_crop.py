@@ -218,7 +218,7 @@ def test_a_crop_of_a_picture_of_the_target_size_is_enlarged() -> None:
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 300), (300, 1), (2, 3)])
 @pytest.mark.parametrize("name", ["JPEG", "PNG"])
-def test_the_smallest_pictures_fill_their_row(name: str, size: tuple[int, int]) -> None:
+def test_crops_of_the_smallest_pictures_fill_their_row(name: str, size: tuple[int, int]) -> None:
     grey = Image.new("RGB", (size[1], size[0]), (90, 90, 90))
     for image in (RANDOM, replace(RANDOM, channels=1, exact=True)):
         for draw in drawn(image, 5):

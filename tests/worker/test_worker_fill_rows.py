@@ -39,7 +39,7 @@ def test_rows_hold_pixels_ids_weights_and_labels_of_their_samples(source: Stream
     assert batch.bad == []
 
 
-def test_a_random_crop_is_that_of_its_seed_epoch_and_sample_in_whichever_task(tmp_path: Path) -> None:
+def test_a_random_crop_depends_on_seed_epoch_and_sample_and_not_on_the_task(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 4, "dog": 5})
     image = {"size": [20, 24], "resize": "random_crop"}
     expected = np.empty((8, 20, 24, 3), np.uint8)

@@ -126,7 +126,7 @@ def test_an_unused_table_causes_a_warning(path: str, tmp_path: Path, caplog: pyt
     assert "nothing is taken from" in caplog.text
 
 
-def test_images_are_called_what_the_named_column_says_and_split_by_their_rows(path: str, tmp_path: Path) -> None:
+def test_the_column_under_names_gives_the_images_their_display_names(path: str, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_text("name,file,kind\nx,a.jpg,1\ny,,2\nz,c.jpg,1\nw,d.jpg,1\n")
     found = scanned(Npy(path, table=table, where={"kind": 1}, names="file"))

@@ -111,7 +111,7 @@ def test_arrays_of_other_than_numbers_are_refused(dtype: Any) -> None:
     ],
     ids=["uint8", "float"],
 )
-def test_a_range_that_most_numbers_lie_beyond_is_reported(
+def test_a_range_that_excludes_many_numbers_causes_a_warning(
     numbers: npt.NDArray[Any], bounds: tuple[float, float], said: str
 ) -> None:
     told = format_range_warning(numbers, bounds)
@@ -122,5 +122,5 @@ def test_a_range_that_most_numbers_lie_beyond_is_reported(
 @pytest.mark.parametrize(
     "few", [[0.0, 1.0], [*np.linspace(0, 1, 95), *[9.0] * 5], [np.nan]], ids=["none", "few", "nan"]
 )
-def test_a_few_outliers_are_what_a_range_is_for(few: list[float]) -> None:
+def test_a_few_values_outside_the_range_cause_no_warning(few: list[float]) -> None:
     assert format_range_warning(np.array(few), (0, 1)) is None

@@ -173,7 +173,7 @@ def test_a_folder_that_may_not_be_read_names_the_user(tmp_path: Path, monkeypatc
     assert_refused(Folder(tmp_path), "user 4000000 is not allowed to read '.*/cat'")
 
 
-def test_links_within_the_root_are_followed_and_named_by_what_they_lead_to(tmp_path: Path) -> None:
+def test_links_within_the_root_are_followed_and_listed_by_their_targets(tmp_path: Path) -> None:
     put(tmp_path, "cat/b.jpg", "cat/pool/c.jpg")
     (tmp_path / "cat" / "a.jpg").symlink_to(tmp_path / "cat" / "b.jpg")
     (tmp_path / "dog").symlink_to("cat/pool")

@@ -24,7 +24,7 @@ def write(tmp_path: Path, text: str, encoding: str = "utf-8", name: str = "all.c
     [("utf-8", {}), ("utf-8-sig", {}), ("utf-16", {}), ("cp1252", {"encoding": "cp1252"})],
 )
 @pytest.mark.parametrize("mark", [";", "\t", "|"])
-def test_a_table_of_a_spreadsheet_is_read_as_it_was_saved(
+def test_tables_with_the_encodings_and_separators_of_spreadsheets_are_read(
     tmp_path: Path, encoding: str, keys: dict[str, Any], mark: str
 ) -> None:
     path = write(tmp_path, ROWS.replace(";", mark).replace("\n", "\r\n"), encoding)

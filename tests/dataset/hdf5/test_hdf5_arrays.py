@@ -35,7 +35,7 @@ def refusal(file: Any, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["/train/labels", "train/labels", "/train/labels/"])
-def test_an_array_has_one_name_however_it_is_written(file: Any, path: Path, name: str) -> None:
+def test_an_array_is_found_under_every_spelling_of_its_name(file: Any, path: Path, name: str) -> None:
     found = arrays.find_array(file, name, path, "key")
     assert found.name == "/train/labels"
     assert found.read_values("key").tolist() == [0, 1]

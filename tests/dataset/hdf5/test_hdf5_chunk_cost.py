@@ -39,9 +39,7 @@ def test_uncompressed_arrays_and_chunks_of_one_row_have_no_decompression_cost() 
 @pytest.mark.parametrize(
     ("packed", "chunk", "buffer"), [(LARGE, 600, 4), (SMALL, 160, 16), (TINY, 3200, 19)], ids=["large", "small", "tiny"]
 )
-def test_a_buffer_holds_what_a_worker_keeps_in_chunks_of_the_file_or_several(
-    packed: CompressedArray, chunk: int, buffer: int
-) -> None:
+def test_the_shuffle_buffer_fits_the_chunk_cache_of_a_worker(packed: CompressedArray, chunk: int, buffer: int) -> None:
     rows = np.arange(packed.rows)
     assert packed.compute_shuffle_chunk_samples(packed.rows) == chunk
     assert packed.compute_shuffle_buffer_chunks(rows, chunk) == buffer

@@ -31,7 +31,7 @@ def descriptor(path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-def test_the_file_is_the_one_behind_the_descriptor_whatever_its_name_is_now(path: Path, descriptor: int) -> None:
+def test_the_file_of_the_descriptor_is_read_after_it_was_renamed(path: Path, descriptor: int) -> None:
     path.rename(path.with_name("gone.h5"))
     with h5py.File(path, "w") as other:
         other["x"] = np.zeros(3)

@@ -38,14 +38,14 @@ def saved_weights(folder: Path, values: object) -> Path:
     return folder / "w.npy"
 
 
-def test_a_column_weighs_the_samples_and_is_no_label(table: Table) -> None:
+def test_weights_from_a_column_are_not_a_label(table: Table) -> None:
     found = scanned_with_weights(table, "w", {"kind": Label()})
     assert found.weights is not None
     assert (found.weights.dtype.name, found.weights.tolist()) == ("float32", [0.5, 0, 3])
     assert list(found.labels) == list(found.specs) == ["kind"]
 
 
-def test_a_file_weighs_the_samples_of_any_source(table: Table, tmp_path: Path) -> None:
+def test_weights_from_a_file_apply_to_any_source(table: Table, tmp_path: Path) -> None:
     file = saved_weights(tmp_path, [1, 0.25, 2])
     (tmp_path / "l.txt").write_text("a.jpg dog\n" * 3)
     put(tmp_path / "data", "cat/1.jpg", "cat/2.jpg", "dog/1.jpg")
@@ -62,7 +62,7 @@ def test_a_file_weighs_the_samples_of_any_source(table: Table, tmp_path: Path) -
     assert [list(scanned_with_weights(source, file, {}).labels) for source in sources] == [[]] * 4
 
 
-def test_a_store_weighs_its_samples_by_an_array_or_field_of_its_own(tmp_path: Path) -> None:
+def test_weights_may_come_from_an_array_or_field_of_the_source(tmp_path: Path) -> None:
     pixels, weights = np.zeros((3, 4, 5, 3), np.uint8), np.array([1, 0.25, 2])
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["x"], file["w"] = pixels, weights.reshape(3, 1)
