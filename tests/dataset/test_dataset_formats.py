@@ -1,4 +1,4 @@
-"""What all kinds of sources have in common, and what importing them costs."""
+"""What all kinds of sources have in common, and that importing them stays light."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path("/r")
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_what_identifies_a_list_begins_with_the_kind_and_ends_with_the_part(kind: str) -> None:
+def test_the_text_of_a_source_begins_with_its_kind_and_ends_with_its_part(kind: str) -> None:
     """The text of a source is part of the name of its manifest: another one would list all data anew.
 
     Keys that came later are left out of it; the catalog adds those that are given.

@@ -1,4 +1,4 @@
-"""Which store or reader a list of samples gets; those of each format are opened where they are tested."""
+"""The choice of a store or reader for a manifest; the tests of each format open their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamd.errors import ConfigError
     ],
     ids=["store", "shard reader"],
 )
-def test_files_have_none_and_one_of_another_version_is_refused(
+def test_files_have_no_store_or_reader_and_an_unknown_one_is_refused(
     open_one: Callable[[Any, int], object], field: str, unknown: object
 ) -> None:
     assert open_one(SimpleNamespace(**{field: None}), 0) is None

@@ -1,4 +1,4 @@
-"""A source is found by its kind, and what it needs is named when it is missing."""
+"""A source is scanned by its kind; a missing library is named with its extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images in shards are read where they lie, from shards that are the ones listed, a bounded number of them open."""
+"""Images are read from the listed shards, of which a bounded number is open."""
 
 from __future__ import annotations
 
@@ -39,13 +39,6 @@ def stream(shards: Path, tmp_path: Path) -> Iterator[ServedStream]:
     stream.manifest.close()
 
 
-@pytest.fixture
-def source(stream: ServedStream) -> Iterator[StreamReader]:
-    source = StreamReader.open(stream.spec, stream.manifest_path)
-    yield source
-    source.close()
-
-
 def open_shards() -> list[str]:
     """The shards that this process has open."""
     links = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
@@ -67,7 +60,7 @@ def test_a_group_has_the_bytes_of_its_images_and_none_for_padding(source: Stream
     assert source.manifest.file_name(6) == b"b.tar/b2.jpg"
 
 
-def test_no_more_shards_are_open_than_may_be_and_none_when_it_is_closed(
+def test_open_shards_are_bounded_and_a_closed_reader_has_none(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shard_reader, "MAX_OPEN_SHARDS", 2)
@@ -79,7 +72,7 @@ def test_no_more_shards_are_open_than_may_be_and_none_when_it_is_closed(
     assert open_shards() == []
 
 
-def test_threads_may_read_while_shards_are_let_go(stream: ServedStream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_may_read_while_shards_are_closed(stream: ServedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_reader, "MAX_OPEN_SHARDS", 1)
     source, expected = StreamReader.open(stream.spec, stream.manifest_path), list(IMAGES.values())
     ids = np.random.default_rng(0).integers(0, 12, (8, 100))
@@ -89,29 +82,22 @@ def test_threads_may_read_while_shards_are_let_go(stream: ServedStream, monkeypa
     source.close()
 
 
-def touch(path: Path) -> None:
-    change_times(path, 1)
-
-
-def cut(path: Path) -> None:
-    os.truncate(path, 512)
-
-
-def replace(path: Path) -> None:
-    pack(path.with_suffix(".new"), {"other.jpg": b"other"}).replace(path)
-
-
-@pytest.mark.parametrize("change", [touch, cut, replace], ids=lambda change: change.__name__)
-def test_a_shard_that_changes_is_read_no_more_and_no_sample_is_condemned(
-    source: StreamReader, shards: Path, change: Callable[[Path], None]
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: change_times(path, 1),
+        lambda path: os.truncate(path, 512),
+        lambda path: pack(path.with_suffix(".new"), {"other.jpg": b"other"}).replace(path),
+    ],
+    ids=["touched", "cut", "replaced"],
+)
+def test_a_changed_shard_is_not_read_and_its_samples_are_not_lastingly_bad(
+    source: StreamReader, shards: Path, change: Callable[[Path], object]
 ) -> None:
     assert source.read_sample(5) == IMAGES["b1.jpg"]
     change(shards / "b.tar")
-    assert (
-        reason(source, 5)
-        == reason(source, 6)
-        == ("'b.tar' has changed since it was listed; restart with --rescan to list it again")
-    )
+    changed = "'b.tar' has changed since it was listed; restart with --rescan to list it again"
+    assert reason(source, 5) == reason(source, 6) == changed
     assert source.read_sample(0) == IMAGES["a0.jpg"]
     change(shards / "a.tar")
     assert "'a.tar' has changed" in reason(source, 1)
@@ -138,14 +124,14 @@ def test_shards_whose_folder_is_mounted_over_are_read_where_its_path_leads(sourc
     assert source.read_sample(5) == IMAGES["b1.jpg"]
 
 
-def test_a_shard_that_was_moved_while_it_is_open_is_still_the_one_listed(source: StreamReader, shards: Path) -> None:
+def test_an_open_shard_is_read_on_after_it_was_moved(source: StreamReader, shards: Path) -> None:
     assert source.read_sample(5) == IMAGES["b1.jpg"]
     (shards / "b.tar").rename(shards / "moved")
     assert source.read_sample(6) == IMAGES["b2.jpg"]
 
 
 def test_a_changed_shard_is_refused_at_the_start(stream: ServedStream, shards: Path) -> None:
-    touch(shards / "c.tar")
+    change_times(shards / "c.tar", 1)
     with pytest.raises(ConfigError, match=r"^'c\.tar' is stale: changed since it was listed; restart with --rescan"):
         StreamReader.open(stream.spec, stream.manifest_path)
     (shards / "b.tar").unlink()
@@ -153,13 +139,13 @@ def test_a_changed_shard_is_refused_at_the_start(stream: ServedStream, shards: P
         StreamReader.open(stream.spec, stream.manifest_path)
 
 
-def test_an_image_larger_than_any_is_its_own_fault(source: StreamReader) -> None:
+def test_an_image_beyond_the_largest_size_is_refused(source: StreamReader) -> None:
     assert source.shard_reader is not None
     with pytest.raises(UnfitFileError, match="268435457 bytes are more than 268435456"):
         source.shard_reader.read_image(0, MAX_FILE_BYTES + 1)
 
 
-def test_a_disk_is_asked_for_all_images_of_a_group_before_the_first_is_read(
+def test_all_images_of_a_group_are_prefetched_before_the_first_is_read(
     source: StreamReader, shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (shards / "c.tar").unlink()

@@ -1,4 +1,4 @@
-"""What every store of rows promises, whatever its format: NpyStore, LmdbStore, ChunkStore and Hdf5Store."""
+"""What every store of rows promises: NpyStore, LmdbStore, ChunkStore and Hdf5Store."""
 
 from __future__ import annotations
 
@@ -88,19 +88,19 @@ def test_rows_are_gathered_in_the_order_asked_for(opened: OpenedStore) -> None:
     assert held == [True] * 6
 
 
-def test_a_row_without_a_sample_is_not_held(opened: OpenedStore) -> None:
+def test_a_store_does_not_hold_padding(opened: OpenedStore) -> None:
     images, held = opened.gather(3, PAD_ID, 8)
     assert held == [True, False, True]
     assert np.array_equal(images[[0, 2]], PIXELS[[3, 8]])
     assert opened.store.find_gatherable(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
 
 
-def test_what_is_asked_for_ahead_changes_nothing(opened: OpenedStore) -> None:
+def test_prefetching_changes_no_row(opened: OpenedStore) -> None:
     opened.store.prefetch_rows(np.array([19, PAD_ID, 0], np.int64))
     assert np.array_equal(opened.gather(19, 0)[0], PIXELS[[19, 0]])
 
 
-def test_a_part_has_the_images_that_its_names_say(layout: Layout, tmp_path: Path) -> None:
+def test_a_part_of_a_split_has_the_images_of_its_names(layout: Layout, tmp_path: Path) -> None:
     lay_out, settings, _ = layout
     source = {**lay_out(tmp_path, PIXELS, settings), "part": "validation"}
     opened = OpenedStore(source, tmp_path / "state", {"split": {"validation": 0.4}})
@@ -113,7 +113,7 @@ def test_a_part_has_the_images_that_its_names_say(layout: Layout, tmp_path: Path
     whole.close()
 
 
-def test_a_file_written_since_is_held_no_more(opened: OpenedStore, tmp_path: Path) -> None:
+def test_a_store_no_longer_holds_rows_of_a_changed_file(opened: OpenedStore, tmp_path: Path) -> None:
     file = data_file(tmp_path / "data")
     before = file.stat().st_mtime_ns
     if isinstance(opened.store, NpyStore | ChunkStore):  # the others look at what is written inside
@@ -132,7 +132,7 @@ def test_a_file_written_since_is_held_no_more(opened: OpenedStore, tmp_path: Pat
         opened.open_again()
 
 
-def test_mappings_and_files_end_with_the_store(opened: OpenedStore, tmp_path: Path) -> None:
+def test_closing_a_store_closes_its_mappings_and_files(opened: OpenedStore, tmp_path: Path) -> None:
     def count_mappings() -> int:
         return Path("/proc/self/maps").read_text().count(str(tmp_path / "data"))
 
@@ -143,7 +143,7 @@ def test_mappings_and_files_end_with_the_store(opened: OpenedStore, tmp_path: Pa
     opened.store = opened.open_again()
 
 
-def test_other_numbers_become_pixels_and_a_row_that_is_none_has_a_fault(layout: Layout, tmp_path: Path) -> None:
+def test_other_numbers_become_pixels_and_a_row_with_nan_has_a_permanent_fault(layout: Layout, tmp_path: Path) -> None:
     lay_out, settings, _ = layout
     source = {**lay_out(tmp_path, FRACTIONS, settings), "range": [0, 1]}
     opened = OpenedStore(source, tmp_path / "state")
@@ -160,7 +160,7 @@ def test_other_numbers_become_pixels_and_a_row_that_is_none_has_a_fault(layout: 
     [((0, 3, 1, 2), PIXELS.transpose(0, 3, 1, 2), PIXELS), ((0, 1, 2), PIXELS[..., 0], PIXELS[..., :1])],
     ids=["channels first", "grey"],
 )
-def test_images_in_another_order_are_put_in_ours(
+def test_images_with_channels_first_or_without_channels_are_served_channels_last(
     layout: Layout, tmp_path: Path, axes: tuple[int, ...], images: Any, served: Any
 ) -> None:
     lay_out, settings, _ = layout
@@ -172,7 +172,9 @@ def test_images_in_another_order_are_put_in_ours(
     opened.close()
 
 
-def test_what_is_expected_is_asked_for_where_it_lies(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefetching_advises_the_system_of_the_bytes_of_the_rows(
+    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[bytes] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda file, offset, size, _: asked.append(os.pread(file, size, offset)))
     opened.store.prefetch_rows(np.array([19, PAD_ID, 0, 7], np.int64))
@@ -188,9 +190,7 @@ def test_what_is_expected_is_asked_for_where_it_lies(opened: OpenedStore, monkey
             assert sum(found) == PIXELS[row].sum()  # zeros lie beyond the edges of an array
 
 
-def test_rows_that_come_from_memory_are_not_asked_for_on_and_on(
-    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prefetching_stops_once_rows_come_from_memory(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda *_: asked.append(1))
     assert isinstance(opened.store, RowStore)

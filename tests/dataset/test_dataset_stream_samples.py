@@ -1,4 +1,4 @@
-"""A sample falls on its side by its own name or group, whatever else is listed."""
+"""The part of a sample follows from its own name or group alone."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def folder_of(tmp_path: Path, count: int = 40) -> Path:
     return tmp_path / "data"
 
 
-def test_the_split_of_today_is_that_of_tomorrow() -> None:
+def test_the_split_of_given_names_is_pinned() -> None:
     assert np.flatnonzero(find_validation_samples(NAMES[:40], Split(0.2))).tolist() == [1, 21, 23, 28, 38]
     assert np.flatnonzero(find_validation_samples(NAMES[:40], Split(0.2, seed=1))).tolist() == [0, 3, 4, 34]
 
 
-def test_the_fraction_is_about_what_was_asked_for() -> None:
+def test_the_validation_part_is_about_as_large_as_its_fraction() -> None:
     for fraction in (0.05, 0.2, 0.7):
         held_out = find_validation_samples(NAMES, Split(fraction)).mean()
         assert abs(held_out - fraction) < 4 * (fraction * (1 - fraction) / len(NAMES)) ** 0.5
@@ -37,12 +37,14 @@ def test_the_fraction_is_about_what_was_asked_for() -> None:
 
 
 @given(st.lists(st.binary(max_size=12)), st.binary(max_size=12), st.floats(0.01, 1), st.integers(0, 2**63 - 1))
-def test_the_side_of_a_name_depends_on_no_other(others: list[bytes], name: bytes, fraction: float, seed: int) -> None:
+def test_the_part_of_a_name_does_not_depend_on_other_names(
+    others: list[bytes], name: bytes, fraction: float, seed: int
+) -> None:
     split = Split(fraction, seed)
     assert find_validation_samples([*others, name], split)[-1] == find_validation_samples([name], split)[0]
 
 
-def test_a_larger_fraction_only_adds() -> None:
+def test_a_larger_fraction_only_adds_validation_samples() -> None:
     small, large = find_validation_samples(NAMES, Split(0.1)), find_validation_samples(NAMES, Split(0.3))
     assert (large | ~small).all()
     assert large.sum() > small.sum()
@@ -54,7 +56,7 @@ def sides(source: Folder | Table | Filelist, split: Split, **labels: Label) -> t
     return train, validation
 
 
-def test_the_parts_of_a_folder_are_apart_and_make_the_whole_in_its_order(tmp_path: Path) -> None:
+def test_the_parts_of_a_folder_are_disjoint_and_complete_and_in_its_order(tmp_path: Path) -> None:
     data = folder_of(tmp_path)
     train, validation = sides(Folder(data), Split(0.3))
     assert sorted(train + validation) == scanned(Folder(data)).files
@@ -63,7 +65,7 @@ def test_the_parts_of_a_folder_are_apart_and_make_the_whole_in_its_order(tmp_pat
     assert part_of(Folder(data, part="all"), Split(0.3)).files == scanned(Folder(data)).files
 
 
-def test_files_that_are_added_and_a_root_that_moves_change_no_side(tmp_path: Path) -> None:
+def test_added_files_and_a_moved_root_change_no_part(tmp_path: Path) -> None:
     data = folder_of(tmp_path)
     _, before = sides(Folder(data), Split(0.3))
     put(data, *(f"cat/new-{number}.jpg" for number in range(20)), "ant/1.jpg")
@@ -72,7 +74,7 @@ def test_files_that_are_added_and_a_root_that_moves_change_no_side(tmp_path: Pat
     assert [name for name in after if b"new" not in name and not name.startswith(b"ant")] == before
 
 
-def test_a_folder_a_table_and_a_list_agree_on_the_sides(tmp_path: Path) -> None:
+def test_a_folder_a_table_and_a_list_agree_on_the_parts(tmp_path: Path) -> None:
     data = folder_of(tmp_path)
     names = [name.decode() for name in scanned(Folder(data)).files]
     (tmp_path / "all.csv").write_text("\n".join(["file", *names]))
@@ -82,7 +84,7 @@ def test_a_folder_a_table_and_a_list_agree_on_the_sides(tmp_path: Path) -> None:
     assert sides(Filelist(tmp_path / "list.txt", root=data), Split(0.3)) == expected
 
 
-def test_a_file_that_is_listed_twice_falls_on_one_side_however_it_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_listed_twice_is_in_one_part_however_it_is_named(tmp_path: Path) -> None:
     put(tmp_path, *(f"{number}.jpg" for number in range(20)))
     (tmp_path / "alias").symlink_to(".")
     names = [name for number in range(20) for name in (f"{number}.jpg", f"alias/{number}.jpg", f"./{number}.jpg")]
@@ -122,7 +124,7 @@ def test_labels_of_every_type_go_with_their_samples(tmp_path: Path) -> None:
     assert part.sizes.tolist() == [len(name) for name in part.files]
 
 
-def test_all_rows_of_a_group_fall_on_one_side(tmp_path: Path) -> None:
+def test_all_rows_of_a_group_are_in_one_part(tmp_path: Path) -> None:
     put(tmp_path, *(f"{number}.jpg" for number in range(60)))
     rows = "".join(f"{number}.jpg,driver {number % 12}\n" for number in range(60))
     (tmp_path / "all.csv").write_text(f"file,driver\n{rows}")
@@ -153,14 +155,14 @@ def test_folders_and_lists_have_no_column_to_split_by(source: Folder | Filelist)
 
 
 @pytest.mark.parametrize("source", [Hdf5(Path("x.h5"), part="train"), Lmdb(Path("d"), part="train")], ids=str)
-def test_rows_of_one_file_are_split_one_by_one_and_the_way_out_is_told(source: Hdf5 | Lmdb) -> None:
+def test_splitting_rows_of_one_file_by_an_array_is_refused_with_the_remedy(source: Hdf5 | Lmdb) -> None:
     says = rf"split\.by: rows of {source.kind} are split one by one, not by an array such as 'driver'; leave"
     with pytest.raises(ConfigError, match=says):
         part_of(source, Split(by="driver"))
 
 
 @pytest.mark.parametrize(("part", "fraction", "remedy"), [("validation", 1e-9, "larger"), ("train", 1.0, "smaller")])
-def test_an_empty_part_says_of_how_many_and_what_to_do(
+def test_an_empty_part_is_refused_with_the_number_of_samples_and_the_remedy(
     tmp_path: Path, part: Part, fraction: float, remedy: str
 ) -> None:
     data = folder_of(tmp_path)
@@ -176,7 +178,7 @@ def test_an_empty_part_of_groups_says_how_many_groups(tmp_path: Path) -> None:
         part_of(Table(tmp_path / "all.csv", part="train"), Split(1.0, by="driver"))
 
 
-def test_a_split_without_a_part_gives_all_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_split_without_a_part_serves_all_samples_and_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = folder_of(tmp_path)
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         assert len(part_of(Folder(data), Split(0.3)).files) == 40

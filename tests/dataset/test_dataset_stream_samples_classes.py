@@ -1,4 +1,4 @@
-"""Labels of one name mean the same in every stream of a configuration."""
+"""Labels of one name have the same classes in every stream of a configuration."""
 
 from __future__ import annotations
 
@@ -8,26 +8,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.source_configs import bits
+from test_labels_tags import place, tags_in
 
+from streamd.core.spec import LabelSpec
 from streamd.dataset.labels.encode import build_category_label
-from streamd.dataset.labels.tags import SampleTags, build_tags_label
-from streamd.dataset.manifest.types import ScannedSamples
+from streamd.dataset.labels.tags import build_tags_label
+from streamd.dataset.manifest.types import ListedValues, ScannedSamples
 from streamd.dataset.stream_samples import share_classes
 from streamd.errors import ConfigError
 
-
-def place(row: int) -> str:
-    return f"line {row + 2}"
+Classes = tuple[int | str, ...] | None
 
 
-def stream_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> ScannedSamples:
+def listed(label: tuple[ListedValues, LabelSpec], samples: int, fixed: Classes) -> ScannedSamples:
+    """Samples with the label `animal`."""
+    empty = np.zeros(samples, dtype=np.int64)
+    names = frozenset(["animal"] if fixed else [])
+    return ScannedSamples(Path("/"), [b"x"] * samples, empty, empty, {"animal": label[0]}, {"animal": label[1]}, names)
+
+
+def stream_of(*texts: str, fixed: Classes = None) -> ScannedSamples:
     """Samples with one category `animal`, a sample a text."""
     levels = sorted(set(texts))
     codes = np.array([levels.index(text) for text in texts], dtype=np.int64)
-    values, spec = build_category_label("animal", levels, codes, fixed, place, "labels.animal")
-    empty = np.zeros(len(texts), dtype=np.int64)
-    names = frozenset(["animal"] if fixed else [])
-    return ScannedSamples(Path("/"), [b"x"] * len(texts), empty, empty, {"animal": values}, {"animal": spec}, names)
+    label = build_category_label("animal", levels, codes, fixed, place, "labels.animal")
+    return listed(label, len(texts), fixed)
 
 
 def test_streams_with_a_category_of_one_name_share_its_classes() -> None:
@@ -38,13 +43,13 @@ def test_streams_with_a_category_of_one_name_share_its_classes() -> None:
     assert shared["train"].specs["animal"].counts == (0, 1, 2)
 
 
-def test_sharing_numbers_with_names_makes_names_of_all() -> None:
+def test_numbers_that_share_classes_with_names_become_names() -> None:
     shared = share_classes({"a": stream_of("2", "10"), "b": stream_of("x")})
     assert shared["a"].specs["animal"].classes == ("10", "2", "x")
     assert shared["a"].labels["animal"].tolist() == [1, 0]
 
 
-def test_a_whole_number_is_one_class_in_streams_with_fractions_and_without() -> None:
+def test_a_whole_number_is_the_same_class_in_streams_with_and_without_fractions() -> None:
     shared = share_classes({"a": stream_of("1.0", "2.0"), "b": stream_of("1.0", "1.5")})
     assert shared["a"].specs["animal"].classes == ("1", "1.5", "2")
     assert [shared[name].labels["animal"].tolist() for name in "ab"] == [[0, 2], [0, 1]]
@@ -67,23 +72,16 @@ def test_configured_lists_that_differ_are_refused() -> None:
         share_classes({"a": one, "b": other})
 
 
-def test_streams_that_agree_are_left_as_they_are() -> None:
+def test_streams_that_agree_keep_their_labels() -> None:
     one = stream_of("cat", "dog")
     shared = share_classes({"a": one, "b": replace(one)})
     assert shared["a"].labels["animal"] is one.labels["animal"]
 
 
-def tagged(*cells: str, fixed: tuple[int | str, ...] | None = None) -> ScannedSamples:
+def tagged(*cells: str) -> ScannedSamples:
     """Samples with tags `animal`, a sample a cell."""
-    pairs = [(row, tag) for row, cell in enumerate(cells) for tag in cell.split()]
-    levels = sorted({tag for _, tag in pairs})
-    rows, codes = np.array([row for row, _ in pairs]), np.array([levels.index(tag) for _, tag in pairs])
-    packed, spec = build_tags_label(
-        "animal", SampleTags(len(cells), levels, rows, codes), fixed, place, "labels.animal"
-    )
-    empty = np.zeros(len(cells), dtype=np.int64)
-    names = frozenset(["animal"] if fixed else [])
-    return ScannedSamples(Path("/"), [b"x"] * len(cells), empty, empty, {"animal": packed}, {"animal": spec}, names)
+    tags = tags_in([cell.split() for cell in cells])
+    return listed(build_tags_label("animal", tags, None, place, "labels.animal"), len(cells), None)
 
 
 def test_tags_are_shared_like_categories() -> None:
@@ -95,7 +93,7 @@ def test_tags_are_shared_like_categories() -> None:
     assert bits(shared["b"].labels["animal"], 3) == [[1, 0, 1]]
 
 
-def test_tags_beyond_eight_keep_their_meaning_when_others_come_between() -> None:
+def test_more_than_eight_tags_keep_their_meaning_when_new_tags_are_inserted() -> None:
     many = [f"t{number:02}" for number in range(0, 40, 2)]
     shared = share_classes({"a": tagged(*many), "b": tagged(*(f"t{number:02}" for number in range(1, 40, 2)))})
     rows = bits(shared["a"].labels["animal"], 40)
@@ -108,7 +106,7 @@ def test_a_category_and_tags_of_one_name_share_their_classes() -> None:
     assert shared["b"].specs["animal"].classes == ("ant", "cat", "dog")
 
 
-def test_streams_that_share_a_list_and_no_class_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_streams_that_share_a_label_but_no_class_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     share_classes({"train": stream_of("cat", "dog"), "validation": stream_of("dog"), "digits": stream_of("0", "1")})
     (warning,) = caplog.messages
     assert "streams train and digits have no class of label 'animal' in common" in warning

@@ -1,4 +1,4 @@
-"""Where a transform is written, and which changes of that count."""
+"""Finding the module of a transform, and the digest of its source and imports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_module_beside_the_configuration_is_found_without_being_run(program: W
         "import middle",
     ],
 )
-def test_what_it_imports_from_its_folder_counts_to_any_depth(program: Write, line: str) -> None:
+def test_the_digest_covers_imports_from_the_folder_to_any_depth(program: Write, line: str) -> None:
     folder = program("augment", line).parent
     program("middle", "import helper")
     program("package/__init__", "")
@@ -45,13 +45,13 @@ def test_what_it_imports_from_its_folder_counts_to_any_depth(program: Write, lin
     assert compute_source_digest("augment", folder) != before
 
 
-def test_modules_that_import_each_other_have_an_end(program: Write) -> None:
+def test_modules_that_import_each_other_have_digests(program: Write) -> None:
     program("one", "import two")
     folder = program("two", "import one").parent
     assert compute_source_digest("one", folder) != compute_source_digest("two", folder)
 
 
-def test_a_module_of_a_package_beside_counts_with_its_package(program: Write) -> None:
+def test_the_digest_of_a_module_covers_its_package(program: Write) -> None:
     init = program("package/__init__", "")
     folder = program("package/inner", "def f(): pass").parent.parent
     before = compute_source_digest("package.inner", folder)
@@ -70,19 +70,19 @@ def test_an_installed_module_is_found_in_its_package_without_importing_that(
 
 
 @pytest.mark.parametrize("name", ["augmet", "xml.nothing", "augment.inner", "__main__.f"])
-def test_a_module_that_is_nowhere_is_refused_by_name(program: Write, name: str) -> None:
+def test_a_missing_module_is_refused_by_name(program: Write, name: str) -> None:
     folder = program("augment", "").parent
     with pytest.raises(ConfigError, match=f"there is no module '{name}' in .*beside"):
         find_transform_source(f"{name}:f", folder)
 
 
-def test_a_slip_in_the_name_is_pointed_out(program: Write) -> None:
+def test_a_misspelt_module_is_answered_with_the_similar_one(program: Write) -> None:
     folder = program("augment", "").parent
     with pytest.raises(ConfigError, match="did you mean 'augment'"):
         find_transform_source("augmnet:f", folder)
 
 
-def test_a_file_that_is_no_python_has_a_digest_and_its_import_will_say_so(program: Write) -> None:
+def test_a_file_with_a_syntax_error_has_a_digest(program: Write) -> None:
     folder = program("augment", "def broken(").parent
     assert find_transform_source("augment:broken", folder).digest
 

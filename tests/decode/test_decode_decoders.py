@@ -1,4 +1,4 @@
-"""The decoder follows from the bytes, and bad bytes are an error with a reason, whatever they are."""
+"""The bytes choose the decoder, and bad bytes of any kind raise an error with a reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAGIC = [
 
 
 @pytest.mark.parametrize("data", [b"%PDF-1.7\n", b"", bytes(64), b"hello"], ids=["pdf", "empty", "zeros", "text"])
-def test_what_is_no_image_leaves_the_row_alone(data: bytes) -> None:
+def test_data_that_are_no_image_leave_the_row_unchanged(data: bytes) -> None:
     row = np.full(IMAGE.shape, 77, dtype=np.uint8)
     with pytest.raises(BadImageError):
         decode_image(data, row, IMAGE)
@@ -33,7 +33,7 @@ def test_what_is_no_image_leaves_the_row_alone(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("magic", MAGIC)
-def test_random_bytes_behind_a_good_beginning_are_bad(magic: bytes) -> None:
+def test_random_bytes_after_a_valid_signature_are_bad(magic: bytes) -> None:
     rng = random.Random(1)  # noqa: S311 - noise, not a secret
     for length in (0, 1, 20, 500):
         with pytest.raises(BadImageError, match=r"damaged|more than"):
@@ -53,7 +53,7 @@ def test_a_file_truncated_in_the_middle_is_bad_and_never_half_a_picture(name: st
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8),
     st.sampled_from(["stretch", "crop", "pad"]),
 )
-def test_damage_anywhere_costs_an_error_and_nothing_else(
+def test_damage_anywhere_raises_bad_image_error_or_nothing(
     data: bytes, wounds: list[tuple[float, int]], resize: str
 ) -> None:
     damaged = bytearray(data)

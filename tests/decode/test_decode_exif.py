@@ -1,4 +1,4 @@
-"""Which way up: EXIF in every format that can hold it, and nothing else."""
+"""The orientation comes from EXIF data alone, in every format that can hold them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_orientation_is_undone(name: str, options: dict[str, Any], orienta
 
 
 @pytest.mark.parametrize("orientation", STORED)
-def test_turning_is_the_other_way_round_than_storing(orientation: int) -> None:
+def test_turning_upright_undoes_the_stored_orientation(orientation: int) -> None:
     assert np.array_equal(np.asarray(turn_upright(stored(picture(), orientation), orientation)), UPRIGHT)
 
 
@@ -38,7 +38,7 @@ def test_avif_is_turned_once(orientation: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 9, 65535])
-def test_a_number_that_means_nothing_is_upright(value: int) -> None:
+def test_an_orientation_out_of_range_is_upright(value: int) -> None:
     assert parse_orientation(exif(value).tobytes()) == 1
 
 

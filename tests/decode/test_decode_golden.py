@@ -1,4 +1,4 @@
-"""The golden digests: every kind of file, under every setting, on every processor this one can pretend to be."""
+"""The golden digests: every kind of file, with all settings, with and without vector code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shown(*words: str, **environment: str) -> dict[str, Any]:
     return found
 
 
-def test_every_golden_file_gives_the_pixels_that_are_written_down() -> None:
+def test_every_golden_file_gives_the_recorded_pixels() -> None:
     found = {name: version(name) for name in PINNED}
     assert differences(current(), golden()) == [], f"written down with {PINNED}, made with {found}"
 
@@ -64,7 +64,7 @@ def test_deep_levels_are_the_same_without_numpys_vector_code() -> None:
     assert differences(found["digests"], golden()) == []
 
 
-def test_a_decoder_that_is_a_few_levels_off_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_that_is_a_few_levels_off_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = simplejpeg.decode_jpeg
 
     def hasty(*arguments: Any, **options: Any) -> Any:
@@ -76,7 +76,7 @@ def test_a_decoder_that_is_a_few_levels_off_does_not_pass(monkeypatch: pytest.Mo
     assert all(".jpg" in line for line in changed)
 
 
-def test_a_difference_says_which_file_and_what_about_it() -> None:
+def test_a_difference_names_the_file_and_the_settings() -> None:
     wanted = golden()
     first, second, third = sorted(wanted)[:3]
     found = {name: dict(digests) for name, digests in wanted.items()}

@@ -1,4 +1,4 @@
-"""One image for a trained model. What a daemon makes of the same files is held beside it in tests/system."""
+"""One image for a trained model. tests/system compares it with what a daemon serves of the same files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_path_bytes_and_an_open_file_give_the_pixels_that_are_decoded(photogra
         assert (pixels.shape, pixels.dtype.name) == ((16, 24, 3), "uint8")
 
 
-def test_the_file_beside_a_model_says_as_much_as_the_stream(photograph: Path, tmp_path: Path) -> None:
+def test_the_spec_file_beside_a_model_can_stand_for_the_stream(photograph: Path, tmp_path: Path) -> None:
     path = tmp_path / "model.streamd.json"
     spec_file.write_spec(path, SPEC)
     for known in (path, str(path)):
@@ -57,14 +57,14 @@ def test_a_random_crop_shows_the_middle(photograph: Path) -> None:
     np.testing.assert_array_equal(pixels, decoded(photograph, replace(IMAGE, resize="crop")))
 
 
-def test_pixels_that_are_not_those_of_the_stream_come_with_a_warning(photograph: Path) -> None:
+def test_pixels_that_differ_from_those_of_the_stream_cause_a_warning(photograph: Path) -> None:
     with pytest.warns(UserWarning, match="'train' are not those made here: it has a transform") as told:
         pixels = streamd.load_image(photograph, replace(SPEC, pixel_id=PixelId("other")))
     assert told[0].filename == __file__
     np.testing.assert_array_equal(pixels, decoded(photograph, IMAGE))
 
 
-def test_a_stream_of_arrays_is_refused_since_files_are_prepared_elsewhere(photograph: Path) -> None:
+def test_a_stream_of_arrays_is_refused(photograph: Path) -> None:
     with pytest.raises(ConfigError, match=r"served from arrays.*make uint8 \(16, 24, 3\) of this one in the same way"):
         streamd.load_image(photograph, replace(SPEC, pixel_id=compute_stored_pixel_id(IMAGE)))
 
@@ -91,12 +91,12 @@ def test_without_the_decoders_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
         streamd.load_image(b"", SPEC)
 
 
-def test_a_spec_of_no_stream_is_refused(photograph: Path) -> None:
+def test_a_file_that_is_no_spec_is_refused(photograph: Path) -> None:
     with pytest.raises(ConfigError, match=r"0000.jpg does not say how a stream makes its images"):
         streamd.load_image(photograph, photograph)
 
 
-def test_a_file_that_is_not_there_is_a_folder_or_has_nothing_to_read_gets_a_sentence(
+def test_a_file_that_cannot_be_read_is_refused_with_the_reason(
     photograph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -118,7 +118,7 @@ def test_a_file_that_is_not_there_is_a_folder_or_has_nothing_to_read_gets_a_sent
                 streamd.load_image(cast("inference.File", file), SPEC)
 
 
-def test_a_spec_that_is_not_there_or_is_none_gets_a_sentence(photograph: Path, tmp_path: Path) -> None:
+def test_a_spec_that_cannot_be_read_is_refused_with_the_reason(photograph: Path, tmp_path: Path) -> None:
     wanted = "; give the  .streamd.json  that streamd-train wrote beside the model, or stream.spec$"
     for spec, fault in {
         tmp_path / "model.streamd.json": f"^{tmp_path}/model.streamd.json: there is no such file{wanted}",

@@ -1,4 +1,4 @@
-"""JPEG: libjpeg-turbo's pixels where sizes agree, a reduced decode that still covers the target where they do not."""
+"""JPEG: the exact pixels of libjpeg-turbo at equal size, and a reduced decode that covers smaller targets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_image_of_the_target_size_is_decoded_bit_for_bit(options: dict[str, A
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
 @pytest.mark.parametrize("size", [(30, 40), (33, 200), (200, 33), (61, 61)])
-def test_a_reduced_decode_covers_what_is_shown_of_it(
+def test_a_reduced_decode_covers_the_target(
     least_sizes: list[tuple[int, int]], resize: Resize, size: tuple[int, int]
 ) -> None:
     decoded(encoded(smooth(400, 600)), ImageSpec(*size, 3, resize))
@@ -80,17 +80,17 @@ def test_a_reduced_decode_of_the_target_size_is_not_resized(channels: int, colou
 
 
 @pytest.mark.parametrize("size", [(64, 64), (209, 209), (210, 210), (300, 400)])
-def test_rows_near_and_far_hold_the_decoders_own_pixels(size: tuple[int, int]) -> None:
+def test_rows_that_fit_the_buffer_and_larger_ones_hold_the_pixels_of_the_decoder(size: tuple[int, int]) -> None:
     assert 209 * 209 * 3 <= jpeg._BUFFER_BYTES < 210 * 210 * 3
     data = encoded(smooth(*size))
     assert np.array_equal(decoded(data, ImageSpec(*size, 3)), simplejpeg.decode_jpeg(data))
 
 
-def test_what_is_decoded_near_begins_where_the_decoder_does_not_write_past_the_cache() -> None:
+def test_the_decode_buffer_begins_at_an_odd_multiple_of_sixteen_bytes() -> None:
     assert jpeg._decode_buffer.memory.ctypes.data % 32 == 16
 
 
-def test_threads_decode_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_decode_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [encoded(smooth(64, 48).rotate(turn)) for turn in (0, 180)]
     image = ImageSpec(64, 48, 3)
     expected = [decoded(data, image) for data in files]
@@ -114,7 +114,7 @@ def with_comment(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"optimize": True}])
 @pytest.mark.parametrize("image", [ImageSpec(64, 48, 3), ImageSpec(40, 20, 3, "crop"), ImageSpec(20, 40, 1, "pad")])
-def test_a_file_that_begins_as_most_do_gives_what_any_other_gives(
+def test_the_fast_path_for_common_headers_gives_the_same_pixels(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], image: ImageSpec
 ) -> None:
     data = encoded(smooth(64, 48), **options)
@@ -160,7 +160,7 @@ def from_exact(data: bytes, image: ImageSpec) -> tuple[float, int]:
 @pytest.mark.parametrize("orientation", [1, 6])
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
 @pytest.mark.parametrize("size", [(240, 320), (200, 310), (128, 128), (61, 33)])
-def test_of_a_photograph_a_reduced_decode_is_less_than_a_level_from_the_exact_one(
+def test_a_reduced_decode_of_a_photograph_differs_by_less_than_a_level_on_average(
     size: tuple[int, int], resize: Resize, orientation: int
 ) -> None:
     data = encoded(clouds(480, 640), quality=90, exif=exif(orientation))
@@ -169,7 +169,7 @@ def test_of_a_photograph_a_reduced_decode_is_less_than_a_level_from_the_exact_on
     assert most <= 8
 
 
-def test_of_the_finest_pattern_it_may_be_far_from_it() -> None:
+def test_a_reduced_decode_of_a_very_fine_pattern_may_differ_much() -> None:
     down, across = np.mgrid[0:480, 0:640]
     squares = Image.fromarray(((down // 3 + across // 4) % 2 * 180 + 40).astype(np.uint8))
     mean, most = from_exact(encoded(squares, quality=90), ImageSpec(240, 320, 1))
@@ -188,7 +188,7 @@ def test_all_eight_orientations_show_the_same_upright_picture(
     assert apart(decoded(data, image), decoded(encoded(upright, "PNG"), image)) <= 10
 
 
-def test_damaged_exif_data_cost_no_warning() -> None:
+def test_damaged_exif_data_cause_no_warning() -> None:
     data = encoded(smooth(20, 30), exif=exif(6))
     place = data.index(b"Exif\x00\x00") + 6
     cut = data[: place + 8] + b"\xff\xff" + data[place + 10 :]

@@ -1,4 +1,4 @@
-"""Which way up a JPEG is, wherever before its pixels it says so: as libjpeg and Pillow walk its segments."""
+"""The orientation of a JPEG is found in any segment before its pixels, as libjpeg and Pillow find it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_exif_data_of_several_segments_are_joined() -> None:
     assert apart(decoded(data, IMAGE), as_pillow_shows(data)) <= 2
 
 
-def test_segments_without_end_are_bad() -> None:
+def test_too_many_segments_are_bad() -> None:
     with pytest.raises(BadImageError, match="more than 65,536 segments before its pixels"):
         decoded(with_before(FILES["baseline"], 2, segment(0xFE, b"") * 70_000), IMAGE)
 

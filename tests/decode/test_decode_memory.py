@@ -1,4 +1,4 @@
-"""What the decoders need beside a picture: no more than a worker has, for the largest picture of any kind."""
+"""Decoding the largest picture of any kind needs no more memory than a worker has."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def test_a_decode_holds_no_more_than_a_few_pictures_at_a_time(kind: str, tmp_pat
     assert ended.returncode == 0, ended.stderr[-500:]
 
 
-def test_a_worker_has_memory_for_the_largest_picture_and_all_else_that_it_holds() -> None:
+def test_a_worker_has_memory_for_the_largest_picture_and_its_buffers() -> None:
     beside = READ_AHEAD_BYTES + CHUNKS_KEPT_BYTES + CACHE_UNPUBLISHED_BYTES + PROCESS_BYTES
     assert MOST_PICTURES * 4 * MAX_PIXELS + 2 * MAX_FILE_BYTES + beside <= WORKER_DATA_BYTES
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_bands_change_no_pixel(mode: PlainMode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_converting_in_bands_changes_no_pixel(mode: PlainMode, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in sorted(FILES.iterdir()):
         with Image.open(path) as picture:
             picture.load()

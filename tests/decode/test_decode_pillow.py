@@ -1,4 +1,4 @@
-"""Every format of Pillow: its pixels, its first picture, its bombs and its damage."""
+"""The formats that Pillow reads: pixels, first frames, decompression bombs and damage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GREY = ImageSpec(20, 30, 1)
 
 
 @pytest.mark.parametrize("name", ["PNG", "BMP", "TIFF", "PPM"])
-def test_lossless_files_give_their_very_pixels(name: str) -> None:
+def test_lossless_files_give_their_exact_pixels(name: str) -> None:
     assert np.array_equal(decoded(encoded(PICTURE, name), IMAGE), np.asarray(PICTURE))
 
 
@@ -40,7 +40,7 @@ def test_the_first_picture_of_several_is_shown(name: str) -> None:
     assert apart(decoded(several, IMAGE), frames[0].convert("RGB")) <= (40 if name == "AVIF" else 0)
 
 
-def test_a_transparent_gif_lies_on_white() -> None:
+def test_transparent_pixels_of_a_gif_become_white() -> None:
     picture = Image.new("P", (30, 20), 1)
     picture.putpalette([10, 20, 30, 200, 0, 0])
     picture.paste(0, (15, 0, 30, 20))
@@ -59,7 +59,7 @@ def test_a_gif_shows_white_where_its_first_frame_draws_nothing() -> None:
 
 
 @pytest.mark.parametrize(("white", "kind"), [(100, ">u1"), (1000, ">u2"), (65535, ">u2")])
-def test_a_portable_map_says_itself_what_white_is(white: int, kind: str) -> None:
+def test_a_portable_map_defines_its_own_white(white: int, kind: str) -> None:
     levels = np.array([[0, white // 4, white]], dtype=kind)
     data = f"P5\n# by hand\n3 1\n{white}\n".encode() + levels.tobytes()
     assert decoded(data, ImageSpec(1, 3, 1)).ravel().tolist() == [0, 64, 255]
@@ -106,13 +106,13 @@ def test_a_png_without_pixels_is_bad() -> None:
         decoded(png(8, 2, [], (20, 30)), IMAGE)
 
 
-def test_a_header_that_makes_no_sense_is_named_the_same_each_time() -> None:
+def test_a_damaged_header_always_gives_the_same_reason() -> None:
     data = b"II*\0" + bytes(60)
     with pytest.raises(BadImageError, match=r"^a damaged TIFF: its header cannot be read$"):
         decoded(data, IMAGE)
 
 
-def test_a_sound_file_of_a_kind_that_is_not_read_is_not_called_damaged() -> None:
+def test_a_valid_file_of_an_unsupported_kind_is_not_called_damaged() -> None:
     of_16_bytes = b"BM" + struct.pack("<IHHI", 26, 0, 0, 26) + struct.pack("<I", 16) + bytes(20)
     with pytest.raises(
         BadImageError, match=r"^a BMP that is not read \(Unsupported BMP header type \(16\)\): convert it"
@@ -120,7 +120,7 @@ def test_a_sound_file_of_a_kind_that_is_not_read_is_not_called_damaged() -> None
         decoded(of_16_bytes, IMAGE)
 
 
-def test_a_pillow_without_the_library_is_to_blame_and_not_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pillow_without_the_library_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "check", lambda library: library != "avif")
     pillow._check_format_support.cache_clear()
     try:
@@ -131,7 +131,7 @@ def test_a_pillow_without_the_library_is_to_blame_and_not_the_image(monkeypatch:
         pillow._check_format_support.cache_clear()
 
 
-def test_a_process_that_would_invent_pixels_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoding_is_refused_where_pillow_loads_truncated_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     with pytest.raises(RuntimeError, match="LOAD_TRUNCATED_IMAGES"):
         decoded(encoded(PICTURE, "PNG"), IMAGE)

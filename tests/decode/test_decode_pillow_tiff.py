@@ -1,4 +1,4 @@
-"""TIFF: the plain dialects, whole files only."""
+"""TIFF: which dialects are read, and that truncated files are bad."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tiff(pixels: bytes, tags: dict[int, int], height: int, width: int) -> bytes:
 
 
 @pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits"])
-def test_lossless_compressions_give_the_very_pixels(compression: str) -> None:
+def test_lossless_compressions_give_the_exact_pixels(compression: str) -> None:
     assert np.array_equal(decoded(encoded(picture(), "TIFF", compression=compression), IMAGE), PIXELS)
 
 
@@ -51,7 +51,7 @@ def test_a_camera_file_is_not_mistaken_for_its_preview() -> None:
         decoded(encoded(picture(), "TIFF", tiffinfo={254: 1}), IMAGE)
 
 
-def test_levels_count_from_white_where_the_file_says_so() -> None:
+def test_a_file_with_white_as_zero_is_inverted() -> None:
     levels = deep()
     turned = encoded(Image.fromarray(65535 - levels), "TIFF", tiffinfo={262: 0})
     straight = encoded(Image.fromarray(levels), "TIFF")
@@ -65,7 +65,7 @@ def test_twelve_bits_reach_white() -> None:
 
 
 @pytest.mark.parametrize(("sample_format", "kind"), [(1, "<u4"), (2, "<i4")])
-def test_whole_numbers_beyond_sixteen_bits_are_bad_and_say_so(sample_format: int, kind: str) -> None:
+def test_whole_numbers_beyond_sixteen_bits_are_bad(sample_format: int, kind: str) -> None:
     levels = np.array([[0, 65535], [70000, 257]], dtype=kind)
     with pytest.raises(BadImageError, match="levels from 0 to 70000, where 0 is black and 65535 is white"):
         decoded(tiff(levels.tobytes(), {258: 32, 262: 1, 339: sample_format}, 2, 2), ImageSpec(2, 2, 1))
@@ -86,7 +86,7 @@ def test_subsampled_colours_that_are_not_compressed_are_refused() -> None:
         decoded(encoded(picture().convert("YCbCr"), "TIFF", tiffinfo={530: (2, 2)}), IMAGE)
 
 
-def test_alpha_that_is_multiplied_already_is_taken_out_again() -> None:
+def test_premultiplied_alpha_is_divided_out() -> None:
     multiplied = with_alpha(picture()).convert("RGBa")
     grey = with_alpha(picture().convert("L")).convert("La")
     plain = tiff(multiplied.tobytes(), {258: 8, 262: 2, 277: 4, 338: 1}, IMAGE.height, IMAGE.width)
@@ -111,14 +111,14 @@ def test_a_strip_that_runs_past_the_end_is_bad(compression: str) -> None:
         decoded(longer, IMAGE)
 
 
-def test_rows_that_no_strip_holds_are_bad_and_never_black() -> None:
+def test_rows_that_no_strip_holds_are_bad() -> None:
     data = tiff(bytes(4 * 6), {258: 8, 262: 1, 278: 4}, 4, 6)
     taller = data.replace(struct.pack("<HHII", 257, 4, 1, 4), struct.pack("<HHII", 257, 4, 1, 40))
     with pytest.raises(BadImageError, match="do not make up its 6x40 pixels"):
         decoded(taller, ImageSpec(4, 6, 1))
 
 
-def test_damaged_pages_say_so_in_the_reason() -> None:
+def test_a_damaged_page_is_bad() -> None:
     data = (FILES / "rgb-lzw.tif").read_bytes()
     with pytest.raises(BadImageError, match="a damaged TIFF"):
         decoded(data[:8] + bytes(40) + data[48:], IMAGE)

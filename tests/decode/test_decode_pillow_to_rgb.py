@@ -1,4 +1,4 @@
-"""Every kind of pixel becomes plain RGB or L: palettes, transparency, deep levels, inks."""
+"""Every kind of pixel becomes RGB or grey: palettes, transparency, 16 bits, inks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL_MODES = ["1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CM
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize("stored", ALL_MODES)
-def test_every_mode_of_pillow_becomes_plain(stored: str, mode: PlainMode) -> None:
+def test_every_mode_of_pillow_becomes_rgb_or_grey(stored: str, mode: PlainMode) -> None:
     flat = convert_to_rgb_or_grey(Image.new(stored, (3, 2)), mode, PixelStorage())
     assert (flat.mode, flat.size) == (mode, (3, 2))
 
@@ -58,16 +58,6 @@ def test_one_bit_is_black_and_white(image: ImageSpec) -> None:
     assert (pixels[:, 15:] == 0).all()
 
 
-@pytest.mark.parametrize("image", [IMAGE, GREY])
-def test_sixteen_bits_are_scaled_to_eight(image: ImageSpec) -> None:
-    levels = np.arange(256, dtype=np.uint16)
-    deep = np.zeros((20, 30), dtype=np.uint16)
-    deep.flat[:256] = levels * 257
-    pixels = decoded(encoded(Image.fromarray(deep), "PNG"), image)
-    for channel in range(image.channels):
-        assert pixels[:, :, channel].flat[:256].tolist() == levels.tolist()
-
-
 def test_grey_fills_three_channels_and_colour_fills_one() -> None:
     grey = PICTURE.convert("L")
     assert np.array_equal(decoded(encoded(grey, "PNG"), IMAGE), np.asarray(grey)[:, :, None].repeat(3, axis=2))
@@ -90,7 +80,7 @@ def test_every_sixteen_bit_level_goes_to_the_nearest_of_eight() -> None:
     assert np.array_equal(flat, (deep.astype(int) + 128) // 257)
 
 
-def test_twelve_bits_posing_as_sixteen_stay_dark_in_every_file_alike() -> None:
+def test_twelve_bit_levels_stored_as_sixteen_are_not_stretched() -> None:
     deep = Image.fromarray(np.array([[0, 4095]], dtype=np.uint16))
     assert np.asarray(convert_to_rgb_or_grey(deep, "L", PixelStorage())).tolist() == [[0, 16]]
 
@@ -101,7 +91,7 @@ def test_a_fraction_of_one_is_white() -> None:
 
 
 @pytest.mark.parametrize("level", [-0.1, 1.1, 200.0, float("nan"), float("inf")])
-def test_a_fraction_that_is_none_is_bad_and_says_so(level: float) -> None:
+def test_a_level_outside_zero_to_one_is_bad(level: float) -> None:
     fractions = Image.fromarray(np.array([[0.0, level]], dtype=np.float32))
     with pytest.raises(BadImageError, match="where 0 is black and 1 is white: scale them so"):
         convert_to_rgb_or_grey(fractions, "RGB", PixelStorage())
@@ -129,7 +119,7 @@ def test_a_transparent_level_of_grey_is_white_at_every_depth(depth: int, image: 
 
 
 @pytest.mark.parametrize(("depth", "level", "shown"), [(2, 1, 85), (4, 3, 51)])
-def test_levels_between_are_transparent_as_stored(depth: int, level: int, shown: int) -> None:
+def test_transparency_is_compared_with_the_stored_level(depth: int, level: int, shown: int) -> None:
     packed = int("".join(f"{level:0{depth}b}" for _ in range(8 // depth)), 2)
     rows = [bytes([packed]) * ((30 * depth + 7) // 8)] * 20
     assert (decoded(png(depth, 0, rows, (20, 30)), GREY) == shown).all()
@@ -164,11 +154,13 @@ def test_a_transparent_colour_of_sixteen_bits_is_refused() -> None:
     ids=["paper", "cyan", "black"],
 )
 @pytest.mark.parametrize("name", ["TIFF", "JPEG"])
-def test_inks_are_taken_from_white(name: str, inks: tuple[int, int, int, int], shown: tuple[int, int, int]) -> None:
+def test_cmyk_inks_are_subtracted_from_white(
+    name: str, inks: tuple[int, int, int, int], shown: tuple[int, int, int]
+) -> None:
     pixels = decoded(encoded(Image.new("CMYK", (30, 20), inks), name), IMAGE)
     assert apart(pixels, np.full(IMAGE.shape, shown)) <= 3
 
 
-def test_what_is_not_drawn_is_white() -> None:
+def test_pixels_outside_the_drawn_box_are_white() -> None:
     flat = convert_to_rgb_or_grey(Image.new("L", (4, 3), 9), "RGB", PixelStorage(drawn=(1, 1, 3, 2)))
     assert np.asarray(flat)[:, :, 2].tolist() == [[255] * 4, [255, 9, 9, 255], [255] * 4]

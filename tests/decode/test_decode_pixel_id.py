@@ -1,4 +1,4 @@
-"""The pixel id: the same for the same pipeline, another for any other, and pinned."""
+"""Pixel ids: equal for equal pipelines, different for others, and pinned."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def nothing_remembered() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("image", GOLDEN, ids=str)
-def test_the_pixels_of_today_are_those_of_yesterday(image: ImageSpec) -> None:
+def test_pixel_ids_are_pinned(image: ImageSpec) -> None:
     found = {name: version(name) for name in PINNED}
     assert compute_pixel_id(image) == GOLDEN[image], f"pinned with {PINNED}, made with {found}"
 
 
-def test_every_setting_shows_in_the_id() -> None:
+def test_every_setting_changes_the_id() -> None:
     images = [
         ImageSpec(16, 24, 3),
         ImageSpec(24, 16, 3),
@@ -58,7 +58,7 @@ def test_every_setting_shows_in_the_id() -> None:
     assert len({compute_pixel_id(image) for image in images}) == len(images)
 
 
-def test_one_grey_level_of_one_pixel_shows_in_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_grey_level_of_one_pixel_changes_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
     image = ImageSpec(16, 24, 3)
     before = compute_pixel_id(image)
     compute_pixel_id.cache_clear()

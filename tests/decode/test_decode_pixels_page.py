@@ -1,4 +1,4 @@
-"""The page about pixels says what the decoder does, and shows every kind of golden file that it names."""
+"""The page about pixels agrees with the decoder and names only golden files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_the_table_is_what_the_command_writes() -> None:
     assert BEGIN + "\n" + table() in page
 
 
-def test_a_changed_number_does_not_pass() -> None:
+def test_a_changed_number_on_the_page_is_detected() -> None:
     page = PAGE.read_text(encoding="utf-8")
     line = lines()[5]
     wrong = page.replace(f"| {shown(line, 3)} |", "| 1 2 3 |")
@@ -23,7 +23,7 @@ def test_a_changed_number_does_not_pass() -> None:
     assert with_table(wrong) == page
 
 
-def test_every_line_has_a_file_of_its_own() -> None:
+def test_every_line_has_its_own_file() -> None:
     files = [line.file for line in lines()]
     assert len(set(files)) == len(files)
     assert set(files) <= {file.name for file in FILES.iterdir()}

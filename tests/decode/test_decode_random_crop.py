@@ -1,4 +1,4 @@
-"""Random crops: the ImageNet recipe, drawn from the sample's own numbers; the part is shown, and nothing else."""
+"""Random crops: the ImageNet recipe with the random numbers of each sample, and the pixels of the crop."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_crop_is_the_one_that_the_recipe_takes_of_the_same_numbers(
         assert compute_crop(*size, image, draw) == recipe(*size, image, numbers_of(draw))
 
 
-def test_boxes_of_today_are_those_of_yesterday() -> None:
+def test_crop_boxes_are_pinned() -> None:
     draws_of_five = drawn(RANDOM, 5, seed=3, epoch=2)
     assert [compute_crop(375, 500, RANDOM, draw).box for draw in draws_of_five] == [
         (96, 25, 377, 263),
@@ -79,7 +79,7 @@ def test_boxes_of_today_are_those_of_yesterday() -> None:
     assert {compute_crop(64, 1000, RANDOM, draw).box for draw in draws_of_five} == {(457, 0, 542, 64)}  # none fits
 
 
-def test_areas_are_even_and_ratios_are_even_in_their_logarithm() -> None:
+def test_areas_and_logarithms_of_ratios_are_uniform() -> None:
     image = replace(RANDOM, scale=(0.1, 0.5))
     boxes = [compute_crop(4000, 6000, image, draw) for draw in drawn(image, 2000)]
     areas = np.sort([box.width * box.height / 24e6 for box in boxes])
@@ -89,7 +89,7 @@ def test_areas_are_even_and_ratios_are_even_in_their_logarithm() -> None:
     assert np.abs(ratios - (2 * even - 1) * math.log(4 / 3)).max() < 2 * math.log(4 / 3) * 0.05
 
 
-def test_every_place_of_the_picture_is_taken_alike() -> None:
+def test_positions_of_crops_are_uniform() -> None:
     image = replace(RANDOM, scale=(0.2, 0.2), ratio=(1.0, 1.0))
     boxes = [compute_crop(1000, 1000, image, draw) for draw in drawn(image, 2000)]
     assert {(box.width, box.height) for box in boxes} == {(447, 447)}
@@ -133,7 +133,7 @@ def test_a_crop_of_a_reduced_decode_lies_in_it_to_the_nearest_pixel(
     assert reduction > 1 or found == crop
 
 
-def test_a_sample_is_drawn_the_same_in_any_company_and_otherwise_in_another_epoch_or_seed() -> None:
+def test_a_draw_depends_only_on_sample_epoch_and_seed() -> None:
     ids = np.array([9, 2, 700, 2])
     together = compute_random_crop_draws(RANDOM, 1, 4, ids)
     alone = [compute_random_crop_draws(RANDOM, 1, 4, ids[place : place + 1])[0] for place in range(4)]
@@ -143,7 +143,7 @@ def test_a_sample_is_drawn_the_same_in_any_company_and_otherwise_in_another_epoc
     assert len({str(each) for each in together}) == 3
 
 
-def test_nothing_is_drawn_where_nothing_is_cropped_at_random() -> None:
+def test_nothing_is_drawn_for_other_resizes() -> None:
     assert compute_random_crop_draws(ImageSpec(8, 8, 3, "crop"), 0, 0, np.arange(3)) == [None] * 3
 
 
@@ -199,7 +199,7 @@ def test_a_reduced_decode_shows_nearly_the_same_and_has_all_the_pixels_it_needs(
     assert (min(sizes) < (480, 640)) == (size != (300, 300))
 
 
-def test_an_upright_crop_is_taken_of_a_turned_file() -> None:
+def test_the_crop_of_a_turned_file_is_upright() -> None:
     picture, image = smooth(200, 320), ImageSpec(30, 40, 3, "random_crop")
     turned = encoded(stored(picture, 6), exif=exif(6), quality=98, subsampling=0)
     for exact in (False, True):
@@ -218,7 +218,7 @@ def test_a_crop_of_a_picture_of_the_target_size_is_enlarged() -> None:
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 300), (300, 1), (2, 3)])
 @pytest.mark.parametrize("name", ["JPEG", "PNG"])
-def test_the_smallest_pictures_fill_their_row(name: str, size: tuple[int, int]) -> None:
+def test_crops_of_the_smallest_pictures_fill_their_row(name: str, size: tuple[int, int]) -> None:
     grey = Image.new("RGB", (size[1], size[0]), (90, 90, 90))
     for image in (RANDOM, replace(RANDOM, channels=1, exact=True)):
         for draw in drawn(image, 5):
@@ -231,7 +231,7 @@ def test_without_a_draw_the_middle_is_shown() -> None:
         assert np.array_equal(shown(data, RANDOM, None), shown(data, replace(RANDOM, resize="crop"), None))
 
 
-def test_four_inks_and_damage_are_treated_as_ever() -> None:
+def test_cmyk_and_damaged_files_are_treated_as_without_a_crop() -> None:
     (draw,) = drawn(RANDOM, 1)
     data = encoded(smooth(90, 120).convert("CMYK"))
     assert apart(shown(data, RANDOM, draw), reference(smooth(90, 120), RANDOM, draw)) <= 12

@@ -1,4 +1,4 @@
-"""Sizes: what a decode must cover, and how a picture comes to lie in its row."""
+"""Resizing: the covering size of a decode, and how a picture is placed in its row."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ def filled(picture: Image.Image, image: ImageSpec) -> Row:
     return row
 
 
-def refilled(picture: Image.Image, image: ImageSpec) -> Row:
+def filled_from_reduced(picture: Image.Image, image: ImageSpec) -> Row:
     """The same of a reduced decode."""
     row = np.full(image.shape, 77, dtype=np.uint8)
     resize_reduced_decode(row, np.asarray(picture).reshape(picture.height, picture.width, -1), image)
     return row
 
 
-both = pytest.mark.parametrize("fill", [filled, refilled])
+both = pytest.mark.parametrize("fill", [filled, filled_from_reduced])
 
 
 @pytest.mark.parametrize(
     ("resize", "least"), [("stretch", (50, 50)), ("crop", (50, 100)), ("pad", (25, 50))], ids=["stretch", "crop", "pad"]
 )
-def test_what_a_decode_must_cover_follows_from_the_rule(resize: Resize, least: tuple[int, int]) -> None:
+def test_the_covering_size_follows_from_the_resize(resize: Resize, least: tuple[int, int]) -> None:
     assert compute_covering_size(200, 400, ImageSpec(50, 50, 3, resize)) == least
 
 
-def test_what_must_be_covered_is_never_nothing() -> None:
+def test_the_covering_size_is_at_least_one_pixel() -> None:
     assert compute_covering_size(4, 4000, ImageSpec(10, 10, 3, "pad")) == (1, 10)
 
 
 @pytest.mark.parametrize("size", [(0, 5), (5, 0), (-1, 5)])
-def test_a_size_of_nothing_is_bad(size: tuple[int, int]) -> None:
+def test_an_empty_size_is_bad(size: tuple[int, int]) -> None:
     with pytest.raises(BadImageError, match="a size of"):
         check_image_size(*size)
 
@@ -68,7 +68,7 @@ def test_the_bound_on_pixels_itself_is_allowed() -> None:
 
 @both
 @given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(["stretch", "crop", "pad"]), st.sampled_from([1, 3]))
-def test_every_size_fits_into_every_other(
+def test_every_size_is_resized_to_every_other(
     fill: Fill, height: int, width: int, rows: int, columns: int, resize: Resize, channels: int
 ) -> None:
     picture = Image.new("RGB" if channels > 1 else "L", (width, height), (90, 90, 90) if channels > 1 else 90)
@@ -78,7 +78,7 @@ def test_every_size_fits_into_every_other(
 
 
 @pytest.mark.parametrize(("width", "side"), [(7, 25), (14, 25), (49, 1)])
-def test_a_crop_that_rounding_makes_a_hair_too_wide_is_still_a_crop(width: int, side: int) -> None:
+def test_a_crop_that_rounding_makes_slightly_too_wide_fills_its_row(width: int, side: int) -> None:
     assert (filled(Image.new("L", (width, 300), 90), ImageSpec(side, side, 1, "crop")) == 90).all()
 
 
@@ -114,21 +114,21 @@ def test_a_padded_sliver_is_a_line_through_the_middle() -> None:
     assert row.sum() == 90 * 10
 
 
-def test_what_is_left_over_of_a_padding_goes_below_and_to_the_right() -> None:
+def test_odd_padding_is_added_below_and_to_the_right() -> None:
     tall = filled(Image.new("L", (4, 9), 90), ImageSpec(9, 9, 1, "pad"))
     wide = filled(Image.new("L", (9, 4), 90), ImageSpec(9, 9, 1, "pad"))
     assert np.flatnonzero(tall[0, :, 0]).tolist() == [2, 3, 4, 5]
     assert np.flatnonzero(wide[:, 0, 0]).tolist() == [2, 3, 4, 5]
 
 
-def test_a_crop_of_an_odd_rest_takes_half_a_pixel_from_each_side() -> None:
+def test_a_crop_with_an_odd_margin_removes_half_a_pixel_from_each_side() -> None:
     columns = Image.fromarray(np.tile(np.array([0, 40, 80, 120, 160], dtype=np.uint8), (4, 1)))
     row = filled(columns, ImageSpec(4, 4, 1, "crop"))
     assert row[0, :, 0].tolist() == [20, 60, 100, 140]
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
-def test_enlarging_keeps_to_the_levels_that_are_there_and_to_the_middle(resize: Resize) -> None:
+def test_enlarging_stays_in_the_range_of_levels_and_centred(resize: Resize) -> None:
     ramp = Image.fromarray(np.tile(np.linspace(50, 200, 9).round().astype(np.uint8), (6, 1)))
     row = filled(ramp, ImageSpec(61, 97, 1, resize))[:, :, 0].astype(int)
     shown = row[row.any(axis=1)][:, row.any(axis=0)]
@@ -137,7 +137,7 @@ def test_enlarging_keeps_to_the_levels_that_are_there_and_to_the_middle(resize: 
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
-def test_shrinking_averages_and_does_not_pick(resize: Resize) -> None:
+def test_shrinking_averages_pixels(resize: Resize) -> None:
     down, across = np.mgrid[0:300, 0:300]
     finest = Image.fromarray(((down + across) % 2 * 255).astype(np.uint8))
     row = filled(finest, ImageSpec(30, 30, 1, resize))
@@ -146,31 +146,31 @@ def test_shrinking_averages_and_does_not_pick(resize: Resize) -> None:
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
 @pytest.mark.parametrize("size", [(60, 90), (97, 97), (100, 61), (200, 31)])
-def test_two_by_two_gives_nearly_what_averaging_gives(size: tuple[int, int], resize: Resize) -> None:
+def test_resizing_a_reduced_decode_gives_nearly_the_pixels_of_averaging(size: tuple[int, int], resize: Resize) -> None:
     picture = smooth(*size)
     image = ImageSpec(50, 40, 3, resize)
-    assert apart(refilled(picture, image), filled(picture, image)) <= 5
+    assert apart(filled_from_reduced(picture, image), filled(picture, image)) <= 5
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop"])
 def test_a_reduced_decode_that_is_far_too_large_is_averaged(resize: Resize) -> None:
     down, across = np.mgrid[0:300, 0:300]
     finest = ((down + across) % 2 * 255).astype(np.uint8)
-    row = refilled(Image.fromarray(finest), ImageSpec(90, 80, 1, resize))
+    row = filled_from_reduced(Image.fromarray(finest), ImageSpec(90, 80, 1, resize))
     assert apart(row, np.full(row.shape, 128)) <= 16
 
 
 @pytest.mark.parametrize(("width", "shown"), [(90, slice(15, 75)), (91, slice(15, 76)), (89, slice(14, 75))])
 def test_a_crop_of_a_reduced_decode_stays_centred_to_whole_pixels(width: int, shown: slice) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (60, width, 3), dtype=np.uint8)
-    expected = refilled(Image.fromarray(np.ascontiguousarray(pixels[:, shown])), ImageSpec(60, 60, 3))
-    assert np.array_equal(refilled(Image.fromarray(pixels), ImageSpec(60, 60, 3, "crop")), expected)
+    expected = filled_from_reduced(Image.fromarray(np.ascontiguousarray(pixels[:, shown])), ImageSpec(60, 60, 3))
+    assert np.array_equal(filled_from_reduced(Image.fromarray(pixels), ImageSpec(60, 60, 3, "crop")), expected)
 
 
-def test_a_resize_without_memory_is_no_fault_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resize_without_memory_raises_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_arguments: object, **_options: object) -> None:
         raise cv2.error("Insufficient memory")
 
     monkeypatch.setattr(cv2, "resize", failing)
     with pytest.raises(MemoryError, match="Insufficient memory"):
-        refilled(smooth(20, 20), ImageSpec(15, 15, 3))
+        filled_from_reduced(smooth(20, 20), ImageSpec(15, 15, 3))

@@ -1,4 +1,4 @@
-"""What a file is follows from its bytes; what is not an image we decode is named, with what to do about it."""
+"""The format of a file follows from its bytes; other data are refused with what they are and the remedy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\
 
 
 @pytest.mark.parametrize("file", sorted(FILES.iterdir()), ids=lambda file: str(file.name))
-def test_every_golden_file_is_what_it_is_called(file: Path) -> None:
+def test_every_golden_file_has_the_format_of_its_suffix(file: Path) -> None:
     assert detect_format(file.read_bytes()) == SUFFIXES[file.suffix]
 
 
@@ -64,19 +64,19 @@ def test_every_golden_file_is_what_it_is_called(file: Path) -> None:
     ],
     ids=lambda value: None if isinstance(value, str) else str(value[:10]),
 )
-def test_what_is_not_an_image_is_called_by_its_name(data: bytes, reason: str) -> None:
+def test_data_that_are_no_image_are_refused_with_what_they_are(data: bytes, reason: str) -> None:
     with pytest.raises(BadImageError, match=reason):
         detect_format(data)
 
 
-def test_a_still_picture_in_a_general_container_is_known_by_any_of_its_brands() -> None:
+def test_a_still_picture_in_a_general_container_is_detected_by_any_of_its_brands() -> None:
     data = encoded(smooth(16, 16), "AVIF")
     general = data.replace(b"ftypavif", b"ftypmif1", 1)
     assert general != data
     assert detect_format(general) == "AVIF"
 
 
-def test_a_container_that_says_it_has_a_million_brands_is_looked_at_briefly() -> None:
+def test_only_the_first_brands_of_a_container_are_read() -> None:
     data = b"\xff\xff\xff\xffftypisom" + bytes(4) + b"isom" * 1000 + b"avif"
     with pytest.raises(BadImageError, match="a video"):
         detect_format(data)
@@ -88,6 +88,6 @@ def test_a_reason_never_holds_more_of_a_file_than_a_line() -> None:
     assert len(str(caught.value)) < 80
 
 
-def test_what_was_saved_as_a_jpeg_and_is_none_costs_a_reason() -> None:
+def test_an_html_page_saved_as_a_jpeg_is_bad() -> None:
     with pytest.raises(BadImageError, match="an HTML page, which was downloaded instead of the image"):
         decoded(b"<html><head><title>429 Too Many Requests</title></head></html>", ImageSpec(8, 8, 3))

@@ -1,4 +1,4 @@
-"""One task: its rows hold what its files and labels say, and what could not be filled is told with its reason."""
+"""One task: its rows hold the pixels and labels of its samples, and unfilled rows have a reason."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_rows_hold_pixels_ids_weights_and_labels_of_their_samples(source: Stream
     assert batch.bad == []
 
 
-def test_a_random_crop_is_that_of_its_seed_epoch_and_sample_in_whichever_task(tmp_path: Path) -> None:
+def test_a_random_crop_depends_on_seed_epoch_and_sample_and_not_on_the_task(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 4, "dog": 5})
     image = {"size": [20, 24], "resize": "random_crop"}
     expected = np.empty((8, 20, 24, 3), np.uint8)
@@ -53,14 +53,14 @@ def test_a_random_crop_is_that_of_its_seed_epoch_and_sample_in_whichever_task(tm
         assert not np.array_equal(Filled(source, [0], epoch=6).images[0], expected[0])
 
 
-def test_rows_of_other_tasks_are_left_alone(source: StreamReader) -> None:
+def test_a_task_does_not_write_rows_of_other_tasks(source: StreamReader) -> None:
     batch = Filled(source, [0, 1], [1, 3])
     others = [0, 2, 4, 5, 6, 7]
     for values in (batch.images, batch.sample_ids, batch.weights, batch.labels()):
         assert set(np.ascontiguousarray(values[others]).tobytes()) == {0xAA}
 
 
-def test_a_row_without_a_sample_is_zero_throughout(source: StreamReader) -> None:
+def test_a_padding_row_is_zero(source: StreamReader) -> None:
     batch = Filled(source, [4, PAD_ID, 5])
     assert not batch.images[1].any()
     assert (batch.sample_ids[1], batch.weights[1], batch.labels()[1]) == (PAD_ID, 0.0, 0)
@@ -68,7 +68,7 @@ def test_a_row_without_a_sample_is_zero_throughout(source: StreamReader) -> None
     assert batch.bad == []
 
 
-def test_a_row_weighs_what_its_sample_does_and_nothing_without_one(tmp_path: Path) -> None:
+def test_a_row_has_the_weight_of_its_sample_and_padding_has_zero(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 2, "dog": 1})
     np.save(tmp_path / "w.npy", [0.5, 0, 3])
     with opened(folder, tmp_path / "state", weights=str(tmp_path / "w.npy")) as source:
@@ -76,7 +76,7 @@ def test_a_row_weighs_what_its_sample_does_and_nothing_without_one(tmp_path: Pat
         assert source.spec.weighted
 
 
-def test_labels_of_every_kind_lie_in_the_slot_as_the_batch_carries_them(tmp_path: Path) -> None:
+def test_labels_of_every_kind_are_written_to_the_slot(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 3})
     rows = "cat/0000.jpg,1,2,a b,zwölf\ncat/0001.jpg,3,4,,\ncat/0002.jpg,5,6,b,x\n"
     (tmp_path / "all.csv").write_text(f"file,x,y,tags,text\n{rows}")
@@ -91,7 +91,7 @@ def test_labels_of_every_kind_lie_in_the_slot_as_the_batch_carries_them(tmp_path
     assert set(batch.labels("text")[4:].tobytes()) == {0xAA}
 
 
-def test_an_undecodable_file_is_bad_for_good_and_its_neighbours_are_not(
+def test_an_undecodable_file_is_lastingly_bad_and_its_neighbours_are_not(
     source: StreamReader, stream: ServedStream
 ) -> None:
     spoil(stream, 3)
@@ -102,12 +102,7 @@ def test_an_undecodable_file_is_bad_for_good_and_its_neighbours_are_not(
     assert batch.images[2].any()
 
 
-def test_a_missing_file_is_bad_for_good(source: StreamReader, stream: ServedStream) -> None:
-    file_of(stream, 3).unlink()
-    assert Filled(source, [3]).bad == [UnfilledRow(3, "No such file or directory", lasting=True)]
-
-
-def test_a_changed_file_is_bad_for_good(source: StreamReader, stream: ServedStream) -> None:
+def test_a_changed_file_is_lastingly_bad(source: StreamReader, stream: ServedStream) -> None:
     file_of(stream, 3).write_bytes(b"other")
     (bad,) = Filled(source, [3]).bad
     assert bad.lasting
@@ -127,7 +122,7 @@ def test_a_changed_file_is_bad_for_good(source: StreamReader, stream: ServedStre
     ],
     ids=lambda value: errno.errorcode.get(value) if not isinstance(value, bool) else None,
 )
-def test_errors_that_may_pass_are_told_from_those_that_stay(
+def test_errors_of_the_system_are_lasting_or_temporary(
     source: StreamReader, monkeypatch: pytest.MonkeyPatch, code: int, *, lasting: bool
 ) -> None:
     def refuse(*_: object) -> bytes:
@@ -137,7 +132,7 @@ def test_errors_that_may_pass_are_told_from_those_that_stay(
     assert Filled(source, [3]).bad == [UnfilledRow(3, os.strerror(code), lasting=lasting)]
 
 
-def test_only_so_much_is_read_ahead_and_the_rest_right_before_its_row(
+def test_reading_ahead_is_bounded_and_other_files_are_read_before_their_row(
     source: StreamReader, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = [file_of(stream, sample_id).stat().st_size for sample_id in range(9)]
@@ -152,7 +147,7 @@ def test_only_so_much_is_read_ahead_and_the_rest_right_before_its_row(
     assert batch.bad == []
 
 
-def test_the_track_says_at_which_row_a_task_is_and_at_none_afterwards(
+def test_the_progress_page_names_the_row_of_a_task_until_it_ends(
     source: StreamReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, seen = Unfilled(source, [1, 2, PAD_ID, 3]), list[RowProgress]()
@@ -174,7 +169,7 @@ def test_the_track_says_at_which_row_a_task_is_and_at_none_afterwards(
     assert task.track.read_row_progress().phase is WorkerPhase.IDLE
 
 
-def test_memory_that_a_row_cannot_get_leaves_the_track_at_it(
+def test_a_memory_error_leaves_the_progress_page_at_its_row(
     source: StreamReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -188,7 +183,7 @@ def test_memory_that_a_row_cannot_get_leaves_the_track_at_it(
     assert (found.task, found.place, found.phase) == (TASK, 1, WorkerPhase.DECODING)
 
 
-def test_rows_that_a_store_holds_are_gathered_at_once_and_their_files_left_alone(
+def test_rows_that_a_store_holds_are_gathered_together_without_reading_files(
     source: StreamReader, stream: ServedStream
 ) -> None:
     stocked, store = holding(source, 2, 3, 4)
@@ -202,7 +197,7 @@ def test_rows_that_a_store_holds_are_gathered_at_once_and_their_files_left_alone
     assert batch.weights[4:7].tolist() == [1.0] * 3
 
 
-def test_the_track_stays_at_reading_until_all_is_there(source: StreamReader) -> None:
+def test_the_progress_page_says_reading_until_all_rows_are_gathered(source: StreamReader) -> None:
     stocked, _ = holding(source, 1, 2)
     for ids, phase in (([1, 3], WorkerPhase.READING), ([2, 1], WorkerPhase.IDLE)):
         task = Unfilled(stocked, ids)
@@ -211,7 +206,7 @@ def test_the_track_stays_at_reading_until_all_is_there(source: StreamReader) -> 
         assert (whole, task.track.read_row_progress().phase) == (phase is WorkerPhase.IDLE, phase)
 
 
-def test_what_a_store_lacks_is_read_and_decoded_into_its_row(source: StreamReader, stream: ServedStream) -> None:
+def test_rows_that_a_store_lacks_are_read_and_decoded(source: StreamReader, stream: ServedStream) -> None:
     stocked, _ = holding(source, 2, 4)
     file_of(stream, 4).unlink()
     file_of(stream, 5).unlink()
@@ -222,7 +217,7 @@ def test_what_a_store_lacks_is_read_and_decoded_into_its_row(source: StreamReade
     assert [bad.sample_id for bad in batch.bad] == [5]
 
 
-def test_rows_that_do_not_follow_each_other_are_gathered_into_their_own(source: StreamReader) -> None:
+def test_rows_that_are_not_contiguous_are_gathered_into_their_places(source: StreamReader) -> None:
     stocked, _ = holding(source, 1, 2, 3)
     batch = Filled(stocked, [1, 2, 3], [5, 0, 6])
     assert [set(batch.images[row].flat) for row in (5, 0, 6)] == [{1}, {2}, {3}]
@@ -242,20 +237,20 @@ def arrays(tmp_path: Path) -> Iterator[StreamReader]:
         yield source
 
 
-def test_stored_pixels_need_no_file_read_and_a_row_without_a_sample_is_zero(arrays: StreamReader) -> None:
+def test_stored_pixels_need_no_decoding_and_padding_is_zero(arrays: StreamReader) -> None:
     batch = Filled(arrays, [3, PAD_ID, 1])
     assert (batch.images[:3, 0, 0, 0].tolist(), batch.bad) == ([3, 0, 1], [])
     assert not arrays.find_samples_to_decode(batch.ids).any()
 
 
-def test_stored_pixels_that_have_changed_may_come_back_and_condemn_no_sample(arrays: StreamReader) -> None:
+def test_changed_stored_pixels_are_temporarily_bad(arrays: StreamReader) -> None:
     path = arrays.manifest.root / "x.npy"
     path.write_bytes(path.read_bytes())
     reason = "its file has changed since it was listed; restart with --rescan to list it again"
     assert Filled(arrays, [3, PAD_ID]).bad == [UnfilledRow(3, reason, lasting=False)]
 
 
-def test_stored_pixels_whose_file_is_gone_are_away_until_it_is_back(arrays: StreamReader) -> None:
+def test_stored_pixels_are_away_while_their_file_is_missing(arrays: StreamReader) -> None:
     path = arrays.manifest.root / "x.npy"
     aside = path.rename(path.with_name("aside"))
     (bad,) = Filled(arrays, [3, PAD_ID]).bad
@@ -264,13 +259,13 @@ def test_stored_pixels_whose_file_is_gone_are_away_until_it_is_back(arrays: Stre
     assert Filled(arrays, [3, PAD_ID]).bad == []
 
 
-def test_stored_pixels_are_the_same_whatever_decodes_here(arrays: StreamReader) -> None:
+def test_the_pixel_id_of_stored_pixels_does_not_depend_on_the_decoders(arrays: StreamReader) -> None:
     assert arrays.pixel_id != compute_pixel_id(arrays.spec.image)
     wider = replace(arrays, spec=replace(arrays.spec, image=replace(arrays.spec.image, width=9)))
     assert arrays.pixel_id != wider.pixel_id
 
 
-def test_stored_numbers_that_are_none_condemn_their_sample_alone(tmp_path: Path) -> None:
+def test_a_stored_nan_makes_only_its_sample_lastingly_bad(tmp_path: Path) -> None:
     numbers = np.linspace(0, 1, 5 * 4 * 4 * 3).astype(np.float32).reshape(5, 4, 4, 3)
     numbers[3, 0, 0, 0] = np.nan
     with h5py.File(tmp_path / "x.h5", "w") as file:

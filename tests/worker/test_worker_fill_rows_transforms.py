@@ -1,4 +1,4 @@
-"""Rows and labels as a transform makes them: by sample and epoch alone, and before them the cache."""
+"""Rows and labels after a transform: they depend on sample and epoch alone, and the cache is filled before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from filled_rows import Filled
+from filled_rows import Filled, Unfilled
 from support.daemon_process import write_images
 from support.opened_streams import holding
 from support.served_folder import serve, spoil
@@ -18,10 +18,10 @@ from support.transform_programs import DRAWN, FLIP, Write
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import find_transform_source
-from streamd.ipc.progress_page import ProgressPage, WorkerPhase
+from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.worker_messages import CachePlace, OpenStream
 from streamd.worker.stream_reader import StreamReader, open_reader
-from streamd.worker.transforms import UnfitTransformError
+from streamd.worker.transforms import StreamTransform, UnfitTransformError
 
 Open = Callable[..., StreamReader]
 Pixels = npt.NDArray[np.uint8]
@@ -67,7 +67,7 @@ def test_a_flipped_image_has_its_angle_negated_and_others_stay(open_with: Open) 
         assert batch.labels("angle")[sample_id] == (-1 if turned else 1) * (sample_id + 1)
 
 
-def test_what_is_drawn_goes_by_sample_and_epoch_and_not_by_the_company(open_with: Open) -> None:
+def test_random_numbers_depend_on_sample_and_epoch_and_not_on_the_task(open_with: Open) -> None:
     source = open_with(DRAWN, "draw")
     whole = Filled(source, list(range(SAMPLES))).images
     assert len({row.tobytes() for row in whole}) == SAMPLES
@@ -76,12 +76,12 @@ def test_what_is_drawn_goes_by_sample_and_epoch_and_not_by_the_company(open_with
     assert not np.array_equal(Filled(source, [4], epoch=1).images[0], whole[4])
 
 
-def test_two_workers_make_the_same_of_a_sample(open_with: Open) -> None:
+def test_two_workers_transform_a_sample_alike(open_with: Open) -> None:
     first, second = open_with(DRAWN, "draw"), open_with(DRAWN, "draw")
     assert np.array_equal(Filled(first, [3, 5], epoch=2).images, Filled(second, [3, 5], epoch=2).images)
 
 
-def test_rows_that_hold_no_sample_or_a_bad_one_are_left_alone(open_with: Open, served: ServedStream) -> None:
+def test_padding_and_bad_samples_are_not_transformed(open_with: Open, served: ServedStream) -> None:
     spoil(served, 2)
     text = "def f(image, labels, rng):\n    return image | 1, {'angle': labels['angle'] + 100}"
     batch = Filled(open_with(text, "f"), [1, PAD_ID, 2, 3])
@@ -90,7 +90,7 @@ def test_rows_that_hold_no_sample_or_a_bad_one_are_left_alone(open_with: Open, s
     assert [bad.sample_id for bad in batch.bad] == [2]
 
 
-def test_a_sample_that_it_raises_on_is_bad_for_good_with_the_line_and_others_are_not(open_with: Open) -> None:
+def test_a_sample_whose_transform_raises_is_lastingly_bad(open_with: Open) -> None:
     text = """
         def check(image, labels, rng):
             if labels["angle"] == 4:
@@ -104,7 +104,7 @@ def test_a_sample_that_it_raises_on_is_bad_for_good_with_the_line_and_others_are
     assert np.array_equal(batch.images[2], 255 - batch.plain[2])
 
 
-def test_what_no_batch_can_carry_is_raised_with_the_sample(open_with: Open) -> None:
+def test_an_unfit_result_of_a_transform_raises_with_the_sample(open_with: Open) -> None:
     text = "def f(image, labels, rng):\n    return image[:, :16] if labels['angle'] == 6 else image, labels"
     source = open_with(text, "f")
     Filled(source, [4, 6])
@@ -113,7 +113,7 @@ def test_what_no_batch_can_carry_is_raised_with_the_sample(open_with: Open) -> N
         Filled(source, [4, 5, 6])
 
 
-def test_the_cache_keeps_what_was_decoded_and_gives_it_to_the_transform(open_with: Open, tmp_path: Path) -> None:
+def test_the_cache_keeps_images_from_before_the_transform(open_with: Open, tmp_path: Path) -> None:
     cache = CachePlace(str(tmp_path), None, writable=True)
     source = open_with("def f(image, labels, rng):\n    return 255 - image, labels", "f", cache)
     first = Filled(source, [1, 2])
@@ -125,28 +125,21 @@ def test_the_cache_keeps_what_was_decoded_and_gives_it_to_the_transform(open_wit
     assert np.array_equal(again.images[:2], 255 - again.plain[:2])
 
 
-def test_the_track_says_that_a_row_is_being_transformed(open_with: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, seen = open_with(DRAWN, "draw"), list[Any]()
-    assert source.transform is not None
-    call = type(source.transform.call)
-    apply = call.transform_row
+def test_the_progress_page_names_the_row_that_is_transformed(open_with: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, seen = open_with(DRAWN, "draw"), list[RowProgress]()
+    task = Unfilled(source, [1, PAD_ID, 2])
+    transform_row = StreamTransform.transform_row
 
-    def watched(self: Any, *arguments: Any) -> None:
-        seen.append(batch_track[0].read_row_progress())
-        apply(self, *arguments)
+    def watched(transform: StreamTransform, *arguments: Any) -> None:
+        seen.append(task.track.read_row_progress())
+        transform_row(transform, *arguments)
 
-    batch_track = list[ProgressPage]()
-    at = ProgressPage.write_row_progress
-
-    def noted(self: ProgressPage, *arguments: Any) -> None:
-        batch_track[:] = [self]
-        at(self, *arguments)
-
-    monkeypatch.setattr(ProgressPage, "write_row_progress", noted)
-    monkeypatch.setattr(call, "transform_row", watched)
-    batch = Filled(source, [1, PAD_ID, 2])
+    monkeypatch.setattr(StreamTransform, "transform_row", watched)
+    task.filling.decode_rows(source.read_files(task.ids), 0, 3)
+    task.filling.write_labels()
+    task.filling.transform_rows(0, 3)
     assert [(each.place, each.phase) for each in seen] == [(0, WorkerPhase.TRANSFORMING), (2, WorkerPhase.TRANSFORMING)]
-    assert batch.track.read_row_progress().phase is WorkerPhase.IDLE
+    assert task.track.read_row_progress().phase is WorkerPhase.IDLE
 
 
 def test_samples_that_a_store_holds_are_transformed_too(open_with: Open) -> None:

@@ -1,4 +1,4 @@
-"""A worker process, driven by hand over its socket pair."""
+"""A worker process that is driven over its socket pair."""
 
 from __future__ import annotations
 
@@ -15,41 +15,39 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from msgspec import structs
 from PIL import Image
-from support.daemon_process import wait_until, write_images
+from support.daemon_process import wait_until
 from support.served_folder import file_of, serve
+from support.transform_programs import Write
 from support.worker_driver import ANSWER_S, ROWS, Hand, pixels, task
 
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.cache.file import RECORD_TYPE
+from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.frames import bundle_records, split_records
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, WorkerPhase
 from streamd.ipc.slots import SlotStore, create_memfd
 from streamd.ipc.worker_messages import (
     MAX_RECORD_BYTES,
     CachePlace,
     CloseStream,
     OpenStream,
+    StreamOpenFailed,
     StreamReady,
     StreamRemark,
     TaskDone,
     UnmapSlots,
+    WorkerReport,
     decode_report,
     encode_command,
 )
 from streamd.limits import PAGE_BYTES, WORKER_DATA_BYTES
 from streamd.worker import main
 from streamd.worker.stream_reader import Blob, StreamReader
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 4, "dog": 5}), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ Images = Callable[[int], npt.NDArray[np.generic]]
 
 
 @pytest.mark.long
-def test_a_worker_tells_what_its_pipeline_makes_of_a_stream(hand: Hand, stream: ServedStream) -> None:
+def test_a_worker_answers_an_opened_stream_with_its_pixel_id(hand: Hand, stream: ServedStream) -> None:
     assert hand.open(stream) == StreamReady(0, compute_pixel_id(stream.spec.image))
 
 
@@ -85,7 +83,7 @@ def test_a_task_fills_its_rows_of_the_slot(hand: Hand, stream: ServedStream, ima
     place, memory = compute_layout(stream.spec, ROWS), hand.slots.map_slot(1)
     assert place.sample_ids.build_array_in_memory(memory)[rows].tolist() == ids
     assert place.weights.build_array_in_memory(memory)[rows].tolist() == [1.0, 1.0, 0.0, 1.0]
-    assert place.labels["label"].build_array_in_memory(memory)[rows].tolist() == [1, 0, 0, 1]
+    assert place.labels["label"].build_array_in_memory(memory)[rows].tolist() == [0, 1, 0, 0]
     assert not filled[[2, 4, 5, 7]].any()
 
 
@@ -100,7 +98,7 @@ def test_tasks_are_answered_in_their_order(hand: Hand, stream: ServedStream, ima
     assert np.array_equal(images(1)[7], pixels(stream, 7))
 
 
-def test_what_is_done_is_told_before_a_disk_is_waited_for(
+def test_finished_tasks_are_reported_before_the_worker_waits_for_a_disk(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, opened = asyncio.Event(), list[StreamReader]()
@@ -111,13 +109,13 @@ def test_what_is_done_is_told_before_a_disk_is_waited_for(
             await disk.wait()
         return source.read_files_timed(ids)
 
-    async def numbers_heard(link: socket.socket, count: int) -> list[int]:
-        heard: list[TaskDone] = []
-        while len(heard) < count:
+    async def receive_finished(link: socket.socket, count: int) -> list[int]:
+        reports: list[TaskDone] = []
+        while len(reports) < count:
             records = split_records(await asyncio.to_thread(link.recv, MAX_RECORD_BYTES))
-            heard += [report for report in map(decode_report, records) if isinstance(report, TaskDone)]
-        assert all(done.waited_ns == done.read_ns > 0 for done in heard), "the processor did nothing meanwhile"
-        return [done.number for done in heard]
+            reports += [report for report in map(decode_report, records) if isinstance(report, TaskDone)]
+        assert all(done.waited_ns == done.read_ns > 0 for done in reports), "the processor did nothing meanwhile"
+        return [done.number for done in reports]
 
     async def drive(ours: socket.socket, theirs: socket.socket, slots: SlotStore, page: int) -> None:
         working = asyncio.create_task(main.Worker(theirs, ProgressPage(page)).run())
@@ -125,9 +123,9 @@ def test_what_is_done_is_told_before_a_disk_is_waited_for(
         assert isinstance(decode_report(await asyncio.to_thread(ours.recv, MAX_RECORD_BYTES)), StreamReady)
         tasks = bundle_records([encode_command(task(stream, number, [0], [number])) for number in range(4)])
         socket.send_fds(ours, [tasks], [slots.ensure_slot(1, compute_slot_bytes(stream.spec))])
-        assert await numbers_heard(ours, 1) == [0]
+        assert await receive_finished(ours, 1) == [0]
         disk.set()
-        assert await numbers_heard(ours, 3) == [1, 2, 3]
+        assert await receive_finished(ours, 3) == [1, 2, 3]
         ours.close()
         await working
 
@@ -159,7 +157,7 @@ def test_a_dropped_slot_is_unmapped(hand: Hand, stream: ServedStream) -> None:
 
 
 @pytest.mark.long
-def test_a_slot_dropped_while_its_task_waits_does_no_harm(hand: Hand, stream: ServedStream, images: Images) -> None:
+def test_a_slot_may_be_dropped_while_its_task_waits(hand: Hand, stream: ServedStream, images: Images) -> None:
     hand.open(stream)
     hand.send(task(stream, 1, list(range(8)), list(range(8))))
     hand.send(task(stream, 2, [3], [7], slot=2))
@@ -195,7 +193,7 @@ def test_signals_to_the_daemons_group_do_not_end_a_worker(hand: Hand, stream: Se
     assert hand.end() == (0, "")
 
 
-def test_a_worker_is_nice_bounded_and_leaves_no_core(hand: Hand, stream: ServedStream) -> None:
+def test_a_worker_has_its_niceness_limits_and_oom_score(hand: Hand, stream: ServedStream) -> None:
     hand.open(stream)
     pid = hand.process.pid
     limits = Path(f"/proc/{pid}/limits").read_text()
@@ -208,7 +206,7 @@ def test_a_worker_is_nice_bounded_and_leaves_no_core(hand: Hand, stream: ServedS
 
 
 @pytest.mark.long
-def test_what_pillow_would_print_of_a_damaged_file_is_left_to_the_verdict(hand: Hand, tmp_path: Path) -> None:
+def test_a_worker_prints_nothing_of_a_damaged_file(hand: Hand, tmp_path: Path) -> None:
     page = io.BytesIO()
     Image.new("RGB", (8, 8)).save(page, "TIFF")
     (tmp_path / "data").mkdir()
@@ -223,7 +221,7 @@ def test_what_pillow_would_print_of_a_damaged_file_is_left_to_the_verdict(hand: 
 
 
 @pytest.mark.parametrize("words", [b"\x63nonsense", pytest.param(b"\x02short", marks=pytest.mark.long)])
-def test_a_word_that_makes_no_sense_ends_a_worker_loudly(hand: Hand, words: bytes) -> None:
+def test_a_malformed_command_ends_a_worker_with_a_protocol_error(hand: Hand, words: bytes) -> None:
     hand.link.send(words)
     assert hand.link.recv(1) == b""
     status, said = hand.end()
@@ -232,7 +230,7 @@ def test_a_word_that_makes_no_sense_ends_a_worker_loudly(hand: Hand, words: byte
 
 
 @pytest.mark.long
-def test_a_stream_whose_data_are_away_is_left_alone_until_a_task_wants_it(hand: Hand, stream: ServedStream) -> None:
+def test_a_stream_whose_data_are_away_is_opened_with_its_first_task(hand: Hand, stream: ServedStream) -> None:
     root = Path(stream.manifest.root)
     hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, away=True))
     assert isinstance(hand.hear(), StreamReady)
@@ -244,15 +242,13 @@ def test_a_stream_whose_data_are_away_is_left_alone_until_a_task_wants_it(hand: 
 
 
 @pytest.mark.long
-def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Hand, stream: ServedStream) -> None:
+def test_tasks_of_a_stream_fail_while_its_data_are_away(hand: Hand, stream: ServedStream) -> None:
     root = Path(stream.manifest.root)
     aside = root.rename(root.with_name("aside"))
     assert isinstance(ready := hand.open(stream), StreamReady)  # what its pipeline makes is known without them
     report = hand.finish(task(stream, 5, [0, 1], [3, PAD_ID]))
-    assert [(each.sample_id, each.lasting, each.away) for each in report.bad] == [
-        (3, False, True),
-        (PAD_ID, False, True),
-    ]
+    assert [each.sample_id for each in report.bad] == [3, PAD_ID]
+    assert {(each.lasting, each.away) for each in report.bad} == {(False, True)}
     assert "No such file or directory" in report.bad[0].reason
 
     aside.rename(root)
@@ -274,7 +270,7 @@ def open_cached(hand: Hand, stream: ServedStream, folder: Path) -> None:
     assert isinstance(hand.hear(), StreamReady)
 
 
-def test_what_a_worker_decoded_is_kept_and_gathered_the_next_time(
+def test_decoded_rows_are_cached_and_gathered_by_the_next_task(
     hand: Hand, stream: ServedStream, images: Images, tmp_path: Path
 ) -> None:
     open_cached(hand, stream, tmp_path)
@@ -290,7 +286,7 @@ def test_what_a_worker_decoded_is_kept_and_gathered_the_next_time(
 
 
 @pytest.mark.long
-def test_a_stream_that_is_closed_publishes_what_it_kept(hand: Hand, stream: ServedStream, tmp_path: Path) -> None:
+def test_closing_a_stream_publishes_its_cached_rows(hand: Hand, stream: ServedStream, tmp_path: Path) -> None:
     open_cached(hand, stream, tmp_path)
     hand.finish(task(stream, 1, [0], [5]))
     hand.send(CloseStream(0))
@@ -299,9 +295,7 @@ def test_a_stream_that_is_closed_publishes_what_it_kept(hand: Hand, stream: Serv
 
 
 @pytest.mark.long
-def test_a_cache_that_cannot_be_opened_is_remarked_and_done_without(
-    hand: Hand, stream: ServedStream, tmp_path: Path
-) -> None:
+def test_a_worker_works_without_a_cache_that_cannot_be_opened(hand: Hand, stream: ServedStream, tmp_path: Path) -> None:
     open_cached(hand, stream, tmp_path / "nowhere")
     assert isinstance(remark := hand.hear(), StreamRemark)
     assert remark.stream == 0
@@ -309,3 +303,46 @@ def test_a_cache_that_cannot_be_opened_is_remarked_and_done_without(
     assert "No such file or directory" in remark.text
     done = hand.finish(task(stream, 1, [0], [5]))
     assert (done.gathered, done.bad) == (0, ())
+
+
+WORDY = "def f(image, labels, rng):\n    print('a word')\n    return 255 - image, {'label': 1 - labels['label']}"
+LATE = "def f(image, labels, rng):\n    return image[: 32 - 8 * labels['label']], labels"
+WRONG = "def f(image, labels, rng):\n    return image.T, labels"
+
+
+@pytest.mark.long
+def test_a_transform_changes_rows_and_a_faulty_one_is_reported_with_its_line(
+    hand: Hand, stream: ServedStream, program: Write
+) -> None:
+    def send(number: int, text: str) -> None:
+        place = find_transform_source(f"module{number}:f", program(f"module{number}", text).parent)
+        hand.send(OpenStream(number, str(stream.manifest_path), stream.spec, None, place))
+
+    def opened(number: int, text: str) -> WorkerReport:
+        send(number, text)
+        return hand.hear()
+
+    assert isinstance(ready := opened(0, WORDY), StreamReady)
+    assert ready.pixel_id != compute_pixel_id(stream.spec.image)
+    done = hand.finish(task(stream, 1, [0, 1, 2], [5, PAD_ID, 0]))
+    assert (done.bad, done.unfit) == ((), "")
+    place, memory = compute_layout(stream.spec, ROWS), hand.slots.map_slot(1)
+    assert np.array_equal(place.images.build_array_in_memory(memory)[0], 255 - pixels(stream, 5))
+    assert place.labels["label"].build_array_in_memory(memory)[:3].tolist() == [1, 0, 0]
+
+    assert isinstance(told := opened(1, WRONG), StreamOpenFailed)
+    assert told.reason.startswith(
+        "streams.train.transform: transform at module1.py:1: it returns an image of uint8 (3, 32, 32); "
+    )
+
+    assert isinstance(opened(2, LATE), StreamReady)
+    done = hand.finish(structs.replace(task(stream, 2, [0], [3]), stream=2))
+    assert done.unfit.startswith("transform at module2.py:1: it returns an image of uint8 (24, 32, 3); ")
+    assert "; the sample: cat/0003.jpg; fix it" in done.unfit
+
+    send(3, "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)")
+    wait_until(lambda: hand.track.read_transform_trial().phase is WorkerPhase.TRYING, "the transform is tried")
+    trial = hand.track.read_transform_trial()
+    assert (trial.stream, trial.subject) == (3, "transform at module3.py:2")
+    status, printed = hand.end()  # nobody waits for it
+    assert (status, set(printed.split("\n"))) == (0, {"a word", ""})

@@ -1,4 +1,4 @@
-"""A stream as a worker has it open: what it reads, what it leaves to a store, and when it reads ahead."""
+"""An open stream in a worker: what it reads, what it leaves to a store, and when it reads ahead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from streamd.worker import stream_reader as opened_module
 from streamd.worker.stream_reader import ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
 
 
-def test_files_that_a_store_holds_are_not_read_ahead(source: StreamReader, stream: ServedStream) -> None:
+def test_files_of_samples_in_a_store_are_not_read_ahead(source: StreamReader, stream: ServedStream) -> None:
     stocked, _ = holding(source, 2, 4)
     file_of(stream, 4).unlink()
     ids = np.array([4, 3, PAD_ID], np.int64)
@@ -35,7 +35,7 @@ def test_files_that_a_store_holds_are_not_read_ahead(source: StreamReader, strea
     assert stocked.find_samples_to_decode(ids).tolist() == [False, True, False]
 
 
-def test_a_store_hears_of_what_is_to_be_gathered(source: StreamReader) -> None:
+def test_prefetching_is_passed_on_to_the_store(source: StreamReader) -> None:
     stocked, store = holding(source, 2)
     stocked.prefetch_rows(np.array([4, 2], np.int64))
     source.prefetch_rows(np.array([4, 2], np.int64))  # which has none
@@ -48,7 +48,7 @@ def test_a_store_is_closed_with_its_source(stream: ServedStream) -> None:
     assert store.closed
 
 
-def test_a_source_whose_root_is_gone_is_an_error(stream: ServedStream, tmp_path: Path) -> None:
+def test_opening_a_stream_without_its_root_is_an_error(stream: ServedStream, tmp_path: Path) -> None:
     (tmp_path / "data").rename(tmp_path / "moved")
     with pytest.raises(DataAwayError, match=r"^'.*data' cannot be opened: No such file or directory$"):
         StreamReader.open(stream.spec, stream.manifest_path)
@@ -62,13 +62,13 @@ def bad(source: StreamReader, *ids: int) -> list[UnfilledRow]:
     return [blob for blob in blobs if isinstance(blob, UnfilledRow)]
 
 
-def test_a_file_that_is_gone_from_a_proven_root_is_bad_for_good(source: StreamReader, stream: ServedStream) -> None:
+def test_a_file_that_is_missing_from_a_proven_root_is_lastingly_bad(source: StreamReader, stream: ServedStream) -> None:
     file_of(stream, 3).unlink()
     assert bad(source, 2, 3) == [UnfilledRow(3, "No such file or directory", lasting=True)]
 
 
 @pytest.mark.parametrize("leave", ["nothing", "an empty folder", "other files", "a quarter"])
-def test_no_file_is_held_to_be_gone_where_the_root_is_not_the_listed_one(
+def test_files_are_away_where_the_root_is_not_the_listed_one(
     source: StreamReader, stream: ServedStream, tmp_path: Path, leave: str
 ) -> None:
     root, aside = stream.manifest.root, tmp_path / "aside"
@@ -111,7 +111,7 @@ def file_mtime_ns(stream: ServedStream, name: Path) -> int:
     return int(stream.manifest.mtimes_ns[names.index(str(name))])
 
 
-def test_a_root_that_goes_between_reading_and_recording_condemns_nobody(
+def test_a_root_that_is_moved_during_a_read_makes_no_sample_lastingly_bad(
     source: StreamReader, stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file_of(stream, 3).unlink()
@@ -127,7 +127,7 @@ def test_a_root_that_goes_between_reading_and_recording_condemns_nobody(
     assert (each.lasting, each.away) == (False, True)
 
 
-def test_what_a_pipeline_makes_is_known_while_the_data_are_away(
+def test_the_pixel_id_can_be_predicted_while_the_data_are_away(
     stream: ServedStream, place: TransformPlace, tmp_path: Path
 ) -> None:
     command = OpenStream(0, str(stream.manifest_path), stream.spec, None, place)
@@ -141,7 +141,7 @@ def test_what_a_pipeline_makes_is_known_while_the_data_are_away(
     source.close()
 
 
-def test_with_a_cache_a_stream_opens_without_its_root_and_only_what_it_lacks_waits_for_the_data(
+def test_a_stream_with_a_cache_opens_without_its_root_and_serves_cached_samples(
     stream: ServedStream, tmp_path: Path
 ) -> None:
     cache = CachePlace(str(tmp_path), None, writable=True)
@@ -160,41 +160,31 @@ def test_with_a_cache_a_stream_opens_without_its_root_and_only_what_it_lacks_wai
 # --- reading ahead
 
 
-def test_files_are_read_ahead_until_eight_groups_in_a_row_took_no_time() -> None:
+QUICK, SLOW = (32, 0.0003), (32, 0.01)  # the files of a group, and the seconds that they took
+
+
+@pytest.mark.parametrize(
+    ("groups", "reads_ahead"),
+    [
+        ([QUICK] * 7, True),
+        ([QUICK] * 8, False),
+        ([QUICK] * 20 + [SLOW], True),
+        ([QUICK] * 20 + [SLOW] + [QUICK] * 7, True),
+        ([(0, 0.0)] * 20, True),
+        ([(1, 0.0003)] * 8, True),
+    ],
+    ids=["seven quick groups", "eight", "a slow one after", "and seven quick ones", "no files", "slow for one file"],
+)
+def test_files_are_read_ahead_until_eight_groups_in_a_row_took_no_time(
+    groups: list[tuple[int, float]], *, reads_ahead: bool
+) -> None:
     pace = ReadPace()
-    for _ in range(7):
-        pace.record_group(32, 0.0003)
-        assert pace.reads_ahead
-    pace.record_group(32, 0.0003)
-    assert not pace.reads_ahead
+    for files, seconds in groups:
+        pace.record_group(files, seconds)
+    assert pace.reads_ahead == reads_ahead
 
 
-def test_one_slow_group_brings_reading_ahead_back_for_good_measure() -> None:
-    pace = ReadPace()
-    for _ in range(20):
-        pace.record_group(32, 0.0003)
-    pace.record_group(32, 0.01)
-    assert pace.reads_ahead
-    for _ in range(7):
-        pace.record_group(32, 0.0003)
-    assert pace.reads_ahead
-
-
-def test_a_group_that_the_store_held_says_nothing_of_the_pace() -> None:
-    pace = ReadPace()
-    for _ in range(20):
-        pace.record_group(0, 0.0)
-    assert pace.reads_ahead
-
-
-def test_the_pace_counts_by_file_not_by_group() -> None:
-    pace = ReadPace()
-    for _ in range(8):
-        pace.record_group(1, 0.0003)
-    assert pace.reads_ahead
-
-
-def test_a_list_that_another_daemon_made_since_is_not_taken_for_this_one(stream: ServedStream) -> None:
+def test_a_manifest_that_another_daemon_has_replaced_is_refused(stream: ServedStream) -> None:
     write_images(stream.manifest.root, {"cat": 5})
     serve(stream.manifest.root, stream.manifest_path.parent, rescan=True, labels=LABELS)
     with pytest.raises(ConfigError, match="listed again by another streamd"):
@@ -208,7 +198,7 @@ def place(program: Write) -> TransformPlace:
     return find_transform_source("augment:f", program("augment", f"{text}    return image, labels").parent)
 
 
-def test_a_transform_gives_the_pixels_another_identity_and_those_before_it_keep_theirs(
+def test_a_transform_changes_the_pixel_id_and_not_the_decoded_pixel_id(
     stream: ServedStream, place: TransformPlace, tmp_path: Path
 ) -> None:
     plain, _ = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec))
@@ -220,9 +210,7 @@ def test_a_transform_gives_the_pixels_another_identity_and_those_before_it_keep_
     changed.close()
 
 
-def test_what_is_to_be_known_of_transform_and_cache_is_told_together(
-    stream: ServedStream, place: TransformPlace, tmp_path: Path
-) -> None:
+def test_remarks_of_transform_and_cache_are_joined(stream: ServedStream, place: TransformPlace, tmp_path: Path) -> None:
     nowhere = CachePlace(str(tmp_path / "nowhere"), None, writable=True)
     source, remark = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec, nowhere, place))
     assert "augment.py:3: no contrast; nothing is kept: " in remark

@@ -1,4 +1,4 @@
-"""What can be seen of a bad sample, in this process."""
+"""Thumbnails of bad samples, drawn in this process."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def drawn(stream: ServedStream, *ids: int) -> list[bytes]:
     return list(draw_thumbnails(ThumbnailRequest(str(stream.manifest_path), stream.spec, list(ids))))
 
 
-def test_of_a_file_that_was_cut_off_the_rest_is_seen(stream: ServedStream) -> None:
+def test_the_thumbnail_of_a_truncated_file_shows_its_decodable_part(stream: ServedStream) -> None:
     whole, half = (Image.open(BytesIO(each)) for each in drawn(stream, 0, 1))
     assert whole.size == half.size == (160, 80)
     assert np.asarray(half)[:20].std() > 1  # the upper part has a picture
     assert np.asarray(half)[-20:].std() < 1  # below there is nothing
 
 
-def test_of_what_is_no_picture_nothing_is_seen(stream: ServedStream) -> None:
+def test_a_file_that_is_no_image_has_an_empty_thumbnail(stream: ServedStream) -> None:
     assert drawn(stream, 2) == [b""]
 
 
-def test_of_a_file_that_is_another_now_nothing_is_shown(stream: ServedStream) -> None:
+def test_a_changed_file_has_an_empty_thumbnail(stream: ServedStream) -> None:
     file_of(stream, 3).write_bytes(file_of(stream, 0).read_bytes())
     assert drawn(stream, 3) == [b""]
 
 
-def test_answers_are_a_length_and_so_many_bytes(stream: ServedStream) -> None:
+def test_an_answer_is_a_length_and_that_many_bytes(stream: ServedStream) -> None:
     answers = BytesIO()
     answer_request(msgspec.json.encode(ThumbnailRequest(str(stream.manifest_path), stream.spec, [2, 0])), answers)
     said = answers.getvalue()
@@ -66,7 +66,7 @@ def test_answers_are_a_length_and_so_many_bytes(stream: ServedStream) -> None:
     assert Image.open(BytesIO(said[8:])).format == "JPEG"
 
 
-def test_another_list_is_refused(stream: ServedStream) -> None:
+def test_a_request_for_another_manifest_is_refused(stream: ServedStream) -> None:
     asked = json.loads(msgspec.json.encode(ThumbnailRequest(str(stream.manifest_path), stream.spec, [0])))
     asked["spec"]["content_id"] = "another"
     with pytest.raises(ConfigError, match="listed again"):

@@ -1,4 +1,4 @@
-"""What a transform is given, and that nothing but what was agreed gets into a batch."""
+"""What a transform receives, and that only a fitting result is written to a batch."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_transform_gets_a_copy_of_the_image_labels_as_python_has_them_and_the_
     assert np.array_equal(batch.images, before)
 
 
-def test_what_comes_back_lies_in_its_row_and_in_no_other() -> None:
+def test_the_result_of_a_transform_is_written_to_its_row_only() -> None:
     batch = Batch()
     mirrored = batch.images[1, :, ::-1].copy()
 
@@ -86,7 +86,7 @@ def test_what_comes_back_lies_in_its_row_and_in_no_other() -> None:
     assert not any(column[0].any() for name, column in batch.columns.items() if name != "text")
 
 
-def test_what_it_keeps_is_no_batch() -> None:
+def test_an_image_that_a_transform_keeps_is_not_the_batch() -> None:
     batch, kept = Batch(), list[Any]()
 
     def keep(image: Any, labels: Any, _: Any) -> Any:
@@ -160,7 +160,7 @@ def test_a_refusal_names_the_line_that_the_function_is_at() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("no box"), SystemExit(3), KeyboardInterrupt()])
-def test_whatever_it_raises_is_told_as_its_own(error: BaseException) -> None:
+def test_every_exception_of_a_transform_is_a_failed_transform_error(error: BaseException) -> None:
     def fail(*_: Any) -> Any:
         raise error
 
@@ -168,7 +168,7 @@ def test_whatever_it_raises_is_told_as_its_own(error: BaseException) -> None:
         Batch().apply(fail)
 
 
-def test_memory_that_it_cannot_get_is_no_error_of_the_sample() -> None:
+def test_a_memory_error_of_a_transform_is_raised_unchanged() -> None:
     def fail(*_: Any) -> Any:
         raise MemoryError
 

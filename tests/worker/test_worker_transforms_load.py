@@ -1,4 +1,4 @@
-"""A transform comes into a worker as it is written beside the configuration, or not at all."""
+"""A transform is loaded from beside the configuration, unchanged, or refused."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ def loaded(folder: Path, text: str = "augment:f") -> Function:
     return load_transform(find_transform_source(text, folder))
 
 
+def written_and_loaded(program: Write, source: str) -> Function:
+    """The function `f` of a module `augment` with this source."""
+    return loaded(program("augment", source).parent)
+
+
 def test_the_function_beside_the_configuration_is_loaded(program: Write) -> None:
-    folder = program("augment", "def f(image, labels, rng): return image, labels").parent
-    assert loaded(folder)(1, {}, None) == (1, {})
+    assert written_and_loaded(program, "def f(image, labels, rng): return image, labels")(1, {}, None) == (1, {})
 
 
-def test_what_lies_beside_it_is_importable(program: Write) -> None:
+def test_modules_beside_the_transform_are_importable(program: Write) -> None:
     program("helper_of_it", "WORD = 'beside'")
-    folder = program("augment", "import helper_of_it\ndef f(*_): return helper_of_it.WORD").parent
-    assert loaded(folder)(0, {}, 0) == "beside"
+    assert written_and_loaded(program, "import helper_of_it\ndef f(*_): return helper_of_it.WORD")(0, {}, 0) == "beside"
 
 
-@pytest.mark.parametrize(("name", "importing"), [("colorsys", "import colorsys"), ("itertools", "import itertools")])
-def test_what_lies_beside_it_hides_no_library_and_is_refused_when_it_is_meant(
-    program: Write, name: str, importing: str
-) -> None:
+@pytest.mark.parametrize("name", ["colorsys", "itertools"])
+def test_a_module_beside_the_configuration_that_is_named_like_a_library_is_refused(program: Write, name: str) -> None:
     program(name, "raise SystemExit('a library of Python is hidden')")
-    folder = program("augment", f"{importing}\ndef f(*_): pass").parent
     with pytest.raises(ConfigError, match=rf"{name}\.py is hidden by .*, a library: give it another name"):
-        loaded(folder)
+        written_and_loaded(program, f"import {name}\ndef f(*_): pass")
 
 
 def test_a_package_beside_that_a_library_hides_is_refused(program: Write) -> None:
@@ -60,7 +60,7 @@ def test_a_module_of_a_package_and_one_that_is_installed_are_importable(program:
     assert loaded(folder, "json.decoder:py_scanstring").__module__ == "json.decoder"
 
 
-def test_two_functions_of_a_module_share_what_it_holds(program: Write) -> None:
+def test_two_functions_of_a_module_share_its_globals(program: Write) -> None:
     folder = program("augment", "seen = []\ndef f(*_): seen.append(1)\ndef g(*_): return len(seen)").parent
     loaded(folder)(0, {}, 0)
     assert loaded(folder, "augment:g")(0, {}, 0) == 1
@@ -92,27 +92,24 @@ def test_a_source_that_was_changed_since_it_was_read_is_not_run(program: Write) 
         ("raise SystemExit", r"SystemExit at augment\.py:1$"),
     ],
 )
-def test_why_it_cannot_be_imported_is_told_with_the_line(program: Write, source: str, says: str) -> None:
-    folder = program("augment", source).parent
+def test_an_import_error_is_reported_with_its_line(program: Write, source: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        loaded(folder)
+        written_and_loaded(program, source)
 
 
 def test_a_module_that_failed_is_imported_again_when_it_is_fixed(program: Write) -> None:
-    folder = program("augment", "1 / 0").parent
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
-        loaded(folder)
-    program("augment", "def f(*_): return 1")
-    assert loaded(folder)(0, {}, 0) == 1
+        written_and_loaded(program, "1 / 0")
+    assert written_and_loaded(program, "def f(*_): return 1")(0, {}, 0) == 1
 
 
-def test_a_missing_function_is_named_with_the_near_one(program: Write) -> None:
+def test_a_missing_function_is_refused_with_the_similar_one(program: Write) -> None:
     folder = program("augment", "def flip(*_): pass").parent
     with pytest.raises(ConfigError, match="did you mean 'flip'"):
         load_transform(replace(find_transform_source("augment:flip", folder), function="flp"))
 
 
-def test_an_error_from_a_library_is_told_by_the_line_that_called_it(program: Write) -> None:
+def test_an_error_in_a_library_is_reported_by_the_line_that_called_it(program: Write) -> None:
     folder = program("augment", "import json\n\ndef f(*_):\n    json.loads('{')").parent
     function = loaded(folder)
     with pytest.raises(ValueError, match="Expecting") as caught:
@@ -120,7 +117,7 @@ def test_an_error_from_a_library_is_told_by_the_line_that_called_it(program: Wri
     assert format_user_error(caught.value, folder).startswith("JSONDecodeError at augment.py:4: Expecting")
 
 
-def test_libraries_of_an_environment_in_the_folder_are_libraries(program: Write) -> None:
+def test_site_packages_in_the_folder_count_as_libraries(program: Write) -> None:
     program("site-packages/library_of_it", "def fail(): raise ValueError(1)")
     folder = program(
         "augment",
@@ -139,7 +136,7 @@ def test_libraries_of_an_environment_in_the_folder_are_libraries(program: Write)
     assert format_user_error(caught.value, folder) == "ValueError at augment.py:8: 1"
 
 
-def test_an_error_without_words_or_without_a_line_of_theirs_is_told_by_its_kind(tmp_path: Path) -> None:
+def test_an_error_without_a_message_or_line_is_reported_by_its_type(tmp_path: Path) -> None:
     assert format_user_error(ValueError(), tmp_path) == "ValueError"
     assert format_user_error(ValueError("two\nlines"), tmp_path) == "ValueError: two lines"
 
@@ -149,8 +146,7 @@ def test_an_error_without_words_or_without_a_line_of_theirs_is_told_by_its_kind(
 def test_a_module_that_loosens_the_decoder_is_refused_and_the_decoder_is_as_it_was(program: Write, switch: str) -> None:
     before = ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS
     text = f"from PIL import Image, ImageFile\n{switch}\ndef f(*_): pass"
-    folder = program("augment", text).parent
     for _ in range(2):
         with pytest.raises(ConfigError, match=f"'augment' sets PIL.{switch.partition(' ')[0]} where it is imported"):
-            loaded(folder)
+            written_and_loaded(program, text)
         assert before == (ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS)

@@ -1,4 +1,4 @@
-"""A transform is tried before it is used: what is wrong with it is said then, and what it does names its pixels."""
+"""A transform is tried before it is used: faults are found then, and its results are part of the pixel id."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def tried(
     )
 
 
-def test_one_that_fits_is_used_without_a_word(program: Write, source: StreamReader) -> None:
+def test_a_fitting_transform_causes_no_remark(program: Write, source: StreamReader) -> None:
     assert tried(program, source, SAME).remark == ""
 
 
-def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(program: Write, source: StreamReader) -> None:
+def test_the_pixel_id_covers_the_source_its_results_and_its_input(program: Write, source: StreamReader) -> None:
     ids = [
         tried(program, source, SAME).pixel_id,
         tried(program, source, SAME + "# a comment\n", name="a2").pixel_id,
@@ -71,7 +71,7 @@ def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(progra
         ),
     ],
 )
-def test_a_mistake_is_refused_before_anything_is_served(
+def test_a_faulty_transform_is_refused_before_serving(
     program: Write, source: StreamReader, text: str, says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says):
@@ -81,7 +81,9 @@ def test_a_mistake_is_refused_before_anything_is_served(
 @pytest.mark.parametrize(
     "draw", ["random.random() < 0.5", "np.random.default_rng().random() < 0.5", "next(count) % 24 < 12"]
 )
-def test_one_that_does_not_go_by_its_rng_is_refused(program: Write, source: StreamReader, draw: str) -> None:
+def test_a_transform_with_other_random_numbers_than_its_rng_is_refused(
+    program: Write, source: StreamReader, draw: str
+) -> None:
     text = f"""
         import itertools, random
         import numpy as np
@@ -93,7 +95,7 @@ def test_one_that_does_not_go_by_its_rng_is_refused(program: Write, source: Stre
         tried(program, source, text)
 
 
-def test_one_that_raises_on_labels_of_zero_is_used_and_that_is_remarked(program: Write, source: StreamReader) -> None:
+def test_a_transform_that_raises_on_labels_of_zero_is_used_with_a_remark(program: Write, source: StreamReader) -> None:
     text = "def f(image, labels, rng):\n  raise ValueError('an empty box')"
     remark = tried(program, source, text).remark
     assert remark == (
@@ -101,9 +103,7 @@ def test_one_that_raises_on_labels_of_zero_is_used_and_that_is_remarked(program:
     )
 
 
-def test_whoever_may_have_to_end_it_hears_what_is_at_hand_before_it_is_run(
-    program: Write, source: StreamReader
-) -> None:
+def test_each_phase_of_a_trial_is_reported_before_it_begins(program: Write, source: StreamReader) -> None:
     told: list[tuple[str, WorkerPhase]] = []
     place = find_transform_source("augment:f", program("augment", SAME).parent)
     open_transform(place, source.manifest, source.spec.image, source.decoded_pixel_id, lambda *said: told.append(said))
@@ -113,7 +113,7 @@ def test_whoever_may_have_to_end_it_hears_what_is_at_hand_before_it_is_run(
     assert told[-1] == ("", WorkerPhase.IDLE)
 
 
-def test_nothing_is_at_hand_any_more_when_it_was_refused(program: Write, source: StreamReader) -> None:
+def test_a_refused_transform_leaves_the_reported_phase_idle(program: Write, source: StreamReader) -> None:
     told: list[WorkerPhase] = []
     place = find_transform_source("augment:f", program("augment", "1 / 0").parent)
     with pytest.raises(ConfigError, match="ZeroDivisionError"):

@@ -1,4 +1,4 @@
-"""Images that are rows of arrays: in their order, with labels from tables and arrays, whole or split."""
+"""Listing images in rows of .npy files: their order, labels from tables and arrays, conditions and splits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_samples_are_the_rows_of_all_files_in_order(tmp_path: Path) -> None:
     assert path.read_bytes()[found.arrays.offsets[0] :] == SIX[2:].tobytes()
 
 
-def test_an_array_of_no_images_is_refused_with_what_it_holds(tmp_path: Path) -> None:
+def test_an_array_that_holds_no_images_is_refused_with_its_dtype_and_shape(tmp_path: Path) -> None:
     source = Npy(images(tmp_path / "x", a=np.zeros((2, 60), np.uint8)))
     says = f"^streams.train.source.path: '{tmp_path}/x/a.npy' holds uint8 .2, 60.; it looks like labels; images are"
     assert_refused(source, says)
@@ -60,7 +60,7 @@ def test_files_of_different_shapes_are_refused_by_name(tmp_path: Path) -> None:
     assert "'b.npy' holds images of 4x5x3 float32, and 'a.npy' of 4x5x3;" in refusal(mixed)
 
 
-def test_arrays_of_other_numbers_or_in_another_order_say_how_they_are_to_be_read(tmp_path: Path) -> None:
+def test_other_dtypes_and_channels_first_are_recorded_in_the_storage_format(tmp_path: Path) -> None:
     turned = images(tmp_path / "x", a=np.ascontiguousarray(SIX.repeat(2, 2).transpose(0, 3, 1, 2)).astype(">u2"))
     found = scanned(Npy(turned, range=(0, 255)))
     assert found.arrays is not None
@@ -92,7 +92,7 @@ def test_conditions_keep_rows_of_images_and_labels_alike(tmp_path: Path) -> None
     assert found.specs["kind"].classes == ("cat",)
 
 
-def test_a_split_by_name_parts_the_rows_and_files_that_are_added_move_none(tmp_path: Path) -> None:
+def test_a_split_by_name_splits_the_rows_and_added_files_change_no_part(tmp_path: Path) -> None:
     many = np.zeros((300, 1, 1), np.uint8)
     np.save(tmp_path / "y.npy", np.arange(300))
     source, label = Npy(images(tmp_path / "x", a=many), part="validation"), Label("int", tmp_path / "y.npy")
@@ -122,7 +122,7 @@ def test_a_split_by_a_column_keeps_its_rows_together(tmp_path: Path) -> None:
     assert len({drives[row] for row in held_out.rows.tolist()}) == held_out.samples // 6
 
 
-def test_a_range_that_does_not_fit_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_range_that_does_not_fit_causes_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         scanned(Npy(images(tmp_path / "y", a=SIX), range=(0, 1)))
     assert (

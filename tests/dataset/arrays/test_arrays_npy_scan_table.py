@@ -1,4 +1,4 @@
-"""Labels beside arrays of images: of every type, one row per image, and refused with both counts where they are not."""
+"""Labels beside arrays of images: every type, one row for each image; other numbers of rows are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "x.npy")
 
 
-def of_array(path: str, array: Any, kind: str, **more: Any) -> tuple[ListedValues, LabelSpec]:
+def label_of_array(path: str, array: Any, kind: str, **more: Any) -> tuple[ListedValues, LabelSpec]:
     """A label from an array beside the images."""
     file = Path(path).with_name("y.npy")
     np.save(file, array)
@@ -47,8 +47,8 @@ def of_array(path: str, array: Any, kind: str, **more: Any) -> tuple[ListedValue
     ],
     ids=lambda each: f"{each.dtype} {each.shape}" if isinstance(each, np.ndarray) else None,
 )
-def test_an_array_of_labels_says_what_a_column_would(path: str, array: Any, kind: str, values: list[Any]) -> None:
-    found, spec = of_array(path, array, kind)
+def test_an_array_of_labels_gives_the_values_of_a_column(path: str, array: Any, kind: str, values: list[Any]) -> None:
+    found, spec = label_of_array(path, array, kind)
     assert (found.tolist(), spec.width) == (values, len(values[0]) if isinstance(values[0], list) else 0)
 
 
@@ -66,15 +66,15 @@ def test_an_array_of_labels_says_what_a_column_would(path: str, array: Any, kind
 def test_classes_of_an_array_are_numbered_as_those_of_a_column(
     path: str, array: Any, numbers: list[int], classes: tuple[object, ...]
 ) -> None:
-    values, spec = of_array(path, array, "category")
+    values, spec = label_of_array(path, array, "category")
     assert (values.tolist(), spec.classes) == (numbers, classes)
 
 
 def test_configured_classes_hold_for_an_array_and_its_row_is_named(path: str) -> None:
-    assert of_array(path, np.array([1, 0, 0, 2]), "category", classes=(2, 1, 0))[0].tolist() == [1, 2, 2, 0]
+    assert label_of_array(path, np.array([1, 0, 0, 2]), "category", classes=(2, 1, 0))[0].tolist() == [1, 2, 2, 0]
     says = r"labels\.y: '7' \(y\.npy\[2\]\) is not one of the configured classes 2, 1, 0"
     with pytest.raises(ConfigError, match=says):
-        of_array(path, np.array([1, 0, 7, 2]), "category", classes=(2, 1, 0))
+        label_of_array(path, np.array([1, 0, 7, 2]), "category", classes=(2, 1, 0))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_array_that_makes_no_label_is_refused_with_its_row_or_shape(
     path: str, array: Any, kind: str, told: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        of_array(path, array, kind)
+        label_of_array(path, array, kind)
     assert told in str(caught.value).replace(f"{Path(path).parent}/", "")
 
 
@@ -112,23 +112,21 @@ def test_a_table_that_is_too_short_or_too_long_is_refused_with_both_counts(path:
         )
 
 
-def test_a_label_that_nothing_holds_asks_for_a_table_or_an_array(path: str) -> None:
+def test_a_label_without_a_column_asks_for_a_table_or_an_array(path: str) -> None:
     assert refusal(Npy(path), angle=Label("float")) == (
         "streams.train.labels.angle: no table has a column 'angle'; add table: FILE under source, or take the "
         "label from an array with from: FILE.npy"
     )
 
 
-def test_a_table_of_which_nothing_is_taken_is_spoken_of(
-    path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unused_table_causes_a_warning(path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "t.csv").write_text("y\n1\n")
     with caplog.at_level(logging.WARNING):
         scan_source(Stream(Npy(path, tmp_path / "t.csv"), {}), lambda _: None)
     assert "nothing is taken from" in caplog.text
 
 
-def test_images_are_called_what_the_named_column_says_and_split_by_their_rows(path: str, tmp_path: Path) -> None:
+def test_the_column_under_names_gives_the_images_their_display_names(path: str, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_text("name,file,kind\nx,a.jpg,1\ny,,2\nz,c.jpg,1\nw,d.jpg,1\n")
     found = scanned(Npy(path, table=table, where={"kind": 1}, names="file"))

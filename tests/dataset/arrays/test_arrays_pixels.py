@@ -1,4 +1,4 @@
-"""What holds images is known by its shape; what its numbers mean is never guessed."""
+"""Arrays of images are recognized by their shape; a range of pixel values is never guessed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamd.dataset.manifest.types import StorageFormat
 from streamd.errors import ConfigError
 
 
-def looked_at(array: Any, **settings: Any) -> tuple[tuple[int, int, int], StorageFormat]:
+def inspected(array: Any, **settings: Any) -> tuple[tuple[int, int, int], StorageFormat]:
     return inspect_image_array(
         "key: it", array.shape, array.dtype, StorageFormat("s", "/x", **settings), lambda: array[:2]
     )
@@ -41,9 +41,9 @@ def test_channels_are_last_where_they_can_be_and_first_otherwise(
     shape: tuple[int, ...], served: tuple[int, int, int], channels_first: bool
 ) -> None:
     array = np.zeros(shape, np.uint8)
-    assert looked_at(array) == (served, StorageFormat("s", "/x", "|u1", None, channels_first))
+    assert inspected(array) == (served, StorageFormat("s", "/x", "|u1", None, channels_first))
     assert can_hold_images(array.shape, array.dtype)
-    assert can_copy_unconverted(looked_at(array)[1]) is not channels_first
+    assert can_copy_unconverted(inspected(array)[1]) is not channels_first
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_channels_are_last_where_they_can_be_and_first_otherwise(
 )
 def test_an_array_of_another_shape_holds_no_images(shape: tuple[int, ...], told: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(told)):
-        looked_at(np.zeros(shape, np.uint8))
+        inspected(np.zeros(shape, np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -83,17 +83,17 @@ def test_an_array_of_another_shape_holds_no_images(shape: tuple[int, ...], told:
 def test_numbers_without_a_range_are_refused_with_the_likely_one(numbers: list[float], dtype: str, advice: str) -> None:
     array = np.array(numbers, dtype).reshape(2, 1, 1)
     with pytest.raises(ConfigError) as caught:
-        looked_at(array)
+        inspected(array)
     assert advice in str(caught.value)
-    assert looked_at(array, range=(0.0, 1.0))[1].range == (0.0, 1.0)
+    assert inspected(array, range=(0.0, 1.0))[1].range == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("dtype", ["S4", "U4", "c8", "M8[s]", "O", [("a", "f4"), ("b", "i2")]])
-def test_what_is_no_number_is_no_pixel(dtype: Any) -> None:
+def test_arrays_of_other_than_numbers_are_refused(dtype: Any) -> None:
     array = np.zeros((2, 4, 5, 3), dtype)
     assert not can_hold_images(array.shape, array.dtype)
     with pytest.raises(ConfigError, match=r"pixels are numbers|rows of any length"):
-        looked_at(array, range=(0.0, 1.0))
+        inspected(array, range=(0.0, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_is_no_number_is_no_pixel(dtype: Any) -> None:
     ],
     ids=["uint8", "float"],
 )
-def test_a_range_that_most_numbers_lie_beyond_is_reported(
+def test_a_range_that_excludes_many_numbers_causes_a_warning(
     numbers: npt.NDArray[Any], bounds: tuple[float, float], said: str
 ) -> None:
     told = format_range_warning(numbers, bounds)
@@ -122,5 +122,5 @@ def test_a_range_that_most_numbers_lie_beyond_is_reported(
 @pytest.mark.parametrize(
     "few", [[0.0, 1.0], [*np.linspace(0, 1, 95), *[9.0] * 5], [np.nan]], ids=["none", "few", "nan"]
 )
-def test_a_few_outliers_are_what_a_range_is_for(few: list[float]) -> None:
+def test_a_few_values_outside_the_range_cause_no_warning(few: list[float]) -> None:
     assert format_range_warning(np.array(few), (0, 1)) is None

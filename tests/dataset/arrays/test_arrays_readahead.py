@@ -1,4 +1,4 @@
-"""Rows are asked for while they come from a disk, and left alone once they come from memory."""
+"""Rows are prefetched while they come from a disk, and no longer once they come from memory."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ def groups_asked(rows: RowPrefetcher, most: int = 1000) -> int:
     return most
 
 
-def test_rows_are_asked_for_as_they_lie(disk: Disk) -> None:
+def test_prefetching_advises_the_system_of_each_row(disk: Disk) -> None:
     RowPrefetcher(ROW).prefetch_rows([(7, 128), (9, 5000)])
     assert disk.asked == [(7, 128, ROW), (9, 5000, ROW)]
 
 
-def test_rows_that_come_from_memory_are_asked_for_no_more_after_sixty_four_groups(disk: Disk) -> None:
+def test_prefetching_stops_after_64_groups_that_came_from_memory(disk: Disk) -> None:
     disk.row_s = 1e-6
     assert groups_asked(RowPrefetcher(ROW)) == 64
     assert len(disk.asked) == 64 * 32
 
 
-def test_large_rows_may_take_longer_to_ask_for(disk: Disk) -> None:
+def test_large_rows_may_take_longer_to_prefetch(disk: Disk) -> None:
     disk.row_s = 15e-6
     assert groups_asked(RowPrefetcher(1_000_000)) == 64
 
 
-def test_rows_that_come_from_a_disk_are_asked_for_on_and_on(disk: Disk) -> None:
+def test_prefetching_continues_while_rows_come_from_a_disk(disk: Disk) -> None:
     disk.row_s = 15e-6
     assert groups_asked(RowPrefetcher(ROW)) == 1000
 
 
-def test_a_page_that_came_from_a_disk_after_all_brings_asking_back(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_fault_from_a_disk_resumes_prefetching(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = RowPrefetcher(ROW)
     rows.record_page_faults()
     groups_asked(rows)

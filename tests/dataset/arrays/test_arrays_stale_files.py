@@ -1,4 +1,4 @@
-"""Files are the listed ones until they are not; what else is asked of them is in the contract of stores."""
+"""Changes of listed array files are noticed; the contract of stores tests the rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def files(tmp_path: Path) -> Iterator[ListedFiles]:
     stream.manifest.close()
 
 
-def test_what_is_written_in_place_is_seen_at_the_next_look(files: ListedFiles, tmp_path: Path) -> None:
+def test_a_write_in_place_is_noticed_at_the_next_check(files: ListedFiles, tmp_path: Path) -> None:
     assert files.are_unchanged()
     with (tmp_path / "a.npy").open("r+b") as file:
         file.seek(300)
@@ -33,9 +33,7 @@ def test_what_is_written_in_place_is_seen_at_the_next_look(files: ListedFiles, t
     assert not files.are_unchanged()
 
 
-def test_looks_at_many_files_take_a_small_part_of_the_time(
-    files: ListedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checks_of_many_files_are_rare(files: ListedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stale_files, "_FEW_FILES", 1)
     monkeypatch.setattr(stale_files, "_CHECK_SHARE", 1 << 40)
     assert files.are_unchanged()

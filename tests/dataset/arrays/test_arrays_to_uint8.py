@@ -1,4 +1,4 @@
-"""Numbers become pixels by one rule: clipped, scaled, rounded half to even; NaN is no pixel."""
+"""Numbers become pixels by one rule: clip, scale, round half to even; a row with NaN is bad."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from streamd.dataset.manifest.types import ArrayFiles, StorageFormat
 SHAPE = (2, 5, 3)
 
 
-def converted(rows: Any, held: list[bool] | None = None, **stored: Any) -> tuple[Any, list[bool], PixelConverter]:
+def converted(
+    rows: Any, held: list[bool] | None = None, shape: tuple[int, int, int] = SHAPE, **stored: Any
+) -> tuple[Any, list[bool], PixelConverter]:
     """`rows` as pixels; which are good."""
     conversion = PixelConverter(
-        ArrayFiles(SHAPE, (0, len(rows)), (0,), StorageFormat("s", "/x", rows.dtype.str, **stored))
+        ArrayFiles(shape, (0, len(rows)), (0,), StorageFormat("s", "/x", rows.dtype.str, **stored))
     )
-    images = np.full((len(rows), *SHAPE), 0xAA, np.uint8)
+    images = np.full((len(rows), *shape), 0xAA, np.uint8)
     raw = conversion.prepare_read_buffer(images)
     raw[...] = rows
     good = conversion.convert_rows(raw, images, np.arange(len(rows)) + 10, np.array(held or [True] * len(rows)))
@@ -51,7 +53,7 @@ def test_pixels_are_those_of_exact_arithmetic(dtype: str, bounds: tuple[float, f
     assert good == [True]
 
 
-def test_what_a_half_rounds_to_is_even() -> None:
+def test_halves_round_to_even() -> None:
     values = np.arange(30, dtype=np.float32).reshape(1, *SHAPE) / 2
     images, _, _ = converted(values, range=(0.0, 255.0))
     assert images.reshape(-1)[:8].tolist() == [0, 0, 1, 2, 2, 2, 3, 4]
@@ -67,7 +69,7 @@ def test_infinite_numbers_are_cut_off_and_a_row_with_nan_is_bad_with_the_reason(
     assert conversion.faults == {11: NOT_A_NUMBER}
 
 
-def test_rows_that_are_not_held_are_neither_converted_nor_judged() -> None:
+def test_rows_that_are_not_held_are_neither_converted_nor_checked() -> None:
     rows = np.full((2, *SHAPE), np.nan, np.float32)
     images, good, conversion = converted(rows, [False, False], range=(0.0, 1.0))
     assert good == [False, False]
@@ -76,25 +78,15 @@ def test_rows_that_are_not_held_are_neither_converted_nor_judged() -> None:
 
 
 @pytest.mark.parametrize("bounds", [None, (0.0, 255.0)], ids=["as it is", "with a range"])
-def test_channels_that_come_first_are_put_last(bounds: tuple[float, float] | None) -> None:
-    rows = np.random.default_rng(0).integers(0, 256, (4, 3, 2, 5), dtype=np.uint8)
-    images, good, _ = converted(rows, channels_first=True, range=bounds)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_that_come_first_are_put_last(channels: int, bounds: tuple[float, float] | None) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (4, channels, 2, 5), dtype=np.uint8)
+    images, good, _ = converted(rows, shape=(2, 5, channels), channels_first=True, range=bounds)
     assert np.array_equal(images, rows.transpose(0, 2, 3, 1))
     assert good == [True] * 4
 
 
-def test_one_channel_that_comes_first_is_put_last() -> None:
-    rows = np.random.default_rng(0).integers(0, 256, (4, 1, 2, 5), dtype=np.uint8)
-    conversion = PixelConverter(
-        ArrayFiles((2, 5, 1), (0, 4), (0,), StorageFormat("s", "/x", "|u1", None, channels_first=True))
-    )
-    images = np.zeros((4, 2, 5, 1), np.uint8)
-    conversion.prepare_read_buffer(images)[...] = rows
-    conversion.convert_rows(conversion.prepare_read_buffer(images), images, np.arange(4), np.ones(4, np.bool_))
-    assert np.array_equal(images[..., 0], rows[:, 0])
-
-
-def test_what_lies_as_it_is_served_is_read_to_where_it_is_served_from() -> None:
+def test_pixels_that_need_no_conversion_are_read_into_the_target() -> None:
     conversion = PixelConverter(ArrayFiles(SHAPE, (0, 4), (0,), None))
     images = np.zeros((4, *SHAPE), np.uint8)
     assert conversion.prepare_read_buffer(images) is images

@@ -1,4 +1,4 @@
-"""The file of a cache: where everything lies, how it grows, and what is refused in its place."""
+"""The file of a cache: its layout, how it grows, and which other files are refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_no_file_has_room_for_more_samples_than_there_are() -> None:
     assert SHAPE.count_rows(0) == 0
 
 
-def test_a_new_file_has_its_space_allocated_and_holds_nothing(tmp_path: Path) -> None:
+def test_a_new_file_is_empty_and_has_its_space_allocated(tmp_path: Path) -> None:
     file = CacheFile.open(place(tmp_path), SHAPE)
     found = (tmp_path / SHAPE.cache_file_name).stat()
     assert (file.rows, file.writable_rows, file.trouble) == (1000, 1000, "")
@@ -62,7 +62,7 @@ def test_a_new_file_has_its_space_allocated_and_holds_nothing(tmp_path: Path) ->
     file.close()
 
 
-def test_max_bounds_the_file_and_says_how_many_samples_are_kept(tmp_path: Path) -> None:
+def test_max_bounds_the_file_and_its_number_of_rows(tmp_path: Path) -> None:
     file = CacheFile.open(place(tmp_path, SHAPE.file_bytes(400) + 50), SHAPE)
     assert (file.rows, file.writable_rows) == (400, 400)
     assert (tmp_path / SHAPE.cache_file_name).stat().st_size <= SHAPE.file_bytes(400) + 50
@@ -80,7 +80,7 @@ def test_a_larger_max_adds_to_a_file_and_a_smaller_one_takes_nothing_away(tmp_pa
         file.close()
 
 
-def test_who_may_not_write_reads_what_is_there_and_makes_no_file(tmp_path: Path) -> None:
+def test_a_process_that_may_not_write_reads_a_file_and_creates_none(tmp_path: Path) -> None:
     with pytest.raises(UnfitCacheError, match="No such file"):
         CacheFile.open(place(tmp_path, writable=False), SHAPE)
     assert list(tmp_path.iterdir()) == []
@@ -92,12 +92,12 @@ def test_who_may_not_write_reads_what_is_there_and_makes_no_file(tmp_path: Path)
     file.close()
 
 
-def test_a_max_that_holds_no_sample_is_reported(tmp_path: Path) -> None:
+def test_a_max_without_room_for_a_sample_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnfitCacheError, match="max leaves no room for a single sample"):
         CacheFile.open(place(tmp_path, SHAPE.file_bytes(1) - 1), SHAPE)
 
 
-def test_space_that_is_refused_leaves_no_part_of_it_taken(tmp_path: Path) -> None:
+def test_a_failed_allocation_takes_no_space(tmp_path: Path) -> None:
     with no_file_larger_than(SHAPE.file_bytes(500)), pytest.raises(UnfitCacheError, match=r"needs 0\.00 GiB .* max"):
         CacheFile.open(place(tmp_path), SHAPE)
     assert (tmp_path / SHAPE.cache_file_name).stat().st_size == 0
@@ -113,7 +113,7 @@ def test_a_file_with_holes_has_them_filled(tmp_path: Path) -> None:
     assert path.stat().st_blocks * 512 >= SHAPE.file_bytes(1000)
 
 
-def test_a_file_that_cannot_grow_is_read_and_not_added_to(tmp_path: Path) -> None:
+def test_a_file_that_cannot_grow_is_only_read(tmp_path: Path) -> None:
     CacheFile.open(place(tmp_path, SHAPE.file_bytes(300)), SHAPE).close()
     with no_file_larger_than(SHAPE.file_bytes(500)):
         file = CacheFile.open(place(tmp_path), SHAPE)
@@ -122,7 +122,9 @@ def test_a_file_that_cannot_grow_is_read_and_not_added_to(tmp_path: Path) -> Non
     file.close()
 
 
-def test_more_than_the_disk_has_is_not_even_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_larger_than_the_free_space_is_refused_before_allocating(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "posix_fallocate", lambda *_: pytest.fail("the disk would be full for a moment"))
     with pytest.raises(UnfitCacheError, match=r"No space left on device; .* GiB are free"):
         CacheFile.open(place(tmp_path), replace(SHAPE, row_bytes=1 << 31, samples=1 << 24))
@@ -135,7 +137,7 @@ def test_a_write_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
     file.close()
 
 
-def test_something_else_in_its_place_is_left_alone(tmp_path: Path) -> None:
+def test_another_file_under_the_name_of_the_cache_is_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / SHAPE.cache_file_name
     path.write_bytes(b"precious".ljust(SHAPE.file_bytes(1000), b"!"))
     before = path.read_bytes()
@@ -144,7 +146,7 @@ def test_something_else_in_its_place_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_link_to_elsewhere_is_not_followed(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / SHAPE.cache_file_name).symlink_to(tmp_path / "victim")
     with pytest.raises(UnfitCacheError, match="symbolic links"):
@@ -152,7 +154,7 @@ def test_a_link_to_elsewhere_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "victim").exists()
 
 
-def test_another_users_file_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CacheFile.open(place(tmp_path), SHAPE).close()
     real = os.fstat
     owner = os.geteuid() + 1
@@ -161,7 +163,7 @@ def test_another_users_file_is_not_believed(tmp_path: Path, monkeypatch: pytest.
         CacheFile.open(place(tmp_path), SHAPE)
 
 
-def test_other_samples_and_other_pixels_have_files_of_their_own() -> None:
+def test_other_samples_or_pixels_have_another_file() -> None:
     names = {
         SHAPE.cache_file_name,
         replace(SHAPE, content_id="e" * 32).cache_file_name,
@@ -170,7 +172,7 @@ def test_other_samples_and_other_pixels_have_files_of_their_own() -> None:
     assert len(names) == 3
 
 
-def test_streams_of_the_same_samples_and_images_have_one_writer() -> None:
+def test_streams_of_the_same_samples_and_images_share_a_lock() -> None:
     spec = some_spec(content_id="a" * 32)
     assert lock_file_name(spec) == lock_file_name(some_spec(content_id="a" * 32, name="other", batch_size=7, seed=9))
     assert lock_file_name(spec) != lock_file_name(some_spec(content_id="b" * 32))

@@ -1,10 +1,9 @@
-"""One process writes a cache; who does not get to is told why."""
+"""One process writes a cache; another one logs why it may not."""
 
 from __future__ import annotations
 
 import fcntl
 import logging
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,18 +41,15 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
 
 
 def is_free(path: Path) -> bool:
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    else:
-        return True
-    finally:
-        os.close(descriptor)
+    with path.open("r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
-def test_a_lock_is_held_until_it_was_given_back_as_often_as_taken(path: Path) -> None:
+def test_a_lock_is_held_until_it_is_released_as_often_as_it_was_acquired(path: Path) -> None:
     locks = WriterLocks()
     assert locks.acquire_lock(path)
     assert locks.acquire_lock(path)
@@ -65,7 +61,7 @@ def test_a_lock_is_held_until_it_was_given_back_as_often_as_taken(path: Path) ->
         locks.release_lock(path)
 
 
-def test_the_folder_is_made_for_this_user_alone(path: Path) -> None:
+def test_the_folder_and_the_lock_are_private_to_the_user(path: Path) -> None:
     locks = WriterLocks()
     assert locks.acquire_lock(path)
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -73,7 +69,9 @@ def test_the_folder_is_made_for_this_user_alone(path: Path) -> None:
     locks.release_lock(path)
 
 
-def test_a_lock_of_another_process_is_not_had_and_that_is_said(path: Path, log: pytest.LogCaptureFixture) -> None:
+def test_a_lock_that_another_process_holds_is_not_acquired_and_a_warning_says_so(
+    path: Path, log: pytest.LogCaptureFixture
+) -> None:
     path.parent.mkdir(parents=True)
     with held_elsewhere(path):
         assert not WriterLocks().acquire_lock(path)
@@ -91,7 +89,7 @@ def test_the_lock_of_a_process_that_was_killed_is_free(path: Path) -> None:
         locks.release_lock(path)
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_created_is_logged(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     assert not WriterLocks().acquire_lock(tmp_path / "file/cache/writer.lock")
     assert "it cannot be written (Not a directory)" in log.text

@@ -1,16 +1,17 @@
-"""What a cache says it holds is what was decoded, whatever was killed, cut or damaged; all else is decoded again."""
+"""A cache returns only what was decoded, after kills, truncation and damage too; other rows are decoded again."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.cached_stream import file_in, fill, gathered, held, open_cache, place, row_of, rows_of, shape_of, spoil_row
-from support.daemon_process import write_images
+from support.opened_streams import Serve
 from support.served_folder import change_times, file_of, serve
 from support.tar_shards import pack
 from test_cache_file import no_file_larger_than
@@ -27,17 +28,8 @@ from streamd.worker.stream_reader import StreamReader
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    stream = serve(write_images(tmp_path / "data", {"cat": 9}, size=(8, 8)), tmp_path / "state")
-    yield stream
-    stream.manifest.close()
-
-
-@pytest.fixture
-def source(stream: ServedStream) -> Iterator[StreamReader]:
-    source = StreamReader.open(stream.spec, stream.manifest_path)
-    yield source
-    source.close()
+def stream(serve_images: Serve) -> ServedStream:
+    return serve_images({"cat": 9})
 
 
 @pytest.fixture
@@ -45,18 +37,32 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
+Reopen = Callable[..., DecodedCache]
+
+
 @pytest.fixture
-def cache(source: StreamReader, folder: Path) -> Iterator[DecodedCache]:
-    cache = open_cache(source, place(folder))
-    yield cache
-    cache.close()
+def reopen(source: StreamReader, folder: Path) -> Iterator[Reopen]:
+    """Opens the cache as another process would; it is closed after the test."""
+    with ExitStack() as opened:
+
+        def open_another(max_bytes: int | None = None, *, writable: bool = True) -> DecodedCache:
+            return opened.enter_context(closing(open_cache(source, place(folder, max_bytes, writable=writable))))
+
+        yield open_another
 
 
-def reopened(source: StreamReader, folder: Path, *, writable: bool = True) -> DecodedCache:
-    return open_cache(source, place(folder, writable=writable))
+@pytest.fixture
+def cache(reopen: Reopen) -> DecodedCache:
+    return reopen()
 
 
-def test_what_was_kept_and_published_is_gathered_and_nothing_else(source: StreamReader, cache: DecodedCache) -> None:
+def fill_and_close(folder: Path, source: StreamReader, ids: Iterable[int]) -> None:
+    """A process keeps these samples, and ends."""
+    with closing(open_cache(source, place(folder))) as cache:
+        fill(cache, source, list(ids))
+
+
+def test_only_published_rows_are_gathered(source: StreamReader, cache: DecodedCache) -> None:
     assert held(cache, [0, 1, 2]) == [False] * 3
     fill(cache, source, [0, 7, 3])
     assert held(cache, [0, 1, 7, PAD_ID, 3]) == [True, False, True, False, True]
@@ -65,14 +71,14 @@ def test_what_was_kept_and_published_is_gathered_and_nothing_else(source: Stream
     assert np.array_equal(images, rows_of(source, [7, 3, 3, 0]))
 
 
-def test_a_task_that_is_held_in_part_gets_its_part(source: StreamReader, cache: DecodedCache) -> None:
+def test_a_partly_cached_task_gets_its_cached_rows(source: StreamReader, cache: DecodedCache) -> None:
     fill(cache, source, [1, 8])
     mask, images = gathered(cache, source, [8, 2, PAD_ID, 1])
     assert mask == [True, False, False, True]
     assert np.array_equal(images[[0, 3]], rows_of(source, [8, 1]))
 
 
-def test_what_is_held_of_a_task_to_come_is_asked_for_where_it_lies(
+def test_prefetching_advises_the_system_of_the_cached_rows(
     source: StreamReader, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(cache, source, [1, 8])
@@ -86,20 +92,17 @@ def test_what_is_held_of_a_task_to_come_is_asked_for_where_it_lies(
     assert asked == [row_of(source, 8).tobytes(), row_of(source, 1).tobytes()]
 
 
-def test_a_row_that_is_not_published_is_not_held_by_anybody(
-    source: StreamReader, cache: DecodedCache, folder: Path
-) -> None:
+def test_no_process_holds_an_unpublished_row(source: StreamReader, cache: DecodedCache, reopen: Reopen) -> None:
     cache.write_row(4, row_of(source, 4))
     assert cache.unpublished_rows == 1
-    other = reopened(source, folder)
+    other = reopen()
     assert held(cache, [4]) == held(other, [4]) == [False]
     cache.publish_rows()
     assert cache.unpublished_rows == 0
     assert held(cache, [4]) == held(other, [4]) == [True]
-    other.close()
 
 
-def test_rows_are_safe_on_the_disk_before_their_records_are_written(
+def test_rows_are_synced_before_their_records_are_written(
     source: StreamReader, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync, written = CacheFile.sync_rows, list[bool]()
@@ -119,7 +122,7 @@ def test_rows_are_safe_on_the_disk_before_their_records_are_written(
     assert len(written) == 1, "there was nothing to publish"
 
 
-def test_rows_kept_while_others_are_synced_wait_for_the_next_time(
+def test_rows_written_during_a_sync_are_published_by_the_next(
     source: StreamReader, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync = CacheFile.sync_rows
@@ -137,22 +140,18 @@ def test_rows_kept_while_others_are_synced_wait_for_the_next_time(
     assert held(cache, [2, 6]) == [True, True]
 
 
-def test_what_was_published_is_there_for_the_next_process(source: StreamReader, folder: Path) -> None:
-    first = reopened(source, folder)
-    first.write_row(3, row_of(source, 3))
-    first.close()  # which publishes
-    second = reopened(source, folder, writable=False)
-    assert gathered(second, source, [3])[0] == [True]
-    assert np.array_equal(gathered(second, source, [3])[1][0], row_of(source, 3))
-    second.close()
+def test_closing_publishes_rows_for_the_next_process(source: StreamReader, reopen: Reopen, folder: Path) -> None:
+    with closing(open_cache(source, place(folder))) as first:
+        first.write_row(3, row_of(source, 3))  # which closing publishes
+    mask, images = gathered(reopen(writable=False), source, [3])
+    assert mask == [True]
+    assert np.array_equal(images[0], row_of(source, 3))
 
 
-def test_a_damaged_row_is_noticed_once_and_decoded_again(source: StreamReader, folder: Path) -> None:
-    first = reopened(source, folder)
-    fill(first, source, list(range(9)))
-    first.close()
+def test_a_damaged_row_is_remarked_and_decoded_again(source: StreamReader, reopen: Reopen, folder: Path) -> None:
+    fill_and_close(folder, source, range(9))
     spoil_row(file_in(folder, source), shape_of(source), 5)
-    cache = reopened(source, folder)
+    cache = reopen()
     assert held(cache, [5]) == [True], "until it is looked at"
     mask, images = gathered(cache, source, [4, 5, 6])
     assert mask == [True, False, True]
@@ -162,19 +161,15 @@ def test_a_damaged_row_is_noticed_once_and_decoded_again(source: StreamReader, f
     assert "damaged" in remark
     fill(cache, source, [5])
     assert np.array_equal(gathered(cache, source, [5])[1][0], row_of(source, 5))
-    cache.close()
 
 
-def test_many_damaged_rows_are_one_remark(source: StreamReader, folder: Path) -> None:
-    first = reopened(source, folder)
-    fill(first, source, list(range(9)))
-    first.close()
+def test_many_damaged_rows_cause_one_remark(source: StreamReader, reopen: Reopen, folder: Path) -> None:
+    fill_and_close(folder, source, range(9))
     for sample_id in (1, 2, 3):
         spoil_row(file_in(folder, source), shape_of(source), sample_id)
-    cache = reopened(source, folder)
+    cache = reopen()
     assert gathered(cache, source, [0, 1, 2, 3])[0] == [True, False, False, False]
     assert len(cache.remarks) == 1
-    cache.close()
 
 
 def listed_at(stream: ServedStream, mtime_ns: int) -> StreamReader:
@@ -185,36 +180,31 @@ def listed_at(stream: ServedStream, mtime_ns: int) -> StreamReader:
     return StreamReader.open(listed.spec, listed.manifest_path)
 
 
-def test_pixels_in_another_samples_place_are_damage(stream: ServedStream, folder: Path) -> None:
+def test_pixels_in_the_place_of_another_sample_count_as_damage(stream: ServedStream, folder: Path) -> None:
     source = listed_at(stream, 10**18)
-    first, shape = reopened(source, folder), shape_of(source)
-    fill(first, source, [1, 2])
-    first.close()
+    shape = shape_of(source)
+    fill_and_close(folder, source, [1, 2])
     data = bytearray(file_in(folder, source).read_bytes())
     for at, size in ((PAGE_BYTES, RECORD_TYPE.itemsize), (shape.rows_offset, shape.row_bytes)):
         data[at + 2 * size : at + 3 * size] = data[at + size : at + 2 * size]
     file_in(folder, source).write_bytes(data)
-    cache = reopened(source, folder)
-    assert gathered(cache, source, [1, 2])[0] == [True, False]
-    cache.close()
+    with closing(open_cache(source, place(folder))) as cache:
+        assert gathered(cache, source, [1, 2])[0] == [True, False]
     source.close()
 
 
-def test_files_written_when_time_began_are_not_taken_for_kept(stream: ServedStream, folder: Path) -> None:
+def test_files_with_an_mtime_of_zero_are_not_mistaken_for_cached_ones(stream: ServedStream, folder: Path) -> None:
     source = listed_at(stream, 0)
-    cache = reopened(source, folder)
-    assert held(cache, [3]) == gathered(cache, source, [3])[0] == [False]
-    assert cache.remarks == []
-    cache.close()
+    with closing(open_cache(source, place(folder))) as cache:
+        assert held(cache, [3]) == gathered(cache, source, [3])[0] == [False]
+        assert cache.remarks == []
     source.close()
 
 
-def test_a_row_is_checked_once_in_a_process(
-    source: StreamReader, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_process_checks_a_row_once(
+    source: StreamReader, reopen: Reopen, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = reopened(source, folder)
-    fill(first, source, [1, 2])
-    first.close()
+    fill_and_close(folder, source, [1, 2])
     checked: list[int] = []
     real = DecodedCache._compute_row_checksum
 
@@ -223,33 +213,30 @@ def test_a_row_is_checked_once_in_a_process(
         return real(cache, sample_id, row)
 
     monkeypatch.setattr(DecodedCache, "_compute_row_checksum", check)
-    cache = reopened(source, folder)
+    cache = reopen()
     for _ in range(3):
         assert gathered(cache, source, [2, 1])[0] == [True] * 2
     assert checked == [2, 1]
-    cache.close()
 
 
-def test_a_file_that_was_listed_anew_with_another_mtime_is_decoded_again(
+def test_a_file_that_is_listed_again_with_another_mtime_is_decoded_again(
     source: StreamReader, stream: ServedStream, folder: Path
 ) -> None:
-    cache = reopened(source, folder)
-    fill(cache, source, [3, 4])
-    cache.close()
+    fill_and_close(folder, source, [3, 4])
     change_times(file_of(stream, 3), 10**18)
     listed = serve(stream.manifest.root, stream.manifest_path.parent, rescan=True)
     assert listed.spec.content_id == stream.spec.content_id
-    anew = StreamReader.open(listed.spec, listed.manifest_path)
-    cache = reopened(anew, folder)
-    assert held(cache, [3, 4]) == [False, True]
-    cache.write_row(3, row_of(source, 8))
-    cache.publish_rows()
-    assert np.array_equal(gathered(cache, anew, [3])[1][0], row_of(source, 8))
-    cache.close()
-    anew.close()
+    with (
+        closing(StreamReader.open(listed.spec, listed.manifest_path)) as later,
+        closing(open_cache(later, place(folder))) as cache,
+    ):
+        assert held(cache, [3, 4]) == [False, True]
+        cache.write_row(3, row_of(source, 8))
+        cache.publish_rows()
+        assert np.array_equal(gathered(cache, later, [3])[1][0], row_of(source, 8))
 
 
-def test_samples_of_a_shard_are_decoded_again_when_it_was_listed_anew(
+def test_samples_of_a_shard_that_is_listed_again_are_decoded_again(
     stream: ServedStream, folder: Path, tmp_path: Path
 ) -> None:
     for name, row in (("a", 0), ("b", 4)):
@@ -268,62 +255,53 @@ def test_samples_of_a_shard_are_decoded_again_when_it_was_listed_anew(
         source.close()
 
 
-def test_other_pixels_never_read_what_these_wrote(source: StreamReader, folder: Path) -> None:
-    cache = reopened(source, folder)
-    fill(cache, source, [3])
-    cache.close()
-    other = DecodedCache.open(place(folder), source.spec, source.manifest, PixelId("f" * 32))
-    assert held(other, [3]) == [False]
-    other.close()
-    same = reopened(source, folder)
-    assert held(same, [3]) == [True]
-    same.close()
+def test_a_stream_with_another_pixel_id_does_not_read_these_rows(
+    source: StreamReader, reopen: Reopen, folder: Path
+) -> None:
+    fill_and_close(folder, source, [3])
+    with closing(DecodedCache.open(place(folder), source.spec, source.manifest, PixelId("f" * 32))) as other:
+        assert held(other, [3]) == [False]
+    assert held(reopen(), [3]) == [True]
 
 
-def test_of_more_samples_than_there_is_room_for_the_first_are_kept(source: StreamReader, folder: Path) -> None:
+def test_a_small_cache_keeps_the_first_samples(source: StreamReader, reopen: Reopen, folder: Path) -> None:
     shape = shape_of(source)
-    cache = open_cache(source, place(folder, shape.file_bytes(4)))
+    cache = reopen(shape.file_bytes(4))
     fill(cache, source, [8, 3, 4, 0])
     assert held(cache, list(range(9))) == [True, False, False, True] + [False] * 5
     assert file_in(folder, source).stat().st_size == shape.file_bytes(4)
-    cache.close()
 
 
-def test_the_rows_of_a_file_that_was_cut_off_are_not_held(source: StreamReader, folder: Path) -> None:
-    cache, shape = reopened(source, folder), shape_of(source)
-    fill(cache, source, list(range(9)))
-    cache.close()
-    os.truncate(file_in(folder, source), shape.file_bytes(6) - 1)
-    cache = reopened(source, folder, writable=False)
+def test_rows_beyond_the_end_of_a_truncated_file_are_not_held(
+    source: StreamReader, reopen: Reopen, folder: Path
+) -> None:
+    fill_and_close(folder, source, range(9))
+    os.truncate(file_in(folder, source), shape_of(source).file_bytes(6) - 1)
+    cache = reopen(writable=False)
     assert held(cache, list(range(9))) == [True] * 5 + [False] * 4
     assert np.array_equal(gathered(cache, source, [4])[1][0], row_of(source, 4))
     assert gathered(cache, source, [4, 8, 5])[0] == [True, False, False]
-    cache.close()
 
 
-def test_a_file_cut_off_and_allocated_again_shows_no_zeros(source: StreamReader, folder: Path) -> None:
-    cache = reopened(source, folder)
-    fill(cache, source, list(range(9)))
-    cache.close()
+def test_rows_of_a_truncated_and_reallocated_file_are_not_gathered(
+    source: StreamReader, reopen: Reopen, folder: Path
+) -> None:
+    fill_and_close(folder, source, range(9))
     os.truncate(file_in(folder, source), shape_of(source).file_bytes(6))
-    cache = reopened(source, folder)
-    assert gathered(cache, source, list(range(9)))[0] == [True] * 6 + [False] * 3
-    cache.close()
+    assert gathered(reopen(), source, list(range(9)))[0] == [True] * 6 + [False] * 3
 
 
-def test_a_cache_that_was_deleted_goes_on_and_the_next_begins_anew(source: StreamReader, folder: Path) -> None:
-    cache = reopened(source, folder)
+def test_a_deleted_cache_stays_usable_where_it_is_open_and_the_next_process_begins_an_empty_one(
+    source: StreamReader, cache: DecodedCache, reopen: Reopen, folder: Path
+) -> None:
     fill(cache, source, [3])
     file_in(folder, source).unlink()
     fill(cache, source, [4])
     assert gathered(cache, source, [3, 4])[0] == [True, True]
-    anew = reopened(source, folder)
-    assert held(anew, [3, 4]) == [False, False]
-    cache.close()
-    anew.close()
+    assert held(reopen(), [3, 4]) == [False, False]
 
 
-def test_a_disk_that_fails_ends_keeping_and_nothing_else(source: StreamReader, cache: DecodedCache) -> None:
+def test_a_failed_write_ends_caching_and_keeps_earlier_rows(source: StreamReader, cache: DecodedCache) -> None:
     fill(cache, source, [1])
     with no_file_larger_than(shape_of(source).file_bytes(5)):
         cache.write_row(2, row_of(source, 2))
@@ -336,7 +314,7 @@ def test_a_disk_that_fails_ends_keeping_and_nothing_else(source: StreamReader, c
 
 
 def test_rows_that_cannot_be_synced_are_not_published(
-    source: StreamReader, cache: DecodedCache, folder: Path, monkeypatch: pytest.MonkeyPatch
+    source: StreamReader, cache: DecodedCache, reopen: Reopen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: CacheFile) -> None:
         raise OSError(5, "Input/output error")
@@ -346,49 +324,42 @@ def test_rows_that_cannot_be_synced_are_not_published(
     assert held(cache, [1]) == [False]
     assert cache.unpublished_rows == 0
     assert "Input/output error" in cache.remarks[0]
-    other = reopened(source, folder)
-    assert held(other, [1]) == [False]
-    other.close()
+    assert held(reopen(), [1]) == [False]
 
 
-def test_what_the_disk_is_too_slow_for_is_left_for_another_epoch(
-    source: StreamReader, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_rows_beyond_the_unpublished_bound_are_left_for_another_epoch(
+    source: StreamReader, reopen: Reopen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache_room, "CACHE_UNPUBLISHED_BYTES", 2 * source.spec.image.row_bytes)
-    cache = reopened(source, folder)
+    cache = reopen()
     fill(cache, source, [1, 2, 3])
     assert held(cache, [1, 2, 3]) == [True, True, False]
     fill(cache, source, [3])
     assert held(cache, [1, 2, 3]) == [True, True, True]
-    cache.close()
 
 
-def test_a_reader_sees_what_the_writer_adds_and_adds_nothing(
-    source: StreamReader, cache: DecodedCache, folder: Path
+def test_a_reader_sees_rows_of_the_writer_and_writes_none(
+    source: StreamReader, cache: DecodedCache, reopen: Reopen
 ) -> None:
-    reader = reopened(source, folder, writable=False)
+    reader = reopen(writable=False)
     fill(reader, source, [2])
     assert (held(reader, [2]), reader.remarks) == ([False], [])
     fill(cache, source, [5])
     assert gathered(reader, source, [2, 5])[0] == [False, True]
-    reader.close()
 
 
-def test_room_that_could_not_be_had_is_remarked(source: StreamReader, folder: Path) -> None:
-    small = open_cache(source, place(folder, shape_of(source).file_bytes(3)))
-    fill(small, source, [1])
-    small.close()
+def test_a_file_that_cannot_grow_is_remarked(source: StreamReader, reopen: Reopen) -> None:
+    fill(reopen(shape_of(source).file_bytes(3)), source, [1])
     with no_file_larger_than(shape_of(source).file_bytes(5)):
-        cache = reopened(source, folder)
+        cache = reopen()
     fill(cache, source, [2, 4])
     assert held(cache, [1, 2, 4]) == [True, False, False]
     assert "make room, or set a smaller max" in cache.remarks[0]
-    cache.close()
 
 
-def test_a_cache_of_another_size_of_rows_is_not_taken_for_this_one(source: StreamReader, folder: Path) -> None:
-    reopened(source, folder).close()
+def test_a_cache_with_rows_of_another_size_is_refused(source: StreamReader, reopen: Reopen, folder: Path) -> None:
+    fill_and_close(folder, source, [])
     path = file_in(folder, source)
     path.write_bytes(replace(shape_of(source), row_bytes=7).header_page_bytes.ljust(path.stat().st_size, b"\0"))
     with pytest.raises(UnfitCacheError, match="it is a cache of another version"):
-        reopened(source, folder)
+        reopen()

@@ -1,4 +1,4 @@
-"""What caches were given is published without being asked for, together."""
+"""Rows written to caches are published together after a delay."""
 
 from __future__ import annotations
 
@@ -11,63 +11,54 @@ from streamd.dataset.cache.store import CachePublisher, DecodedCache
 ANSWER_S = 20.0
 
 
-class Given:
-    """Stands for a cache that was given something."""
+class CacheStub:
+    """Stands for a cache with an unpublished row."""
 
     def __init__(self) -> None:
         self.unpublished_rows = 1
         self.published: list[threading.Thread] = []
-        self.again = asyncio.Event()
+        self.is_published = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def publish_rows(self) -> None:
         self.published.append(threading.current_thread())
         self.unpublished_rows = 0
-        self._loop.call_soon_threadsafe(self.again.set)
+        self._loop.call_soon_threadsafe(self.is_published.set)
 
 
-def note(saving: CachePublisher, cache: Given) -> None:
-    saving.schedule_publish(cast("DecodedCache", cache))
+def schedule_publish(publisher: CachePublisher, cache: CacheStub) -> None:
+    publisher.schedule_publish(cast("DecodedCache", cache))
 
 
-async def published(saving: CachePublisher, cache: Given) -> None:
-    """The next time that it is."""
+async def write_and_publish(publisher: CachePublisher, cache: CacheStub) -> None:
+    """Has another row written and published."""
     cache.unpublished_rows = 1
-    cache.again.clear()
+    cache.is_published.clear()
     for _ in range(5):
-        note(saving, cache)
-    await asyncio.wait_for(cache.again.wait(), ANSWER_S)
-    await asyncio.gather(*saving._under_way.values())
+        schedule_publish(publisher, cache)
+    await asyncio.wait_for(cache.is_published.wait(), ANSWER_S)
+    await asyncio.gather(*publisher._under_way.values())
 
 
-def test_what_was_given_at_once_is_published_at_once_by_another_thread() -> None:
-    async def scene() -> None:
-        saving, cache = CachePublisher(delay_s=0), Given()
-        await published(saving, cache)
-        assert len(cache.published) == 1
-        assert cache.published[0] is not threading.main_thread()
-
-    asyncio.run(scene())
+async def test_rows_written_together_are_published_once_by_another_thread() -> None:
+    publisher, cache = CachePublisher(delay_s=0), CacheStub()
+    await write_and_publish(publisher, cache)
+    assert len(cache.published) == 1
+    assert cache.published[0] is not threading.main_thread()
 
 
-def test_what_is_given_afterwards_is_published_too() -> None:
-    async def scene() -> None:
-        saving, cache = CachePublisher(delay_s=0), Given()
-        await published(saving, cache)
-        await published(saving, cache)
-        assert len(cache.published) == 2
-
-    asyncio.run(scene())
+async def test_rows_written_later_are_published_too() -> None:
+    publisher, cache = CachePublisher(delay_s=0), CacheStub()
+    await write_and_publish(publisher, cache)
+    await write_and_publish(publisher, cache)
+    assert len(cache.published) == 2
 
 
-def test_every_cache_has_its_turn_and_none_that_was_given_nothing() -> None:
-    async def scene() -> None:
-        saving, one, other, idle = CachePublisher(delay_s=0), Given(), Given(), Given()
-        idle.unpublished_rows = 0
-        note(saving, idle)
-        note(saving, one)
-        await published(saving, other)
-        await asyncio.wait_for(one.again.wait(), ANSWER_S)
-        assert (len(one.published), len(other.published), idle.published) == (1, 1, [])
-
-    asyncio.run(scene())
+async def test_every_cache_with_unpublished_rows_is_published_and_no_other() -> None:
+    publisher, one, other, idle = CachePublisher(delay_s=0), CacheStub(), CacheStub(), CacheStub()
+    idle.unpublished_rows = 0
+    schedule_publish(publisher, idle)
+    schedule_publish(publisher, one)
+    await write_and_publish(publisher, other)
+    await asyncio.wait_for(one.is_published.wait(), ANSWER_S)
+    assert (len(one.published), len(other.published), idle.published) == (1, 1, [])

@@ -1,6 +1,6 @@
-"""Whatever is done to a cache and its file, in whatever order: what it gathers is what was decoded.
+"""A cache gathers only what was decoded, after any sequence of operations on it and its file.
 
-Hypothesis chooses; what decoders make of each file, as it is now, is known here.
+Hypothesis chooses the operations; the test knows the right pixels of each file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Listed:
         return self.mtimes_ns[ids]
 
 
-class Caching(RuleBasedStateMachine):
+class CacheMachine(RuleBasedStateMachine):
     """Processes with one cache between them; they are killed, and its file is cut, damaged and deleted."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Caching(RuleBasedStateMachine):
         self._open: list[DecodedCache] = []
 
     def _pixels(self, sample_id: int) -> Pixels:
-        """Of a file as it was when it was listed."""
+        """The right pixels of a file as it was when it was listed."""
         rng = np.random.default_rng([sample_id, self._listed.mtimes_ns[sample_id]])
         return rng.integers(0, 256, SPEC.image_shape, dtype=np.uint8)
 
@@ -110,7 +110,7 @@ class Caching(RuleBasedStateMachine):
     @precondition(lambda self: self._file.exists())
     @rule(at=st.integers(0, SHAPE.file_bytes(SAMPLES)), bit=st.integers(0, 7), much=seldom)
     def damage(self, at: int, bit: int, *, much: bool) -> None:
-        """A bit turns, or a stretch is zero, as after a power cut; whoever looked before is gone."""
+        """One bit is flipped, or a range is zeroed, as after a power cut; all processes are killed first."""
         self._kill_all()
         data = bytearray(self._file.read_bytes())
         place = PAGE_BYTES + at % max(1, len(data) - PAGE_BYTES)
@@ -134,7 +134,7 @@ class Caching(RuleBasedStateMachine):
         self._file.unlink()
 
     @rule(sample_id=ids)
-    def list_anew(self, sample_id: int) -> None:
+    def list_again(self, sample_id: int) -> None:
         """One file was written since; the daemon starts with the new list."""
         self._kill_all()
         self._listed.mtimes_ns[sample_id] += SAMPLES
@@ -158,5 +158,5 @@ class Caching(RuleBasedStateMachine):
         shutil.rmtree(self._folder)
 
 
-TestCaching = pytest.mark.long(Caching.TestCase)
+TestCaching = pytest.mark.long(CacheMachine.TestCase)
 TestCaching.settings = explored()

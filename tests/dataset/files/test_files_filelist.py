@@ -62,7 +62,7 @@ def test_a_list_of_paths_alone_has_no_labels(tmp_path: Path) -> None:
         ("bare", "bare", ""),
     ],
 )
-def test_the_path_ends_where_a_person_sees_it_end(line: str, path: str, label: str) -> None:
+def test_a_line_is_split_into_path_and_label(line: str, path: str, label: str) -> None:
     for others in ([], ["x.jpg 1", "x 1", "x"]):
         paths, rests = split_paths_from_labels(pa.array([line, *others], pa.large_string()), words=1)
         assert (paths[0].as_py(), rests[0].as_py()) == (path, label)
@@ -73,7 +73,7 @@ def test_lines_without_a_suffix_have_as_many_words_after_the_path_as_there_are_l
     assert (paths.to_pylist(), rests.to_pylist()) == (["x y", "x", "x y.jpg"], ["1 2", "1,2", "1"])
 
 
-def test_blank_lines_comments_and_other_line_ends_are_left_out_and_lines_still_counted(tmp_path: Path) -> None:
+def test_blank_lines_and_comments_are_skipped_and_counted_as_lines(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg", "b.jpg")
     text = "\ufeff# made by hand\r\n\r\n  a.jpg 1  \r\n\t# more\r\nb.jpg 0\r\n"
     found = scanned(written(tmp_path, text))
@@ -82,7 +82,7 @@ def test_blank_lines_comments_and_other_line_ends_are_left_out_and_lines_still_c
     assert_refused(missing, r"1 of 2 files named in list\.txt is not in .*: list\.txt, line 5, 'c\.jpg'; add")
 
 
-def test_lines_that_are_left_out_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_skipped_lines_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(tmp_path, "a.jpg")
     with caplog.at_level("INFO", "streamd.sources"):
         scanned(written(tmp_path, "# made by hand\na.jpg 1\n#b.jpg 2\n"))
@@ -98,7 +98,7 @@ def test_paths_are_relative_to_the_root_and_stay_in_it(tmp_path: Path) -> None:
     assert_refused(Filelist(source.path, tmp_path / "data"), says)
 
 
-def test_one_number_is_a_number_and_several_are_a_vector(tmp_path: Path) -> None:
+def test_one_number_is_a_scalar_and_several_are_a_vector(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     found = scanned(written(tmp_path, "a.jpg 0.5\na.jpg +1\n"), angle=Label("float"))
     assert (found.labels["angle"].tolist(), found.specs["angle"].width) == ([0.5, 1.0], 0)
@@ -163,7 +163,7 @@ def test_tags_and_text_take_all_that_comes_after_the_path(tmp_path: Path) -> Non
         ("a.jpg 1\n".encode("utf-16-le"), "contains bytes of value 0, as UTF-16 without a byte order mark does"),
     ],
 )
-def test_files_that_are_no_lists_are_refused(tmp_path: Path, data: bytes, says: str) -> None:
+def test_files_that_are_not_lists_are_refused(tmp_path: Path, data: bytes, says: str) -> None:
     assert_refused(written(tmp_path, data), rf"source\.path: '.*/list\.txt'(, | ){says.removeprefix(', ')}")
 
 
@@ -174,7 +174,7 @@ def test_a_missing_list_or_a_folder_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_what_comes_after_the_paths_is_left_alone_where_no_label_is_wanted(tmp_path: Path) -> None:
+def test_labels_in_a_list_are_ignored_where_the_configuration_wants_none(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg", "b.jpg")
     found = unlabelled(written(tmp_path, "a.jpg 2\nb.jpg 0\n"))
     assert (found.files, found.labels) == ([b"a.jpg", b"b.jpg"], {})
@@ -186,7 +186,7 @@ MIXED = (
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 16, 40, 1000])
-def test_a_list_is_the_same_however_much_of_it_is_read_at_a_time(
+def test_the_size_of_read_blocks_does_not_change_a_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
     put(tmp_path, "b b.jpg", "sub/a.png", "c.jpg", "name", "d")

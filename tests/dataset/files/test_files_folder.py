@@ -28,7 +28,7 @@ def test_sub_folders_become_classes_in_byte_order(tmp_path: Path) -> None:
     assert found.mtimes_ns.tolist() == [(tmp_path / os.fsdecode(name)).stat().st_mtime_ns for name in found.files]
 
 
-def test_a_class_comes_whole_before_one_whose_name_goes_on_from_it(tmp_path: Path) -> None:
+def test_all_files_of_a_class_precede_those_of_a_class_whose_name_it_begins(tmp_path: Path) -> None:
     put(tmp_path, "a/x.jpg", "a-b/x.jpg")  # '-' sorts before '/', so whole paths would come the other way round
     assert scanned(Folder(tmp_path)).files == [b"a/x.jpg", b"a-b/x.jpg"]
 
@@ -94,16 +94,14 @@ def test_without_labels_images_may_lie_at_any_depth_in_byte_order_of_their_paths
     ]
 
 
-def test_hidden_names_and_other_files_are_left_out_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_hidden_and_other_files_are_skipped_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(tmp_path, "cat/a.jpg", "cat/.b.jpg", ".git/c.jpg", "cat/notes.txt", "cat/more.txt", "cat/README")
     with caplog.at_level(logging.INFO, "streamd.sources"):
         assert scanned(Folder(tmp_path)).files == [b"cat/a.jpg"]
     assert "skipped 3 files that are not images: 2 .txt, 1 no suffix" in caplog.text
 
 
-def test_hidden_folders_are_left_out_at_any_depth_and_what_systems_leave_behind_is_no_class(
+def test_hidden_folders_and_folders_of_operating_systems_are_skipped_at_any_depth(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(tmp_path, "cat/a.jpg", "cat/sub/.cache/b.jpg", "cat/.thumbs/deep/c.jpg", ".ipynb_checkpoints/d.jpg")
@@ -115,26 +113,26 @@ def test_hidden_folders_are_left_out_at_any_depth_and_what_systems_leave_behind_
     assert {"2 __MACOSX", "2 .db", "1 .ini"} <= set(caplog.text.strip().rpartition(": ")[2].split(", "))
 
 
-def test_a_flat_folder_stays_flat_beside_what_an_archive_left(tmp_path: Path) -> None:
+def test_a_flat_folder_may_have_a_macosx_folder_beside_its_images(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg", "__MACOSX/._a.jpg")
     assert scanned(Folder(tmp_path)).files == [b"a.jpg"]
 
 
-def test_a_class_may_come_as_its_name(tmp_path: Path) -> None:
+def test_a_class_may_be_served_as_a_string(tmp_path: Path) -> None:
     put(tmp_path, "käse/a.jpg", "dog/a.jpg", "dog/b.jpg")
     found = scanned(Folder(tmp_path), name=Label("string"))
     assert [text.decode() for text in found.labels["name"].tolist()] == ["dog", "dog", "käse"]
     assert (found.specs["name"].text_bytes, found.specs["name"].classes) == (5, ())
 
 
-def test_an_empty_class_is_a_class_and_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_empty_folder_is_a_class_and_causes_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(tmp_path, "cat/a.jpg")
     (tmp_path / "ant").mkdir()
     assert scanned(Folder(tmp_path)).specs["label"].counts == (0, 1)
     assert "1 sub-folder holds no image and is a class all the same: 'ant'" in caplog.text
 
 
-def test_a_label_may_have_another_name_and_an_order_of_its_own(tmp_path: Path) -> None:
+def test_a_label_may_have_another_name_and_order_of_classes(tmp_path: Path) -> None:
     put(tmp_path, "cat/a.jpg", "dog/a.jpg")
     found = scanned(Folder(tmp_path), animal=Label(classes=("dog", "cat")))
     assert found.labels["animal"].tolist() == [1, 0]
@@ -175,7 +173,7 @@ def test_a_folder_that_may_not_be_read_names_the_user(tmp_path: Path, monkeypatc
     assert_refused(Folder(tmp_path), "user 4000000 is not allowed to read '.*/cat'")
 
 
-def test_links_within_the_root_are_followed_and_named_by_what_they_lead_to(tmp_path: Path) -> None:
+def test_links_within_the_root_are_followed_and_listed_by_their_targets(tmp_path: Path) -> None:
     put(tmp_path, "cat/b.jpg", "cat/pool/c.jpg")
     (tmp_path / "cat" / "a.jpg").symlink_to(tmp_path / "cat" / "b.jpg")
     (tmp_path / "dog").symlink_to("cat/pool")
@@ -216,7 +214,7 @@ def test_a_fifo_posing_as_an_image_is_refused(tmp_path: Path) -> None:
     assert_refused(Folder(tmp_path), "is not a regular file")
 
 
-def test_names_that_are_no_utf8_are_files_but_no_classes(tmp_path: Path) -> None:
+def test_names_that_are_not_utf_8_are_allowed_for_files_and_not_for_classes(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     odd = os.fsencode(tmp_path) + b"/cat/\xff.jpg"
     Path(os.fsdecode(odd)).touch()
@@ -246,7 +244,7 @@ def when_listed(monkeypatch: pytest.MonkeyPatch) -> WhenListed:
     return arrange
 
 
-def test_a_file_that_is_removed_while_its_folder_is_listed_is_left_out_and_told_of(
+def test_a_file_that_is_removed_during_the_scan_is_skipped_and_logged(
     tmp_path: Path, when_listed: WhenListed, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(tmp_path, "a.jpg", "b.jpg", "c.jpg")
@@ -255,7 +253,7 @@ def test_a_file_that_is_removed_while_its_folder_is_listed_is_left_out_and_told_
     assert "1 file or folder was removed while the folder was listed, and left out: 'b.jpg'" in caplog.text
 
 
-def test_a_class_that_is_removed_while_the_folder_is_listed_is_none(tmp_path: Path, when_listed: WhenListed) -> None:
+def test_a_class_that_is_removed_during_the_scan_is_left_out(tmp_path: Path, when_listed: WhenListed) -> None:
     put(tmp_path, "cat/a.jpg", "cow/b.jpg", "dog/c.jpg")
     when_listed(lambda: shutil.rmtree(tmp_path / "cow"))
     found = scanned(Folder(tmp_path))
@@ -264,7 +262,7 @@ def test_a_class_that_is_removed_while_the_folder_is_listed_is_none(tmp_path: Pa
     assert found.labels["label"].tolist() == [0, 1]
 
 
-def test_a_folder_that_goes_away_as_a_whole_is_refused(tmp_path: Path, when_listed: WhenListed) -> None:
+def test_a_folder_that_is_replaced_during_the_scan_is_refused(tmp_path: Path, when_listed: WhenListed) -> None:
     root = tmp_path / "data"
     put(root, "a.jpg", "b.jpg")
 

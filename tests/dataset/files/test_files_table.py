@@ -104,7 +104,7 @@ def test_another_separator_in_the_header_of_a_missing_column_is_named(tmp_path: 
     assert_refused(table(tmp_path, "file;a,b\na.jpg;1,2\n"), says)
 
 
-def test_a_doubled_column_is_refused_only_when_it_is_wanted(folder: Path) -> None:
+def test_a_duplicate_column_is_refused_only_when_it_is_used(folder: Path) -> None:
     source = table(folder, "file,x,x,y\na.jpg,1,2,3\n")
     assert scanned(source, y=Label("int")).labels["y"].tolist() == [3]
     assert_refused(source, r"2 columns named 'x' \(columns 2, 3\)", x=Label("int"))
@@ -118,7 +118,7 @@ def test_a_cell_that_is_not_a_number_is_named_by_line_column_and_value(tmp_path:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
-def test_the_first_bad_cell_is_found_wherever_it_stands(tmp_path: Path, rows: int) -> None:
+def test_the_first_bad_cell_is_found_in_any_row(tmp_path: Path, rows: int) -> None:
     for bad in {0, rows // 2, rows - 1}:
         lines = [f"a.jpg,{'x' if row >= bad else row}" for row in range(rows)]
         assert_refused(table(tmp_path, "\n".join(["file,n", *lines])), rf"line {bad + 2}: ", n=Label("int"))
@@ -163,7 +163,7 @@ def test_a_missing_table_or_a_folder_is_named(tmp_path: Path) -> None:
     assert_refused(Table(tmp_path / "none.csv"), r"there is no '.*/none\.csv'")
 
 
-def test_bytes_that_are_no_utf8_are_refused_wherever_they_stand(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf_8_are_refused_in_the_header_and_in_rows(tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     for data in (b"file,\xe9\na.jpg,1\n", b"file\n\xe9.jpg\n"):
         path.write_bytes(data)
@@ -186,7 +186,7 @@ def test_names_that_lead_out_of_the_root_are_refused_by_line(tmp_path: Path, nam
     assert_refused(source, r"source\.root: all\.csv, line 3 names .*, which is not in '.*/data'")
 
 
-def test_backslashes_are_read_as_slashes_and_said_so(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_backslashes_are_read_as_slashes_with_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         assert scanned(table(folder, "file\nsub\\a.jpg\n")).files == [b"sub/a.jpg"]
     assert "1 name has backslashes" in caplog.text
@@ -200,7 +200,7 @@ def test_missing_files_are_counted_and_named_with_their_lines(folder: Path) -> N
 
 
 @pytest.mark.parametrize("place", ["lists", ".", "lists/images", "images"])
-def test_when_all_files_are_missing_a_root_is_found_for_them(tmp_path: Path, place: str) -> None:
+def test_when_all_files_are_missing_the_error_suggests_a_root(tmp_path: Path, place: str) -> None:
     (tmp_path / "lists").mkdir()
     (tmp_path / "elsewhere").mkdir()
     put(tmp_path / place, "cat/a.jpg")
@@ -208,7 +208,7 @@ def test_when_all_files_are_missing_a_root_is_found_for_them(tmp_path: Path, pla
     assert f"it is in '{tmp_path / place}': set root to that folder" in said
 
 
-def test_names_without_their_suffix_are_looked_for_in_the_root_before_all_other_folders(tmp_path: Path) -> None:
+def test_names_without_a_suffix_are_looked_up_in_the_root_before_other_folders(tmp_path: Path) -> None:
     put(tmp_path, "far/root/7.png", "lists/7.jpg")
     source = table(tmp_path / "lists", "file\n7\n", root=tmp_path / "far/root")
     assert_refused(source, r"with \.png after the name, the file is in '.*/far/root'")
@@ -216,7 +216,7 @@ def test_names_without_their_suffix_are_looked_for_in_the_root_before_all_other_
     assert_refused(source, r"with \.png after the names, some of the files are in '.*/far/root'")
 
 
-def test_a_column_that_holds_no_names_is_answered_like_missing_files(tmp_path: Path) -> None:
+def test_a_column_that_holds_no_file_names_is_refused_like_missing_files(tmp_path: Path) -> None:
     said = refusal(table(tmp_path, f"file\n{'x' * 9000}\n"))
     assert "all.csv names 1 file, '...xxx" in said
     assert f"xxx', which is not in '{tmp_path}'; set root to" in said
@@ -246,7 +246,7 @@ def test_links_are_followed_only_below_the_root(tmp_path: Path) -> None:
     assert_refused(table(tmp_path, "file\nup/b.jpg\n", root=root), "the link '.*/data/up' points to")
 
 
-def test_several_columns_of_numbers_are_a_vector_and_no_text(folder: Path) -> None:
+def test_several_columns_of_numbers_make_a_vector_and_not_a_string(folder: Path) -> None:
     source = table(folder, "file,x,y,n\na.jpg,1,2.5,3\na.jpg,-1,0,5\n")
     found = scanned(source, pose=POSE, pair=Label("int", ("n", "x")), one=Label("int", ("n",)))
     assert found.labels["pose"].tolist() == [[1.0, 2.5], [-1.0, 0.0]]
@@ -259,7 +259,7 @@ def test_several_columns_of_numbers_are_a_vector_and_no_text(folder: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["category", "tags"])
-def test_several_columns_of_other_numbers_than_0_and_1_are_no_classes(folder: Path, kind: str) -> None:
+def test_several_columns_make_classes_only_of_0_and_1(folder: Path, kind: str) -> None:
     says = r"labels\.pose: all\.csv, line 2 holds \[1, 2\]; several numbers per row give a class only if each is 0 or 1"
     assert_refused(table(folder, "file,x,y\na.jpg,1,2\n"), says, pose=Label(kind, ("x", "y")))
 
@@ -285,7 +285,7 @@ def test_lists_of_unequal_length_are_named_by_their_row(folder: Path, box: list[
     assert_refused(source, says, box=Label("float"))
 
 
-def test_strings_are_the_cells_and_may_be_empty(folder: Path) -> None:
+def test_strings_are_taken_from_cells_and_may_be_empty(folder: Path) -> None:
     source = table(folder, 'file,caption,n\na.jpg," a Käfer, red",7\na.jpg,,8\n')
     found = scanned(source, caption=Label("string"), n=Label("string"))
     assert [text.decode() for text in found.labels["caption"].tolist()] == ["a Käfer, red", ""]

@@ -1,4 +1,4 @@
-"""Tables as spreadsheets write them: separators, encodings, decimal commas; and all faults of one at once."""
+"""Tables as spreadsheets write them: separators, encodings, decimal commas; all faults are reported together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(tmp_path: Path, text: str, encoding: str = "utf-8", name: str = "all.c
     [("utf-8", {}), ("utf-8-sig", {}), ("utf-16", {}), ("cp1252", {"encoding": "cp1252"})],
 )
 @pytest.mark.parametrize("mark", [";", "\t", "|"])
-def test_a_table_of_a_spreadsheet_is_read_as_it_was_saved(
+def test_tables_with_the_encodings_and_separators_of_spreadsheets_are_read(
     tmp_path: Path, encoding: str, keys: dict[str, Any], mark: str
 ) -> None:
     path = write(tmp_path, ROWS.replace(";", mark).replace("\n", "\r\n"), encoding)
@@ -39,7 +39,7 @@ def test_a_condition_compares_decimal_commas_as_numbers(tmp_path: Path) -> None:
     assert list(found.files) == [b"a.jpg"]
 
 
-def test_keys_say_what_a_table_does_not_show(tmp_path: Path) -> None:
+def test_separator_and_decimal_can_be_configured(tmp_path: Path) -> None:
     path = write(tmp_path, 'file,angle\na.jpg,"0,5"\n', name="all.txt")
     keys: dict[str, Any] = {"separator": ",", "decimal": ","}
     assert scanned(Table(path, **keys), angle=Label("float")).labels["angle"].tolist() == [0.5]
@@ -71,14 +71,7 @@ def test_a_comma_that_may_mark_thousands_is_not_guessed_at(tmp_path: Path) -> No
     assert "holds '0,5', with a decimal comma, but '1.234' (all.csv, line 3) has a point; write all" in said
 
 
-def test_a_latin_1_table_is_refused_with_its_line_whichever_column_holds_it(tmp_path: Path) -> None:
-    path = write(tmp_path, "file,label\n" + "a.jpg,x\n" * 9000 + "ö.jpg,x\n", "latin-1")
-    said = refusal(Table(path), label=Label())
-    assert "all.csv', line 9002, is not valid UTF-8: byte 0xf6; it looks like Latin-1 or Windows-1252, in which" in said
-    assert "add encoding: cp1252 under source" in said
-
-
-def test_faults_of_every_kind_come_at_once_with_their_lines(tmp_path: Path) -> None:
+def test_faults_of_every_kind_are_reported_together_with_their_lines(tmp_path: Path) -> None:
     bad = "".join(f"a.jpg,x,bad{row}\n" for row in range(12))
     path = write(tmp_path, f"file,label,angle\na.jpg,x\nb.jpg,,1\ngone.jpg,x,1\n{bad}a.jpg,x,1,2\nlost.jpg,x,1\n")
     cells, label, angle, files = refusal(Table(path), label=Label(), angle=Label("float")).split("\n")
@@ -97,7 +90,7 @@ def test_faults_of_every_kind_come_at_once_with_their_lines(tmp_path: Path) -> N
     )
 
 
-def test_all_values_that_are_no_class_are_named(tmp_path: Path) -> None:
+def test_all_values_that_are_not_configured_classes_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, "file,label\na.jpg,cat\nb.jpg,bird\nö.jpg,elk\n")
     said = refusal(Table(path), label=Label(classes=("cat", "dog")))
     assert said.endswith("; nor is 'elk' (all.csv, line 4); add them to classes, or correct them in the data")

@@ -1,4 +1,4 @@
-"""Arrays in an HDF5 file are found by the names that people write, and what is in another place is refused."""
+"""Arrays of an HDF5 file are found by name; arrays whose data lie in other files are refused."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def refusal(file: Any, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["/train/labels", "train/labels", "/train/labels/"])
-def test_an_array_has_one_name_however_it_is_written(file: Any, path: Path, name: str) -> None:
+def test_an_array_is_found_under_every_spelling_of_its_name(file: Any, path: Path, name: str) -> None:
     found = arrays.find_array(file, name, path, "key")
     assert found.name == "/train/labels"
     assert found.read_values("key").tolist() == [0, 1]
     assert found.display_name == f"/train/labels of '{path}'"
 
 
-def test_a_name_that_is_none_is_refused_with_what_there_is_images_first(file: Any) -> None:
+def test_a_missing_array_is_refused_with_the_arrays_of_the_file_images_first(file: Any) -> None:
     said = refusal(file, "/train/image")
     assert said.startswith("key: there is no array '/train/image' in ")
     assert "it has /train/images (uint8 (2, 4, 5, 3)), /train/labels (int64 (2,))" in said
@@ -58,7 +58,7 @@ def test_a_file_without_arrays_says_so_and_of_many_some_are_named(file: Any) -> 
     assert "it holds no arrays at all" in refusal(file, "/y")
 
 
-def test_what_lies_in_another_file_is_refused(file: Any, tmp_path: Path) -> None:
+def test_arrays_in_other_files_are_refused(file: Any, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "other.h5", "w") as other:
         other["x"] = np.zeros((2, 4, 5, 3), np.uint8)
     file["link"] = h5py.ExternalLink("other.h5", "/x")
@@ -72,7 +72,7 @@ def test_what_lies_in_another_file_is_refused(file: Any, tmp_path: Path) -> None
         assert "only points at data in another place" in refusal(file, name)
 
 
-def test_a_compression_that_is_not_here_is_named_with_the_way_out(file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_decompressor_is_named_with_the_remedy(file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     file.create_dataset("packed", data=np.zeros((2, 4, 5, 3), np.uint8), compression="lzf")
     monkeypatch.setattr(h5py.h5z, "filter_avail", lambda _: False)
     said = refusal(file, "/packed")
@@ -103,11 +103,11 @@ def test_a_link_that_leads_to_itself_is_refused_by_name(file: Any, name: str) ->
     assert said.endswith("a link must not point to itself")
 
 
-def test_the_root_is_no_array(file: Any) -> None:
+def test_the_root_group_is_not_an_array(file: Any) -> None:
     assert "but something else, called '/'" in refusal(file, "/")
 
 
-def test_values_that_numpy_has_no_type_for_are_refused_and_left_out_of_what_there_is(file: Any) -> None:
+def test_values_without_a_numpy_type_are_refused_and_not_suggested(file: Any) -> None:
     h5py.h5d.create(file.id, b"times", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((2,)))
     assert "holds values of a type that NumPy does not have" in refusal(file, "/times")
     assert "times" not in refusal(file, "/missing")
@@ -117,7 +117,7 @@ ANGLES = np.array([0.5, -1.5, 3], np.float32)
 
 
 @pytest.mark.parametrize("stored", [bfloat16(), biased(100)], ids=["bfloat16", "another bias"])
-def test_labels_in_other_bits_than_numpys_are_what_was_written(
+def test_labels_in_float_types_that_numpy_lacks_keep_their_values(
     file: Any, path: Path, stored: h5py.h5t.TypeFloatID
 ) -> None:
     angles = h5py.h5d.create(file.id, b"angles", stored, h5py.h5s.create_simple(ANGLES.shape))
@@ -135,7 +135,7 @@ def table_of(file: Any, stored: h5py.h5t.TypeFloatID) -> None:
     table.write(h5py.h5s.ALL, h5py.h5s.ALL, rows)
 
 
-def test_columns_in_other_bits_than_numpys_are_what_was_written(file: Any, path: Path) -> None:
+def test_columns_in_types_that_numpy_lacks_keep_their_values(file: Any, path: Path) -> None:
     table_of(file, bfloat16())
     assert arrays.find_array(file, "/table/angle", path, "key").read_values("key").tolist() == ANGLES.tolist()
     assert arrays.find_array(file, "/table/class", path, "key").read_values("key").tolist() == [3, 1, 2]

@@ -1,4 +1,4 @@
-"""What was decompressed is kept while there is room, whichever store it belongs to."""
+"""Decompressed chunks of all stores are cached up to one bound."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def kept() -> ChunkCache:
     return kept
 
 
-def test_what_was_used_longest_ago_goes_first_of_whichever_array_it_is(kept: ChunkCache) -> None:
+def test_the_least_recently_used_chunk_of_any_array_is_evicted_first(kept: ChunkCache) -> None:
     assert kept.get_chunk(A, 0) is not None
     kept.add_chunk(B, 1, chunk(40))
     assert [kept.get_chunk(*each) is not None for each in ((A, 0), (B, 0), (B, 1))] == [True, False, True]
 
 
-def test_room_is_made_before_it_is_filled(kept: ChunkCache) -> None:
+def test_chunks_are_evicted_before_new_ones_are_read(kept: ChunkCache) -> None:
     kept.evict_chunks(61)
     assert [kept.get_chunk(each, 0) is not None for each in (A, B)] == [False, False]
 
 
-def test_one_chunk_is_kept_however_large(kept: ChunkCache) -> None:
+def test_one_chunk_is_kept_even_beyond_the_bound(kept: ChunkCache) -> None:
     kept.add_chunk(A, 1, chunk(1000))
     assert kept.get_chunk(A, 1) is not None
     assert kept.get_chunk(B, 0) is None
@@ -45,19 +45,19 @@ def test_one_chunk_is_kept_however_large(kept: ChunkCache) -> None:
     assert kept.get_chunk(A, 1) is None
 
 
-def test_an_array_that_is_closed_leaves_its_room_to_others(kept: ChunkCache) -> None:
+def test_a_closed_array_frees_its_room(kept: ChunkCache) -> None:
     kept.drop_array(A)
     assert kept.get_chunk(A, 0) is None
     kept.add_chunk(B, 1, chunk(60))
     assert kept.get_chunk(B, 0) is not None
 
 
-def test_what_is_kept_comes_first_and_the_rest_in_order(kept: ChunkCache) -> None:
+def test_cached_chunks_come_first_and_the_rest_in_order(kept: ChunkCache) -> None:
     kept.add_chunk(A, 2, chunk(1))
     assert kept.order_cached_first(A, [3, 2, 1, 2, 0]) == [4, 1, 3, 2, 0]
 
 
-def test_a_process_has_one_bound() -> None:
+def test_all_arrays_of_a_process_share_one_bound() -> None:
     CHUNK_CACHE.add_chunk(A, 0, np.broadcast_to(np.uint8(0), CHUNKS_KEPT_BYTES))
     CHUNK_CACHE.add_chunk(B, 0, chunk(1))
     assert CHUNK_CACHE.get_chunk(A, 0) is None

@@ -1,4 +1,4 @@
-"""Compressed chunks: the order that decompresses each of them once a worker."""
+"""The shuffle of compressed chunks that decompresses each of them once in a worker."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def listed(store: str, *chunk: int, dtype: str = "|u1") -> CompressedArray | Non
     )
 
 
-def test_chunks_are_counted_as_they_are_when_decompressed() -> None:
+def test_the_size_of_a_chunk_is_its_decompressed_size() -> None:
     assert listed(LIBRARY_STORE, 7, 4, 5, 3) == CompressedArray(90, 7, 7 * 60)
     # What lies beside it is read as well.
     assert listed(LIBRARY_STORE, 7, 2, 5, 3, dtype="<f4") == CompressedArray(90, 7, 7 * 60 * 4)
 
 
-def test_in_what_is_not_compressed_or_each_row_by_itself_every_order_costs_the_same() -> None:
+def test_uncompressed_arrays_and_chunks_of_one_row_have_no_decompression_cost() -> None:
     assert listed("chunks", 7, 4, 5, 3) is None
     assert listed(LIBRARY_STORE, 1, 4, 5, 3) is None
     assert CompressedArray.from_manifest(None, lambda name: np.array([len(name)])) is None
@@ -39,18 +39,14 @@ def test_in_what_is_not_compressed_or_each_row_by_itself_every_order_costs_the_s
 @pytest.mark.parametrize(
     ("packed", "chunk", "buffer"), [(LARGE, 600, 4), (SMALL, 160, 16), (TINY, 3200, 19)], ids=["large", "small", "tiny"]
 )
-def test_a_buffer_holds_what_a_worker_keeps_in_chunks_of_the_file_or_several(
-    packed: CompressedArray, chunk: int, buffer: int
-) -> None:
+def test_the_shuffle_buffer_fits_the_chunk_cache_of_a_worker(packed: CompressedArray, chunk: int, buffer: int) -> None:
     rows = np.arange(packed.rows)
-    assert (packed.compute_shuffle_chunk_samples(packed.rows), packed.compute_shuffle_buffer_chunks(rows, chunk)) == (
-        chunk,
-        buffer,
-    )
+    assert packed.compute_shuffle_chunk_samples(packed.rows) == chunk
+    assert packed.compute_shuffle_buffer_chunks(rows, chunk) == buffer
     assert chunk * buffer // packed.chunk_rows * packed.chunk_bytes <= CHUNKS_KEPT_BYTES
 
 
-def test_a_part_has_fewer_samples_in_a_chunk_and_they_reach_into_the_next() -> None:
+def test_a_part_of_a_split_has_fewer_samples_in_each_chunk() -> None:
     rows = np.flatnonzero(np.arange(6000) % 5)
     assert LARGE.compute_shuffle_chunk_samples(rows.size) == 480
     assert LARGE.compute_shuffle_buffer_chunks(rows, 480) == 4
@@ -58,7 +54,7 @@ def test_a_part_has_fewer_samples_in_a_chunk_and_they_reach_into_the_next() -> N
     assert LARGE.compute_shuffle_buffer_chunks(rows, 1000) == 2
 
 
-def test_two_chunks_are_mixed_however_large_they_are() -> None:
+def test_a_buffer_has_at_least_two_chunks() -> None:
     huge = CompressedArray(100, 50, 250 * MIB)
     assert huge.cacheable_chunk_count == 1
     assert huge.compute_shuffle_buffer_chunks(np.arange(100), huge.compute_shuffle_chunk_samples(100)) == 2
@@ -67,14 +63,8 @@ def test_two_chunks_are_mixed_however_large_they_are() -> None:
 
 def test_an_array_that_a_worker_keeps_whole_is_one_buffer_of_few_chunks() -> None:
     few = CompressedArray(300, 20, MIB)
-    assert (
-        few.is_cacheable_whole,
-        few.compute_shuffle_chunk_samples(300),
-        few.compute_shuffle_buffer_chunks(np.arange(300), 160),
-    ) == (
-        True,
-        160,
-        2,
-    )
+    assert few.is_cacheable_whole
+    assert few.compute_shuffle_chunk_samples(300) == 160
+    assert few.compute_shuffle_buffer_chunks(np.arange(300), 160) == 2
     assert CompressedArray(100, 60, 1).compute_shuffle_chunk_samples(100) == 100
     assert not LARGE.is_cacheable_whole

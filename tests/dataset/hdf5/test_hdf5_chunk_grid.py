@@ -1,4 +1,4 @@
-"""Rows of an array in chunks are put together from their pieces, whatever shape the chunks have."""
+"""Rows of a chunked array are put together from their pieces, for chunks of any shape."""
 
 from __future__ import annotations
 

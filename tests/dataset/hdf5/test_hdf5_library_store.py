@@ -1,8 +1,7 @@
-"""Rows in compressed chunks are decoded a chunk at a time, once for all who want some of it."""
+"""Rows in compressed chunks: each chunk is decompressed once for all its rows."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from support.stores_on_disk import PIXELS, OpenedStore, open_hdf5, write_hdf5, w
 from streamd.dataset.hdf5 import library_store
 from streamd.dataset.hdf5.chunk_cache import ChunkCache
 from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK, Hdf5Store
-from streamd.errors import MissingExtraError
 
 GZIP = {"compression": "gzip", "shuffle": True}
 CHUNK_BYTES = 3 * 6 * 8 * 3
@@ -50,7 +48,7 @@ def counted(opened: OpenedStore) -> list[tuple[int, int]]:
     return reads.asked
 
 
-def test_a_chunk_is_read_whole_and_once_for_all_its_rows(opened: OpenedStore) -> None:
+def test_a_chunk_is_read_once_for_all_its_rows(opened: OpenedStore) -> None:
     asked = counted(opened)
     opened.gather(19, 0, 7, 6, 8, 7)
     assert asked == [(0, 3), (6, 9), (18, 21)]
@@ -65,7 +63,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_cache")
-def test_chunks_that_there_is_no_room_for_are_read_again_the_oldest_first(opened: OpenedStore) -> None:
+def test_evicted_chunks_are_read_again(opened: OpenedStore) -> None:
     asked = counted(opened)
     for row in (0, 3, 1, 6, 2, 3):
         assert np.array_equal(opened.gather(row)[0][0], PIXELS[row])
@@ -73,7 +71,7 @@ def test_chunks_that_there_is_no_room_for_are_read_again_the_oldest_first(opened
 
 
 @pytest.mark.usefixtures("small_cache")
-def test_a_task_that_wants_more_than_there_is_room_for_begins_with_what_is_kept(opened: OpenedStore) -> None:
+def test_a_task_larger_than_the_cache_begins_with_the_cached_chunks(opened: OpenedStore) -> None:
     asked = counted(opened)
     for _ in range(2):
         assert np.array_equal(opened.gather(7, 0, 5)[0], PIXELS[[7, 0, 5]])
@@ -83,7 +81,7 @@ def test_a_task_that_wants_more_than_there_is_room_for_begins_with_what_is_kept(
 
 
 @pytest.mark.usefixtures("small_cache")
-def test_streams_share_the_room_and_the_chunks_of_one_array(opened: OpenedStore, tmp_path: Path) -> None:
+def test_streams_share_the_chunk_cache(opened: OpenedStore, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = open_hdf5(write_hdf5(tmp_path / "other" / "x.h5", PIXELS[::-1], chunks=(3, 6, 8, 3), **GZIP))
     asked, asked_other = counted(opened), counted(other)
@@ -100,7 +98,7 @@ def test_streams_share_the_room_and_the_chunks_of_one_array(opened: OpenedStore,
         closing.close()
 
 
-def test_rows_that_nobody_has_written_are_what_the_file_says_they_are(tmp_path: Path) -> None:
+def test_rows_that_were_never_written_hold_the_fill_value(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", PIXELS.shape, np.uint8, chunks=(3, 6, 8, 3), fillvalue=7)[:3] = PIXELS[:3]
     opened = open_hdf5(tmp_path / "x.h5")
@@ -111,7 +109,7 @@ def test_rows_that_nobody_has_written_are_what_the_file_says_they_are(tmp_path: 
     opened.close()
 
 
-def test_a_damaged_chunk_costs_its_own_samples_and_says_so(tmp_path: Path) -> None:
+def test_a_damaged_chunk_makes_only_its_own_samples_bad(tmp_path: Path) -> None:
     path = write_hdf5(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP)
     with h5py.File(path) as file:
         place = file["x"].id.get_chunk_info_by_coord((3, 0, 0, 0)).byte_offset
@@ -126,7 +124,7 @@ def test_a_damaged_chunk_costs_its_own_samples_and_says_so(tmp_path: Path) -> No
     opened.close()
 
 
-def test_what_the_system_refuses_is_held_against_no_sample(opened: OpenedStore) -> None:
+def test_an_error_of_the_system_makes_no_sample_bad(opened: OpenedStore) -> None:
     class Failing:
         def __getitem__(self, rows: slice) -> Any:
             raise OSError("Can't synchronously read data (file read failed: errno = 5, error message = 'I/O error')")
@@ -135,13 +133,6 @@ def test_what_the_system_refuses_is_held_against_no_sample(opened: OpenedStore) 
     opened.store._dataset = Failing()
     with pytest.raises(OSError, match="errno = 5"):
         opened.gather(0)
-
-
-def test_a_missing_library_is_told_at_the_start(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "h5py", None)
-        with pytest.raises(MissingExtraError):
-            opened.open_again()
 
 
 OTHERWISE: dict[str, tuple[h5py.h5t.TypeID, Any, dict[str, Any]]] = {
@@ -154,7 +145,7 @@ OTHERWISE: dict[str, tuple[h5py.h5t.TypeID, Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("chunks", [None, (3, 6, 8, 3), (2, 4, 8, 3)], ids=["one piece", "chunks", "parts of rows"])
 @pytest.mark.parametrize("kind", OTHERWISE)
-def test_numbers_in_other_bits_than_numpys_are_converted(tmp_path: Path, kind: str, chunks: Any) -> None:
+def test_numbers_in_types_that_numpy_lacks_are_converted(tmp_path: Path, kind: str, chunks: Any) -> None:
     stored, images, source = OTHERWISE[kind]
     opened = open_hdf5(write_hdf5_type(tmp_path / "x.h5", stored, images, chunks), **source)
     found, held = opened.gather(19, 0, 7, 6)
@@ -164,7 +155,7 @@ def test_numbers_in_other_bits_than_numpys_are_converted(tmp_path: Path, kind: s
 
 
 @pytest.mark.parametrize("chunks", [None, (3,)], ids=["one piece", "chunks"])
-def test_a_column_of_a_table_is_read_without_what_lies_between_its_rows(tmp_path: Path, chunks: Any) -> None:
+def test_a_column_of_images_in_a_table_is_read(tmp_path: Path, chunks: Any) -> None:
     table = np.zeros(20, [("before", "i4"), ("image", "u1", PIXELS.shape[1:]), ("after", "f8")])
     table["image"] = PIXELS
     opened = open_hdf5(write_hdf5(tmp_path / "x.h5", table, chunks=chunks), images="/x/image")

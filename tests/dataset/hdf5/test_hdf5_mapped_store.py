@@ -1,4 +1,4 @@
-"""Rows in chunks of an HDF5 file lie in the slot as they were written, and nobody asks HDF5."""
+"""Rows in uncompressed chunks of an HDF5 file are read without HDF5."""
 
 from __future__ import annotations
 

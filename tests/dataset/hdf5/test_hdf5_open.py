@@ -1,4 +1,4 @@
-"""An HDF5 file is opened by its descriptor, and what cannot be read says why."""
+"""An HDF5 file is opened by its descriptor; a file that cannot be read is refused with the reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def descriptor(path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-def test_the_file_is_the_one_behind_the_descriptor_whatever_its_name_is_now(path: Path, descriptor: int) -> None:
+def test_the_file_of_the_descriptor_is_read_after_it_was_renamed(path: Path, descriptor: int) -> None:
     path.rename(path.with_name("gone.h5"))
     with h5py.File(path, "w") as other:
         other["x"] = np.zeros(3)
@@ -39,7 +39,7 @@ def test_the_file_is_the_one_behind_the_descriptor_whatever_its_name_is_now(path
         assert file["x"][:].tolist() == [0, 1, 2]
 
 
-def test_a_lock_of_a_writer_is_reported_and_a_disk_without_locks_is_none(
+def test_a_file_that_a_writer_has_locked_is_refused_and_a_disk_without_locks_is_accepted(
     path: Path, descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with path.open("r+b") as writer:
@@ -54,7 +54,7 @@ def test_a_lock_of_a_writer_is_reported_and_a_disk_without_locks_is_none(
     open_hdf5_file(descriptor).close()
 
 
-def test_no_lock_is_kept(path: Path, descriptor: int) -> None:
+def test_an_open_file_is_not_locked(path: Path, descriptor: int) -> None:
     with open_hdf5_file(descriptor), path.open("r+b") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -68,12 +68,10 @@ def test_no_lock_is_kept(path: Path, descriptor: int) -> None:
     ],
     ids=["empty", "another", "damaged"],
 )
-def test_what_is_no_hdf5_is_told_apart_from_what_is_damaged(tmp_path: Path, content: bytes, why: str) -> None:
+def test_other_files_and_damaged_files_have_different_errors(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "y.h5").write_bytes(content)
-    descriptor = os.open(tmp_path / "y.h5", os.O_RDONLY)
-    with pytest.raises(UnfitHdf5Error, match=why):
-        open_hdf5_file(descriptor)
-    os.close(descriptor)
+    with (tmp_path / "y.h5").open("rb") as file, pytest.raises(UnfitHdf5Error, match=why):
+        open_hdf5_file(file.fileno())
 
 
 def test_a_file_that_its_writer_left_open_is_refused_with_how_to_repair_it(tmp_path: Path) -> None:
@@ -82,10 +80,8 @@ def test_a_file_that_its_writer_left_open_is_refused_with_how_to_repair_it(tmp_p
     writer.flush()
     (tmp_path / "copy.h5").write_bytes((tmp_path / "y.h5").read_bytes())
     writer.close()
-    descriptor = os.open(tmp_path / "copy.h5", os.O_RDONLY)
-    with pytest.raises(UnfitHdf5Error, match="h5clear --status"):
-        open_hdf5_file(descriptor)
-    os.close(descriptor)
+    with (tmp_path / "copy.h5").open("rb") as file, pytest.raises(UnfitHdf5Error, match="h5clear --status"):
+        open_hdf5_file(file.fileno())
 
 
 def test_without_the_library_the_extra_is_named(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +90,7 @@ def test_without_the_library_the_extra_is_named(descriptor: int, monkeypatch: py
         open_hdf5_file(descriptor)
 
 
-def test_decompressors_that_somebody_has_installed_are_loaded(
-    tmp_path: Path, descriptor: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_hdf5plugin_is_imported(tmp_path: Path, descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hdf5plugin.py").write_text("import os\nos.environ['PLUGINS'] = 'there'\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PLUGINS", "")

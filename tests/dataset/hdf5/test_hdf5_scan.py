@@ -1,4 +1,4 @@
-"""Images in an array of an HDF5 file: in their order, however the file keeps them, with arrays of labels beside."""
+"""Listing images in an array of an HDF5 file: their order, every kind of storage, arrays of labels beside them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_array_in_one_piece_is_served_as_an_npy_file_is(tmp_path: Path) -> No
     assert (found.sizes[0], found.mtimes_ns[0]) == (path.stat().st_size, path.stat().st_mtime_ns)
 
 
-def test_chunks_that_are_not_compressed_are_found_where_they_lie(tmp_path: Path) -> None:
+def test_the_offsets_of_uncompressed_chunks_are_listed(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", chunks=(4, 4, 2, 3), maxshape=(None, 4, 5, 3))
     found = scanned(Hdf5(path))
     assert store_of(found) == hdf5.CHUNK_STORE
@@ -75,13 +75,13 @@ def test_chunks_that_are_not_compressed_are_found_where_they_lie(tmp_path: Path)
     ],
     ids=str,
 )
-def test_what_is_not_there_as_it_is_needs_the_library(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_compressed_and_checksummed_chunks_need_the_library(tmp_path: Path, settings: dict[str, Any]) -> None:
     found = scanned(Hdf5(written(tmp_path / "x.h5", **settings)))
     assert store_of(found) == LIBRARY_STORE
     assert list(found.extra) == [CHUNK_SHAPE]
 
 
-def test_a_file_with_something_before_it_and_an_array_half_written_need_the_library(tmp_path: Path) -> None:
+def test_a_file_with_a_user_block_and_a_partly_written_array_need_the_library(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "before.h5", "w", userblock_size=512) as file:
         file["x"] = SIX
     with h5py.File(tmp_path / "half.h5", "w") as file:
@@ -90,7 +90,7 @@ def test_a_file_with_something_before_it_and_an_array_half_written_need_the_libr
         assert store_of(scanned(Hdf5(tmp_path / name))) == LIBRARY_STORE
 
 
-def test_truths_of_pytables_and_numpys_own_lie_as_they_do_in_memory(tmp_path: Path) -> None:
+def test_booleans_of_pytables_and_of_numpy_are_mapped(tmp_path: Path) -> None:
     truths = SIX > 100
     with h5py.File(tmp_path / "x.h5", "w") as file:
         space = h5py.h5s.create_simple(truths.shape)
@@ -136,7 +136,7 @@ def test_labels_are_arrays_of_the_file_or_files_beside_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("chunks", [None, (2, 4, 5, 3)], ids=["one piece", "chunks"])
-def test_numbers_that_are_not_uint8_need_a_range_and_are_called_what_they_are(tmp_path: Path, chunks: Any) -> None:
+def test_numbers_other_than_uint8_need_a_range(tmp_path: Path, chunks: Any) -> None:
     path = written(tmp_path / "x.h5", (SIX / 255).astype(">f4"), chunks=chunks)
     least, most = (f"{each / 255:g}" for each in (SIX.min(), SIX.max()))
     said = refusal(Hdf5(path))
@@ -148,7 +148,7 @@ def test_numbers_that_are_not_uint8_need_a_range_and_are_called_what_they_are(tm
     assert (found.arrays.stored.dtype, found.arrays.stored.range, store_of(found)) == (">f4", (0, 1), hdf5.CHUNK_STORE)
 
 
-def test_labels_in_the_place_of_images_are_refused_with_where_images_are(tmp_path: Path) -> None:
+def test_labels_in_the_place_of_images_are_refused_with_the_arrays_of_the_file(tmp_path: Path) -> None:
     said = refusal(Hdf5(written(tmp_path / "x.h5"), "/labels/kind"))
     assert "holds float64 (6, 3); it looks like labels" in said
     assert said.endswith(
@@ -206,7 +206,7 @@ def test_a_file_that_is_being_written_is_refused(tmp_path: Path, monkeypatch: py
     assert "is being written; list it when it is whole" in refusal(Hdf5(path))
 
 
-def test_chunks_that_no_worker_has_memory_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_larger_than_a_worker_may_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hdf5, "MAX_CHUNK_BYTES", 100)
     path = written(tmp_path / "x.h5", compression="gzip", chunks=(2, 4, 5, 3))
     assert "lies in chunks of 2 images" in refusal(Hdf5(path))
@@ -224,7 +224,7 @@ def test_a_folder_is_refused_with_the_files_that_may_be_meant(tmp_path: Path) ->
     assert refusal(Hdf5(tmp_path)).endswith("; give the path of one of those in it, such as 'a.hdf5', 'b.h5'")
 
 
-def test_numbers_that_are_no_class_are_called_what_they_are(tmp_path: Path) -> None:
+def test_nan_in_a_category_is_refused_by_its_row(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5")
     with h5py.File(path, "a") as file:
         file["nan"] = [0.0, 1.0, np.nan, np.nan, 1.0, 1.0]
@@ -235,7 +235,7 @@ def test_numbers_that_are_no_class_are_called_what_they_are(tmp_path: Path) -> N
     )
 
 
-def test_a_label_may_be_a_column_of_a_table_and_a_whole_table_is_none(tmp_path: Path) -> None:
+def test_a_label_may_be_a_column_of_a_table_but_not_a_whole_table(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5")
     rows = [(number % 3, b"abc"[number % 3 : number % 3 + 1], (number, 0)) for number in range(6)]
     with h5py.File(path, "a") as file:
@@ -254,7 +254,7 @@ def test_a_label_may_be_a_column_of_a_table_and_a_whole_table_is_none(tmp_path: 
     assert said.endswith("is a table; name one of its columns: /tab/cls, /tab/name, /tab/box")
 
 
-def test_a_label_that_is_none_is_refused_with_those_of_as_many_rows_first(tmp_path: Path) -> None:
+def test_a_missing_label_is_refused_with_arrays_of_the_same_length_first(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5")
     with h5py.File(path, "a") as file:
         file["a"] = np.zeros(5)
@@ -277,7 +277,7 @@ def test_a_range_that_does_not_fit_is_reported_and_served(tmp_path: Path, caplog
     )
 
 
-def test_images_are_called_what_the_named_array_says(tmp_path: Path) -> None:
+def test_the_array_under_names_gives_the_images_their_display_names(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5")
     with h5py.File(path, "a") as file:
         file["files"] = [f"ä{row}.jpg" for row in range(6)]

@@ -63,7 +63,7 @@ def test_floats_are_texts_as_a_table_of_text_would_hold_them(dtype: Any) -> None
     assert convert_to_nonempty_texts(cells).to_pylist() == ["0.5", "2", "40000"]
 
 
-def test_what_is_not_a_number_is_a_gap_to_a_text() -> None:
+def test_nan_is_an_empty_text() -> None:
     assert convert_to_texts(column([1.5, float("nan"), None], pa.float64())).to_pylist() == ["1.5", "", ""]
     with pytest.raises(ConfigError, match="row 2: column 'x' holds NaN, which is not a number"):
         convert_to_nonempty_texts(column([1.5, float("nan")]))
@@ -74,13 +74,13 @@ def test_numbers_beyond_int64_are_refused() -> None:
         convert_to_numbers(column([2**63, 1], pa.uint64()), "int")
 
 
-def test_the_value_that_is_no_number_is_shown_short() -> None:
+def test_a_long_value_that_is_not_a_number_is_shortened() -> None:
     with pytest.raises(ConfigError, match=r"row 2: column 'x' holds 'y{80}', which is not a number"):
         convert_to_numbers(column(["1", "y" * 200]), "float")
 
 
 @pytest.mark.parametrize("gap", [None, "", "  "])
-def test_a_gap_is_no_text(gap: str | None) -> None:
+def test_an_empty_cell_is_refused_where_a_text_is_needed(gap: str | None) -> None:
     with pytest.raises(ConfigError, match="row 2: column 'x' has no value"):
         convert_to_nonempty_texts(column(["a", gap], pa.string()))
 

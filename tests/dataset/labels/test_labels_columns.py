@@ -1,8 +1,9 @@
-"""Only the wanted columns are read, and rows know their lines."""
+"""Only the wanted columns are read, and each row knows its line; `where` compares what cells mean."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.dataset.labels.columns import find_separators, read_columns, read_table_header
+from streamd.dataset.labels.cells import Column, SourceRows
+from streamd.dataset.labels.columns import find_separators, read_columns, read_table_header, select_rows
 from streamd.dataset.labels.faults import FaultCollector, raise_collected_faults
+from streamd.dataset.sources import Scalar
 from streamd.errors import ConfigError
 
 
@@ -28,7 +31,7 @@ def test_only_the_wanted_columns_are_read(tmp_path: Path) -> None:
     assert {position: cells.to_pylist() for position, cells in read.items()} == {0: ["1", "4"], 2: ["3", "6"]}
 
 
-def test_cells_of_text_are_not_guessed_at(tmp_path: Path) -> None:
+def test_cells_are_read_as_text(tmp_path: Path) -> None:
     table = read_table_header(csv(tmp_path, 'a\n007\nNA\n"x,y"\n'), "x")
     assert read_columns(table, [0], FaultCollector())[0].to_pylist() == ["007", "NA", "x,y"]
 
@@ -41,7 +44,7 @@ def test_a_header_may_have_line_breaks_and_space_around_names(tmp_path: Path) ->
 
 
 @given(breaks=st.lists(st.sampled_from(["x", '"x\ny"', '"\n\n"', "x\n", "x\n\n"]), min_size=1, max_size=20))
-def test_lines_are_those_an_editor_shows(tmp_path_factory: pytest.TempPathFactory, breaks: list[str]) -> None:
+def test_rows_are_located_by_the_lines_of_the_file(tmp_path_factory: pytest.TempPathFactory, breaks: list[str]) -> None:
     path = csv(
         tmp_path_factory.mktemp("lines"), "a,b\n" + "\n".join(f"{row},{text}" for row, text in enumerate(breaks))
     )
@@ -68,13 +71,13 @@ def test_rows_of_parquet_are_counted_from_one(tmp_path: Path) -> None:
     ],
     ids=range(5),
 )
-def test_a_quote_that_swallows_rows_is_told_by_its_line(tmp_path: Path, text: str, line: int) -> None:
+def test_an_unclosed_quote_is_reported_by_its_line(tmp_path: Path, text: str, line: int) -> None:
     with pytest.raises(ConfigError, match=rf"x: all\.csv, line {line} opens a quote that is not closed where"):
         read_columns(read_table_header(csv(tmp_path, text), "x"), [0], FaultCollector())
 
 
 @pytest.mark.parametrize("more", ["", "\n\n", '\n"two\nlines",z'])
-def test_quotes_that_swallow_nothing_are_taken_as_they_are(tmp_path: Path, more: str) -> None:
+def test_quotes_within_a_cell_are_read_as_text(tmp_path: Path, more: str) -> None:
     table = read_table_header(csv(tmp_path, f'a,b\n5" pipe,x\n"6"" pipe",y\n"7"up , "z"{more}'), "x")
     assert read_columns(table, [0], FaultCollector())[0].to_pylist()[:3] == ['5" pipe', '6" pipe', "7up "]
 
@@ -87,12 +90,12 @@ def test_quotes_that_swallow_nothing_are_taken_as_they_are(tmp_path: Path, more:
         ("a,b\n1,2\n4\n", "line 3 has 1 cell .*; add the cells that are missing"),
     ],
 )
-def test_rows_of_another_width_come_with_what_makes_them_so(tmp_path: Path, text: str, remedy: str) -> None:
+def test_rows_of_another_width_are_refused_with_the_remedy(tmp_path: Path, text: str, remedy: str) -> None:
     with pytest.raises(ConfigError, match=remedy), raise_collected_faults() as faults:
         read_columns(read_table_header(csv(tmp_path, text), "x"), [0], faults)
 
 
-def test_a_line_is_told_behind_a_cell_of_any_length(tmp_path: Path) -> None:
+def test_rows_after_a_very_long_cell_are_located(tmp_path: Path) -> None:
     assert (
         read_table_header(csv(tmp_path, f"a,b\n{'x' * 200_000},1\n2,3\n"), "x").format_location(1) == "all.csv, line 3"
     )
@@ -119,3 +122,69 @@ def test_a_line_is_told_behind_a_cell_of_any_length(tmp_path: Path) -> None:
 )
 def test_the_separator_is_the_one_that_header_and_rows_agree_on(head: str, usual: str, separators: str) -> None:
     assert find_separators(head, usual) == list(separators)
+
+
+ROWS = SourceRows(Path("all.csv"), lambda row: f"all.csv, line {row + 2}")
+
+
+def column(cells: Any, name: str = "x") -> Column:
+    return Column(pa.chunked_array([pa.array(cells)]), f"column {name!r}", ROWS, f"source.where.{name}")
+
+
+@pytest.mark.parametrize(
+    ("value", "cells", "rows"),
+    [
+        ("train", ["train", "test", " train ", "Train"], [0, 2]),
+        ("3", ["3", "3.0", "03"], [0]),
+        ("3", pa.array([3, 4]), [0]),
+        ("", ["", None, "x"], [0, 1]),
+        (3, ["3", "3.0", "+3", "03", "3x", "", "30e-1", "-3"], [0, 1, 2, 3, 6]),
+        (3, pa.array([3, 4, None]), [0]),
+        (3, pa.array([3.0, 3.5]), [0]),
+        (0.1, pa.array([0.1, 0.2], pa.float32()), [0]),
+        ("0.5", pa.array([0.5, None, float("nan")]), [0]),
+        ("", pa.array([0.5, None, float("nan")]), [1, 2]),
+        (0.5, ["0.5", ".5", "5e-1", "0.50001"], [0, 1, 2]),
+        (2**60 + 1, pa.array([2**60, 2**60 + 1]), [1]),
+        (-1, ["-1", "1", "- 1"], [0]),
+        (True, ["true", "TRUE", "True", "1", "yes", "no", "2", ""], [0, 1, 2, 3, 4]),
+        (False, ["true", "false", "0", "No", "-0"], [1, 2, 3]),
+        (True, pa.array([True, False, None]), [0]),
+        (False, pa.array([1, 0]), [1]),
+        ("b", pa.array(["a", "b"]).dictionary_encode(), [1]),
+        ("1970-01-01", pa.array([0, 1], pa.date32()), [0]),
+    ],
+)
+def test_rows_whose_cells_equal_the_value_are_selected(value: Scalar, cells: Any, rows: list[int]) -> None:
+    assert select_rows({"x": value}, {"x": column(cells)}).tolist() == rows
+
+
+@pytest.mark.parametrize("value", [2**53, 2**53 + 1, 2**62, 10**400])
+def test_whole_numbers_beyond_the_precision_of_floats_are_distinguished(value: int) -> None:
+    cells = [str(value), str(value + 1), str(value - 1)]
+    assert select_rows({"x": value}, {"x": column(cells)}).tolist() == [0]
+
+
+def test_all_conditions_must_be_met() -> None:
+    columns = {"split": column(["a", "a", "b"], "split"), "fold": column(["1", "2", "1"], "fold")}
+    assert select_rows({"split": "a", "fold": 1}, columns).tolist() == [0]
+    with pytest.raises(
+        ConfigError, match=r"source\.where: no row .* \(it has 1 with split 'b', 1 with fold 2\); leave one"
+    ):
+        select_rows({"split": "b", "fold": 2}, columns)
+
+
+def test_a_value_that_no_row_has_is_refused_with_the_values_of_the_column() -> None:
+    says = (
+        r"source\.where\.x: no row of all\.csv has 'trian' in column 'x'; its values, and rows of each: "
+        r"'train' 2, 'test' 1; did you mean 'train'\?"
+    )
+    with pytest.raises(ConfigError, match=says):
+        select_rows({"x": "trian"}, {"x": column(["train", "test", "train"])})
+    with pytest.raises(ConfigError, match=r"'0' 1, '1' 1, '10' 1, .* and 30 other values"):
+        select_rows({"x": 77}, {"x": column([str(number) for number in range(50)])})
+
+
+def test_a_condition_on_a_column_of_lists_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"source\.where\.x: column 'x' of all\.csv holds list"):
+        select_rows({"x": 1}, {"x": column([[1], [2]])})

@@ -1,4 +1,4 @@
-"""Cells become labels by the type that is wanted, in tables and lists alike."""
+"""Cells become labels of the wanted type, in tables and lists alike."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from support.source_configs import Label, bits
 
 from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.convert import Labels, convert_labels
-from streamd.errors import ConfigError
 
 
 def labelled(label: Label, *cells: Any) -> Labels:
@@ -23,8 +22,8 @@ def labelled(label: Label, *cells: Any) -> Labels:
     )
 
 
-def tags_of(*cells: Any, classes: tuple[object, ...] | None = None) -> list[set[object]]:
-    values, specs, _ = labelled(Label("tags", classes=classes), *cells)
+def tags_of(*cells: Any) -> list[set[object]]:
+    values, specs, _ = labelled(Label("tags"), *cells)
     rows = bits(values["t"], specs["t"].width)
     return [{specs["t"].classes[tag] for tag in np.flatnonzero(row)} for row in rows]
 
@@ -37,7 +36,9 @@ def test_tags_stand_between_bars_semicolons_and_commas() -> None:
     ]
 
 
-def test_white_space_separates_tags_where_nothing_else_does_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_white_space_separates_tags_where_no_cell_has_another_separator_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.INFO, "streamd.sources"):
         assert tags_of("haze primary", "clear\t water") == [{"haze", "primary"}, {"clear", "water"}]
         assert "labels.t: no cell holds | ; or , so white space separates the tags" in caplog.text
@@ -49,15 +50,6 @@ def test_white_space_separates_tags_where_nothing_else_does_and_that_is_said(cap
 @pytest.mark.parametrize("empty", ["", "  ", ";", None])
 def test_a_cell_without_tags_is_legal(empty: str | None) -> None:
     assert tags_of("a;b", empty) == [{"a", "b"}, set()]
-
-
-def test_numbered_tags_are_numbers() -> None:
-    assert tags_of("16 0", "7") == [{0, 16}, {7}]
-
-
-def test_an_unknown_tag_names_its_line_and_the_near_one() -> None:
-    with pytest.raises(ConfigError, match=r"labels\.t: 'rond' \(all\.csv, line 3\) .*did you mean 'round'"):
-        tags_of("red;round", "red;rond", classes=("red", "round"))
 
 
 def test_only_listed_classes_are_fixed() -> None:

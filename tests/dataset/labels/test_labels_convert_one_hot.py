@@ -1,4 +1,4 @@
-"""Classes stored as 0 and 1: told from lists, arrays, columns and texts alike, or refused with the row that is none."""
+"""Classes stored as 0 and 1 in lists, arrays, columns and texts; rows that are not one-hot are refused."""
 
 from __future__ import annotations
 
@@ -134,19 +134,19 @@ def test_configured_classes_are_in_the_order_of_the_numbers() -> None:
         ),
     ],
 )
-def test_a_row_that_is_no_class_is_named_with_what_it_holds(row: list[float] | None, kind: str, told: str) -> None:
+def test_a_row_that_is_not_one_hot_is_refused_with_its_values(row: list[float] | None, kind: str, told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         label([column(pa.array([[0.0, 0, 1], row, [1, 0, 0]]))], type=kind)
     assert told in str(caught.value)
 
 
-def test_soft_labels_in_an_array_are_no_tags() -> None:
+def test_soft_labels_are_refused_as_tags() -> None:
     soft = build_array_column(np.array([[0.1, 0.9], [1, 0]], "f4"), Path("y.npy"), "y.npy", "labels.y", 2)
     with pytest.raises(ConfigError, match=r"y\.npy\[0\] holds \[0\.1, 0\.9\]; .* use type: float for a vector or for"):
         label([soft], type="tags")
 
 
-def test_a_row_far_down_is_named_by_its_place_and_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_row_in_a_later_block_is_named_by_its_number_and_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convert, "_BLOCK_NUMBERS", 30)
     rows = np.eye(10, dtype=np.uint8)[np.arange(20) % 10]
     assert label([build_array_column(rows, Path("y"), "y", "y", 20)], type="category")[0].tolist() == [*range(10)] * 2
@@ -167,7 +167,7 @@ def test_a_row_far_down_is_named_by_its_place_and_shown_in_part(monkeypatch: pyt
         ([["a", "b"], ["b", "c"]], "tags", ("a", "b", "c")),
     ],
 )
-def test_what_only_looks_like_zeros_and_ones_is_classes_by_name(
+def test_texts_that_only_resemble_one_hot_rows_are_class_names(
     cells: Any, kind: str, classes: tuple[object, ...]
 ) -> None:
     assert label([column(pa.array(cells))], type=kind)[1].classes == classes

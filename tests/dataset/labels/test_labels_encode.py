@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_labels_tags import place
 
 from streamd.dataset.labels.encode import (
     build_category_label,
@@ -15,10 +16,6 @@ from streamd.dataset.labels.encode import (
     parse_configured_classes,
 )
 from streamd.errors import ConfigError
-
-
-def place(row: int) -> str:
-    return f"line {row + 2}"
 
 
 def numbers_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> list[int]:
@@ -49,17 +46,17 @@ def test_whole_numbers_sort_as_numbers_and_all_else_by_bytes(texts: list[str], c
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))
-def test_values_from_zero_up_to_k_keep_their_value(values: set[int]) -> None:
+def test_numbers_from_zero_up_are_their_own_class_numbers(values: set[int]) -> None:
     k = len(values)
     classes = order_classes(str(value) for value in range(k))
     assert all(classes.index(value) == value for value in range(k))
 
 
-def test_two_spellings_of_a_number_are_one_class() -> None:
+def test_two_spellings_of_a_number_make_one_class() -> None:
     assert numbers_of("1", "1.0", "2") == [0, 0, 1]
 
 
-def test_configured_classes_keep_their_order_and_refuse_doubles_and_nothing() -> None:
+def test_configured_classes_keep_their_order_and_may_not_repeat_or_be_empty() -> None:
     assert parse_configured_classes(["dog", "cat"], "labels.x") == ("dog", "cat")
     assert parse_configured_classes(["2", 1], "labels.x") == (2, 1)
     with pytest.raises(ConfigError, match="'cat' is listed twice"):
@@ -102,7 +99,7 @@ def test_an_int_that_is_not_whole_is_refused_with_all_its_lines(value: float) ->
 
 
 @pytest.mark.parametrize("value", [np.inf, 2.0**63, -1e300])
-def test_an_int_beyond_64_bits_is_refused_as_what_it_is(value: float) -> None:
+def test_an_int_beyond_64_bits_is_refused_with_its_line(value: float) -> None:
     with pytest.raises(ConfigError, match=r"line 3 holds .*, which is not a number that int64 holds"):
         build_number_label("count", "int", np.array([1.0, value]), place, "labels.count")
 

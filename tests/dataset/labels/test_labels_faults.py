@@ -1,4 +1,4 @@
-"""Faults are told together: ten places of a kind, and a line a kind."""
+"""Faults are reported together: ten places of each kind, and one line for each kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_ten_places_are_named_and_the_rest_is_counted() -> None:
     assert said.endswith(", line 11 and 1,000 more)")
 
 
-def test_all_collected_faults_are_raised_and_the_one_that_ended_it() -> None:
+def test_all_collected_faults_are_raised_together_with_the_last_error() -> None:
     def fail() -> None:
         with raise_collected_faults() as faults:
             for name in ("one", "two"):
@@ -33,7 +33,7 @@ def test_all_collected_faults_are_raised_and_the_one_that_ended_it() -> None:
     assert str(caught.value) == "one\ntwo\nthree"
 
 
-def test_a_single_fault_is_raised_as_it_is_and_none_raises_nothing() -> None:
+def test_a_single_fault_is_raised_unchanged() -> None:
     only = ConfigError("one")
     with pytest.raises(ConfigError) as caught, raise_collected_faults() as faults, faults.collect():
         raise only

@@ -1,4 +1,4 @@
-"""Arrays of labels beside images of any source: a row an image, in the order that the samples have."""
+"""Arrays of labels beside images of any source: one row for each image, in the order of the samples."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def saved(folder: Path, values: object, name: str = "y.npy") -> Path:
 
 
 @pytest.mark.parametrize("kind", ["folder", "table", "filelist"])
-def test_a_row_belongs_to_the_sample_at_its_place(sources: dict[str, DataSource], kind: str, tmp_path: Path) -> None:
+def test_row_n_of_an_array_belongs_to_sample_n(sources: dict[str, DataSource], kind: str, tmp_path: Path) -> None:
     found = scanned(sources[kind], y=Label("int", saved(tmp_path, [5, 6, 7])))
     assert found.labels["y"].tolist() == [5, 6, 7]
     assert found.files == unlabelled(sources[kind]).files
@@ -50,16 +50,14 @@ def test_labels_of_the_source_and_of_files_are_in_the_order_of_the_configuration
     assert found.labels["z"].tolist() == [0, 1, 2]
 
 
-def test_rows_are_those_of_the_whole_table_whatever_is_taken_of_it(
-    sources: dict[str, DataSource], tmp_path: Path
-) -> None:
+def test_rows_of_an_array_belong_to_the_rows_of_the_whole_table(sources: dict[str, DataSource], tmp_path: Path) -> None:
     source = sources["table"]
     assert isinstance(source, Table)
     found = scanned(Table(source.path, where={"use": 1}), y=Label("int", saved(tmp_path, [5, 6, 7])))
     assert (found.labels["y"].tolist(), found.files) == ([5, 7], [b"data/dog/1.jpg", b"data/cat/2.jpg"])
 
 
-def test_a_large_array_is_no_copy_on_its_way_to_the_classes() -> None:
+def test_a_column_of_an_array_does_not_copy_it() -> None:
     values = np.zeros((8, 3), np.uint8)
     column = build_array_column(values, Path("y.npy"), "y.npy", "labels.y", 8)
     values[2, 1] = 7

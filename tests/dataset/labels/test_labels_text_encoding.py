@@ -1,4 +1,4 @@
-"""Encodings: by the file's mark, by name, or UTF-8; and what is said of a file that is in another."""
+"""Encodings: by byte order mark, by name, or UTF-8; other encodings are refused with the remedy."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_another_encoding_is_reported_with_line_byte_and_what_it_would_read(tmp_
     )
 
 
-def test_what_fits_no_guess_asks_for_the_name(tmp_path: Path) -> None:
+def test_an_unknown_encoding_asks_for_its_name(tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     assert said_of(path, b"a\n\x81\x81\n") == (
         f"{KEY}: 'all.csv', line 2, is not valid UTF-8: byte 0x81; save the file as UTF-8, or add encoding: NAME "
@@ -70,7 +70,7 @@ def test_what_fits_no_guess_asks_for_the_name(tmp_path: Path) -> None:
     assert said.endswith("give the encoding that the file was saved in, or save the file as UTF-8")
 
 
-def test_a_table_beside_arrays_has_no_such_key(tmp_path: Path) -> None:
+def test_the_error_for_a_table_beside_arrays_suggests_no_encoding_key(tmp_path: Path) -> None:
     said = said_of(tmp_path / "all.csv", b"\xe4\n", key="streams.train.source.table")
     assert "encoding:" not in said
     assert "reads 'ä': save the file as UTF-8: iconv" in said

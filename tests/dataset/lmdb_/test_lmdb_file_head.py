@@ -1,4 +1,4 @@
-"""The head of an LMDB file says how far it goes and which write was its last, as LMDB itself does."""
+"""The head of an LMDB file gives its end and its last commit, as LMDB itself does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "d/data.mdb"
 
 
-def test_a_head_is_what_lmdb_knows_of_its_file(path: Path) -> None:
+def test_a_head_says_what_lmdb_says_of_its_file(path: Path) -> None:
     data = path.read_bytes()
     head = parse_lmdb_head(data)
     with lmdb.open(str(path.parent), readonly=True) as environment:
@@ -32,7 +32,7 @@ def test_a_head_is_what_lmdb_knows_of_its_file(path: Path) -> None:
     assert parse_lmdb_head(data[:HEAD_BYTES]) == head
 
 
-def test_every_write_counts_whichever_page_tells_of_it(path: Path) -> None:
+def test_every_write_increases_the_commit_number(path: Path) -> None:
     seen = []
     for number in range(4):
         put(path.parent, {b"more": b"%d" % number})
@@ -90,7 +90,7 @@ def test_a_file_is_whole_down_to_its_last_page_in_use_and_not_a_byte_less(tmp_pa
             assert [value for _, value in transaction.cursor()] == values
 
 
-def test_what_leads_round_in_circles_has_an_end(path: Path) -> None:
+def test_a_tree_with_a_circle_is_walked_to_an_end(path: Path) -> None:
     changed = bytearray(path.read_bytes())
     data = memoryview(changed)
     head = parse_lmdb_head(data)

@@ -1,4 +1,4 @@
-"""Values are those of ml-pyxis, byte for byte, and their arrays are found where they lie."""
+"""Values have the bytes of ml-pyxis, and the offsets of their arrays are found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sample(image: Any = IMAGE, y: float = 0.5, name: str = "a") -> bytes:
     return encode_sample({"y": np.array(y, np.float32), "X": image, "name": np.array(name)})
 
 
-def test_a_value_is_what_its_own_writer_makes_of_it() -> None:
+def test_a_value_equals_what_ml_pyxis_writes() -> None:
     assert sample() == WRITTEN
     assert build_sample_key(17) == b"0000000017"
 
@@ -63,7 +63,7 @@ def test_a_template_fits_values_that_differ_in_their_data_alone(value: bytes, *,
     assert ValueTemplate.from_value(WRITTEN).matches_value(memoryview(value)) is fits
 
 
-def test_what_is_no_array_is_passed_over() -> None:
+def test_fields_that_are_not_arrays_are_skipped() -> None:
     text = encode({b"type": 1, b"data": "told"})
     value = encode(
         {"s": text, "n": encode(3), "X": encode({b"type": 2, b"dtype": "|u1", b"shape": [1], b"data": b"x"})}

@@ -1,4 +1,4 @@
-"""Samples of an LMDB file: in their order, with other arrays as labels, whole or split; and what is no such file."""
+"""Listing samples of an LMDB file: their order, other arrays as labels, display names, and refusals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def images_at(found: ScannedSamples, path: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("subdir", [True, False], ids=["folder", "file"])
-def test_samples_are_in_the_order_of_their_numbers_and_lie_where_it_says(tmp_path: Path, *, subdir: bool) -> None:
+def test_samples_are_listed_by_number_with_their_offsets(tmp_path: Path, *, subdir: bool) -> None:
     path = write_lmdb(tmp_path / "x.lmdb", samples(), subdir=subdir)
     file = path / "data.mdb" if subdir else path
     found = scanned(Lmdb(path))
@@ -47,7 +47,7 @@ def test_samples_are_in_the_order_of_their_numbers_and_lie_where_it_says(tmp_pat
     assert images_at(found, file) == [image.tobytes() for image in PIXELS]
 
 
-def test_a_write_to_the_file_gives_another_number(tmp_path: Path) -> None:
+def test_a_write_to_the_file_changes_its_commit_number(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", samples())
     before = scanned(Lmdb(path)).extra[COMMIT_COLUMN].tolist()
     put(path, {b"nb_samples": b"9"}, b"meta_db")
@@ -85,7 +85,7 @@ def test_arrays_become_labels_by_name_shape_and_type(tmp_path: Path) -> None:
     assert found.labels["other"].tolist() == (count * 2).tolist()
 
 
-def test_labels_of_other_widths_take_the_widest(tmp_path: Path) -> None:
+def test_labels_of_different_integer_types_take_the_widest(tmp_path: Path) -> None:
     values = [np.int16(each) if each < 4 else np.int64(each * 10**12) for each in range(9)]
     found = scanned(Lmdb(write_lmdb(tmp_path / "d", samples(y=values))), y=Label("int"))
     assert found.labels["y"].tolist() == [int(each) for each in values]
@@ -108,7 +108,7 @@ def test_fractions_without_a_range_are_refused_with_what_to_write(tmp_path: Path
         ("X", {"z": Label("int", "X")}, "labels.z.from: '…' holds uint8 (9, 30, 50, 3); labels are numbers or texts"),
     ],
 )
-def test_what_is_not_there_is_named_with_what_is(
+def test_a_missing_or_unfit_array_is_refused_with_the_arrays_of_a_sample(
     tmp_path: Path, images: str, labels: dict[str, Label], told: str
 ) -> None:
     path = write_lmdb(tmp_path / "d", samples(y=range(9)))
@@ -133,7 +133,7 @@ def test_a_sample_unlike_the_first_is_refused_by_its_number(tmp_path: Path, odd:
     assert told.replace("…", f"{path}/data.mdb") in refusal(Lmdb(path), y=Label("int"))
 
 
-def test_a_value_that_is_no_sample_is_refused_by_its_number(tmp_path: Path) -> None:
+def test_a_malformed_sample_is_refused_by_its_number(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", samples())
     put(path, {b"0000000003": b"\xff\xd8\xff\xe0 a JPEG"})
     assert "data.mdb[3]' is not as ml-pyxis writes it: it is not a msgpack map" in refusal(Lmdb(path))
@@ -161,7 +161,7 @@ def test_a_range_that_does_not_fit_is_reported(tmp_path: Path, caplog: pytest.Lo
     )
 
 
-def test_images_are_called_what_the_named_array_says(tmp_path: Path) -> None:
+def test_the_array_under_names_gives_the_images_their_display_names(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", samples(file=[f"ä{'b' * (row % 3)}.jpg" for row in range(9)], number=range(9)))
     found = scanned(Lmdb(path, names="file"))
     assert found.display_names == [f"ä{'b' * (row % 3)}.jpg".encode() for row in range(9)]

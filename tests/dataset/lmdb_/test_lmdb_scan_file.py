@@ -1,4 +1,4 @@
-"""Samples of an LMDB file come in order and from where they lie; of another file it is said what it holds."""
+"""Samples of an LMDB file are read in order with their addresses; other files are refused with what they hold."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refusal(path: Path) -> str:
 
 
 @pytest.mark.parametrize("pixels", [(40, 40, 3), (4, 4)], ids=["pages of their own", "many on a page"])
-def test_values_come_in_order_and_from_where_they_lie(tmp_path: Path, pixels: tuple[int, ...]) -> None:
+def test_values_are_read_in_order_with_their_addresses(tmp_path: Path, pixels: tuple[int, ...]) -> None:
     samples = [{"X": np.full(pixels, number, np.uint8)} for number in range(12)]
     path = write_lmdb(tmp_path / "d", samples) / "data.mdb"
     with open_pyxis_file(path, KEY) as file, path.open("rb") as plain:
@@ -38,7 +38,7 @@ def test_values_come_in_order_and_from_where_they_lie(tmp_path: Path, pixels: tu
             assert plain.read(len(value)) == value
 
 
-def test_a_file_is_read_without_a_trace_beside_it(tmp_path: Path) -> None:
+def test_reading_a_file_leaves_nothing_beside_it(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "x.lmdb", SAMPLES, subdir=False)
     (tmp_path / "x.lmdb-lock").unlink()
     before = path.stat()
@@ -48,7 +48,7 @@ def test_a_file_is_read_without_a_trace_beside_it(tmp_path: Path) -> None:
     assert path.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_a_count_says_how_many_samples_count(tmp_path: Path) -> None:
+def test_only_as_many_samples_are_read_as_the_count_says(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", SAMPLES, count=5) / "data.mdb"
     with open_pyxis_file(path, KEY) as file:
         assert [
@@ -64,7 +64,7 @@ def test_a_missing_sample_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("count", "told"), [(0, "has no samples"), ("many", "does not say how many samples it has")], ids=str
 )
-def test_a_count_that_is_none_is_refused(tmp_path: Path, count: object, told: str) -> None:
+def test_an_empty_or_unreadable_count_is_refused(tmp_path: Path, count: object, told: str) -> None:
     assert told in refusal(write_lmdb(tmp_path / "d", SAMPLES, count=count) / "data.mdb")
 
 
@@ -74,26 +74,26 @@ def test_a_writer_that_was_not_closed_is_reported(tmp_path: Path) -> None:
     assert "close its pyxis.Writer" in refusal(tmp_path / "d/data.mdb")
 
 
-def test_an_lmdb_of_another_layout_says_what_it_holds(tmp_path: Path) -> None:
+def test_an_lmdb_of_another_layout_is_refused_with_its_keys(tmp_path: Path) -> None:
     put(tmp_path / "d", {b"%08d" % number: b"\xff\xd8\xff" for number in range(5)}, None)
     told = refusal(tmp_path / "d/data.mdb")
     assert "holds the keys '00000000', '00000001', '00000002', but no samples in the format of ml-pyxis; " in told
     assert told.endswith("or with streamd pack --format lmdb")
 
 
-def test_an_empty_lmdb_holds_nothing(tmp_path: Path) -> None:
+def test_an_empty_lmdb_is_refused(tmp_path: Path) -> None:
     put(tmp_path / "d", {b"x": b"y"}, None)
     with lmdb.open(str(tmp_path / "d")) as environment, environment.begin(write=True) as transaction:
         transaction.delete(b"x")
     assert "holds nothing, but no samples in the format of ml-pyxis" in refusal(tmp_path / "d/data.mdb")
 
 
-def test_a_key_that_is_no_database_is_another_layout(tmp_path: Path) -> None:
+def test_keys_that_only_resemble_the_databases_are_refused(tmp_path: Path) -> None:
     put(tmp_path / "d", {b"data_db": b"no database", b"meta_db": b"neither"}, None)
     assert "holds the keys 'data_db', 'meta_db', but no samples" in refusal(tmp_path / "d/data.mdb")
 
 
-def test_a_file_of_something_else_is_no_lmdb_file(tmp_path: Path) -> None:
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x89HDF\r\n\x1a\n" * 2000)
     assert "is not an LMDB file, or is one of another version" in refusal(tmp_path / "x")
 
@@ -117,7 +117,7 @@ def test_a_file_that_never_had_the_free_pages_at_its_end_is_read(tmp_path: Path)
         assert len(list(file.read_sample_values())) == 12
 
 
-def test_a_file_that_is_written_to_meanwhile_is_not_taken(tmp_path: Path) -> None:
+def test_a_file_that_is_written_to_during_the_scan_is_refused(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
     copy = path.with_name("other")
     copy.write_bytes(path.read_bytes())
@@ -126,9 +126,7 @@ def test_a_file_that_is_written_to_meanwhile_is_not_taken(tmp_path: Path) -> Non
         copy.write_bytes(path.read_bytes())
 
 
-def test_a_system_that_maps_elsewhere_than_it_says_is_not_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_mapping_address_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
     monkeypatch.setattr(scan, "_read_base_from_proc_maps", lambda address: address)
     with open_pyxis_file(path, KEY) as file, pytest.raises(ConfigError, match="is not mapped where"):

@@ -1,4 +1,4 @@
-"""Images in an LMDB file lie in the slot as they were written, until somebody writes to the file."""
+"""Images of an LMDB file are read where they lie, until somebody writes to the file."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def opened(path: Path, tmp_path: Path) -> Iterator[OpenedStore]:
     opened.close()
 
 
-def test_a_write_to_the_file_is_seen_by_its_number_though_size_and_time_are_the_same(
-    opened: OpenedStore, path: Path
-) -> None:
+def test_a_write_is_noticed_by_the_commit_number_even_if_size_and_mtime_stay(opened: OpenedStore, path: Path) -> None:
     assert opened.gather(0)[1] == [True]
     before = path.stat()
     put(path, {b"nb_samples": b"20"}, b"meta_db", subdir=False)
@@ -48,7 +46,7 @@ def test_a_write_to_the_file_is_seen_by_its_number_though_size_and_time_are_the_
         opened.open_again()
 
 
-def test_a_write_that_replaces_an_image_leaves_the_listed_one_where_it_lies(opened: OpenedStore, path: Path) -> None:
+def test_a_write_that_replaces_an_image_does_not_overwrite_the_listed_one(opened: OpenedStore, path: Path) -> None:
     (offset,) = cast("LmdbStore", opened.store)._find_offsets(np.array([3], np.int64))
     put(path, {b"0000000003": value_of({"X": 255 - PIXELS[3], "y": 3})}, subdir=False)
     assert path.read_bytes()[offset:].startswith(PIXELS[3].tobytes())  # so its number comes before any harm

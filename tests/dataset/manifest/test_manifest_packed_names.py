@@ -1,11 +1,11 @@
-"""The keys under which a pack keeps its names."""
+"""The keys under which a pack keeps the names of its samples."""
 
 from __future__ import annotations
 
 from streamd.dataset.manifest.packed_names import choose_name_key, is_packed_name_key
 
 
-def test_the_key_of_the_names_is_no_labels_and_is_known_again() -> None:
+def test_the_key_of_the_names_differs_from_all_labels_and_is_recognized() -> None:
     labels = {"name", "name_", "names"}
     key = choose_name_key(labels)
     assert key == "name__"

@@ -1,4 +1,4 @@
-"""What the threads of a new process read first, all at once: manifests in a worker, tokens in a trainer."""
+"""Threads of a new process can read at the same time: manifests in a worker, tokens in a trainer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_at_once(tmp_path: Path) -> Path:
         ("streamd.core.token", "Token", "Token.from_json(path.read_text())", "token"),
     ],
 )
-def test_eight_threads_of_a_new_process_read_it_at_once(
+def test_eight_threads_of_a_new_process_can_read_it_at_once(
     read_at_once: Path, module: str, name: str, read: str, what: str
 ) -> None:
     (path,) = read_at_once.glob(what)

@@ -1,4 +1,4 @@
-"""What the configuration makes is what sources ask for."""
+"""A loaded configuration is a valid request for a scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names become sizes, and none leads out of the root."""
+"""Sizes of files are read by name; no name leads out of the root."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamd.dataset.paths.confined import (
 from streamd.errors import ConfigError
 
 
-def test_files_are_measured_and_the_missing_are_told_in_order(tmp_path: Path) -> None:
+def test_sizes_and_mtimes_are_read_and_missing_files_listed_in_order(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg", "b/c.jpg")
     names = [b"a.jpg", b"gone.jpg", b"b/c.jpg", b"a.jpg/under", b"no/where.jpg"]
     sizes, mtimes_ns, missing = stat_files(ConfinedRoot(os.fsencode(tmp_path), "x"), names, lambda _: None)
@@ -31,7 +31,7 @@ def test_files_are_measured_and_the_missing_are_told_in_order(tmp_path: Path) ->
     assert missing == [1, 3, 4]
 
 
-def test_progress_is_told_in_growing_numbers(tmp_path: Path) -> None:
+def test_progress_is_reported_in_growing_numbers(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     seen: list[int] = []
     stat_files(ConfinedRoot(os.fsencode(tmp_path), "x"), [b"a.jpg"] * (2 * PROGRESS_FILES + 1), seen.append)
@@ -39,7 +39,7 @@ def test_progress_is_told_in_growing_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("quick_s", "threads"), [(10.0, {"main"}), (0.0, {"main", "pool"})])
-def test_a_slow_disk_is_asked_by_several_threads_and_a_quick_one_by_none(
+def test_only_a_slow_disk_is_read_by_several_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_s: float, threads: set[str]
 ) -> None:
     asked: set[str] = set()
@@ -57,7 +57,9 @@ def test_a_slow_disk_is_asked_by_several_threads_and_a_quick_one_by_none(
     assert mtimes_ns.all()
 
 
-def test_a_file_that_cannot_be_asked_for_is_told_by_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_lstat_is_reported_under_the_configuration_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(path: bytes) -> os.stat_result:
         raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
@@ -75,7 +77,7 @@ def test_a_very_long_name_is_shown_by_its_end() -> None:
     assert format_path("a" * 5000 + "b.jpg").endswith("ab.jpg'")
 
 
-def test_names_that_are_links_are_replaced_by_what_they_lead_to(tmp_path: Path) -> None:
+def test_names_that_are_links_are_replaced_by_their_targets(tmp_path: Path) -> None:
     put(tmp_path, "pool/a.jpg")
     (tmp_path / "one").symlink_to("two")
     (tmp_path / "two").symlink_to(tmp_path / "pool")
@@ -94,7 +96,7 @@ def test_the_root_of_the_file_system_is_a_root_like_any_other(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ELOOP, errno.ENAMETOOLONG])
-def test_any_other_refusal_of_the_system_is_told_in_its_words(code: int) -> None:
+def test_other_errors_of_the_system_are_reported_in_its_words(code: int) -> None:
     with (
         pytest.raises(ConfigError, match=rf"x: cannot read '/a': {os.strerror(code)}"),
         translate_read_errors("/a", "x"),
@@ -118,7 +120,7 @@ def test_joining_to_the_root_adds_no_slash() -> None:
     assert (join_name(b"", b"a"), join_name(b"b", b"a")) == (b"a", b"b/a")
 
 
-def test_a_path_is_shown_without_the_way_up_unless_a_link_makes_it_another(tmp_path: Path) -> None:
+def test_a_path_is_shown_without_dots_unless_a_link_changes_its_meaning(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b" / "deep").mkdir(parents=True)
     (tmp_path / "a" / "link").symlink_to(tmp_path / "b" / "deep")

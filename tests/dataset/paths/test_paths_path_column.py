@@ -1,4 +1,4 @@
-"""Names cut from a column are those of a list, whatever is asked of them."""
+"""A column of paths behaves like a list of them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from streamd.dataset.paths import path_column
 from streamd.dataset.paths.path_column import PathColumn
 
 
-def of(names: list[bytes]) -> PathColumn:
+def column_of(names: list[bytes]) -> PathColumn:
     return PathColumn(memoryview(b"".join(names)), np.cumsum([0, *map(len, names)], dtype=np.int64))
 
 
 @given(st.lists(st.binary(max_size=6), max_size=20), st.slices(20), st.dictionaries(st.integers(0, 19), st.binary()))
-def test_it_is_what_a_list_would_be(names: list[bytes], some: slice, others: dict[int, bytes]) -> None:
-    column = of(names)
+def test_a_path_column_behaves_like_a_list(names: list[bytes], some: slice, others: dict[int, bytes]) -> None:
+    column = column_of(names)
     for row, name in others.items():
         if row < len(names):
             column[row] = names[row] = name
@@ -27,19 +27,19 @@ def test_it_is_what_a_list_would_be(names: list[bytes], some: slice, others: dic
     assert b"".join(column) == b"".join(names)
 
 
-def test_names_behind_those_cut_together_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_several_blocks_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path_column, "_BLOCK_NAMES", 3)
     names = [b"%d" % row for row in range(11)]
-    assert list(of(names)) == names
+    assert list(column_of(names)) == names
 
 
 @pytest.mark.parametrize("row", [3, -4])
-def test_a_row_outside_is_refused(row: int) -> None:
+def test_a_row_out_of_range_is_refused(row: int) -> None:
     with pytest.raises(IndexError):
-        of([b"a", b"b", b"c"])[row]
+        column_of([b"a", b"b", b"c"])[row]
 
 
-def test_others_of_other_names_or_another_length_are_not_equal() -> None:
-    assert of([b"a", b"b"]) != [b"a", b"c"]
-    assert of([b"a", b"b"]) != [b"a"]
-    assert of([b"1"]) != 1
+def test_columns_with_other_names_or_another_length_are_not_equal() -> None:
+    assert column_of([b"a", b"b"]) != [b"a", b"c"]
+    assert column_of([b"a", b"b"]) != [b"a"]
+    assert column_of([b"1"]) != 1

@@ -1,4 +1,4 @@
-"""Which .npy files a path names, and what their headers say; whatever is no whole array is refused with the remedy."""
+"""The .npy files that a path names, and their headers; other files are refused with the remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def found(path: Path | str, besides: Collection[Path] = ()) -> MatchedFiles:
 
 
 @pytest.mark.parametrize("array", [PIXELS, PIXELS.astype(">f8"), np.array(["a", "bcd"]), np.zeros((0, 3))], ids=str)
-def test_a_header_says_where_an_array_lies(tmp_path: Path, array: Any) -> None:
+def test_a_header_gives_shape_dtype_and_offset(tmp_path: Path, array: Any) -> None:
     header = read_npy_header(saved(tmp_path, "a.npy", array=array) / "a.npy", "k")
     assert (header.shape, header.dtype) == (array.shape, array.dtype)
     data = (tmp_path / "a.npy").read_bytes()
@@ -69,7 +69,7 @@ def test_an_array_that_cannot_be_mapped_by_rows_is_refused(tmp_path: Path, array
 @pytest.mark.parametrize(
     "data", [b"", b"\x93NUMPY", b"\x93NUMPY\x09\x00v\x00", b"\x93NUMPY\x01\x00\x02\x00{}", b"x" * 99]
 )
-def test_what_is_no_npy_file_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_npy_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(data)
     with pytest.raises(ConfigError, match=r"'.*a\.npy' is not an \.npy file: .*; write it with np\.save"):
         read_npy_header(tmp_path / "a.npy", "k")
@@ -82,7 +82,7 @@ def with_header(path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("shape", ["(-2, 3, 4)", "(2, -3, -4)", "(-1,)"])
-def test_a_header_of_negative_rows_is_damaged(tmp_path: Path, shape: str) -> None:
+def test_a_header_with_a_negative_shape_is_refused_as_damaged(tmp_path: Path, shape: str) -> None:
     path = with_header(tmp_path / "a.npy", f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}")
     with pytest.raises(ConfigError, match=rf"is damaged: its header speaks of an array of {re.escape(shape)}; write"):
         read_npy_header(path, "k")
@@ -91,18 +91,18 @@ def test_a_header_of_negative_rows_is_damaged(tmp_path: Path, shape: str) -> Non
 @pytest.mark.parametrize(
     "text", ["{" * 99, "'''x", "{[]: 1}", "-" * 9000 + "1", "{'descr': ',u1', 'shape': (1,)}", "{b'a': 1, 'b': 1}"]
 )
-def test_a_header_that_is_no_python_is_refused_whatever_numpy_raises(tmp_path: Path, text: str) -> None:
+def test_a_malformed_header_is_refused_whatever_numpy_raises(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match=r"write it with np\.save"):
         read_npy_header(with_header(tmp_path / "a.npy", text), "k")
 
 
-def test_an_archive_of_arrays_is_told_from_an_array(tmp_path: Path) -> None:
+def test_an_npz_archive_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=PIXELS)
     with pytest.raises(ConfigError, match=r"is an archive of arrays; save each with np\.save"):
         read_npy_header(tmp_path / "a.npz", "k")
 
 
-def test_a_file_is_named_by_itself_and_lies_in_its_folder(tmp_path: Path) -> None:
+def test_a_path_of_one_file_has_its_folder_as_root(tmp_path: Path) -> None:
     files = found(saved(tmp_path, "a.npy", "b.npy") / "b.npy")
     assert (files.root, files.names) == (tmp_path, [b"b.npy"])
     stat = (tmp_path / "b.npy").stat()
@@ -110,21 +110,21 @@ def test_a_file_is_named_by_itself_and_lies_in_its_folder(tmp_path: Path) -> Non
     assert files.file_path(0) == tmp_path / "b.npy"
 
 
-def test_a_file_that_is_a_link_lies_where_it_leads(tmp_path: Path) -> None:
+def test_a_link_to_a_file_has_the_folder_of_its_target_as_root(tmp_path: Path) -> None:
     saved(tmp_path / "far", "big.npy")
     (tmp_path / "a.npy").symlink_to("far/big.npy")
     files = found(tmp_path / "a.npy")
     assert (files.root, files.names) == (tmp_path / "far", [b"big.npy"])
 
 
-def test_a_folder_names_its_arrays_by_bytes_of_their_names(tmp_path: Path) -> None:
+def test_the_arrays_of_a_folder_are_in_byte_order(tmp_path: Path) -> None:
     saved(tmp_path, "b.npy", "a10.npy", "a9.npy", "B.npy", "é.npy", ".hidden.npy", "inner/c.npy")
     (tmp_path / "notes.txt").write_text("x")
     files = found(tmp_path)
     assert (files.root, files.names) == (tmp_path, [b"B.npy", b"a10.npy", b"a9.npy", b"b.npy", "é.npy".encode()])
 
 
-def test_a_pattern_names_what_fits_it_below_its_last_plain_folder(tmp_path: Path) -> None:
+def test_a_pattern_has_its_last_folder_without_wildcards_as_root(tmp_path: Path) -> None:
     saved(tmp_path, "day1/x-0.npy", "day2/x-1.npy", "day2/y.npy", "x-2.npy")
     files = found(tmp_path / "day[0-9]" / "x-*.npy")
     assert (files.root, files.names) == (tmp_path, [b"day1/x-0.npy", b"day2/x-1.npy"])
@@ -134,7 +134,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_that_file(tmp_path: Path) -> 
     assert found(saved(tmp_path, "a[1].npy", "a1.npy") / "a[1].npy").names == [b"a[1].npy"]
 
 
-def test_arrays_of_labels_in_the_same_folder_are_no_images(tmp_path: Path) -> None:
+def test_arrays_of_labels_in_the_same_folder_are_excluded(tmp_path: Path) -> None:
     saved(tmp_path, "x.npy", "y.npy")
     assert found(tmp_path, [tmp_path / "." / "y.npy"]).names == [b"x.npy"]
 
@@ -148,7 +148,7 @@ def test_more_files_than_a_worker_maps_are_refused(tmp_path: Path) -> None:
         find_files(str(tmp_path), "k", (), lambda _: None, few)
 
 
-def test_braces_are_answered_with_the_pattern_to_write(tmp_path: Path) -> None:
+def test_braces_are_refused_with_the_pattern_to_write(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"braces stand for nothing here; write '.*/a-\*\.tar'$"):
         find_files(str(tmp_path / "a-{000..012}.tar"), "k", (), lambda _: None, TAR_FILES)
     assert found(saved(tmp_path, "a-{0}.npy") / "a-{0}.npy").names == [b"a-{0}.npy"]
@@ -190,7 +190,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_to_nowhere_too(tmp_path: Pa
         found(tmp_path / "in")
 
 
-def test_a_file_that_is_removed_while_its_folder_is_listed_is_told_and_no_link_is_spoken_of(
+def test_a_file_that_is_removed_during_the_scan_is_not_reported_as_a_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved(tmp_path, "a.npy", "b.npy")

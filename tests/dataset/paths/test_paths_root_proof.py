@@ -1,4 +1,4 @@
-"""Whether a root is the one that was listed: by names and sizes of a few files, and by nothing else."""
+"""A root is recognized as the listed one by names and sizes of a few files alone."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def absence(stream: ServedStream) -> str:
     return find_absence_reason(choose_expected_files(stream.manifest))
 
 
-def test_sixteen_samples_are_drawn_the_same_for_equal_lists_and_others_for_others(
-    served: Serve, folder: Path, tmp_path: Path
-) -> None:
+def test_the_sixteen_drawn_samples_depend_only_on_the_list(served: Serve, folder: Path, tmp_path: Path) -> None:
     drawn = choose_expected_files(served().manifest).chosen_files
     assert len(set(drawn)) == PROOF_SAMPLES == 16
     copy = serve(Path(shutil.copytree(folder, tmp_path / "copy")), tmp_path / "other")
@@ -56,14 +54,14 @@ def test_sixteen_samples_are_drawn_the_same_for_equal_lists_and_others_for_other
     copy.manifest.close()
 
 
-def test_a_small_list_is_proven_by_all_of_it(served: Serve, tmp_path: Path) -> None:
+def test_all_samples_of_a_small_list_are_drawn(served: Serve, tmp_path: Path) -> None:
     write_images(tmp_path / "data", {"cat": 3}, size=(8, 8))
     assert min(choose_expected_files(served().manifest).chosen_files)[0] == b"cat/0000.jpg"
     assert len(choose_expected_files(served().manifest).chosen_files) == 3
 
 
 @pytest.mark.parametrize(("missing", "proven"), [(0, True), (8, True), (9, False), (16, False)])
-def test_half_of_what_was_drawn_is_a_proof_and_less_is_none(
+def test_a_root_is_proven_by_at_least_half_of_the_drawn_files(
     served: Serve, folder: Path, missing: int, *, proven: bool
 ) -> None:
     drawn = choose_expected_files(served().manifest).chosen_files
@@ -89,7 +87,7 @@ def test_files_of_other_sizes_and_folders_in_their_place_prove_nothing(served: S
     )
 
 
-def test_neither_times_nor_inodes_nor_the_way_to_it_count(served: Serve, folder: Path, tmp_path: Path) -> None:
+def test_mtimes_inodes_and_links_to_the_root_do_not_matter(served: Serve, folder: Path, tmp_path: Path) -> None:
     stream = served()
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     for path in copy.glob("*/*"):
@@ -99,7 +97,9 @@ def test_neither_times_nor_inodes_nor_the_way_to_it_count(served: Serve, folder:
     assert absence(stream) == ""
 
 
-def test_a_root_that_is_gone_or_no_folder_is_named_with_the_systems_word(served: Serve, folder: Path) -> None:
+def test_a_root_that_is_missing_or_not_a_folder_is_reported_with_the_error_of_the_system(
+    served: Serve, folder: Path
+) -> None:
     stream = served()
     shutil.rmtree(folder)
     assert absence(stream) == f"'{folder}' cannot be opened: No such file or directory"

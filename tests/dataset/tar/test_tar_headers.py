@@ -1,4 +1,4 @@
-"""The files in a tar by its headers: of every format as the standard library sees them, whole or not at all."""
+"""The files of a tar, by its headers: in every format those that the standard library finds."""
 
 from __future__ import annotations
 
@@ -22,12 +22,9 @@ ABC = {"a.jpg": b"a" * 700, "b/b.jpg": b"", "c": b"c" * 512}
 
 def walk(path: Path) -> tuple[TarReader, dict[bytes, bytes]]:
     """The tar after a walk, and its files."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        tar = TarReader(descriptor, path.stat().st_size)
+    with path.open("rb") as file:
+        tar = TarReader(file.fileno(), path.stat().st_size)
         return tar, {member.name: tar.read_member(member) for member in tar.read_members()}
-    finally:
-        os.close(descriptor)
 
 
 def refusal(path: Path) -> str:
@@ -52,7 +49,7 @@ def test_every_format_gives_the_files_that_the_standard_library_finds(tmp_path: 
     assert (len(found), tar.has_end_mark) == (6, True)
 
 
-def test_names_longer_than_a_header_and_what_pax_says_beside_them_are_read(tmp_path: Path) -> None:
+def test_long_names_and_other_pax_records_are_read(tmp_path: Path) -> None:
     for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
         with tarfile.open(tmp_path / "a.tar", "w", format=form, pax_headers={"comment": "of all"}) as tar:
             member = tarfile.TarInfo("x" * 3000 + ".jpg")
@@ -61,18 +58,17 @@ def test_names_longer_than_a_header_and_what_pax_says_beside_them_are_read(tmp_p
         assert walk(tmp_path / "a.tar")[1] == {b"x" * 3000 + b".jpg": b"abc"}
 
 
-def test_a_size_beyond_octal_digits_stands_in_binary(tmp_path: Path) -> None:
+def test_a_size_in_binary_is_read(tmp_path: Path) -> None:
     member = tarfile.TarInfo("a.jpg")
     member.size = 8 << 30
     header = member.tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "a.tar").write_bytes(header)
     os.truncate(tmp_path / "a.tar", 512 + (8 << 30))
-    descriptor = os.open(tmp_path / "a.tar", os.O_RDONLY)
-    assert next(TarReader(descriptor, 512 + (8 << 30)).read_members()) == (b"a.jpg", 512, 8 << 30)
-    os.close(descriptor)
+    with (tmp_path / "a.tar").open("rb") as file:
+        assert next(TarReader(file.fileno(), 512 + (8 << 30)).read_members()) == (b"a.jpg", 512, 8 << 30)
 
 
-def test_folders_and_devices_are_passed_over_and_links_are_noted(tmp_path: Path) -> None:
+def test_folders_and_devices_are_skipped_and_links_are_listed(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for kind, name in [(tarfile.DIRTYPE, "d"), (tarfile.CHRTYPE, "c"), (tarfile.FIFOTYPE, "f")]:
             member = tarfile.TarInfo(name)
@@ -96,17 +92,17 @@ def test_folders_and_devices_are_passed_over_and_links_are_noted(tmp_path: Path)
         (2600, "it is truncated at byte 2,600, in 'c', which should end at byte 3,072"),
     ],
 )
-def test_a_tar_that_is_cut_says_where(tmp_path: Path, size: int, told: str) -> None:
+def test_a_truncated_tar_is_refused_with_the_place(tmp_path: Path, size: int, told: str) -> None:
     assert told in refusal(cut(pack(tmp_path / "a.tar", ABC), size))
 
 
-def test_a_tar_cut_between_two_files_is_whole_but_for_its_end(tmp_path: Path) -> None:
+def test_a_tar_truncated_between_two_files_only_lacks_its_end_mark(tmp_path: Path) -> None:
     tar, found = walk(cut(pack(tmp_path / "a.tar", ABC), 2048))
     assert (list(found), tar.has_end_mark) == ([b"a.jpg", b"b/b.jpg"], False)
 
 
 @pytest.mark.parametrize("place", [0, 100, 124, 148, 156, 300])
-def test_a_header_with_one_wrong_byte_is_found_out(tmp_path: Path, place: int) -> None:
+def test_a_header_with_one_wrong_byte_is_detected(tmp_path: Path, place: int) -> None:
     path = pack(tmp_path / "a.tar", ABC)
     data = bytearray(path.read_bytes())
     data[1536 + place] ^= 0x11
@@ -129,24 +125,24 @@ def test_a_header_with_one_wrong_byte_is_found_out(tmp_path: Path, place: int) -
     ],
     ids=["gzip", "bzip2", "xz", "zstd", "picture", "short"],
 )
-def test_what_is_no_tar_is_told_apart(tmp_path: Path, data: bytes, told: str) -> None:
+def test_compressed_tars_and_other_files_are_refused_with_the_remedy(tmp_path: Path, data: bytes, told: str) -> None:
     (tmp_path / "a.tar").write_bytes(data)
     assert told in refusal(tmp_path / "a.tar")
 
 
-def test_tars_that_were_joined_are_not_taken_for_the_first_of_them(tmp_path: Path) -> None:
+def test_concatenated_tars_are_refused(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.tar", ABC)
     path.write_bytes(path.read_bytes() * 2)
     assert refusal(path).startswith("there is more after its end at byte 3,072, as where tars were joined with cat")
 
 
-def test_zeros_where_the_rest_should_be_are_no_end(tmp_path: Path) -> None:
+def test_a_long_run_of_zeros_at_the_end_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.tar", ABC)
     os.truncate(path, 1 << 21)
     assert refusal(path).startswith("from byte 3,072 on it holds zeros, as where a download stopped")
 
 
-def test_sparse_files_are_refused_in_both_ways_they_are_stored(tmp_path: Path) -> None:
+def test_sparse_files_of_both_formats_are_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         member = tarfile.TarInfo("a.jpg")
         member.type = b"S"
@@ -162,7 +158,7 @@ def test_sparse_files_are_refused_in_both_ways_they_are_stored(tmp_path: Path) -
 @pytest.mark.parametrize(
     "records", [b"0 path=x\n", b"99 path=x\n", b"9 path:x\n", b"x path=x\n", b"-9 path=x\n", b"\0" * 9]
 )
-def test_a_pax_header_that_makes_no_sense_is_damage(tmp_path: Path, records: bytes) -> None:
+def test_a_malformed_pax_header_is_damage(tmp_path: Path, records: bytes) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         member = tarfile.TarInfo("pax")
         member.type, member.size = b"x", len(records)

@@ -1,15 +1,15 @@
-"""Labels from shards: from the files beside images, from JSON, from folders, and what is said where there are none."""
+"""Labels from shards: from files beside images, from JSON, from folders; and the errors where there are none."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from support.source_configs import Label
 from support.tar_shards import pack
+from test_tar_samples import shard_of
 
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.tar.labels import (
@@ -33,13 +33,10 @@ FOUR = {
 def found(tmp_path: Path, files: Mapping[str, bytes], **labels: Label) -> dict[str, list[list[FieldValue]]]:
     """The values of each label, by where they are taken from."""
     path = pack(tmp_path / "a.tar", files)
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        shard = read_shard(b"a.tar", descriptor, path.stat().st_size, "path", lambda _: None)
+    with path.open("rb") as file:
+        shard = read_shard(b"a.tar", file.fileno(), path.stat().st_size, "path", lambda _: None)
         asks = find_label_sources("train", labels or find_default_labels(shard), shard)
         values = read_label_values(shard, asks, "train")
-    finally:
-        os.close(descriptor)
     return {name: [values[ask] for ask in several] for name, several in asks.items()}
 
 
@@ -49,7 +46,7 @@ def refusal(tmp_path: Path, files: Mapping[str, bytes], **labels: Label) -> str:
     return str(caught.value)
 
 
-def test_a_label_is_the_text_of_the_files_that_are_called_like_it(tmp_path: Path) -> None:
+def test_a_label_is_the_text_of_the_files_with_its_name_as_suffix(tmp_path: Path) -> None:
     assert found(tmp_path, FOUR, txt=Label("string"), label=Label(), cls=Label("int")) == {
         "txt": [["grün", ""]], "label": [["3\n", "0"]], "cls": [["3\n", "0"]],
     }  # fmt: skip
@@ -66,14 +63,14 @@ def test_from_names_a_suffix_or_a_field_of_json_and_several_make_a_vector(tmp_pa
     }  # fmt: skip
 
 
-def test_json_is_taken_as_a_table_would_spell_it(tmp_path: Path) -> None:
+def test_values_of_json_are_spelled_as_in_a_table(tmp_path: Path) -> None:
     labels = {key: Label("tags", f"json:{key}") for key in ("tags", "ok", "none")}
     assert found(tmp_path, FOUR, **labels) == {
         "tags": [[["a", "b"], []]], "ok": [["true", "true"]], "none": [["", ""]],
     }  # fmt: skip
 
 
-def test_without_labels_cls_is_one_before_the_folder_and_a_flat_shard_has_none(tmp_path: Path) -> None:
+def test_the_default_label_is_cls_then_the_folder_and_a_flat_shard_has_none(tmp_path: Path) -> None:
     folders = {"cat/1.jpg": b"", "dog/2.jpg": b""}
     assert found(tmp_path, {**folders, "cat/1.cls": b"5", "dog/2.cls": b"6"}) == {"label": [["5", "6"]]}
     assert found(tmp_path, folders) == {"label": [["cat", "dog"]]}
@@ -90,7 +87,7 @@ def test_a_source_that_names_no_files_is_refused(tmp_path: Path, source: str | t
     assert "names no files of shards; write cls, txt or json:angle" in message
 
 
-def test_a_label_that_is_nowhere_is_refused_with_what_there_is(tmp_path: Path) -> None:
+def test_a_missing_label_is_refused_with_the_suffixes_of_the_shard(tmp_path: Path) -> None:
     assert refusal(tmp_path, FOUR, angle=Label("float")) == (
         "streams.train.labels.angle: 'a.tar' has no .angle files beside its images, and no folder for each class; it "
         "has 2 .cls, 2 .txt, 2 .json, 2 .jpg: write from: txt for the text of .txt files, from: json:angle for a field "
@@ -108,7 +105,7 @@ def test_an_image_without_its_label_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["json", "meta.json"])
-def test_a_suffix_that_is_a_field_of_the_json_beside_an_image_is_offered_as_such(tmp_path: Path, suffix: str) -> None:
+def test_a_suffix_that_is_a_field_of_the_json_is_suggested_as_that_field(tmp_path: Path, suffix: str) -> None:
     files = {"1.jpg": b"", f"1.{suffix}": b'{"Score": 0.5}'}
     assert refusal(tmp_path, files, a=Label("float", "Score")) == (
         f"streams.train.labels.a: 'a.tar/1.jpg' has no .score beside it; the shard has 1 .{suffix}, 1 .jpg: "
@@ -117,16 +114,13 @@ def test_a_suffix_that_is_a_field_of_the_json_beside_an_image_is_offered_as_such
 
 
 @pytest.mark.parametrize("record", [b'{"angle": 0.5}', b'["score"]', b"\xff", b"no JSON"])
-def test_json_without_the_field_is_not_offered(tmp_path: Path, record: bytes) -> None:
+def test_json_without_the_field_is_not_suggested(tmp_path: Path, record: bytes) -> None:
     says = refusal(tmp_path, {"1.jpg": b"", "1.json": record}, a=Label("float", "score"))
     assert says.endswith("the shard has 1 .json, 1 .jpg: correct from:, or pack the shard again")
 
 
 def test_an_image_outside_the_folders_of_classes_is_named(tmp_path: Path) -> None:
-    path = pack(tmp_path / "a.tar", {"cat/1.jpg": b"", "2.jpg": b""})
-    descriptor = os.open(path, os.O_RDONLY)
-    shard = read_shard(b"a.tar", descriptor, path.stat().st_size, "path", lambda _: None)
-    os.close(descriptor)
+    shard = shard_of(pack(tmp_path / "a.tar", {"cat/1.jpg": b"", "2.jpg": b""}))
     with pytest.raises(ConfigError, match=r"'a.tar/2.jpg' does not lie in one folder"):
         read_label_values(shard, {"label": [TarLabelSource(b"")]}, "train")
 

@@ -1,4 +1,4 @@
-"""Which files of a shard are one sample, which is its image, and what is in the way."""
+"""Which files of a shard make one sample, which of them is its image, and which shards are refused."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ from streamd.errors import ConfigError
 
 def shard_of(path: Path) -> Shard:
     """The shard, closed."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return read_shard(os.fsencode(path.name), descriptor, path.stat().st_size, "path", lambda _: None)
-    finally:
-        os.close(descriptor)
+    with path.open("rb") as file:
+        return read_shard(os.fsencode(path.name), file.fileno(), path.stat().st_size, "path", lambda _: None)
 
 
 def images(tmp_path: Path, *names: str) -> list[str]:
@@ -40,7 +37,7 @@ def test_images_are_in_byte_order_of_their_names_however_they_are_packed(tmp_pat
     ]  # fmt: skip
 
 
-def test_what_one_key_names_stands_beside_its_image(tmp_path: Path) -> None:
+def test_files_with_the_same_key_belong_to_its_image(tmp_path: Path) -> None:
     names = ["a/1.jpg", "a/1.cls", "a/1.Meta.JSON", "a.b/1.cls", "a.b/1.jpg", "b.cls", "README"]
     shard = shard_of(pack(tmp_path / "a.tar", dict.fromkeys(names, b"x")))
     assert {suffix: list(files) for suffix, files in shard.other_files.items()} == {
@@ -51,14 +48,14 @@ def test_what_one_key_names_stands_beside_its_image(tmp_path: Path) -> None:
     assert shard.suffix_summary == "3 .cls, 2 .jpg, 1 .meta.json, 1 without one"
 
 
-def test_names_begin_after_the_root_and_hidden_ones_do_not_count(tmp_path: Path) -> None:
+def test_leading_dots_and_slashes_are_removed_and_hidden_names_are_skipped(tmp_path: Path) -> None:
     hidden = [".a.jpg", "./._b.jpg", "x/.cache/c.jpg", "__MACOSX/d.jpg"]
     assert images(tmp_path, *hidden, "./e.jpg", "/f.jpg", "../../g.jpg", "h/../i.jpg") == [
         "e.jpg", "f.jpg", "g.jpg", "h/../i.jpg",
     ]  # fmt: skip
 
 
-def test_the_plain_suffix_is_the_image_beside_masks_and_a_longer_one_where_it_is_alone(tmp_path: Path) -> None:
+def test_the_shortest_suffix_is_the_image_of_a_sample(tmp_path: Path) -> None:
     assert images(tmp_path, "1.seg.png", "1.jpg", "2.left.jpg") == ["1.jpg", "2.left.jpg"]
 
 
@@ -73,12 +70,12 @@ def test_two_images_of_one_sample_are_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["1.jpg", "1.cls"])
-def test_a_name_that_is_there_twice_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_duplicate_name_is_refused(tmp_path: Path, name: str) -> None:
     path = pack(tmp_path / "a.tar", [("0.jpg", b""), (name, b"a"), (name, b"b")])
     assert refusal(path) == f"path: 'a.tar' holds '{name}' twice; pack it again with one of them"
 
 
-def test_links_in_the_place_of_images_are_refused_others_are_not(tmp_path: Path) -> None:
+def test_links_are_refused_only_in_the_place_of_images(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         tar.addfile(tarfile.TarInfo("a.jpg"))
         link = tarfile.TarInfo("latest")
@@ -94,7 +91,7 @@ def test_links_in_the_place_of_images_are_refused_others_are_not(tmp_path: Path)
     )
 
 
-def test_a_shard_that_is_cut_says_how_many_images_are_whole(tmp_path: Path) -> None:
+def test_a_truncated_shard_is_refused_with_the_number_of_whole_images(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.tar", {"0.jpg": b"x" * 600, "0.cls": b"1", "1.jpg": b"y" * 600, "2.jpg": b"z" * 600})
     os.truncate(path, path.read_bytes().index(b"z" * 600) + 300)
     message = refusal(path)
@@ -102,11 +99,7 @@ def test_a_shard_that_is_cut_says_how_many_images_are_whole(tmp_path: Path) -> N
     assert message.endswith("; copy it again, or keep its 2 whole images with truncate -s 4096")
 
 
-def test_suffixes_are_spelled_by_number_and_the_rarest_left_out() -> None:
-    counts = shard_counts()
+def test_suffixes_are_listed_by_frequency_without_the_rarest() -> None:
+    counts = Counter({b"b%d" % number: number + 1 for number in range(9)})
     assert format_suffixes(counts) == "9 .b8, 8 .b7, 7 .b6, 6 .b5, 5 .b4, 4 .b3, 3 .b2, 2 .b1"
     assert format_suffixes(Counter({b"\x1b[31m\xff": 2, b"": 1})) == r"2 .\x1b[31m\xff, 1 without one"
-
-
-def shard_counts() -> Counter[bytes]:
-    return Counter({b"b%d" % number: number + 1 for number in range(9)})

@@ -1,4 +1,4 @@
-"""Samples out of shards: in order, with their labels, whole or split, and whatever is wrong reported by name."""
+"""Listing samples of shards: their order, their labels, splits, and faults by name."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_packed_folder_has_the_classes_that_the_folder_has(tmp_path: Path) -> 
     assert packed.sizes.tolist() == loose.sizes.tolist()
 
 
-def test_a_split_goes_by_name_and_the_parts_know_where_their_images_lie(tmp_path: Path) -> None:
+def test_a_split_goes_by_name_and_each_part_has_the_offsets_of_its_images(tmp_path: Path) -> None:
     path = shards(
         tmp_path, a={f"{row}.jpg": b"x" * row for row in range(60)}, b={f"{row}.jpg": b"" for row in range(60)}
     )
@@ -99,9 +99,7 @@ def test_a_split_goes_by_name_and_the_parts_know_where_their_images_lie(tmp_path
             assert data[found.extra["offset"][row] - 512 :].startswith(image + b"\0")
 
 
-def test_more_shards_than_may_be_read_one_by_one_are_read_together_to_the_same_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_read_by_several_threads_give_the_same_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = shards(tmp_path, **{f"s{number:02}": {f"{number}.jpg": b"x", f"{number}.cls": b"1"} for number in range(30)})
     alone = scanned(Tar(path))
     monkeypatch.setattr(tar, "_QUICK_SAMPLE_S", -1.0)
@@ -110,7 +108,7 @@ def test_more_shards_than_may_be_read_one_by_one_are_read_together_to_the_same_l
     assert together.extra["shard"].tolist() == list(range(30))
 
 
-def test_a_shard_that_is_cut_is_named_and_nothing_is_listed(tmp_path: Path) -> None:
+def test_a_truncated_shard_is_refused_by_name(tmp_path: Path) -> None:
     path = shards(tmp_path, a={"1.jpg": b"x" * 900}, b={"2.jpg": b"x" * 900, "3.jpg": b"x" * 900})
     os.truncate(tmp_path / "b.tar", 2200)
     assert refusal(path) == (
@@ -121,7 +119,7 @@ def test_a_shard_that_is_cut_is_named_and_nothing_is_listed(tmp_path: Path) -> N
     assert scanned(Tar(path)).files == [b"a.tar/1.jpg", b"b.tar/2.jpg"]
 
 
-def test_a_shard_without_its_end_or_without_images_is_warned_of(
+def test_a_shard_without_its_end_mark_or_without_images_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = shards(tmp_path, a={"1.jpg": b"x", "README.txt": b""}, b={"LICENSE": b""})
@@ -141,12 +139,12 @@ def test_shards_without_any_image_say_what_they_hold(tmp_path: Path) -> None:
     assert "but there is 1 .npy, 1 .cls, 1 .wav; correct the path, or pack images" in refusal(path)
 
 
-def test_a_label_that_has_lost_its_image_is_named(tmp_path: Path) -> None:
+def test_a_label_without_its_image_is_refused_by_name(tmp_path: Path) -> None:
     message = refusal(shards(tmp_path, a={"1.jpg": b"", "1.cls": b"0", "2.cls": b"1"}))
     assert "'a.tar' has labels without an image, of the samples '2'; it has 2 .cls, 1 .jpg" in message
 
 
-def test_shards_that_disagree_on_what_a_class_is_need_labels(tmp_path: Path) -> None:
+def test_shards_that_disagree_on_their_default_label_are_refused(tmp_path: Path) -> None:
     path = shards(tmp_path, a={"1.jpg": b"", "1.cls": b"0"}, b={"2.jpg": b""}, c={"x/3.jpg": b""})
     message = refusal(path)
     assert "'b.tar', which has 1 .jpg, says otherwise than the shards before it" in message
