@@ -31,7 +31,7 @@ def test_every_line_has_its_own_file() -> None:
 
 def test_the_figures_in_the_text_are_those_of_the_code() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert f"({len(list(FILES.iterdir()))} files, {len(SETTINGS)}\nsettings each)" in page
+    assert f"({len(list(FILES.iterdir()))} files, {len(SETTINGS)} settings each)" in page
     assert f"more than {MAX_PIXELS:,} pixels" in page
 
 

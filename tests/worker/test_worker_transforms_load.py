@@ -147,6 +147,6 @@ def test_a_module_that_loosens_the_decoder_is_refused_and_the_decoder_is_as_it_w
     before = ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS
     text = f"from PIL import Image, ImageFile\n{switch}\ndef f(*_): pass"
     for _ in range(2):
-        with pytest.raises(ConfigError, match=f"'augment' sets PIL.{switch.partition(' ')[0]} where it is imported"):
+        with pytest.raises(ConfigError, match=f"'augment' sets PIL.{switch.partition(' ')[0]} when it is imported"):
             written_and_loaded(program, text)
         assert before == (ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS)
