@@ -69,7 +69,3 @@ def test_a_trial_that_a_dying_worker_scribbled_on_is_read_as_none(page: int, tra
 def test_a_worker_cannot_take_the_page_away_from_under_the_daemon(page: int) -> None:
     with pytest.raises(PermissionError):
         os.ftruncate(page, 0)
-
-
-def test_a_page_that_is_closed_leaves_no_descriptor(page: int) -> None:
-    ProgressPage(page).close()  # what stays open fails the test afterwards
