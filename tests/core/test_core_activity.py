@@ -144,9 +144,20 @@ def test_the_place_goes_on_from_epoch_to_epoch() -> None:
     assert count_steps_done(at(1, 1, 0)) == count_steps_done(at(2, 0, SESSION.steps))
 
 
-def test_those_within_each_others_credit_are_one_cohort() -> None:
-    assert count_cohorts_by_stream([at(1, 0, 0), at(2, 0, 4), at(3, 0, 8)]) == {"train": 1}
-    assert count_cohorts_by_stream([at(1, 0, 0), at(2, 0, 5), at(3, 0, 8)]) == {"train": 2}
+@pytest.mark.parametrize(
+    ("sessions", "cohorts"),
+    [
+        pytest.param([at(1, 0, 0), at(2, 0, 4), at(3, 0, 8)], {"train": 1}, id="within each other's credit"),
+        pytest.param([at(1, 0, 0), at(2, 0, 5), at(3, 0, 8)], {"train": 2}, id="beyond each other's credit"),
+        pytest.param([at(1, 0, SESSION.steps - 2), at(2, 1, 1)], {"train": 1}, id="across the end of an epoch"),
+        pytest.param([at(1, 0, 0), at(2, 0, 0, rank=1)], {"train": 2}, id="two ranks"),
+        pytest.param([at(1, 0, 0), at(2, 0, 0, stream="other")], {"train": 1, "other": 1}, id="two streams"),
+    ],
+)
+def test_a_cohort_is_the_sessions_within_each_others_credit(
+    sessions: list[SessionStatus], cohorts: dict[str, int]
+) -> None:
+    assert count_cohorts_by_stream(sessions) == cohorts
 
 
 def test_what_is_on_its_way_to_a_trainer_counts_for_sharing_and_not_for_its_lag() -> None:
@@ -154,17 +165,6 @@ def test_what_is_on_its_way_to_a_trainer_counts_for_sharing_and_not_for_its_lag(
     assert count_cohorts_by_stream([near, far]) == {"train": 2}
     assert count_cohorts_by_stream([replace(near, in_flight=4), far]) == {"train": 1}
     assert compute_steps_behind_leader([replace(near, in_flight=4), far]) == {1: 8, 2: 0}
-
-
-def test_the_end_of_an_epoch_parts_nobody() -> None:
-    assert count_cohorts_by_stream([at(1, 0, SESSION.steps - 2), at(2, 1, 1)]) == {"train": 1}
-
-
-def test_ranks_and_streams_share_nothing() -> None:
-    assert count_cohorts_by_stream([at(1, 0, 0), at(2, 0, 0, rank=1), at(3, 0, 0, stream="other")]) == {
-        "train": 2,
-        "other": 1,
-    }
 
 
 def test_who_has_finished_is_no_cohort_and_behind_nobody() -> None:

@@ -224,33 +224,22 @@ def test_rows_that_deliver_no_sample_are_not_counted_as_samples() -> None:
     assert (receipt.samples, receipt.bad) == (2, 2)
 
 
-def test_an_epoch_that_was_stopped_is_incomplete_and_ok() -> None:
-    tally = took(range(20))
-    receipt = receipt_of(tally, None, steps_left=130)
-    assert (receipt.complete, receipt.ok, receipt.missed, receipt.steps) == (False, True, 0, 20)
-
-
-def test_an_account_that_differs_from_the_plan_is_not_ok() -> None:
-    tally = took(range(BATCHES))
-    receipt = receipt_of(tally, took(range(BATCHES - 1)).order_digest)
-    assert (receipt.complete, receipt.ok, receipt.missed, receipt.repeated) == (True, False, 0, 0)
-
-
-def test_an_epoch_that_ended_too_early_has_missed_the_rest() -> None:
-    tally = took(range(20))
-    receipt = receipt_of(tally, tally.order_digest, steps_left=5)
-    assert (receipt.ok, receipt.missed) == (False, 5)
-
-
-def test_a_batch_taken_twice_in_place_of_another_is_repeated_and_the_other_missed() -> None:
-    tally = took([0, 1, 1, 3])
-    receipt = receipt_of(tally, took(range(4)).order_digest)
-    assert (receipt.ok, receipt.missed, receipt.repeated, receipt.steps) == (False, 1, 1, 4)
-
-
-def test_repetition_is_seen_without_the_daemons_word() -> None:
-    receipt = receipt_of(took([0, 1, 1]), None)
-    assert (receipt.complete, receipt.ok, receipt.repeated) == (False, False, 1)
+@pytest.mark.parametrize(
+    ("taken", "expected", "steps_left", "facts"),
+    [
+        pytest.param(range(20), None, 130, (False, True, 20, 0, 0), id="stopped: incomplete and ok"),
+        pytest.param(range(9), range(8), 0, (True, False, 9, 0, 0), id="another digest than the plan: not ok"),
+        pytest.param(range(20), range(20), 5, (True, False, 20, 5, 0), id="ended too early: the rest is missed"),
+        pytest.param([0, 1, 1, 3], range(4), 0, (True, False, 4, 1, 1), id="one batch twice, another missed"),
+        pytest.param([0, 1, 1], None, 0, (False, False, 3, 1, 1), id="a batch twice, without the daemon's digest"),
+    ],
+)
+def test_a_receipt_says_what_differs_from_the_plan(
+    taken: Iterable[int], expected: Iterable[int] | None, steps_left: int, facts: tuple[bool, bool, int, int, int]
+) -> None:
+    digest = None if expected is None else took(expected).order_digest
+    receipt = receipt_of(took(taken), digest, steps_left)
+    assert (receipt.complete, receipt.ok, receipt.steps, receipt.missed, receipt.repeated) == facts
 
 
 def test_a_batch_from_before_the_token_counts_as_repeated() -> None:

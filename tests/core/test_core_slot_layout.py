@@ -129,10 +129,8 @@ def test_streams_that_differ_in_width_or_type_only_have_layouts_of_their_own() -
         for label in (LabelSpec("x", "float"), LabelSpec("x", "int"), LabelSpec("x", "float", 3))
     }
     assert len(shapes) == 3
-    assert (
-        compute_layout(some_spec(labels={"x": LabelSpec("x", "string", text_bytes=99)}), 64).labels["x"].size_bytes
-        == 64 * 99
-    )
+    text = some_spec(labels={"x": LabelSpec("x", "string", text_bytes=99)})
+    assert compute_layout(text, 64).labels["x"].size_bytes == 64 * 99
 
 
 def test_a_slot_has_the_bytes_that_its_tensors_need() -> None:

@@ -76,12 +76,8 @@ def test_the_step_after_an_epochs_last_is_the_first_of_the_next() -> None:
 
 
 def test_a_walk_is_over_after_its_epochs_and_never_without_a_number() -> None:
-    assert [RankSteps(7, 0, 1, "drop", 2).is_beyond_end(StepPosition(epoch, 0, 0, 7)) for epoch in range(4)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    two_epochs = RankSteps(7, 0, 1, "drop", 2)
+    assert [epoch for epoch in range(4) if two_epochs.is_beyond_end(StepPosition(epoch, 0, 0, 7))] == [2, 3]
     assert RankSteps(7, 0, 1, "drop", 0).is_beyond_end(StepPosition(0, 0, 0, 7))
     assert not RankSteps(7, 0, 1, "drop", None).is_beyond_end(StepPosition(10**9, 0, 0, 7))
 

@@ -51,8 +51,12 @@ def test_the_workers_fill_eight_tasks_each_and_one_batch_more(tasks: int, worker
     assert compute_production_slots(train(9, tasks=tasks), SchedulerLimits(1 << 40, workers)) == slots
 
 
-@pytest.mark.parametrize(("memory", "slots"), [(800, 17), (100, 12), (48, 6), (40, 5), (8, 5)])
-def test_more_than_two_tasks_each_take_an_eighth_of_the_memory_at_most(memory: int, slots: int) -> None:
+# Down to two tasks a worker, production takes an eighth of the memory at most; then it leaves two slots to a session.
+@pytest.mark.parametrize(
+    ("memory", "slots"),
+    [(800, 17), (100, 12), (48, 6), (40, 5), (8, 5), (7, 5), (6, 4), (4, 2), (3, 1), (1, 1)],
+)
+def test_production_takes_fewer_slots_where_memory_is_small(memory: int, slots: int) -> None:
     assert compute_production_slots(SHAPE, SchedulerLimits(memory * MIB, WORKERS)) == slots
 
 
@@ -61,11 +65,6 @@ def test_more_than_two_tasks_each_take_an_eighth_of_the_memory_at_most(memory: i
 )
 def test_cheap_tasks_lie_with_a_worker_in_numbers_and_dear_ones_by_two(task_s: float, tasks: int) -> None:
     assert compute_tasks_per_worker(task_s) == tasks
-
-
-@pytest.mark.parametrize(("memory", "slots"), [(7, 5), (6, 4), (4, 2), (3, 1), (1, 1)])
-def test_where_memory_is_small_production_leaves_two_slots_to_a_session(memory: int, slots: int) -> None:
-    assert compute_production_slots(SHAPE, SchedulerLimits(memory * MIB, WORKERS)) == slots
 
 
 def test_the_workers_memory_is_that_of_the_largest_stream_in_use() -> None:

@@ -173,16 +173,50 @@ def test_only_who_walks_the_same_steps_leads(other: ScheduledSession) -> None:
     assert pair_followers_with_leaders([session(1, 5), other]) == []
 
 
-def test_a_follower_is_brought_level_when_the_leader_can_afford_it() -> None:
+def leader_that_lost(lost_s: float) -> ScheduledSession:
+    leader = session(1, 505)
+    leader.catch_up_cost_s = lost_s
+    return leader
+
+
+STEP_S = CATCH_UP_S / 500  # what a batch may cost where the follower is 500 behind and just affordable
+
+
+@pytest.mark.parametrize(
+    ("leader", "follower", "cost_s", "chasing"),
+    [
+        pytest.param(session(1, 505), session(2, 5), STEP_S, True, id="as much as the leader can afford"),
+        pytest.param(leader_that_lost(CATCH_UP_S / 2), session(2, 5), 0.6 * STEP_S, False, id="the leader lost some"),
+        pytest.param(session(1, 505), session(2, 5, epochs=None), 2.5 * STEP_S, False, id="one epoch left"),
+        pytest.param(session(1, 505, epochs=2), session(2, 5, epochs=None), 2.5 * STEP_S, False, id="two epochs left"),
+        pytest.param(session(1, 505, epochs=3), session(2, 5, epochs=None), 2.5 * STEP_S, True, id="three epochs left"),
+        pytest.param(session(1, 505, epochs=None), session(2, 5, epochs=None), 2.5 * STEP_S, True, id="no end"),
+        pytest.param(
+            session(1, 505, epochs=None), session(2, 5, epochs=2), 2.5 * STEP_S, False, id="follower ends"
+        ),
+        pytest.param(
+            session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=2), 2.5 * STEP_S, True, id="in the epoch before"
+        ),
+        pytest.param(
+            session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=2), 2.53 * STEP_S, False, id="too dear there"
+        ),
+        pytest.param(
+            session(1, 100, epoch=1, epochs=2), session(2, 9900), 0.001, False, id="beyond the follower's last epoch"
+        ),
+        pytest.param(session(1, 9700), session(2, 9300), 0.001, False, id="not to be got back before the end"),
+        pytest.param(session(1, 9700, epochs=2), session(2, 9300, epochs=2), 0.001, True, id="to be got back later"),
+    ],
+)
+def test_a_follower_catches_up_only_where_its_leader_can_afford_it(
+    leader: ScheduledSession, follower: ScheduledSession, cost_s: float, *, chasing: bool
+) -> None:
+    assert choose_sessions_to_catch_up([leader, follower], (), {"train": cost_s}, 0.0) == [follower][: int(chasing)]
+    assert follower.chased_session == (leader.id if chasing else None)
+
+
+def test_a_follower_too_far_behind_is_considered_again_after_a_second() -> None:
     leader, follower = session(1, 505), session(2, 5)
-
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": CATCH_UP_S / 500}, 0.0) == [follower]
-    assert follower.chased_session == 1
-
-
-def test_a_follower_too_far_behind_is_not_and_is_looked_at_again_after_a_second() -> None:
-    leader, follower = session(1, 505), session(2, 5)
-    too_dear, cheap = {"train": 1.01 * CATCH_UP_S / 500}, {"train": 0.001}
+    too_dear, cheap = {"train": 1.01 * STEP_S}, {"train": 0.001}
 
     assert choose_sessions_to_catch_up([leader, follower], (), too_dear, 0.0) == []
     assert choose_sessions_to_catch_up([leader, follower], (), cheap, 0.9) == []
@@ -196,51 +230,6 @@ def test_batches_that_lie_ready_cost_a_follower_nothing() -> None:
 
     assert choose_sessions_to_catch_up([leader, follower], ready, {"train": 0.09}, 0.0) == [follower]
     assert choose_sessions_to_catch_up([leader, session(3, 5)], ready[-2:], {"train": 0.09}, 0.0) == []
-
-
-@pytest.mark.parametrize(("epochs", "chasing"), [(1, False), (2, False), (3, True), (None, True)])
-def test_who_cannot_draw_level_in_one_epoch_does_it_in_several_if_there_are_so_many(
-    epochs: int | None, *, chasing: bool
-) -> None:
-    leader, follower = session(1, 505, epochs=epochs), session(2, 5, epochs=None)
-    costs_s = {"train": 2.5 * CATCH_UP_S / 500}
-
-    assert choose_sessions_to_catch_up([leader, follower], (), costs_s, 0.0) == [follower][: int(chasing)]
-
-
-def test_the_one_who_ends_first_says_how_many_epochs_are_left() -> None:
-    leader, follower = session(1, 505, epochs=None), session(2, 5, epochs=2)
-
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 2.5 * CATCH_UP_S / 500}, 0.0) == []
-
-
-def test_a_follower_in_the_epoch_before_is_brought_level_too() -> None:
-    leader, follower = session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=2)
-
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": CATCH_UP_S / 200}, 0.0) == [follower]
-    follower.chased_session = None
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 1.01 * CATCH_UP_S / 200}, 9.0) == []
-
-
-def test_nobody_is_brought_level_with_what_lies_beyond_its_last_epoch() -> None:
-    leader, follower = session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=1)
-
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 0.001}, 0.0) == []
-
-
-def test_a_leader_is_not_asked_for_what_it_cannot_get_back_before_the_end() -> None:
-    assert choose_sessions_to_catch_up([session(1, 9700), session(2, 9300)], (), {"train": 0.001}, 0.0) == []
-    assert (
-        choose_sessions_to_catch_up([session(1, 9700, epochs=2), session(2, 9300, epochs=2)], (), {"train": 0.001}, 0.0)
-        != []
-    )
-
-
-def test_what_the_leader_has_lost_already_counts() -> None:
-    leader, follower = session(1, 505), session(2, 5)
-    leader.catch_up_cost_s = CATCH_UP_S / 2
-
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 0.6 * CATCH_UP_S / 500}, 0.0) == []
 
 
 def test_a_leader_that_has_lost_all_it_may_is_chased_no_more() -> None:

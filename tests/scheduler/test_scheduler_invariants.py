@@ -125,16 +125,12 @@ def test_a_batch_that_is_not_the_next_one_in_every_respect_is_seen(rule: str, se
     assert rule in book.ledger.checks_by_rule
 
 
-def test_a_batch_beyond_the_credit_granted_or_leased_is_seen() -> None:
+@pytest.mark.parametrize("granted", [4, 9], ids=["beyond the credit granted", "beyond the credit leased"])
+def test_a_batch_beyond_the_credit_breaks_a_rule(granted: int) -> None:
     book = subscribed()
     book.produce(0, 1, 2, 3, send=True)
     book.produce(4)
-    broken("sent_within_grant", lambda: book.enter(CreditGranted(1, 4), SendBatch(1, 4, 5)))
-
-    book = subscribed()
-    book.produce(0, 1, 2, 3, send=True)
-    book.produce(4)
-    broken("sent_within_grant", lambda: book.enter(CreditGranted(1, 9), SendBatch(1, 4, 5)))
+    broken("sent_within_grant", lambda: book.enter(CreditGranted(1, granted), SendBatch(1, 4, 5)))
 
 
 def test_a_batch_in_production_or_of_the_old_stream_is_not_to_be_sent() -> None:
@@ -274,12 +270,10 @@ def test_what_is_held_of_an_earlier_session_counts_within_the_credit() -> None:
 
 def test_what_counts_with_another_trainers_session_is_seen() -> None:
     book = subscribed(credit=2)
-    book.produce(0, send=True)
-    book.enter(SessionClosed(1, (0,)))
+    held_over(book)
     broken("others_unmoved", lambda: book.enter(wish(2), AdmitSession(2, 2, None, (1,))))
     book = subscribed(credit=2)
-    book.produce(0, send=True)
-    book.enter(SessionClosed(1, (0,)))
+    held_over(book)
     book.enter(wish(2, earlier=(1,)), AdmitSession(2, 2, None, (1,)))
     broken("others_unmoved", lambda: book.enter(wish(3, earlier=(1,)), AdmitSession(3, 2, None, (1,))))
 

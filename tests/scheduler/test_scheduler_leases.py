@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.scheduler_driver import MIB, Trainer, World, train, wish
+from support.scheduler_driver import MIB, Trainer, World, train
 
-from streamd.core.spec import BatchKey, StreamShape
-from streamd.scheduler.actions import Action, SendBatch, SendReceipt
 from streamd.scheduler.events import LeaseReleased, SessionClosed, StreamChanged
-from streamd.scheduler.leases import send_ready_batches
-from streamd.scheduler.session import ScheduledSession
-from streamd.scheduler.slot_pool import BatchDemand, SlotPool
 
 
 def holding(world: World, trainer: Trainer, batches: int) -> list[int]:
@@ -28,6 +23,15 @@ def tight(slots: int, *, credit: int = 2) -> tuple[World, Trainer]:
     """A world with so much memory, one slot of it for production, and a trainer."""
     world = World(train(40), memory=slots * MIB, workers=1)
     return world, world.subscribe(credit=credit)
+
+
+def holding_over(slots: int, batches: int, *, credit: int = 2) -> tuple[World, Trainer, int]:
+    """A world, its trainer that holds so many batches of a session that it has closed, and that session's number."""
+    world, trainer = tight(slots, credit=credit)
+    holding(world, trainer, batches)
+    session = trainer.session
+    world.close(trainer)
+    return world, trainer, session
 
 
 def test_what_is_held_of_a_session_that_has_ended_stays_on_the_books_until_it_is_dropped() -> None:
@@ -78,10 +82,7 @@ def test_who_has_not_said_what_it_holds_holds_all_that_it_was_sent() -> None:
 
 
 def test_a_trainer_that_seeks_in_memory_that_just_fits_goes_on_within_its_credit() -> None:
-    world, trainer = tight(3)
-    holding(world, trainer, 1)
-    session = trainer.session
-    world.close(trainer)
+    world, trainer, session = holding_over(3, 1)
     assert world.connect(trainer, resuming=True)
     assert trainer.credit == 2
 
@@ -94,10 +95,7 @@ def test_a_trainer_that_seeks_in_memory_that_just_fits_goes_on_within_its_credit
 
 
 def test_who_holds_all_its_credit_over_is_let_in_and_sent_nothing_until_it_drops_something() -> None:
-    world, trainer = tight(3)
-    holding(world, trainer, 2)
-    session = trainer.session
-    world.close(trainer)
+    world, trainer, session = holding_over(3, 2)
     assert world.connect(trainer, resuming=True)
     world.produce_all()
     assert trainer.held == {}
@@ -107,10 +105,7 @@ def test_who_holds_all_its_credit_over_is_let_in_and_sent_nothing_until_it_drops
 
 
 def test_a_trainer_that_holds_batches_over_has_its_whole_credit_beside_them_where_memory_allows() -> None:
-    world, trainer = tight(32, credit=4)
-    holding(world, trainer, 2)
-    session = trainer.session
-    world.close(trainer)
+    world, trainer, session = holding_over(32, 2, credit=4)
     world.connect(trainer)
     assert trainer.credit == 6
     world.drop(trainer, session, 0, 1)
@@ -119,10 +114,7 @@ def test_a_trainer_that_holds_batches_over_has_its_whole_credit_beside_them_wher
 
 @pytest.mark.parametrize("resuming", [True, False])
 def test_another_trainer_is_put_off_by_what_is_held_and_given_the_arithmetic(*, resuming: bool) -> None:
-    world, trainer = tight(3)
-    holding(world, trainer, 1)
-    session = trainer.session
-    world.close(trainer)
+    world, trainer, session = holding_over(3, 1)
     other = world.subscribe(credit=2)
     refused = other.refused
     assert refused is not None
@@ -137,9 +129,7 @@ def test_another_trainer_is_put_off_by_what_is_held_and_given_the_arithmetic(*, 
 
 
 def test_what_another_session_counts_already_is_not_counted_twice() -> None:
-    world, trainer = tight(32, credit=4)
-    holding(world, trainer, 2)
-    world.close(trainer)
+    world, trainer, _ = holding_over(32, 2, credit=4)
     world.connect(trainer)
     twin = world.subscribe(credit=4)
     world.end(twin, lost=True)
@@ -168,46 +158,3 @@ def test_a_stream_that_changes_leaves_what_is_held_of_it_as_it_is() -> None:
     assert slot not in world.gone
     world.handle(LeaseReleased(session, tuple(trainer.earlier.pop(session))))
     assert not world.window.ended_sessions
-
-
-# --- what is sent when something lies ready
-
-
-SHAPE = StreamShape("train", batches=3, slot_bytes=1, tasks=1)
-NOBODY = BatchDemand(lambda: (), lambda _: 0.0)
-
-
-def session(*, upto: int = 9) -> ScheduledSession:
-    session = ScheduledSession.from_subscription(wish(epochs=2, credit=9), SHAPE, 9)
-    session.upto = upto
-    return session
-
-
-def pool(*indices: int) -> SlotPool:
-    pool = SlotPool(9)
-    for index in indices:
-        entry = pool.allocate_slot(BatchKey("train", 0, index), 1, NOBODY, is_modest=False)
-        assert entry is not None
-        pool.mark_batch_whole(entry.slot)
-    return pool
-
-
-def sent(session: ScheduledSession, pool: SlotPool) -> list[Action]:
-    actions: list[Action] = []
-    send_ready_batches(session, pool, actions)
-    return actions
-
-
-def test_what_lies_ready_is_sent_up_to_the_first_that_does_not() -> None:
-    assert sent(session(), pool(0, 2)) == [SendBatch(1, 0, 1)]
-
-
-def test_no_more_is_sent_than_was_granted() -> None:
-    assert len(sent(session(upto=2), pool(0, 1, 2))) == 2
-
-
-def test_a_receipt_follows_the_last_batch_of_its_epoch_at_once() -> None:
-    actions = sent(session(), pool(0, 1, 2))
-    assert [type(action) for action in actions] == [SendBatch, SendBatch, SendBatch, SendReceipt]
-    assert isinstance(actions[-1], SendReceipt)
-    assert actions[-1].cursor.next_base_index == 3

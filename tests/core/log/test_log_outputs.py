@@ -50,7 +50,7 @@ def record(text: str, *arguments: object, **fields: Any) -> logging.LogRecord:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_line_is_one_and_printable_whatever_is_in_it(hostile: str) -> None:
+def test_a_record_is_one_printable_line_whatever_it_contains(hostile: str) -> None:
     line = LineFormatter().format(record(f"no: {hostile}", file=hostile))
     assert line.isprintable()
     assert "\x1b" not in line

@@ -92,11 +92,8 @@ def test_the_first_few_of_a_name_are_said_and_the_rest_of_its_span_is_held_back(
 
 def test_names_do_not_count_for_each_other() -> None:
     restraint = RateLimiter(max_events=1, span_s=10.0)
-    assert [restraint.decide_if_event_is_logged(event, 0.0).is_allowed for event in ("a.b", "a.c", "a.b")] == [
-        True,
-        True,
-        False,
-    ]
+    decisions = [restraint.decide_if_event_is_logged(event, 0.0).is_allowed for event in ("a.b", "a.c", "a.b")]
+    assert decisions == [True, True, False]
 
 
 def test_how_many_were_held_back_is_told_once_when_the_span_has_ended() -> None:
@@ -104,11 +101,8 @@ def test_how_many_were_held_back_is_told_once_when_the_span_has_ended() -> None:
     for now_s in (5.0, 6.0, 7.0):
         restraint.decide_if_event_is_logged("a.b", now_s)
     restraint.decide_if_event_is_logged("a.c", 5.0)
-    assert [restraint.take_ended_suppressed_counts(now_s) for now_s in (14.9, 15.0, 15.1)] == [
-        [],
-        [SuppressedEvents("a.b", 2)],
-        [],
-    ]
+    counts = [restraint.take_ended_suppressed_counts(now_s) for now_s in (14.9, 15.0, 15.1)]
+    assert counts == [[], [SuppressedEvents("a.b", 2)], []]
 
 
 def test_a_new_span_begins_with_the_next_event() -> None:
