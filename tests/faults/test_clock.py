@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 from killers import wait_for_outstanding
-from logged import problems, running
+from logged import advance, finish_all, problems, running
 from scene import scene, shimmed, times
 
 pytestmark = pytest.mark.timeout(300)
@@ -35,14 +35,11 @@ def test_neither_a_jumping_clock_nor_a_blocked_loop_costs_a_trainer_anything(
         running(*stage.trainers(times(3, 1), gated=True, environment=environment)) as trainers,
     ):
         for turn in range(1, BLOCKS + 1):
+            advance(trainers, 10 * turn)
             for each in trainers:
-                each.allow(10 * turn)
-                each.wait_for(10 * turn)
                 wait_for_outstanding(each)
             stage.daemon.process.send_signal(signal.SIGUSR1)
-        for each in trainers:
-            each.allow()
-            each.finish()
+        finish_all(trainers)
         assert problems(stage.truth, *trainers) == []
         assert stage.daemon.terminate() == 0
         hours = set(re.findall(r"^(\d\d):\d\d:\d\d ", stage.daemon.log.read_text(), re.MULTILINE))

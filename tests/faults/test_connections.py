@@ -14,7 +14,7 @@ from typing import Final, Self
 import pytest
 import zmq
 from killers import descriptors, go_on, number, stop, wait_for_credit, wait_for_outstanding
-from logged import LoggedTrainer, problems, running
+from logged import LoggedTrainer, advance, problems, running
 from relay import Relay
 from scene import Scene, dice, scene, shimmed, times
 from strikes import counts_of, images_for
@@ -54,9 +54,7 @@ def test_a_connection_that_is_cut_is_made_again_where_the_trainer_is(
         cut = here.trainer("cut", endpoint=relay.endpoint, gated=True)
         with running(cut, other):
             for count in counts_of(CUTS, dice()):
-                for each in (cut, other):
-                    each.allow(count)
-                    each.wait_for(count)
+                advance([cut, other], count)
                 met.append(wait_for_outstanding(cut))
                 relay.cut()
             for each in (cut, other):
@@ -77,8 +75,7 @@ def hasty(stage: Scene, tmp_path: Path) -> Iterator[tuple[Relay, LoggedTrainer]]
         Relay(wire_of(stage), stage.daemon.endpoint) as relay,
         running(stage.at(tmp_path).trainer("t", endpoint=relay.endpoint, gated=True, environment=HASTY)) as (trainer,),
     ):
-        trainer.allow(12)
-        trainer.wait_for(12)
+        advance([trainer], 12)
         wait_for_credit(trainer)
         yield relay, trainer
 
@@ -161,8 +158,7 @@ def test_frames_of_sessions_that_are_not_the_senders_free_nothing_and_are_counte
     endpoint = stage.daemon.endpoint
     victim = stage.at(tmp_path).trainer("victim", gated=True, hold=4)
     with running(victim), Hostile(endpoint) as before, Hostile(endpoint) as now:
-        victim.allow(6)
-        victim.wait_for(6)
+        advance([victim], 6)
         with streamd.connect(endpoint) as client:
             (theirs,) = client.status().sessions
         ended = before.subscribe()
@@ -199,8 +195,7 @@ def test_frames_of_sessions_that_are_not_the_senders_free_nothing_and_are_counte
 def test_a_second_daemon_on_one_endpoint_refuses_and_disturbs_nobody(stage: Scene, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(stage.daemon.config)]
     with running(stage.at(tmp_path).trainer("trainer", gated=True)) as (trainer,):
-        trainer.allow(5)
-        trainer.wait_for(5)
+        advance([trainer], 5)
         for rescan in [[], ["--rescan"]][: times(2, 1)]:
             done = subprocess.run([*command, *rescan], capture_output=True, text=True, check=False)
             assert (done.returncode, "another streamd is already listening on" in done.stderr) == (2, True)
@@ -242,9 +237,8 @@ def test_without_descriptors_those_who_are_there_read_on_and_others_wait(stage: 
     behind, ahead, late = (here.trainer(name, gated=name != "late") for name in ("behind", "ahead", "late"))
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     with running(behind, ahead):
+        advance([behind, ahead], 4)
         for each in (behind, ahead):
-            each.allow(4)
-            each.wait_for(4)
             wait_for_credit(each)
         try:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid), before[1]))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from logged import problems, running
+from logged import advance, finish_all, problems, running
 from scene import Scene, dice, scene, times
 from support.daemon_process import wait_until
 
@@ -62,20 +62,14 @@ def test_data_that_go_often_in_an_epoch_cost_two_trainers_nothing_but_time(
         mount, throws = Mount(stage), dice()
         for strike in range(strikes):
             steps = STRIDE * 2 * strike + throws.randrange(2, STRIDE)
-            for each in trainers:
-                each.allow(steps)
-            for each in trainers:
-                each.wait_for(steps)
+            advance(trainers, steps)
             before = said(stage, "data.away")
             mount.go()
             for each in trainers:
                 each.allow(STRIDE * 2 * (strike + 1))
             wait_until(lambda n=before: said(stage, "data.away") > n, "the data are said to be away")  # type: ignore[misc]  # bound early
             mount.come_back()
-        for each in trainers:
-            each.allow()
-        for each in trainers:
-            each.finish()
+        finish_all(trainers)
         assert problems(stage.truth, *trainers) == []
         assert said(stage, "sample.bad") == 0
         assert list(stage.daemon.state.glob("*.bad.jsonl")) == []

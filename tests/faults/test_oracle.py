@@ -62,20 +62,20 @@ def test_a_good_log_has_no_fault_and_its_resumption_is_counted(stage: Scene) -> 
     assert len(standing_steps(stage.place / "alone.log")) == 20
 
 
-def test_a_lost_batch_is_seen(stage: Scene, lines: Lines, tmp_path: Path) -> None:
-    del lines[steps_of(lines)[-4]]
-    assert "step 16 is batch (1, 7), where (1, 6) must come" in told(stage.truth, tmp_path, lines)
-
-
-def test_a_repeated_batch_is_seen(stage: Scene, lines: Lines, tmp_path: Path) -> None:
-    lines.insert(steps_of(lines)[-4], lines[steps_of(lines)[-4]])
-    assert "step 17 is batch (1, 6), where (1, 7) must come" in told(stage.truth, tmp_path, lines)
-
-
-def test_exchanged_batches_are_seen(stage: Scene, lines: Lines, tmp_path: Path) -> None:
-    one, other = steps_of(lines)[-2:]
-    lines[one], lines[other] = lines[other], lines[one]
-    assert "step 18 is batch (1, 9), where (1, 8) must come" in told(stage.truth, tmp_path, lines)
+@pytest.mark.parametrize(
+    ("last_indices", "says"),
+    [
+        pytest.param([7, 8, 9], "step 16 is batch (1, 7), where (1, 6) must come", id="one is lost"),
+        pytest.param([6, 6, 7, 8, 9], "step 17 is batch (1, 6), where (1, 7) must come", id="one is repeated"),
+        pytest.param([6, 7, 9, 8], "step 18 is batch (1, 9), where (1, 8) must come", id="two are exchanged"),
+    ],
+)
+def test_the_judge_reports_a_wrong_sequence_of_batches(
+    stage: Scene, lines: Lines, tmp_path: Path, last_indices: list[int], says: str
+) -> None:
+    first, *_, last = steps_of(lines)[-4:]
+    lines[first : last + 1] = [lines[first + index - 6] for index in last_indices]
+    assert says in told(stage.truth, tmp_path, lines)
 
 
 def other_digest(text: str) -> str:

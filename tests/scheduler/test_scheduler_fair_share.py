@@ -191,9 +191,7 @@ STEP_S = CATCH_UP_S / 500  # what a batch may cost where the follower is 500 beh
         pytest.param(session(1, 505, epochs=2), session(2, 5, epochs=None), 2.5 * STEP_S, False, id="two epochs left"),
         pytest.param(session(1, 505, epochs=3), session(2, 5, epochs=None), 2.5 * STEP_S, True, id="three epochs left"),
         pytest.param(session(1, 505, epochs=None), session(2, 5, epochs=None), 2.5 * STEP_S, True, id="no end"),
-        pytest.param(
-            session(1, 505, epochs=None), session(2, 5, epochs=2), 2.5 * STEP_S, False, id="follower ends"
-        ),
+        pytest.param(session(1, 505, epochs=None), session(2, 5, epochs=2), 2.5 * STEP_S, False, id="follower ends"),
         pytest.param(
             session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=2), 2.5 * STEP_S, True, id="in the epoch before"
         ),
