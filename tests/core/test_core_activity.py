@@ -42,7 +42,7 @@ def later(seconds: float = 2.0, status: DaemonStatus = STATUS) -> StatusSnapshot
 BEFORE: Final = later(0.0)
 
 
-def test_the_flow_is_of_the_stretch_that_the_status_names() -> None:
+def test_the_flow_shows_the_fractions_of_the_status_window() -> None:
     status = replace(
         STATUS, reading_fraction=0.125, decoding_fraction=0.75, waiting_trainers=1.5, slot_wait_fraction=0.1
     )
@@ -51,25 +51,25 @@ def test_the_flow_is_of_the_stretch_that_the_status_names() -> None:
     assert flow.bottleneck == "decode"
 
 
-def test_samples_that_turned_bad_between_the_looks_are_told_and_never_fewer_than_none() -> None:
+def test_new_bad_samples_since_the_last_snapshot_are_counted_and_never_negative() -> None:
     for bad, new in ((5, 2), (0, 0)):
         status = replace(STATUS, streams=(replace(TRAIN, bad=bad),))
         assert compare_snapshots(BEFORE, later(2.0, status)).streams[0].new_bad == new
 
 
-def test_a_trainer_is_behind_by_batches_and_its_epoch_ends_at_its_rate() -> None:
+def test_a_trainer_shows_its_lag_in_batches_and_the_time_left_at_its_rate() -> None:
     first, second = compare_snapshots(None, BEFORE).trainers
     assert (first.lag, second.lag) == (0, 10)
     assert first.left_s == (125 - 40) * 8 / 100.0
 
 
-def test_a_trainer_younger_than_the_window_has_a_rate_over_its_own_age() -> None:
+def test_the_rate_of_a_trainer_younger_than_the_window_covers_its_age() -> None:
     status = replace(STATUS, sessions=(replace(FIRST, age_s=5.0),), window_s=10.0)
     (young,) = compare_snapshots(None, later(2.0, status)).trainers
     assert young.left_s == (125 - 40) * 8 / 200.0
 
 
-def test_who_gets_nothing_or_has_finished_has_no_time_left_to_tell() -> None:
+def test_an_idle_or_finished_trainer_has_no_time_left() -> None:
     still, done = replace(FIRST, samples_per_s=0.0), replace(SECOND, doing="finished")
     trainers = compare_snapshots(None, later(0.0, replace(STATUS, sessions=(still, done)))).trainers
     assert [each.left_s for each in trainers] == [None, None]
@@ -77,7 +77,7 @@ def test_who_gets_nothing_or_has_finished_has_no_time_left_to_tell() -> None:
 
 
 @pytest.mark.parametrize("before", [None, later(0.0, replace(STATUS, pid=8)), later(100.0)])
-def test_without_an_earlier_look_at_the_same_run_no_bad_sample_is_new(before: StatusSnapshot | None) -> None:
+def test_no_bad_sample_is_new_without_an_earlier_snapshot_of_the_same_run(before: StatusSnapshot | None) -> None:
     status = replace(STATUS, streams=(replace(TRAIN, bad=9),))
     assert compare_snapshots(before, later(2.0, status)).streams[0].new_bad == 0
 
@@ -94,7 +94,7 @@ def test_without_an_earlier_look_at_the_same_run_no_bad_sample_is_new(before: St
         (2, 1.0, 0.0, 0.0, 0.0, "pending"),
     ],
 )
-def test_where_batches_wait_is_decided_as_an_epochs_verdict(
+def test_the_bottleneck_follows_from_the_flow(
     asking: int, waiting: float, reading: float, decoding: float, slot_wait: float, limit: Bottleneck
 ) -> None:
     assert find_bottleneck(asking, waiting, reading, decoding, slot_wait) == limit
@@ -113,7 +113,7 @@ def looks(*answers: StatusSnapshot | ConnectError) -> Callable[[], StatusSnapsho
     return look
 
 
-def test_a_daemon_that_goes_away_is_shown_as_it_was_and_comes_back_with_counts_of_its_own() -> None:
+def test_an_unreachable_daemon_keeps_its_last_activity_and_restarts_with_new_counts() -> None:
     away = ConnectError("ipc:///s", "no answer")
     again = StatusSnapshot(replace(STATUS, pid=8, uptime_s=1.0), NUMBERS)
     now_s = iter([10.0, 13.0, 14.0, 20.0])
@@ -126,7 +126,7 @@ def test_a_daemon_that_goes_away_is_shown_as_it_was_and_comes_back_with_counts_o
     assert len(waits) == 3
 
 
-def test_a_daemon_that_is_not_there_at_first_is_not_waited_for() -> None:
+def test_watching_an_absent_daemon_fails_at_once() -> None:
     with pytest.raises(ConnectError):
         next(watch_activity(looks(ConnectError("ipc:///s", "no answer")), lambda: None, lambda: 0.0))
 
@@ -140,7 +140,7 @@ def at(
     return replace(SESSION, session=session, stream=stream, rank=rank, epoch=epoch, step=step, credit=4, doing=doing)
 
 
-def test_the_place_goes_on_from_epoch_to_epoch() -> None:
+def test_steps_done_are_counted_across_epochs() -> None:
     assert count_steps_done(at(1, 1, 0)) == count_steps_done(at(2, 0, SESSION.steps))
 
 
@@ -160,14 +160,14 @@ def test_a_cohort_is_the_sessions_within_each_others_credit(
     assert count_cohorts_by_stream(sessions) == cohorts
 
 
-def test_what_is_on_its_way_to_a_trainer_counts_for_sharing_and_not_for_its_lag() -> None:
+def test_batches_in_flight_count_for_cohorts_and_not_for_the_lag() -> None:
     near, far = at(1, 0, 0), replace(at(2, 0, 8), in_flight=0)
     assert count_cohorts_by_stream([near, far]) == {"train": 2}
     assert count_cohorts_by_stream([replace(near, in_flight=4), far]) == {"train": 1}
     assert compute_steps_behind_leader([replace(near, in_flight=4), far]) == {1: 8, 2: 0}
 
 
-def test_who_has_finished_is_no_cohort_and_behind_nobody() -> None:
+def test_a_finished_session_has_no_cohort_and_no_lag() -> None:
     sessions = [at(1, 0, 0), at(2, 3, 0, doing="finished")]
     assert count_cohorts_by_stream(sessions) == {"train": 1}
     assert compute_steps_behind_leader(sessions) == {1: 0}

@@ -26,9 +26,7 @@ BLOCKS: Final = times(5, 2)
     departs="inside the processes, by a shim: the machine's own clock is left alone",
 )
 @pytest.mark.fault("42", "the daemon's event loop blocked for 5 s under load, 5 times, and no watchdog to end it")
-def test_neither_a_jumping_clock_nor_a_blocked_loop_costs_a_trainer_anything(
-    tmp_path: Path, record_property: Record
-) -> None:
+def test_clock_jumps_and_a_blocked_event_loop_lose_no_batch(tmp_path: Path, record_property: Record) -> None:
     environment = shimmed(FAULT_CLOCK="1", FAULT_BLOCK_S=BLOCK_S)
     with (
         scene(tmp_path, 2 * 30 * (BLOCKS + 1), environment=environment) as stage,

@@ -89,7 +89,7 @@ COURSES: Final = [
 
 @pytest.mark.timeout(450)
 @pytest.mark.parametrize(("ways", "strikes"), COURSES)
-def test_a_daemon_that_dies_often_in_an_epoch_costs_three_trainers_nothing_but_time(
+def test_a_daemon_that_dies_often_only_delays_three_trainers(
     tmp_path: Path, record_property: Record, ways: tuple[str, ...], strikes: int
 ) -> None:
     with (

@@ -51,9 +51,7 @@ class Mount:
 @pytest.mark.long
 @pytest.mark.timeout(450)
 @pytest.mark.fault("49", "the folder emptied, removed, or away when the daemon starts, at random batch counts")
-def test_data_that_go_often_in_an_epoch_cost_two_trainers_nothing_but_time(
-    tmp_path: Path, record_property: Record
-) -> None:
+def test_data_that_disappear_often_only_delay_the_trainers(tmp_path: Path, record_property: Record) -> None:
     strikes = times(30, 3)
     with (
         scene(tmp_path, 4 * STRIDE * (strikes + 1)) as stage,

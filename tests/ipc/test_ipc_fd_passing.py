@@ -81,7 +81,7 @@ async def test_a_paired_client_gets_its_slots_read_only(desk: Desk) -> None:
 
 
 @at_desk
-async def test_a_slot_that_is_gone_is_said_to_be_gone(desk: Desk) -> None:
+async def test_fetching_a_dropped_slot_is_an_error(desk: Desk) -> None:
     line = await desk.connect()
     with pytest.raises(ConnectError, match="slot 8 is gone"):
         await asyncio.to_thread(line.fetch_descriptor, 8)
@@ -90,7 +90,7 @@ async def test_a_slot_that_is_gone_is_said_to_be_gone(desk: Desk) -> None:
 
 
 @at_desk
-async def test_a_wrong_secret_is_shown_out(desk: Desk) -> None:
+async def test_a_wrong_secret_ends_the_connection(desk: Desk) -> None:
     secret = desk.server.issue_secret(1)
     with raw(desk.path) as link:
         link.send(bytes(SECRET_BYTES))
@@ -101,7 +101,7 @@ async def test_a_wrong_secret_is_shown_out(desk: Desk) -> None:
 
 
 @at_desk
-async def test_a_secret_opens_once(desk: Desk) -> None:
+async def test_a_secret_is_valid_once(desk: Desk) -> None:
     secret = desk.server.issue_secret(1)
     with raw(desk.path) as first, raw(desk.path) as second:
         first.send(secret)
@@ -141,7 +141,7 @@ async def test_a_killed_client_is_lost_while_its_child_keeps_the_connection(desk
 
 @pytest.mark.usefixtures("brief_pairing")
 @at_desk
-async def test_a_client_that_never_pairs_is_given_up(desk: Desk) -> None:
+async def test_a_client_that_never_pairs_is_lost_after_a_timeout(desk: Desk) -> None:
     secret = desk.server.issue_secret(5)
     assert await desk.news() == (5, "it did not open its lifeline within 0.05 s")
     with raw(desk.path) as link:
@@ -150,7 +150,7 @@ async def test_a_client_that_never_pairs_is_given_up(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("nonsense", [b"x", bytes(7), bytes(9), bytes(16)])
-def test_a_client_that_speaks_nonsense_is_lost(path: str, nonsense: bytes) -> None:
+def test_a_client_that_sends_a_malformed_request_is_lost(path: str, nonsense: bytes) -> None:
     async def scene(desk: Desk) -> None:
         with raw(desk.path) as link:
             link.send(desk.server.issue_secret(6))
@@ -162,7 +162,7 @@ def test_a_client_that_speaks_nonsense_is_lost(path: str, nonsense: bytes) -> No
 
 
 @at_desk
-async def test_a_session_that_is_forgotten_is_not_lost(desk: Desk) -> None:
+async def test_closing_a_session_does_not_report_it_lost(desk: Desk) -> None:
     line = await desk.connect(1)
     await answered()
     unused = desk.server.issue_secret(2)
@@ -177,7 +177,7 @@ async def test_a_session_that_is_forgotten_is_not_lost(desk: Desk) -> None:
 
 
 @at_desk
-async def test_a_client_that_leaves_slots_unread_is_lost_and_blocks_nobody(desk: Desk) -> None:
+async def test_a_client_that_does_not_read_its_slots_is_lost(desk: Desk) -> None:
     with raw(desk.path) as link:
         link.send(desk.server.issue_secret(1))
         link.setblocking(False)
@@ -210,7 +210,7 @@ async def test_the_socket_has_the_mode_it_was_given(desk: Desk) -> None:
     assert (await asyncio.to_thread(Path(desk.path).stat)).st_mode & 0o777 == 0o600
 
 
-def test_running_out_of_descriptors_makes_newcomers_wait_and_ends_nothing(
+def test_without_free_descriptors_new_clients_wait_and_no_session_ends(
     path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(fd_passing, "_REST_S", 0.01)
@@ -289,7 +289,7 @@ async def test_a_full_server_hangs_up_on_newcomers_at_once_and_on_silent_clients
 
 
 @at_desk
-async def test_what_is_held_of_a_session_that_is_over_is_told_until_it_is_dropped(desk: Desk) -> None:
+async def test_a_client_reports_leases_held_and_dropped_after_its_session(desk: Desk) -> None:
     line = await desk.connect(4)
     line.report_held_leases((3, 5, 8))
     line.report_dropped_leases((5,))
@@ -306,7 +306,7 @@ async def test_what_is_held_of_a_session_that_is_over_is_told_until_it_is_droppe
 
 
 @at_desk
-async def test_who_is_hung_up_on_sees_the_end_and_is_heard_on(desk: Desk) -> None:
+async def test_a_half_closed_session_sees_the_end_and_can_still_report(desk: Desk) -> None:
     line = await desk.connect(4)
     await answered()
     assert desk.server.half_close_session(4)
@@ -319,7 +319,7 @@ async def test_who_is_hung_up_on_sees_the_end_and_is_heard_on(desk: Desk) -> Non
 
 
 @at_desk
-async def test_who_is_hung_up_on_gets_no_slot_any_more(desk: Desk) -> None:
+async def test_a_half_closed_session_cannot_fetch_a_slot(desk: Desk) -> None:
     line = await desk.connect(4)
     await answered()
     desk.server.half_close_session(4)
@@ -330,7 +330,7 @@ async def test_who_is_hung_up_on_gets_no_slot_any_more(desk: Desk) -> None:
 
 
 @at_desk
-async def test_who_has_no_lifeline_cannot_be_hung_up_on(desk: Desk) -> None:
+async def test_a_session_without_a_lifeline_cannot_be_half_closed(desk: Desk) -> None:
     secret = desk.server.issue_secret(4)
     assert not desk.server.half_close_session(4)
     with raw(desk.path) as link:

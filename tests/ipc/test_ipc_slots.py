@@ -44,7 +44,7 @@ def test_a_slot_can_neither_shrink_nor_grow(slots: SlotStore, nbytes: int) -> No
     assert os.fstat(descriptor).st_size == NBYTES
 
 
-def test_the_seals_themselves_are_sealed(slots: SlotStore) -> None:
+def test_no_seal_can_be_added_to_a_slot(slots: SlotStore) -> None:
     descriptor = slots.ensure_slot(1, NBYTES)
     assert fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) == fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     with pytest.raises(PermissionError):
@@ -74,13 +74,13 @@ def test_readers_see_what_a_worker_writes_later(slots: SlotStore, readable: int)
     assert served == bytes([7]) * NBYTES
 
 
-def test_a_serial_is_one_slot_for_as_long_as_it_lives(slots: SlotStore) -> None:
+def test_a_serial_names_one_slot_until_it_is_dropped(slots: SlotStore) -> None:
     assert slots.ensure_slot(1, NBYTES) == slots.ensure_slot(1, NBYTES)
     assert slots.ensure_slot(2, NBYTES) != slots.ensure_slot(1, NBYTES)
     assert (len(slots), slots.allocated_bytes) == (2, 2 * NBYTES)
 
 
-def test_a_serial_that_is_gone_opens_nothing(slots: SlotStore) -> None:
+def test_a_dropped_serial_opens_nothing(slots: SlotStore) -> None:
     assert slots.open_readable(1) is None
     slots.ensure_slot(1, NBYTES)
     slots.drop_slot(1)
@@ -89,7 +89,7 @@ def test_a_serial_that_is_gone_opens_nothing(slots: SlotStore) -> None:
     slots.drop_slot(1)
 
 
-def test_a_dropped_slot_lives_on_in_the_mappings_it_has(slots: SlotStore) -> None:
+def test_existing_mappings_survive_dropping_the_slot(slots: SlotStore) -> None:
     memory = map_writable(slots.ensure_slot(1, NBYTES), NBYTES)
     memory[5] = 9
     view = slots.map_slot(1)
@@ -102,7 +102,7 @@ def test_a_slot_is_not_inherited_by_other_programs(slots: SlotStore, readable: i
     assert not os.get_inheritable(readable)
 
 
-def test_memory_that_cannot_be_had_leaves_nothing_behind(slots: SlotStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_allocation_leaves_no_slot(slots: SlotStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: int) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 

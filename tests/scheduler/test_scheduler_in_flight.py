@@ -33,7 +33,7 @@ def filled(work: Workload, shape: StreamShape) -> int:
     return len(work) - before
 
 
-def test_a_worker_is_given_two_tasks_while_nothing_is_known_or_they_are_dear() -> None:
+def test_a_worker_gets_two_tasks_while_their_cost_is_unknown_or_high() -> None:
     fresh, dear = load(), load()
     produce(dear, SHAPE, DEAR_S)
 
@@ -42,7 +42,7 @@ def test_a_worker_is_given_two_tasks_while_nothing_is_known_or_they_are_dear() -
     assert dear.is_full
 
 
-def test_cheap_tasks_are_given_in_numbers_but_not_where_memory_is_scarce() -> None:
+def test_a_worker_gets_more_cheap_tasks_unless_memory_is_scarce() -> None:
     plenty, scarce = load(), load()
     for work in (plenty, scarce):
         produce(work, SHAPE, CHEAP_S)
@@ -64,7 +64,7 @@ def test_production_looks_as_far_ahead_as_the_workers_have_tasks() -> None:
     assert work.count_batches_ahead("train") == WORKERS * TASKS_AHEAD_PER_WORKER + 1
 
 
-def test_a_stream_fills_no_more_slots_at_a_time_than_it_may() -> None:
+def test_a_stream_fills_no_more_slots_at_once_than_its_limit() -> None:
     work = load(memory=5 * MIB)
     slots = 0
     while work.can_fill_another_batch("train"):
@@ -76,7 +76,7 @@ def test_a_stream_fills_no_more_slots_at_a_time_than_it_may() -> None:
     assert work.can_fill_another_batch("train")
 
 
-def test_a_batch_costs_what_passed_since_the_one_before_it() -> None:
+def test_a_batch_costs_the_time_since_the_previous_one() -> None:
     work = load()
     work.start_batch(SHAPE, 1)
     work.start_batch(SHAPE, 2)
@@ -87,7 +87,7 @@ def test_a_batch_costs_what_passed_since_the_one_before_it() -> None:
     assert work.batch_costs_s["train"] == pytest.approx(1.0 + 0.1 * (2.0 - 1.0))
 
 
-def test_what_is_under_way_of_a_stream_that_changed_is_not_the_new_ones() -> None:
+def test_batches_of_the_old_stream_do_not_count_for_the_new_one() -> None:
     old, new = train(100), train(50)
     work = load(old, memory=5 * MIB)
     for slot in (1, 2, 3):
@@ -102,7 +102,7 @@ def test_what_is_under_way_of_a_stream_that_changed_is_not_the_new_ones() -> Non
     assert len(work) == 3
 
 
-def test_the_last_batch_of_a_stream_that_is_gone_is_counted_off() -> None:
+def test_the_last_batch_of_a_removed_stream_is_no_longer_counted() -> None:
     work = load()
     work.start_batch(SHAPE, 1)
     work.remove_stream("train")

@@ -34,7 +34,7 @@ def holding_over(slots: int, batches: int, *, credit: int = 2) -> tuple[World, T
     return world, trainer, session
 
 
-def test_what_is_held_of_a_session_that_has_ended_stays_on_the_books_until_it_is_dropped() -> None:
+def test_batches_held_from_an_ended_session_count_until_they_are_dropped() -> None:
     world, trainer = tight(9, credit=4)
     one, two = holding(world, trainer, 2)
     session = trainer.session
@@ -50,7 +50,7 @@ def test_what_is_held_of_a_session_that_has_ended_stays_on_the_books_until_it_is
     assert not world.window.ended_sessions
 
 
-def test_what_was_sent_and_not_taken_is_free_at_once_and_its_slot_is_used_again() -> None:
+def test_slots_of_batches_not_taken_are_reused_when_the_session_ends() -> None:
     world, trainer = tight(9, credit=4)
     while len(trainer.held) < trainer.credit:
         world.produce()
@@ -61,7 +61,7 @@ def test_what_was_sent_and_not_taken_is_free_at_once_and_its_slot_is_used_again(
     assert slots <= world.slots.keys()
 
 
-def test_who_dies_later_gives_back_all_and_no_slot_of_it_is_written_again() -> None:
+def test_a_trainer_that_dies_after_its_session_frees_its_batches_and_its_slots_are_dropped() -> None:
     world, trainer = tight(9, credit=4)
     slots = set(holding(world, trainer, 2))
     world.close(trainer)
@@ -70,7 +70,7 @@ def test_who_dies_later_gives_back_all_and_no_slot_of_it_is_written_again() -> N
     assert not world.window.ended_sessions
 
 
-def test_who_has_not_said_what_it_holds_holds_all_that_it_was_sent() -> None:
+def test_a_trainer_is_assumed_to_hold_every_batch_sent_until_it_reports() -> None:
     world, trainer = tight(9, credit=4)
     while len(trainer.held) < trainer.credit:
         world.produce()
@@ -81,7 +81,7 @@ def test_who_has_not_said_what_it_holds_holds_all_that_it_was_sent() -> None:
     assert list(world.window.ended_sessions[session].leases) == [taken]
 
 
-def test_a_trainer_that_seeks_in_memory_that_just_fits_goes_on_within_its_credit() -> None:
+def test_a_seeking_trainer_stays_within_its_credit_in_minimal_memory() -> None:
     world, trainer, session = holding_over(3, 1)
     assert world.connect(trainer, resuming=True)
     assert trainer.credit == 2
@@ -94,7 +94,7 @@ def test_a_trainer_that_seeks_in_memory_that_just_fits_goes_on_within_its_credit
     assert len(trainer.held) == 2
 
 
-def test_who_holds_all_its_credit_over_is_let_in_and_sent_nothing_until_it_drops_something() -> None:
+def test_a_trainer_that_still_holds_its_whole_credit_is_sent_nothing_until_it_drops_a_batch() -> None:
     world, trainer, session = holding_over(3, 2)
     assert world.connect(trainer, resuming=True)
     world.produce_all()
@@ -104,7 +104,7 @@ def test_who_holds_all_its_credit_over_is_let_in_and_sent_nothing_until_it_drops
     assert len(trainer.held) == 1
 
 
-def test_a_trainer_that_holds_batches_over_has_its_whole_credit_beside_them_where_memory_allows() -> None:
+def test_batches_held_over_do_not_reduce_the_credit_if_memory_allows() -> None:
     world, trainer, session = holding_over(32, 2, credit=4)
     world.connect(trainer)
     assert trainer.credit == 6
@@ -113,7 +113,7 @@ def test_a_trainer_that_holds_batches_over_has_its_whole_credit_beside_them_wher
 
 
 @pytest.mark.parametrize("resuming", [True, False])
-def test_another_trainer_is_put_off_by_what_is_held_and_given_the_arithmetic(*, resuming: bool) -> None:
+def test_another_trainer_is_refused_for_a_while_because_of_batches_held_over(*, resuming: bool) -> None:
     world, trainer, session = holding_over(3, 1)
     other = world.subscribe(credit=2)
     refused = other.refused
@@ -128,7 +128,7 @@ def test_another_trainer_is_put_off_by_what_is_held_and_given_the_arithmetic(*, 
     assert world.connect(other, resuming=resuming)
 
 
-def test_what_another_session_counts_already_is_not_counted_twice() -> None:
+def test_batches_held_over_are_counted_with_one_session_only() -> None:
     world, trainer, _ = holding_over(32, 2, credit=4)
     world.connect(trainer)
     twin = world.subscribe(credit=4)
@@ -138,7 +138,7 @@ def test_what_another_session_counts_already_is_not_counted_twice() -> None:
     assert (trainer.credit, twin.credit) == (6, 4)
 
 
-def test_batches_of_another_size_are_held_apart_from_the_credit() -> None:
+def test_batches_held_over_of_another_size_do_not_count_in_the_credit() -> None:
     world, trainer = tight(32, credit=4)
     holding(world, trainer, 2)
     shape = world.shapes["train"] = train(40, slot_bytes=2 * MIB)
@@ -149,7 +149,7 @@ def test_batches_of_another_size_are_held_apart_from_the_credit() -> None:
     assert sum(each.held_bytes for each in world.window.ended_sessions.values()) == 2 * MIB
 
 
-def test_a_stream_that_changes_leaves_what_is_held_of_it_as_it_is() -> None:
+def test_batches_held_from_a_removed_stream_stay_in_memory() -> None:
     world, trainer = tight(9, credit=4)
     (slot,) = holding(world, trainer, 1)
     session = trainer.session

@@ -28,7 +28,7 @@ def said(kept: Kept) -> list[str]:
     return [event_name(each) for each in kept.records]
 
 
-def test_a_flood_is_cut_and_its_number_comes_with_the_next_event() -> None:
+def test_a_flood_is_suppressed_and_its_count_is_logged_with_the_next_event() -> None:
     kept, clock = Kept(), Clock()
     voice = RateLimitHandler(kept, limiter=RateLimiter(2, 10.0), clock=clock)
     for _ in range(5):
@@ -43,7 +43,7 @@ def test_a_flood_is_cut_and_its_number_comes_with_the_next_event() -> None:
     assert kept.records[2].levelno == logging.WARNING
 
 
-def test_what_the_daemon_ends_for_is_said_however_often_it_comes() -> None:
+def test_fatal_events_are_never_suppressed() -> None:
     kept = Kept()
     voice = RateLimitHandler(kept, limiter=RateLimiter(0, 10.0), clock=Clock())
     for event in ("daemon.failed", "reload.failed", "a.b", "daemon.failed", "reload.failed"):
@@ -51,7 +51,7 @@ def test_what_the_daemon_ends_for_is_said_however_often_it_comes() -> None:
     assert said(kept) == ["daemon.failed", "reload.failed", "daemon.failed", "reload.failed"]
 
 
-def test_at_the_end_it_says_what_is_left() -> None:
+def test_closing_the_handler_logs_the_remaining_counts_once() -> None:
     kept = Kept()
     voice = RateLimitHandler(kept, limiter=RateLimiter(1, 10.0), clock=Clock())
     for _ in range(3):
@@ -61,7 +61,7 @@ def test_at_the_end_it_says_what_is_left() -> None:
     assert said(kept) == ["a.b", "log.held"]
 
 
-def test_where_a_loop_runs_nobody_needs_to_say_anything_more() -> None:
+def test_an_event_loop_logs_the_count_without_another_event() -> None:
     kept, span_s = Kept(), 0.01
 
     async def flood() -> None:
@@ -84,19 +84,19 @@ SAID = RateDecision(is_allowed=True)
 HELD = RateDecision(is_allowed=False)
 
 
-def test_the_first_few_of_a_name_are_said_and_the_rest_of_its_span_is_held_back() -> None:
+def test_the_first_events_of_a_name_are_logged_and_the_rest_of_the_span_is_suppressed() -> None:
     restraint = RateLimiter(max_events=2, span_s=10.0)
     rulings = [restraint.decide_if_event_is_logged("a.b", now_s) for now_s in (5.0, 6.0, 7.0, 8.0)]
     assert rulings == [SAID, SAID, RateDecision(is_allowed=False, span_end_s=15.0), HELD]
 
 
-def test_names_do_not_count_for_each_other() -> None:
+def test_each_event_name_has_its_own_limit() -> None:
     restraint = RateLimiter(max_events=1, span_s=10.0)
     decisions = [restraint.decide_if_event_is_logged(event, 0.0).is_allowed for event in ("a.b", "a.c", "a.b")]
     assert decisions == [True, True, False]
 
 
-def test_how_many_were_held_back_is_told_once_when_the_span_has_ended() -> None:
+def test_the_suppressed_count_is_given_once_after_the_span_has_ended() -> None:
     restraint = RateLimiter(max_events=1, span_s=10.0)
     for now_s in (5.0, 6.0, 7.0):
         restraint.decide_if_event_is_logged("a.b", now_s)
