@@ -1,4 +1,4 @@
-"""What a daemon did between two looks at it, and where batches waited."""
+"""What a daemon did between two snapshots of its status, and which sessions read in step."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ STATUS: Final = DaemonStatus(
 NUMBERS: Final = {"daemon": {"slots": 12}}
 
 
-def later(seconds: float = 2.0, status: DaemonStatus = STATUS) -> StatusSnapshot:
-    """A look some seconds after the first."""
+def snapshot_after(seconds: float = 2.0, status: DaemonStatus = STATUS) -> StatusSnapshot:
+    """A snapshot some seconds after the first."""
     return StatusSnapshot(replace(status, uptime_s=status.uptime_s + seconds), NUMBERS)
 
 
-BEFORE: Final = later(0.0)
+BEFORE: Final = snapshot_after(0.0)
 
 
 def test_the_flow_shows_the_fractions_of_the_status_window() -> None:
     status = replace(
         STATUS, reading_fraction=0.125, decoding_fraction=0.75, waiting_trainers=1.5, slot_wait_fraction=0.1
     )
-    flow = compare_snapshots(None, later(2.0, status)).flow
+    flow = compare_snapshots(None, snapshot_after(2.0, status)).flow
     assert (flow.reading, flow.decoding, flow.slots, flow.waiting) == (0.125, 0.75, 12, 1.5)
     assert flow.bottleneck == "decode"
 
@@ -54,7 +54,7 @@ def test_the_flow_shows_the_fractions_of_the_status_window() -> None:
 def test_new_bad_samples_since_the_last_snapshot_are_counted_and_never_negative() -> None:
     for bad, new in ((5, 2), (0, 0)):
         status = replace(STATUS, streams=(replace(TRAIN, bad=bad),))
-        assert compare_snapshots(BEFORE, later(2.0, status)).streams[0].new_bad == new
+        assert compare_snapshots(BEFORE, snapshot_after(2.0, status)).streams[0].new_bad == new
 
 
 def test_a_trainer_shows_its_lag_in_batches_and_the_time_left_at_its_rate() -> None:
@@ -65,21 +65,21 @@ def test_a_trainer_shows_its_lag_in_batches_and_the_time_left_at_its_rate() -> N
 
 def test_the_rate_of_a_trainer_younger_than_the_window_covers_its_age() -> None:
     status = replace(STATUS, sessions=(replace(FIRST, age_s=5.0),), window_s=10.0)
-    (young,) = compare_snapshots(None, later(2.0, status)).trainers
+    (young,) = compare_snapshots(None, snapshot_after(2.0, status)).trainers
     assert young.left_s == (125 - 40) * 8 / 200.0
 
 
 def test_an_idle_or_finished_trainer_has_no_time_left() -> None:
     still, done = replace(FIRST, samples_per_s=0.0), replace(SECOND, doing="finished")
-    trainers = compare_snapshots(None, later(0.0, replace(STATUS, sessions=(still, done)))).trainers
+    trainers = compare_snapshots(None, snapshot_after(0.0, replace(STATUS, sessions=(still, done)))).trainers
     assert [each.left_s for each in trainers] == [None, None]
     assert trainers[1].lag is None
 
 
-@pytest.mark.parametrize("before", [None, later(0.0, replace(STATUS, pid=8)), later(100.0)])
+@pytest.mark.parametrize("before", [None, snapshot_after(0.0, replace(STATUS, pid=8)), snapshot_after(100.0)])
 def test_no_bad_sample_is_new_without_an_earlier_snapshot_of_the_same_run(before: StatusSnapshot | None) -> None:
     status = replace(STATUS, streams=(replace(TRAIN, bad=9),))
-    assert compare_snapshots(before, later(2.0, status)).streams[0].new_bad == 0
+    assert compare_snapshots(before, snapshot_after(2.0, status)).streams[0].new_bad == 0
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_the_bottleneck_follows_from_the_flow(
     assert find_bottleneck(asking, waiting, reading, decoding, slot_wait) == limit
 
 
-def looks(*answers: StatusSnapshot | ConnectError) -> Callable[[], StatusSnapshot]:
-    """Gives one answer after the other."""
+def answer_in_turn(*answers: StatusSnapshot | ConnectError) -> Callable[[], StatusSnapshot]:
+    """Returns one answer after the other, or raises it."""
     given: Iterator[StatusSnapshot | ConnectError] = iter(answers)
 
-    def look() -> StatusSnapshot:
+    def fetch() -> StatusSnapshot:
         answer = next(given)
         if isinstance(answer, ConnectError):
             raise answer
         return answer
 
-    return look
+    return fetch
 
 
 def test_an_unreachable_daemon_keeps_its_last_activity_and_restarts_with_new_counts() -> None:
@@ -118,7 +118,7 @@ def test_an_unreachable_daemon_keeps_its_last_activity_and_restarts_with_new_cou
     again = StatusSnapshot(replace(STATUS, pid=8, uptime_s=1.0), NUMBERS)
     now_s = iter([10.0, 13.0, 14.0, 20.0])
     waits: list[None] = []
-    seen = watch_activity(looks(BEFORE, away, away, again), lambda: waits.append(None), lambda: next(now_s))
+    seen = watch_activity(answer_in_turn(BEFORE, away, away, again), lambda: waits.append(None), lambda: next(now_s))
     first, *gone, back = islice(seen, 4)
     assert isinstance(first, DaemonActivity)
     assert gone == [UnreachableDaemon(first, 3.0), UnreachableDaemon(first, 4.0)]
@@ -128,7 +128,7 @@ def test_an_unreachable_daemon_keeps_its_last_activity_and_restarts_with_new_cou
 
 def test_watching_an_absent_daemon_fails_at_once() -> None:
     with pytest.raises(ConnectError):
-        next(watch_activity(looks(ConnectError("ipc:///s", "no answer")), lambda: None, lambda: 0.0))
+        next(watch_activity(answer_in_turn(ConnectError("ipc:///s", "no answer")), lambda: None, lambda: 0.0))
 
 
 # --- who is in step with whom

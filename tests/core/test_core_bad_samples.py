@@ -1,4 +1,4 @@
-"""Which sample takes a bad one's place is a rule that every production follows."""
+"""Which sample replaces a bad one: one rule for every batch."""
 
 from __future__ import annotations
 

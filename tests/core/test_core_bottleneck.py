@@ -1,4 +1,4 @@
-"""What limits a training, in sentences that say whether that is bad."""
+"""The advice on each bottleneck, and whether it is bad."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said about the rows of a batch."""
+"""The captions of a batch's rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers add up, by group and name."""
+"""Counters, gauges and stage times, by group and name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stage an epoch was limited by, in figures, and what people read of it."""
+"""The stage that limited an epoch, its figures and its summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's own function, by its name on a command line."""
+"""Importing a user's function by the name given on a command line."""
 
 from __future__ import annotations
 

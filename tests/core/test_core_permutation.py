@@ -1,4 +1,4 @@
-"""The bijection that orders are made of: pinned, and as good as chance."""
+"""The bijection that orders are made of: unchanged, and as good as chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digest depends on everything but the order of adding up; the account tells what happened."""
+"""The digest depends on everything but the order of adding up; the receipt tells what happened."""
 
 from __future__ import annotations
 

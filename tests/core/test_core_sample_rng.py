@@ -1,4 +1,4 @@
-"""What is drawn for a sample: the same for ever, its own in every epoch, and even."""
+"""Random numbers of a sample: unchanged, its own in every epoch, and uniform."""
 
 from __future__ import annotations
 

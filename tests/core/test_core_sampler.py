@@ -1,4 +1,4 @@
-"""The plan is a bijection, the same for everybody, and may never change unnoticed."""
+"""The sampler is a bijection, the same for everybody, and may never change unnoticed."""
 
 from __future__ import annotations
 

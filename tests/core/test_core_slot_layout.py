@@ -1,4 +1,4 @@
-"""Tensors lie aligned and apart in a slot, and both sides find them at the same places."""
+"""Tensors are aligned and apart in a slot, and both sides compute the same layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream is, and where one stands in it: rows, labels, cursors, identities."""
+"""Stream specifications, labels, cursors and identities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream that a model was trained on, kept beside it."""
+"""The specification of the stream that a model was trained on, in a file beside the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong, and what could be better, in words."""
+"""Troubles and remedies that a status names."""
 
 from __future__ import annotations
 

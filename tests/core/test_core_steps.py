@@ -1,4 +1,4 @@
-"""All ranks together walk through exactly the rest of an epoch, whatever the world was before."""
+"""All ranks together take exactly the rest of an epoch, whatever the world was before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reaches a terminal of text that others have written."""
+"""Text of others that reaches a terminal: escaped, counted, shortened."""
 
 from __future__ import annotations
 

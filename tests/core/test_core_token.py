@@ -1,4 +1,4 @@
-"""Tokens come back from their text, serve any rank of any world, and are refused when damaged or another's."""
+"""Tokens round-trip, serve any rank of any world, and are refused when damaged or of another stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wall clock jumps, the event loop stands still: neither enters into anything."""
+"""The wall clock jumps and the event loop blocks: no trainer loses anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections are cut, frames of ended sessions come again, a second daemon knocks, descriptors run out."""
+"""Connections are cut, old frames are sent again, a second daemon starts, descriptors run out."""
 
 from __future__ import annotations
 

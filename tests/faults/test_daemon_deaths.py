@@ -1,4 +1,4 @@
-"""The daemon dies, again and again, within one epoch of three trainers that are processes of their own."""
+"""The daemon dies repeatedly within one epoch of three trainer processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data of a stream go and come back, again and again, within one epoch of trainers that are processes."""
+"""The data of a stream disappear and return repeatedly within one epoch of two trainer processes."""
 
 from __future__ import annotations
 

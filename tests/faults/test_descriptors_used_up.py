@@ -1,4 +1,4 @@
-"""A daemon that may have few descriptors: whoever comes, it lives, and serves the trainers that it has."""
+"""A daemon with few descriptors survives any number of clients and serves the trainers it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge of logs: it must be able to condemn. Each log here is a good one with one thing wrong."""
+"""The judge of logs must find every fault: each log here is a correct one with one thing wrong."""
 
 from __future__ import annotations
 

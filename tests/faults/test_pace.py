@@ -1,4 +1,4 @@
-"""Whoever stops, dawdles or is busy holds up nobody but himself."""
+"""A stopped, slow or busy trainer delays no other trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainers die, and go on from their checkpoints; what they held goes back, and nobody else notices."""
+"""Trainers die and resume from checkpoints; their memory is freed, and no other trainer notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real systemd ends the daemon and starts it again, often within an epoch: in a box, judged by the same oracle."""
+"""A real systemd ends and restarts the daemon often within an epoch; the same oracle judges the logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where daemon and client meet when nobody says where."""
+"""Which endpoint a daemon and a client use, and the errors where there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The descriptor socket: slots for those who know a secret, and news of a death at once."""
+"""The descriptor socket: slots for clients with a secret, and the end of a client at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `streamd.local` asks of its daemon: one line, whatever a notebook's mapping holds."""
+"""The request of `streamd.local` to its daemon: one line, whatever a notebook's mapping contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lent array keeps its memory while anything of it lives, and gives it back once."""
+"""A leased array keeps its memory while any view of it lives, and returns it once."""
 
 from __future__ import annotations
 

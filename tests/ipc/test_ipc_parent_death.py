@@ -1,4 +1,4 @@
-"""A helper does not outlive who started it, whatever it is doing."""
+"""A helper process never outlives its parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots: sealed memory, read-only for all but the workers, gone when it is gone."""
+"""Slots: sealed memory, read-only for all but the workers."""
 
 from __future__ import annotations
 

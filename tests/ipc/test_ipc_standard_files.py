@@ -1,4 +1,4 @@
-"""What becomes of a process that was started with its standard files closed."""
+"""A process that was started with its standard files closed."""
 
 from __future__ import annotations
 

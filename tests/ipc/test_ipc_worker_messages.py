@@ -1,4 +1,4 @@
-"""Records between daemon and worker round-trip, fit a datagram, and damage is a ProtocolError."""
+"""Records between daemon and worker round-trip and fit a datagram; damage raises ProtocolError."""
 
 from __future__ import annotations
 

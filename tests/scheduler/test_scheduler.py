@@ -1,4 +1,4 @@
-"""One window, step by step: order, credit, leases, ranks, ends. `World` checks the standing rules after every event."""
+"""One scheduler, step by step: order, credit, leases, ranks, ends. `World` checks its rules after every event."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def test_without_a_number_of_epochs_a_session_never_ends() -> None:
 
 
 def test_events_handled_together_are_answered_in_order_before_new_production() -> None:
-    window = Scheduler([train(9)], SchedulerLimits(64 * MIB, workers=1))
-    started = [action for action in window.handle_events([wish()], 0.0) if isinstance(action, ProduceBatch)]
+    scheduler = Scheduler([train(9)], SchedulerLimits(64 * MIB, workers=1))
+    started = [action for action in scheduler.handle_events([wish()], 0.0) if isinstance(action, ProduceBatch)]
     assert [made.key.index for made in started] == [0, 1]
 
     came: list[Event] = [CreditGranted(1, 4), *(BatchProduced(made.slot) for made in started)]
-    actions = window.handle_events(came, 0.001)
+    actions = scheduler.handle_events(came, 0.001)
 
     assert [type(action) for action in actions[:3]] == [SendBatch, SendBatch, ProduceBatch]
     assert [action.slot for action in actions if isinstance(action, SendBatch)] == [made.slot for made in started]

@@ -1,4 +1,4 @@
-"""Who is let in with how much credit, and the words for those who are not."""
+"""Which sessions are admitted with how much credit, and the messages of refusals."""
 
 from __future__ import annotations
 

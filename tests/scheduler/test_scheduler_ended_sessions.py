@@ -1,4 +1,4 @@
-"""The book of what is held of sessions that have ended."""
+"""Batches that trainers still hold of sessions that have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler's decisions, one at a time. What they come to over time is in the tests of fairness."""
+"""Single decisions on whose batch is next. The tests of fairness show their effect over time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def session(
     return made
 
 
-def nothing(_: BatchKey) -> bool:
+def never_ready(_: BatchKey) -> bool:
     return False
 
 
@@ -50,7 +50,7 @@ def key(index: int) -> BatchKey:
 def test_sessions_that_want_the_same_batch_form_one_group() -> None:
     one, two, far = session(1, 5), session(2, 5), session(3, 9)
 
-    near, ahead, in_reach = find_wanted_batches([one, two, far], lambda _: 3, nothing)
+    near, ahead, in_reach = find_wanted_batches([one, two, far], lambda _: 3, never_ready)
 
     assert near == {key(5): [one, two], key(9): [far]}
     assert in_reach == {key(5), key(9)}

@@ -1,4 +1,4 @@
-"""Who is decoded for when decoding is the bottleneck: a late joiner catches up, else time is shared by sessions."""
+"""Worker time when decoding is the bottleneck: a late trainer catches up, then sessions share the time."""
 
 from __future__ import annotations
 

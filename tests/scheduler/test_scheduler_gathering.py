@@ -1,4 +1,4 @@
-"""Joining others where they are, and waiting for others to come."""
+"""Sessions that join others at their position, and sessions that wait for others to come."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamd.scheduler.session import ScheduledSession
 
 
 def live(world: World, number: int, *, epochs: int | None = 2, rank: int = 0, of: int = 1) -> Cursor:
-    """A live session; where it begins."""
+    """Subscribes a live session; returns the cursor that it starts at."""
     event = wish(number, rank=rank, world=of, epochs=epochs, live=True)
     (admitted,) = [action for action in world.window.handle_events((event,), 0.0) if isinstance(action, AdmitSession)]
     assert admitted.cursor is not None
@@ -23,20 +23,20 @@ def live(world: World, number: int, *, epochs: int | None = 2, rank: int = 0, of
 
 
 class Gathering:
-    """A window whose trainers wait for one another."""
+    """A scheduler whose trainers wait for one another."""
 
     def __init__(self) -> None:
-        self.window = Scheduler([train(10)], SchedulerLimits(64 * MIB, workers=2))
+        self.scheduler = Scheduler([train(10)], SchedulerLimits(64 * MIB, workers=2))
         self._numbers = count(101)
 
     def subscribe(self, together: int) -> ScheduledSession:
         number = next(self._numbers)
         self.handle(wish(number, together=together))
         self.handle(CreditGranted(number, 4))
-        return next(session for session in self.window.sessions if session.id == number)
+        return next(session for session in self.scheduler.sessions if session.id == number)
 
     def handle(self, event: Event) -> list[Action]:
-        return self.window.handle_events((event,), 0.0)
+        return self.scheduler.handle_events((event,), 0.0)
 
 
 def test_a_live_session_alone_starts_at_the_beginning() -> None:
@@ -89,7 +89,7 @@ def test_nothing_is_sent_before_all_gathering_sessions_have_come() -> None:
     gathering = Gathering()
     early = [gathering.subscribe(3), gathering.subscribe(3)]
     assert [session.sendable_count for session in early] == [0, 0]
-    (produce,) = [job for job in gathering.window._pool.entries.values() if job.key.index == 0]
+    (produce,) = [job for job in gathering.scheduler._pool.entries.values() if job.key.index == 0]
     done = gathering.handle(BatchProduced(produce.slot))
     assert not [action for action in done if isinstance(action, SendBatch)]
     number = early[0].id + 2
@@ -117,4 +117,4 @@ def test_a_session_that_returns_to_a_started_group_starts_at_once() -> None:
 def test_batches_are_produced_while_sessions_gather() -> None:
     gathering = Gathering()
     gathering.subscribe(2)
-    assert gathering.window.producing_count > 0
+    assert gathering.scheduler.producing_count > 0

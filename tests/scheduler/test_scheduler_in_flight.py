@@ -1,4 +1,4 @@
-"""What the workers can be given beside what they have."""
+"""How many more batches the workers can be given."""
 
 from __future__ import annotations
 

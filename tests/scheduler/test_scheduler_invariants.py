@@ -1,4 +1,4 @@
-"""The second set of books: silent while the window does as it must, and loud about each rule that it breaks."""
+"""The invariant checker: silent while the scheduler is right, and an error for each rule that it breaks."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def receipt(session: int, *segments: tuple[int, int, int, int], epoch: int = 0) 
 
 
 class Book:
-    """A ledger, and a daemon that does as the test says: batch i lies in slot i + 1."""
+    """An invariant checker, and a daemon that does as the test says: batch i is in slot i + 1."""
 
     def __init__(self, batches: int = BATCHES) -> None:
-        self.ledger = InvariantChecker([train(batches), train(batches, name="other")], 8 * MIB)
+        self.checker = InvariantChecker([train(batches), train(batches, name="other")], 8 * MIB)
         self.used = 0
 
     def enter(self, event: Event, *actions: Action) -> None:
         self.used += sum(isinstance(action, ProduceBatch) and action.slot * MIB > self.used for action in actions) * MIB
-        self.ledger.check_event(event, actions, self.used)
+        self.checker.check_event(event, actions, self.used)
 
     def subscribe(self, session: int = 1, *, credit: int = 4, **wanted: Any) -> None:
         self.enter(wish(session, epochs=2, credit=credit, **wanted), AdmitSession(session, credit))
@@ -122,7 +122,7 @@ def test_a_batch_that_is_not_the_next_one_breaks_a_rule(rule: str, sent: SendBat
     book.enter(ProgressReported(0, 0), ProduceBatch(key(1), 6, MIB))
 
     broken(rule, lambda: book.enter(CreditGranted(1, 4), sent))
-    assert rule in book.ledger.checks_by_rule
+    assert rule in book.checker.checks_by_rule
 
 
 @pytest.mark.parametrize("granted", [4, 9], ids=["beyond the credit granted", "beyond the credit leased"])
@@ -309,7 +309,7 @@ def test_an_admission_without_a_subscription_breaks_a_rule() -> None:
 
 def test_memory_over_the_budget_or_miscounted_breaks_a_rule() -> None:
     book = Book()
-    broken("memory_within_budget", lambda: book.ledger.check_event(ProgressReported(1, 0), [], MIB))
+    broken("memory_within_budget", lambda: book.checker.check_event(ProgressReported(1, 0), [], MIB))
     book = Book()
     makes = [ProduceBatch(key(index), index + 1, MIB) for index in range(9)]
-    broken("memory_within_budget", lambda: book.ledger.check_event(ProgressReported(1, 0), makes, 9 * MIB))
+    broken("memory_within_budget", lambda: book.checker.check_event(ProgressReported(1, 0), makes, 9 * MIB))

@@ -1,4 +1,4 @@
-"""What trainers hold of sessions that have ended: on the books until they drop it, in the credit of who follows."""
+"""Batches held from ended sessions count in memory, and in the credit of the trainer's next session."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from support.scheduler_driver import MIB, Trainer, World, train
 from streamd.scheduler.events import LeaseReleased, SessionClosed, StreamChanged
 
 
-def holding(world: World, trainer: Trainer, batches: int) -> list[int]:
-    """The trainer's loop takes so many batches and keeps them; the slots that they lie in."""
+def take_and_hold(world: World, trainer: Trainer, batches: int) -> list[int]:
+    """Lets the trainer take so many batches and keep them; returns their slots."""
     slots = []
     for _ in range(batches):
         world.run(trainer, until=lambda: bool(trainer.inbox))
@@ -28,7 +28,7 @@ def tight(slots: int, *, credit: int = 2) -> tuple[World, Trainer]:
 def holding_over(slots: int, batches: int, *, credit: int = 2) -> tuple[World, Trainer, int]:
     """A world, its trainer that holds so many batches of a session that it has closed, and that session's number."""
     world, trainer = tight(slots, credit=credit)
-    holding(world, trainer, batches)
+    take_and_hold(world, trainer, batches)
     session = trainer.session
     world.close(trainer)
     return world, trainer, session
@@ -36,7 +36,7 @@ def holding_over(slots: int, batches: int, *, credit: int = 2) -> tuple[World, T
 
 def test_batches_held_from_an_ended_session_count_until_they_are_dropped() -> None:
     world, trainer = tight(9, credit=4)
-    one, two = holding(world, trainer, 2)
+    one, two = take_and_hold(world, trainer, 2)
     session = trainer.session
     world.close(trainer)
     other = world.subscribe(credit=2)
@@ -63,7 +63,7 @@ def test_slots_of_batches_not_taken_are_reused_when_the_session_ends() -> None:
 
 def test_a_trainer_that_dies_after_its_session_frees_its_batches_and_its_slots_are_dropped() -> None:
     world, trainer = tight(9, credit=4)
-    slots = set(holding(world, trainer, 2))
+    slots = set(take_and_hold(world, trainer, 2))
     world.close(trainer)
     world.die(trainer)
     assert slots <= world.gone
@@ -140,7 +140,7 @@ def test_batches_held_over_are_counted_with_one_session_only() -> None:
 
 def test_batches_held_over_of_another_size_do_not_count_in_the_credit() -> None:
     world, trainer = tight(32, credit=4)
-    holding(world, trainer, 2)
+    take_and_hold(world, trainer, 2)
     shape = world.shapes["train"] = train(40, slot_bytes=2 * MIB)
     world.handle(StreamChanged("train", shape))
     assert trainer.stopped is not None
@@ -151,7 +151,7 @@ def test_batches_held_over_of_another_size_do_not_count_in_the_credit() -> None:
 
 def test_batches_held_from_a_removed_stream_stay_in_memory() -> None:
     world, trainer = tight(9, credit=4)
-    (slot,) = holding(world, trainer, 1)
+    (slot,) = take_and_hold(world, trainer, 1)
     session = trainer.session
     world.handle(StreamChanged("train", None))
     assert slot in world.slots

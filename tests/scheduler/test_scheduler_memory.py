@@ -1,4 +1,4 @@
-"""Memory: never more than was given, enough for everyone let in, and nothing rewritten that may be looked at."""
+"""Memory stays within its budget and suffices for every admitted session; no leased slot is rewritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream whose data are away: nothing of it is begun, nobody else waits for it, and it goes on where it was."""
+"""A stream without its data is paused: it delays no other stream, and resumes where it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One session: room, leases, the way ahead, receipts."""
+"""One session: credit, leases, the batches ahead, receipts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How trainers come to share each decode, and what it costs whom: whole runs of a machine in virtual time."""
+"""How trainers come to share decoded batches, and what it costs: whole runs in virtual time."""
 
 from __future__ import annotations
 

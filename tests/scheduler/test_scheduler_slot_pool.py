@@ -1,4 +1,4 @@
-"""Slots: found, held, reused last in first out, given up by worth, and never lost count of."""
+"""Slots are made, leased, reused last in first out, evicted by value, and counted right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each fault really happens, and matters: something comes of it that does not come by itself."""
+"""Each fault really happens, and has an effect that does not happen without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/bench simulate: many runs added up, a broken promise with the command that replays it, one seed's story."""
+"""scripts/bench simulate: sums over many runs, the command that replays a failure, the story of one seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator itself: the same seed is the same run, and a broken promise is found, whoever breaks it."""
+"""The simulator itself: one seed gives one run, and every broken promise is detected."""
 
 from __future__ import annotations
 

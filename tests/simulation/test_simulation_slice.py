@@ -1,4 +1,4 @@
-"""A slice of what scripts/bench simulate runs by the million: every promise holds, whatever goes wrong."""
+"""Some of the runs that scripts/bench simulate does by the million: every promise is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One event is one line, whatever its fields hold."""
+"""One event is one line, whatever its fields contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of events is that of the code, and ids are for ever: operators' filters rest on them."""
+"""The event list matches the code, and ids never change: operators filter by them."""
 
 from __future__ import annotations
 

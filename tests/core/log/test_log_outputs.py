@@ -1,4 +1,4 @@
-"""What a client or a file name brings along is told in every form, and does nothing there."""
+"""Text of clients and file names is shown in every format, and can do no harm there."""
 
 from __future__ import annotations
 
