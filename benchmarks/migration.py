@@ -296,7 +296,7 @@ def render(found: Migration) -> str:
         "One section a scheme: what people write, streamd beside it, what was measured, and what does not map.",
         "Each snippet stands in examples/migration/ and is run by a test. `model` is your compiled Keras model,",
         "`step` what you do with a batch; `streamd serve --config config.yaml` runs beside them, once, for all",
-        "trainers. A subscription without `epochs=` never ends, so only `fit` says how many epochs there are.",
+        "trainers. A subscription without `epochs=` never ends, so `fit` alone decides how many epochs there are.",
         "",
         f"Measured on {where.date} at commit {where.commit} on {where.cores} cores, Python {where.python}, by",
         f"`scripts/docs migration`: {found.images:,} JPEGs of 128x128 from memory, batches of 32, two epochs of a",

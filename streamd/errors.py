@@ -2,8 +2,8 @@
 
     StreamdError
     ├── ConfigError           the configuration, or the data it names, cannot be used
-    │   ├── NoDatasetError        a stream is used as a data set
-    │   └── DataAwayError         the data of a stream are missing, and may come back
+    │   ├── NoDatasetError        a stream is used as a dataset
+    │   └── DataAwayError         the data of a stream are missing, perhaps for a while
     ├── ConnectError          no daemon answers
     │   └── ClosedError           the stream or the client is closed
     ├── RefusedError          the daemon refuses a request: unknown stream, too little memory, ...
@@ -11,16 +11,16 @@
     ├── StreamStoppedError    the daemon stopped a stream while it was read
     │   └── StreamChangedError    its configuration changed
     ├── BatchesHeldError      the caller holds every batch it may hold
-    ├── ReceiptError          an epoch's account does not add up
-    ├── LossError             the loss of a training is no longer finite
+    ├── ReceiptError          an epoch was not delivered exactly once
+    ├── LossError             the loss became NaN or infinite during training
     ├── HostError             a command of the host, such as systemctl, failed
-    ├── OutputExistsError     a file that a command would write exists, or would be among the data
+    ├── OutputExistsError     the file to write exists already, or would be inside the data
     ├── PackError             a pack was not finished; the next run continues it
-    ├── ForkedClientError     a client is used after fork
-    ├── OtherPixelsError      workers make different pixels of the same file: the daemon ends
-    ├── BrokenRuleError       the daemon's own books do not agree: it ends
-    └── ProtocolError         the other side sent a frame that makes no sense
-        └── OtherVersionError     it runs another version of streamd
+    ├── ForkedClientError     a client is used in a child process after fork
+    ├── OtherPixelsError      workers decode the same file to different pixels; the daemon exits
+    ├── BrokenRuleError       the daemon's own state contradicts itself; the daemon exits
+    └── ProtocolError         the other side sent a message that cannot be decoded
+        └── OtherVersionError     the other side speaks another protocol version
 
 Messages say what to do. `exit_status` is the exit status of a command: 2 for a mistake in its arguments or settings, 1
 for a failure.
@@ -36,19 +36,19 @@ DISTRIBUTION: Final = "streamd-loader"  # the name on PyPI, where `streamd` is a
 
 
 class StreamdError(Exception):
-    """Anything streamd reports on purpose."""
+    """The base class of all errors that streamd raises."""
 
     exit_status = 1
 
 
 class ConfigError(StreamdError):
-    """The configuration, or the data it points at, cannot be used as it stands."""
+    """The configuration, or the data that it refers to, cannot be used."""
 
     exit_status = 2
 
 
 class MissingExtraError(ConfigError):
-    """A library that only an extra installs is not here."""
+    """A library is missing that an extra of streamd installs."""
 
     def __init__(self, library: str, extra: str, purpose: str) -> None:
         self.library, self.extra = library, extra
@@ -56,14 +56,14 @@ class MissingExtraError(ConfigError):
 
 
 class DataAwayError(ConfigError):
-    """The data of a stream are not where they were listed, as on a file system that is not mounted."""
+    """The data of a stream are not in their listed place, for example because a file system is not mounted."""
 
 
 class NoDatasetError(ConfigError):
-    """A stream is used as a data set: asked for a sample by number, or sent to another process.
+    """A stream is used as a dataset: it was indexed by sample, or sent to another process.
 
-    DataLoader creates it again in its own process from the text of the one that its worker raised; so `message` alone
-    must be enough to create it.
+    DataLoader recreates this error in its own process from the text of the error that its worker raised, so `message`
+    alone must be enough to create it.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -97,15 +97,15 @@ class RefusedError(StreamdError):
 
 
 class TokenError(RefusedError):
-    """A token does not fit the stream it is used with."""
+    """A token belongs to another stream, to another order of the samples, or is damaged."""
 
 
 class StreamStoppedError(StreamdError):
-    """The daemon stopped a stream for a reason that reading on cannot cure."""
+    """The daemon stopped a stream, and reading further would not help."""
 
 
 class StreamChangedError(StreamStoppedError):
-    """The stream's configuration was changed while it was read."""
+    """The stream's configuration changed while a trainer was reading the stream."""
 
 
 class BatchesHeldError(StreamdError):
@@ -125,7 +125,7 @@ class BatchesHeldError(StreamdError):
             ", or subscribe with a larger prefetch",
         )
         if ended:
-            bound, remedy = f"of {ended} subscriptions that have ended, which is the most for one trainer", ""
+            bound, remedy = f"of {ended} subscriptions that have ended, which is the limit for one trainer", ""
         super().__init__(
             f"{'1 batch is' if len(self.held) == 1 else f'{len(self.held)} batches are'} still held (epoch:index "
             f"{names}{before}), {bound}: drop the arrays and tensors taken from them, keep batch.copy() or "
@@ -134,49 +134,54 @@ class BatchesHeldError(StreamdError):
 
 
 class ReceiptError(StreamdError):
-    """An epoch ended and its account does not add up."""
+    """An epoch ended, and its receipt shows that not every batch arrived exactly once."""
 
 
 class LossError(StreamdError):
-    """The loss of a training is NaN or infinite, and so are the weights."""
+    """The loss became NaN or infinite during training, and so did the weights."""
 
 
 class PackError(StreamdError):
-    """A pack could not be finished. Nothing is at its place."""
+    """A pack could not be finished. No file was written to its destination."""
 
 
 class OutputExistsError(StreamdError):
-    """A file that a command would write must not be written there."""
+    """A command must not write its file to this place: a file exists there, or the place is inside the data."""
 
 
 class HostError(StreamdError):
-    """The host did not do what installing or removing the service needs."""
+    """A command of the host, such as systemctl, failed while the service was installed or removed."""
 
 
 class ForkedClientError(StreamdError):
-    """A client made before fork() is used in the child."""
+    """A client that was created before fork() is used in the child process."""
 
     def __init__(self) -> None:
-        super().__init__("this client was made in the parent process: call streamd.connect() after fork, in the child")
+        super().__init__(
+            "this client was created in the parent process: call streamd.connect() after fork, in the child"
+        )
 
 
 class OtherPixelsError(StreamdError):
-    """Workers make different pixels: what they run on changed. Started anew, a daemon has workers of one kind."""
+    """Workers decode the same file to different pixels: a library or the processor changed between their starts.
+
+    After a restart, all workers of the daemon are of one kind again.
+    """
 
 
 class BrokenRuleError(StreamdError):
-    """A rule of the daemon's own does not hold: what it knows is not to be trusted any more."""
+    """The daemon's state breaks one of its own rules, so the daemon can no longer trust that state."""
 
     def __init__(self, rule: str, facts: str) -> None:
         self.rule = rule
         super().__init__(
-            f"rule {rule} does not hold: {facts}. This is a fault in streamd: report it with this line. The daemon "
-            "ends rather than go on; start it again, and every trainer goes on where it is"
+            f"rule {rule} does not hold: {facts}. This is a fault in streamd; please report it with this line. The "
+            "daemon stops here; restart it, and every trainer continues where it is"
         )
 
 
 class ProtocolError(StreamdError):
-    """A frame could not be understood; the sender is broken or hostile."""
+    """A message could not be decoded; its sender is faulty or hostile."""
 
 
 class OtherVersionError(ProtocolError):
@@ -185,8 +190,8 @@ class OtherVersionError(ProtocolError):
     def __init__(self, theirs: int, ours: int) -> None:
         self.theirs, self.ours = theirs, ours
         super().__init__(
-            f"protocol version {theirs} but this side speaks {ours}: install the same streamd for daemon and trainer, "
-            "and restart both"
+            f"the other side speaks protocol version {theirs}, but this side speaks {ours}: install the same streamd "
+            "for daemon and trainer, and restart both"
         )
 
 

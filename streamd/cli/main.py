@@ -83,10 +83,8 @@ def serve(
 ) -> None:
     """Serves the streams of a configuration, or the data at PATH, until SIGTERM or Ctrl-C.
 
-    If you give PATH, the daemon uses the configuration that `streamd init` would write.
-
-    It logs to stderr, one event per line, as text or, with --log-json, as JSON. Under systemd, it logs to the journal,
-    with all fields.
+    If you give PATH, the daemon uses the configuration that `streamd init` would write. It logs to stderr, one event
+    per line, as text or, with --log-json, as JSON. Under systemd, it logs to the journal, with all fields.
 
     The samples are listed at the first start, and later starts reuse that list; --rescan lists them again after files
     have changed. When the daemon ends, its trainers wait. They continue when the daemon is started again.

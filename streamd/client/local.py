@@ -49,10 +49,9 @@ def local(
     """Starts a private daemon and returns its client, once the daemon is ready to serve.
 
     config: the path of a config.yaml, a mapping with the same content, or the path of data: a folder of images, a table
-    (.csv, .tsv, .parquet), a tar file, or a folder of tar files. Data are served with the configuration that `streamd
-    init`
-        would write. `listen` and `monitor` of a configuration are ignored. Relative paths in a file are relative to the
-        file, those in a mapping to the current folder.
+        (.csv, .tsv, .parquet), a tar file, or a folder of tar files. Data are served with the configuration that
+        `streamd init` would write. `listen` and `monitor` of a configuration are ignored. Relative paths in a file are
+        relative to the file, those in a mapping to the current folder.
     size: for data, the size of the images, N or (height, width). Default: the pictures' own size if all are equal,
         else 224.
     timeout, patience: as in `streamd.connect`.

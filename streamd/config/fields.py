@@ -90,7 +90,7 @@ def _parse_endpoint(value: object, info: ValidationInfo) -> str:
         return text
     path = text.removeprefix(_IPC_SCHEME)
     if path == text or not path or "\0" in path:
-        what = "an endpoint is ipc:///path/to/socket or tcp://address:port"
+        what = "an endpoint is ipc:///path/to/socket"
         raise ValueError(f"found {format_yaml_value(value)}; {what}{_suggest_endpoint(text)}")
     # ZeroMQ takes a leading @ for an abstract socket, which has no permissions, and * for a temporary file.
     if path[0] in "@*":

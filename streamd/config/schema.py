@@ -278,8 +278,9 @@ class Config(ConfigModel):
     def _require_curve_for_tcp(cls, value: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
         open_door = next((endpoint for endpoint in value or () if endpoint.startswith("tcp://")), None)
         if open_door and info.data.get("curve", ...) is None:
-            curve = "curve: {secret: FILE, clients: FOLDER}"
-            raise ValueError(f"{open_door} is open to the network; use ipc:///path/to/socket, or add {curve}")
+            raise ValueError(
+                f"{open_door} is open to the network, which this version does not serve; use ipc:///path/to/socket"
+            )
         return value
 
 

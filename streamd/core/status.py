@@ -181,7 +181,7 @@ def _find_daemon_troubles(daemon: DaemonStatus) -> Iterator[str]:
     if daemon.reload_failed:
         yield "the last reload failed, see the log; fix the configuration, then reload it again"
     if daemon.draining:
-        yield "the daemon is going away"
+        yield "the daemon is shutting down"
 
 
 def suggest_remedy_for_apart_trainers(decodes_per_batch: float | None, *, are_apart: bool) -> str | None:

@@ -160,7 +160,11 @@ class Reloader:
             with add_error_locations(config):
                 await change
         except StreamdError as error:
-            log.error("reload.failed", f"{error}; it goes on as it was, if it was", stream=",".join(names))
+            log.error(
+                "reload.failed",
+                (f"{error}; if the stream was served before, it is still served as it was"),
+                stream=",".join(names),
+            )
             return False
         return True
 

@@ -104,7 +104,7 @@ def find_subscribe_refusal(
     if not 0 <= message.rank < message.world <= MAX_WORLD or (message.epochs is not None and message.epochs < 0):
         return Refused("usage", f"rank {message.rank} of world {message.world}, epochs {message.epochs}: not possible")
     if is_draining:
-        return Refused("busy", "this daemon is going away; the next one will answer", _DRAINING_RETRY_S)
+        return Refused("busy", "this daemon is shutting down; the next one will answer", _DRAINING_RETRY_S)
     if session_count >= allowance.sessions:
         return Refused("busy", allowance.format_session_refusal(ended_count), _FULL_RETRY_S)
     return _find_cursor_refusal(message, stream.spec)

@@ -87,7 +87,7 @@ class ServiceManager:
                 link.settimeout(_NOTIFY_TIMEOUT_S)
                 link.sendto("\n".join([*lines, f"STATUS={escape_unprintable(status)}"]).encode(), path)
         except OSError as error:
-            log.warning("notify.failed", f"the service manager does not listen: {error}", address=self.address)
+            log.warning("notify.failed", f"the service manager cannot be notified: {error}", address=self.address)
 
 
 class ProgressWatch:

@@ -11,7 +11,7 @@ from streamd.errors import ConfigError
 STREAM = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}
 
 TYPES = "category, int, float, string or tags"
-ENDPOINT = "an endpoint is ipc:///path/to/socket or tcp://address:port"
+ENDPOINT = "an endpoint is ipc:///path/to/socket"
 KINDS = "folder, table, filelist, hdf5, lmdb, npy or tar"
 NORMALIZE = "none, unit, minus_one_one, imagenet or {mean: [r, g, b], std: [r, g, b]}"
 

@@ -209,7 +209,7 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
         ),
         (
             {"image": RANDOM_CROP, "source": NPY},
-            "image.resize: random_crop is for files, but images of kind npy are served as they are; leave it out",
+            "image.resize: random_crop is for files, but images of kind npy are served as they are; remove it",
         ),
         ({"labels": {"a": {"type": "float", "classes": [1]}}}, "a label of type float has no classes"),
         (
@@ -248,8 +248,8 @@ def test_arrays_need_no_size() -> None:
 def test_tcp_needs_curve() -> None:
     told = refusal(listen=["ipc:///a", "tcp://0.0.0.0:5555"])
     assert told == (
-        "configuration: listen: tcp://0.0.0.0:5555 is open to the network; use ipc:///path/to/socket, or add curve: "
-        "{secret: FILE, clients: FOLDER}"
+        "configuration: listen: tcp://0.0.0.0:5555 is open to the network, which this version does not serve; use "
+        "ipc:///path/to/socket"
     )
     keys = {"secret": "/k/daemon", "clients": "/k/clients"}
     assert config(listen="tcp://0.0.0.0:5555", curve=keys).curve is not None

@@ -41,7 +41,7 @@ def test_an_unknown_function_or_module_suggests_a_similar_name(folder: Path) -> 
 
 @pytest.mark.parametrize("name", ["mystep", ":step", "mystep:"])
 def test_a_name_without_two_parts_is_refused_with_an_example(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"a step must be module:function, such as  mystep:step,  not '{name}'"):
+    with pytest.raises(ConfigError, match=f"a step must be module:function, such as mystep:step, not '{name}'"):
         load(name)
 
 

@@ -40,7 +40,7 @@ FAILED: Final = replace(STREAM, failed="a.jpg cannot be read: EIO")
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (replace(DAEMON, draining=True), "the daemon is going away$"),
+        (replace(DAEMON, draining=True), "the daemon is shutting down$"),
         (replace(DAEMON, reload_failed=True), "the last reload failed, see the log; fix the configuration"),
         (
             replace(DAEMON, streams=(FAILED,)),

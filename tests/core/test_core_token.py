@@ -360,7 +360,7 @@ def test_a_token_within_a_short_last_batch_needs_equal_steps_on_all_ranks() -> N
     text = encode_token(spec, tally.take_snapshot(), rows=2, world=2)
 
     assert parse_token_for_rank(text, spec, 2, 2).rows == 2
-    with pytest.raises(TokenError, match=r"with batches of 4 not every rank .* a batch_size that divides 2$"):
+    with pytest.raises(TokenError, match=r"with batches of 4, not every rank .* a batch_size that divides 2$"):
         parse_token_for_rank(text, spec, 2, 4)
     whole = some_spec(samples=24, batch_size=8, batches=3)
     assert parse_token_for_rank(text, whole, 2, 4).rows == 2

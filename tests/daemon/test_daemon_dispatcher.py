@@ -281,7 +281,7 @@ def test_a_client_of_another_version_hears_which_one_is_spoken_here(raw: Raw) ->
     raw.socket.send(bytes(foreign))
     _, answer = raw.hear()
     assert isinstance(answer, Refused)
-    assert f"protocol version {OTHER_VERSION} where {VERSION} is spoken" in answer.text
+    assert f"the other side speaks protocol version {OTHER_VERSION}, but this side speaks {VERSION}:" in answer.text
 
 
 def test_a_daemon_of_another_version_is_told_at_once(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:

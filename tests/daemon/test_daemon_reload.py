@@ -141,7 +141,10 @@ def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
     daemon.reload_what(read)
     assert daemon.streams["a"] is before
     assert daemon.streams["b"].spec.batch_size == 4
-    assert "config.yaml:3: streams.a: cannot be opened: its folder is gone; it goes on as it was, if it was" in log.text
+    assert (
+        "config.yaml:3: streams.a: cannot be opened: its folder is gone; if the stream was served before, it is still "
+        "served as it was"
+    ) in log.text
     done = next(record for record in log.records if "serving what it says, but for what failed" in record.getMessage())
     assert "changed=b" in done.getMessage() or "b" in str(done.__dict__)
 
@@ -330,7 +333,7 @@ def test_when_one_of_them_cannot_be_opened_all_go_on_as_they_were(
     daemon.reload(transformed | {"c": transformed["c"] | {"batch_size": 4}})
     assert (daemon.streams["a"], daemon.streams["b"]) == (before["a"], before["b"])
     assert daemon.streams["c"].spec.batch_size == 4
-    assert "it raises; it goes on as it was, if it was" in log.text
+    assert "it raises; if the stream was served before, it is still served as it was" in log.text
 
 
 def test_what_a_transform_raised_on_is_forgiven_when_it_is_edited_and_remembered_when_it_is_put_back(

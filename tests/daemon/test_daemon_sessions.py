@@ -228,7 +228,10 @@ def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stre
     refused = refusal_of(other, **at(Segment(0, 3, 0, 1)), order_id="0" * 32, resuming=True, order=facts)
     assert refused is not None
     assert refused.why == "token"
-    assert "has another order now: batch_size was 8 and is 16; serve it as it was" in refused.text
+    assert (
+        "has another order now: batch_size was 8 and is 16; to go on, serve the stream as it was before, or"
+        in refused.text
+    )
 
 
 def test_another_order_of_who_says_no_more_is_refused_with_both_named(stream: ServedStream) -> None:

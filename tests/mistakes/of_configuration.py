@@ -283,8 +283,8 @@ OF_CONFIGURATION: Final = (
         "named a path as the endpoint",
         config="listen: /run/streamd.sock\n" + GOOD,
         says=(
-            "streamd: config.yaml:1: listen: found '/run/streamd.sock'; an endpoint is ipc:///path/to/socket or "
-            "tcp://address:port; did you mean 'ipc:///run/streamd.sock'?"
+            "streamd: config.yaml:1: listen: found '/run/streamd.sock'; an endpoint is ipc:///path/to/socket; "
+            "did you mean 'ipc:///run/streamd.sock'?"
         ),
         do="Put ipc:// before it.",
     ),
@@ -298,13 +298,13 @@ OF_CONFIGURATION: Final = (
         do="Choose a shorter path: the operating system does not allow longer ones.",
     ),
     Mistake(
-        "opened a port without keys",
+        "opened a port to the network",
         config="listen: tcp://0.0.0.0:5555\n" + GOOD,
         says=(
-            "streamd: config.yaml:1: listen: tcp://0.0.0.0:5555 is open to the network; use ipc:///path/to/socket, or "
-            "add curve: {secret: FILE, clients: FOLDER}"
+            "streamd: config.yaml:1: listen: tcp://0.0.0.0:5555 is open to the network, which this version "
+            "does not serve; use ipc:///path/to/socket"
         ),
-        do="Use an ipc:// endpoint; trainers on other hosts need keys.",
+        do="Use an ipc:// endpoint: this version serves only trainers on the same host.",
     ),
     Mistake(
         "gave the metrics another machine's address",

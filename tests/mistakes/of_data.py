@@ -140,8 +140,8 @@ OF_DATA: Final = (
         "wanted labels from a folder without sub-folders",
         config=FLAT + "    labels: {label: category}\n",
         says=(
-            "6: labels: a flat folder has no labels, but the configuration asks for these: label; make one sub-folder "
-            "for each class, use kind table with a table of labels, or write labels: {}"
+            "6: labels: a flat folder has no labels, but the configuration asks for: label; make one "
+            "sub-folder for each class, use kind table with a table of labels, or write labels: {}"
         ),
         prepare=flatten,
         do="Make one sub-folder for each class, or use kind: table.",
@@ -150,7 +150,7 @@ OF_DATA: Final = (
         "wanted two labels from a folder",
         config=GOOD + "    labels: {animal: category, age: float}\n",
         says=(
-            "6: labels: a folder gives one label, the name of the sub-folder, but the configuration asks for these: "
+            "6: labels: a folder gives one label, the name of the sub-folder, but the configuration asks for: "
             "animal, age; keep one, or use kind table with a table of labels"
         ),
         do="Keep one, or use kind: table.",

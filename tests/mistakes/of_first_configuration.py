@@ -70,9 +70,9 @@ OF_FIRST_CONFIGURATION: Final = (
         command="streamd init numbers.csv -o new.yaml",
         files={"numbers.csv": "a,b\n1571,2\n3893,4\n"},
         says=(
-            f"streamd: PATH: no column of '…/numbers.csv' names images (it has: a, b); {_SERVED}: write the "
-            "path of each image into a column, including the suffix, relative to the table's folder or its "
-            "parent"
+            "streamd: PATH: no column of '…/numbers.csv' names images; its columns are: a, b; write the path of each "
+            "image, with its suffix, into a column; the path is relative to the table's folder or to the parent of "
+            "that folder"
         ),
         do="Add a column with the paths of the images.",
     ),

@@ -172,10 +172,10 @@ OF_RUNNING: Final = (
         command="streamd probe large",
         says=(
             "draining 1 epoch of stream 'large' in 1 process\n"
-            "  streamd probe: stream 'large' does not fit into memory: one batch takes 48.0 MiB; 2 batches for "
+            "streamd probe: stream 'large' does not fit into memory: one batch takes 48.0 MiB; 2 batches for "
             "the trainer, plus the batches that are being filled, take 144.0 MiB, but memory is limited to "
             "64.0 MiB: set memory to at least 145MiB, or make batch_size or image.size smaller\n"
-            "  streamd: a probing process failed; its message is above"
+            "streamd: a probing process failed; its message is above"
         ),
         do="Set memory as the message says, or make the batch smaller.",
     ),

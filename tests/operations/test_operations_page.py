@@ -105,7 +105,7 @@ def test_a_stream_is_stopped_in_words_like_these(piece: str) -> None:
 def test_the_statuses_of_http_are_those_that_are_answered() -> None:
     sources = "\n".join(path.read_text() for path in (ROOT / "streamd/daemon/monitor").glob("*.py"))
     answered = set(re.findall(r"(?:build_text_response|build_response)\(\s*(\d{3})", sources)) - {"200", "204"}
-    (paragraph,) = re.findall(r"^Over HTTP: .*?\n\n", TEXT, re.MULTILINE | re.DOTALL)
+    (paragraph,) = re.findall(r"^Status codes over HTTP: .*?\n\n", TEXT, re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"\b[45]\d\d\b", paragraph)) == answered
 
 
@@ -125,11 +125,11 @@ def test_links_lead_somewhere() -> None:
         ("ends within 5 s", "DRAIN_S", 5),
         ("within 0.2 to 5 s", "WORKER_RESPAWN_MAX_S", 5),
         ("a worker may take 3 gib", "WORKER_DATA_BYTES", 3 << 30),
-        ("hdf5 takes 128 mib in each", "CHUNKS_KEPT_BYTES", 128 << 20),
+        ("compressed hdf5 takes another 128 mib", "CHUNKS_KEPT_BYTES", 128 << 20),
         ("on stderr after 2 s", "AWAY_FIRST_LINE_S", 2),
         ("then every 30 s", "AWAY_LINE_S", 30),
-        ("nothing gets on for three minutes", "STALLED_S", 180),
-        ("after ten of them at one task", "TASK_ATTEMPTS", 10),
+        ("none makes progress for three minutes", "STALLED_S", 180),
+        ("if at least ten workers died at one task", "TASK_ATTEMPTS", 10),
         ("workers are killed for more than a minute", "TASK_GIVE_UP_S", 60),
         ("up to 8 tasks a worker where that is an eighth", "MAX_TASKS_AHEAD", 8),
         ("2 tasks of 32 rows for each worker", "TASK_ROWS", 32),

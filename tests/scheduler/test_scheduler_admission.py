@@ -121,8 +121,8 @@ def test_a_stream_too_large_for_memory_is_refused_with_the_calculation() -> None
     assert no.refusal == "memory"
     assert no.retry_s is None
     assert "one batch takes 1.0 MiB" in no.text
-    assert "take 3.0 MiB together, but memory is" in no.text
-    assert "memory is 2.0 MiB" in no.text
+    assert "take 3.0 MiB, but memory is limited to" in no.text
+    assert "memory is limited to 2.0 MiB" in no.text
     assert "set memory to at least 3MiB" in no.text
 
 
@@ -155,7 +155,7 @@ def test_without_memory_a_new_session_is_refused_and_a_resuming_one_told_to_retr
 
     assert new.retry_s is None
     assert resuming.retry_s == ADMISSION_RETRY_S
-    assert ", in addition to the 1 session already open" in new.text
+    assert " together with the 1 session already open" in new.text
     assert "set memory to at least 9MiB" in new.text
     assert isinstance(ask(9, session(1, 2)), AdmissionGrant)
 

@@ -283,7 +283,7 @@ class Daemon:
 
     def _objection(self, wish: Subscribe) -> Refused | None:
         if self.draining:
-            return Refused("busy", "this daemon is going away", _DRAINING_RETRY_S)
+            return Refused("busy", "this daemon is shutting down", _DRAINING_RETRY_S)
         if wish.order_id not in {None, self._data.spec.order_id}:
             return Refused("token", "another order")
         return None

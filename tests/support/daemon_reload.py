@@ -23,5 +23,5 @@ def refusal(daemon: DaemonProcess) -> str:
     """SIGHUP, and all that is said against the new configuration; the last line says what becomes of the old one."""
     before = len(said(daemon, "reload.failed"))
     reload(daemon, "reload.failed")
-    wait_until(lambda: "nothing is changed" in "".join(said(daemon, "reload.failed")[before:]), "it has refused")
+    wait_until(lambda: "nothing was changed" in "".join(said(daemon, "reload.failed")[before:]), "it has refused")
     return "\n".join(said(daemon, "reload.failed")[before:])

@@ -110,7 +110,9 @@ def test_images_that_are_all_unreadable_stop_their_stream_with_a_message(start_d
     for path in all_bad.glob("cat/*"):
         path.write_bytes(b"\xff\xd8\xff this is no picture" * 9)
     daemon = start_daemon({"streams": {"all": stream_config(all_bad), "good": stream_config(good)}})
-    says = r"of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the last: cat/00\d\d.jpg: "
+    says = (
+        r"of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the last of them is cat/00\d\d.jpg: "
+    )
     with streamd.connect(daemon.endpoint) as client:
         for _ in range(20):  # the message and the end of the connection are in a race, which the message must win
             with pytest.raises(StreamStoppedError, match=says), client.subscribe("all") as stream:

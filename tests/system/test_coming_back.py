@@ -56,7 +56,10 @@ def come_back(daemon: DaemonProcess, folder: Path, **changes: object) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"batch_size": 84}, r"another order now: batch_size was 8 and is 84; serve it as it was to go on"),
+        (
+            {"batch_size": 84},
+            r"another order now: batch_size was 8 and is 84; to go on, serve the stream as it was before",
+        ),
         ({"image": {"size": [64, 64]}}, r"changed in image; subscribe again: its order is the same"),
         ({"image": {"size": [16, 16]}}, r"changed in image; subscribe again: its order is the same"),
     ][: 3 if FULL else 2],

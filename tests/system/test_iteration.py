@@ -133,7 +133,7 @@ def test_a_token_within_a_batch_is_for_worlds_of_the_same_size(client: Client) -
     """Elsewhere those rows of other ranks' batches would be skipped or repeated."""
     with client.subscribe("train", epochs=1, rank=1, world=2, batch_size=4) as stream:
         within, after = (batch.token for batch in islice(stream, 2))
-    says = r"was saved 4 rows into the batches of one step with world=2: resume it with world=2"
+    says = r"was saved within a batch, after 4 rows, with world=2: resume it with world=2"
     with pytest.raises(TokenError, match=says):
         client.subscribe("train", resume=within)
     with client.subscribe("train", epochs=1, resume=after) as stream:

@@ -167,7 +167,7 @@ def test_an_epoch_of_which_no_step_is_left_is_over_with_a_receipt_that_counts_wh
 
 def test_a_place_within_a_batch_is_refused_to_another_world_naming_both(client: Client, tmp_path: Path) -> None:
     train(client, tmp_path, Size(world=2, batch_size=4), kill=1)
-    with pytest.raises(TokenError, match=r"4 rows into the batches of one step with world=2: .*world=2.*world=1"):
+    with pytest.raises(TokenError, match=r"within a batch, after 4 rows, with world=2: .*world=2.*world=1"):
         train(client, tmp_path, Size())
 
 

@@ -261,7 +261,7 @@ def test_a_token_of_another_order_is_refused_and_the_difference_named(
     client: Client, served: Callable[..., DaemonProcess], difference: str
 ) -> None:
     _, token = taken(client, 5)
-    says = f"^stream 'train' has another order now: {difference}; serve it as it was to go on, or"
+    says = f"^stream 'train' has another order now: {difference}; to go on, serve the stream as it was before, or"
     with streamd.connect(served(**DIFFERENCES[difference]).endpoint) as other, pytest.raises(TokenError, match=says):
         other.subscribe("train", resume=token)
 
@@ -275,7 +275,10 @@ def test_other_files_are_named_as_the_difference(
         copied = shutil.copytree(folder, tmp_path / str(number))
         first = copied / "cat" / "0000.jpg"
         (first if number else first.with_name("more.jpg")).write_bytes(first.read_bytes() + change)
-        says = f"now: the files or labels differ: 84 samples then, {85 - number} now; serve it as it was"
+        says = (
+            f"now: the files or labels differ: 84 samples then, {85 - number} now; to go on, serve the stream as it "
+            "was before"
+        )
         with streamd.connect(served(copied).endpoint) as other, pytest.raises(TokenError, match=says):
             other.subscribe("train", resume=token)
 

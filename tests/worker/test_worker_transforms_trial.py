@@ -67,7 +67,7 @@ def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(progra
         ),
         (
             "def f(image, labels, rng): return image, {'label': 7}",
-            "it returns label 'label' as int 7; 0 to 1 is needed",
+            "it returns label 'label' as int 7; it must be from 0 to 1",
         ),
     ],
 )

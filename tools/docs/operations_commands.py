@@ -15,26 +15,26 @@ from streamd.cli.terminal.run_guarded import INTERRUPTED, TERMINATED
 STATUSES: Final[dict[str, tuple[str, str, str]]] = {
     "streamd init": (
         "the configuration is written, or printed",
-        "the file is there already, would lie in the data, or cannot be written",
-        "the data are none that a configuration is made from, or serve would refuse them",
+        "the file already exists, would be among the data, or cannot be written",
+        "no configuration can be made from these data, or serve would refuse them",
     ),
     "streamd serve": (
-        "asked to end by SIGTERM or Ctrl-C, and drained",
-        "failed by itself: a rule that does not hold, a fault of its own; systemd starts it anew",
+        "stopped by SIGTERM or Ctrl-C, after it drained",
+        "an error in the daemon itself, such as a broken invariant; systemd restarts it",
         (
-            "a mistake in the configuration or the data, an endpoint that is taken; systemd starts it anew only for a "
-            "trainer that waits, every ten seconds. Under systemd data that are not there yet are waited for"
+            "a mistake in the configuration or the data, or an endpoint that is in use; systemd starts it again only "
+            "if a trainer waits, every ten seconds. Under systemd, the daemon waits for data that are missing"
         ),
     ),
     "streamd check": (
-        "nothing has to be mended",
-        "something has to be, also in the configuration",
+        "nothing has to be fixed",
+        "something has to be fixed, in the data or in the configuration",
         "a library that it needs itself is missing",
     ),
     "streamd status": (
         "nothing is wrong",
         "something is wrong, or no daemon answers",
-        "the endpoint cannot be one; --url, and there is no dashboard",
+        "the endpoint is not valid, or `--url` was given and there is no dashboard",
     ),
     "streamd top": ("ended by Ctrl-C, or its one frame was printed", "no daemon answers", "the endpoint cannot be one"),
     "streamd show": (
@@ -44,25 +44,32 @@ STATUSES: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "streamd probe": (
         "all receipts are ok",
-        "a receipt is not, a process failed, or no daemon answers",
+        "a receipt is not ok, a process failed, or no daemon answers",
         "no such stream, no room in memory, a mistake in --load",
     ),
     "streamd pack": (
-        "the pack is in its place, read back and compared",
-        "a full disk or a fault: the same command goes on",
-        "a mistake in the configuration or in what is asked; something is at its place already",
+        "the pack is written, read back and compared",
+        "a full disk or another failure: run the same command again to continue",
+        "a mistake in the configuration or in the arguments, or the output already exists",
     ),
-    "streamd schema": ("printed", "it cannot be printed, as to a disk that is full", "a library is missing"),
+    "streamd schema": (
+        "printed",
+        "the output cannot be written, for example because the disk is full",
+        "a library is missing",
+    ),
     "streamd demo": ("all receipts are ok", "the trainer or a receipt failed", "a library is missing"),
     "streamd service install": (
         "the units are there; nothing is started",
         "the host's own commands failed, or something cannot be written",
         "not root, or no systemd",
     ),
-    "streamd service remove": ("they are gone; configuration, state and caches stay", "as above", "as above"),
+    "streamd service remove": ("the units are removed; configuration, state and caches stay", "as above", "as above"),
     "streamd-train": (
-        "trained, all receipts ok",
-        "a receipt is not ok, the loss is no number, the daemon stayed away, a stream was stopped or changed",
+        "the training ended and all receipts are ok",
+        (
+            "a receipt is not ok, the loss is NaN or infinite, the daemon did not come back, or a stream was stopped "
+            "or changed"
+        ),
         "a mistake in the arguments, the model or a callback; a refusal; a token of another order",
     ),
 }
@@ -89,9 +96,15 @@ def command_table() -> str:
 
 def signal_table() -> str:
     rows = [
-        ("2", "a mistake in what was asked: an unknown option, a configuration that cannot be used"),
-        (str(INTERRUPTED), "Ctrl-C, where that is no way to end it"),
-        (str(TERMINATED), "SIGTERM, but for `streamd serve`, which drains and ends with 0"),
+        (
+            "2",
+            (
+                "a mistake in the command line or the configuration: an unknown option, a configuration that cannot be "
+                "used"
+            ),
+        ),
+        (str(INTERRUPTED), "Ctrl-C, unless Ctrl-C is the normal way to end the command"),
+        (str(TERMINATED), "SIGTERM, except for `streamd serve`, which drains and ends with 0"),
         ("1 and a traceback", "a fault in streamd: report it"),
     ]
     return table(("of all commands", "what it says"), rows)

@@ -22,110 +22,177 @@ ERRORS: Final[dict[str, tuple[str, str]]] = {
     "StreamdError": ("anybody", "As it says."),
     "ConfigError": (
         "commands, trainers",
-        "Mend the line or argument that it names; docs/mistakes.md has most of them.",
+        "Fix the line or argument that it names; docs/mistakes.md has most of these mistakes.",
     ),
-    "MissingExtraError": ("commands, trainers", "Run the pip command in it, in the environment that it came from."),
-    "DataAwayError": ("commands", "Mount or bring back the data, or name their new place; a daemon waits by itself."),
+    "MissingExtraError": (
+        "commands, trainers",
+        "Run the pip command that the message contains, in the same environment.",
+    ),
+    "DataAwayError": (
+        "commands",
+        "Mount or restore the data, or configure their new path; a running daemon waits for them.",
+    ),
     "NoDatasetError": ("trainers on torch", "Put `torch.loader(stream)` in the DataLoader's place."),
-    "ConnectError": ("commands, trainers", "Start the daemon, or name its endpoint; is the user in group streamd?"),
-    "ClosedError": ("trainers", "Another part of the program closed it: connect again, or wait with the closing."),
+    "ConnectError": (
+        "commands, trainers",
+        "Start the daemon, or give its endpoint. Check that the user is in the group streamd.",
+    ),
+    "ClosedError": ("trainers", "Another part of the program closed it: connect again, or close it later."),
     "RefusedError": ("trainers", "See the refusals below."),
-    "TokenError": ("trainers that resume", "Serve the stream as it was, resume the right one, or begin anew."),
-    "StreamStoppedError": ("trainers", "`streamd status` says why; mend it, then start them again from a checkpoint."),
-    "StreamChangedError": ("trainers", "As it says: subscribe again, with the token where the order is the same."),
-    "BatchesHeldError": ("trainers", "Drop views of batches, keep `batch.copy()`, or a larger `prefetch`."),
-    "ReceiptError": ("trainers", "Must not happen: keep the logs of daemon and trainer, and report it."),
-    "LossError": ("trainers", "The model's affair; the page of pictures shows the batch, `blame` its samples."),
+    "TokenError": (
+        "trainers that resume",
+        "Serve the stream as it was, use the token with the right stream, or start over without a token.",
+    ),
+    "StreamStoppedError": (
+        "trainers",
+        "`streamd status` says why; fix the cause, then start the trainers again from a checkpoint.",
+    ),
+    "StreamChangedError": ("trainers", "Follow the message: subscribe again, with the token if the order is the same."),
+    "BatchesHeldError": ("trainers", "Drop views of batches, keep `batch.copy()` instead, or use a larger `prefetch`."),
+    "ReceiptError": ("trainers", "This must never happen: keep the logs of the daemon and the trainer, and report it."),
+    "LossError": (
+        "trainers",
+        (
+            "The cause is in the model or the data: the page of pictures shows the batch, and `blame` names the "
+            "samples in it."
+        ),
+    ),
     "OutputExistsError": ("`streamd init`", "`--force` replaces the file, `-o` names another place."),
-    "HostError": ("`streamd service`", "What the host's own command said is in it: mend that, and do it again."),
-    "PackError": ("`streamd pack`", "Make room, then run the same command: it goes on."),
+    "HostError": (
+        "`streamd service`",
+        "The message contains the output of the failed command: fix the cause, and run the streamd command again.",
+    ),
+    "PackError": ("`streamd pack`", "Free some disk space, then run the same command again: it continues."),
     "ForkedClientError": ("trainers that fork", "Call `streamd.connect()` in the child."),
-    "OtherPixelsError": ("the daemon", "It is started anew. A transform must go by image, labels and rng alone."),
-    "BrokenRuleError": ("the daemon", "It ends and is started anew, trainers go on. Report it with its line."),
-    "ProtocolError": ("trainers, commands", "Another program, or another version, is at the socket: see Upgrade."),
-    "OtherVersionError": ("trainers, commands", "Install the same streamd on both sides, and start both anew."),
+    "OtherPixelsError": (
+        "the daemon",
+        "systemd restarts the daemon. A transform must depend only on image, labels and rng.",
+    ),
+    "BrokenRuleError": (
+        "the daemon",
+        "The daemon ends and is restarted, and trainers continue. Report the error with its line in the log.",
+    ),
+    "ProtocolError": (
+        "trainers, commands",
+        "Another program, or another version of streamd, uses the socket: see Upgrade.",
+    ),
+    "OtherVersionError": ("trainers, commands", "Install the same version of streamd on both sides, and restart both."),
 }
 
 # refusal: when the daemon says it, and what comes of it
 REFUSALS: Final[dict[str, tuple[str, str]]] = {
     "unknown": (
         "no stream has that name",
-        "The trainer ends, and hears the near name; one that was reading ends with StreamChangedError.",
+        (
+            "The trainer ends with an error that suggests the most similar name; a trainer that was reading ends with "
+            "StreamChangedError."
+        ),
     ),
     "memory": (
-        "not even two batches are left for one more trainer",
-        "Who is new ends, with the arithmetic; who was reading asks again. More `memory`, or smaller batches.",
+        "there is no memory for two batches of another trainer",
+        (
+            "A new trainer ends with an error that shows the calculation; a trainer that was reading asks again. Use "
+            "more `memory`, or smaller batches."
+        ),
     ),
-    "token": ("the order is another one, or the token is damaged", "The trainer ends; see TokenError."),
+    "token": ("the token belongs to another order, or is damaged", "The trainer ends; see TokenError."),
     "busy": (
-        "the daemon drains, or has all the sessions that it takes",
-        "The trainer asks again by itself; who is new, for ten seconds.",
+        "the daemon is draining, or has reached its limit of sessions",
+        "The trainer asks again by itself; a new trainer gives up after ten seconds.",
     ),
-    "usage": ("an impossible rank, world, number of names, or another version", "The trainer ends: mend the program."),
+    "usage": ("an impossible rank, world, number of names, or another version", "The trainer ends: fix the program."),
 }
 
 # event: what to do
 EVENT_ADVICE: Final[dict[str, str]] = {
-    "cache.read_only": "Two daemons on one cache: fine. Else make its folder writable, and restart.",
+    "cache.read_only": (
+        "If two daemons share one cache, nothing. Otherwise make its folder writable, and restart the daemon."
+    ),
     "daemon.draining": "",
     "daemon.drain_timeout": "Some trainer is stopped, or in a long step: it finds the next daemon by itself.",
     "daemon.failed": "Report it, unless it says that the installation changed.",
     "daemon.ready": "",
     "daemon.stopped": "",
     "daemon.stuck": "Report it, with the stacks that follow in the journal.",
-    "data.absent": "Mount what it names, or correct the path and restart; it goes on by itself when they are there.",
-    "data.away": "Mount or bring back the data: it goes on by itself. Changed on purpose: restart with --rescan.",
+    "data.absent": (
+        "Mount the file system that it names, or correct the path and restart; the daemon continues by itself when "
+        "the data are there."
+    ),
+    "data.away": (
+        "Mount or restore the data: the stream continues by itself. If you changed them on purpose, restart with "
+        "--rescan."
+    ),
     "data.back": "",
     "epoch.finished": "Its `verdict` says what to make faster.",
     "log.held": "Look at the event that its field `of` names.",
-    "manifest.listing": "Wait: ten million files take a minute or, from a cold network disk, much longer.",
+    "manifest.listing": (
+        "Wait: listing ten million files takes a minute or, from a network disk with a cold cache, much longer."
+    ),
     "manifest.made": "",
-    "manifest.older": "If the labels changed: list anew, see the runbook.",
-    "manifest.reused": "If files changed since: list anew, see the runbook.",
-    "manifest.unlocked": "Make the state folder writable, on a file system with locks; `--rescan` nothing until then.",
+    "manifest.older": "If the labels changed, list the samples again: see the runbook.",
+    "manifest.reused": "If files have changed since then, list the samples again: see the runbook.",
+    "manifest.unlocked": (
+        "Make the state folder writable, on a file system that supports locks; until then do not use `--rescan`."
+    ),
     "manifest.waiting": "Wait: this daemon takes the list as soon as the other one has made it.",
-    "monitor.failed": "Who asks speaks no HTTP, or went away.",
+    "monitor.failed": "The client does not speak HTTP, or has closed the connection. Usually nothing has to be done.",
     "monitor.open": "If you did not mean that: `monitor: 127.0.0.1:9191`.",
     "monitor.ready": "",
-    "notify.failed": "The daemon was started with a NOTIFY_SOCKET that nobody hears.",
-    "receipt.bad": "Must not happen: keep the logs of daemon and trainer, and report it.",
+    "notify.failed": (
+        "No process reads from the NOTIFY_SOCKET in the daemon's environment: unset the variable, or start the daemon "
+        "with systemd."
+    ),
+    "receipt.bad": "This must never happen: keep the logs of the daemon and the trainer, and report it.",
     "receipt.ok": "",
     "reload.began": "",
     "reload.done": "",
-    "reload.failed": "Mend the lines that it names, and reload again. What is served is what was served before.",
+    "reload.failed": (
+        "Fix the lines that it names, and reload again. Until then, the daemon serves what it served before."
+    ),
     "reload.nothing": "Only a file can be reloaded: `streamd serve` or `streamd.local` was given data or a mapping.",
-    "reload.restart_needed": "Restart when it suits: trainers go on over it.",
-    "sample.bad": "Replace or remove the file, and list anew when no training is under way; else it stays bad.",
-    "sample.forgiven": "Nothing: the samples were listed anew since, and those that are bad are found again.",
-    "sample.suspect": "Nothing yet: a second end makes it bad.",
+    "reload.restart_needed": "Restart at a convenient time: trainers continue after the restart.",
+    "sample.bad": (
+        "Replace or remove the file, and list the samples again when no training is running; until then, the sample "
+        "stays bad."
+    ),
+    "sample.forgiven": (
+        "Nothing: the samples have been listed again since then, and samples that are still bad will be found again."
+    ),
+    "sample.suspect": "Nothing yet: if a second worker dies at it, the sample counts as bad.",
     "session.began": "",
     "session.ended": "",
     "session.refused": "See the refusals.",
-    "starter.remark": "As it says; `streamd init` writes the configuration, where you can change it.",
-    "stream.changed": "Start its trainers again, as they are told.",
-    "stream.poorly_mixed": "A larger `shuffle.buffer`, as it says, or `streamd pack --shuffle`.",
-    "stream.remark": "As it says: most often a cache without room, or of another version.",
+    "starter.remark": "Follow the message. `streamd init` writes the configuration to a file, which you can change.",
+    "stream.changed": "Start its trainers again, as their error message says.",
+    "stream.poorly_mixed": "Use a larger `shuffle.buffer`, as the message says, or `streamd pack --shuffle`.",
+    "stream.remark": "Follow the message: most often a cache is full, or was written by another version.",
     "stream.served": "",
-    "stream.stopped": "As it says; then start its trainers again from their checkpoints.",
-    "stream.too_large": "More `memory`, or smaller batches: see Sizing.",
-    "window.warning": "Where memory is short: more of it, or fewer trainers. Anything else: report it.",
-    "wire.malformed": "Another version, or another program, is at the socket: see Upgrade.",
+    "stream.stopped": "Follow the message, then start the stream's trainers again from their checkpoints.",
+    "stream.too_large": "Use more `memory`, or smaller batches: see Sizing.",
+    "window.warning": "If memory is short, use more `memory` or fewer trainers. Report anything else.",
+    "wire.malformed": "Another version of streamd, or another program, uses the socket: see Upgrade.",
     "worker.denied": "The host has no processes, descriptors or memory left: see TasksMax and LimitNOFILE.",
-    "worker.died": "Out of memory: fewer workers, or smaller pictures. SIGKILL: look for the kernel's own killer.",
+    "worker.died": (
+        "If it ran out of memory, use fewer workers or smaller pictures. If it was SIGKILL, look for the kernel's "
+        "out-of-memory killer."
+    ),
     "worker.waiting": "Is a mount gone, or a disk failing? The worker is replaced after a minute.",
 }
 
 # kind of fault: what it is, what to do
 FAULT_ADVICE: Final[dict[str, tuple[str, str]]] = {
-    "stale": ("the file is another one than was listed", "List anew, see the runbook."),
-    "gone": ("the file is not there, may not be read, or lies outside the source", "Bring it back, and list anew."),
-    "damaged": ("cut off, zeros, or broken inside", "Copy it again, and list anew."),
+    "stale": ("the file is not the one that was listed", "List the samples again: see the runbook."),
+    "gone": (
+        "the file is not there, may not be read, or lies outside the source",
+        "Restore it, and list the samples again.",
+    ),
+    "damaged": ("cut off, zeros, or broken inside", "Copy it again, and list the samples again."),
     "large": ("beyond 256 MiB or 100 million pixels", "Make it smaller, and list anew."),
-    "crash": ("brings a worker down, twice", "Report the file; replace it, and list anew."),
-    "transform": ("your transform raises on it", "Mend the transform, and reload."),
+    "crash": ("brings a worker down, twice", "Report the file. Replace it, and list the samples again."),
+    "transform": ("your transform raises on it", "Fix the transform, and reload."),
     "unfit": (
-        "no image, or of a kind that no decoder takes",
-        "Convert or remove it: docs/pixels.md says what is taken.",
+        "not an image, or an image in a format that no decoder reads",
+        "Convert or remove it: docs/pixels.md says which formats are supported.",
     ),
 }
 
@@ -134,31 +201,38 @@ STAGE_ADVICE: Final[dict[str, tuple[str, str]]] = {
     "disk": ("workers waited for reads", "More RAM for the page cache, a faster disk, shards or a pack, a `cache`."),
     "decode": ("all workers were busy", "More `workers` and cores, a `cache`, or a pack of decoded images."),
     "transport": (
-        "batches lay ready, or neither reads nor decoding held them up",
+        "batches were ready, or neither reading nor decoding delayed them",
         "More `prefetch`, larger batches. Does the trainer hold batches, or is `memory` short?",
     ),
-    "none": ("the trainer itself", "Nothing here makes it faster."),
+    "none": ("the trainer itself", "Nothing in streamd makes it faster."),
 }
 
 # what a trainer does: what it says
 DOING: Final[dict[SessionState, str]] = {
-    "gathering": 'It was started with `{"together": K}`, and others have not come. Start them, or leave that out.',
-    "waiting": "It wants a batch that is not there yet. Often for long: see the verdicts.",
+    "gathering": (
+        'The trainer was started with `{"together": K}`, and too few other trainers have started. Start them, or '
+        "leave out `together`."
+    ),
+    "waiting": "It waits for a batch that is not ready yet. If this happens often or lasts long, see the verdicts.",
     "reading": "All is well.",
-    "resting": "It has asked for nothing for a while: it validates, compiles, saves, or sits in a debugger.",
+    "resting": "It has made no request for a while: it validates, compiles, saves, or is stopped in a debugger.",
     "finished": "It has been sent all its epochs.",
 }
 
 # a piece of why a stream stops: what to do
 STOPS: Final[dict[str, str]] = {
-    "more than bad_samples.max_fraction": "`streamd check` names them: mend the data and list anew, or raise it.",
-    "and bad_samples.policy is fail": "Mend that sample and list anew, or choose another policy.",
-    "waits for its data: ": "Mount or bring them back: nothing else has to be done.",
-    " cannot be read: ": "A disk or mount that fails: see to it, then start the trainers again.",
-    "and all others are stale": "The file was written to or replaced: list anew, and begin anew.",
-    "cannot be recorded": "Make room in the state's folder, then restart.",
-    " died, the last ": "Somebody kills them: look for the kernel's out-of-memory killer.",
-    "transform at ": "Mend your transform, and reload.",
+    "more than bad_samples.max_fraction": (
+        "`streamd check` names the bad samples: fix the data and list the samples again, or raise the limit."
+    ),
+    "and bad_samples.policy is fail": "Fix that sample and list the samples again, or choose another policy.",
+    "waits for its data: ": "Mount or restore the data: nothing else has to be done.",
+    " cannot be read: ": "A disk or mount fails: repair it, then start the trainers again.",
+    "and all others are stale": (
+        "The file was changed or replaced: list the samples again, and start the training over."
+    ),
+    "cannot be recorded": "Free some disk space in the state folder, then restart the daemon.",
+    " died, the last ": "Something outside kills the workers: look for the kernel's out-of-memory killer.",
+    "transform at ": "Fix your transform, and reload.",
 }
 
 
@@ -204,7 +278,7 @@ def stage_table() -> str:
 
 def doing_table() -> str:
     rows = [(code(word), code(STATE_WORDS[word]), DOING[word]) for word in get_args(SessionState)]
-    return table(("doing", "as people see it", "what it says"), rows)
+    return table(("doing", "shown as", "what it says"), rows)
 
 
 def stop_table() -> str:
@@ -231,19 +305,22 @@ def _troubled(
 TROUBLES: Final[tuple[tuple[DaemonStatus, str], ...]] = (
     (
         _troubled(replace(_STREAM, stopped=_BAD)),
-        "`streamd check` names them. Mend the data and list anew, or raise `bad_samples.max_fraction` and reload.",
+        (
+            "`streamd check` names them. Fix the data and list the samples again, or raise `bad_samples.max_fraction` "
+            "and reload."
+        ),
     ),
     (
         _troubled(replace(_STREAM, failed=_UNREAD)),
-        "Mend what it names. Trainers that are started again clear it.",
+        "Fix what it names. The message disappears when trainers are started again.",
     ),
     (
         _troubled(replace(_STREAM, receipts_bad=1)),
-        "Must not happen: keep both logs, and report it. It stays until the daemon is started anew.",
+        "This must never happen: keep both logs, and report it. The message stays until the daemon is restarted.",
     ),
     (_troubled(deaths=4), "See `worker.died`."),
     (_troubled(reload_failed=True), "See `reload.failed`."),
-    (_troubled(draining=True), "Start it again, if that was not meant."),
+    (_troubled(draining=True), "Start it again, if that was not intended."),
 )
 
 

@@ -128,7 +128,7 @@ def _for_batches(found: Need) -> Iterator[tuple[str, str, str]]:
     yield "a batch", "256 x 224 x 224 x 3 bytes, ids, weights and labels, in whole pages", format_bytes(batch)
     yield "a trainer", f"{DEFAULT_CREDIT} batches", format_bytes(DEFAULT_CREDIT * batch)
     yield "the workers", f"{ahead} batches ahead", format_bytes(ahead * batch)
-    yield "one trainer, at the least", f"{MIN_CREDIT} batches and the workers'", format_bytes(found.least_bytes)
+    yield "one trainer, at least", f"{MIN_CREDIT} batches and the workers'", format_bytes(found.least_bytes)
     yield f"{TRAINERS} trainers with all they ask for", easy, format_bytes(found.easy_bytes)
     yield f"`memory: {format_bytes(MEMORY).replace(' ', '')}`", "by the arithmetic of `streamd check`", fit
     yield "descriptors of the daemon", "one a slot, and those of workers and trainers", f"{descriptors(found):,}"
@@ -146,7 +146,7 @@ def _for_files(own_bytes: int) -> Iterator[tuple[str, str, str]]:
     yield "RAM, without the page cache", f"`memory`, {each}, the list of samples", format_bytes(own_bytes)
     yield "RAM, with all files in the page cache", kept, format_bytes(own_bytes + files)
     yield "the host's RAM then", f"of which the unit's `MemoryMax={share}` are as much", format_bytes(host_bytes)
-    yield "from the disk, where they are not", f"{WANTED_PER_S:,} x {FILE_BYTES:,} bytes", read
+    yield "read from the disk, if the files are not in the page cache", f"{WANTED_PER_S:,} x {FILE_BYTES:,} bytes", read
     yield "an epoch", f"{SAMPLES:,} samples at {WANTED_PER_S:,} a second", f"{SAMPLES // WANTED_PER_S} s"
     yield "the list of samples, on disk", f"{MANIFEST_SAMPLE_BYTES} bytes each", listed
     yield "a `cache` of all of them", times, format_bytes(cache_bytes)

@@ -20,17 +20,20 @@ def version_table() -> str:
         (
             "the wire, between daemon and trainers",
             str(frames.VERSION),
-            "none: both say so, and trainers end with an error; they resume once both are of one version",
+            (
+                "not compatible: both sides report it, and trainers end with an error; they can resume once both sides "
+                "have the same version"
+            ),
         ),
         (
             "the plan: the order of an epoch",
             str(ORDER_VERSION),
-            "another order: trainers that were reading end with StreamChangedError, tokens are refused",
+            "the order changes: trainers that were reading end with StreamChangedError, and tokens are refused",
         ),
         (
             "pixels, which follow from the decoders and the transform",
             "no number",
-            "tokens are taken; the receipt of that epoch says `changed`; a `cache` begins a new file",
+            "tokens are accepted; the receipt of that epoch says `changed`; a `cache` starts a new file",
         ),
         (
             "lists of samples, `….manifest`",
@@ -38,12 +41,12 @@ def version_table() -> str:
             f"{read} are read; another is refused by name: remove it, and the samples are listed anew",
         ),
         ("verdicts, `….bad.jsonl`", "no number", "lines that cannot be read are refused by file and line"),
-        ("caches, `….cache`", str(file._VERSION), "the stream does without, and says so: remove it"),
-        ("tokens", str(_field(Token, "version")), "refused: use the streamd that saved it, or begin anew"),
+        ("caches, `….cache`", str(file._VERSION), "the stream works without the cache, and logs this: remove the file"),
+        ("tokens", str(_field(Token, "version")), "refused: use the version of streamd that saved it, or start over"),
         (
             "checkpoints of ResumeCallback",
             str(checkpoint._VERSION),
-            "refused: go on with the streamd that saved it",
+            "refused: continue with the version of streamd that saved it",
         ),
     ]
     return table(("what", "version", "another one"), rows)

@@ -42,9 +42,9 @@ def jpegs() -> list[Line]:
         Line(
             "JPEG, colour", "no-subsampling.jpg", rgb, "any subsampling, baseline or progressive; L is the stored luma"
         ),
-        Line("JPEG, RGB as such", "stored-as-rgb.jpg", rgb, "L by the weights below"),
+        Line("JPEG that stores RGB", "stored-as-rgb.jpg", rgb, "L by the weights below"),
         Line("JPEG, grey", "grey.jpg", grey, "L is what is stored"),
-        Line("JPEG, CMYK", "cmyk.jpg", inks, "taken as inverted, with or without Adobe's mark"),
+        Line("JPEG, CMYK", "cmyk.jpg", inks, "read as inverted, with or without Adobe's marker"),
         Line("JPEG, YCCK", "ycck.jpg", inks, "as CMYK"),
     ]
 
@@ -55,10 +55,12 @@ def eight_bits() -> list[Line]:
     grey, few = rgb.convert("L"), rgb.quantize(16).getpixel(USUAL)
     layered, grey_layered = (with_alpha(opaque).getpixel(USUAL) for opaque in (rgb, grey))
     bit, hidden = grey.convert("1").getpixel(USUAL), rgb.getpixel(ONE_TRANSPARENT)
-    on_white = "laid on white; so is a GIF's transparent colour, and what a GIF's first frame does not draw"
+    on_white = (
+        "composed on white; so are a GIF's transparent colour and the area that a GIF's first frame does not cover"
+    )
     return [
-        Line("PNG, WebP, TIFF, BMP, PPM: RGB", "rgb.png", rgb.getpixel(USUAL), "the very pixels"),
-        Line("the same with alpha", "rgba.png", layered, "laid on white; a TIFF's alpha may be multiplied in already"),
+        Line("PNG, WebP, TIFF, BMP, PPM: RGB", "rgb.png", rgb.getpixel(USUAL), "the stored pixels, unchanged"),
+        Line("the same with alpha", "rgba.png", layered, "composed on white; a TIFF may have premultiplied alpha"),
         Line("PNG, TIFF: grey with alpha", "grey-alpha.png", grey_layered, "laid on white"),
         Line("PNG, TIFF, BMP, PGM: grey", "grey.png", grey.getpixel(USUAL), "2 and 4 bits are spread over 0 to 255"),
         Line("PNG, TIFF, BMP, PBM: 1 bit", "one-bit.png", bit, "0 or 255"),
@@ -75,15 +77,18 @@ def deep_levels() -> list[Line]:
     colour = tuple(int(plane[row, column]) for plane in (deep(), deep()[::-1], deep()[:, ::-1]))
     share = round(level / 65535, 4)
     return [
-        Line("PNG, TIFF: 16 bits, grey", "sixteen-bits.png", level, "65535 is white; to the nearest of 256 levels"),
-        Line("PNG, TIFF: 16 bits a colour", "sixteen-bits-rgb.png", colour, "the high byte of each"),
-        Line("TIFF: counted from white", "sixteen-bits-white-is-zero.tif", level, "turned round, at any depth"),
         Line(
-            "TIFF: whole numbers of 32 bits", "whole-numbers.tif", level, "65535 is white; beyond it the image is bad"
+            "PNG, TIFF: 16 bits, grey",
+            "sixteen-bits.png",
+            level,
+            "65535 is white; rounded to the nearest of 256 levels",
         ),
-        Line("TIFF: fractions", "fractions.tif", share, "1.0 is white; beyond 0 to 1 the image is bad"),
+        Line("PNG, TIFF: 16 bits a colour", "sixteen-bits-rgb.png", colour, "the high byte of each"),
+        Line("TIFF: 0 is white", "sixteen-bits-white-is-zero.tif", level, "inverted, at any bit depth"),
+        Line("TIFF: 32-bit integers", "whole-numbers.tif", level, "65535 is white; beyond it the image is bad"),
+        Line("TIFF: floating point", "fractions.tif", share, "1.0 is white; beyond 0 to 1 the image is bad"),
         Line(
-            "PGM, PPM with another white", "white-is-1000.pgm", level % 1001, "the file says what white is, here 1000"
+            "PGM, PPM with another maximum", "white-is-1000.pgm", level % 1001, "the file says what white is, here 1000"
         ),
     ]
 
@@ -114,7 +119,7 @@ def shown(line: Line, channels: int) -> str:
 
 def table() -> str:
     rows = [f"| {line.what} | {line.stored} | {shown(line, 3)} | {shown(line, 1)} | {line.note} |" for line in lines()]
-    return "\n".join(["| stored as | one pixel, say | in RGB | in L | |", "|---|---|---|---|---|", *rows])
+    return "\n".join(["| stored as | an example pixel | in RGB | in L | |", "|---|---|---|---|---|", *rows])
 
 
 def with_table(page: str) -> str:

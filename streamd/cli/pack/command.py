@@ -42,7 +42,11 @@ def pack(
     ] = False,
     shard_bytes: Annotated[
         str | None,
-        typer.Option("--shard", metavar="SIZE", help="How large each file may become; default 4GiB, or 1GiB for tar."),
+        typer.Option(
+            "--shard",
+            metavar="SIZE",
+            help=("Only for npy and tar: how large each file may become; default 4GiB for npy, 1GiB for tar."),
+        ),
     ] = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard the unfinished pack of an earlier run, and start again.")
@@ -57,7 +61,8 @@ def pack(
     lmdb  a folder in the layout of ml-pyxis: decoded images as X, labels under their names
     tar   WebDataset shards: the encoded files as they are (arrays as PNG), labels in a .json beside each image
 
-    Images have the size that the stream gives them; transform and normalize apply later, when the pack is served.
+    Decoded images have the size that the stream gives them. In tar, encoded files keep their own size, and are resized
+    when the pack is served. Transform and normalize always apply later, when the pack is served.
     Samples that cannot be decoded are left out, and the command reports them; if bad_samples.policy is fail, the first
     such sample ends the command.
 

@@ -29,10 +29,10 @@ def status(
 ) -> None:
     """Shows which trainers read which streams, how fast they read, and what could be improved.
 
-    Problems come first, each with its remedy. The exit status is 1 if there is any problem: no daemon is running, or it
-    is shutting down; a stream has stopped, for example after too many bad samples, or the daemon has disconnected its
-    trainers because of a fault; workers keep dying; a receipt is not ok; or a reload has failed. With --json, `ok` is
-    false if there are problems, and `troubles` lists them.
+    Problems come first, each with its remedy. The exit status is 1 if there is any problem: no daemon is running, or
+    the daemon is shutting down; a stream has stopped, for example after too many bad samples, or the daemon has
+    disconnected its trainers because of a fault; workers keep dying; a receipt is not ok; or a reload has failed. With
+    --json, `ok` is false if there are problems, and `troubles` lists them.
 
     All rates and shares cover the same period, and one line says how long it is. The streams that one process reads,
     such as training and validation, are shown together. Epoch and step show how far a trainer has read, in steps of its
@@ -42,14 +42,14 @@ def status(
     last epoch went.
 
     --url prints the dashboard's address, if `monitor:` is in the configuration. The part after the # gives access to
-    pictures, labels and file names until the daemon restarts. To open the dashboard on another machine, first run this
-    command on that machine, where HOST is the host of the daemon: ssh -L 9191:127.0.0.1:9191 HOST
+    pictures, labels and file names until the daemon restarts.
 
     \b
     Examples:
       streamd status
       streamd status --json | tail -n 1 | jq .streams
       xdg-open "$(streamd status --url)"
+      ssh -L 9191:127.0.0.1:9191 HOST            # opens the daemon's port on another machine, for its browser
     """
     from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
 

@@ -59,9 +59,9 @@ and tags, squared error for numbers. Name your own callbacks in the same way, wi
       --optimizer sgd --learning-rate 0.01 --epochs 100 --save model.keras
 
 The progress bar shows the share of the epoch that was spent waiting for data, as in `wait: 3%`. At the end, the command
-prints where the time went and a receipt for each epoch. A receipt is ok if no batch was missed or repeated. It saves
-two more files beside model.keras: model.curves.png, which shows the training curves, and model.streamd.json, which
-streamd.load_image uses to prepare an image as in training.
+prints where the time went and a receipt for each epoch. A receipt is ok if no batch was missed or repeated. The command
+also saves two files next to model.keras: model.curves.png, which shows the training curves, and model.streamd.json,
+which streamd.load_image uses to prepare an image as in training.
 
 The exit status is 1 if a receipt is not ok. If the loss becomes NaN or infinite, the training ends with status 1 and
 saves no model. Instead, it saves the page nan-STREAM-EPOCH-INDEX.html in the folder of --save. The page shows the
@@ -70,8 +70,8 @@ images of the batch that caused this, with their labels and file names.
 You can run the same command several times in parallel: all trainers then share each decoded batch. With `--together 4`,
 each training run waits until four trainers have subscribed, so that all begin together.
 
-With `--resume DIR`, the same command continues after the last complete epoch, no matter how the training ended. Each
-trainer needs its own DIR.
+With `--resume DIR`, the same command continues an earlier training run. If that run was killed or failed, the command
+continues after the last complete epoch. Each trainer needs its own DIR.
 
 Ctrl-C or SIGTERM ends the training after the current step, and saves the model so far as model.interrupted.keras, with
 its curves and receipts. With `--resume DIR`, the same command then continues after that step or, if validation was

@@ -8,20 +8,29 @@ from uuid import NAMESPACE_URL, uuid5
 
 EVENTS: Final[dict[str, str]] = {
     "cache.read_only": "nothing is added to a cache: another daemon writes it, or it cannot be locked",
-    "daemon.draining": "the daemon was asked to end and sends its trainers away; they wait for the next one",
-    "daemon.drain_timeout": "some trainers did not go in time; the daemon ends all the same",
-    "daemon.failed": "the daemon's own fault: it ends, and whoever started it starts it again",
+    "daemon.draining": "the daemon was asked to stop and disconnects its trainers; they wait for the next daemon",
+    "daemon.drain_timeout": "some trainers did not disconnect in time; the daemon ends anyway",
+    "daemon.failed": (
+        "the daemon failed because of an error of its own: it ends, and systemd, or the program that started it, "
+        "starts it again"
+    ),
     "daemon.ready": "trainers are served from now on",
     "daemon.stopped": "the daemon has ended as it was asked to",
     "daemon.stuck": "batches are requested, but none makes progress: the service manager starts the daemon again",
-    "data.absent": "the data to be listed are not there: the daemon waits for their file system, and trainers for it",
-    "data.away": "the data of a stream are not there, as on a file system that is not mounted; it waits for them",
-    "data.back": "the data of a stream are there again, and it goes on",
-    "epoch.finished": "all trainers that were in an epoch of a stream are through with it",
-    "log.held": "an event repeated itself so often that this many of it were held back",
+    "data.absent": (
+        "the data to be listed are missing: the daemon waits for their file system, and trainers wait for the daemon"
+    ),
+    "data.away": (
+        "the data of a stream are missing, for example because a file system is not mounted; the stream waits for them"
+    ),
+    "data.back": "the data of a stream are there again, and the stream continues",
+    "epoch.finished": "all trainers that read an epoch of a stream have finished it",
+    "log.held": "an event was repeated so often that this number of them was not logged",
     "manifest.listing": "samples are being listed",
     "manifest.made": "the samples of a stream were listed",
-    "manifest.older": "a file of labels was written after its samples were listed: --rescan lists them again",
+    "manifest.older": (
+        "a file of labels was changed after its samples were listed: restart with --rescan to list them again"
+    ),
     "manifest.reused": "the samples are those of an earlier start",
     "manifest.unlocked": "lists cannot be locked: nothing keeps another daemon from listing their samples again",
     "manifest.waiting": "another daemon lists the same samples, and this one waits for it",
@@ -31,29 +40,37 @@ EVENTS: Final[dict[str, str]] = {
     "notify.failed": "the service manager does not listen",
     "receipt.bad": "a trainer's account of an epoch does not add up: samples were missed or repeated",
     "receipt.ok": "a trainer's account of an epoch adds up",
-    "reload.began": "the configuration is read again",
+    "reload.began": "the configuration is being read again",
     "reload.done": "the configuration was read again, and is served",
-    "reload.failed": "the configuration was read again, but has a mistake: what it says of that is not served",
-    "reload.nothing": "there is no file of the configuration to read again",
+    "reload.failed": (
+        "the configuration was read again, but cannot be served, or not all of it: what cannot be served stays as it "
+        "was before"
+    ),
+    "reload.nothing": "there is no configuration file to read again",
     "reload.restart_needed": "settings have changed that need a restart",
-    "sample.bad": "a sample cannot be decoded; from now on it is replaced, masked, or an error, as `bad_samples` says",
-    "sample.forgiven": "verdicts that name another list of samples were left out",
-    "sample.suspect": "a worker died at a sample, which is tried once more, alone",
+    "sample.bad": (
+        "a sample cannot be decoded; from now on it is replaced or masked, or ends the stream, depending on "
+        "`bad_samples`"
+    ),
+    "sample.forgiven": "verdicts that belong to another list of samples were ignored",
+    "sample.suspect": "a worker died while it handled a sample; the sample is tried once more, alone",
     "session.began": "a trainer has subscribed",
     "session.ended": "a trainer has left, or was lost",
     "session.refused": "a trainer could not be let in",
-    "starter.remark": "something to know about a configuration that was made from data, such as a single class",
-    "stream.changed": "a stream was replaced by a reload; its trainers are told what to do",
-    "stream.poorly_mixed": "batches of a stream mix its labels poorly",
+    "starter.remark": (
+        "a remark about a configuration that was made from data, for example that there is only one class"
+    ),
+    "stream.changed": "a stream was replaced by a reload; its trainers get an error that says what to do",
+    "stream.poorly_mixed": "the labels of a stream are poorly mixed within its batches",
     "stream.remark": "something about a stream's transform or settings that its owner should know",
     "stream.served": "a stream is served from now on",
     "stream.stopped": "a stream cannot go on; its trainers get an error that says why",
-    "stream.too_large": "nobody can subscribe to a stream, since memory is less than it needs",
-    "window.warning": "the scheduler has met something that should not be",
-    "wire.malformed": "somebody sent what no client of this version sends",
-    "worker.denied": "the host has no room for a worker; it is tried again",
+    "stream.too_large": "no trainer can subscribe to a stream, because the stream needs more memory than there is",
+    "window.warning": "the scheduler has found an unexpected situation",
+    "wire.malformed": "a client sent a frame that no client of this version sends",
+    "worker.denied": "the host cannot start another worker; the daemon tries again",
     "worker.died": "a worker has died; another takes its place",
-    "worker.waiting": "a worker waits for a file for very long",
+    "worker.waiting": "a worker has been waiting for a file for a long time",
 }
 
 # Events that are logged however often they repeat: the end of the daemon or of a stream; mistakes in a configuration,

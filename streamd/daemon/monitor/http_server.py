@@ -311,7 +311,7 @@ def _assess_readiness(daemon: MonitoredDaemon | None) -> tuple[list[str], int]:
     if daemon is None:
         return [_STARTING_LINE], 0
     status = daemon.build_status()
-    objections = ["draining: the daemon is going away"] if status.draining else []
+    objections = ["draining: the daemon is shutting down"] if status.draining else []
     objections += [f"stream {each.name!r} is stopped: {_SEE_STATUS_TEXT}" for each in status.streams if each.stopped]
     if len(status.sessions) >= MAX_SESSIONS:
         objections.append(f"full: {format_count(len(status.sessions), 'trainer')} are connected, which is the most")

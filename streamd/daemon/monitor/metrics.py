@@ -88,49 +88,83 @@ def _add_metric_rows(family: GaugeMetricFamily | CounterMetricFamily, rows: Metr
 _STREAM_GAUGES: Final[Sequence[tuple[str, str, Callable[[StreamStatus], float | None]]]] = (
     ("stream_samples", "Samples that the stream has.", lambda each: each.samples),
     ("stream_batches", "Batches that an epoch has.", lambda each: each.batches),
-    ("stream_stopped", "1 if nobody gets a batch of it; streamd status says why.", lambda each: bool(each.stopped)),
-    ("stream_failed", "1 if its trainers were ended for a fault, and none has come since.",
-        lambda each: bool(each.failed)),
-    ("decodes_per_batch", ("How often each batch that trainers got was decoded, over the last 10 s: 1 if they share "
-        "each decode. No value before a trainer has read an epoch, and while nobody gets any."),
-        lambda each: each.decodes_per_batch),
-    ("shuffle_score", ("How well batches mix the labels, 1 as a full shuffle does. No value where the stored order is "
-        "kept, or all labels are alike."), lambda each: each.shuffle_score),
-)  # fmt: skip
+    (
+        "stream_stopped",
+        "1 if the stream is stopped and no trainer gets a batch from it; streamd status says why.",
+        lambda each: bool(each.stopped),
+    ),
+    (
+        "stream_failed",
+        "1 if the stream's trainers were stopped because of an error, and none has connected since.",
+        lambda each: bool(each.failed),
+    ),
+    (
+        "decodes_per_batch",
+        (
+            "How often each batch that trainers got was decoded, over the last 10 s: 1 if they share "
+            "each decode. No value before a trainer has read an epoch, and while nobody gets any."
+        ),
+        lambda each: each.decodes_per_batch,
+    ),
+    (
+        "shuffle_score",
+        (
+            "How well batches mix the labels: 1 is as well as a full shuffle. No value if the stored order is kept, "
+            "or if all labels are equal."
+        ),
+        lambda each: each.shuffle_score,
+    ),
+)
 # Name, text, and the name of the counter in stats.
 _STREAM_COUNTERS: Final = (
     ("batches_decoded", "Batches that workers made, for however many trainers.", "produced"),
     ("batches_sent", "Batches that went to trainers, counted once for each of them.", "send_count"),
-    ("samples_sent", ("Samples in those batches: as many as the receipts say, where all were taken to the end of an "
-        "epoch."), "sent_samples"),
+    (
+        "samples_sent",
+        (
+            "Samples in the batches sent. It equals the number in the receipts if all trainers read to the end of an "
+            "epoch."
+        ),
+        "sent_samples",
+    ),
     ("send_seconds", "Time that the daemon took to tell trainers of batches.", "send_s"),
-    ("trainer_wait_seconds", ("Time, of all trainers together, that their loops waited for a batch: what faster data "
-        "could save."), "client_wait_s"),
-)  # fmt: skip
+    (
+        "trainer_wait_seconds",
+        "Time, of all trainers together, that their loops waited for a batch: what faster data could save.",
+        "client_wait_s",
+    ),
+)
 _CACHE_COUNTERS: Final = (
-    ("cache_hits", "Samples that lay decoded in the stream's cache. No value without one.", "cache_hits"),
+    (
+        "cache_hits",
+        "Samples that were read, already decoded, from the stream's cache. No value without a cache.",
+        "cache_hits",
+    ),
     ("cache_misses", "Samples that had to be decoded, though the stream has a cache.", "cache_misses"),
 )
 _RECEIPTS_TEXT: Final = (
-    "Epochs that trainers accounted for. A bad one did not add up: something was missed, or came twice."
+    "Receipts of epochs that trainers finished. A bad receipt does not add up: samples were missed, or came twice."
 )
 _BAD_SAMPLES_TEXT: Final = (
     "Samples known to be bad, earlier runs included, by kind of fault; streamd check names them all."
 )
-_READ_TEXT: Final = "Time to read one sample; those read together, up to 32, count with their mean."
+_READ_TEXT: Final = (
+    "Time to read one sample. Samples that are read together, up to 32, each count with their mean time."
+)
 _DECODE_TEXT: Final = (
-    "Time to decode, resize and transform one sample; those of one task, up to 32, count with their mean."
+    "Time to decode, resize and transform one sample. The samples of one task, up to 32, each count with their mean "
+    "time."
 )
 _TRAINERS_TEXT: Final = (
-    "Trainers by what they are at: gathering (wait for others to begin), waiting (for a batch), reading, resting "
-    "(have asked for nothing for a while) or finished."
+    "Trainers by state: gathering (waiting for other trainers to start), waiting (for a batch), reading, resting (no "
+    "request for a while) or finished."
 )
 _LIMITED_TEXT: Final = (
-    "Trainers by what limited their last epoch: disk, decode, transport, or none but the trainer itself."
+    "Trainers by what limited their last epoch: disk, decode, transport, or none if it was the trainer itself."
 )
 _COHORTS_TEXT: Final = (
-    "Groups of trainers that are close enough to share each decode. More than there are ranks: batches are decoded "
-    "more than once."
+    "Groups of trainers that are close enough together to share each decode. If there are more groups than ranks, "
+    "batches are decoded more than once."
 )
 
 
@@ -188,58 +222,126 @@ def _build_trainer_count_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
 
 # Name, text, and the value of a trainer.
 _TRAINER_GAUGES: Final[Sequence[tuple[str, str, Callable[[SessionStatus], float | None]]]] = (
-    ("trainer_epoch", "The epoch it is in, from 0.", lambda each: each.epoch),
-    ("trainer_step", "Batches of that epoch that it took.", lambda each: each.step),
-    ("trainer_steps", "Steps that an epoch has for it.", lambda each: each.steps),
-    ("trainer_samples_per_second", "Samples that it took, over the last 10 s.", lambda each: each.samples_per_s),
-    ("trainer_credit", "Batches that it may hold at a time.", lambda each: each.credit),
-    ("trainer_leases", "Batches that it holds, or that are on their way to it.", lambda each: each.held),
-    ("trainer_epoch_seconds", "What its last epoch took. No value before the first is over.",
-        lambda each: each.last_epoch.seconds if each.last_epoch else None),
-    ("trainer_epoch_wait_seconds", "Of that, how long its loop waited for batches.",
-        lambda each: each.last_epoch.waited_s if each.last_epoch else None),
-)  # fmt: skip
+    ("trainer_epoch", "The epoch that the trainer is in, counted from 0.", lambda each: each.epoch),
+    ("trainer_step", "Batches of the current epoch that the trainer has taken.", lambda each: each.step),
+    ("trainer_steps", "Steps of an epoch for this trainer.", lambda each: each.steps),
+    (
+        "trainer_samples_per_second",
+        "Samples per second that the trainer took, over the last 10 s.",
+        lambda each: each.samples_per_s,
+    ),
+    ("trainer_credit", "Batches that the trainer may hold at a time.", lambda each: each.credit),
+    ("trainer_leases", "Batches that the trainer holds, or that are on their way to it.", lambda each: each.held),
+    (
+        "trainer_epoch_seconds",
+        "How long the trainer's last epoch took. No value before the first epoch is over.",
+        lambda each: each.last_epoch.seconds if each.last_epoch else None,
+    ),
+    (
+        "trainer_epoch_wait_seconds",
+        "How long the trainer's loop waited for batches in its last epoch.",
+        lambda each: each.last_epoch.waited_s if each.last_epoch else None,
+    ),
+)
 # How a metric without labels is built, its name, its text, and its value.
 DaemonMetric = tuple[BuildMetric, str, str, Callable[[MonitorSnapshot], float]]
 _STATE_METRICS: Final[Sequence[DaemonMetric]] = (
-    (build_gauge_metric, "draining", "1 while trainers are sent away, since the daemon is about to end.",
-        lambda at: at.status.draining),
-    (build_gauge_metric, "troubles", "How many things streamd status finds wrong; it says which, and what to do.",
-        lambda at: len(at.status.all_troubles)),
-    (build_gauge_metric, "reload_failed", ("1 if the configuration as it is written now is not, or not all, what is "
-        "served."), lambda at: at.status.reload_failed),
-)  # fmt: skip
+    (
+        build_gauge_metric,
+        "draining",
+        "1 while the daemon drains: it disconnects its trainers before it ends.",
+        lambda at: at.status.draining,
+    ),
+    (
+        build_gauge_metric,
+        "troubles",
+        "How many things streamd status finds wrong; it says which, and what to do.",
+        lambda at: len(at.status.all_troubles),
+    ),
+    (
+        build_gauge_metric,
+        "reload_failed",
+        "1 if the daemon does not serve all of the configuration as it is written now.",
+        lambda at: at.status.reload_failed,
+    ),
+)
 _WORK_METRICS: Final[Sequence[DaemonMetric]] = (
-    (build_gauge_metric, "memory_limit_bytes", "What batches may take: `memory` of the configuration.",
-        lambda at: at.status.memory_bytes),
-    (build_gauge_metric, "memory_used_bytes", ("What slots take, those included that are empty and kept for the next "
-        "batch. It reaches the limit where trainers are slow, and that is no trouble."),
-        lambda at: at.status.memory_used_bytes),
-    (build_gauge_metric, "slots", "Pieces of shared memory, each with room for one batch.",
-        lambda at: at.counter_value("daemon", "slots")),
-    (build_counter_metric, "slot_wait_seconds", ("Time in which a trainer wanted a batch and no slot was free. Where "
-        "it grows fast, give the daemon more `memory`."), lambda at: at.counter_value("daemon", "slot_wait_s")),
-    (build_gauge_metric, "workers", "Decode processes: `workers` of the configuration.",
-        lambda at: at.status.workers),
-    (build_gauge_metric, "workers_busy_ratio", ("The part of the workers' time that went into reading and decoding, "
-        "over the last 10 s. Near 1 with waiting trainers: decoding is the limit."),
-        lambda at: at.status.busy_fraction),
-    (build_counter_metric, "worker_deaths", ("Workers that died and were replaced. A sample that kills them is set "
-        "aside."), lambda at: at.counter_value("engine", "worker_deaths")),
-    (build_counter_metric, "worker_idle_seconds", "Time, of all workers together, without a task.",
-        lambda at: at.counter_value("engine", "idle_s")),
-    (build_counter_metric, "tasks", "Parts of batches that were given to workers, up to 32 samples each.",
-        lambda at: at.counter_value("engine", "queue_count")),
-    (build_counter_metric, "task_wait_seconds", ("Time, of all tasks together, between being made and being given to a "
-        "worker."), lambda at: at.counter_value("engine", "queue_s")),
-    (build_gauge_metric, "productions", "Batches that are being read and decoded.",
-        lambda at: at.counter_value("daemon", "producing")),
-)  # fmt: skip
+    (
+        build_gauge_metric,
+        "memory_limit_bytes",
+        "The most memory that batches may take: `memory` in the configuration.",
+        lambda at: at.status.memory_bytes,
+    ),
+    (
+        build_gauge_metric,
+        "memory_used_bytes",
+        (
+            "The memory that slots take, including empty slots that are kept for the next batch. It reaches the limit "
+            "if trainers are slow, which is not a problem."
+        ),
+        lambda at: at.status.memory_used_bytes,
+    ),
+    (
+        build_gauge_metric,
+        "slots",
+        "Pieces of shared memory, each with room for one batch.",
+        lambda at: at.counter_value("daemon", "slots"),
+    ),
+    (
+        build_counter_metric,
+        "slot_wait_seconds",
+        (
+            "Time during which a trainer wanted a batch and no slot was free. If it grows fast, give the daemon more "
+            "`memory`."
+        ),
+        lambda at: at.counter_value("daemon", "slot_wait_s"),
+    ),
+    (build_gauge_metric, "workers", "Decode processes: `workers` in the configuration.", lambda at: at.status.workers),
+    (
+        build_gauge_metric,
+        "workers_busy_ratio",
+        (
+            "The fraction of the workers' time spent reading and decoding, over the last 10 s. If it is near 1 while "
+            "trainers wait, decoding is the bottleneck."
+        ),
+        lambda at: at.status.busy_fraction,
+    ),
+    (
+        build_counter_metric,
+        "worker_deaths",
+        ("Workers that died and were replaced. A sample that kills them is set aside."),
+        lambda at: at.counter_value("engine", "worker_deaths"),
+    ),
+    (
+        build_counter_metric,
+        "worker_idle_seconds",
+        "Time, of all workers together, without a task.",
+        lambda at: at.counter_value("engine", "idle_s"),
+    ),
+    (
+        build_counter_metric,
+        "tasks",
+        "Parts of batches that were given to workers, up to 32 samples each.",
+        lambda at: at.counter_value("engine", "queue_count"),
+    ),
+    (
+        build_counter_metric,
+        "task_wait_seconds",
+        ("Time, of all tasks together, between being made and being given to a worker."),
+        lambda at: at.counter_value("engine", "queue_s"),
+    ),
+    (
+        build_gauge_metric,
+        "productions",
+        "Batches that are being read and decoded.",
+        lambda at: at.counter_value("daemon", "producing"),
+    ),
+)
 _RULE_CHECKS_TEXT: Final = (
-    "How often the daemon's second set of books found a rule to hold. One that does not hold ends the daemon."
+    "How often the daemon's invariant checker found that a rule holds. A rule that does not hold ends the daemon."
 )
 _FRAMES_DROPPED_TEXT: Final = (
-    "What clients said that counts for nothing: malformed frames, of a broken or hostile client, and stale ones, of a "
+    "Client frames that the daemon ignored: malformed frames from a broken or hostile client, and stale frames from a "
     "session that has ended."
 )
 
@@ -254,7 +356,10 @@ def build_trainer_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     for name, text, of in _TRAINER_GAUGES:
         yield build_gauge_metric(name, text, _TRAINER_LABELS, [(names, of(each)) for each, names in labels])
     behind = compute_steps_behind_leader(sessions)
-    text = "Batches behind the furthest trainer of the same stream, rank and world; no value once it has finished."
+    text = (
+        "How many batches the trainer is behind the furthest trainer of the same stream, rank and world; no value "
+        "once the trainer has finished."
+    )
     lags = [(names, behind.get(each.session)) for each, names in labels]
     yield build_gauge_metric("trainer_lag_steps", text, _TRAINER_LABELS, lags)
 

@@ -21,7 +21,6 @@ from streamd.daemon.starter.data_survey import (
     VALIDATION,
     DataSurvey,
     Settings,
-    build_refusal,
     split_train_source,
 )
 from streamd.daemon.starter.label_types import LabelGuess, guess_label_type
@@ -148,11 +147,12 @@ def find_image_columns(path: Path, texts: Mapping[str, Texts]) -> tuple[ImageCol
     found = [each for name, column in texts.items() if (each := _try_image_column(path, name, column)) is not None]
     if not found:
         shown = ", ".join(list(texts)[:_SHOWN_COLUMNS]) + (", ..." if len(texts) > _SHOWN_COLUMNS else "")
-        raise build_refusal(
-            f"no column of {format_path(path)} names images (it has: {shown})",
-            _suggest_suffix(path, texts)
-            or "write the path of each image into a column, including the suffix, relative to "
-            "the table's folder or its parent",
+        remedy = _suggest_suffix(path, texts) or (
+            "write the path of each image, with its suffix, into a column; the path is relative to the table's folder "
+            "or to the parent of that folder"
+        )
+        raise ConfigError(
+            f"{PATH_KEY}: no column of {format_path(path)} names images; its columns are: {shown}; {remedy}"
         )
     best = max(found, key=lambda each: each.found)
     return best, [each.name for each in found if each is not best]

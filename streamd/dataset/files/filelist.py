@@ -181,7 +181,7 @@ def _choose_label_sources(
             )
     if labels and not has_labels:
         raise ConfigError(
-            f"{key}: no line of {rows.path.name} has a label after its path, but the configuration asks for these: "
+            f"{key}: no line of {rows.path.name} has a label after its path, but the configuration asks for: "
             f"{', '.join(labels)}; write lines `path label`, or labels: {{}}"
         )
     return labels

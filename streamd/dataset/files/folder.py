@@ -268,13 +268,13 @@ def _choose_label_source(stream: str, has_classes: bool, wanted: Mapping[str, La
     names = ", ".join(wanted)
     if not has_classes:
         raise ConfigError(
-            f"streams.{stream}.labels: a flat folder has no labels, but the configuration asks for these: {names}; "
+            f"streams.{stream}.labels: a flat folder has no labels, but the configuration asks for: {names}; "
             "make one sub-folder for each class, use kind table with a table of labels, or write labels: {}"
         )
     if len(wanted) > 1:
         raise ConfigError(
             f"streams.{stream}.labels: a folder gives one label, the name of the sub-folder, but the configuration "
-            f"asks for these: {names}; keep one, or use kind table with a table of labels"
+            f"asks for: {names}; keep one, or use kind table with a table of labels"
         )
     name, label = next(iter(wanted.items()), ("label", LabelSource()))
     if label.source not in (None, name):

@@ -110,10 +110,10 @@ def test_a_trouble_is_told_and_the_exit_status_is_1(
     monkeypatch.setattr(Client, "status", status)
     done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint, *options])
     assert done.exit_code == 1
-    assert "the daemon is going away" in done.stdout
+    assert "the daemon is shutting down" in done.stdout
     if options:
         told = json.loads(done.stdout)
-        assert (told["ok"], told["troubles"]) == (False, ["the daemon is going away"])
+        assert (told["ok"], told["troubles"]) == (False, ["the daemon is shutting down"])
 
 
 def test_a_worker_that_died_is_counted_and_a_reload_that_failed_is_trouble_until_one_succeeds(

@@ -32,5 +32,5 @@ def test_nothing_is_cut_on_a_page_of_80_columns(name: str) -> None:
 
 def test_the_list_of_commands_has_the_whole_sentence_of_each() -> None:
     listed = " ".join(PAGES["streamd"].split())
-    whole = "Draws one batch of a running daemon as a picture, as trainers get it for the given epoch and index."
+    whole = "Draws the batch that trainers get from a running daemon at the given epoch and index, as one picture."
     assert whole in listed

@@ -102,7 +102,7 @@ def test_a_function_that_returns_no_model_is_refused(folder: Path) -> None:
 
 
 def test_a_name_that_is_not_a_function_is_refused_as_a_models() -> None:
-    with pytest.raises(ConfigError, match="a model must be module:function, such as  mymodel:build,  not 'mymodel"):
+    with pytest.raises(ConfigError, match="--model must be module:function, such as mymodel:build, not 'mymodel"):
         load_builder("mymodel.py")
 
 

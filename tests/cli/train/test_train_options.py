@@ -14,7 +14,7 @@ from streamd.errors import ConfigError
 
 
 def test_several_labels_ask_for_one() -> None:
-    with pytest.raises(ConfigError, match="has the labels angle, kind: choose one with  --label"):
+    with pytest.raises(ConfigError, match="has the labels angle, kind: choose one with --label"):
         choose_label(make_spec(ANGLE, KIND), None)
     assert choose_label(make_spec(ANGLE, KIND), "kind") is KIND
 

@@ -78,5 +78,5 @@ def test_one_that_cannot_be_made_says_why(name: str, why: str) -> None:
 
 
 def test_a_name_that_is_not_there_is_refused_as_a_callbacks() -> None:
-    with pytest.raises(ConfigError, match="a callback must be module:function, such as  mycallbacks:patience"):
+    with pytest.raises(ConfigError, match="--callback must be module:function, such as mycallbacks:patience"):
         load_callback("mycallbacks")

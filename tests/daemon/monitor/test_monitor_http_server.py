@@ -45,7 +45,7 @@ WELL: Final = of_stream()
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (replace(WELL, draining=True), "draining: the daemon is going away\n"),
+        (replace(WELL, draining=True), "draining: the daemon is shutting down\n"),
         (of_stream(stopped="why"), "stream 'train' is stopped: see streamd status\n"),
         (replace(WELL, sessions=(SESSION,) * MAX_SESSIONS), "full: 256 trainers are connected, which is the most\n"),
     ],

@@ -97,7 +97,7 @@ def test_of_few_samples_neither_side_of_the_split_is_empty(tmp_path: Path) -> No
 def test_what_serve_would_refuse_is_refused_here(tmp_path: Path) -> None:
     write_images(tmp_path, {"cat": 2})
     Image.new("RGB", (9, 9)).save(tmp_path / "stray.png")
-    with pytest.raises(ConfigError, match=r"holds 1 image \('stray.png'\) beside 1 sub-folder "):
+    with pytest.raises(ConfigError, match=r"holds both 1 image \('stray.png'\) and 1 sub-folder "):
         make_starter_config(tmp_path, (8, 8), NO_PROGRESS)
 
 

@@ -90,12 +90,14 @@ def test_files_that_are_not_near_are_named_in_a_note(tmp_path: Path) -> None:
 
 def test_names_without_suffixes_are_refused_with_the_suffix_that_is_missing(tmp_path: Path) -> None:
     columns: Mapping[str, Sequence[object]] = {"id": [name[:-4] for name in FILES], "breed": ["a", "b"] * 4}
-    with pytest.raises(ConfigError, match=r"names images \(it has: id, breed\).*with .jpg added, column 'id' names"):
+    with pytest.raises(
+        ConfigError, match=(r"names images; its columns are: id, breed; .*with .jpg added, column 'id' names")
+    ):
         survey(tmp_path, columns)
 
 
 def test_a_table_without_names_of_images_is_refused_with_its_columns(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no column of '.*all.csv' names images \(it has: a, b\)"):
+    with pytest.raises(ConfigError, match=r"no column of '.*all.csv' names images; its columns are: a, b"):
         survey(tmp_path, {"a": [*range(8)], "b": ["x"] * 8})
 
 

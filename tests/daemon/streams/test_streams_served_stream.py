@@ -82,7 +82,7 @@ def test_ten_bad_samples_never_stop_a_stream_and_the_eleventh_may(stream: Served
     assert "11 of 20 samples are bad, more than bad_samples.max_fraction 0.01 allows" in reason
     assert f"{stream.format_file_name(10)}: reason 10; fix or remove them" in reason
     stream.quarantine.append_new_bad_samples([BadSample(11, f"{TRANSFORM_RAISED} ValueError")])
-    assert "raised ValueError; fix the transform, which must not raise by chance" in str(
+    assert "raised ValueError; fix the transform, which must never raise: a sample is bad after one failure," in str(
         stream.explain_too_many_bad_samples()
     )
 

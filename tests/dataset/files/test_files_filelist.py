@@ -118,7 +118,7 @@ def test_one_number_is_a_number_and_several_are_a_vector(tmp_path: Path) -> None
         (
             "a.jpg\nb.jpg\n",
             {"kind": Label()},
-            r"no line of list\.txt has a label after its path, but the configuration asks for kind;",
+            r"no line of list\.txt has a label after its path, but the configuration asks for: kind;",
         ),
         ("a.jpg 1\n", {"kind": Label(source="class")}, r"kind\.from: a list has no column 'class'; .* kind table"),
     ],

@@ -61,10 +61,10 @@ def test_a_flat_folder_has_no_labels(tmp_path: Path) -> None:
         (
             ["a.jpg"],
             {"animal": Label()},
-            r"flat folder has no labels, but the configuration asks for animal;.*kind table.*labels: \{\}",
+            r"flat folder has no labels, but the configuration asks for: animal;.*kind table.*labels: \{\}",
         ),
-        (["loose.jpg", "cat/a.jpg"], {}, r"1 image \('loose.jpg'\) beside 1 sub-folder \('cat'\)"),
-        (["red;round/a.jpg"], TAGS, r"labels\.t: a folder gives each image one class.* but no tags; use category"),
+        (["loose.jpg", "cat/a.jpg"], {}, r"holds both 1 image \('loose.jpg'\) and 1 sub-folder \('cat'\)"),
+        (["red;round/a.jpg"], TAGS, r"labels\.t: a folder gives each image one class.* not type tags; use category"),
         (["cat/a.jpg", "dogs/a.jpg"], PETS, r"'dogs' \(sub-folder 'dogs'\) is not one of.*did you mean 'dog'\?$"),
         (["cat/a.jpg"], {"angle": Label("int")}, "sub-folder 'cat' is not a number"),
         (["1_0/a.jpg"], {"angle": Label("int")}, "sub-folder '1_0' is not a number"),

@@ -215,7 +215,7 @@ def test_chunks_that_no_worker_has_memory_for_are_refused(tmp_path: Path, monkey
 def test_a_folder_is_refused_with_the_files_that_may_be_meant(tmp_path: Path) -> None:
     said = refusal(Hdf5(tmp_path))
     assert said == (
-        f"streams.train.source.path: '{tmp_path}' is a folder, but an HDF5 file is needed, and it holds none; "
+        f"streams.train.source.path: '{tmp_path}' is a folder, but an HDF5 file is needed, and the folder holds none; "
         "correct the path"
     )
     written(tmp_path / "b.h5")
@@ -229,8 +229,9 @@ def test_numbers_that_are_no_class_are_called_what_they_are(tmp_path: Path) -> N
     with h5py.File(path, "a") as file:
         file["nan"] = [0.0, 1.0, np.nan, np.nan, 1.0, 1.0]
     said = refusal(Hdf5(path), nan=Label("category"))
-    assert "x.h5:nan[2]: the array holds NaN, which is not a number (also x.h5:nan[3]); fill the cells" in said.replace(
-        "/", ""
+    assert (
+        "x.h5:nan[2]: the array holds NaN, which is not a number (also x.h5:nan[3]); correct the values"
+        in said.replace("/", "")
     )
 
 

@@ -327,7 +327,7 @@ def test_it_is_said_how_long_epochs_are_where_steps_are_others(
 
 
 def test_another_model_is_refused_with_what_to_do(begun: Path) -> None:
-    with pytest.raises(ConfigError, match="holds another model; build it as it was, or name another folder"):
+    with pytest.raises(ConfigError, match="holds another model; build it as it was, or choose another folder"):
         train(begun, epochs=2, width=5)
 
 

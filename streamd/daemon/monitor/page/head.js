@@ -116,7 +116,7 @@ export function showDaemon({ daemon, streams, trainers }, history) {
     ["trainers", count(processesOf(trainers)), `on ${counted(streams.length, "stream")}`],
     ["workers busy", percent(daemon.busy_fraction), busy],
     ["memory used", percent(used / Math.max(1, all)), `${bytes(used)} of ${bytes(all)}`],
-    ["up", span(daemon.uptime_s), daemon.draining ? "going away" : `pid ${daemon.pid}`],
+    ["up", span(daemon.uptime_s), daemon.draining ? "shutting down" : `pid ${daemon.pid}`],
   ];
   say(byId("window"), `rates and shares are those ${daemon.window}`);
   sync(byId("readouts"), readings, ([name]) => name, ([name]) => reading(name, name === "taken" ? history : null));
