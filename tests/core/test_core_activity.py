@@ -1,4 +1,4 @@
-"""What a daemon did between two looks at it, and where batches waited."""
+"""What a daemon did between two snapshots of its status, and which sessions read in step."""
 
 from __future__ import annotations
 
@@ -34,52 +34,52 @@ STATUS: Final = DaemonStatus(
 NUMBERS: Final = {"daemon": {"slots": 12}}
 
 
-def later(seconds: float = 2.0, status: DaemonStatus = STATUS) -> StatusSnapshot:
-    """A look some seconds after the first."""
+def snapshot_after(seconds: float = 2.0, status: DaemonStatus = STATUS) -> StatusSnapshot:
+    """A snapshot some seconds after the first."""
     return StatusSnapshot(replace(status, uptime_s=status.uptime_s + seconds), NUMBERS)
 
 
-BEFORE: Final = later(0.0)
+BEFORE: Final = snapshot_after(0.0)
 
 
-def test_the_flow_is_of_the_stretch_that_the_status_names() -> None:
+def test_the_flow_shows_the_fractions_of_the_status_window() -> None:
     status = replace(
         STATUS, reading_fraction=0.125, decoding_fraction=0.75, waiting_trainers=1.5, slot_wait_fraction=0.1
     )
-    flow = compare_snapshots(None, later(2.0, status)).flow
+    flow = compare_snapshots(None, snapshot_after(2.0, status)).flow
     assert (flow.reading, flow.decoding, flow.slots, flow.waiting) == (0.125, 0.75, 12, 1.5)
     assert flow.bottleneck == "decode"
 
 
-def test_samples_that_turned_bad_between_the_looks_are_told_and_never_fewer_than_none() -> None:
+def test_new_bad_samples_since_the_last_snapshot_are_counted_and_never_negative() -> None:
     for bad, new in ((5, 2), (0, 0)):
         status = replace(STATUS, streams=(replace(TRAIN, bad=bad),))
-        assert compare_snapshots(BEFORE, later(2.0, status)).streams[0].new_bad == new
+        assert compare_snapshots(BEFORE, snapshot_after(2.0, status)).streams[0].new_bad == new
 
 
-def test_a_trainer_is_behind_by_batches_and_its_epoch_ends_at_its_rate() -> None:
+def test_a_trainer_shows_its_lag_in_batches_and_the_time_left_at_its_rate() -> None:
     first, second = compare_snapshots(None, BEFORE).trainers
     assert (first.lag, second.lag) == (0, 10)
     assert first.left_s == (125 - 40) * 8 / 100.0
 
 
-def test_a_trainer_younger_than_the_window_has_a_rate_over_its_own_age() -> None:
+def test_the_rate_of_a_trainer_younger_than_the_window_covers_its_age() -> None:
     status = replace(STATUS, sessions=(replace(FIRST, age_s=5.0),), window_s=10.0)
-    (young,) = compare_snapshots(None, later(2.0, status)).trainers
+    (young,) = compare_snapshots(None, snapshot_after(2.0, status)).trainers
     assert young.left_s == (125 - 40) * 8 / 200.0
 
 
-def test_who_gets_nothing_or_has_finished_has_no_time_left_to_tell() -> None:
+def test_an_idle_or_finished_trainer_has_no_time_left() -> None:
     still, done = replace(FIRST, samples_per_s=0.0), replace(SECOND, doing="finished")
-    trainers = compare_snapshots(None, later(0.0, replace(STATUS, sessions=(still, done)))).trainers
+    trainers = compare_snapshots(None, snapshot_after(0.0, replace(STATUS, sessions=(still, done)))).trainers
     assert [each.left_s for each in trainers] == [None, None]
     assert trainers[1].lag is None
 
 
-@pytest.mark.parametrize("before", [None, later(0.0, replace(STATUS, pid=8)), later(100.0)])
-def test_without_an_earlier_look_at_the_same_run_no_bad_sample_is_new(before: StatusSnapshot | None) -> None:
+@pytest.mark.parametrize("before", [None, snapshot_after(0.0, replace(STATUS, pid=8)), snapshot_after(100.0)])
+def test_no_bad_sample_is_new_without_an_earlier_snapshot_of_the_same_run(before: StatusSnapshot | None) -> None:
     status = replace(STATUS, streams=(replace(TRAIN, bad=9),))
-    assert compare_snapshots(before, later(2.0, status)).streams[0].new_bad == 0
+    assert compare_snapshots(before, snapshot_after(2.0, status)).streams[0].new_bad == 0
 
 
 @pytest.mark.parametrize(
@@ -94,31 +94,31 @@ def test_without_an_earlier_look_at_the_same_run_no_bad_sample_is_new(before: St
         (2, 1.0, 0.0, 0.0, 0.0, "pending"),
     ],
 )
-def test_where_batches_wait_is_decided_as_an_epochs_verdict(
+def test_the_bottleneck_follows_from_the_flow(
     asking: int, waiting: float, reading: float, decoding: float, slot_wait: float, limit: Bottleneck
 ) -> None:
     assert find_bottleneck(asking, waiting, reading, decoding, slot_wait) == limit
 
 
-def looks(*answers: StatusSnapshot | ConnectError) -> Callable[[], StatusSnapshot]:
-    """Gives one answer after the other."""
+def answer_in_turn(*answers: StatusSnapshot | ConnectError) -> Callable[[], StatusSnapshot]:
+    """Returns one answer after the other, or raises it."""
     given: Iterator[StatusSnapshot | ConnectError] = iter(answers)
 
-    def look() -> StatusSnapshot:
+    def fetch() -> StatusSnapshot:
         answer = next(given)
         if isinstance(answer, ConnectError):
             raise answer
         return answer
 
-    return look
+    return fetch
 
 
-def test_a_daemon_that_goes_away_is_shown_as_it_was_and_comes_back_with_counts_of_its_own() -> None:
+def test_an_unreachable_daemon_keeps_its_last_activity_and_restarts_with_new_counts() -> None:
     away = ConnectError("ipc:///s", "no answer")
     again = StatusSnapshot(replace(STATUS, pid=8, uptime_s=1.0), NUMBERS)
     now_s = iter([10.0, 13.0, 14.0, 20.0])
     waits: list[None] = []
-    seen = watch_activity(looks(BEFORE, away, away, again), lambda: waits.append(None), lambda: next(now_s))
+    seen = watch_activity(answer_in_turn(BEFORE, away, away, again), lambda: waits.append(None), lambda: next(now_s))
     first, *gone, back = islice(seen, 4)
     assert isinstance(first, DaemonActivity)
     assert gone == [UnreachableDaemon(first, 3.0), UnreachableDaemon(first, 4.0)]
@@ -126,9 +126,9 @@ def test_a_daemon_that_goes_away_is_shown_as_it_was_and_comes_back_with_counts_o
     assert len(waits) == 3
 
 
-def test_a_daemon_that_is_not_there_at_first_is_not_waited_for() -> None:
+def test_watching_an_absent_daemon_fails_at_once() -> None:
     with pytest.raises(ConnectError):
-        next(watch_activity(looks(ConnectError("ipc:///s", "no answer")), lambda: None, lambda: 0.0))
+        next(watch_activity(answer_in_turn(ConnectError("ipc:///s", "no answer")), lambda: None, lambda: 0.0))
 
 
 # --- who is in step with whom
@@ -140,34 +140,34 @@ def at(
     return replace(SESSION, session=session, stream=stream, rank=rank, epoch=epoch, step=step, credit=4, doing=doing)
 
 
-def test_the_place_goes_on_from_epoch_to_epoch() -> None:
+def test_steps_done_are_counted_across_epochs() -> None:
     assert count_steps_done(at(1, 1, 0)) == count_steps_done(at(2, 0, SESSION.steps))
 
 
-def test_those_within_each_others_credit_are_one_cohort() -> None:
-    assert count_cohorts_by_stream([at(1, 0, 0), at(2, 0, 4), at(3, 0, 8)]) == {"train": 1}
-    assert count_cohorts_by_stream([at(1, 0, 0), at(2, 0, 5), at(3, 0, 8)]) == {"train": 2}
+@pytest.mark.parametrize(
+    ("sessions", "cohorts"),
+    [
+        pytest.param([at(1, 0, 0), at(2, 0, 4), at(3, 0, 8)], {"train": 1}, id="within each other's credit"),
+        pytest.param([at(1, 0, 0), at(2, 0, 5), at(3, 0, 8)], {"train": 2}, id="beyond each other's credit"),
+        pytest.param([at(1, 0, SESSION.steps - 2), at(2, 1, 1)], {"train": 1}, id="across the end of an epoch"),
+        pytest.param([at(1, 0, 0), at(2, 0, 0, rank=1)], {"train": 2}, id="two ranks"),
+        pytest.param([at(1, 0, 0), at(2, 0, 0, stream="other")], {"train": 1, "other": 1}, id="two streams"),
+    ],
+)
+def test_a_cohort_is_the_sessions_within_each_others_credit(
+    sessions: list[SessionStatus], cohorts: dict[str, int]
+) -> None:
+    assert count_cohorts_by_stream(sessions) == cohorts
 
 
-def test_what_is_on_its_way_to_a_trainer_counts_for_sharing_and_not_for_its_lag() -> None:
+def test_batches_in_flight_count_for_cohorts_and_not_for_the_lag() -> None:
     near, far = at(1, 0, 0), replace(at(2, 0, 8), in_flight=0)
     assert count_cohorts_by_stream([near, far]) == {"train": 2}
     assert count_cohorts_by_stream([replace(near, in_flight=4), far]) == {"train": 1}
     assert compute_steps_behind_leader([replace(near, in_flight=4), far]) == {1: 8, 2: 0}
 
 
-def test_the_end_of_an_epoch_parts_nobody() -> None:
-    assert count_cohorts_by_stream([at(1, 0, SESSION.steps - 2), at(2, 1, 1)]) == {"train": 1}
-
-
-def test_ranks_and_streams_share_nothing() -> None:
-    assert count_cohorts_by_stream([at(1, 0, 0), at(2, 0, 0, rank=1), at(3, 0, 0, stream="other")]) == {
-        "train": 2,
-        "other": 1,
-    }
-
-
-def test_who_has_finished_is_no_cohort_and_behind_nobody() -> None:
+def test_a_finished_session_has_no_cohort_and_no_lag() -> None:
     sessions = [at(1, 0, 0), at(2, 3, 0, doing="finished")]
     assert count_cohorts_by_stream(sessions) == {"train": 1}
     assert compute_steps_behind_leader(sessions) == {1: 0}

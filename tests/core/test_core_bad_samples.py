@@ -1,4 +1,4 @@
-"""Which sample takes a bad one's place is a rule that every production follows."""
+"""Which sample replaces a bad one: one rule for every batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def resolved(planned: list[int], bad: set[int], policy: BadPolicy) -> tuple[list
         ([], {5}, [], []),
     ],
 )
-def test_the_next_good_row_takes_a_bad_ones_place_cyclically(
+def test_the_next_good_row_replaces_a_bad_one_cyclically(
     planned: list[int], bad: set[int], ids: list[int], marks: list[int]
 ) -> None:
     assert resolved(planned, bad, "substitute") == (ids, marks)
@@ -79,7 +79,7 @@ def test_good_rows_and_pad_rows_are_untouched_and_nothing_bad_is_delivered(
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(BATCHES.filter(bool), st.sets(st.integers(0, 40)))
-def test_the_substitute_is_the_first_good_row_on_the_way_round(planned: list[int], bad: set[int]) -> None:
+def test_the_substitute_is_the_next_good_row_in_cyclic_order(planned: list[int], bad: set[int]) -> None:
     ids, marks = resolved(planned, bad, "substitute")
     for row, mark in enumerate(marks):
         way = [planned[(row + ahead) % len(planned)] for ahead in range(1, len(planned))]
@@ -94,6 +94,6 @@ def test_the_planned_ids_are_not_written(policy: BadPolicy) -> None:
     assert planned.tolist() == [7, 3, 9]
 
 
-def test_verdicts_may_be_a_mapping_of_reasons() -> None:
+def test_bad_samples_may_be_given_as_a_mapping_with_reasons() -> None:
     ids, marks = replace_bad_sample_ids(np.array([7, 3], dtype=np.int64), {3: "truncated"}, "substitute")
     assert (ids.tolist(), marks.tolist()) == ([7, 7], [G, S])

@@ -1,4 +1,4 @@
-"""What limits a training, in sentences that say whether that is bad."""
+"""The advice on each bottleneck, and whether it is bad."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, BottleneckAdvice, EpochBottleneck
 
 
-def test_every_limit_has_its_sentence() -> None:
+def test_every_bottleneck_has_advice() -> None:
     assert set(BOTTLENECK_ADVICE) == set(get_args(Bottleneck))
     assert set(get_args(EpochBottleneck)) < set(get_args(Bottleneck))
 
 
 @pytest.mark.parametrize("advice", BOTTLENECK_ADVICE.values(), ids=BOTTLENECK_ADVICE)
-def test_what_is_bad_says_what_would_help(advice: BottleneckAdvice) -> None:
+def test_advice_on_a_bad_bottleneck_names_a_remedy(advice: BottleneckAdvice) -> None:
     assert (": bad, " in advice.sentence) == (advice.is_bad is True)
     assert (": good, " in advice.sentence) == (advice.is_bad is False)
     assert not advice.is_bad or "would help" in advice.remedy
 
 
-def test_a_cache_and_a_pack_are_advised_only_where_files_are_decoded_again() -> None:
+def test_a_cache_or_pack_is_advised_only_if_files_are_decoded_again() -> None:
     """A cache may be full already, and the time may go into a transform, which neither of them saves."""
     always, _, sometimes = BOTTLENECK_ADVICE["decode"].remedy.partition("; where files are decoded again in each epoch")
     assert "cache" not in always
@@ -29,5 +29,5 @@ def test_a_cache_and_a_pack_are_advised_only_where_files_are_decoded_again() -> 
     assert "a `cache` with room for them" in sometimes
 
 
-def test_facts_stand_behind_the_limit() -> None:
+def test_the_advice_shows_facts_after_the_bottleneck() -> None:
     assert BOTTLENECK_ADVICE["disk"].format_sentence("9 of 10").startswith("disk is the limit (9 of 10): bad, ")

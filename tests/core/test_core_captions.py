@@ -1,4 +1,4 @@
-"""What is said about the rows of a batch."""
+"""The captions of a batch's rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COUNT = LabelSpec("count", "int")
         (NOTE, np.str_("a b"), "a b"),
     ],
 )
-def test_a_label_is_said_in_the_words_of_its_kind(label: LabelSpec, value: Any, words: str) -> None:
+def test_a_label_is_formatted_by_its_kind(label: LabelSpec, value: Any, words: str) -> None:
     assert format_label(label, value) == words
 
 
@@ -46,7 +46,7 @@ def test_a_label_is_said_in_the_words_of_its_kind(label: LabelSpec, value: Any, 
         (1e-7, "1e-07"), (float("nan"), "nan"), (float("-inf"), "-inf"), (12345678, "12,345,678"),
     ],
 )  # fmt: skip
-def test_a_number_has_three_digits_and_whole_ones_all_of_theirs(number: float, words: str) -> None:
+def test_a_fraction_has_three_digits_and_a_whole_number_all_digits(number: float, words: str) -> None:
     assert format_number(number) == words
 
 
@@ -60,20 +60,20 @@ def test_a_number_has_three_digits_and_whole_ones_all_of_theirs(number: float, w
         ([(NOTE, ["x" * 500])], ("x" * 119 + "…",)),
     ],
 )
-def test_only_a_class_or_a_text_that_is_alone_goes_without_its_name(
+def test_only_a_single_class_or_text_label_is_shown_without_its_name(
     labels: list[tuple[LabelSpec, Any]], lines: tuple[str, ...]
 ) -> None:
     (caption,) = build_captions(some_batch(flat(1), labels), 9)
     assert caption.labels == lines
 
 
-def test_of_many_labels_the_first_are_named_and_the_rest_counted() -> None:
+def test_the_first_of_many_labels_are_shown_and_the_rest_counted() -> None:
     labels = [(LabelSpec(f"n{number}", "int"), [number]) for number in range(9)]
     (caption,) = build_captions(some_batch(flat(1), labels), 1)
     assert caption.labels == ("n0 0", "n1 1", "n2 2", "n3 3", "n4 4", "and 4 more labels")
 
 
-def test_what_is_unusual_about_a_row_is_its_mark() -> None:
+def test_a_caption_marks_an_unusual_row() -> None:
     bad = [BadRow(1, 7, "a.jpg", "cut short", "substituted"), BadRow(2, 8, "b.jpg", "no image", "masked")]
     batch = some_batch(flat(5), without=[2, 3], bad=bad)
     batch.weights[4] = 0
@@ -83,17 +83,17 @@ def test_what_is_unusual_about_a_row_is_its_mark() -> None:
     assert [each.sample_id for each in told] == [100, 101, -1, -1, 104]
 
 
-def test_a_sample_that_weighs_nothing_has_its_labels_and_a_row_without_one_none() -> None:
+def test_a_sample_of_weight_zero_shows_labels_and_an_empty_row_none() -> None:
     batch = some_batch(flat(2), [(CLASS, [1, 0])], without=[1])
     batch.weights[0] = 0
     assert [each.labels for each in build_captions(batch, 2)] == [("Zoë",), ()]
 
 
-def test_no_more_rows_are_told_than_asked_for_or_there() -> None:
+def test_captions_are_limited_by_the_request_and_the_batch() -> None:
     batch = some_batch(flat(3))
     assert [len(build_captions(batch, rows)) for rows in (1, 3, 9)] == [1, 3, 3]
 
 
-def test_the_heading_counts_the_samples_that_are_there() -> None:
+def test_the_heading_counts_only_real_samples() -> None:
     assert format_batch_heading(some_batch(flat(2000, 5, 7, 3), without=[0])) == "train 0:12 · 1,999 samples · 5x7 RGB"
     assert format_batch_heading(some_batch(flat(1, 5, 7, 1))) == "train 0:12 · 1 sample · 5x7 L"

@@ -1,4 +1,4 @@
-"""Which stage an epoch was limited by, in figures, and what people read of it."""
+"""The stage that limited an epoch, its figures and its summary."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_an_epoch_without_any_time_is_limited_by_nothing() -> None:
         ),
     ],
 )
-def test_the_line_gives_both_times_the_limit_whether_it_is_bad_and_a_remedy(
+def test_the_summary_gives_both_times_the_bottleneck_and_a_remedy(
     verdict: EpochBottleneck, supply: BatchSupply, reason: str
 ) -> None:
     line = EpochTiming(3, 43.2, 2.0, verdict, supply).summary_text
     assert line.startswith(f"epoch 3 if data were free: 41 s; with data: 43 s; {reason}")
 
 
-def test_a_list_of_epochs_ends_with_what_to_do_once_for_each_limit() -> None:
+def test_a_list_of_epochs_ends_with_one_advice_for_each_bottleneck() -> None:
     timings = [EpochTiming(epoch, 43.0, 2.0, "none", BatchSupply()) for epoch in (0, 1)]
     slow = EpochTiming(1, 43.0, 20.0, "decode", BatchSupply(0, 9, 1.0, 3.0, 0.98))
     assert format_timing_lines([timings]) == [
@@ -92,13 +92,13 @@ def test_a_list_of_epochs_ends_with_what_to_do_once_for_each_limit() -> None:
     assert format_timing_lines([]) == []
 
 
-def test_short_times_show_hundredths_and_none_is_below_zero() -> None:
+def test_short_times_show_hundredths_and_are_never_negative() -> None:
     assert EpochTiming(0, 1.5, 1.75, "decode", BatchSupply()).summary_text.startswith(
         "epoch 0 if data were free: 0.00 s; with data: 1.50 s;"
     )
 
 
-def test_an_epoch_lasts_from_the_first_wish_to_the_last_batch_and_only_its_own_waits_count() -> None:
+def test_an_epoch_is_timed_from_its_start_to_its_last_batch_with_its_own_waits() -> None:
     clock = EpochClock()
     clock.start_epoch(100 * 10**9, 30.0)
     clock.ended_ns = 110 * 10**9
@@ -106,11 +106,11 @@ def test_an_epoch_lasts_from_the_first_wish_to_the_last_batch_and_only_its_own_w
     assert clock.compute_timing(2, 34.0, supply) == EpochTiming(2, 10.0, 4.0, "decode", supply)
 
 
-def test_an_epoch_that_was_never_begun_has_taken_no_time() -> None:
+def test_an_epoch_that_never_began_took_no_time() -> None:
     assert EpochClock().compute_timing(0, 0.0, BatchSupply()) == EpochTiming(0, 0.0, 0.0, "none", BatchSupply())
 
 
-def test_what_went_to_a_trainer_is_counted_from_zero_after_each_epoch() -> None:
+def test_the_supply_counter_starts_at_zero_in_each_epoch() -> None:
     supplying = SupplyCounter()
     supplying.add_batches(3, [BatchEffort(1.0, 2.0, 1.0)])
     supplying.add_batches(1, [BatchEffort(3.0, 0.0, 0.5)])

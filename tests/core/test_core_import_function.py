@@ -1,4 +1,4 @@
-"""The user's own function, by its name on a command line."""
+"""Importing a user's function by the name given on a command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_function_in_the_current_directory_is_found(folder: Path) -> None:
     assert function(None) == 7
 
 
-def test_a_wrong_function_or_module_is_answered_with_the_near_one(folder: Path) -> None:
+def test_an_unknown_function_or_module_suggests_a_similar_name(folder: Path) -> None:
     (folder / "mynetwork.py").write_text("def build(spec):\n    pass\n")
     with pytest.raises(ConfigError, match="no function 'biuld'; did you mean 'build'"):
         load("mynetwork:biuld")
@@ -45,7 +45,7 @@ def test_a_name_without_two_parts_is_refused_with_an_example(name: str) -> None:
         load(name)
 
 
-def test_a_module_that_breaks_says_where(folder: Path) -> None:
+def test_the_error_for_a_module_that_raises_names_file_and_line(folder: Path) -> None:
     (folder / "breaks.py").write_text("one = 1\none / 0\n")
     with pytest.raises(ConfigError, match=r"'breaks' cannot be imported: ZeroDivisionError.*breaks\.py, line 2"):
         load("breaks:build")

@@ -1,4 +1,4 @@
-"""The bijection that orders are made of: pinned, and as good as chance."""
+"""The bijection that orders are made of: unchanged, and as good as chance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_block_of_a_huge_order_stays_in_range_and_repeats_nothing(n: int, plac
     assert np.unique(ids).size == ids.size
 
 
-def test_ids_are_int64_and_positions_are_left_alone() -> None:
+def test_ids_are_int64_and_positions_are_not_modified() -> None:
     positions = np.arange(100, dtype=np.int64)
     assert permute(positions, 100, 0, 0).dtype == np.int64
     assert positions.tolist() == list(range(100))
@@ -47,14 +47,14 @@ def test_ids_are_int64_and_positions_are_left_alone() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(st.integers(2, 10**9), st.integers(-(2**70), 2**70), st.integers(0, 2**40), st.data())
-def test_positions_asked_apart_give_what_they_give_together(n: int, seed: int, epoch: int, data: st.DataObject) -> None:
+def test_single_positions_give_the_same_ids_as_many_at_once(n: int, seed: int, epoch: int, data: st.DataObject) -> None:
     wanted = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=20))
     together = permute(np.array(wanted, dtype=np.int64), n, seed, epoch).tolist()
     assert together == [permute(np.array([one], dtype=np.int64), n, seed, epoch).item() for one in wanted]
     assert len(set(together)) == len(set(wanted))
 
 
-def test_seed_and_epoch_do_not_stand_for_each_other() -> None:
+def test_seed_and_epoch_are_not_interchangeable() -> None:
     orders = {tuple(whole(64, seed, epoch).tolist()) for seed in range(12) for epoch in range(12)}
     assert len(orders) == 144
 
@@ -78,11 +78,11 @@ PINNED: Final = {
 
 
 @pytest.mark.parametrize(("n", "seed", "epoch"), PINNED)
-def test_small_orders_are_what_they_always_were(n: int, seed: int, epoch: int) -> None:
+def test_small_orders_are_unchanged_from_earlier_versions(n: int, seed: int, epoch: int) -> None:
     assert whole(n, seed, epoch).tolist() == PINNED[n, seed, epoch]
 
 
-def test_larger_orders_are_what_they_always_were() -> None:
+def test_large_orders_are_unchanged_from_earlier_versions() -> None:
     digest = hashlib.sha256(whole(1000).astype("<i8").tobytes()).hexdigest()
     assert digest == "9df4e01fb182ef6ff78efe074deebf9ffbc66964c622f28c463353c3b3852ce6"
     edges = permute(np.array([0, 1, 2, 2**32 + 14]), 2**32 + 15, 7, 2)
@@ -110,13 +110,13 @@ def test_every_small_order_occurs() -> None:
 
 
 @pytest.mark.parametrize("n", [50, 1000])
-def test_neighbours_in_storage_are_neighbours_in_the_order_as_rarely_as_chance_has_it(n: int) -> None:
+def test_neighbours_in_storage_are_neighbours_in_the_order_as_rarely_as_by_chance(n: int) -> None:
     epochs = 100_000 // n
     steps = np.concatenate([np.abs(np.diff(whole(n, epoch=epoch))) for epoch in range(epochs)])
     expected = steps.size * 2 / n
     assert abs(int(np.count_nonzero(steps == 1)) - expected) < 5 * expected**0.5
 
 
-def test_two_epochs_share_positions_as_rarely_as_chance_has_it() -> None:
+def test_two_epochs_share_positions_as_rarely_as_by_chance() -> None:
     same = sum(int(np.count_nonzero(whole(100, epoch=e) == whole(100, epoch=e + 1))) for e in range(1000))
     assert abs(same - 1000) < 160  # one fixed point a pair on average, five standard deviations

@@ -1,4 +1,4 @@
-"""The digest depends on everything but the order of adding up; the account tells what happened."""
+"""The digest depends on everything but the order of adding up; the receipt tells what happened."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_digest_does_not_depend_on_the_order_of_batches(order: list[int]) ->
     assert took(order).order_digest == took(range(BATCHES)).order_digest
 
 
-def test_the_digest_of_rows_is_what_it_always_was() -> None:
+def test_the_digest_of_rows_is_unchanged_from_earlier_versions() -> None:
     assert format_digest(lanes_of(5, [7, -1, 9], epoch=3, order="abc")) == "b6a11b738153285fa6a4b64fdbc6d0a8"
 
 
@@ -102,7 +102,7 @@ def test_loss_repetition_and_exchange_of_batches_change_the_digest(one: int, oth
         assert took(everything, batch=lambda index: content(swapped.get(index, index))).order_digest != right
 
 
-def test_a_sample_that_turns_bad_behind_a_trainer_changes_the_count_and_not_the_digest() -> None:
+def test_a_bad_sample_changes_the_bad_count_and_not_the_digest() -> None:
     bad = frozenset([int(content(3)[0][2])])
     later = took(range(BATCHES), batch=lambda index: content(index, bad))
     assert later.order_digest == took(range(BATCHES)).order_digest
@@ -124,7 +124,7 @@ def test_a_sample_that_turns_bad_behind_a_trainer_changes_the_count_and_not_the_
         (Segment(0, 30, 2, 4), Segment(120, 10, 1, 3)),
     ],
 )
-def test_the_expected_digest_equals_a_tally_that_took_the_same(
+def test_the_expected_digest_equals_the_digest_of_a_tally_of_the_same_batches(
     history: tuple[Segment, ...], bad: frozenset[int]
 ) -> None:
     tally = new_tally(epoch=2)
@@ -143,7 +143,7 @@ def test_the_expected_digest_equals_a_tally_that_took_the_same(
         )
 
 
-def test_places_tell_every_row_of_every_batch_apart() -> None:
+def test_digest_places_of_rows_are_unique_across_batches() -> None:
     assert compute_digest_row_places([0], [65536])[-1] + 1 == compute_digest_row_places([1], [1])[0]
     assert compute_digest_row_places([2**40], [2]).tolist() == [2**56, 2**56 + 1]
 
@@ -153,7 +153,7 @@ def test_places_tell_every_row_of_every_batch_apart() -> None:
 
 @settings(derandomize=True, deadline=None)
 @given(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)))
-def test_a_digest_comes_back_from_its_text(lanes: Lanes) -> None:
+def test_a_digest_round_trips_through_its_text(lanes: Lanes) -> None:
     assert len(format_digest(lanes)) == 32
     assert parse_digest(format_digest(lanes)) == lanes
 
@@ -161,7 +161,7 @@ def test_a_digest_comes_back_from_its_text(lanes: Lanes) -> None:
 @pytest.mark.parametrize(
     "text", ["", "0" * 31, "0" * 33, "g" * 32, "-" + "0" * 31, "0_" * 16, " " * 31 + "1", "٣" * 32]
 )
-def test_what_is_no_digest_is_refused(text: str) -> None:
+def test_a_malformed_digest_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="32 hexadecimal digits"):
         parse_digest(text)
 
@@ -170,7 +170,7 @@ def test_what_is_no_digest_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("stop", [1, 63, 64, 65, 100, 149])
-def test_a_tally_that_goes_on_from_a_token_ends_with_the_same_digest(stop: int) -> None:
+def test_a_tally_resumed_from_a_token_ends_with_the_same_digest(stop: int) -> None:
     place = took(range(stop)).take_snapshot()
     resumed = EpochTally("train", ORDER, place.cursor, place.compute_totals())
     took(range(stop, BATCHES), resumed)
@@ -182,7 +182,7 @@ def test_a_tally_that_goes_on_from_a_token_ends_with_the_same_digest(stop: int) 
 
 
 @pytest.mark.parametrize("stop", [0, 1, 63, 64, 65])
-def test_a_snapshot_is_unmoved_by_what_is_taken_later(stop: int) -> None:
+def test_later_batches_do_not_change_a_snapshot(stop: int) -> None:
     tally = took(range(stop))
     place = tally.take_snapshot()
     took(range(stop, BATCHES), tally)
@@ -191,7 +191,7 @@ def test_a_snapshot_is_unmoved_by_what_is_taken_later(stop: int) -> None:
     assert place.cursor == took(range(stop)).cursor
 
 
-def test_asking_for_the_digest_often_changes_nothing() -> None:
+def test_reading_the_digest_does_not_change_it() -> None:
     tally = new_tally()
     for index in range(BATCHES):
         took([index], tally)
@@ -216,7 +216,7 @@ def test_a_whole_epoch_has_a_receipt_that_is_complete_and_ok() -> None:
     )  # fmt: skip
 
 
-def test_rows_that_deliver_no_sample_are_not_counted_as_samples() -> None:
+def test_rows_without_a_sample_are_not_counted_as_samples() -> None:
     tally = new_tally()
     marks = np.array([GOOD, SUBSTITUTED, MASKED, GOOD], dtype=np.uint8)
     tally.add_batch(0, np.array([4, 5, 6, -1]), marks, tally.cursor.after_step(0, 1))
@@ -224,33 +224,22 @@ def test_rows_that_deliver_no_sample_are_not_counted_as_samples() -> None:
     assert (receipt.samples, receipt.bad) == (2, 2)
 
 
-def test_an_epoch_that_was_stopped_is_incomplete_and_ok() -> None:
-    tally = took(range(20))
-    receipt = receipt_of(tally, None, steps_left=130)
-    assert (receipt.complete, receipt.ok, receipt.missed, receipt.steps) == (False, True, 0, 20)
-
-
-def test_an_account_that_differs_from_the_plan_is_not_ok() -> None:
-    tally = took(range(BATCHES))
-    receipt = receipt_of(tally, took(range(BATCHES - 1)).order_digest)
-    assert (receipt.complete, receipt.ok, receipt.missed, receipt.repeated) == (True, False, 0, 0)
-
-
-def test_an_epoch_that_ended_too_early_has_missed_the_rest() -> None:
-    tally = took(range(20))
-    receipt = receipt_of(tally, tally.order_digest, steps_left=5)
-    assert (receipt.ok, receipt.missed) == (False, 5)
-
-
-def test_a_batch_taken_twice_in_place_of_another_is_repeated_and_the_other_missed() -> None:
-    tally = took([0, 1, 1, 3])
-    receipt = receipt_of(tally, took(range(4)).order_digest)
-    assert (receipt.ok, receipt.missed, receipt.repeated, receipt.steps) == (False, 1, 1, 4)
-
-
-def test_repetition_is_seen_without_the_daemons_word() -> None:
-    receipt = receipt_of(took([0, 1, 1]), None)
-    assert (receipt.complete, receipt.ok, receipt.repeated) == (False, False, 1)
+@pytest.mark.parametrize(
+    ("taken", "expected", "steps_left", "facts"),
+    [
+        pytest.param(range(20), None, 130, (False, True, 20, 0, 0), id="stopped: incomplete and ok"),
+        pytest.param(range(9), range(8), 0, (True, False, 9, 0, 0), id="another digest than the plan: not ok"),
+        pytest.param(range(20), range(20), 5, (True, False, 20, 5, 0), id="ended too early: the rest is missed"),
+        pytest.param([0, 1, 1, 3], range(4), 0, (True, False, 4, 1, 1), id="one batch twice, another missed"),
+        pytest.param([0, 1, 1], None, 0, (False, False, 3, 1, 1), id="a batch twice, without the daemon's digest"),
+    ],
+)
+def test_a_receipt_says_what_differs_from_the_plan(
+    taken: Iterable[int], expected: Iterable[int] | None, steps_left: int, facts: tuple[bool, bool, int, int, int]
+) -> None:
+    digest = None if expected is None else took(expected).order_digest
+    receipt = receipt_of(took(taken), digest, steps_left)
+    assert (receipt.complete, receipt.ok, receipt.steps, receipt.missed, receipt.repeated) == facts
 
 
 def test_a_batch_from_before_the_token_counts_as_repeated() -> None:
@@ -260,7 +249,7 @@ def test_a_batch_from_before_the_token_counts_as_repeated() -> None:
     assert (receipt.repeated, receipt.missed, receipt.ok) == (1, 1, False)
 
 
-def test_other_pixels_are_noted_and_do_no_harm() -> None:
+def test_changed_pixels_are_recorded_and_the_receipt_stays_ok() -> None:
     tally = took(range(2))
     tally.record_pixel_id("other")
     took([2, 3], tally)
@@ -269,13 +258,13 @@ def test_other_pixels_are_noted_and_do_no_harm() -> None:
     assert replace(receipt, changed=False) == receipt_of(took(range(4)), tally.order_digest)
 
 
-def test_the_same_pixels_all_the_time_are_no_change() -> None:
+def test_unchanged_pixels_are_not_recorded_as_a_change() -> None:
     tally = new_tally()
     tally.record_pixel_id(PIXELS)
     assert not receipt_of(took(range(4), tally), tally.order_digest).changed
 
 
-def test_a_place_before_a_change_of_pixels_knows_nothing_of_it_and_every_place_behind_does() -> None:
+def test_only_snapshots_after_a_change_of_pixels_record_it() -> None:
     tally = new_tally()
     before = tally.take_snapshot()
     tally.record_pixel_id("other")
@@ -285,7 +274,7 @@ def test_a_place_before_a_change_of_pixels_knows_nothing_of_it_and_every_place_b
     assert [(place.pixel_id, place.changed) for place in behind] == [("other", True)] * 2
 
 
-def test_the_cursor_moves_behind_each_batch() -> None:
+def test_the_cursor_moves_past_each_batch() -> None:
     tally = new_tally(epoch=4)
     tally.add_batch(1, *content(1), tally.cursor.after_step(1, 3))
     assert tally.cursor == Cursor(4, (Segment(0, 1, 1, 3),))

@@ -1,4 +1,4 @@
-"""The plan is a bijection, the same for everybody, and may never change unnoticed."""
+"""The sampler is a bijection, the same for everybody, and may never change unnoticed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_dropped_remainder_leaves_out_less_than_a_batch_and_repeats_nothing(sa
     assert all(0 <= one < samples for one in ids.tolist())
 
 
-def test_a_dropped_remainder_leaves_out_other_samples_in_other_epochs() -> None:
+def test_a_dropped_remainder_leaves_out_different_samples_in_different_epochs() -> None:
     spec = stream_of(103, 10, "drop")
     left_out = {frozenset(set(range(103)) - set(np.concatenate(epoch_of(spec, epoch)).tolist())) for epoch in range(5)}
     assert len(left_out) > 1
@@ -95,7 +95,7 @@ def test_batches_follow_their_order(shuffle: Shuffle) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 100, 1000, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 9000])
-def test_a_batch_asked_alone_equals_the_batch_asked_in_sequence(size: int) -> None:
+def test_a_batch_computed_alone_equals_the_batch_computed_in_sequence(size: int) -> None:
     spec = stream_of(3 * BLOCK_ROWS + 17, size)
     truth = whole(spec.samples, seed=spec.seed, epoch=6)
     per_block, last = BLOCK_ROWS // size, spec.batches - 1
@@ -108,14 +108,14 @@ def test_a_batch_asked_alone_equals_the_batch_asked_in_sequence(size: int) -> No
 
 @pytest.mark.parametrize("remainder", ["keep", "drop"])
 @pytest.mark.parametrize("beyond", [0, 1, 5000])
-def test_a_batch_beyond_the_last_holds_no_sample_nor_the_remainder(remainder: RemainderPolicy, beyond: int) -> None:
+def test_a_batch_beyond_the_last_is_all_padding(remainder: RemainderPolicy, beyond: int) -> None:
     spec = stream_of(103, 10, remainder)
     index = spec.batches + beyond
     assert compute_batch_ids(SampleOrder.from_spec(spec), 0, index, 10).tolist() == [PAD_ID] * 10
 
 
 @pytest.mark.parametrize("index", [0, 10])
-def test_nobody_can_change_what_the_next_asking_gives(index: int) -> None:
+def test_writing_to_a_batch_does_not_change_the_next_result(index: int) -> None:
     order = SampleOrder.from_spec(stream_of(103, 10))
     first = compute_batch_ids(order, 0, index, 10)
     kept = first.tolist()
@@ -136,7 +136,7 @@ def test_the_order_holds_what_the_spec_says() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(st.integers(1, 300), st.integers(1, 40), st.sampled_from(["keep", "drop", "pad"]), st.data())
-def test_batches_planned_together_are_those_planned_one_by_one(
+def test_batches_planned_together_equal_batches_planned_one_by_one(
     samples: int, size: int, remainder: RemainderPolicy, data: st.DataObject
 ) -> None:
     spec = stream_of(samples, size, remainder, data.draw(st.sampled_from(["full", "none", "chunk"])))
@@ -147,7 +147,7 @@ def test_batches_planned_together_are_those_planned_one_by_one(
     assert compute_ids_of_batches(order, 1, np.array(indices), np.array(rows)).tolist() == np.concatenate(each).tolist()
 
 
-def test_the_indices_of_a_history_come_in_its_order() -> None:
+def test_the_indices_of_a_history_are_in_its_order() -> None:
     history = [Segment(0, 3, 1, 4), Segment(12, 2, 0, 3), Segment(18, 1, 0, 1)]
     assert [list(walk) for walk in compute_batch_index_ranges(history)] == [[1, 5, 9], [12, 15], [18]]
     assert compute_batch_index_ranges([]) == []
@@ -167,7 +167,9 @@ sizes = st.one_of(st.integers(1, 40), st.sampled_from([1000, 4096, LARGEST]))
 
 @settings(derandomize=True, deadline=None, max_examples=150)
 @given(st.integers(1, 700), sizes, sizes, st.integers(-(2**70), 2**70), st.integers(0, 2**40))
-def test_every_sample_comes_once(samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> None:
+def test_chunked_shuffling_yields_every_sample_once(
+    samples: int, chunk: int, buffer: int, seed: int, epoch: int
+) -> None:
     ids = in_chunks(samples, chunk, buffer, seed, epoch)
     assert ids.dtype == np.int64
     assert np.array_equal(np.sort(ids), np.arange(samples))
@@ -175,7 +177,7 @@ def test_every_sample_comes_once(samples: int, chunk: int, buffer: int, seed: in
 
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(st.integers(1, 10**12), sizes, sizes, st.integers(0, 99), st.data())
-def test_positions_in_chunks_asked_apart_give_what_they_give_together(
+def test_single_positions_in_chunks_give_the_same_ids_as_many_at_once(
     samples: int, chunk: int, buffer: int, epoch: int, data: st.DataObject
 ) -> None:
     wanted = data.draw(st.lists(st.integers(0, samples - 1), min_size=1, max_size=20))
@@ -188,31 +190,29 @@ def test_positions_in_chunks_asked_apart_give_what_they_give_together(
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(st.integers(1, 700), st.integers(1, 40), st.integers(1, 12), st.integers(0, 99))
-def test_a_buffer_is_left_only_when_all_its_chunks_are_used_up(
-    samples: int, chunk: int, buffer: int, epoch: int
-) -> None:
+def test_a_buffer_is_used_up_before_the_next_begins(samples: int, chunk: int, buffer: int, epoch: int) -> None:
     assert (np.diff(buffers_of(in_chunks(samples, chunk, buffer, epoch=epoch), chunk, buffer)) >= 0).all()
 
 
-def test_a_buffer_of_one_chunk_is_read_shuffle_cut() -> None:
+def test_a_buffer_of_one_chunk_shuffles_within_each_chunk() -> None:
     ids = in_chunks(3200 * 5, 3200, 1).reshape(5, 3200)
     assert sorted((ids[:, 0] // 3200).tolist()) == [0, 1, 2, 3, 4]
     assert (ids // 3200 == ids[:, :1] // 3200).all()
     assert [np.array_equal(np.sort(each), each) for each in ids] == [False] * 5
 
 
-def test_the_short_chunk_comes_at_every_place() -> None:
+def test_the_short_chunk_may_be_at_every_position() -> None:
     places = {int(np.flatnonzero(in_chunks(50, 8, 1, epoch=epoch) // 8 == 6)[0]) for epoch in range(60)}
     assert places == {0, 8, 16, 24, 32, 40, 48}
 
 
-def test_buffers_are_mixed_apart_from_each_other_and_so_are_epochs() -> None:
+def test_buffers_and_epochs_are_mixed_independently() -> None:
     """Stored in one chunk each, so that a row of what is left is the mixing alone."""
     rows = [in_chunks(6400, 64, 1, epoch=epoch).reshape(100, 64) % 64 for epoch in range(2)]
     assert np.unique(np.concatenate(rows), axis=0).shape == (200, 64)
 
 
-def test_buffers_of_more_chunks_than_there_are_hold_them_all() -> None:
+def test_a_buffer_larger_than_the_data_holds_all_chunks() -> None:
     assert in_chunks(1000, 7, 143).tolist() == in_chunks(1000, 7, LARGEST).tolist()
     assert in_chunks(1000, 7, 143).tolist() != in_chunks(1000, 7, 142).tolist()
 
@@ -228,11 +228,11 @@ PINNED: Final[dict[tuple[int, int, int, int, int], list[int]]] = {
 
 
 @pytest.mark.parametrize("facts", PINNED, ids=str)
-def test_small_orders_are_what_they_always_were(facts: tuple[int, int, int, int, int]) -> None:
+def test_small_orders_are_unchanged_from_earlier_versions(facts: tuple[int, int, int, int, int]) -> None:
     assert in_chunks(*facts).tolist() == PINNED[facts]
 
 
-def test_larger_orders_are_what_they_always_were() -> None:
+def test_large_orders_are_unchanged_from_earlier_versions() -> None:
     ids = in_chunks(100_003, 320, 16, 1, 2)
     assert (
         hashlib.sha256(ids.astype("<i8").tobytes()).hexdigest()

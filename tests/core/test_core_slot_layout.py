@@ -1,4 +1,4 @@
-"""Tensors lie aligned and apart in a slot, and both sides find them at the same places."""
+"""Tensors are aligned and apart in a slot, and both sides compute the same layout."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tensors(place: SlotLayout) -> list[SlotTensor]:
 
 @EXAMPLES
 @given(SPECS, st.data())
-def test_tensors_are_aligned_lie_apart_and_fit_the_slot(spec: StreamSpec, data: st.DataObject) -> None:
+def test_tensors_are_aligned_do_not_overlap_and_fit_the_slot(spec: StreamSpec, data: st.DataObject) -> None:
     place = compute_layout(spec, data.draw(st.integers(1, spec.batch_size)))
     by_offset = sorted(tensors(place), key=lambda tensor: tensor.offset)
     assert all(tensor.offset % TENSOR_ALIGN_BYTES == 0 for tensor in by_offset)
@@ -56,7 +56,7 @@ def test_tensors_are_aligned_lie_apart_and_fit_the_slot(spec: StreamSpec, data: 
 
 @EXAMPLES
 @given(SPECS)
-def test_a_spec_that_went_over_the_wire_gives_the_same_layout(spec: StreamSpec) -> None:
+def test_a_spec_sent_over_the_wire_gives_the_same_layout(spec: StreamSpec) -> None:
     there = msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=StreamSpec)
     for rows in {1, spec.batch_size}:
         ours, theirs = compute_layout(spec, rows), compute_layout(there, rows)
@@ -86,7 +86,7 @@ def test_a_short_last_batch_is_laid_out_for_its_own_rows() -> None:
     assert last.size_bytes < compute_layout(spec, spec.batch_size).size_bytes
 
 
-def test_what_one_side_writes_the_other_reads_and_no_tensor_touches_another() -> None:
+def test_each_tensor_reads_back_what_was_written_to_it() -> None:
     spec = some_spec()
     memory = bytearray(compute_slot_bytes(spec))
     place = compute_layout(spec, 10)
@@ -109,30 +109,28 @@ def test_a_view_of_read_only_memory_cannot_be_written() -> None:
         view[0] = 1
 
 
-def test_memory_that_is_too_short_is_refused() -> None:
+def test_too_short_memory_is_refused() -> None:
     place = compute_layout(some_spec(), 10)
     last = place.labels["box"]
     with pytest.raises(TypeError, match="buffer is too small"):
         last.build_array_in_memory(memoryview(bytes(place.size_bytes - 1)))
 
 
-def test_labels_may_have_the_names_of_our_own_tensors() -> None:
+def test_labels_may_have_the_names_of_built_in_tensors() -> None:
     spec = some_spec(labels={name: LabelSpec(name, "float") for name in ("images", "weights", "sample_ids")})
     place = compute_layout(spec, 4)
     assert list(place.labels) == ["images", "weights", "sample_ids"]
     assert len({tensor.offset for tensor in tensors(place)}) == 6
 
 
-def test_streams_that_differ_in_width_or_type_only_have_layouts_of_their_own() -> None:
+def test_streams_that_differ_only_in_width_or_type_have_different_layouts() -> None:
     shapes = {
         compute_layout(some_spec(labels={"x": label}), 64).size_bytes
         for label in (LabelSpec("x", "float"), LabelSpec("x", "int"), LabelSpec("x", "float", 3))
     }
     assert len(shapes) == 3
-    assert (
-        compute_layout(some_spec(labels={"x": LabelSpec("x", "string", text_bytes=99)}), 64).labels["x"].size_bytes
-        == 64 * 99
-    )
+    text = some_spec(labels={"x": LabelSpec("x", "string", text_bytes=99)})
+    assert compute_layout(text, 64).labels["x"].size_bytes == 64 * 99
 
 
 def test_a_slot_has_the_bytes_that_its_tensors_need() -> None:

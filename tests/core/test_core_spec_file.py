@@ -1,4 +1,4 @@
-"""The stream that a model was trained on, kept beside it."""
+"""The specification of the stream that a model was trained on, in a file beside the model."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ NUMBERED = LabelSpec("digit", "category", classes=(0, 5, 9), counts=(1, 1, 1))
 CROPPED = ImageSpec(8, 16, 1, "random_crop", exact=True, scale=(0.5, 1.0))
 
 
-def test_it_lies_beside_the_model() -> None:
+def test_the_spec_file_is_beside_the_model() -> None:
     assert spec_file.spec_file_path(Path("runs/model.keras")) == Path("runs/model.streamd.json")
 
 
 @pytest.mark.parametrize("normalize", ["imagenet", {"mean": [1.0, 2.0, 3.0], "std": [4.0, 5.0, 6.0]}], ids=type)
-def test_what_is_read_is_what_was_written(tmp_path: Path, normalize: object) -> None:
+def test_a_written_spec_reads_back_equal(tmp_path: Path, normalize: object) -> None:
     spec = make_spec(ANGLE, KIND, NUMBERED, normalize=normalize, image=CROPPED, weighted=True)
     spec_file.write_spec(tmp_path / "m.streamd.json", spec)
     assert spec_file.read_spec(tmp_path / "m.streamd.json") == spec
 
 
-def test_it_is_json_that_other_programs_can_read(tmp_path: Path) -> None:
+def test_the_spec_file_is_plain_json(tmp_path: Path) -> None:
     spec_file.write_spec(tmp_path / "m.streamd.json", make_spec(KIND))
     facts = json.loads((tmp_path / "m.streamd.json").read_text())
     assert facts["labels"]["kind"]["classes"] == ["car", "cat", "dog"]
     assert (facts["image"]["height"], facts["normalize"]) == (8, "unit")
 
 
-def test_what_an_older_streamd_did_not_say_is_as_it_was_then(tmp_path: Path) -> None:
+def test_a_spec_file_of_an_older_version_gets_its_old_defaults(tmp_path: Path) -> None:
     path = tmp_path / "m.streamd.json"
     spec_file.write_spec(path, make_spec(KIND, weighted=True))
     facts = json.loads(path.read_text())
@@ -44,7 +44,7 @@ def test_what_an_older_streamd_did_not_say_is_as_it_was_then(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"name": 3}', "\x89PNG"])
-def test_another_file_is_refused_with_what_to_give(tmp_path: Path, text: str) -> None:
+def test_another_file_is_refused_and_the_error_names_the_right_one(tmp_path: Path, text: str) -> None:
     path = tmp_path / "model.keras"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"model.keras does not say how .*: give the  .streamd.json  that"):

@@ -1,7 +1,8 @@
-"""What is wrong, and what could be better, in words."""
+"""Troubles and remedies that a status names."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final
 
@@ -25,7 +26,7 @@ def test_a_healthy_daemon_has_no_troubles() -> None:
     assert DAEMON.all_troubles == []
 
 
-def test_receipts_that_do_not_add_up_are_trouble_with_the_stream_named() -> None:
+def test_bad_receipts_are_a_trouble_that_names_the_stream() -> None:
     (trouble,) = replace(DAEMON, streams=(STREAM, replace(STREAM, name="other", receipts_bad=2))).all_troubles
     assert "'other'" in trouble
     assert "2 receipts do not" in trouble
@@ -33,48 +34,49 @@ def test_receipts_that_do_not_add_up_are_trouble_with_the_stream_named() -> None
     assert "1 receipt does not" in trouble
 
 
-def test_a_stream_that_is_stopped_is_trouble_with_the_reason_and_only_once() -> None:
-    stopped = replace(STREAM, stopped="too many are bad; mend them", failed="too many are bad; mend them")
-    assert replace(DAEMON, streams=(stopped,)).all_troubles == [
-        "stream 'train' is stopped: too many are bad; mend them"
-    ]
+FAILED: Final = replace(STREAM, failed="a.jpg cannot be read: EIO")
 
 
-def test_a_stream_that_has_ended_its_trainers_is_trouble_with_the_reason_and_what_to_do() -> None:
-    (trouble,) = replace(DAEMON, streams=(replace(STREAM, failed="a.jpg cannot be read: EIO"),)).all_troubles
-    assert trouble.startswith("stream 'train' has ended its trainers: a.jpg cannot be read: EIO; start them again")
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (replace(DAEMON, draining=True), "the daemon is shutting down$"),
+        (replace(DAEMON, reload_failed=True), "the last reload failed, see the log; fix the configuration"),
+        (
+            replace(DAEMON, streams=(FAILED,)),
+            "stream 'train' has ended its trainers: a.jpg cannot be read: EIO; start them again",
+        ),
+        (
+            replace(DAEMON, streams=(replace(FAILED, stopped="too many are bad; mend them"),)),
+            "stream 'train' is stopped: too many are bad; mend them$",
+        ),
+    ],
+    ids=["a daemon that drains", "a reload that failed", "a stream that failed", "a stream that failed and stopped"],
+)
+def test_one_trouble_is_named_once_with_its_reason_and_remedy(status: DaemonStatus, says: str) -> None:
+    (trouble,) = status.all_troubles
+    assert re.match(says, trouble)
 
 
 @pytest.mark.parametrize(("deaths", "dying"), [(0, False), (MANY_DEATHS - 1, False), (MANY_DEATHS, True)])
-def test_workers_that_die_over_and_over_are_trouble_and_two_of_a_bad_sample_are_not(
-    deaths: int, *, dying: bool
-) -> None:
+def test_only_many_recent_worker_deaths_are_a_trouble(deaths: int, *, dying: bool) -> None:
     troubles = replace(DAEMON, deaths_lately=deaths, worker_deaths=100).all_troubles
     assert any("workers died within half a minute" in trouble for trouble in troubles) == dying
     assert len(troubles) == dying
 
 
-def test_a_reload_that_failed_is_trouble_with_what_to_do() -> None:
-    (trouble,) = replace(DAEMON, reload_failed=True).all_troubles
-    assert trouble.startswith("the last reload failed, see the log; fix the configuration")
-
-
-def test_a_daemon_that_drains_is_trouble() -> None:
-    assert replace(DAEMON, draining=True).all_troubles == ["the daemon is shutting down"]
-
-
 @pytest.mark.parametrize(("decodes", "apart"), [(None, True), (2.0, False), (1.1, True), (1.0, True)])
-def test_trainers_that_share_or_have_drawn_level_need_no_remedy(decodes: float | None, *, apart: bool) -> None:
+def test_trainers_that_share_batches_or_have_caught_up_need_no_remedy(decodes: float | None, *, apart: bool) -> None:
     assert suggest_remedy_for_apart_trainers(decodes, are_apart=apart) is None
 
 
-def test_trainers_that_are_apart_get_both_remedies_and_the_figure() -> None:
+def test_trainers_that_are_apart_get_both_remedies_and_the_decode_count() -> None:
     text = suggest_remedy_for_apart_trainers(1.9, are_apart=True)
     assert text is not None
     assert all(word in text for word in ("1.9 times", 'start="live"', '{"together": K}'))
 
 
-def test_what_one_process_reads_stands_together() -> None:
+def test_sessions_of_one_process_are_listed_together() -> None:
     def session(number: int, stream: str, pid: int) -> SessionStatus:
         return SessionStatus(number, stream, 0, 1, 0, None, 0, 9, 8, 0, "reading", 0.0, 1.0, pid=pid)
 

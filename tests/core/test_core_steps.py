@@ -1,4 +1,4 @@
-"""All ranks together walk through exactly the rest of an epoch, whatever the world was before."""
+"""All ranks together take exactly the rest of an epoch, whatever the world was before."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rest(walk: RankSteps, cursor: Cursor) -> list[int]:
 
 
 @pytest.mark.parametrize(("world", "uneven"), list(product(range(1, 7), UNEVEN)))
-def test_the_ranks_together_take_exactly_the_rest_in_equal_steps(world: int, uneven: UnevenPolicy) -> None:
+def test_all_ranks_together_take_exactly_the_rest_in_equal_steps(world: int, uneven: UnevenPolicy) -> None:
     for batches, base in product(range(14), range(16)):
         ranks = [rest(RankSteps(batches, rank, world, uneven, None), cursor_at(base)) for rank in range(world)]
         assert len({len(indices) for indices in ranks}) == 1
@@ -46,7 +46,7 @@ def test_a_rank_takes_its_batches_in_order() -> None:
 
 @pytest.mark.parametrize("worlds", [(4, 3, 4), (1, 8, 1), (2, 2), (3,), (5, 4, 3, 2, 1)])
 @pytest.mark.parametrize("uneven", UNEVEN)
-def test_the_world_may_change_in_mid_epoch(worlds: tuple[int, ...], uneven: UnevenPolicy) -> None:
+def test_the_world_may_change_within_an_epoch(worlds: tuple[int, ...], uneven: UnevenPolicy) -> None:
     batches, cursor, taken = 61, Cursor(), list[int]()
     for number, world in enumerate(worlds):
         walks = [RankSteps(batches, rank, world, uneven, None) for rank in range(world)]
@@ -63,7 +63,7 @@ def test_the_world_may_change_in_mid_epoch(worlds: tuple[int, ...], uneven: Unev
     assert 0 <= lost < worlds[-1]
 
 
-def test_a_walk_starts_behind_what_the_cursor_has_behind_it() -> None:
+def test_a_walk_starts_after_the_cursors_last_batch() -> None:
     assert RankSteps(20, 1, 3, "drop", None).step_after(Cursor(5, (Segment(0, 2, 0, 4),))) == StepPosition(5, 8, 0, 4)
 
 
@@ -75,13 +75,9 @@ def test_the_step_after_an_epochs_last_is_the_first_of_the_next() -> None:
     assert walk.next_step(StepPosition(4, 3, 0, 1)) == StepPosition(5, 0, 0, 2)
 
 
-def test_a_walk_is_over_after_its_epochs_and_never_without_a_number() -> None:
-    assert [RankSteps(7, 0, 1, "drop", 2).is_beyond_end(StepPosition(epoch, 0, 0, 7)) for epoch in range(4)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+def test_a_walk_ends_after_its_epochs_or_never_if_they_are_unlimited() -> None:
+    two_epochs = RankSteps(7, 0, 1, "drop", 2)
+    assert [epoch for epoch in range(4) if two_epochs.is_beyond_end(StepPosition(epoch, 0, 0, 7))] == [2, 3]
     assert RankSteps(7, 0, 1, "drop", 0).is_beyond_end(StepPosition(0, 0, 0, 7))
     assert not RankSteps(7, 0, 1, "drop", None).is_beyond_end(StepPosition(10**9, 0, 0, 7))
 
@@ -128,7 +124,7 @@ def test_distance_agrees_with_walking_there(
         assert walk.count_steps_to(here, epoch, index) == far.get((epoch, index)), (epoch, index)
 
 
-def test_at_an_epochs_end_the_next_epochs_first_batch_is_what_comes_now() -> None:
+def test_at_an_epochs_end_the_next_batch_is_the_first_of_the_next_epoch() -> None:
     walk = RankSteps(6, 1, 2, "drop", None)
     ended = StepPosition(0, 0, 3, 3)
     assert ended.is_at_epoch_end
@@ -140,5 +136,5 @@ def test_at_an_epochs_end_the_next_epochs_first_batch_is_what_comes_now() -> Non
     ("step", "own_size", "own_steps", "done"),
     [(0, 32, 10, 0), (3, 32, 10, 3), (3, 8, 38, 12), (9, 8, 35, 35), (10, 8, 38, 38), (3, 64, 5, 1), (10, 64, 5, 5)],
 )
-def test_a_trainers_own_steps_are_those_of_its_batch_size(step: int, own_size: int, own_steps: int, done: int) -> None:
+def test_own_steps_are_counted_in_the_trainers_batch_size(step: int, own_size: int, own_steps: int, done: int) -> None:
     assert count_own_steps(step, 10, 32, own_size, own_steps) == done

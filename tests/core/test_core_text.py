@@ -1,4 +1,4 @@
-"""What reaches a terminal of text that others have written."""
+"""Text of others that reaches a terminal: escaped, counted, shortened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamd.core.text import (
 
 
 @pytest.mark.parametrize("text", ["", "cat/0001.jpg", "Zoë", "猫", "<b> [bold] \\n"])
-def test_what_can_be_printed_stays_as_it_is(text: str) -> None:
+def test_printable_text_is_unchanged(text: str) -> None:
     assert escape_unprintable(text) == text
 
 
@@ -31,7 +31,7 @@ def test_what_can_be_printed_stays_as_it_is(text: str) -> None:
         ("a\udcff", "a\\udcff"),  # a byte of a name that is no UTF-8, as Python has it
     ],
 )
-def test_what_would_move_or_colour_the_rest_is_escaped(text: str, shown: str) -> None:
+def test_control_characters_are_escaped(text: str, shown: str) -> None:
     assert escape_unprintable(text) == shown
     assert shown.encode()
 
@@ -42,18 +42,18 @@ def test_numbers_are_written_with_their_plural() -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [(b"b\xc3\xb6hmen", True), (b"", True), (b"b\xf6hmen", False)])
-def test_a_name_of_other_bytes_than_utf8_is_no_text(name: bytes, text: bool) -> None:
+def test_a_name_that_is_not_utf8_cannot_be_encoded(name: bytes, text: bool) -> None:
     assert is_encodable(os.fsdecode(name)) is text
 
 
 @pytest.mark.parametrize(
     ("text", "short"), [("cats", "cats"), ("catty", "cat…"), ("\x1b", "\\x1b"), ("c\x1b", "c\\x…")]
 )
-def test_a_text_that_is_cut_says_so(text: str, short: str) -> None:
+def test_a_shortened_text_ends_with_an_ellipsis(text: str, short: str) -> None:
     assert shorten_text(text, 4) == short
 
 
-def test_a_long_list_is_counted_from_its_limit_on_and_one_that_is_little_longer_is_whole() -> None:
+def test_only_a_list_well_over_its_limit_is_cut() -> None:
     assert split_long_list([1, 2, 3, 4, 5], 3) == ([1, 2, 3, 4, 5], 0)
     assert split_long_list([1, 2, 3, 4, 5, 6], 3) == ([1, 2, 3], 3)
     assert format_list(["a", "b", "c"], 1) == "a, b, c"

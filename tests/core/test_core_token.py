@@ -1,4 +1,4 @@
-"""Tokens come back from their text, serve any rank of any world, and are refused when damaged or another's."""
+"""Tokens round-trip, serve any rank of any world, and are refused when damaged or of another stream."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TOKEN: Final = Token("train", SPEC.order_id, SPEC.pixel_id, CURSOR, "0123456789a
     ],
     ids=str,
 )
-def test_a_cursor_that_a_trainer_could_have_is_accepted(history: tuple[Segment, ...]) -> None:
+def test_a_possible_cursor_is_accepted(history: tuple[Segment, ...]) -> None:
     check_cursor(Cursor(2, history), batches=11)
 
 
@@ -74,7 +74,7 @@ def test_a_cursor_that_a_trainer_could_have_is_accepted(history: tuple[Segment, 
     ],
     ids=lambda cursor: str(cursor)[:90],
 )
-def test_a_cursor_that_no_trainer_could_have_is_refused(cursor: Cursor) -> None:
+def test_an_impossible_cursor_is_refused(cursor: Cursor) -> None:
     with pytest.raises(TokenError):
         check_cursor(cursor)
 
@@ -85,14 +85,14 @@ def test_a_cursor_beyond_the_epochs_end_is_refused(history: tuple[Segment, ...])
         check_cursor(Cursor(0, history), batches=11)
 
 
-def test_the_longest_history_that_is_allowed_is_accepted() -> None:
+def test_the_longest_allowed_history_is_accepted() -> None:
     check_cursor(Cursor(0, tuple(Segment(base, 1, 0, 1) for base in range(MAX_SEGMENTS))))
 
 
 # --- tokens
 
 
-def test_a_token_comes_back_from_its_text() -> None:
+def test_a_token_round_trips_through_its_text() -> None:
     assert Token.from_json(TOKEN.to_json()) == TOKEN
     assert parse_token(TOKEN.to_json(), SPEC) == TOKEN
     assert parse_token(TOKEN.to_json().encode(), SPEC) == TOKEN
@@ -100,13 +100,13 @@ def test_a_token_comes_back_from_its_text() -> None:
     assert parse_token(full.to_json(), SPEC) == full
 
 
-def test_a_token_of_an_older_version_is_read() -> None:
+def test_a_token_of_an_older_version_is_accepted() -> None:
     old = {key: value for key, value in json.loads(TOKEN.to_json()).items() if key not in {"changed", "order"}}
     assert parse_token(json.dumps(old), SPEC) == TOKEN
 
 
 @pytest.mark.parametrize("text", [None, 5, 1.5, {}, [], ("{}",), bytearray(b"{}")], ids=repr)
-def test_what_is_no_text_is_refused_by_its_type(text: Any) -> None:
+def test_a_token_that_is_not_text_is_refused_and_its_type_named(text: Any) -> None:
     with pytest.raises(TokenError, match=f"a token is text, as batch.token gives it, .* type {type(text).__name__}$"):
         Token.from_json(text)
 
@@ -134,16 +134,14 @@ def reached(stays: list[Stay], begin: int = 0) -> Cursor:
 
 @settings(derandomize=True, deadline=None)
 @given(STAYS, st.integers(0, BATCHES - 1))
-def test_every_cursor_that_a_trainer_can_reach_survives_a_token(stays: list[Stay], begin: int) -> None:
+def test_every_reachable_cursor_round_trips_through_a_token(stays: list[Stay], begin: int) -> None:
     token = replace(TOKEN, cursor=reached(stays, begin))
     assert parse_token(token.to_json(), some_spec(batches=BATCHES, samples=BATCHES * 10)) == token
 
 
 @settings(derandomize=True, deadline=None)
 @given(STAYS, st.integers(1, 9), st.sampled_from(["drop", "pad"]))
-def test_a_cursor_says_which_batches_were_walked_and_where_the_walk_goes_on(
-    stays: list[Stay], world: int, uneven: UnevenPolicy
-) -> None:
+def test_a_cursor_gives_the_batches_taken_and_those_left(stays: list[Stay], world: int, uneven: UnevenPolicy) -> None:
     walked: list[int] = []
     cursor = Cursor(7)
     for rank, of, steps, rule in stays:
@@ -178,11 +176,11 @@ def test_any_ranks_token_of_a_step_serves_every_rank_of_any_world(
     assert len(going_on) == 1
 
 
-def test_other_pixels_do_not_make_a_token_useless() -> None:
+def test_a_token_is_accepted_after_pixels_changed() -> None:
     assert parse_token(TOKEN.to_json(), some_spec(pixel_id=PixelId("f" * 32))) == TOKEN
 
 
-def test_a_token_that_says_nothing_of_its_order_is_refused_with_both_identities() -> None:
+def test_a_token_without_order_facts_is_refused_with_both_identities() -> None:
     with pytest.raises(TokenError, match=r"another order.*0123456789ab.*ffffffffffff"):
         parse_token(TOKEN.to_json(), some_spec(order_id=OrderId("f" * 32)))
 
@@ -203,7 +201,7 @@ def test_a_token_that_says_nothing_of_its_order_is_refused_with_both_identities(
         ({}, "another version of streamd made it"),
     ],
 )
-def test_a_token_of_another_order_is_refused_with_what_differs(now: dict[str, Any], says: str) -> None:
+def test_a_token_of_another_order_is_refused_and_the_difference_named(now: dict[str, Any], says: str) -> None:
     token = replace(TOKEN, order=SPEC.order_facts)
     with pytest.raises(TokenError) as refused:
         parse_token(token.to_json(), some_spec(order_id=OrderId("f" * 32), **now))
@@ -213,7 +211,7 @@ def test_a_token_of_another_order_is_refused_with_what_differs(now: dict[str, An
     )
 
 
-def test_other_chunks_are_another_order_and_said_so() -> None:
+def test_a_token_of_an_order_with_other_chunks_is_refused() -> None:
     chunked = some_spec(shuffle="chunk", chunk=3200, buffer=16)
     token = replace(TOKEN, order=chunked.order_facts)
     with pytest.raises(TokenError, match=r"shuffle\.chunk was 3200 and is 320; shuffle\.buffer was 16 and is 4;"):
@@ -270,7 +268,7 @@ def test_a_damaged_token_is_refused(text: str | bytes) -> None:
 
 
 @pytest.mark.parametrize(("done", "rows", "sound"), [(10, 2, True), (10, 3, False), (11, 0, True), (11, 1, False)])
-def test_rows_within_a_batch_are_fewer_than_it_has(done: int, rows: int, sound: bool) -> None:
+def test_a_token_within_a_batch_counts_fewer_rows_than_the_batch_has(done: int, rows: int, sound: bool) -> None:
     token = replace(TOKEN, cursor=Cursor(0, (Segment(0, done, 0, 1),)), rows=rows)
     with nullcontext() if sound else pytest.raises(TokenError, match=f"damaged: {rows} rows"):
         parse_token(token.to_json(), SPEC)
@@ -278,7 +276,7 @@ def test_rows_within_a_batch_are_fewer_than_it_has(done: int, rows: int, sound: 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(st.binary() | st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
-def test_anything_else_is_refused_as_a_token(text: str | bytes) -> None:
+def test_arbitrary_data_is_refused_as_a_token(text: str | bytes) -> None:
     with pytest.raises(TokenError):
         Token.from_json(text)
 
@@ -292,7 +290,7 @@ def test_every_truncation_of_a_token_is_refused() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.integers(0, len(TOKEN.to_json()) - 1), st.integers(0, 255))
-def test_a_token_with_one_other_byte_is_refused_or_sound(place: int, byte: int) -> None:
+def test_a_token_with_one_changed_byte_is_refused_or_valid(place: int, byte: int) -> None:
     text = bytearray(TOKEN.to_json().encode())
     text[place] = byte
     try:
@@ -303,7 +301,7 @@ def test_a_token_with_one_other_byte_is_refused_or_sound(place: int, byte: int) 
     assert (token.stream, token.order_id) == (SPEC.name, SPEC.order_id)
 
 
-def test_a_reader_is_advised_to_subscribe_again_and_the_owner_of_a_token_to_leave_it_out() -> None:
+def test_the_advice_on_another_order_differs_for_a_reader_and_a_token() -> None:
     said = explain_order_mismatch("f" * 32, None, SPEC, is_running=True)
     assert "or subscribe again to start from the beginning" in said
     assert "or subscribe without a token to start from the beginning" in explain_order_mismatch("f" * 32, None, SPEC)
@@ -327,7 +325,7 @@ def tally_after(steps: int) -> EpochTally:
     return tally
 
 
-def test_what_was_taken_is_read_again() -> None:
+def test_a_token_gives_back_the_tally_it_was_made_of() -> None:
     tally = tally_after(3)
 
     token = parse_token_for_rank(encode_token(FOURS, tally.take_snapshot()), FOURS, 1)
@@ -336,7 +334,7 @@ def test_what_was_taken_is_read_again() -> None:
     assert (token.samples, token.bad, token.digest) == (12, 0, tally.order_digest)
 
 
-def test_a_place_is_that_of_its_moment_whatever_is_taken_and_added_up_later() -> None:
+def test_later_batches_do_not_change_a_tokens_digest() -> None:
     tally = tally_after(1)
     then = tally.take_snapshot()
     expected = format_digest(then.compute_totals().lanes)
@@ -347,7 +345,7 @@ def test_a_place_is_that_of_its_moment_whatever_is_taken_and_added_up_later() ->
     assert parse_token_for_rank(encode_token(FOURS, then), FOURS, 1).digest == expected
 
 
-def test_a_place_within_a_batch_is_for_ranks_of_the_world_that_took_it_in_parts() -> None:
+def test_a_token_within_a_batch_is_valid_only_for_the_same_world() -> None:
     text = encode_token(FOURS, tally_after(2).take_snapshot(), rows=2, world=3)
 
     assert parse_token_for_rank(text, FOURS, 3).rows == 2
@@ -355,7 +353,7 @@ def test_a_place_within_a_batch_is_for_ranks_of_the_world_that_took_it_in_parts(
         parse_token_for_rank(text, FOURS, 1)
 
 
-def test_ranks_go_on_within_a_short_last_batch_only_where_all_have_as_many_steps_left() -> None:
+def test_a_token_within_a_short_last_batch_needs_equal_steps_on_all_ranks() -> None:
     spec = some_spec(samples=22, batch_size=8, batches=3)  # the last of six rows
     segment = Segment(0, 1, 0, 2)
     tally = EpochTally(spec.name, spec.order_id, Cursor(0, (segment,)), TallyTotals(samples=8), pixel_id=spec.pixel_id)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -133,6 +133,22 @@ def running(*trainers: LoggedTrainer) -> Iterator[tuple[LoggedTrainer, ...]]:
     finally:
         for each in trainers:
             each.abandon()
+
+
+def advance(trainers: Sequence[LoggedTrainer], steps: int) -> None:
+    """Opens the gates of gated trainers up to so many steps, and waits until all have taken them."""
+    for each in trainers:
+        each.allow(steps)
+    for each in trainers:
+        each.wait_for(steps)
+
+
+def finish_all(trainers: Sequence[LoggedTrainer]) -> None:
+    """Opens the gates of gated trainers, and waits for the good end of all."""
+    for each in trainers:
+        each.allow()
+    for each in trainers:
+        each.finish()
 
 
 def problems(truth: Truth, *trainers: LoggedTrainer) -> list[str]:

@@ -1,4 +1,4 @@
-"""Connections are cut, frames of ended sessions come again, a second daemon knocks, descriptors run out."""
+"""Connections are cut, old frames are sent again, a second daemon starts, descriptors run out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final, Self
 import pytest
 import zmq
 from killers import descriptors, go_on, number, stop, wait_for_credit, wait_for_outstanding
-from logged import LoggedTrainer, problems, running
+from logged import LoggedTrainer, advance, problems, running
 from relay import Relay
 from scene import Scene, dice, scene, shimmed, times
 from strikes import counts_of, images_for
@@ -45,7 +45,7 @@ def wire_of(stage: Scene) -> Path:
 
 
 @pytest.mark.fault("cut", "a trainer's connection cut under load, 30 times in an epoch, while its lifeline stays")
-def test_a_connection_that_is_cut_is_made_again_where_the_trainer_is(
+def test_a_trainer_reconnects_at_its_position_after_a_cut(
     stage: Scene, tmp_path: Path, record_property: Record
 ) -> None:
     here, met = stage.at(tmp_path), list[int]()
@@ -54,9 +54,7 @@ def test_a_connection_that_is_cut_is_made_again_where_the_trainer_is(
         cut = here.trainer("cut", endpoint=relay.endpoint, gated=True)
         with running(cut, other):
             for count in counts_of(CUTS, dice()):
-                for each in (cut, other):
-                    each.allow(count)
-                    each.wait_for(count)
+                advance([cut, other], count)
                 met.append(wait_for_outstanding(cut))
                 relay.cut()
             for each in (cut, other):
@@ -77,8 +75,7 @@ def hasty(stage: Scene, tmp_path: Path) -> Iterator[tuple[Relay, LoggedTrainer]]
         Relay(wire_of(stage), stage.daemon.endpoint) as relay,
         running(stage.at(tmp_path).trainer("t", endpoint=relay.endpoint, gated=True, environment=HASTY)) as (trainer,),
     ):
-        trainer.allow(12)
-        trainer.wait_for(12)
+        advance([trainer], 12)
         wait_for_credit(trainer)
         yield relay, trainer
 
@@ -89,7 +86,7 @@ def hasty(stage: Scene, tmp_path: Path) -> Iterator[tuple[Relay, LoggedTrainer]]
     "nothing arrives any more over a connection that stands, in mid-epoch",
     departs="the client's patience is 0.7 s instead of 15 s",
 )
-def test_a_connection_over_which_nothing_arrives_is_given_up_for_another(stage: Scene, tmp_path: Path) -> None:
+def test_a_trainer_replaces_a_silent_connection(stage: Scene, tmp_path: Path) -> None:
     with hasty(stage, tmp_path) as (relay, trainer):
         relay.silence()
         trainer.allow()
@@ -103,7 +100,7 @@ def test_a_connection_over_which_nothing_arrives_is_given_up_for_another(stage: 
     "daemon stopped with SIGSTOP until its trainer has given it up and knocks anew, and continued",
     departs="the client's patience is 0.7 s instead of 15 s",
 )
-def test_a_daemon_that_stood_still_too_long_finds_its_trainer_where_it_was(stage: Scene, tmp_path: Path) -> None:
+def test_a_trainer_continues_after_the_daemon_was_stopped_too_long(stage: Scene, tmp_path: Path) -> None:
     with hasty(stage, tmp_path) as (relay, trainer):
         before = relay.connections
         stop(stage.daemon.pid)
@@ -157,12 +154,11 @@ class Hostile:
 
 @pytest.mark.long
 @pytest.mark.fault("19", "all frames of an ended session replayed, and frames forged for another client's session")
-def test_frames_of_sessions_that_are_not_the_senders_free_nothing_and_are_counted(stage: Scene, tmp_path: Path) -> None:
+def test_frames_for_other_sessions_release_nothing_and_are_counted(stage: Scene, tmp_path: Path) -> None:
     endpoint = stage.daemon.endpoint
     victim = stage.at(tmp_path).trainer("victim", gated=True, hold=4)
     with running(victim), Hostile(endpoint) as before, Hostile(endpoint) as now:
-        victim.allow(6)
-        victim.wait_for(6)
+        advance([victim], 6)
         with streamd.connect(endpoint) as client:
             (theirs,) = client.status().sessions
         ended = before.subscribe()
@@ -196,11 +192,10 @@ def test_frames_of_sessions_that_are_not_the_senders_free_nothing_and_are_counte
 
 @pytest.mark.long
 @pytest.mark.fault("40", "a second daemon started on the endpoint of a first that has a trainer")
-def test_a_second_daemon_on_one_endpoint_refuses_and_disturbs_nobody(stage: Scene, tmp_path: Path) -> None:
+def test_a_second_daemon_on_one_endpoint_exits_and_disturbs_nobody(stage: Scene, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(stage.daemon.config)]
     with running(stage.at(tmp_path).trainer("trainer", gated=True)) as (trainer,):
-        trainer.allow(5)
-        trainer.wait_for(5)
+        advance([trainer], 5)
         for rescan in [[], ["--rescan"]][: times(2, 1)]:
             done = subprocess.run([*command, *rescan], capture_output=True, text=True, check=False)
             assert (done.returncode, "another streamd is already listening on" in done.stderr) == (2, True)
@@ -212,7 +207,7 @@ def test_a_second_daemon_on_one_endpoint_refuses_and_disturbs_nobody(stage: Scen
 
 @pytest.mark.long
 @pytest.mark.fault("40", "a second daemon started on the state directory of a first, at an endpoint of its own")
-def test_two_daemons_on_one_state_directory_serve_the_same(stage: Scene, tmp_path: Path) -> None:
+def test_two_daemons_on_one_state_directory_serve_the_same_batches(stage: Scene, tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     config = {"workers": 1, "streams": stage.streams}
     second = DaemonProcess(tmp_path / "second", config, environment={"STATE_DIRECTORY": str(stage.daemon.state)})
@@ -237,14 +232,13 @@ def test_two_daemons_on_one_state_directory_serve_the_same(stage: Scene, tmp_pat
     "the daemon's descriptors used up while one trainer reads on, one waits far behind, and a third knocks",
     departs="RLIMIT_NOFILE alone; neither TasksMax nor a full /dev/shm, which holds nothing of ours",
 )
-def test_without_descriptors_those_who_are_there_read_on_and_others_wait(stage: Scene, tmp_path: Path) -> None:
+def test_without_descriptors_connected_trainers_read_on_and_new_ones_wait(stage: Scene, tmp_path: Path) -> None:
     here, pid = stage.at(tmp_path), stage.daemon.pid
     behind, ahead, late = (here.trainer(name, gated=name != "late") for name in ("behind", "ahead", "late"))
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     with running(behind, ahead):
+        advance([behind, ahead], 4)
         for each in (behind, ahead):
-            each.allow(4)
-            each.wait_for(4)
             wait_for_credit(each)
         try:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid), before[1]))

@@ -1,4 +1,4 @@
-"""The daemon dies, again and again, within one epoch of three trainers that are processes of their own."""
+"""The daemon dies repeatedly within one epoch of three trainer processes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ COURSES: Final = [
 
 @pytest.mark.timeout(450)
 @pytest.mark.parametrize(("ways", "strikes"), COURSES)
-def test_a_daemon_that_dies_often_in_an_epoch_costs_three_trainers_nothing_but_time(
+def test_a_daemon_that_dies_often_only_delays_three_trainers(
     tmp_path: Path, record_property: Record, ways: tuple[str, ...], strikes: int
 ) -> None:
     with (

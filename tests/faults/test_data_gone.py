@@ -1,4 +1,4 @@
-"""The data of a stream go and come back, again and again, within one epoch of trainers that are processes."""
+"""The data of a stream disappear and return repeatedly within one epoch of two trainer processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from logged import problems, running
+from logged import advance, finish_all, problems, running
 from scene import Scene, dice, scene, times
 from support.daemon_process import wait_until
 
@@ -51,9 +51,7 @@ class Mount:
 @pytest.mark.long
 @pytest.mark.timeout(450)
 @pytest.mark.fault("49", "the folder emptied, removed, or away when the daemon starts, at random batch counts")
-def test_data_that_go_often_in_an_epoch_cost_two_trainers_nothing_but_time(
-    tmp_path: Path, record_property: Record
-) -> None:
+def test_data_that_disappear_often_only_delay_the_trainers(tmp_path: Path, record_property: Record) -> None:
     strikes = times(30, 3)
     with (
         scene(tmp_path, 4 * STRIDE * (strikes + 1)) as stage,
@@ -62,20 +60,14 @@ def test_data_that_go_often_in_an_epoch_cost_two_trainers_nothing_but_time(
         mount, throws = Mount(stage), dice()
         for strike in range(strikes):
             steps = STRIDE * 2 * strike + throws.randrange(2, STRIDE)
-            for each in trainers:
-                each.allow(steps)
-            for each in trainers:
-                each.wait_for(steps)
+            advance(trainers, steps)
             before = said(stage, "data.away")
             mount.go()
             for each in trainers:
                 each.allow(STRIDE * 2 * (strike + 1))
             wait_until(lambda n=before: said(stage, "data.away") > n, "the data are said to be away")  # type: ignore[misc]  # bound early
             mount.come_back()
-        for each in trainers:
-            each.allow()
-        for each in trainers:
-            each.finish()
+        finish_all(trainers)
         assert problems(stage.truth, *trainers) == []
         assert said(stage, "sample.bad") == 0
         assert list(stage.daemon.state.glob("*.bad.jsonl")) == []

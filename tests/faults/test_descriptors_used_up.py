@@ -1,4 +1,4 @@
-"""A daemon that may have few descriptors: whoever comes, it lives, and serves the trainers that it has."""
+"""A daemon with few descriptors survives any number of clients and serves the trainers it has."""
 
 from __future__ import annotations
 
@@ -50,9 +50,7 @@ def read_epoch(client: streamd.Client) -> int:
 
 @pytest.mark.long
 @pytest.mark.fault("44", "as many trainers as there are descriptors for, and more", departs="200 of them")
-def test_one_trainer_too_many_is_refused_with_the_arithmetic_and_the_others_go_on(
-    daemon: Confined, record_property: Record
-) -> None:
+def test_one_trainer_too_many_is_refused_and_the_others_keep_reading(daemon: Confined, record_property: Record) -> None:
     with ExitStack() as stack, streamd.connect(daemon.endpoint, timeout=0.5) as client:
         sessions = range(ALLOWED.sessions)
         streams = [stack.enter_context(client.subscribe("train", prefetch=2)) for _ in sessions]
@@ -71,7 +69,7 @@ def test_one_trainer_too_many_is_refused_with_the_arithmetic_and_the_others_go_o
     "44", "more connections than there are descriptors, by those who say nothing", departs="200 descriptors"
 )
 @pytest.mark.parametrize("speaks", [False, True])
-def test_many_who_connect_and_say_nothing_end_no_daemon(
+def test_many_silent_connections_do_not_end_the_daemon(
     daemon: Confined, record_property: Record, *, speaks: bool
 ) -> None:
     path = daemon.endpoint.removeprefix("ipc://")

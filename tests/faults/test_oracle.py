@@ -1,4 +1,4 @@
-"""The judge of logs: it must be able to condemn. Each log here is a good one with one thing wrong."""
+"""The judge of logs must find every fault: each log here is a correct one with one thing wrong."""
 
 from __future__ import annotations
 
@@ -55,27 +55,27 @@ def change(lines: Lines, place: int, **facts: object) -> None:
 
 
 @pytest.mark.long
-def test_a_good_log_has_no_fault_and_its_resumption_is_counted(stage: Scene) -> None:
+def test_a_correct_log_has_no_problem_and_its_resumption_is_counted(stage: Scene) -> None:
     account = judge(stage.truth, stage.place / "alone.log", epochs=2)
     assert (account.steps, account.lives, account.again, account.epochs) == (20, 2, 2, 2)
     assert account.problems == []
     assert len(standing_steps(stage.place / "alone.log")) == 20
 
 
-def test_a_lost_batch_is_seen(stage: Scene, lines: Lines, tmp_path: Path) -> None:
-    del lines[steps_of(lines)[-4]]
-    assert "step 16 is batch (1, 7), where (1, 6) must come" in told(stage.truth, tmp_path, lines)
-
-
-def test_a_repeated_batch_is_seen(stage: Scene, lines: Lines, tmp_path: Path) -> None:
-    lines.insert(steps_of(lines)[-4], lines[steps_of(lines)[-4]])
-    assert "step 17 is batch (1, 6), where (1, 7) must come" in told(stage.truth, tmp_path, lines)
-
-
-def test_exchanged_batches_are_seen(stage: Scene, lines: Lines, tmp_path: Path) -> None:
-    one, other = steps_of(lines)[-2:]
-    lines[one], lines[other] = lines[other], lines[one]
-    assert "step 18 is batch (1, 9), where (1, 8) must come" in told(stage.truth, tmp_path, lines)
+@pytest.mark.parametrize(
+    ("last_indices", "says"),
+    [
+        pytest.param([7, 8, 9], "step 16 is batch (1, 7), where (1, 6) must come", id="one is lost"),
+        pytest.param([6, 6, 7, 8, 9], "step 17 is batch (1, 6), where (1, 7) must come", id="one is repeated"),
+        pytest.param([6, 7, 9, 8], "step 18 is batch (1, 9), where (1, 8) must come", id="two are exchanged"),
+    ],
+)
+def test_the_judge_reports_a_wrong_sequence_of_batches(
+    stage: Scene, lines: Lines, tmp_path: Path, last_indices: list[int], says: str
+) -> None:
+    first, *_, last = steps_of(lines)[-4:]
+    lines[first : last + 1] = [lines[first + index - 6] for index in last_indices]
+    assert says in told(stage.truth, tmp_path, lines)
 
 
 def other_digest(text: str) -> str:
@@ -92,7 +92,7 @@ DOCTORED: dict[str, Callable[[Step], dict[str, object]]] = {
 
 
 @pytest.mark.parametrize("said", DOCTORED)
-def test_a_batch_that_differs_from_the_files_in_anything_is_seen(
+def test_the_judge_reports_a_batch_that_differs_from_the_files(
     stage: Scene, lines: Lines, tmp_path: Path, said: str
 ) -> None:
     place = steps_of(lines)[-4]
@@ -102,13 +102,13 @@ def test_a_batch_that_differs_from_the_files_in_anything_is_seen(
     assert said in told(stage.truth, tmp_path, lines)
 
 
-def test_other_bytes_when_a_batch_is_sent_again_are_seen(stage: Scene, lines: Lines, tmp_path: Path) -> None:
+def test_the_judge_reports_a_batch_sent_again_with_other_bytes(stage: Scene, lines: Lines, tmp_path: Path) -> None:
     undone = next(place for place, each in enumerate(lines) if isinstance(each, Step) and each.index == 4)
     change(lines, undone, images=other_digest(str(lines[undone].images)))  # type: ignore[union-attr]  # it is a step
     assert "batch (0, 4) was sent again with other bytes" in told(stage.truth, tmp_path, lines)
 
 
-def test_a_resumption_at_another_place_than_its_checkpoint_is_seen(stage: Scene, lines: Lines, tmp_path: Path) -> None:
+def test_the_judge_reports_a_resumption_that_misses_its_checkpoint(stage: Scene, lines: Lines, tmp_path: Path) -> None:
     again = [place for place, each in enumerate(lines) if isinstance(each, Began)][1]
     change(lines, again, position=0)
     assert "step 0 is batch (0, 3), where (0, 0) must come" in told(stage.truth, tmp_path, lines)
@@ -116,13 +116,13 @@ def test_a_resumption_at_another_place_than_its_checkpoint_is_seen(stage: Scene,
     assert "resumed at byte 7, where no step that stands ends" in told(stage.truth, tmp_path, lines)
 
 
-def test_a_log_that_does_not_come_to_its_end_is_seen(stage: Scene, lines: Lines, tmp_path: Path) -> None:
+def test_the_judge_reports_an_incomplete_log(stage: Scene, lines: Lines, tmp_path: Path) -> None:
     assert isinstance(lines[-1], Ended)
     assert "does not end" in told(stage.truth, tmp_path, lines[:-1])
     assert "ends before (2, 0)" in told(stage.truth, tmp_path, lines, epochs=3)
 
 
-def test_a_missing_or_false_receipt_is_seen(stage: Scene, lines: Lines, tmp_path: Path) -> None:
+def test_the_judge_reports_a_missing_or_wrong_receipt(stage: Scene, lines: Lines, tmp_path: Path) -> None:
     place = max(place for place, each in enumerate(lines) if isinstance(each, Settled))
     receipt = lines[place].receipt  # type: ignore[union-attr]  # it is a receipt
     assert "epoch 1 has no receipt" in told(stage.truth, tmp_path, lines[:place] + lines[place + 1 :])
@@ -137,12 +137,12 @@ def test_a_missing_or_false_receipt_is_seen(stage: Scene, lines: Lines, tmp_path
         assert said in told(stage.truth, tmp_path, lines)
 
 
-def test_a_log_of_another_order_is_seen(stage: Scene, lines: Lines, tmp_path: Path) -> None:
+def test_the_judge_reports_a_log_of_another_order(stage: Scene, lines: Lines, tmp_path: Path) -> None:
     change(lines, 0, order_id="other")
     assert "is of order other" in told(stage.truth, tmp_path, lines)
 
 
-def test_a_torn_line_is_a_kill_s_and_nothing_else_s(stage: Scene, tmp_path: Path) -> None:
+def test_a_torn_line_is_accepted_only_before_a_resumption(stage: Scene, tmp_path: Path) -> None:
     whole = (stage.place / "alone.log").read_bytes()
     again = whole.rindex(b'{"type":"began"')
     log = tmp_path / "doctored.log"

@@ -1,4 +1,4 @@
-"""Whoever stops, dawdles or is busy holds up nobody but himself."""
+"""A stopped, slow or busy trainer delays no other trainer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from killers import go_on, number, state_of, stop, wait_for_credit, wait_for_outstanding
-from logged import LoggedTrainer, problems, running
+from logged import LoggedTrainer, advance, problems, running
 from scene import Scene, scene, times
 from support.daemon_process import wait_until
 
@@ -34,12 +34,11 @@ def undisturbed(stage: Scene, *trainers: LoggedTrainer) -> bool:
     "trainer stopped with SIGSTOP while batches lie ready, continued when the others have read an epoch",
     departs="the pause is as long as the others' epoch, not 60 s; there is no SUSPECT: silence ends no local session",
 )
-def test_a_stopped_trainer_goes_on_in_its_session_when_it_is_continued(stage: Scene, tmp_path: Path) -> None:
+def test_a_stopped_trainer_keeps_its_session_when_it_is_continued(stage: Scene, tmp_path: Path) -> None:
     here = stage.at(tmp_path)
     stopped, *others = here.trainer("stopped", gated=True), *here.trainers(times(2, 1))
     with running(stopped):
-        stopped.allow(5)
-        stopped.wait_for(5)
+        advance([stopped], 5)
         wait_for_outstanding(stopped)
         stop(stopped.process.pid)
         with running(*others):
@@ -53,11 +52,10 @@ def test_a_stopped_trainer_goes_on_in_its_session_when_it_is_continued(stage: Sc
 
 
 @pytest.mark.fault("9", "daemon stopped with SIGSTOP under load until its trainers starve, and continued")
-def test_a_daemon_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_path: Path) -> None:
+def test_a_stopped_daemon_only_delays_its_trainers(stage: Scene, tmp_path: Path) -> None:
     with running(*stage.at(tmp_path).trainers(times(2, 1), gated=True)) as trainers:
+        advance(trainers, 5)
         for each in trainers:
-            each.allow(5)
-            each.wait_for(5)
             wait_for_outstanding(each)
         stop(stage.daemon.pid)
         ready = [each.lying_ready() for each in trainers]
@@ -73,12 +71,10 @@ def test_a_daemon_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_
 
 @pytest.mark.long
 @pytest.mark.fault("9", "worker stopped with SIGSTOP under load until nothing comes any more, and continued")
-def test_a_worker_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_path: Path) -> None:
+def test_a_stopped_worker_only_delays_its_trainers(stage: Scene, tmp_path: Path) -> None:
     worker, *others = stage.daemon.workers()
     with running(*stage.at(tmp_path).trainers(times(2, 1), gated=True)) as trainers:
-        for each in trainers:
-            each.allow(5)
-            each.wait_for(5)
+        advance(trainers, 5)
         stop(worker)
         for each in trainers:
             each.allow()
@@ -96,14 +92,13 @@ def test_a_worker_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_
     "trainer in one long step, its credit of 8 used up, while another reads two epochs",
     departs="the step is as long as two epochs of another trainer, not 20 s",
 )
-def test_a_busy_trainer_keeps_its_session_and_costs_no_more_memory_than_its_credit(
+def test_a_busy_trainer_keeps_its_session_and_uses_no_more_memory_than_its_credit(
     stage: Scene, tmp_path: Path, record_property: Record
 ) -> None:
     here = stage.at(tmp_path)
     busy, other = here.trainer("busy", gated=True, prefetch=8), here.trainer("other", epochs=2)
     with running(busy):
-        busy.allow(4)
-        busy.wait_for(4)
+        advance([busy], 4)
         ready = wait_for_credit(busy)
         with running(other):
             other.finish()
@@ -122,12 +117,11 @@ def test_a_busy_trainer_keeps_its_session_and_costs_no_more_memory_than_its_cred
     "one of four trainers stopped for ever, with batches that it had taken and others lying ready",
     departs="rates are measured by benchmarks/independence.py",
 )
-def test_a_trainer_that_stops_for_ever_lets_the_others_read_all(stage: Scene, tmp_path: Path) -> None:
+def test_a_trainer_stopped_for_ever_does_not_block_the_others(stage: Scene, tmp_path: Path) -> None:
     here = stage.at(tmp_path)
     stopped, *others = here.trainer("stopped", gated=True, hold=3), *here.trainers(times(3, 1))
     with running(stopped):
-        stopped.allow(4)
-        stopped.wait_for(4)
+        advance([stopped], 4)
         wait_for_outstanding(stopped)
         stop(stopped.process.pid)
         with running(*others):
@@ -144,7 +138,7 @@ def test_a_trainer_that_stops_for_ever_lets_the_others_read_all(stage: Scene, tm
     "one trainer takes a batch for each ten of two others, memory for a twentieth of the epoch",
     departs="slow by count, not by the clock; what it comes to late is decoded again",
 )
-def test_a_trainer_ten_times_slower_gets_all_and_memory_stays_bounded(
+def test_a_trainer_ten_times_slower_gets_every_batch_in_bounded_memory(
     stage: Scene, tmp_path: Path, record_property: Record
 ) -> None:
     used, before = list[float](), number(stage.daemon.endpoint, "produced", "stream.train")
@@ -152,10 +146,7 @@ def test_a_trainer_ten_times_slower_gets_all_and_memory_stays_bounded(
     with running(slow, *fast):
         for turn in range(1, BATCHES // 10):
             slow.allow(turn)
-            for each in fast:
-                each.allow(10 * turn)
-            for each in fast:
-                each.wait_for(10 * turn)
+            advance(fast, 10 * turn)
             slow.wait_for(turn)
             used.append(number(stage.daemon.endpoint, "memory_used_bytes"))
         for each in (slow, *fast):

@@ -1,4 +1,4 @@
-"""Trainers die, and go on from their checkpoints; what they held goes back, and nobody else notices."""
+"""Trainers die and resume from checkpoints; their memory is freed, and no other trainer notices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_all_trainers_get_two_epochs_in_the_same_order(stage: Scene, tmp_path: P
 
 @pytest.mark.long
 @pytest.mark.fault("2", "four ranks of one world, one epoch whose last step is not whole")
-def test_four_ranks_share_an_epoch_and_leave_out_only_its_tail(stage: Scene, tmp_path: Path) -> None:
+def test_four_ranks_share_an_epoch_and_leave_out_only_its_uneven_end(stage: Scene, tmp_path: Path) -> None:
     here = stage.at(tmp_path)
     with running(*(here.trainer(f"rank-{rank}", rank=rank, world=4) for rank in range(4))) as ranks:
         for each in ranks:
@@ -51,7 +51,7 @@ def test_four_ranks_share_an_epoch_and_leave_out_only_its_tail(stage: Scene, tmp
 
 
 @pytest.mark.fault("7", "trainer killed with -9 in mid-epoch, 20 times, and resumed from its checkpoint; two others")
-def test_a_trainer_killed_often_goes_on_from_its_checkpoints_and_disturbs_nobody(
+def test_a_trainer_killed_often_resumes_from_its_checkpoints_and_disturbs_nobody(
     stage: Scene, tmp_path: Path, record_property: Record
 ) -> None:
     throws, here, met = dice(), stage.at(tmp_path), list[int]()
@@ -121,7 +121,7 @@ def die(stage: Scene, doomed: list[LoggedTrainer], *, forked: bool) -> float:
     "trainers killed with -9 while they hold mapped slots, 200 times, every fourth with a forked child that lives on",
     departs="what a living child has mapped stays in its memory, and is no slot any more",
 )
-def test_the_memory_of_killed_trainers_comes_back_though_their_children_live_on(
+def test_the_memory_of_killed_trainers_is_freed_while_their_children_live(
     stage: Scene, tmp_path: Path, record_property: Record
 ) -> None:
     doomed = stage.at(tmp_path).trainers(AT_ONCE, gated=True, hold=HOLD)

@@ -1,4 +1,4 @@
-"""A real systemd ends the daemon and starts it again, often within an epoch: in a box, judged by the same oracle."""
+"""A real systemd ends and restarts the daemon often within an epoch; the same oracle judges the logs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Unit:
 
 
 @pytest.mark.parametrize(("way", "strikes"), [("kill", times(20, 2)), ("restart", times(20, 2)), ("hang", times(3, 1))])
-def test_a_service_that_ends_often_in_an_epoch_costs_three_trainers_nothing_but_time(
+def test_a_service_that_ends_often_only_delays_three_trainers(
     tmp_path: Path, make_service: Callable[..., Service], record_property: Record, way: str, strikes: int
 ) -> None:
     images = images_for(strikes)
@@ -100,8 +100,8 @@ def test_a_service_that_ends_often_in_an_epoch_costs_three_trainers_nothing_but_
         ),
     ],
 )
-def test_the_oracle_finds_nothing_in_a_box(way: str, record_property: Record) -> None:
-    name = test_a_service_that_ends_often_in_an_epoch_costs_three_trainers_nothing_but_time.__name__
+def test_the_oracle_finds_no_problem_under_systemd(way: str, record_property: Record) -> None:
+    name = test_a_service_that_ends_often_only_delays_three_trainers.__name__
     inner = ["-m", "pytest", "-k", f"{name} and {way}", "-p", "no:cacheprovider", *REPORTED, __file__]
     command = [str(ROOT / "scripts" / "systemd-box"), sys.executable, *inner]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Where daemon and client meet when nobody says where."""
+"""Which endpoint a daemon and a client use, and the errors where there is none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_runtime_directory_comes_before_the_users_and_the_systems(monkeypatc
     ]
 
 
-def test_a_client_takes_the_argument_then_the_environment_then_the_first_place_that_exists(
+def test_the_argument_precedes_the_environment_and_that_the_default_sockets(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path / "absent"))
@@ -42,7 +42,7 @@ def test_a_client_takes_the_argument_then_the_environment_then_the_first_place_t
     assert endpoint.find_endpoint("ipc:///run/said") == "ipc:///run/said"
 
 
-def test_where_nothing_exists_the_error_names_the_places_and_the_remedy(
+def test_without_any_socket_the_error_names_the_paths_and_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(endpoint, "default_socket_paths", lambda: [tmp_path / "one", tmp_path / "two"])
@@ -67,7 +67,7 @@ def test_where_nothing_exists_the_error_names_the_places_and_the_remedy(
         ("ipc://@abstract", "write an absolute path"),
     ],
 )
-def test_an_endpoint_that_cannot_be_is_refused_by_name(wrong: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_endpoint_is_refused_with_the_reason(wrong: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=says):
         endpoint.check_endpoint(wrong)
     monkeypatch.setenv("STREAMD_ENDPOINT", wrong)
@@ -75,7 +75,7 @@ def test_an_endpoint_that_cannot_be_is_refused_by_name(wrong: str, says: str, mo
         endpoint.find_endpoint(None)
 
 
-def test_the_path_of_a_socket_stands_for_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_a_socket_is_accepted_as_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert endpoint.find_endpoint("/run/x.sock") == endpoint.find_endpoint(Path("/run/x.sock")) == "ipc:///run/x.sock"
     monkeypatch.setenv("STREAMD_ENDPOINT", "/run/y.sock")
     assert endpoint.find_endpoint(None) == "ipc:///run/y.sock"
@@ -86,12 +86,12 @@ def test_a_path_with_a_zero_byte_is_refused() -> None:
         endpoint.find_endpoint("/run/a\0b")
 
 
-def test_a_path_may_begin_at_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_may_begin_with_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert endpoint.find_endpoint("~/x.sock") == endpoint.find_endpoint(Path("~/x.sock")) == "ipc:///home/me/x.sock"
 
 
-def test_commands_and_python_name_an_endpoint_each_in_its_own_way(tmp_path: Path) -> None:
+def test_the_remedy_differs_for_commands_and_python(tmp_path: Path) -> None:
     with pytest.raises(ConnectError, match=r"give the daemon's endpoint \(--endpoint, \$STREAMD_ENDPOINT\)$"):
         endpoint.find_socket(f"{tmp_path}/s")
     with pytest.raises(
@@ -100,7 +100,7 @@ def test_commands_and_python_name_an_endpoint_each_in_its_own_way(tmp_path: Path
         endpoint.find_socket(f"{tmp_path}/s", endpoint.PYTHON_REMEDY)
 
 
-def test_a_socket_that_is_not_there_is_refused_with_what_is_missing_and_the_daemons_near_it(
+def test_a_missing_socket_is_refused_and_a_nearby_daemon_suggested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "run").mkdir()
@@ -121,7 +121,7 @@ def test_a_socket_that_is_not_there_is_refused_with_what_is_missing_and_the_daem
         endpoint.find_socket(None)
 
 
-def test_a_folder_that_may_not_be_entered_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_forbidden_folder_names_it_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> None:
         raise PermissionError(path)
 
@@ -139,6 +139,6 @@ def test_a_socket_path_has_room_for_the_suffix_of_the_socket_beside_it(letter: s
         endpoint.check_endpoint(longest + "é")
 
 
-def test_the_descriptor_socket_lies_beside_the_endpoint() -> None:
+def test_the_descriptor_socket_is_beside_the_endpoint() -> None:
     assert endpoint.socket_path("ipc:///run/a/b.sock") == Path("/run/a/b.sock")
     assert endpoint.descriptor_socket_path("ipc:///run/a/b.sock") == "/run/a/b.sock.fd"

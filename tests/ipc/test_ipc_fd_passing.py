@@ -1,4 +1,4 @@
-"""The descriptor socket: slots for those who know a secret, and news of a death at once."""
+"""The descriptor socket: slots for clients with a secret, and the end of a client at once."""
 
 from __future__ import annotations
 
@@ -51,6 +51,11 @@ def path() -> Iterator[str]:
         yield f"{folder}/d"
 
 
+@pytest.fixture
+def brief_pairing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fd_passing, "PAIR_S", 0.05)
+
+
 def at_desk(scene: Callable[[Desk], Awaitable[None]]) -> Callable[[str], None]:
     """Makes a test of what happens at a desk."""
 
@@ -72,11 +77,11 @@ async def test_a_paired_client_gets_its_slots_read_only(desk: Desk) -> None:
         os.close(descriptor)
     assert not line.has_ended()
     line.close()
-    assert (await desk.news())[0] == 1
+    assert await desk.news() == (1, "its connection ended")
 
 
 @at_desk
-async def test_a_slot_that_is_gone_is_said_to_be_gone(desk: Desk) -> None:
+async def test_fetching_a_dropped_slot_is_an_error(desk: Desk) -> None:
     line = await desk.connect()
     with pytest.raises(ConnectError, match="slot 8 is gone"):
         await asyncio.to_thread(line.fetch_descriptor, 8)
@@ -85,7 +90,7 @@ async def test_a_slot_that_is_gone_is_said_to_be_gone(desk: Desk) -> None:
 
 
 @at_desk
-async def test_a_wrong_secret_is_shown_out(desk: Desk) -> None:
+async def test_a_wrong_secret_ends_the_connection(desk: Desk) -> None:
     secret = desk.server.issue_secret(1)
     with raw(desk.path) as link:
         link.send(bytes(SECRET_BYTES))
@@ -96,7 +101,7 @@ async def test_a_wrong_secret_is_shown_out(desk: Desk) -> None:
 
 
 @at_desk
-async def test_a_secret_opens_once(desk: Desk) -> None:
+async def test_a_secret_is_valid_once(desk: Desk) -> None:
     secret = desk.server.issue_secret(1)
     with raw(desk.path) as first, raw(desk.path) as second:
         first.send(secret)
@@ -113,14 +118,6 @@ async def test_each_session_has_a_secret_of_its_own(desk: Desk) -> None:
     lines[1].close()
     assert (await desk.news())[0] == 2
     lines[0].close()
-
-
-@at_desk
-async def test_the_end_of_a_connection_is_told_once(desk: Desk) -> None:
-    line = await desk.connect(4)
-    await answered()
-    line.close()
-    assert await desk.news() == (4, "its connection ended")
 
 
 @at_desk
@@ -142,21 +139,18 @@ async def test_a_killed_client_is_lost_while_its_child_keeps_the_connection(desk
             os.close(writing)
 
 
-def test_a_client_that_never_pairs_is_given_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fd_passing, "PAIR_S", 0.02)
-
-    async def scene(desk: Desk) -> None:
-        secret = desk.server.issue_secret(5)
-        assert await desk.news() == (5, "it did not open its lifeline within 0.02 s")
-        with raw(desk.path) as link:
-            link.send(secret)
-            assert await ended(link)
-
-    at_desk_of(path, scene)
+@pytest.mark.usefixtures("brief_pairing")
+@at_desk
+async def test_a_client_that_never_pairs_is_lost_after_a_timeout(desk: Desk) -> None:
+    secret = desk.server.issue_secret(5)
+    assert await desk.news() == (5, "it did not open its lifeline within 0.05 s")
+    with raw(desk.path) as link:
+        link.send(secret)
+        assert await ended(link)
 
 
 @pytest.mark.parametrize("nonsense", [b"x", bytes(7), bytes(9), bytes(16)])
-def test_a_client_that_speaks_nonsense_is_lost(path: str, nonsense: bytes) -> None:
+def test_a_client_that_sends_a_malformed_request_is_lost(path: str, nonsense: bytes) -> None:
     async def scene(desk: Desk) -> None:
         with raw(desk.path) as link:
             link.send(desk.server.issue_secret(6))
@@ -168,7 +162,7 @@ def test_a_client_that_speaks_nonsense_is_lost(path: str, nonsense: bytes) -> No
 
 
 @at_desk
-async def test_a_session_that_is_forgotten_is_not_lost(desk: Desk) -> None:
+async def test_closing_a_session_does_not_report_it_lost(desk: Desk) -> None:
     line = await desk.connect(1)
     await answered()
     unused = desk.server.issue_secret(2)
@@ -183,7 +177,7 @@ async def test_a_session_that_is_forgotten_is_not_lost(desk: Desk) -> None:
 
 
 @at_desk
-async def test_a_client_that_leaves_slots_unread_is_lost_and_blocks_nobody(desk: Desk) -> None:
+async def test_a_client_that_does_not_read_its_slots_is_lost(desk: Desk) -> None:
     with raw(desk.path) as link:
         link.send(desk.server.issue_secret(1))
         link.setblocking(False)
@@ -216,7 +210,7 @@ async def test_the_socket_has_the_mode_it_was_given(desk: Desk) -> None:
     assert (await asyncio.to_thread(Path(desk.path).stat)).st_mode & 0o777 == 0o600
 
 
-def test_running_out_of_descriptors_makes_newcomers_wait_and_ends_nothing(
+def test_without_free_descriptors_new_clients_wait_and_no_session_ends(
     path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(fd_passing, "_REST_S", 0.01)
@@ -244,73 +238,58 @@ def test_running_out_of_descriptors_makes_newcomers_wait_and_ends_nothing(
     at_desk_of(path, scene)
 
 
-def test_without_descriptors_a_slot_is_handed_out_in_the_spare_ones_place(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scene(desk: Desk) -> None:
-        line = await desk.connect()
-        spare = desk.server._spare
-        assert spare is not None
-        open_slot, asked = desk.slots.open_readable, list[int]()
+@at_desk
+async def test_without_free_descriptors_a_slot_takes_the_place_of_the_spare_one(desk: Desk) -> None:
+    line = await desk.connect()
+    open_slot, asked = desk.slots.open_readable, list[int]()
 
-        def starved(slot: int) -> int | None:
-            asked.append(slot)
-            if desk.server._spare is not None:
-                raise OSError(errno.EMFILE, "Too many open files")
-            return open_slot(slot)
+    def open_only_in_place_of_the_spare(slot: int) -> int | None:
+        asked.append(slot)
+        if desk.server._spare is not None:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return open_slot(slot)
 
-        monkeypatch.setattr(desk.server, "_open_slot", starved)
-        for _ in range(2):
-            os.close(await asyncio.to_thread(line.fetch_descriptor, 7))
-        assert asked == [7] * 4
-        await answered()
-        assert desk.server._spare is not None
-        assert desk.lost == []
-        line.close()
-
-    at_desk_of(path, scene)
+    assert desk.server._spare is not None
+    desk.server._open_slot = open_only_in_place_of_the_spare
+    for _ in range(2):
+        os.close(await asyncio.to_thread(line.fetch_descriptor, 7))
+    assert asked == [7] * 4
+    await answered()
+    assert desk.server._spare is not None
+    assert desk.lost == []
+    line.close()
 
 
-def test_a_slot_that_no_descriptor_at_all_is_left_for_costs_one_session_its_connection(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scene(desk: Desk) -> None:
-        line = await desk.connect()
+@at_desk
+async def test_without_any_descriptor_for_a_slot_only_the_asking_session_loses_its_connection(desk: Desk) -> None:
+    def fail(slot: int) -> int | None:
+        raise OSError(errno.EMFILE, "Too many open files", slot)
 
-        def starved(slot: int) -> int | None:
-            raise OSError(errno.EMFILE, "Too many open files", slot)
-
-        monkeypatch.setattr(desk.server, "_open_slot", starved)
-        with pytest.raises(ConnectError):
-            await asyncio.to_thread(line.fetch_descriptor, 7)
-        assert (await desk.news())[0] == 1
-        line.close()
-
-    at_desk_of(path, scene)
+    line = await desk.connect()
+    desk.server._open_slot = fail
+    with pytest.raises(ConnectError):
+        await asyncio.to_thread(line.fetch_descriptor, 7)
+    assert (await desk.news())[0] == 1
+    line.close()
 
 
-def test_who_says_no_secret_is_hung_up_on_at_once_when_there_are_many(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fd_passing, "PAIR_S", 0.05)
-
-    async def scene(desk: Desk) -> None:
-        desk.server._max_links = 2
-        line = await desk.connect()
-        with raw(desk.path) as silent, raw(desk.path) as beyond:
-            assert await ended(beyond)
-            assert await ended(silent)
-        assert (line.has_ended(), desk.lost) == (False, [])
-        line.close()
-
-    at_desk_of(path, scene)
+@pytest.mark.usefixtures("brief_pairing")
+@at_desk
+async def test_a_full_server_hangs_up_on_newcomers_at_once_and_on_silent_clients_soon(desk: Desk) -> None:
+    desk.server._max_links = 2
+    line = await desk.connect()
+    with raw(desk.path) as silent, raw(desk.path) as beyond:
+        assert await ended(beyond)
+        assert await ended(silent)
+    assert (line.has_ended(), desk.lost) == (False, [])
+    line.close()
 
 
 # --- sessions that are over while batches of them are held
 
 
 @at_desk
-async def test_what_is_held_of_a_session_that_is_over_is_told_until_it_is_dropped(desk: Desk) -> None:
+async def test_a_client_reports_leases_held_and_dropped_after_its_session(desk: Desk) -> None:
     line = await desk.connect(4)
     line.report_held_leases((3, 5, 8))
     line.report_dropped_leases((5,))
@@ -327,7 +306,7 @@ async def test_what_is_held_of_a_session_that_is_over_is_told_until_it_is_droppe
 
 
 @at_desk
-async def test_who_is_hung_up_on_sees_the_end_and_is_heard_on(desk: Desk) -> None:
+async def test_a_half_closed_session_sees_the_end_and_can_still_report(desk: Desk) -> None:
     line = await desk.connect(4)
     await answered()
     assert desk.server.half_close_session(4)
@@ -340,7 +319,7 @@ async def test_who_is_hung_up_on_sees_the_end_and_is_heard_on(desk: Desk) -> Non
 
 
 @at_desk
-async def test_who_is_hung_up_on_gets_no_slot_any_more(desk: Desk) -> None:
+async def test_a_half_closed_session_cannot_fetch_a_slot(desk: Desk) -> None:
     line = await desk.connect(4)
     await answered()
     desk.server.half_close_session(4)
@@ -351,7 +330,7 @@ async def test_who_is_hung_up_on_gets_no_slot_any_more(desk: Desk) -> None:
 
 
 @at_desk
-async def test_who_has_no_lifeline_cannot_be_hung_up_on(desk: Desk) -> None:
+async def test_a_session_without_a_lifeline_cannot_be_half_closed(desk: Desk) -> None:
     secret = desk.server.issue_secret(4)
     assert not desk.server.half_close_session(4)
     with raw(desk.path) as link:

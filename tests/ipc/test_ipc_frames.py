@@ -144,11 +144,11 @@ def test_there_is_an_example_of_every_message() -> None:
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=named)
-def test_every_message_comes_back_as_it_was_sent(message: ClientMessage | DaemonMessage) -> None:
+def test_every_message_round_trips(message: ClientMessage | DaemonMessage) -> None:
     assert unpack_of(message)(encode_frame(HEADER, message)) == (HEADER, message)
 
 
-def test_a_frame_is_what_it_always_was() -> None:
+def test_the_encoding_of_a_frame_is_unchanged() -> None:
     data = encode_frame(FrameHeader(1, 2, 3), Progress(4, (5,), 6, 7))
     assert (
         data.hex()
@@ -156,7 +156,7 @@ def test_a_frame_is_what_it_always_was() -> None:
     )
 
 
-def test_the_largest_things_a_client_says_fit_its_frames() -> None:
+def test_the_largest_client_messages_fit_a_client_frame() -> None:
     history = tuple(Segment(base, 1 << 39, 1 << 19, (1 << 20) - 1) for base in range(1 << 60, (1 << 60) + MAX_SEGMENTS))
     subscribe = Subscribe(
         "s" * 255, 0, 1, 1 << 39, Cursor(1 << 39, history), "drop", MAX_CREDIT, "shared", "f" * 32, True
@@ -205,7 +205,7 @@ def test_every_flipped_byte_gives_an_error_or_a_message(message: ClientMessage |
 
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(st.binary(max_size=200), st.sampled_from(BOTH))
-def test_random_bytes_behind_a_sound_header_do_no_harm(data: bytes, unpack: Unpack) -> None:
+def test_random_bytes_after_a_valid_header_give_an_error_or_a_message(data: bytes, unpack: Unpack) -> None:
     must_be_message_or_error(unpack, build_frame(HEADER, data))
 
 
@@ -231,7 +231,9 @@ VALUES: Final = st.recursive(
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.sampled_from([*range(1, 8), *range(65, 75)]), st.lists(VALUES, max_size=10), st.sampled_from(BOTH))
-def test_well_formed_nonsense_under_a_known_tag_does_no_harm(tag: int, fields: list[Any], unpack: Unpack) -> None:
+def test_random_fields_under_a_known_tag_give_an_error_or_a_message(
+    tag: int, fields: list[Any], unpack: Unpack
+) -> None:
     try:
         _, message = unpack(build_frame(HEADER, msgspec.msgpack.encode([tag, *fields])))
     except ProtocolError:
@@ -256,7 +258,7 @@ def test_a_foreign_frame_is_refused_and_the_message_says_why(unpack: Unpack, dat
         unpack(data)
 
 
-def test_nothing_is_parsed_of_another_version() -> None:
+def test_a_frame_of_another_version_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(ProtocolError, match="version 9"):
         decode_daemon_frame(MAGIC + b"\x09" + bytes(SIZE - 3) + b"\xc1" * 50)
 
@@ -269,7 +271,7 @@ def test_a_clients_frame_over_the_limit_is_refused_before_it_is_parsed() -> None
         decode_client_frame(longest + b"\xc1")
 
 
-def test_a_daemon_may_say_more_than_a_client() -> None:
+def test_a_daemon_frame_may_exceed_the_limit_of_client_frames() -> None:
     message = SlotsGone(tuple(range(2**33, 2**33 + 20_000)))
     data = encode_frame(HEADER, message)
     assert len(data) > MAX_CLIENT_FRAME_BYTES
@@ -295,7 +297,7 @@ def test_deep_nesting_is_refused(start: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", [b"\xdd", b"\xdf", b"\xc6", b"\xdb", b"\xc9"])
-def test_an_announced_length_that_does_not_follow_takes_no_memory(kind: bytes) -> None:
+def test_a_length_larger_than_the_frame_allocates_no_memory(kind: bytes) -> None:
     for unpack, start in product(BOTH, (b"", b"\x95\x04\x00", b"\x92\x41", b"\x92\x47")):
         with pytest.raises(ProtocolError):
             unpack(build_frame(HEADER, start + kind + struct.pack(">I", 2**32 - 1)))
@@ -333,13 +335,13 @@ def test_a_bundle_holds_its_records_in_order(records: list[bytes]) -> None:
     assert split_records(bundle_records(records)) == records
 
 
-def test_a_single_record_travels_as_it_is() -> None:
+def test_a_single_record_is_not_wrapped_in_a_bundle() -> None:
     assert bundle_records([b"one"]) == b"one"
     assert split_records(b"one") == [b"one"]
 
 
 @given(st.lists(RECORD, min_size=2, max_size=5), st.data())
-def test_a_bundle_cut_anywhere_but_between_two_records_is_refused(records: list[bytes], data: st.DataObject) -> None:
+def test_a_bundle_cut_within_a_record_is_refused(records: list[bytes], data: st.DataObject) -> None:
     whole = bundle_records(records)
     ends = {len(bundle_records(records[:count])) + (5 if count == 1 else 0) for count in range(1, len(records) + 1)}
     cut = data.draw(st.integers(1, len(whole) - 1).filter(lambda at: at not in ends))

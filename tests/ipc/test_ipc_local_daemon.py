@@ -1,4 +1,4 @@
-"""What `streamd.local` asks of its daemon: one line, whatever a notebook's mapping holds."""
+"""The request of `streamd.local` to its daemon: one line, whatever a notebook's mapping contains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamd.errors import ConfigError
 from streamd.ipc.local_daemon import LocalDaemonRequest, endpoint_in_folder
 
 
-def test_an_errand_is_one_line_in_which_paths_and_numbers_of_numpy_are_plain() -> None:
+def test_a_request_is_one_json_line_with_plain_paths_and_numbers() -> None:
     line = LocalDaemonRequest(
         {"workers": np.uint8(1), "streams": {"train": {"source": Path("/data")}}}, "/a"
     ).encode_line()
@@ -25,10 +25,10 @@ def test_an_errand_is_one_line_in_which_paths_and_numbers_of_numpy_are_plain() -
     }
 
 
-def test_what_no_configuration_can_hold_is_refused() -> None:
+def test_a_value_that_json_cannot_hold_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"it cannot be handed to a daemon: .* is of type object"):
         LocalDaemonRequest({"workers": object()}, "/a").encode_line()
 
 
-def test_the_endpoint_lies_in_the_errands_folder() -> None:
+def test_the_endpoint_is_in_the_requested_folder() -> None:
     assert LocalDaemonRequest("config.yaml", "/a").endpoint == endpoint_in_folder("/a") == "ipc:///a/s"

@@ -1,4 +1,4 @@
-"""A lent array keeps its memory while anything of it lives, and gives it back once."""
+"""A leased array keeps its memory while any view of it lives, and returns it once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def memory() -> memoryview:
         os.close(descriptor)
 
 
-def test_the_array_is_the_memory_itself() -> None:
+def test_a_leased_array_shares_the_mapped_memory() -> None:
     mapped = memory()
     array = build_leased_array(mapped, TENSOR, lambda: None)
     assert (array.shape, str(array.dtype), array.flags.c_contiguous) == (TENSOR.shape, "uint8", True)
@@ -82,14 +82,14 @@ def test_a_mapping_ends_with_its_last_view() -> None:
     assert mappings() == 0
 
 
-def test_what_cannot_be_mapped_is_the_systems_error() -> None:
+def test_a_failed_mapping_raises_the_system_error() -> None:
     with pytest.raises(OSError, match="Bad file descriptor") as raised:
         map_readable(-1, NBYTES)
     assert raised.value.errno == errno.EBADF
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_view_of_any_kind_keeps_the_memory_lent(way: str) -> None:
+def test_a_view_of_any_kind_keeps_the_lease(way: str) -> None:
     returned: list[int] = []
     array = build_leased_array(memory(), TENSOR, lambda: returned.append(1))
     view = WAYS[way](array)
@@ -116,7 +116,7 @@ def test_the_lease_ends_once_with_the_last_of_many_views(ways: list[str], order:
     assert returned == [1]
 
 
-def test_two_arrays_of_one_memory_are_two_leases() -> None:
+def test_two_arrays_of_one_memory_have_separate_leases() -> None:
     mapped, returned = memory(), list[str]()
     one = build_leased_array(mapped, TENSOR, lambda: returned.append("one"))
     two = build_leased_array(mapped, TENSOR, lambda: returned.append("two"))
@@ -126,7 +126,7 @@ def test_two_arrays_of_one_memory_are_two_leases() -> None:
     assert returned == ["one", "two"]
 
 
-def test_nothing_of_the_array_can_be_written() -> None:
+def test_a_leased_array_cannot_be_written() -> None:
     array = build_leased_array(memory(), TENSOR, lambda: None)
     for view in (array, array[0], array.reshape(-1)):
         assert not view.flags.writeable
@@ -138,7 +138,7 @@ def test_nothing_of_the_array_can_be_written() -> None:
     assert not of_writable_memory.flags.writeable
 
 
-def test_a_cycle_returns_its_lease_when_it_is_collected() -> None:
+def test_a_reference_cycle_returns_its_lease_when_collected() -> None:
     returned: list[int] = []
     knot: list[object] = [build_leased_array(memory(), TENSOR, lambda: returned.append(1))]
     knot.append(knot)
@@ -147,7 +147,7 @@ def test_a_cycle_returns_its_lease_when_it_is_collected() -> None:
     assert returned == [1]
 
 
-def test_a_program_that_ends_with_lent_memory_ends_quietly() -> None:
+def test_a_program_that_exits_with_leased_memory_prints_no_error() -> None:
     code = (
         "import sys, numpy; from streamd.core.slot_layout import SlotTensor\n"
         "from streamd.ipc.mapping import build_leased_array\n"

@@ -53,19 +53,19 @@ DEFINED: Final[set[type[Any]]] = {
 }
 
 
-def test_the_protocol_is_what_it_always_was() -> None:
+def test_the_protocol_is_unchanged() -> None:
     assert {kind.__name__: (kind.__struct_config__.tag, kind.__struct_fields__) for kind in DEFINED} == PROTOCOL
     assert VERSION == 8
 
 
-def test_every_message_is_said_by_exactly_one_side() -> None:
+def test_every_message_is_sent_by_exactly_one_side() -> None:
     client, daemon = set(get_args(ClientMessage)), set(get_args(DaemonMessage))
     assert client | daemon == DEFINED
     assert client & daemon == set()
 
 
 @pytest.mark.parametrize("kind", sorted(DEFINED, key=str))
-def test_messages_are_frozen_arrays_that_refuse_what_they_do_not_know(kind: type[Any]) -> None:
+def test_messages_are_frozen_arrays_that_refuse_unknown_fields(kind: type[Any]) -> None:
     config = kind.__struct_config__
     assert (config.frozen, config.array_like, config.forbid_unknown_fields) == (True, True, True)
     assert kind.__doc__

@@ -1,4 +1,4 @@
-"""A helper does not outlive who started it, whatever it is doing."""
+"""A helper process never outlives its parent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_a_helper_that_is_stuck_ends_with_a_starter_that_is_killed() -> None:
+def test_killing_the_parent_ends_a_stuck_helper() -> None:
     with subprocess.Popen([sys.executable, "-c", STARTER, STUCK], stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None
         helper = int(starter.stdout.readline())
@@ -40,12 +40,12 @@ def test_a_helper_that_is_stuck_ends_with_a_starter_that_is_killed() -> None:
     wait_until(lambda: not runs(helper), "the helper ends")
 
 
-def test_a_helper_whose_starter_is_gone_already_ends_at_once() -> None:
+def test_a_helper_whose_parent_is_already_dead_ends_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", STUCK.format(parent=1 << 22)], check=False, timeout=20)
     assert done.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("module", ["streamd.cli.check.reader_process", "streamd.cli.probe.trainer_process"])
-def test_the_helpers_of_commands_do(module: str) -> None:
+def test_helper_processes_of_commands_die_with_their_parent(module: str) -> None:
     source = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py").read_text()
     assert "die_with_parent(os.getppid())" in source.partition("def main()")[2]

@@ -1,4 +1,4 @@
-"""Slots: sealed memory, read-only for all but the workers, gone when it is gone."""
+"""Slots: sealed memory, read-only for all but the workers."""
 
 from __future__ import annotations
 
@@ -25,6 +25,16 @@ def slots() -> Iterator[SlotStore]:
     store.close()
 
 
+@pytest.fixture
+def readable(slots: SlotStore) -> Iterator[int]:
+    """A client's descriptor of slot 1."""
+    slots.ensure_slot(1, NBYTES)
+    descriptor = slots.open_readable(1)
+    assert descriptor is not None
+    yield descriptor
+    os.close(descriptor)
+
+
 @pytest.mark.parametrize("nbytes", [0, NBYTES - 1, NBYTES + 1, 10 * NBYTES])
 def test_a_slot_can_neither_shrink_nor_grow(slots: SlotStore, nbytes: int) -> None:
     descriptor = slots.ensure_slot(1, NBYTES)
@@ -34,7 +44,7 @@ def test_a_slot_can_neither_shrink_nor_grow(slots: SlotStore, nbytes: int) -> No
     assert os.fstat(descriptor).st_size == NBYTES
 
 
-def test_the_seals_themselves_are_sealed(slots: SlotStore) -> None:
+def test_no_seal_can_be_added_to_a_slot(slots: SlotStore) -> None:
     descriptor = slots.ensure_slot(1, NBYTES)
     assert fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) == fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     with pytest.raises(PermissionError):
@@ -45,27 +55,18 @@ def test_only_the_owner_may_open_a_slot_and_only_to_read(slots: SlotStore) -> No
     assert stat.S_IMODE(os.fstat(slots.ensure_slot(1, NBYTES)).st_mode) == 0o400
 
 
-def test_a_clients_descriptor_can_neither_be_written_nor_mapped_for_writing(slots: SlotStore) -> None:
-    slots.ensure_slot(1, NBYTES)
-    descriptor = slots.open_readable(1)
-    assert descriptor is not None
-    try:
-        with pytest.raises(PermissionError):
-            map_writable(descriptor, NBYTES)
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.write(descriptor, b"x")
-        with pytest.raises(TypeError):
-            map_readable(descriptor, NBYTES)[0] = 1
-    finally:
-        os.close(descriptor)
+def test_a_clients_descriptor_can_neither_be_written_nor_mapped_for_writing(readable: int) -> None:
+    with pytest.raises(PermissionError):
+        map_writable(readable, NBYTES)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.write(readable, b"x")
+    with pytest.raises(TypeError):
+        map_readable(readable, NBYTES)[0] = 1
 
 
-def test_readers_see_what_a_worker_writes_later(slots: SlotStore) -> None:
+def test_readers_see_what_a_worker_writes_later(slots: SlotStore, readable: int) -> None:
     written = np.frombuffer(map_writable(slots.ensure_slot(1, NBYTES), NBYTES), dtype=np.uint8)
-    descriptor = slots.open_readable(1)
-    assert descriptor is not None
-    read = np.frombuffer(map_readable(descriptor, NBYTES), dtype=np.uint8)
-    os.close(descriptor)
+    read = np.frombuffer(map_readable(readable, NBYTES), dtype=np.uint8)
     served = slots.map_slot(1)
     assert not read.any()
     written[:] = 7
@@ -73,13 +74,13 @@ def test_readers_see_what_a_worker_writes_later(slots: SlotStore) -> None:
     assert served == bytes([7]) * NBYTES
 
 
-def test_a_serial_is_one_slot_for_as_long_as_it_lives(slots: SlotStore) -> None:
+def test_a_serial_names_one_slot_until_it_is_dropped(slots: SlotStore) -> None:
     assert slots.ensure_slot(1, NBYTES) == slots.ensure_slot(1, NBYTES)
     assert slots.ensure_slot(2, NBYTES) != slots.ensure_slot(1, NBYTES)
     assert (len(slots), slots.allocated_bytes) == (2, 2 * NBYTES)
 
 
-def test_a_serial_that_is_gone_opens_nothing(slots: SlotStore) -> None:
+def test_a_dropped_serial_opens_nothing(slots: SlotStore) -> None:
     assert slots.open_readable(1) is None
     slots.ensure_slot(1, NBYTES)
     slots.drop_slot(1)
@@ -88,7 +89,7 @@ def test_a_serial_that_is_gone_opens_nothing(slots: SlotStore) -> None:
     slots.drop_slot(1)
 
 
-def test_a_dropped_slot_lives_on_in_the_mappings_it_has(slots: SlotStore) -> None:
+def test_existing_mappings_survive_dropping_the_slot(slots: SlotStore) -> None:
     memory = map_writable(slots.ensure_slot(1, NBYTES), NBYTES)
     memory[5] = 9
     view = slots.map_slot(1)
@@ -96,16 +97,12 @@ def test_a_dropped_slot_lives_on_in_the_mappings_it_has(slots: SlotStore) -> Non
     assert view[5] == 9
 
 
-def test_a_slot_is_not_inherited_by_other_programs(slots: SlotStore) -> None:
-    descriptor = slots.ensure_slot(1, NBYTES)
-    readable = slots.open_readable(1)
-    assert readable is not None
-    assert not os.get_inheritable(descriptor)
+def test_a_slot_is_not_inherited_by_other_programs(slots: SlotStore, readable: int) -> None:
+    assert not os.get_inheritable(slots.ensure_slot(1, NBYTES))
     assert not os.get_inheritable(readable)
-    os.close(readable)
 
 
-def test_memory_that_cannot_be_had_leaves_nothing_behind(slots: SlotStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_allocation_leaves_no_slot(slots: SlotStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: int) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 

@@ -1,4 +1,4 @@
-"""What becomes of a process that was started with its standard files closed."""
+"""A process that was started with its standard files closed."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def closing(which: str, *command: str) -> list[str]:
     return ["sh", "-c", f'exec "$@" {which}', "sh", *command]
 
 
-def test_closed_standard_files_are_the_null_device_for_a_process_and_its_children(tmp_path: Path) -> None:
+def test_closed_standard_files_become_the_null_device(tmp_path: Path) -> None:
     found = tmp_path / "found"
     subprocess.run(closing(ALL, sys.executable, "-c", LOOK, str(found)), check=True, timeout=LIMIT_S)
     assert found.read_text().splitlines() == ["/dev/null"] * 4
 
 
-def test_those_that_are_open_stay_as_they_are(tmp_path: Path) -> None:
+def test_open_standard_files_are_unchanged(tmp_path: Path) -> None:
     found = tmp_path / "found"
     command = closing("2>&-", sys.executable, "-c", LOOK, str(found))
     done = subprocess.run(command, input=b"", stdout=subprocess.PIPE, check=True, timeout=LIMIT_S)

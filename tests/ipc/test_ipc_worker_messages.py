@@ -1,4 +1,4 @@
-"""Records between daemon and worker round-trip, fit a datagram, and damage is a ProtocolError."""
+"""Records between daemon and worker round-trip and fit a datagram; damage raises ProtocolError."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ def test_there_is_an_example_of_every_record() -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=named)
-def test_every_record_comes_back_as_it_was_sent(record: Record) -> None:
+def test_every_record_round_trips(record: Record) -> None:
     assert plain(decoder_of(record)(encoded(record))) == plain(record)
 
 
-def test_arrays_keep_their_types_and_are_sent_as_they_read_though_they_are_not_contiguous() -> None:
+def test_arrays_that_are_not_contiguous_keep_types_and_values() -> None:
     rows, ids = np.arange(20, dtype=np.uint16), np.arange(20, dtype=np.int64)
     got = decode_command(encode_command(FillRows(1, 0, 2, 4096, 20, rows[::2], ids[::-2])))
     assert isinstance(got, FillRows)
@@ -139,7 +139,7 @@ def test_every_truncation_is_refused(record: Record) -> None:
             decoder_of(record)(data[:end])
 
 
-def test_a_list_of_slots_is_cut_between_two_of_them_or_refused() -> None:
+def test_a_truncated_list_of_slots_is_refused_unless_cut_between_slots() -> None:
     data = encode_command(UnmapSlots((1, 2, 3)))
     for end in range(1, len(data)):
         if (end - 1) % 8:
@@ -168,13 +168,15 @@ def test_every_flipped_byte_gives_an_error_or_a_record(record: Record) -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(st.integers(0, 7), st.binary(max_size=120), st.sampled_from(BOTH))
-def test_random_bytes_behind_a_known_kind_do_no_harm(kind: int, data: bytes, decode: Callable[[bytes], Any]) -> None:
+def test_random_bytes_after_a_known_kind_give_an_error_or_a_record(
+    kind: int, data: bytes, decode: Callable[[bytes], Any]
+) -> None:
     must_be_record_or_error(decode, bytes([kind]) + data)
 
 
 @pytest.mark.parametrize("decode", BOTH)
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\x06", b"\xff" * 40], ids=repr)
-def test_unknown_kinds_and_nothing_at_all_are_refused(decode: Callable[[bytes], Any], data: bytes) -> None:
+def test_unknown_kinds_and_empty_records_are_refused(decode: Callable[[bytes], Any], data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode(data)
 
@@ -229,7 +231,7 @@ def test_a_count_of_bad_rows_that_differs_from_those_named_is_refused() -> None:
         (ValueError("no \udcff here"), r"no \udcff here"),
     ],
 )
-def test_a_reason_is_one_line_of_the_errors_words(error: Exception, says: str) -> None:
+def test_a_reason_is_the_error_text_on_one_line(error: Exception, says: str) -> None:
     assert format_error_reason(error) == says
 
 

@@ -1,4 +1,4 @@
-"""One window, step by step: order, credit, leases, ranks, ends. `World` checks the standing rules after every event."""
+"""One scheduler, step by step: order, credit, leases, ranks, ends. `World` checks its rules after every event."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_lone_trainer_gets_all_batches_in_order_once_over_several_epochs() -> 
     assert len(world.made) == 21
 
 
-def test_the_receipt_follows_the_last_batch_of_each_epoch_at_once_and_holds_all_its_steps() -> None:
+def test_the_receipt_follows_the_last_batch_of_each_epoch_and_holds_all_its_steps() -> None:
     world = World(train(5))
     trainer = world.subscribe(epochs=2, credit=8)
 
@@ -49,7 +49,7 @@ def test_the_receipt_follows_the_last_batch_of_each_epoch_at_once_and_holds_all_
     assert trainer.receipts[1].history == (Segment(0, 5, 0, 1),)
 
 
-def test_epochs_count_in_total_so_that_a_trainer_past_them_is_sent_nothing() -> None:
+def test_a_trainer_past_its_last_epoch_is_sent_nothing() -> None:
     world = World(train(5))
 
     trainer = world.subscribe(epochs=2, cursor=Cursor(2))
@@ -59,7 +59,7 @@ def test_epochs_count_in_total_so_that_a_trainer_past_them_is_sent_nothing() -> 
     assert not trainer.receipts
 
 
-def test_without_a_number_of_epochs_it_runs_on() -> None:
+def test_without_a_number_of_epochs_a_session_never_ends() -> None:
     world = World(train(3))
     trainer = world.subscribe(epochs=None)
 
@@ -68,34 +68,40 @@ def test_without_a_number_of_epochs_it_runs_on() -> None:
     assert trainer.taken[-1] >= (9, 0)
 
 
-def test_what_comes_together_is_answered_in_its_order_before_it_is_decided_what_is_produced_next() -> None:
-    window = Scheduler([train(9)], SchedulerLimits(64 * MIB, workers=1))
-    started = [action for action in window.handle_events([wish()], 0.0) if isinstance(action, ProduceBatch)]
+def test_events_handled_together_are_answered_in_order_before_new_production() -> None:
+    scheduler = Scheduler([train(9)], SchedulerLimits(64 * MIB, workers=1))
+    started = [action for action in scheduler.handle_events([wish()], 0.0) if isinstance(action, ProduceBatch)]
     assert [made.key.index for made in started] == [0, 1]
 
     came: list[Event] = [CreditGranted(1, 4), *(BatchProduced(made.slot) for made in started)]
-    actions = window.handle_events(came, 0.001)
+    actions = scheduler.handle_events(came, 0.001)
 
     assert [type(action) for action in actions[:3]] == [SendBatch, SendBatch, ProduceBatch]
     assert [action.slot for action in actions if isinstance(action, SendBatch)] == [made.slot for made in started]
     assert [action.key.index for action in actions if isinstance(action, ProduceBatch)][:2] == [2, 3]
 
 
-def test_nothing_is_sent_before_credit_is_granted_but_production_is_ahead() -> None:
+@pytest.mark.parametrize(
+    ("grants", "sent"),
+    [((), [0]), ((2, 4), [0, 2, 4]), ((3, 3, 1, 0, 2, 3), [0, 3, 3, 3, 3, 3, 3])],
+    ids=["no credit", "growing credit", "repeated and reordered credit"],
+)
+def test_a_trainer_is_sent_no_more_batches_than_it_was_granted(grants: tuple[int, ...], sent: list[int]) -> None:
     world = World(train(9))
-    trainer = world.subscribe(credit=4)
+    trainer = world.subscribe(credit=6)
     world.end(trainer, lost=False)
     world.connect(trainer, grant=False)
     world.produce_all()
 
-    assert trainer.sent == 0
-    world.grant(trainer, 2)
-    assert trainer.sent == 2
-    world.grant(trainer, 4)
-    assert trainer.sent == 4
+    found = [trainer.sent]
+    for upto in grants:
+        world.grant(trainer, upto)
+        found.append(trainer.sent)
+
+    assert found == sent
 
 
-def test_a_trainer_that_keeps_its_batches_gets_no_more_than_its_credit_whatever_it_grants() -> None:
+def test_a_trainer_never_holds_more_batches_than_its_credit() -> None:
     world = World(train(50))
     trainer = world.subscribe(credit=3)
     world.grant(trainer, 1000)
@@ -106,19 +112,7 @@ def test_a_trainer_that_keeps_its_batches_gets_no_more_than_its_credit_whatever_
     assert sorted(trainer.held) == [0, 2, 3]
 
 
-def test_repeating_and_reordering_credit_is_harmless() -> None:
-    world = World(train(9))
-    trainer = world.subscribe(credit=6)
-    world.end(trainer, lost=False)
-    world.connect(trainer, grant=False)
-    for upto in (3, 3, 1, 0, 2, 3):
-        world.grant(trainer, upto)
-    world.produce_all()
-
-    assert trainer.sent == 3
-
-
-def test_words_of_unknown_sessions_and_about_unknown_deliveries_are_harmless() -> None:
+def test_events_of_unknown_sessions_and_batches_are_ignored() -> None:
     world = World(train(9))
     trainer = world.subscribe(credit=3)
     world.produce()
@@ -136,7 +130,7 @@ def test_words_of_unknown_sessions_and_about_unknown_deliveries_are_harmless() -
     assert trainer.taken == trainer.batches_of_all(9)
 
 
-def test_a_release_told_twice_frees_once() -> None:
+def test_a_repeated_release_frees_the_lease_once() -> None:
     world = World(train(9))
     one, other = world.subscribe(credit=4), world.subscribe(credit=4)
     world.produce()
@@ -149,7 +143,7 @@ def test_a_release_told_twice_frees_once() -> None:
     assert world.window._pool.by_slot[slot].lease_count == 1
 
 
-def test_progress_is_only_noted_and_never_runs_backwards() -> None:
+def test_progress_is_recorded_and_never_decreases() -> None:
     world = World(train(9))
     trainer = world.subscribe()
     for taken in (2, 1):
@@ -158,7 +152,7 @@ def test_progress_is_only_noted_and_never_runs_backwards() -> None:
     assert world.window.sessions[0].taken == 2
 
 
-def test_trainers_in_step_share_each_decode() -> None:
+def test_trainers_in_step_share_every_decoded_batch() -> None:
     world = World(train(20))
     trainers = [world.subscribe(epochs=2) for _ in range(4)]
 
@@ -168,7 +162,7 @@ def test_trainers_in_step_share_each_decode() -> None:
     assert set(Counter(world.made).values()) == {1}
 
 
-def test_one_batch_for_several_trainers_lies_in_one_slot_until_the_last_lets_go() -> None:
+def test_trainers_share_one_slot_a_batch_until_the_last_releases_it() -> None:
     world = World(train(9), workers=1)
     one, other = world.subscribe(credit=2), world.subscribe(credit=2)
     world.produce()
@@ -180,7 +174,7 @@ def test_one_batch_for_several_trainers_lies_in_one_slot_until_the_last_lets_go(
     assert world.window._pool.by_slot.get(0) is None
 
 
-def test_workers_are_given_two_tasks_each_and_large_batches_fewer() -> None:
+def test_each_worker_gets_about_two_tasks_whatever_the_batch_size() -> None:
     for tasks, running in ((1, 6), (2, 3), (4, 2), (100, 1)):
         world = World(train(50, tasks=tasks), workers=3)
         world.subscribe(credit=20)
@@ -190,7 +184,7 @@ def test_workers_are_given_two_tasks_each_and_large_batches_fewer() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 4, 5])
-def test_a_cursor_anywhere_is_continued_with_the_step_after_it(at: int) -> None:
+def test_a_session_continues_with_the_step_after_its_cursor(at: int) -> None:
     world = World(train(5))
     cursor = Cursor(1, (Segment(0, at, 0, 1),) if at else ())
     trainer = world.subscribe(epochs=3, cursor=cursor)
@@ -235,14 +229,14 @@ def test_a_world_may_change_in_the_middle_of_an_epoch() -> None:
     assert second[0].receipts[0].history == (Segment(0, 2, 0, 2), Segment(4, 2, 0, 3))
 
 
-def test_what_ranks_must_get_is_counted_right_by_the_tests_themselves() -> None:
+def test_the_test_helper_counts_the_batches_of_a_rank() -> None:
     assert epoch_of(7, 0, 1, 3, "drop") == [1, 4]
     assert epoch_of(7, 0, 1, 3, "pad") == [1, 4, 7]
     assert epoch_of(6, 3, 2, 3, "pad") == [5]
     assert epoch_of(6, 6, 0, 3, "pad") == []
 
 
-def test_a_failed_production_stops_its_stream_and_no_other() -> None:
+def test_a_failed_production_stops_only_its_stream_which_then_accepts_new_sessions() -> None:
     world = World(train(9), train(9, name="validation"))
     one, two, other = world.subscribe(), world.subscribe(), world.subscribe("validation")
 
@@ -253,20 +247,12 @@ def test_a_failed_production_stops_its_stream_and_no_other() -> None:
     world.run(other)
     assert other.taken == other.batches_of_all(9)
     assert not other.stopped
-
-
-def test_a_stopped_stream_can_be_subscribed_to_again() -> None:
-    world = World(train(9))
-    world.subscribe()
-    world.fail("no memory")
-
     again = world.subscribe()
     world.run(again)
-
     assert again.taken == again.batches_of_all(9)
 
 
-def test_a_changed_stream_ends_its_sessions_and_serves_the_new_one_nothing_of_the_old() -> None:
+def test_a_changed_stream_ends_its_sessions_and_serves_only_new_batches() -> None:
     world = World(train(9), train(9, name="validation"))
     old, other = world.subscribe(), world.subscribe("validation")
     world.run(until=lambda: len(old.taken) == 3)
@@ -286,7 +272,7 @@ def test_a_changed_stream_ends_its_sessions_and_serves_the_new_one_nothing_of_th
     assert world.window.producing_count == world.window._workload._tasks_running == 0
 
 
-def test_a_stream_taken_away_while_it_is_produced_leaves_no_worker_counted_as_busy() -> None:
+def test_removing_a_stream_in_production_leaves_no_worker_counted_as_busy() -> None:
     world = World(train(9, tasks=2), train(9, name="validation"), workers=1)
     world.subscribe()
     assert world.producing
@@ -300,7 +286,7 @@ def test_a_stream_taken_away_while_it_is_produced_leaves_no_worker_counted_as_bu
     assert world.window._workload._tasks_running == 0
 
 
-def test_a_production_of_the_old_stream_that_fails_late_does_not_stop_the_new_one() -> None:
+def test_a_late_failure_of_the_old_stream_does_not_stop_the_new_one() -> None:
     world = World(train(9))
     world.subscribe()
     world.handle(StreamChanged("train", train(9)))
@@ -312,7 +298,7 @@ def test_a_production_of_the_old_stream_that_fails_late_does_not_stop_the_new_on
     assert not new.stopped
 
 
-def test_a_draining_window_produces_nothing_more_but_delivers_what_is_on_its_way() -> None:
+def test_a_draining_scheduler_produces_nothing_more_but_sends_batches_in_production() -> None:
     world = World(train(50), workers=2)
     trainer = world.subscribe(credit=8)
     made = len(world.made)
@@ -324,7 +310,7 @@ def test_a_draining_window_produces_nothing_more_but_delivers_what_is_on_its_way
     assert len(trainer.taken) == made
 
 
-def test_idle_memory_goes_back_half_a_minute_after_the_last_session() -> None:
+def test_idle_memory_is_freed_half_a_minute_after_the_last_session() -> None:
     world = World(train(9))
     assert world.window.next_deadline_s() is None
     trainer = world.subscribe()
@@ -337,23 +323,14 @@ def test_idle_memory_goes_back_half_a_minute_after_the_last_session() -> None:
     assert world.window.next_deadline_s() == 130.0
     world.now_s = 129.0
     assert world.handle(TimePassed()) == []
-    world.now_s = 130.0
+    late = world.subscribe(epochs=0)
+    assert world.window.next_deadline_s() is None, "a new session puts it off"
+    world.now_s = 1000.0
+    assert world.handle(TimePassed()) == []
+    world.end(late, lost=False)
+    world.now_s = 1030.0
     dropped = world.handle(TimePassed())
 
     assert [type(action) for action in dropped] == [DropSlots]
     assert world.window.used_bytes == 0
     assert world.window.next_deadline_s() is None
-
-
-def test_a_new_session_puts_the_giving_back_off() -> None:
-    world = World(train(9))
-    first = world.subscribe()
-    world.run()
-    world.end(first, lost=False)
-    assert world.window.next_deadline_s() is not None
-
-    world.subscribe(epochs=0)
-
-    assert world.window.next_deadline_s() is None
-    world.now_s = 1000.0
-    assert world.handle(TimePassed()) == []

@@ -1,4 +1,4 @@
-"""Who is let in with how much credit, and the words for those who are not."""
+"""Which sessions are admitted with how much credit, and the messages of refusals."""
 
 from __future__ import annotations
 
@@ -47,28 +47,27 @@ def denied(verdict: AdmissionGrant | AdmissionDenial) -> AdmissionDenial:
 @pytest.mark.parametrize(
     ("tasks", "workers", "slots"), [(1, 2, 17), (1, 16, 129), (2, 2, 9), (3, 2, 7), (4, 2, 5), (64, 2, 2)]
 )
-def test_the_workers_fill_eight_tasks_each_and_one_batch_more(tasks: int, workers: int, slots: int) -> None:
+def test_production_slots_hold_eight_tasks_a_worker_and_one_more_batch(tasks: int, workers: int, slots: int) -> None:
     assert compute_production_slots(train(9, tasks=tasks), SchedulerLimits(1 << 40, workers)) == slots
 
 
-@pytest.mark.parametrize(("memory", "slots"), [(800, 17), (100, 12), (48, 6), (40, 5), (8, 5)])
-def test_more_than_two_tasks_each_take_an_eighth_of_the_memory_at_most(memory: int, slots: int) -> None:
+# Down to two tasks a worker, production takes an eighth of the memory at most; then it leaves two slots to a session.
+@pytest.mark.parametrize(
+    ("memory", "slots"),
+    [(800, 17), (100, 12), (48, 6), (40, 5), (8, 5), (7, 5), (6, 4), (4, 2), (3, 1), (1, 1)],
+)
+def test_production_takes_fewer_slots_where_memory_is_small(memory: int, slots: int) -> None:
     assert compute_production_slots(SHAPE, SchedulerLimits(memory * MIB, WORKERS)) == slots
 
 
 @pytest.mark.parametrize(
     ("task_s", "tasks"), [(0.0, 2), (1e-9, 8), (0.003, 8), (0.006, 4), (0.009, 2), (0.02, 2), (10.0, 2)]
 )
-def test_cheap_tasks_lie_with_a_worker_in_numbers_and_dear_ones_by_two(task_s: float, tasks: int) -> None:
+def test_a_worker_gets_more_cheap_tasks_than_expensive_ones(task_s: float, tasks: int) -> None:
     assert compute_tasks_per_worker(task_s) == tasks
 
 
-@pytest.mark.parametrize(("memory", "slots"), [(7, 5), (6, 4), (4, 2), (3, 1), (1, 1)])
-def test_where_memory_is_small_production_leaves_two_slots_to_a_session(memory: int, slots: int) -> None:
-    assert compute_production_slots(SHAPE, SchedulerLimits(memory * MIB, WORKERS)) == slots
-
-
-def test_the_workers_memory_is_that_of_the_largest_stream_in_use() -> None:
+def test_production_memory_is_that_of_the_largest_stream_in_use() -> None:
     large = train(9, name="large", slot_bytes=4 * MIB)
 
     assert compute_production_bytes([], SchedulerLimits(40 * MIB, WORKERS), SHAPE) == 5 * MIB
@@ -88,12 +87,12 @@ def test_the_workers_memory_is_that_of_the_largest_stream_in_use() -> None:
         pytest.param(6, (8, 8), AdmissionGrant(2, {1: 2, 2: 2}), id="others shrink to two before it is refused"),
     ],
 )
-def test_a_newcomer_gets(slots: int, others: tuple[int, ...], grant: AdmissionGrant) -> None:
+def test_a_new_session_is_granted_credit(slots: int, others: tuple[int, ...], grant: AdmissionGrant) -> None:
     assert ask(5 + slots, *(session(number, credit) for number, credit in enumerate(others, 1))) == grant
 
 
 @pytest.mark.parametrize(("slots", "trainers"), [(4, 2), (8, 3), (16, 4), (64, 10)])
-def test_trainers_that_hold_all_they_got_leave_room_for_the_next(slots: int, trainers: int) -> None:
+def test_trainers_that_hold_their_whole_credit_leave_room_for_the_next(slots: int, trainers: int) -> None:
     sessions: list[ScheduledSession] = []
     while isinstance(verdict := ask(5 + slots, *sessions), AdmissionGrant):
         for number, credit in verdict.shrunk_credits.items():
@@ -103,7 +102,7 @@ def test_trainers_that_hold_all_they_got_leave_room_for_the_next(slots: int, tra
     assert len(sessions) == trainers
 
 
-def test_slots_are_as_scarce_as_memory_since_each_is_a_descriptor() -> None:
+def test_credit_is_limited_by_the_number_of_descriptors() -> None:
     first = session(1, MAX_CREDIT)
     rest = [session(number, 500) for number in range(2, 8)]
     free = MAX_SLOTS - 17 - MAX_CREDIT - 6 * 500
@@ -116,7 +115,7 @@ def test_credit_is_at_least_two_and_bounded(wanted: int, credit: int) -> None:
     assert ask(1 << 20, credit=wanted) == AdmissionGrant(credit, {})
 
 
-def test_a_stream_that_does_not_fit_at_all_is_refused_with_the_arithmetic() -> None:
+def test_a_stream_too_large_for_memory_is_refused_with_the_calculation() -> None:
     no = denied(ask(2))
 
     assert no.refusal == "memory"
@@ -127,7 +126,7 @@ def test_a_stream_that_does_not_fit_at_all_is_refused_with_the_arithmetic() -> N
     assert "set memory to at least 3MiB" in no.text
 
 
-def test_what_the_message_advises_is_enough() -> None:
+def test_the_memory_that_the_message_advises_is_enough() -> None:
     shape = train(100, slot_bytes=5 * MIB + 4096)
     no = denied(ask(11, shape=shape))
     advised = int(no.text.split("at least ")[1].split("MiB")[0])
@@ -136,7 +135,7 @@ def test_what_the_message_advises_is_enough() -> None:
     assert isinstance(ask(advised, shape=shape), AdmissionGrant)
 
 
-def test_who_finds_no_room_is_refused_and_the_decision_itself_changes_nobody() -> None:
+def test_deciding_on_admission_changes_no_session() -> None:
     one, two = session(1, 8), session(2, 8)
 
     assert isinstance(ask(5 + 6, one, two), AdmissionGrant)
@@ -144,13 +143,13 @@ def test_who_finds_no_room_is_refused_and_the_decision_itself_changes_nobody() -
     assert (one.credit, two.credit) == (8, 8)
 
 
-def test_nobody_shrinks_for_a_newcomer_that_cannot_be_let_in_anyway() -> None:
+def test_no_credit_shrinks_for_a_session_that_is_refused() -> None:
     no = denied(ask(5 + 3, session(1, 8), resuming=True))
 
     assert no.shrunk_credits == {}
 
 
-def test_a_full_house_refuses_the_new_for_good_and_the_resuming_for_a_while() -> None:
+def test_without_memory_a_new_session_is_refused_and_a_resuming_one_told_to_retry() -> None:
     new = denied(ask(5 + 3, session(1, 2)))
     resuming = denied(ask(5 + 3, session(1, 2), resuming=True))
 
@@ -161,7 +160,7 @@ def test_a_full_house_refuses_the_new_for_good_and_the_resuming_for_a_while() ->
     assert isinstance(ask(9, session(1, 2)), AdmissionGrant)
 
 
-def test_batches_that_are_held_beyond_a_shrunk_credit_are_waited_for() -> None:
+def test_a_session_must_wait_for_batches_held_beyond_a_shrunk_credit() -> None:
     holder = session(1, 8, held=8)
     no = denied(ask(5 + 9, holder))
 
@@ -189,7 +188,7 @@ def test_a_stream_without_a_batch_is_refused(uneven: UnevenPolicy) -> None:
     assert denied(ask(99, shape=train(0), uneven=uneven)).refusal == "usage"
 
 
-def test_the_window_shrinks_others_says_so_and_lets_the_newcomer_in() -> None:
+def test_the_scheduler_shrinks_other_credits_to_admit_a_session() -> None:
     world = World(SHAPE, memory=11 * MIB, workers=WORKERS)
     first, second, third = (world.subscribe(credit=8) for _ in range(3))
 
@@ -200,7 +199,7 @@ def test_the_window_shrinks_others_says_so_and_lets_the_newcomer_in() -> None:
     assert first.taken == second.taken == third.taken == first.batches_of_all(100)
 
 
-def test_a_refused_session_does_not_come_to_be() -> None:
+def test_a_refused_session_is_not_created() -> None:
     world = World(SHAPE, memory=2 * MIB)
     trainer = world.subscribe()
 
@@ -210,7 +209,7 @@ def test_a_refused_session_does_not_come_to_be() -> None:
     assert not world.made
 
 
-def test_a_newcomer_comes_in_when_those_before_it_have_given_batches_back() -> None:
+def test_a_refused_session_is_admitted_after_others_release_batches() -> None:
     world = World(SHAPE, memory=11 * MIB, workers=WORKERS)
     holders = [world.subscribe(credit=8) for _ in range(2)]
     while any(len(each.held) < each.credit for each in holders):
@@ -226,7 +225,7 @@ def test_a_newcomer_comes_in_when_those_before_it_have_given_batches_back() -> N
     assert late.credit == 2
 
 
-def test_stopped_trainers_that_hold_all_their_credit_keep_no_newcomer_out() -> None:
+def test_stopped_trainers_that_hold_their_whole_credit_do_not_block_a_new_session() -> None:
     world = World(SHAPE, memory=13 * MIB, workers=WORKERS)
     stopped = [world.subscribe(credit=1024) for _ in range(2)]
     while any(len(each.held) < each.credit for each in stopped):
@@ -238,7 +237,7 @@ def test_stopped_trainers_that_hold_all_their_credit_keep_no_newcomer_out() -> N
     assert late.taken == late.batches_of_all(100)
 
 
-def test_who_is_left_is_lent_more_again_and_never_more_than_half_of_what_is_free() -> None:
+def test_credit_grows_again_when_other_sessions_end() -> None:
     world = World(SHAPE, memory=11 * MIB, workers=WORKERS)
     first, second, third = (world.subscribe(credit=8) for _ in range(3))
     alone = World(SHAPE, memory=11 * MIB, workers=WORKERS).subscribe(credit=8).credit
@@ -251,7 +250,7 @@ def test_who_is_left_is_lent_more_again_and_never_more_than_half_of_what_is_free
     assert first.taken == first.batches_of_all(SHAPE.batches)
 
 
-def test_a_trainer_that_holds_several_batches_keeps_what_it_needs_to_go_on() -> None:
+def test_a_trainer_that_holds_several_batches_keeps_enough_credit() -> None:
     world = World(train(40), memory=13 * MIB, workers=WORKERS)
     holder = world.subscribe(credit=8)
     assert holder.credit == 4

@@ -36,7 +36,7 @@ def random_trainer(world: World, rng: random.Random) -> Trainer:
 
 
 @pytest.mark.parametrize("part", [0, 1, 2, *(pytest.param(each, marks=pytest.mark.long) for each in range(3, 10))])
-def test_whatever_happens_every_trainer_gets_its_batches_once_in_order_and_no_rule_is_broken(part: int) -> None:
+def test_in_random_runs_every_trainer_gets_its_batches_once_in_order(part: int) -> None:
     for seed in range(part, RUNS, 10):
         rng = random.Random(seed)  # noqa: S311 - no secret, a schedule that can be repeated
         world = random_world(rng)

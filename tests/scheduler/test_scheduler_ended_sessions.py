@@ -1,4 +1,4 @@
-"""The book of what is held of sessions that have ended."""
+"""Batches that trainers still hold of sessions that have ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from support.scheduler_driver import MIB, train, wish
 from streamd.scheduler.ended_sessions import EndedSessions, HeldOverMemory
 
 
-def test_a_session_that_holds_nothing_is_not_kept() -> None:
+def test_an_ended_session_without_leases_is_not_kept() -> None:
     ended = EndedSessions()
     ended.add_session(1, MIB, {})
     ended.add_session(2, MIB, {0: 5, 1: 6})
@@ -17,7 +17,7 @@ def test_a_session_that_holds_nothing_is_not_kept() -> None:
     assert (len(ended), ended.remove_session(2)) == (0, None)
 
 
-def test_what_a_trainer_names_is_its_own_unless_it_is_unknown_counted_elsewhere_or_of_another_size() -> None:
+def test_a_session_inherits_only_known_uncounted_sessions_of_its_slot_size() -> None:
     ended = EndedSessions()
     for session, slot_bytes in ((1, MIB), (2, MIB), (3, 2 * MIB), (4, MIB)):
         ended.add_session(session, slot_bytes, {0: session})
@@ -26,7 +26,7 @@ def test_what_a_trainer_names_is_its_own_unless_it_is_unknown_counted_elsewhere_
     assert list(ended.find_inherited_sessions(wish(9, earlier=(1, 2)), train(9), set())) == [1, 2]
 
 
-def test_what_is_held_counts_apart_or_with_a_session_that_is_here_or_comes() -> None:
+def test_held_over_memory_excludes_batches_counted_with_a_session() -> None:
     ended = EndedSessions()
     for session in (1, 2, 3):
         ended.add_session(session, MIB, {0: session, 1: session + 10})

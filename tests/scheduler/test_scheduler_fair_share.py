@@ -1,4 +1,4 @@
-"""The scheduler's decisions, one at a time. What they come to over time is in the tests of fairness."""
+"""Single decisions on whose batch is next. The tests of fairness show their effect over time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def session(
     return made
 
 
-def nothing(_: BatchKey) -> bool:
+def never_ready(_: BatchKey) -> bool:
     return False
 
 
@@ -47,17 +47,17 @@ def key(index: int) -> BatchKey:
     return BatchKey("train", 0, index)
 
 
-def test_sessions_that_want_the_same_batch_are_one_group() -> None:
+def test_sessions_that_want_the_same_batch_form_one_group() -> None:
     one, two, far = session(1, 5), session(2, 5), session(3, 9)
 
-    near, ahead, in_reach = find_wanted_batches([one, two, far], lambda _: 3, nothing)
+    near, ahead, in_reach = find_wanted_batches([one, two, far], lambda _: 3, never_ready)
 
     assert near == {key(5): [one, two], key(9): [far]}
     assert in_reach == {key(5), key(9)}
     assert ahead == {}
 
 
-def test_what_lies_beyond_the_credit_is_wished_for_apart() -> None:
+def test_batches_beyond_the_credit_are_listed_apart() -> None:
     one, two = session(1, 0), session(2, 3)
     pool = {key(index) for index in range(5)}
 
@@ -68,13 +68,13 @@ def test_what_lies_beyond_the_credit_is_wished_for_apart() -> None:
     assert in_reach == {key(5)}
 
 
-def test_nobody_wishes_beyond_what_production_looks_ahead() -> None:
+def test_no_batch_is_wanted_beyond_the_production_horizon() -> None:
     one = session(1, 0)
 
     assert find_wanted_batches([one], lambda _: 3, lambda wanted: wanted.index < 7) == ({}, {}, set())
 
 
-def test_a_chaser_that_asks_wishes_beyond_its_credit_as_well_and_one_that_rests_does_not() -> None:
+def test_an_active_chaser_wants_batches_beyond_its_credit_and_an_idle_one_none() -> None:
     leader, chaser = session(1, 20), session(2, 0)
     chaser.chased_session = leader.id
     pool = {key(index) for index in range(5)}
@@ -86,7 +86,7 @@ def test_a_chaser_that_asks_wishes_beyond_its_credit_as_well_and_one_that_rests_
     assert key(5) not in find_wanted_batches([leader, chaser], lambda _: 9, pool.__contains__)[0]
 
 
-def test_who_has_had_the_least_is_next() -> None:
+def test_the_session_with_the_least_virtual_time_is_next() -> None:
     one, two = session(1, 5), session(2, 900)
     one.virtual_time, two.virtual_time = 7.0, 6.0
     groups = {key(5): [one], key(900): [two]}
@@ -94,7 +94,7 @@ def test_who_has_had_the_least_is_next() -> None:
     assert choose_batch(groups, [], {}, 0.0) == (key(900), 0.0)
 
 
-def test_a_group_pays_once_its_members_in_parts_and_larger_batches_cost_more() -> None:
+def test_group_members_share_the_charge_and_larger_batches_cost_more() -> None:
     one, two, three, large = session(1, 5), session(2, 5), session(3, 5), session(4, 5, large=True)
 
     assert charge_tasks_to_sessions([one, two, three], 10.0) == 10.0
@@ -111,7 +111,7 @@ def test_the_scheduler_clock_never_runs_backwards() -> None:
     assert charge_tasks_to_sessions([late], 50.0) == 51.0
 
 
-def test_a_chaser_is_served_first_and_its_price_is_told() -> None:
+def test_a_chaser_is_served_first_and_its_cost_returned() -> None:
     leader, follower = session(1, 500), session(2, 5)
     follower.virtual_time = 100.0
     groups = {key(500): [leader], key(5): [follower]}
@@ -119,7 +119,7 @@ def test_a_chaser_is_served_first_and_its_price_is_told() -> None:
     assert choose_batch(groups, [follower], {"train": 0.25}, 0.0) == (key(5), 0.25)
 
 
-def test_a_chaser_is_served_first_only_while_everyone_else_can_afford_it() -> None:
+def test_a_chaser_is_served_first_only_while_every_other_session_can_afford_it() -> None:
     leader, bystander, follower = session(1, 500), session(3, 7, large=True), session(2, 5)
     follower.virtual_time = 100.0
     groups = {key(500): [leader], key(5): [follower], BatchKey("large", 0, 7): [bystander]}
@@ -130,7 +130,7 @@ def test_a_chaser_is_served_first_only_while_everyone_else_can_afford_it() -> No
     assert choose_batch(groups, [follower], {"train": 0.25}, 0.0) == (key(500), 0.0)
 
 
-def test_the_first_of_the_chasers_is_served_first() -> None:
+def test_the_chaser_furthest_behind_is_served_first() -> None:
     leader, near, far = session(1, 500), session(2, 400), session(3, 5)
     groups = {key(500): [leader], key(400): [near], key(5): [far]}
 
@@ -139,14 +139,14 @@ def test_the_first_of_the_chasers_is_served_first() -> None:
     assert choose_batch(groups, [far, near], {"train": 0.25}, 0.0)[0] == key(400)
 
 
-def test_all_but_the_served_group_wait() -> None:
+def test_all_sessions_outside_the_chosen_group_wait() -> None:
     one, two, three = session(1, 1), session(2, 2), session(3, 3)
     groups = {key(1): [one], key(2): [two], key(3): [three]}
 
     assert waiting_sessions(groups, key(2)) == [one, three]
 
 
-def test_the_leader_is_the_nearest_ahead() -> None:
+def test_the_leader_is_the_nearest_session_ahead() -> None:
     near, far, last = session(1, 50), session(2, 90), session(3, 5)
     beyond = session(4, 0, epoch=1, epochs=2)
 
@@ -169,27 +169,59 @@ def test_sessions_level_with_each_other_do_not_lead_each_other() -> None:
     ],
     ids=["another world", "another stream", "at its end"],
 )
-def test_only_who_walks_the_same_steps_leads(other: ScheduledSession) -> None:
+def test_only_a_session_with_the_same_steps_can_lead(other: ScheduledSession) -> None:
     assert pair_followers_with_leaders([session(1, 5), other]) == []
 
 
-def test_a_follower_is_brought_level_when_the_leader_can_afford_it() -> None:
+def leader_that_lost(lost_s: float) -> ScheduledSession:
+    leader = session(1, 505)
+    leader.catch_up_cost_s = lost_s
+    return leader
+
+
+STEP_S = CATCH_UP_S / 500  # what a batch may cost where the follower is 500 behind and just affordable
+
+
+@pytest.mark.parametrize(
+    ("leader", "follower", "cost_s", "chasing"),
+    [
+        pytest.param(session(1, 505), session(2, 5), STEP_S, True, id="as much as the leader can afford"),
+        pytest.param(leader_that_lost(CATCH_UP_S / 2), session(2, 5), 0.6 * STEP_S, False, id="the leader lost some"),
+        pytest.param(session(1, 505), session(2, 5, epochs=None), 2.5 * STEP_S, False, id="one epoch left"),
+        pytest.param(session(1, 505, epochs=2), session(2, 5, epochs=None), 2.5 * STEP_S, False, id="two epochs left"),
+        pytest.param(session(1, 505, epochs=3), session(2, 5, epochs=None), 2.5 * STEP_S, True, id="three epochs left"),
+        pytest.param(session(1, 505, epochs=None), session(2, 5, epochs=None), 2.5 * STEP_S, True, id="no end"),
+        pytest.param(session(1, 505, epochs=None), session(2, 5, epochs=2), 2.5 * STEP_S, False, id="follower ends"),
+        pytest.param(
+            session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=2), 2.5 * STEP_S, True, id="in the epoch before"
+        ),
+        pytest.param(
+            session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=2), 2.53 * STEP_S, False, id="too dear there"
+        ),
+        pytest.param(
+            session(1, 100, epoch=1, epochs=2), session(2, 9900), 0.001, False, id="beyond the follower's last epoch"
+        ),
+        pytest.param(session(1, 9700), session(2, 9300), 0.001, False, id="not to be got back before the end"),
+        pytest.param(session(1, 9700, epochs=2), session(2, 9300, epochs=2), 0.001, True, id="to be got back later"),
+    ],
+)
+def test_a_follower_catches_up_only_where_its_leader_can_afford_it(
+    leader: ScheduledSession, follower: ScheduledSession, cost_s: float, *, chasing: bool
+) -> None:
+    assert choose_sessions_to_catch_up([leader, follower], (), {"train": cost_s}, 0.0) == [follower][: int(chasing)]
+    assert follower.chased_session == (leader.id if chasing else None)
+
+
+def test_a_follower_too_far_behind_is_considered_again_after_a_second() -> None:
     leader, follower = session(1, 505), session(2, 5)
-
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": CATCH_UP_S / 500}, 0.0) == [follower]
-    assert follower.chased_session == 1
-
-
-def test_a_follower_too_far_behind_is_not_and_is_looked_at_again_after_a_second() -> None:
-    leader, follower = session(1, 505), session(2, 5)
-    too_dear, cheap = {"train": 1.01 * CATCH_UP_S / 500}, {"train": 0.001}
+    too_dear, cheap = {"train": 1.01 * STEP_S}, {"train": 0.001}
 
     assert choose_sessions_to_catch_up([leader, follower], (), too_dear, 0.0) == []
     assert choose_sessions_to_catch_up([leader, follower], (), cheap, 0.9) == []
     assert choose_sessions_to_catch_up([leader, follower], (), cheap, 1.0) == [follower]
 
 
-def test_batches_that_lie_ready_cost_a_follower_nothing() -> None:
+def test_ready_batches_cost_a_follower_nothing() -> None:
     leader, follower = session(1, 505), session(2, 5)
 
     ready = [key(index) for index in (*range(5, 400), 505, 506)]
@@ -198,52 +230,7 @@ def test_batches_that_lie_ready_cost_a_follower_nothing() -> None:
     assert choose_sessions_to_catch_up([leader, session(3, 5)], ready[-2:], {"train": 0.09}, 0.0) == []
 
 
-@pytest.mark.parametrize(("epochs", "chasing"), [(1, False), (2, False), (3, True), (None, True)])
-def test_who_cannot_draw_level_in_one_epoch_does_it_in_several_if_there_are_so_many(
-    epochs: int | None, *, chasing: bool
-) -> None:
-    leader, follower = session(1, 505, epochs=epochs), session(2, 5, epochs=None)
-    costs_s = {"train": 2.5 * CATCH_UP_S / 500}
-
-    assert choose_sessions_to_catch_up([leader, follower], (), costs_s, 0.0) == [follower][: int(chasing)]
-
-
-def test_the_one_who_ends_first_says_how_many_epochs_are_left() -> None:
-    leader, follower = session(1, 505, epochs=None), session(2, 5, epochs=2)
-
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 2.5 * CATCH_UP_S / 500}, 0.0) == []
-
-
-def test_a_follower_in_the_epoch_before_is_brought_level_too() -> None:
-    leader, follower = session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=2)
-
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": CATCH_UP_S / 200}, 0.0) == [follower]
-    follower.chased_session = None
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 1.01 * CATCH_UP_S / 200}, 9.0) == []
-
-
-def test_nobody_is_brought_level_with_what_lies_beyond_its_last_epoch() -> None:
-    leader, follower = session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=1)
-
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 0.001}, 0.0) == []
-
-
-def test_a_leader_is_not_asked_for_what_it_cannot_get_back_before_the_end() -> None:
-    assert choose_sessions_to_catch_up([session(1, 9700), session(2, 9300)], (), {"train": 0.001}, 0.0) == []
-    assert (
-        choose_sessions_to_catch_up([session(1, 9700, epochs=2), session(2, 9300, epochs=2)], (), {"train": 0.001}, 0.0)
-        != []
-    )
-
-
-def test_what_the_leader_has_lost_already_counts() -> None:
-    leader, follower = session(1, 505), session(2, 5)
-    leader.catch_up_cost_s = CATCH_UP_S / 2
-
-    assert choose_sessions_to_catch_up([leader, follower], (), {"train": 0.6 * CATCH_UP_S / 500}, 0.0) == []
-
-
-def test_a_leader_that_has_lost_all_it_may_is_chased_no_more() -> None:
+def test_catching_up_stops_when_the_leader_has_paid_the_bound() -> None:
     leader, follower = session(1, 505), session(2, 5)
     costs_s = {"train": 0.001}
     choose_sessions_to_catch_up([leader, follower], (), costs_s, 0.0)
@@ -253,7 +240,7 @@ def test_a_leader_that_has_lost_all_it_may_is_chased_no_more() -> None:
     assert follower.chased_session is None
 
 
-def test_a_chaser_that_has_drawn_level_chases_no_more() -> None:
+def test_a_chaser_that_has_caught_up_stops_chasing() -> None:
     leader, follower = session(1, 6), session(2, 5)
     choose_sessions_to_catch_up([leader, follower], (), {"train": 0.001}, 0.0)
     follower.lease_next_batch(1)
@@ -262,7 +249,7 @@ def test_a_chaser_that_has_drawn_level_chases_no_more() -> None:
     assert follower.chased_session is None
 
 
-def test_a_chaser_whose_leader_changes_is_looked_at_at_once() -> None:
+def test_a_chaser_whose_leader_changes_is_reconsidered_at_once() -> None:
     leader, follower = session(1, 505), session(2, 5)
     choose_sessions_to_catch_up([leader, follower], (), {"train": 0.001}, 0.0)
     nearer = session(3, 400)

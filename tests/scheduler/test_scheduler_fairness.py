@@ -1,4 +1,4 @@
-"""Who is decoded for when decoding is the bottleneck: a late joiner catches up, else time is shared by sessions."""
+"""Worker time when decoding is the bottleneck: a late trainer catches up, then sessions share the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def at(index: int) -> Cursor:
     return Cursor(0, (Segment(0, index, 0, 1),))
 
 
-def test_a_joiner_five_seconds_behind_draws_level_and_the_leader_loses_no_more_than_that() -> None:
+def test_a_trainer_five_seconds_late_catches_up_and_costs_the_leader_no_more_than_that() -> None:
     world = World(train(3000), memory=20 * MIB, check=False)
     leader = world.subscribe(credit=8)
     world.run(cost_s=COST_S, until=lambda: len(leader.taken) >= 500)
@@ -32,7 +32,7 @@ def test_a_joiner_five_seconds_behind_draws_level_and_the_leader_loses_no_more_t
 
 
 @pytest.mark.long
-def test_nobody_ever_loses_more_than_the_bound_for_those_behind() -> None:
+def test_no_session_ever_pays_more_than_the_catch_up_bound() -> None:
     world = World(train(4000), memory=256 * MIB, check=False)
     trainers = [world.subscribe(credit=4, cursor=at(place)) for place in (2000, 1500, 1000, 500, 10)]
     most_lost_s = 0.0
@@ -48,7 +48,7 @@ def test_nobody_ever_loses_more_than_the_bound_for_those_behind() -> None:
 
 
 @pytest.mark.parametrize("company", [1, 3])
-def test_those_in_step_get_as_many_times_the_time_of_one_too_far_behind_as_they_are(company: int) -> None:
+def test_worker_time_is_shared_by_sessions_when_one_is_too_far_behind(company: int) -> None:
     world = World(train(20000), check=False)
     ahead = [world.subscribe(cursor=at(10000), credit=4) for _ in range(company)]
     behind = world.subscribe(cursor=at(10), credit=4)
@@ -58,7 +58,7 @@ def test_those_in_step_get_as_many_times_the_time_of_one_too_far_behind_as_they_
     assert len(ahead[0].taken) / len(behind.taken) == pytest.approx(company, rel=0.05)
 
 
-def test_a_stream_of_larger_batches_does_not_get_more_of_the_workers() -> None:
+def test_a_stream_with_larger_batches_gets_no_more_worker_time() -> None:
     world = World(train(9000), train(9000, name="large", tasks=4), workers=4, check=False)
     small, large = world.subscribe(credit=8), world.subscribe("large", credit=8)
 
@@ -67,7 +67,7 @@ def test_a_stream_of_larger_batches_does_not_get_more_of_the_workers() -> None:
     assert len(small.taken) / len(large.taken) == pytest.approx(4.0, rel=0.1)
 
 
-def test_who_slept_is_not_owed_for_the_sleep() -> None:
+def test_a_trainer_that_paused_gets_no_extra_worker_time() -> None:
     world = World(train(20000), check=False)
     awake, sleeper = world.subscribe(cursor=at(10000), credit=4), world.subscribe(cursor=at(10), credit=4)
     world.run(awake, cost_s=COST_S, until=lambda: len(awake.taken) >= 1000)
@@ -78,7 +78,7 @@ def test_who_slept_is_not_owed_for_the_sleep() -> None:
     assert len(awake.taken) - before == pytest.approx(200, abs=20)
 
 
-def test_who_asks_for_nothing_holds_nobody_and_is_not_chased_at_anybodys_cost() -> None:
+def test_an_idle_trainer_neither_delays_nor_charges_others() -> None:
     world = World(train(2000), check=False)
     resting, worker = world.subscribe(cursor=at(400), credit=4), world.subscribe(credit=4)
 
@@ -89,7 +89,7 @@ def test_who_asks_for_nothing_holds_nobody_and_is_not_chased_at_anybodys_cost() 
     assert next(each for each in world.window.sessions if each.id == resting.session).catch_up_cost_s == 0.0
 
 
-def test_a_slow_trainer_shares_what_still_lies_in_memory() -> None:
+def test_a_slow_trainer_shares_batches_still_in_memory() -> None:
     world = World(train(100), memory=256 * MIB)
     fast, slow = world.subscribe(credit=4), world.subscribe(credit=4)
 

@@ -1,4 +1,4 @@
-"""Joining others where they are, and waiting for others to come."""
+"""Sessions that join others at their position, and sessions that wait for others to come."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamd.scheduler.session import ScheduledSession
 
 
 def live(world: World, number: int, *, epochs: int | None = 2, rank: int = 0, of: int = 1) -> Cursor:
-    """A live session; where it begins."""
+    """Subscribes a live session; returns the cursor that it starts at."""
     event = wish(number, rank=rank, world=of, epochs=epochs, live=True)
     (admitted,) = [action for action in world.window.handle_events((event,), 0.0) if isinstance(action, AdmitSession)]
     assert admitted.cursor is not None
@@ -23,27 +23,27 @@ def live(world: World, number: int, *, epochs: int | None = 2, rank: int = 0, of
 
 
 class Gathering:
-    """A window whose trainers wait for one another."""
+    """A scheduler whose trainers wait for one another."""
 
     def __init__(self) -> None:
-        self.window = Scheduler([train(10)], SchedulerLimits(64 * MIB, workers=2))
+        self.scheduler = Scheduler([train(10)], SchedulerLimits(64 * MIB, workers=2))
         self._numbers = count(101)
 
     def subscribe(self, together: int) -> ScheduledSession:
         number = next(self._numbers)
         self.handle(wish(number, together=together))
         self.handle(CreditGranted(number, 4))
-        return next(session for session in self.window.sessions if session.id == number)
+        return next(session for session in self.scheduler.sessions if session.id == number)
 
     def handle(self, event: Event) -> list[Action]:
-        return self.window.handle_events((event,), 0.0)
+        return self.scheduler.handle_events((event,), 0.0)
 
 
-def test_alone_a_live_session_begins_at_the_beginning() -> None:
+def test_a_live_session_alone_starts_at_the_beginning() -> None:
     assert live(World(train(10)), 100) == Cursor()
 
 
-def test_a_live_session_begins_where_the_one_furthest_ahead_is() -> None:
+def test_a_live_session_starts_at_the_furthest_position() -> None:
     world = World(train(10))
     world.subscribe(cursor=Cursor(0).after_step(0, 1), epochs=9)
     world.subscribe(cursor=Cursor(5).after_step(0, 1).after_step(0, 1), epochs=9)
@@ -55,7 +55,7 @@ def test_a_live_session_begins_where_the_one_furthest_ahead_is() -> None:
     assert joined.next_key.index == cursor.begin
 
 
-def test_its_epochs_count_from_there() -> None:
+def test_a_live_sessions_epochs_count_from_its_start() -> None:
     world = World(train(10))
     world.subscribe(cursor=Cursor(7), epochs=None)
     live(world, 100, epochs=2)
@@ -63,20 +63,20 @@ def test_its_epochs_count_from_there() -> None:
     assert joined.rank_steps.epochs == 9
 
 
-def test_whoever_is_through_is_not_followed() -> None:
+def test_a_live_session_ignores_finished_sessions() -> None:
     world = World(train(3))
     world.subscribe(cursor=Cursor(4), epochs=4)
     assert live(world, 100) == Cursor()
 
 
-def test_ranks_join_at_the_end_of_a_step_of_whatever_world() -> None:
+def test_a_live_rank_starts_at_the_end_of_a_step_of_another_world() -> None:
     world = World(train(12))
     world.subscribe(rank=0, world=3, cursor=Cursor(0).after_step(0, 3), epochs=1, credit=2)
     sent = next(session for session in world.window.sessions).sent
     assert live(world, 100, rank=1, of=2).begin == 3 * (1 + sent)
 
 
-def test_the_account_of_a_joined_epoch_begins_where_it_was_joined() -> None:
+def test_the_receipt_of_a_joined_epoch_begins_at_the_live_start() -> None:
     world = World(train(4))
     trainer = world.subscribe(cursor=Cursor(0, begin=3))
     world.produce_all()
@@ -85,11 +85,11 @@ def test_the_account_of_a_joined_epoch_begins_where_it_was_joined() -> None:
     assert (receipt.begin, receipt.next_base_index, receipt.history[0].base) == (3, 4, 3)
 
 
-def test_nothing_is_sent_before_all_are_there_and_then_to_all() -> None:
+def test_nothing_is_sent_before_all_gathering_sessions_have_come() -> None:
     gathering = Gathering()
     early = [gathering.subscribe(3), gathering.subscribe(3)]
     assert [session.sendable_count for session in early] == [0, 0]
-    (produce,) = [job for job in gathering.window._pool.entries.values() if job.key.index == 0]
+    (produce,) = [job for job in gathering.scheduler._pool.entries.values() if job.key.index == 0]
     done = gathering.handle(BatchProduced(produce.slot))
     assert not [action for action in done if isinstance(action, SendBatch)]
     number = early[0].id + 2
@@ -99,7 +99,7 @@ def test_nothing_is_sent_before_all_are_there_and_then_to_all() -> None:
     assert [action.session for action in gathering.handle(CreditGranted(number, 4)) if isinstance(action, SendBatch)]
 
 
-def test_one_who_left_is_not_counted() -> None:
+def test_a_lost_session_does_not_count_as_gathered() -> None:
     gathering = Gathering()
     gathering.handle(SessionLost(gathering.subscribe(2).id))
     left = gathering.subscribe(2)
@@ -107,14 +107,14 @@ def test_one_who_left_is_not_counted() -> None:
     assert (gathering.subscribe(2).gathering_count, left.gathering_count) == (0, 0)
 
 
-def test_one_who_comes_back_to_those_who_have_begun_begins_at_once() -> None:
+def test_a_session_that_returns_to_a_started_group_starts_at_once() -> None:
     gathering = Gathering()
     gathering.subscribe(2)
     gathering.handle(SessionLost(gathering.subscribe(2).id))
     assert gathering.subscribe(2).gathering_count == 0
 
 
-def test_what_they_wait_for_is_decoded_meanwhile() -> None:
+def test_batches_are_produced_while_sessions_gather() -> None:
     gathering = Gathering()
     gathering.subscribe(2)
-    assert gathering.window.producing_count > 0
+    assert gathering.scheduler.producing_count > 0

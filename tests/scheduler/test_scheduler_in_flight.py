@@ -1,4 +1,4 @@
-"""What the workers can be given beside what they have."""
+"""How many more batches the workers can be given."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from streamd.limits import MAX_TASKS_AHEAD, TASKS_AHEAD_PER_WORKER
 from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.in_flight import Workload
 
+SHAPE = train(100)
 WORKERS = 2
 DEAR_S = 0.5
 CHEAP_S = 0.0001
 
 
 def load(*shapes: StreamShape, memory: int = 1024 * MIB) -> Workload:
-    return Workload(shapes or (train(100),), SchedulerLimits(memory, WORKERS))
+    return Workload(shapes or (SHAPE,), SchedulerLimits(memory, WORKERS))
 
 
 def produce(work: Workload, shape: StreamShape, cost_s: float, since_s: float = 0.0) -> None:
@@ -32,58 +33,53 @@ def filled(work: Workload, shape: StreamShape) -> int:
     return len(work) - before
 
 
-def test_a_worker_is_given_two_tasks_while_nothing_is_known_or_they_are_dear() -> None:
-    shape = train(100)
-    fresh, dear = load(shape), load(shape)
-    produce(dear, shape, DEAR_S)
+def test_a_worker_gets_two_tasks_while_their_cost_is_unknown_or_high() -> None:
+    fresh, dear = load(), load()
+    produce(dear, SHAPE, DEAR_S)
 
-    assert filled(fresh, shape) == filled(dear, shape) == WORKERS * TASKS_AHEAD_PER_WORKER
+    assert filled(fresh, SHAPE) == filled(dear, SHAPE) == WORKERS * TASKS_AHEAD_PER_WORKER
     assert fresh.is_full
     assert dear.is_full
 
 
-def test_cheap_tasks_are_given_in_numbers_but_not_where_memory_is_scarce() -> None:
-    shape = train(100)
-    plenty, scarce = load(shape), load(shape)
+def test_a_worker_gets_more_cheap_tasks_unless_memory_is_scarce() -> None:
+    plenty, scarce = load(), load()
     for work in (plenty, scarce):
-        produce(work, shape, CHEAP_S)
+        produce(work, SHAPE, CHEAP_S)
     scarce.is_memory_scarce = True
 
-    assert filled(plenty, shape) == WORKERS * MAX_TASKS_AHEAD
-    assert filled(scarce, shape) == WORKERS * TASKS_AHEAD_PER_WORKER
+    assert filled(plenty, SHAPE) == WORKERS * MAX_TASKS_AHEAD
+    assert filled(scarce, SHAPE) == WORKERS * TASKS_AHEAD_PER_WORKER
     assert not scarce.is_full
 
 
 def test_production_looks_as_far_ahead_as_the_workers_have_tasks() -> None:
-    shape = train(100)
-    work = load(shape)
+    work = load()
     assert work.count_batches_ahead("train") == WORKERS * TASKS_AHEAD_PER_WORKER + 1
 
-    produce(work, shape, CHEAP_S)
+    produce(work, SHAPE, CHEAP_S)
     assert work.count_batches_ahead("train") == WORKERS * MAX_TASKS_AHEAD + 1
 
     work.is_memory_scarce = True
     assert work.count_batches_ahead("train") == WORKERS * TASKS_AHEAD_PER_WORKER + 1
 
 
-def test_a_stream_fills_no_more_slots_at_a_time_than_it_may() -> None:
-    shape = train(100)
-    work = load(shape, memory=5 * MIB)
+def test_a_stream_fills_no_more_slots_at_once_than_its_limit() -> None:
+    work = load(memory=5 * MIB)
     slots = 0
     while work.can_fill_another_batch("train"):
         slots += 1
-        work.start_batch(shape, slots)
+        work.start_batch(SHAPE, slots)
 
     assert slots == 3
     work.abandon_batch(1)
     assert work.can_fill_another_batch("train")
 
 
-def test_a_batch_costs_what_passed_since_the_one_before_it() -> None:
-    shape = train(100)
-    work = load(shape)
-    work.start_batch(shape, 1)
-    work.start_batch(shape, 2)
+def test_a_batch_costs_the_time_since_the_previous_one() -> None:
+    work = load()
+    work.start_batch(SHAPE, 1)
+    work.start_batch(SHAPE, 2)
 
     work.finish_batch(1, 0.0, 1.0)
     work.finish_batch(2, 0.0, 3.0)
@@ -91,7 +87,7 @@ def test_a_batch_costs_what_passed_since_the_one_before_it() -> None:
     assert work.batch_costs_s["train"] == pytest.approx(1.0 + 0.1 * (2.0 - 1.0))
 
 
-def test_what_is_under_way_of_a_stream_that_changed_is_not_the_new_ones() -> None:
+def test_batches_of_the_old_stream_do_not_count_for_the_new_one() -> None:
     old, new = train(100), train(50)
     work = load(old, memory=5 * MIB)
     for slot in (1, 2, 3):
@@ -106,10 +102,9 @@ def test_what_is_under_way_of_a_stream_that_changed_is_not_the_new_ones() -> Non
     assert len(work) == 3
 
 
-def test_the_last_batch_of_a_stream_that_is_gone_is_counted_off() -> None:
-    shape = train(100)
-    work = load(shape)
-    work.start_batch(shape, 1)
+def test_the_last_batch_of_a_removed_stream_is_no_longer_counted() -> None:
+    work = load()
+    work.start_batch(SHAPE, 1)
     work.remove_stream("train")
 
     work.finish_batch(1, 0.0, CHEAP_S)

@@ -1,20 +1,15 @@
-"""What trainers hold of sessions that have ended: on the books until they drop it, in the credit of who follows."""
+"""Batches held from ended sessions count in memory, and in the credit of the trainer's next session."""
 
 from __future__ import annotations
 
 import pytest
-from support.scheduler_driver import MIB, Trainer, World, train, wish
+from support.scheduler_driver import MIB, Trainer, World, train
 
-from streamd.core.spec import BatchKey, StreamShape
-from streamd.scheduler.actions import Action, SendBatch, SendReceipt
 from streamd.scheduler.events import LeaseReleased, SessionClosed, StreamChanged
-from streamd.scheduler.leases import send_ready_batches
-from streamd.scheduler.session import ScheduledSession
-from streamd.scheduler.slot_pool import BatchDemand, SlotPool
 
 
-def holding(world: World, trainer: Trainer, batches: int) -> list[int]:
-    """The trainer's loop takes so many batches and keeps them; the slots that they lie in."""
+def take_and_hold(world: World, trainer: Trainer, batches: int) -> list[int]:
+    """Lets the trainer take so many batches and keep them; returns their slots."""
     slots = []
     for _ in range(batches):
         world.run(trainer, until=lambda: bool(trainer.inbox))
@@ -30,9 +25,18 @@ def tight(slots: int, *, credit: int = 2) -> tuple[World, Trainer]:
     return world, world.subscribe(credit=credit)
 
 
-def test_what_is_held_of_a_session_that_has_ended_stays_on_the_books_until_it_is_dropped() -> None:
+def holding_over(slots: int, batches: int, *, credit: int = 2) -> tuple[World, Trainer, int]:
+    """A world, its trainer that holds so many batches of a session that it has closed, and that session's number."""
+    world, trainer = tight(slots, credit=credit)
+    take_and_hold(world, trainer, batches)
+    session = trainer.session
+    world.close(trainer)
+    return world, trainer, session
+
+
+def test_batches_held_from_an_ended_session_count_until_they_are_dropped() -> None:
     world, trainer = tight(9, credit=4)
-    one, two = holding(world, trainer, 2)
+    one, two = take_and_hold(world, trainer, 2)
     session = trainer.session
     world.close(trainer)
     other = world.subscribe(credit=2)
@@ -46,7 +50,7 @@ def test_what_is_held_of_a_session_that_has_ended_stays_on_the_books_until_it_is
     assert not world.window.ended_sessions
 
 
-def test_what_was_sent_and_not_taken_is_free_at_once_and_its_slot_is_used_again() -> None:
+def test_slots_of_batches_not_taken_are_reused_when_the_session_ends() -> None:
     world, trainer = tight(9, credit=4)
     while len(trainer.held) < trainer.credit:
         world.produce()
@@ -57,16 +61,16 @@ def test_what_was_sent_and_not_taken_is_free_at_once_and_its_slot_is_used_again(
     assert slots <= world.slots.keys()
 
 
-def test_who_dies_later_gives_back_all_and_no_slot_of_it_is_written_again() -> None:
+def test_a_trainer_that_dies_after_its_session_frees_its_batches_and_its_slots_are_dropped() -> None:
     world, trainer = tight(9, credit=4)
-    slots = set(holding(world, trainer, 2))
+    slots = set(take_and_hold(world, trainer, 2))
     world.close(trainer)
     world.die(trainer)
     assert slots <= world.gone
     assert not world.window.ended_sessions
 
 
-def test_who_has_not_said_what_it_holds_holds_all_that_it_was_sent() -> None:
+def test_a_trainer_is_assumed_to_hold_every_batch_sent_until_it_reports() -> None:
     world, trainer = tight(9, credit=4)
     while len(trainer.held) < trainer.credit:
         world.produce()
@@ -77,11 +81,8 @@ def test_who_has_not_said_what_it_holds_holds_all_that_it_was_sent() -> None:
     assert list(world.window.ended_sessions[session].leases) == [taken]
 
 
-def test_a_trainer_that_seeks_in_memory_that_just_fits_goes_on_within_its_credit() -> None:
-    world, trainer = tight(3)
-    holding(world, trainer, 1)
-    session = trainer.session
-    world.close(trainer)
+def test_a_seeking_trainer_stays_within_its_credit_in_minimal_memory() -> None:
+    world, trainer, session = holding_over(3, 1)
     assert world.connect(trainer, resuming=True)
     assert trainer.credit == 2
 
@@ -93,11 +94,8 @@ def test_a_trainer_that_seeks_in_memory_that_just_fits_goes_on_within_its_credit
     assert len(trainer.held) == 2
 
 
-def test_who_holds_all_its_credit_over_is_let_in_and_sent_nothing_until_it_drops_something() -> None:
-    world, trainer = tight(3)
-    holding(world, trainer, 2)
-    session = trainer.session
-    world.close(trainer)
+def test_a_trainer_that_still_holds_its_whole_credit_is_sent_nothing_until_it_drops_a_batch() -> None:
+    world, trainer, session = holding_over(3, 2)
     assert world.connect(trainer, resuming=True)
     world.produce_all()
     assert trainer.held == {}
@@ -106,11 +104,8 @@ def test_who_holds_all_its_credit_over_is_let_in_and_sent_nothing_until_it_drops
     assert len(trainer.held) == 1
 
 
-def test_a_trainer_that_holds_batches_over_has_its_whole_credit_beside_them_where_memory_allows() -> None:
-    world, trainer = tight(32, credit=4)
-    holding(world, trainer, 2)
-    session = trainer.session
-    world.close(trainer)
+def test_batches_held_over_do_not_reduce_the_credit_if_memory_allows() -> None:
+    world, trainer, session = holding_over(32, 2, credit=4)
     world.connect(trainer)
     assert trainer.credit == 6
     world.drop(trainer, session, 0, 1)
@@ -118,11 +113,8 @@ def test_a_trainer_that_holds_batches_over_has_its_whole_credit_beside_them_wher
 
 
 @pytest.mark.parametrize("resuming", [True, False])
-def test_another_trainer_is_put_off_by_what_is_held_and_given_the_arithmetic(*, resuming: bool) -> None:
-    world, trainer = tight(3)
-    holding(world, trainer, 1)
-    session = trainer.session
-    world.close(trainer)
+def test_another_trainer_is_refused_for_a_while_because_of_batches_held_over(*, resuming: bool) -> None:
+    world, trainer, session = holding_over(3, 1)
     other = world.subscribe(credit=2)
     refused = other.refused
     assert refused is not None
@@ -135,10 +127,8 @@ def test_another_trainer_is_put_off_by_what_is_held_and_given_the_arithmetic(*, 
     assert world.connect(other, resuming=resuming)
 
 
-def test_what_another_session_counts_already_is_not_counted_twice() -> None:
-    world, trainer = tight(32, credit=4)
-    holding(world, trainer, 2)
-    world.close(trainer)
+def test_batches_held_over_are_counted_with_one_session_only() -> None:
+    world, trainer, _ = holding_over(32, 2, credit=4)
     world.connect(trainer)
     twin = world.subscribe(credit=4)
     world.end(twin, lost=True)
@@ -147,9 +137,9 @@ def test_what_another_session_counts_already_is_not_counted_twice() -> None:
     assert (trainer.credit, twin.credit) == (6, 4)
 
 
-def test_batches_of_another_size_are_held_apart_from_the_credit() -> None:
+def test_batches_held_over_of_another_size_do_not_count_in_the_credit() -> None:
     world, trainer = tight(32, credit=4)
-    holding(world, trainer, 2)
+    take_and_hold(world, trainer, 2)
     shape = world.shapes["train"] = train(40, slot_bytes=2 * MIB)
     world.handle(StreamChanged("train", shape))
     assert trainer.stopped is not None
@@ -158,55 +148,12 @@ def test_batches_of_another_size_are_held_apart_from_the_credit() -> None:
     assert sum(each.held_bytes for each in world.window.ended_sessions.values()) == 2 * MIB
 
 
-def test_a_stream_that_changes_leaves_what_is_held_of_it_as_it_is() -> None:
+def test_batches_held_from_a_removed_stream_stay_in_memory() -> None:
     world, trainer = tight(9, credit=4)
-    (slot,) = holding(world, trainer, 1)
+    (slot,) = take_and_hold(world, trainer, 1)
     session = trainer.session
     world.handle(StreamChanged("train", None))
     assert slot in world.slots
     assert slot not in world.gone
     world.handle(LeaseReleased(session, tuple(trainer.earlier.pop(session))))
     assert not world.window.ended_sessions
-
-
-# --- what is sent when something lies ready
-
-
-SHAPE = StreamShape("train", batches=3, slot_bytes=1, tasks=1)
-NOBODY = BatchDemand(lambda: (), lambda _: 0.0)
-
-
-def session(*, upto: int = 9) -> ScheduledSession:
-    session = ScheduledSession.from_subscription(wish(epochs=2, credit=9), SHAPE, 9)
-    session.upto = upto
-    return session
-
-
-def pool(*indices: int) -> SlotPool:
-    pool = SlotPool(9)
-    for index in indices:
-        entry = pool.allocate_slot(BatchKey("train", 0, index), 1, NOBODY, is_modest=False)
-        assert entry is not None
-        pool.mark_batch_whole(entry.slot)
-    return pool
-
-
-def sent(session: ScheduledSession, pool: SlotPool) -> list[Action]:
-    actions: list[Action] = []
-    send_ready_batches(session, pool, actions)
-    return actions
-
-
-def test_what_lies_ready_is_sent_up_to_the_first_that_does_not() -> None:
-    assert sent(session(), pool(0, 2)) == [SendBatch(1, 0, 1)]
-
-
-def test_no_more_is_sent_than_was_granted() -> None:
-    assert len(sent(session(upto=2), pool(0, 1, 2))) == 2
-
-
-def test_a_receipt_follows_the_last_batch_of_its_epoch_at_once() -> None:
-    actions = sent(session(), pool(0, 1, 2))
-    assert [type(action) for action in actions] == [SendBatch, SendBatch, SendBatch, SendReceipt]
-    assert isinstance(actions[-1], SendReceipt)
-    assert actions[-1].cursor.next_base_index == 3

@@ -1,4 +1,4 @@
-"""Memory: never more than was given, enough for everyone let in, and nothing rewritten that may be looked at."""
+"""Memory stays within its budget and suffices for every admitted session; no leased slot is rewritten."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamd.scheduler.actions import DropSlots
 from streamd.scheduler.events import SessionLost, StreamChanged, TimePassed
 
 
-def test_a_trainer_that_stops_stops_nobody_and_memory_stays_within_its_bound() -> None:
+def test_a_stopped_trainer_blocks_nobody_and_memory_stays_within_its_bound() -> None:
     world = World(train(300), memory=24 * MIB)
     stopped, runner = world.subscribe(credit=4), world.subscribe(credit=4)
 
@@ -23,7 +23,7 @@ def test_a_trainer_that_stops_stops_nobody_and_memory_stays_within_its_bound() -
     assert stopped.taken == stopped.batches_of_all(300), "once it wakes, it gets the rest"
 
 
-def test_every_session_finds_its_slots_though_others_keep_all_they_may() -> None:
+def test_every_session_gets_slots_while_others_keep_their_whole_credit() -> None:
     world = World(train(100), memory=15 * MIB, workers=1)
     keepers = [world.subscribe(credit=2) for _ in range(3)]
     for keeper in keepers:
@@ -48,7 +48,7 @@ def test_the_smallest_memory_serves_a_trainer_that_keeps_one_batch() -> None:
     assert trainer.taken == trainer.batches_of_all(30)
 
 
-def test_production_ahead_never_makes_what_is_nearer_give_way() -> None:
+def test_production_ahead_never_evicts_a_nearer_batch() -> None:
     world = World(train(200), memory=12 * MIB, workers=2)
     behind, leader = world.subscribe(credit=2), world.subscribe(credit=2)
     world.run(leader, until=lambda: len(leader.taken) >= 100)
@@ -61,7 +61,7 @@ def test_production_ahead_never_makes_what_is_nearer_give_way() -> None:
     assert decoded == 1
 
 
-def test_what_is_furthest_from_every_cursor_gives_way_first() -> None:
+def test_the_batches_furthest_from_every_cursor_are_evicted_first() -> None:
     world = World(train(200), memory=12 * MIB, workers=2)
     behind, leader = world.subscribe(credit=2), world.subscribe(credit=2)
 
@@ -73,7 +73,7 @@ def test_what_is_furthest_from_every_cursor_gives_way_first() -> None:
     assert near[0] <= behind.sent + 1
 
 
-def test_a_small_stream_that_never_rests_does_not_starve_a_large_one() -> None:
+def test_a_busy_stream_of_small_batches_does_not_starve_one_of_large_batches() -> None:
     small, large = train(400, name="small"), train(20, name="large", slot_bytes=30 * MIB)
     world = World(small, large, memory=100 * MIB, workers=2)
     busy, big = world.subscribe("small", epochs=None, credit=8), world.subscribe("large", credit=2)
@@ -84,7 +84,7 @@ def test_a_small_stream_that_never_rests_does_not_starve_a_large_one() -> None:
     assert len(busy.taken) <= 100
 
 
-def test_while_someone_waits_for_memory_nothing_is_produced_ahead_for_others() -> None:
+def test_nothing_is_produced_ahead_while_a_session_waits_for_memory() -> None:
     old_shape, new_shape = train(50, slot_bytes=3 * MIB), train(60, slot_bytes=3 * MIB)
     world = World(old_shape, train(400, name="other"), memory=26 * MIB, workers=8, check=False)
     world.subscribe(credit=2)
@@ -103,7 +103,7 @@ def test_while_someone_waits_for_memory_nothing_is_produced_ahead_for_others() -
     assert len(other.taken) <= 8
 
 
-def test_slots_of_a_lost_session_are_dropped_when_nobody_wants_their_batch_and_never_used_again() -> None:
+def test_slots_of_a_lost_session_are_dropped_if_no_session_wants_their_batches() -> None:
     world = World(train(40))
     trainer = world.subscribe(credit=4)
     world.run(until=lambda: len(trainer.taken) >= 8)
@@ -121,7 +121,7 @@ def test_slots_of_a_lost_session_are_dropped_when_nobody_wants_their_batch_and_n
     assert again.taken == again.batches_of_all(40)
 
 
-def test_a_lost_sessions_batch_still_reaches_others_before_its_slot_is_dropped() -> None:
+def test_a_lost_sessions_batch_is_sent_to_others_before_its_slot_is_dropped() -> None:
     world = World(train(40), workers=1)
     lost, other = world.subscribe(credit=2), world.subscribe(credit=2)
     world.produce()
@@ -136,7 +136,7 @@ def test_a_lost_sessions_batch_still_reaches_others_before_its_slot_is_dropped()
     assert other.taken == other.batches_of_all(40)
 
 
-def test_a_slot_that_a_forked_child_may_still_see_is_dropped_when_it_is_released_and_no_other_is() -> None:
+def test_only_a_slot_that_a_forked_child_may_see_is_dropped_on_release() -> None:
     world = World(train(40))
     trainer = world.subscribe(credit=4)
     while len(trainer.held) < 4:
@@ -153,7 +153,7 @@ def test_a_slot_that_a_forked_child_may_still_see_is_dropped_when_it_is_released
     assert slots[1] not in world.slots
 
 
-def test_a_retired_slot_whose_batch_another_still_waits_for_goes_when_that_one_has_had_it() -> None:
+def test_a_retired_slot_is_dropped_after_the_last_session_that_wants_its_batch() -> None:
     world = World(train(40))
     first = world.subscribe(credit=4)
     second = world.subscribe(credit=4)
@@ -170,7 +170,7 @@ def test_a_retired_slot_whose_batch_another_still_waits_for_goes_when_that_one_h
     assert slot in world.gone
 
 
-def test_what_was_in_production_for_a_session_that_ended_is_free_again_when_it_is_done() -> None:
+def test_the_slot_of_a_batch_finished_after_its_session_is_free_again() -> None:
     world = World(train(9), workers=1)
     trainer = world.subscribe()
     world.end(trainer, lost=True)
@@ -183,17 +183,7 @@ def test_what_was_in_production_for_a_session_that_ended_is_free_again_when_it_i
     assert sum(map(len, world.window._pool.free_slots.values())) == len(world.slots)
 
 
-def test_slots_are_reused_last_in_first_out() -> None:
-    world = World(train(400), workers=1)
-    trainer = world.subscribe(credit=2)
-
-    world.run()
-
-    assert len(trainer.taken) == 400
-    assert len(world.slots) <= 6
-
-
-def test_what_was_dear_stays_for_latecomers_until_its_memory_is_needed_or_everyone_has_gone() -> None:
+def test_expensive_batches_stay_cached_until_memory_is_needed_or_all_sessions_end() -> None:
     world = World(train(40), memory=64 * MIB)
     first = world.subscribe(epochs=2)
     world.run(cost_s=KEEP_COST_S)
@@ -209,7 +199,7 @@ def test_what_was_dear_stays_for_latecomers_until_its_memory_is_needed_or_everyo
     assert world.window._pool.entries == {}
 
 
-def test_what_is_decoded_in_no_time_is_not_kept() -> None:
+def test_cheap_batches_are_not_cached() -> None:
     world = World(train(40), memory=64 * MIB)
     world.subscribe(epochs=2)
 
@@ -218,22 +208,7 @@ def test_what_is_decoded_in_no_time_is_not_kept() -> None:
     assert world.window._pool.entries == {}
 
 
-def test_slots_of_one_size_give_way_to_another_size() -> None:
-    small, large = train(20, name="small"), train(20, name="large", slot_bytes=4 * MIB)
-    world = World(small, large, memory=16 * MIB)
-    first = world.subscribe("small", credit=8)
-    world.run()
-    world.end(first, lost=False)
-    assert set(world.slots.values()) == {MIB}
-
-    second = world.subscribe("large", credit=2)
-    world.run(second)
-
-    assert second.taken == second.batches_of_all(20)
-    assert world.window.used_bytes <= 16 * MIB
-
-
-def test_time_spent_waiting_for_memory_is_counted_while_it_lasts() -> None:
+def test_the_wait_for_memory_is_timed() -> None:
     world = World(train(20), memory=9 * MIB, workers=8, check=False)
     world.subscribe(credit=2)
     assert len(world.producing) == 7
@@ -252,7 +227,7 @@ def test_time_spent_waiting_for_memory_is_counted_while_it_lasts() -> None:
     assert late.taken == late.batches_of_all(20)
 
 
-def test_a_host_without_room_for_a_slot_costs_no_batch_and_no_session() -> None:
+def test_a_denied_slot_costs_no_batch_and_no_session() -> None:
     world = World(train(30), memory=64 * MIB, workers=2, check=False)
     behind, ahead = world.subscribe(credit=2), world.subscribe(credit=2)
     world.run(ahead, until=lambda: len(ahead.taken) >= 6)
@@ -268,7 +243,7 @@ def test_a_host_without_room_for_a_slot_costs_no_batch_and_no_session() -> None:
     assert behind.taken == behind.batches_of_all(30)
 
 
-def test_a_host_without_room_for_a_single_slot_stops_the_stream_and_says_why() -> None:
+def test_denying_every_slot_stops_the_stream_until_the_next_session() -> None:
     world = World(train(30), workers=1, memory=4 * MIB, check=False)
     one = world.subscribe(credit=2)
     while len(world.producing) > 1:
@@ -277,9 +252,12 @@ def test_a_host_without_room_for_a_single_slot_stops_the_stream_and_says_why() -
 
     assert one.stopped is not None
     assert one.stopped.reason == "no descriptor is left"
+    late = world.subscribe()
+    world.run(late)
+    assert late.taken == late.batches_of_all(30)
 
 
-def test_slots_may_be_made_again_after_everybody_has_left() -> None:
+def test_denied_slots_are_tried_again_after_all_sessions_ended() -> None:
     world = World(train(30), check=False)
     first = world.subscribe(credit=4)
     while len(world.slots) > 2:
@@ -297,7 +275,7 @@ def test_slots_may_be_made_again_after_everybody_has_left() -> None:
     assert second.taken == second.batches_of_all(30)
 
 
-def test_a_slot_denied_for_a_stream_that_changed_meanwhile_is_only_forgotten() -> None:
+def test_a_slot_denied_for_the_old_stream_only_frees_its_memory() -> None:
     world = World(train(30), check=False)
     world.subscribe(credit=2)
     world.handle(StreamChanged("train", world.shapes["train"]))
@@ -308,19 +286,7 @@ def test_a_slot_denied_for_a_stream_that_changed_meanwhile_is_only_forgotten() -
     assert world.window.used_bytes == used - MIB
 
 
-def test_after_not_a_single_slot_could_be_made_the_next_trainer_finds_out_anew() -> None:
-    world = World(train(9), memory=3 * MIB, workers=1)
-    first = world.subscribe()
-    world.deny()
-    assert first.stopped is not None
-
-    late = world.subscribe()
-    world.run(late)
-
-    assert late.taken == late.batches_of_all(9)
-
-
-def test_after_a_moment_without_room_ranks_that_hold_a_batch_each_still_get_the_next() -> None:
+def test_denied_slots_are_tried_again_while_ranks_hold_their_batches() -> None:
     world = World(train(30), check=False)
     ranks = [world.subscribe(rank=rank, world=2, credit=4) for rank in range(2)]
     while len(world.slots) > 2:

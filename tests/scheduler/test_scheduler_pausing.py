@@ -1,4 +1,4 @@
-"""A stream whose data are away: nothing of it is begun, nobody else waits for it, and it goes on where it was."""
+"""A stream without its data is paused: it delays no other stream, and resumes where it was."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamd.scheduler.actions import DropSlots, ProduceBatch
 from streamd.scheduler.events import ProgressReported, StreamChanged
 
 
-def test_a_paused_stream_goes_on_where_it_was_and_each_batch_comes_once() -> None:
+def test_a_paused_stream_resumes_where_it_was_and_sends_each_batch_once() -> None:
     world = World(train(9))
     one, two = world.subscribe(), world.subscribe()
     world.produce()
@@ -29,7 +29,7 @@ def test_a_paused_stream_goes_on_where_it_was_and_each_batch_comes_once() -> Non
     assert one.taken == two.taken == one.batches_of_all(9)
 
 
-def test_a_paused_stream_takes_nothing_from_others_neither_workers_nor_memory() -> None:
+def test_a_paused_stream_leaves_workers_and_memory_to_others() -> None:
     world = World(train(9), train(9, name="validation"), memory=12 * MIB, workers=1)
     waits, other = world.subscribe(), world.subscribe("validation")
     world.pause()
@@ -43,7 +43,7 @@ def test_a_paused_stream_takes_nothing_from_others_neither_workers_nor_memory() 
     assert waits.taken == late.taken == waits.batches_of_all(9)
 
 
-def test_what_lay_whole_when_the_data_went_is_still_sent() -> None:
+def test_batches_ready_before_the_pause_are_still_sent() -> None:
     world = World(train(9))
     trainer = world.subscribe(credit=2)
     for _ in range(2):
@@ -55,7 +55,7 @@ def test_what_lay_whole_when_the_data_went_is_still_sent() -> None:
     assert len(trainer.taken) == ready > 2
 
 
-def test_another_stream_of_the_name_is_not_paused() -> None:
+def test_a_new_stream_of_the_same_name_is_not_paused() -> None:
     world = World(train(9))
     world.subscribe()
     world.pause()
@@ -65,7 +65,7 @@ def test_another_stream_of_the_name_is_not_paused() -> None:
     assert again.taken == again.batches_of_all(9)
 
 
-def test_the_ledger_breaks_when_something_of_a_paused_stream_is_begun() -> None:
+def test_producing_a_batch_of_a_paused_stream_breaks_a_rule() -> None:
     world = World(train(9))
     world.subscribe()
     world.pause()

@@ -1,4 +1,4 @@
-"""One session: room, leases, the way ahead, receipts."""
+"""One session: credit, leases, the batches ahead, receipts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def session(
     return ScheduledSession.from_subscription(event, train(batches), credit)
 
 
-def test_room_is_what_both_the_grant_and_the_leases_allow() -> None:
+def test_sendable_batches_are_limited_by_the_grant_and_the_leases() -> None:
     one = session(credit=4)
     assert one.sendable_count == 0
     one.upto = 3
@@ -36,14 +36,14 @@ def test_room_is_what_both_the_grant_and_the_leases_allow() -> None:
     assert one.sendable_count == 4
 
 
-def test_a_session_shows_its_place_and_what_its_trainer_holds() -> None:
+def test_the_repr_of_a_session_shows_its_position_and_leases() -> None:
     one = session(4, epochs=1)
     assert repr(one) == "<ScheduledSession 1 of 'train', next 0:0, 0 of 4 batches held>"
     one.lease_next_batch(11)
     assert repr(one) == "<ScheduledSession 1 of 'train', next 0:1, 1 of 4 batches held>"
 
 
-def test_a_finished_session_has_no_room() -> None:
+def test_a_finished_session_can_be_sent_nothing() -> None:
     one = session(epochs=1, cursor=Cursor(1))
     one.upto = 10
 
@@ -60,7 +60,7 @@ def test_a_rank_sees_only_its_own_batches_ahead() -> None:
     assert one.count_steps_until_batch(BatchKey("train", 1, 4)) == 3
 
 
-def test_deliveries_are_numbered_from_zero_and_leased() -> None:
+def test_sent_batches_are_numbered_from_zero_and_leased() -> None:
     one = session()
 
     assert [one.lease_next_batch(slot) for slot in (7, 9)] == [0, 1]
@@ -69,7 +69,7 @@ def test_deliveries_are_numbered_from_zero_and_leased() -> None:
     assert not one.wants_batch(BatchKey("train", 0, 1))
 
 
-def test_an_epoch_ends_with_a_cursor_behind_all_its_steps() -> None:
+def test_an_epoch_ends_with_a_cursor_after_all_its_steps() -> None:
     one = session(3)
     for slot in range(3):
         one.lease_next_batch(slot)
@@ -91,13 +91,13 @@ def test_an_epoch_ends_with_a_cursor_behind_all_its_steps() -> None:
         ((Segment(0, 3, 0, 1),), Segment(3, 0, 0, 1), (Segment(0, 3, 0, 1),)),
     ],
 )
-def test_a_continued_walk_is_told_as_one_segment(
+def test_consecutive_steps_of_one_rank_and_world_form_one_segment(
     history: tuple[Segment, ...], segment: Segment, merged: tuple[Segment, ...]
 ) -> None:
     assert append_segment(history, segment) == merged
 
 
-def test_the_first_missing_batch_is_found_with_the_number_of_those_before_it() -> None:
+def test_the_first_missing_batch_is_found_with_its_distance() -> None:
     one = session(6)
     pool = {BatchKey("train", 0, index) for index in (0, 1, 3)}
 
@@ -105,7 +105,7 @@ def test_the_first_missing_batch_is_found_with_the_number_of_those_before_it() -
     assert one.find_missing_batch(2, pool.__contains__) is None
 
 
-def test_what_was_found_is_not_looked_up_again() -> None:
+def test_batches_already_found_are_not_looked_up_again() -> None:
     one = session(6)
     asked: list[int] = []
 
@@ -131,7 +131,7 @@ def test_a_batch_that_left_the_pool_is_missing_again() -> None:
         assert one.find_missing_batch(6, pool.__contains__) == (BatchKey("train", 0, gone), gone)
 
 
-def test_a_session_sent_beyond_what_it_looked_up_looks_from_where_it_is() -> None:
+def test_the_lookup_continues_at_the_sessions_position() -> None:
     one = session(6)
     assert one.find_missing_batch(6, lambda _: False) == (BatchKey("train", 0, 0), 0)
     one.lease_next_batch(1)

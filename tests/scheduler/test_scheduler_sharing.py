@@ -1,4 +1,4 @@
-"""How trainers come to share each decode, and what it costs whom: whole runs of a machine in virtual time."""
+"""How trainers come to share decoded batches, and what it costs: whole runs in virtual time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def epochs_s(made: Machine) -> list[list[float]]:
         pytest.param(600.0, 4, 8, 12, marks=pytest.mark.long),
     ],
 )
-def test_one_who_comes_five_seconds_late_shares_before_the_epoch_is_over(
+def test_a_trainer_five_seconds_late_shares_batches_before_the_epoch_ends(
     epoch_s: float, decoders: int, tasks: int, slots: int
 ) -> None:
     late = machine(
@@ -63,21 +63,21 @@ def test_one_who_comes_five_seconds_late_shares_before_the_epoch_is_over(
     assert epochs_s(late)[0][1] == epochs_s(late)[1][1] == epoch_s
 
 
-def test_where_memory_has_room_a_latecomer_finds_what_it_missed_and_costs_nobody_anything() -> None:
+def test_with_enough_memory_a_late_trainer_finds_missed_batches_and_costs_others_nothing() -> None:
     late = machine(Pace(0, FAST_S, epochs=2), Pace(5, FAST_S, epochs=2), epoch_s=20.0)
 
     assert len(late.made_s) == 160
     assert epochs_s(late) == [[20, 20], [16, 20]]
 
 
-def test_one_who_comes_after_an_epoch_has_ended_still_finds_it_in_memory() -> None:
+def test_a_trainer_that_starts_after_an_epoch_still_finds_it_in_memory() -> None:
     late = machine(Pace(0, FAST_S, epochs=8), Pace(5, FAST_S, epochs=8), epoch_s=4.0)
 
     assert len(late.made_s) == 8 * 16
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_four_who_come_five_seconds_apart_share_in_the_first_epoch(seed: int) -> None:
+def test_four_trainers_five_seconds_apart_share_batches_in_the_first_epoch(seed: int) -> None:
     four = machine(*(Pace(5.0 * each, 0.6 * BATCH_S, epochs=2) for each in range(4)), epoch_s=60.0, seed=seed)
 
     assert four.decodes_per_batch(35, 100) < 1.05
@@ -86,7 +86,7 @@ def test_four_who_come_five_seconds_apart_share_in_the_first_epoch(seed: int) ->
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("steps", [(0.9, 0.8), (0.95, 0.95), (0.5, 0.1)])
-def test_those_in_step_stay_in_step_though_one_is_a_little_faster_and_no_two_batches_cost_the_same(
+def test_trainers_in_step_stay_in_step_with_different_speeds_and_batch_costs(
     steps: tuple[float, float], seed: int
 ) -> None:
     two = machine(*(Pace(0, step * BATCH_S, epochs=3) for step in steps), epoch_s=60.0, slots=16, seed=seed)
@@ -95,7 +95,7 @@ def test_those_in_step_stay_in_step_though_one_is_a_little_faster_and_no_two_bat
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_one_a_little_slower_than_the_decoders_costs_a_little_though_memory_is_short(seed: int) -> None:
+def test_a_trainer_slightly_slower_than_the_decoders_costs_little_with_short_memory(seed: int) -> None:
     two = machine(Pace(0, 1.05 * BATCH_S, 3), Pace(0, FAST_S, 3), epoch_s=60.0, slots=16, seed=seed)
 
     assert len(two.made_s) <= 1.2 * 3 * 240
@@ -103,14 +103,14 @@ def test_one_a_little_slower_than_the_decoders_costs_a_little_though_memory_is_s
 
 
 @pytest.mark.parametrize("step", [1.05, 1.5, 1.9, 2.5])
-def test_those_slower_than_the_decoders_go_at_their_own_pace_and_share_too(step: float) -> None:
+def test_trainers_slower_than_the_decoders_keep_their_pace_and_share_batches(step: float) -> None:
     two = machine(Pace(0, step * BATCH_S, epochs=2), Pace(5, step * BATCH_S, epochs=2), epoch_s=60.0)
 
     assert [loop.waited_s < 2.0 for loop in two.loops] == [True, True]
     assert len(two.made_s) < 1.05 * 480
 
 
-def test_one_who_pauses_holds_nobody_and_shares_again_afterwards() -> None:
+def test_a_pausing_trainer_delays_nobody_and_shares_batches_again_afterwards() -> None:
     pauses_s = {(epoch, 0): 8.0 for epoch in (1, 2)}
     two = machine(Pace(0, FAST_S, epochs=3), Pace(0, FAST_S, 3, pauses_s), epoch_s=60.0, slots=24)
 
@@ -120,7 +120,7 @@ def test_one_who_pauses_holds_nobody_and_shares_again_afterwards() -> None:
     assert two.decodes_per_batch(120 + 20, 180) < 1.05
 
 
-def test_where_memory_outlasts_the_pause_it_costs_nobody_anything() -> None:
+def test_a_pause_that_fits_in_memory_costs_nothing() -> None:
     pauses_s = {(epoch, 0): 30.0 for epoch in (1, 2)}
     two = machine(Pace(0, FAST_S, epochs=3), Pace(0, FAST_S, 3, pauses_s), epoch_s=60.0, slots=160)
 
@@ -128,7 +128,7 @@ def test_where_memory_outlasts_the_pause_it_costs_nobody_anything() -> None:
     assert len(two.made_s) == 3 * 240
 
 
-def test_while_one_compiles_the_other_goes_at_full_speed() -> None:
+def test_a_compiling_trainer_does_not_slow_down_the_other() -> None:
     two = machine(Pace(0, FAST_S, epochs=4), Pace(0, FAST_S, 4, {(0, 0): 30.0}), epoch_s=60.0, slots=32)
 
     assert two.loops[0].count(30.0) == pytest.approx(30.0 / BATCH_S, abs=3)
@@ -142,14 +142,16 @@ def test_a_gap_too_large_for_one_epoch_is_closed_in_several() -> None:
 
 
 @pytest.mark.parametrize(("slow", "slots", "fast_at_most_s"), [(1.5, 32, 170), (1.5, 160, 121), (4.0, 32, 150)])
-def test_one_slower_than_the_decoders_is_never_waited_for(slow: float, slots: int, fast_at_most_s: float) -> None:
+def test_a_fast_trainer_never_waits_for_one_slower_than_the_decoders(
+    slow: float, slots: int, fast_at_most_s: float
+) -> None:
     two = machine(Pace(0, FAST_S), Pace(0, slow * BATCH_S), epoch_s=120.0, slots=slots)
 
     assert two.loops[0].epochs_s()[0] <= fast_at_most_s
     assert two.loops[1].epochs_s()[0] == pytest.approx(120.0 * slow, rel=0.02), "it goes as fast as it can"
 
 
-def test_two_runs_of_two_ranks_share_rank_by_rank() -> None:
+def test_two_runs_of_two_ranks_share_batches_rank_by_rank() -> None:
     ranks = [Pace(start_s, FAST_S, epochs=2, rank=rank, world=2) for start_s in (0.0, 5.0) for rank in (0, 1)]
     four = machine(*ranks, epoch_s=20.0, slots=24)
 
@@ -157,7 +159,7 @@ def test_two_runs_of_two_ranks_share_rank_by_rank() -> None:
 
 
 @pytest.mark.parametrize("slots", [9, 10, 12, 16])
-def test_with_memory_for_little_more_than_two_credits_they_share_as_well(slots: int) -> None:
+def test_trainers_share_batches_with_memory_for_little_more_than_two_credits(slots: int) -> None:
     two = machine(Pace(0, FAST_S, epochs=2), Pace(5, FAST_S, epochs=2), epoch_s=20.0, slots=slots)
 
     assert two.decodes_per_batch(20, 40) < 1.05

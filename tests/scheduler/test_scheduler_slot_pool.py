@@ -1,4 +1,4 @@
-"""Slots: found, held, reused last in first out, given up by worth, and never lost count of."""
+"""Slots are made, leased, reused last in first out, evicted by value, and counted right."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_slots_are_made_until_memory_is_used_up() -> None:
     assert pool.dropped_slots == []
 
 
-def test_a_slot_goes_from_production_through_leases_and_the_cache_to_a_free_one() -> None:
+def test_a_slot_is_produced_leased_cached_and_freed() -> None:
     pool = SlotPool(10)
     entry = pool.allocate_slot(key(3), 2, NOBODY, is_modest=False)
     assert entry is not None
@@ -67,7 +67,7 @@ def test_a_slot_goes_from_production_through_leases_and_the_cache_to_a_free_one(
     assert shown == [f"<SlotPool 2 of 10 bytes, {state}>" for state in states]
 
 
-def test_a_batch_that_is_held_or_in_production_never_gives_way() -> None:
+def test_a_batch_leased_or_in_production_is_never_evicted() -> None:
     pool = SlotPool(2)
     pool.lease_batch(fill(pool, 0)[0])
     assert pool.allocate_slot(key(1), 1, NOBODY, is_modest=False) is not None
@@ -76,7 +76,7 @@ def test_a_batch_that_is_held_or_in_production_never_gives_way() -> None:
     assert set(pool.entries) == {key(0), key(1)}
 
 
-def test_the_last_freed_slot_is_the_first_used() -> None:
+def test_the_last_freed_slot_is_reused_first() -> None:
     pool = SlotPool(3)
     first, second, third = fill(pool, 0, 1, 2)
     pool.discard_batch(first)
@@ -86,7 +86,7 @@ def test_the_last_freed_slot_is_the_first_used() -> None:
     assert [entry.slot for entry in fill(pool, 3, 4, 5)] == [second.slot, third.slot, first.slot]
 
 
-def test_the_least_worth_gives_way_and_its_name_is_told() -> None:
+def test_the_least_valuable_batch_is_evicted_and_its_key_reported() -> None:
     pool = SlotPool(4)
     fill(pool, 3, 11, 4, 17)
 
@@ -97,7 +97,7 @@ def test_the_least_worth_gives_way_and_its_name_is_told() -> None:
     assert set(pool.entries) == {key(3), key(11), key(4), key(5)}
 
 
-def test_nothing_gives_way_to_what_is_worth_less() -> None:
+def test_no_batch_is_evicted_for_a_less_valuable_one() -> None:
     pool = SlotPool(2)
     fill(pool, 3, 4)
 
@@ -106,7 +106,7 @@ def test_nothing_gives_way_to_what_is_worth_less() -> None:
     assert set(pool.entries) == {key(3), key(4)}
 
 
-def test_nothing_gives_way_in_vain() -> None:
+def test_no_batch_is_evicted_if_that_makes_too_little_room() -> None:
     pool = SlotPool(10)
     pool.lease_batch(fill(pool, 0, slot_bytes=6)[0])
     fill(pool, 1, 2, 3)
@@ -117,7 +117,7 @@ def test_nothing_gives_way_in_vain() -> None:
     assert pool.dropped_slots == []
 
 
-def test_of_what_nobody_wants_what_lies_right_behind_gives_way_and_the_beginning_stays() -> None:
+def test_of_unwanted_batches_the_latest_is_evicted_and_the_first_stays() -> None:
     pool = SlotPool(4)
     fill(pool, 0, 1, 2, 5)
 
@@ -127,7 +127,7 @@ def test_of_what_nobody_wants_what_lies_right_behind_gives_way_and_the_beginning
         assert pool.evicted_keys == [key(gone)]
 
 
-def test_of_what_nobody_wants_an_older_epoch_gives_way_first() -> None:
+def test_of_unwanted_batches_the_oldest_epoch_is_evicted_first() -> None:
     pool = SlotPool(3)
     for epoch, index in ((0, 4), (1, 0), (1, 1)):
         placed = pool.allocate_slot(BatchKey("train", epoch, index), 1, NOBODY, is_modest=False)
@@ -140,7 +140,7 @@ def test_of_what_nobody_wants_an_older_epoch_gives_way_first() -> None:
     assert pool.evicted_keys == [BatchKey("train", 0, 4)]
 
 
-def test_of_batches_worth_the_same_one_whose_slot_fits_gives_way_first() -> None:
+def test_of_equally_valuable_batches_one_in_a_slot_of_the_right_size_is_evicted_first() -> None:
     pool = SlotPool(6)
     fill(pool, 0, 1, slot_bytes=2)
     fill(pool, 0, slot_bytes=2, stream="validation")
@@ -154,7 +154,7 @@ def test_of_batches_worth_the_same_one_whose_slot_fits_gives_way_first() -> None
     assert small.evicted_keys == [key(0, "validation")]
 
 
-def test_empty_slots_of_another_size_give_way_before_any_batch() -> None:
+def test_free_slots_of_another_size_are_dropped_before_any_batch() -> None:
     pool = SlotPool(6)
     small = fill(pool, 0, 1, 2)
     for entry in small[:2]:
@@ -168,7 +168,7 @@ def test_empty_slots_of_another_size_give_way_before_any_batch() -> None:
     assert pool.used_bytes == 6
 
 
-def test_batches_of_another_size_give_way_until_there_is_room() -> None:
+def test_batches_of_another_size_are_evicted_until_there_is_room() -> None:
     pool = SlotPool(6)
     fill(pool, 0, 1, 2, 3, 4, 5)
 
@@ -180,7 +180,7 @@ def test_batches_of_another_size_give_way_until_there_is_room() -> None:
     assert pool.used_bytes == 6
 
 
-def test_a_tainted_slot_is_over_once_its_batch_is_forgotten() -> None:
+def test_a_slot_that_may_stay_mapped_is_dropped_with_its_batch() -> None:
     pool = SlotPool(3)
     entry = fill(pool, 0)[0]
     entry.may_stay_mapped = True
@@ -192,7 +192,7 @@ def test_a_tainted_slot_is_over_once_its_batch_is_forgotten() -> None:
     assert fill(pool, 1)[0].slot != entry.slot
 
 
-def test_a_disowned_production_keeps_its_slot_and_leaves_its_name() -> None:
+def test_an_abandoned_production_keeps_its_slot_and_frees_its_key() -> None:
     pool = SlotPool(3)
     old = pool.allocate_slot(key(0), 1, NOBODY, is_modest=False)
     assert old is not None
@@ -208,7 +208,7 @@ def test_a_disowned_production_keeps_its_slot_and_leaves_its_name() -> None:
     assert pool.free_slots == {1: [old.slot]}
 
 
-def test_all_empty_slots_can_be_given_back_to_the_host() -> None:
+def test_all_free_slots_can_be_dropped() -> None:
     pool = SlotPool(9)
     small = fill(pool, 0, 1)
     kept, large = fill(pool, 2, 3, slot_bytes=3)
@@ -231,7 +231,7 @@ def test_there_are_never_more_slots_than_descriptors() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_of_batches_between_cursors_the_furthest_from_all_of_them_gives_way(seed: int) -> None:
+def test_the_batch_furthest_from_all_cursors_is_evicted(seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311 - no secret, a case that can be repeated
     cursors = [0, *rng.sample(range(1, 100), 3)]
     pool = SlotPool(20)
@@ -245,7 +245,7 @@ def test_of_batches_between_cursors_the_furthest_from_all_of_them_gives_way(seed
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_nobody_holds_is_counted_right_whatever_happens(seed: int) -> None:
+def test_cached_bytes_and_batches_are_counted_right_in_random_runs(seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311 - no secret, a case that can be repeated
     pool = SlotPool(12)
     for index in range(200):

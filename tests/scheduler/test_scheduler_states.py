@@ -1,4 +1,4 @@
-"""Whatever Hypothesis thinks of: every sequence of events, all rules checked after each, the shortest failure told."""
+"""Every sequence of events that Hypothesis finds, with all rules checked after each event."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ few = st.integers(1, 4)
 
 
 class Daemon(RuleBasedStateMachine):
-    """The window, its workers and its trainers; each rule is one thing that may happen at any time."""
+    """The scheduler, its workers and its trainers; each rule is one thing that may happen at any time."""
 
     world: World
 
@@ -138,17 +138,17 @@ class Daemon(RuleBasedStateMachine):
                 self.starts[trainer.session] = trainer.cursor
 
     @rule(at=which, first=which, count=few)
-    @precondition(lambda self: self.holding_over())
+    @precondition(lambda self: self.holding_earlier_batches())
     def drop(self, at: int, first: int, count: int) -> None:
-        trainer = self.one(self.holding_over(), at)
+        trainer = self.one(self.holding_earlier_batches(), at)
         session, held = list(trainer.earlier.items())[first % len(trainer.earlier)]
         self.world.drop(trainer, session, *sorted(held)[:count])
 
     @rule(at=which, now=seldom)
-    @precondition(lambda self: self.holding_over())
+    @precondition(lambda self: self.holding_earlier_batches())
     def die(self, at: int, now: bool) -> None:
         if now:
-            self.world.die(self.one(self.holding_over(), at))
+            self.world.die(self.one(self.holding_earlier_batches(), at))
 
     @rule(at=which)
     @precondition(lambda self: self.away())
@@ -162,8 +162,8 @@ class Daemon(RuleBasedStateMachine):
 
     @rule(at=which, number=which)
     @precondition(lambda self: self.away())
-    def speak_from_the_grave(self, at: int, number: int) -> None:
-        """Words of a session that has ended change nothing at all."""
+    def send_events_of_an_ended_session(self, at: int, number: int) -> None:
+        """Late events of a session that has ended change nothing."""
         session = self.one(self.away(), at).session
         if any(session in trainer.earlier for trainer in self.world.trainers):
             return  # there is something of it that may be dropped
@@ -198,7 +198,7 @@ class Daemon(RuleBasedStateMachine):
 
     @rule(stream=st.sampled_from(STREAMS), now=seldom)
     def pause_or_resume(self, stream: str, now: bool) -> None:
-        """The data of a stream are away, or there again."""
+        """The data of a stream disappear or return."""
         if stream in self.world.paused:
             self.world.resume(stream=stream)
         elif now:
@@ -225,7 +225,7 @@ class Daemon(RuleBasedStateMachine):
     # --- what holds at any time
 
     @invariant()
-    def everyone_here_has_all_before_it_and_nothing_twice(self) -> None:
+    def every_trainer_took_each_batch_once_in_order(self) -> None:
         for trainer in self.here():
             start = self.starts[trainer.session]
             due = [step for step in self._way(trainer, start, len(trainer.taken)) if not isinstance(step, int)]
@@ -233,7 +233,7 @@ class Daemon(RuleBasedStateMachine):
             assert due[: len(since)] == since, f"{trainer.session} took another way"
 
     @invariant()
-    def nobody_waits_for_company_that_is_there(self) -> None:
+    def no_session_waits_once_enough_have_come(self) -> None:
         sessions = self.world.window.sessions
         for session in sessions:
             company = sum(other.shape.name == session.shape.name for other in sessions)
@@ -245,11 +245,11 @@ class Daemon(RuleBasedStateMachine):
         return [step for step in steps if step is not None]
 
     def taken_since(self, trainer: Trainer) -> int:
-        """Batches that its loop took of this session."""
+        """How many batches of this session its loop has taken."""
         return trainer.sent - len(trainer.inbox)
 
     def teardown(self) -> None:
-        """Once nothing disturbs them any more, all that are here get all that is left for them."""
+        """Without further disturbance every open session gets all the batches that are left for it."""
         if not hasattr(self, "world") or self.world.draining or not self.world.sound:
             return
         for stream in sorted(self.world.paused):
@@ -286,7 +286,7 @@ class Daemon(RuleBasedStateMachine):
     def keeping(self) -> list[Trainer]:
         return [trainer for trainer in self.here() if self.kept(trainer)]
 
-    def holding_over(self) -> list[Trainer]:
+    def holding_earlier_batches(self) -> list[Trainer]:
         return [trainer for trainer in self.world.trainers if trainer.earlier]
 
     def one(self, some: list[Trainer], at: int) -> Trainer:

@@ -192,10 +192,7 @@ class Mishaps:
         if not victim.held:
             return False
         victim.fork()
-        victim.kill()
-        self._disturb(1.0)
-        self._simulation.come_back(victim.seat)
-        return True
+        return self._kill_trainer(victim)
 
     def _seek(self, victim: Trainer) -> bool:
         if not victim.seat.saves:

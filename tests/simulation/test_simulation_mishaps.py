@@ -1,4 +1,4 @@
-"""Each fault really happens, and matters: something comes of it that does not come by itself."""
+"""Each fault really happens, and has an effect that does not happen without it."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def sums(scenario: Scenario) -> dict[str, float]:
 TIMES = {"a sample is spoiled": 4, "a trainer forks": 2, "a trainer forks and is killed": 2, "a trainer seeks back": 3}
 
 
-def test_every_fault_has_its_sign() -> None:
+def test_every_fault_has_a_visible_effect_listed() -> None:
     assert set(SIGNS) == {*FAULTS, *HOSTILE}
 
 
 @pytest.mark.parametrize("kind", [*FAULTS, *HOSTILE])
-def test_a_fault_happens_and_shows(kind: str) -> None:
+def test_a_fault_happens_and_has_its_effect(kind: str) -> None:
     hostile = kind in HOSTILE
     quiet = sums(some_scenario(hostile=hostile))
     troubled = sums(some_scenario(*[kind] * TIMES.get(kind, 1), hostile=hostile))
@@ -78,7 +78,7 @@ def test_a_hostile_network_costs_connections_and_nothing_else(kind: str) -> None
     assert sum(simulation.story.counts["connections"] for simulation in simulations) > 2 * seeds
 
 
-def test_the_fault_that_cannot_be_gives_way_to_one_that_can() -> None:
+def test_an_impossible_fault_is_replaced_by_a_possible_one() -> None:
     simulations = played(some_scenario("a trainer is stopped for ever", may_stop=0), seeds=4)
 
     assert all(simulation.story.counts["a connection breaks"] == 1 for simulation in simulations)

@@ -1,4 +1,4 @@
-"""scripts/bench simulate: many runs added up, a broken promise with the command that replays it, one seed's story."""
+"""scripts/bench simulate: sums over many runs, the command that replays a failure, the story of one seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamd.client.handoff import Handoff
 
 
 @pytest.mark.long
-def test_many_runs_are_added_up_over_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_several_processes_are_added_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "page.md"
 
     assert simulate.main(["--epochs", "100", "--processes", "2", "--report", str(report)]) == 0
@@ -22,7 +22,7 @@ def test_many_runs_are_added_up_over_processes(tmp_path: Path, capsys: pytest.Ca
     assert "No promise was broken." in report.read_text()
 
 
-def test_a_seed_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_story_of_one_seed_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate.main(["--seed", "12"]) == 0
 
     told = capsys.readouterr().out
@@ -32,7 +32,7 @@ def test_a_seed_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
     assert "every promise was kept" in told
 
 
-def test_a_broken_promise_is_an_exit_status(
+def test_a_broken_promise_sets_the_exit_status(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Handoff, "before_fork", lambda _: None)
@@ -42,7 +42,7 @@ def test_a_broken_promise_is_an_exit_status(
     assert "BROKEN" in capsys.readouterr().out
 
 
-def test_a_failing_seed_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_seed_is_listed_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulator.Simulation._look_back", lambda _: 1 / 0)
     figures = Figures()
     figures.add(Simulation(41).run())
@@ -64,7 +64,7 @@ def test_figures_add_up() -> None:
     assert one.counts["connections"] > other.counts["connections"]
 
 
-def test_a_page_of_fewer_epochs_than_were_wanted_says_why_and_what_the_rest_costs(tmp_path: Path) -> None:
+def test_a_page_of_an_incomplete_run_says_why_and_what_the_rest_takes(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     for epochs in (50_000, 1_000_000):
         write_page(page, Figures(runs=1, epochs=epochs, wall_s=120.0), wanted_epochs=1_000_000, processes=2)

@@ -1,4 +1,4 @@
-"""The simulator itself: the same seed is the same run, and a broken promise is found, whoever breaks it."""
+"""The simulator itself: one seed gives one run, and every broken promise is detected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.parametrize("seed", [3, 20, 77])
-def test_the_same_seed_is_the_same_run(seed: int) -> None:
+def test_the_same_seed_gives_the_same_run(seed: int) -> None:
     one, other = Simulation(seed), Simulation(seed)
 
     assert one.run() == other.run()
@@ -50,7 +50,7 @@ def test_the_story_does_not_depend_on_the_hash_seed() -> None:
     assert told("1") == told("2")
 
 
-def test_other_seeds_are_other_runs() -> None:
+def test_different_seeds_give_different_runs() -> None:
     stories = [Simulation(seed) for seed in range(20)]
     for story in stories:
         story.run()
@@ -58,7 +58,7 @@ def test_other_seeds_are_other_runs() -> None:
     assert len({simulation.story.digest() for simulation in stories}) == len(stories)
 
 
-def test_scenarios_stay_within_what_is_promised() -> None:
+def test_random_scenarios_stay_within_their_documented_ranges() -> None:
     drawn = [draw(random.Random(seed)) for seed in range(300)]  # noqa: S311 - a story, no secret
 
     assert all(5 <= each.batches <= 50 and 1 <= each.epochs <= 3 for each in drawn)
@@ -85,19 +85,19 @@ def test_a_job_that_changes_its_world_takes_every_batch_once() -> None:
         assert simulation.story.counts["changes of world"] == 2
 
 
-def test_a_live_trainer_begins_where_the_others_are() -> None:
+def test_a_live_trainer_starts_where_the_others_are() -> None:
     simulations = played(some_scenario("the daemon is killed", live=True, epochs=2), seeds=10)
 
     assert sum(simulation.story.counts["joined others"] for simulation in simulations) == 10
     assert any(simulation.seats[-1].expected[0] > (0, 0) for simulation in simulations)
 
 
-def test_steps_are_counted_from_any_place() -> None:
+def test_steps_are_counted_from_any_position() -> None:
     assert list(steps_of(7, 2, (0, 3), 2, "drop")) == [(0, 3), (0, 5), (1, 0), (1, 2), (1, 4)]
     assert list(steps_of(7, 1, (0, 3), 3, "pad")) == [(0, 3), (0, 6)]
 
 
-def test_a_trainer_stopped_for_ever_holds_nobody_up() -> None:
+def test_a_trainer_stopped_for_ever_does_not_delay_the_others() -> None:
     scenario = some_scenario("a trainer is stopped for ever", batches=50)
 
     for simulation in played(scenario, seeds=10):
@@ -115,7 +115,7 @@ def broken(scenario: Scenario, *, seeds: int = 30) -> str:
     return next((outcome.broken for outcome in outcomes if outcome.broken), "")
 
 
-def test_a_cursor_that_stays_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cursor_that_does_not_advance_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Handoff.take_batch
 
     def forgetful(self: Handoff, after: Cursor, wait_s: float) -> ReceivedBatch | None:
@@ -126,7 +126,7 @@ def test_a_cursor_that_stays_behind_is_found(monkeypatch: pytest.MonkeyPatch) ->
     assert broken(some_scenario("a connection breaks")).startswith("each step once, in order")
 
 
-def test_a_slot_freed_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slot_freed_early_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaseManager, "_is_worth_caching", lambda *_: False)
     hold = SlotPool.lease_batch
 
@@ -139,13 +139,13 @@ def test_a_slot_freed_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "slot_free_to_write" in broken(some_scenario())
 
 
-def test_a_fork_that_nobody_tells_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreported_fork_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Handoff, "before_fork", lambda _: None)
 
     assert broken(some_scenario("a trainer forks", batches=50)).startswith("what somebody sees is never rewritten")
 
 
-def test_a_lost_frame_that_nobody_asks_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_frame_that_is_never_requested_again_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def trusting(self: ClientSession, pong: Pong, now_s: float) -> list[ClientAction]:
         del pong, now_s
         self._pinged_with, self._answer_due_s = None, None
@@ -157,7 +157,7 @@ def test_a_lost_frame_that_nobody_asks_for_is_found(monkeypatch: pytest.MonkeyPa
     assert broken(scenario).startswith("once faults end, everybody ends soon")
 
 
-def test_a_tally_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tally_that_counts_twice_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     take = EpochTally.add_batch
 
     def twice(self: EpochTally, *batch: Any) -> None:
@@ -169,13 +169,13 @@ def test_a_tally_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert broken(some_scenario()).startswith("every epoch's receipt is ok")
 
 
-def test_a_session_that_stays_when_its_trainer_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_outlives_its_trainer_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("virtual_daemon.Daemon.lose", lambda *_: None)
 
     assert broken(some_scenario("a trainer is killed")).startswith("who has left leaves nothing behind")
 
 
-def test_an_exception_anywhere_is_the_seeds_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_exception_is_reported_as_the_result_of_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Trainer) -> None:
         raise ZeroDivisionError("by nobody")
 

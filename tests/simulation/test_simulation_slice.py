@@ -1,4 +1,4 @@
-"""A slice of what scripts/bench simulate runs by the million: every promise holds, whatever goes wrong."""
+"""Some of the runs that scripts/bench simulate does by the million: every promise is kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONCE_BROKEN = (
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(each * RUNS, marks=pytest.mark.long) for each in (1, 2, 3))])
-def test_every_promise_is_kept(first: int) -> None:
+def test_random_simulations_keep_every_promise(first: int) -> None:
     figures = Figures()
     for seed in range(first, first + RUNS):
         figures.add(Simulation(seed).run())
@@ -29,12 +29,12 @@ def test_every_promise_is_kept(first: int) -> None:
 
 
 @pytest.mark.parametrize("seed", ONCE_BROKEN)
-def test_a_run_that_once_broke_a_promise_keeps_all(seed: int) -> None:
+def test_seeds_that_once_failed_keep_every_promise(seed: int) -> None:
     assert Simulation(seed).run().broken == ""
 
 
 @pytest.mark.long
-def test_every_kind_of_fault_comes_about_and_every_rule_is_checked() -> None:
+def test_every_kind_of_fault_happens_and_every_rule_is_checked() -> None:
     figures = Figures()
     for seed in range(5000, 5150):
         figures.add(Simulation(seed).run())

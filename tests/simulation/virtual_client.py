@@ -8,7 +8,6 @@ from typing import Final, cast
 
 from stage import Stage
 from synthetic import Slot
-from virtual_daemon import Daemon
 from virtual_network import Lifeline, Link, Network
 from virtual_time import Process
 
@@ -314,7 +313,6 @@ class VirtualIOThread:
             lifeline = self.lifeline
             if lifeline is None or not lifeline.open or lifeline.server.process.stopped:
                 return None
-            assert isinstance(lifeline.server, Daemon)
             slot = lifeline.server.engine.slots.get(serial)
             if slot is None:
                 return None

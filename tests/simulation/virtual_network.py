@@ -11,13 +11,17 @@ import random
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 from story import Story
-from virtual_time import Agenda, Process
+from virtual_time import Agenda
 
 from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import ClientMessage, DaemonMessage
+
+if TYPE_CHECKING:
+    from virtual_client import VirtualIOThread
+    from virtual_daemon import Daemon
 
 Direction = Literal["up", "down"]
 Mischief = Literal["dropped", "doubled", "overtaken"]
@@ -28,41 +32,11 @@ _LONG_S: Final = 0.05
 _REMEMBERED: Final = 40
 
 
-class Server(Protocol):
-    """What the network must know of a daemon."""
-
-    boot: int
-    process: Process
-
-    def receive(self, identity: int, header: FrameHeader, message: ClientMessage) -> None: ...
-
-    def pair(self, lifeline: Lifeline) -> None: ...
-
-    def lose(self, session: int, reason: str) -> None: ...
-
-    def parted(self, session: int, kept: tuple[int, ...] | None, reason: str) -> None: ...
-
-    def dropped(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None: ...
-
-
-class Client(Protocol):
-    """What the network must know of a trainer's connection."""
-
-    seat: str
-    process: Process
-
-    def frame(self, link: Link, header: FrameHeader, message: DaemonMessage) -> None: ...
-
-    def lifeline_ended(self, lifeline: Lifeline) -> None: ...
-
-    def link_ended(self, link: Link) -> None: ...
-
-
 @dataclass(slots=True, eq=False)
 class Link:
     """A client's socket. `era` counts how often it was broken: what was under way then is lost."""
 
-    client: Client
+    client: VirtualIOThread
     identity: int = 0  # 0 while it leads nowhere
     open: bool = True
     era: int = 0
@@ -74,8 +48,8 @@ class Link:
 class Lifeline:
     """A session's descriptor socket; `lag_s` is how late its end is noticed on the far side."""
 
-    client: Client
-    server: Server
+    client: VirtualIOThread
+    server: Daemon
     session: int
     open: bool = True
     lag_s: float = 0.0
@@ -86,7 +60,7 @@ class Network:
     """Who is connected with whom."""
 
     def __init__(self, agenda: Agenda, rng: random.Random, story: Story, *, hostile: bool) -> None:
-        self.server: Server | None = None
+        self.server: Daemon | None = None
         self.hostile = hostile
         self.mischief: dict[tuple[str, Direction], list[Mischief]] = {}
         self.blocked_s: dict[tuple[str, Direction], float] = {}  # until then nothing passes
@@ -100,7 +74,7 @@ class Network:
 
     # --- daemons come and go
 
-    def bind(self, server: Server) -> None:
+    def bind(self, server: Daemon) -> None:
         self.server = server
         for link in self.links:
             self._agenda.after(self._rng.random() * _ATTACH_S, self._attach, link)
@@ -116,7 +90,7 @@ class Network:
 
     # --- a client's socket
 
-    def connect(self, client: Client) -> Link:
+    def connect(self, client: VirtualIOThread) -> Link:
         link = Link(client)
         self.links.append(link)
         self._agenda.after(self._delay_s(), self._attach, link)
@@ -230,7 +204,7 @@ class Network:
 
     # --- lifelines
 
-    def pair(self, client: Client, boot: int, session: int) -> Lifeline | None:
+    def pair(self, client: VirtualIOThread, boot: int, session: int) -> Lifeline | None:
         """A client opens its lifeline; None when that daemon is not there any more."""
         server = self.server
         if server is None or server.boot != boot:

@@ -292,17 +292,17 @@ class Trainer:
         while self.held:
             self._release()
 
-    def _drop_views(self) -> None:
-        for held in self.held:
+    def _drop_views(self, views: list[Held]) -> None:
+        for held in views:
             self.look(held)
             held.slot.watchers -= 1
-        self.held = []
+        views.clear()
 
     # --- what others do to it
 
     def kill(self) -> None:
         """-9: the kernel closes its sockets and drops its views."""
-        self._drop_views()
+        self._drop_views(self.held)
         self.over = True
         self.process.kill()
         for io_thread in (*self._left, self.io_thread):
@@ -331,9 +331,7 @@ class Trainer:
 
     def end_children(self) -> None:
         for child in self.children:
-            for held in child:
-                self.look(held)
-                held.slot.watchers -= 1
+            self._drop_views(child)
         self.children = []
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""One event is one line, whatever its fields hold."""
+"""One event is one line, whatever its fields contain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_line_has_time_level_event_text_and_fields(capsys: pytest.CaptureFixtu
     assert rest == "I stream.served: ready stream=train samples=63 seconds=0.1235\n"
 
 
-def test_levels_have_their_letters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_level_has_its_letter(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure_logging()
     log.warning("a.b", "hm")
     log.error("a.c", "no")
@@ -35,9 +35,7 @@ def test_levels_have_their_letters(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("value", ["two words", "a=b", 'say "x"', "it's", "line\nbreak", "\x1b[31mred", "\u202e", ""])
-def test_a_value_that_could_be_mistaken_for_more_is_quoted_and_escaped(
-    capsys: pytest.CaptureFixture[str], value: str
-) -> None:
+def test_an_ambiguous_value_is_quoted_and_escaped(capsys: pytest.CaptureFixture[str], value: str) -> None:
     log.configure_logging()
     log.info("a.b", "text", file=value, next="x")
     line = said(capsys)
@@ -46,20 +44,20 @@ def test_a_value_that_could_be_mistaken_for_more_is_quoted_and_escaped(
     assert line.rstrip("\n").isprintable()
 
 
-def test_a_value_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_endless_value_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure_logging()
     log.info("a.b", "text", reason="x" * 5000)
     assert said(capsys).endswith(" reason=" + 197 * "x" + "...\n")
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_debug_lines_are_for_the_verbose(capsys: pytest.CaptureFixture[str], *, verbose: bool) -> None:
+def test_debug_lines_appear_only_with_verbose(capsys: pytest.CaptureFixture[str], *, verbose: bool) -> None:
     log.configure_logging(level=logging.DEBUG if verbose else logging.INFO)
     log.log_event(logging.DEBUG, "a.b", "detail")
     assert bool(said(capsys)) is verbose
 
 
-def test_a_notice_is_said_by_those_who_keep_quiet_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_notice_is_logged_at_the_quiet_level(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure_logging(level=log.NOTICE)
     log.info("a.b", "detail")
     log.notice("c.d", "patience")
@@ -67,7 +65,7 @@ def test_a_notice_is_said_by_those_who_keep_quiet_otherwise(capsys: pytest.Captu
     assert log.current_level() == log.NOTICE
 
 
-def test_a_plain_record_of_the_same_logger_is_a_line_too(
+def test_a_plain_record_of_the_logger_is_formatted_as_a_line(
     capsys: pytest.CaptureFixture[str], logger: logging.Logger
 ) -> None:
     log.configure_logging()
@@ -75,7 +73,7 @@ def test_a_plain_record_of_the_same_logger_is_a_line_too(
     assert said(capsys).endswith(" W streamd: plain\n")
 
 
-def test_configuring_twice_says_everything_once(capsys: pytest.CaptureFixture[str], logger: logging.Logger) -> None:
+def test_configuring_twice_logs_each_event_once(capsys: pytest.CaptureFixture[str], logger: logging.Logger) -> None:
     log.configure_logging()
     log.configure_logging()
     log.info("a.b", "once")
@@ -83,7 +81,7 @@ def test_configuring_twice_says_everything_once(capsys: pytest.CaptureFixture[st
     assert logger.propagate is False
 
 
-def test_programs_get_an_object_a_line_and_children_are_told_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_one_object_a_line_and_is_reported_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure_logging()
     assert not log.is_json_output()
     log.configure_logging(as_json=True)
@@ -94,7 +92,7 @@ def test_programs_get_an_object_a_line_and_children_are_told_of_it(capsys: pytes
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_where_stderr_is_the_journal_it_is_told_with_fields_unless_somebody_wants_json(
+def test_a_journal_on_stderr_receives_fields_unless_json_is_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, as_json: bool
 ) -> None:
     stderr, address = os.fstat(2), str(tmp_path / "journal")

@@ -1,4 +1,4 @@
-"""The list of events is that of the code, and ids are for ever: operators' filters rest on them."""
+"""The event list matches the code, and ids never change: operators filter by them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def events_in(source: str) -> Iterator[str]:
             yield from [word for word in words if isinstance(word, str) and re.fullmatch(r"[a-z]+\.[a-z_]+", word)]
 
 
-def test_every_event_that_is_said_is_listed_and_no_other() -> None:
+def test_the_event_list_matches_the_events_in_the_code() -> None:
     sources = [path.read_text(encoding="utf-8") for path in STREAMD.rglob("*.py")]
     said = {
         event
@@ -35,11 +35,11 @@ def test_every_event_that_is_said_is_listed_and_no_other() -> None:
     assert set(EVENTS) == said | {"log.held"}
 
 
-def test_those_said_always_are_events() -> None:
+def test_events_that_are_never_suppressed_are_listed() -> None:
     assert set(EVENTS) >= NEVER_SUPPRESSED
 
 
-def test_an_id_is_that_of_earlier_versions_and_each_events_own() -> None:
+def test_message_ids_are_unique_and_unchanged() -> None:
     assert compute_message_id("daemon.ready") == "e7ee4a0f8f6c57408c428d80fd6b8a52"
     assert len({compute_message_id(event) for event in EVENTS}) == len(EVENTS)
 

@@ -1,4 +1,4 @@
-"""What a client or a file name brings along is told in every form, and does nothing there."""
+"""Text of clients and file names is shown in every format, and can do no harm there."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def record(text: str, *arguments: object, **fields: Any) -> logging.LogRecord:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_line_is_one_and_printable_whatever_is_in_it(hostile: str) -> None:
+def test_a_record_is_one_printable_line_whatever_it_contains(hostile: str) -> None:
     line = LineFormatter().format(record(f"no: {hostile}", file=hostile))
     assert line.isprintable()
     assert "\x1b" not in line
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_json_is_one_line_whose_values_are_printable_too(hostile: str) -> None:
+def test_a_json_record_is_one_line_with_printable_values(hostile: str) -> None:
     line = JsonFormatter().format(record(f"no: {hostile}", file=hostile, others=[hostile]))
     assert line.isascii()
     assert line.isprintable()
@@ -80,12 +80,12 @@ def test_an_object_has_time_level_event_message_and_fields() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_a_number_that_json_has_not_is_told_in_words(value: float) -> None:
+def test_a_number_that_json_lacks_becomes_text(value: float) -> None:
     assert to_json_scalar(value) == str(value)
     assert json.loads(JsonFormatter().format(record("no", seconds=value)))["fields"] == {"seconds": str(value)}
 
 
-def test_what_has_no_end_is_cut_in_every_form() -> None:
+def test_an_endless_text_is_cut_in_every_format() -> None:
     endless = record("t" * 100_000, file="\0" * 100_000)
     assert len(format_sentence(endless)) < 70_000
     assert len(LineFormatter().format(endless)) < 70_000
@@ -93,7 +93,7 @@ def test_what_has_no_end_is_cut_in_every_form() -> None:
 
 
 @pytest.mark.parametrize("formatter", [LineFormatter(), JsonFormatter()])
-def test_a_traceback_is_told_without_what_an_error_brings_along(formatter: logging.Formatter) -> None:
+def test_a_traceback_escapes_control_characters_in_the_error(formatter: logging.Formatter) -> None:
     made = record("a request failed")
     try:
         int("\x1b[31mred\x9b")
@@ -159,14 +159,14 @@ def test_an_event_has_its_fields_its_priority_and_its_id(journal: socket.socket)
 
 
 @pytest.mark.parametrize(("level", "priority"), [(50, "2"), (40, "3"), (30, "4"), (25, "5"), (20, "6"), (10, "7")])
-def test_levels_are_priorities(level: int, priority: str) -> None:
+def test_each_level_has_its_journal_priority(level: int, priority: str) -> None:
     made = record("said")
     made.levelno = level
     assert dict(fields_in(encode_event(made)))["PRIORITY"] == priority
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_nothing_that_a_client_says_becomes_a_field_or_is_raw(hostile: str) -> None:
+def test_hostile_text_adds_no_journal_field_and_is_escaped(hostile: str) -> None:
     fields = fields_in(encode_event(record(f"no: {hostile}", file=hostile)))
     assert [name for name, _ in fields] == [
         "MESSAGE", "PRIORITY", "MESSAGE_ID", "SYSLOG_IDENTIFIER", "STREAMD_EVENT", "STREAMD_FILE",
@@ -174,7 +174,7 @@ def test_nothing_that_a_client_says_becomes_a_field_or_is_raw(hostile: str) -> N
     assert all(value.isprintable() for _, value in fields)
 
 
-def test_a_traceback_is_a_field_of_several_lines() -> None:
+def test_a_traceback_is_one_journal_field_of_several_lines() -> None:
     made = record("a request failed")
     made.exc_info = (ValueError, ValueError("a\nPRIORITY=0"), None)
     name, value = fields_in(encode_event(made))[-1]
@@ -182,7 +182,7 @@ def test_a_traceback_is_a_field_of_several_lines() -> None:
     assert dict(fields_in(encode_event(made)))["PRIORITY"] == "4"
 
 
-def test_what_is_too_large_for_a_datagram_comes_in_a_sealed_file(journal: socket.socket) -> None:
+def test_an_event_too_large_for_a_datagram_is_sent_in_a_sealed_file(journal: socket.socket) -> None:
     otherwise, large = Kept(), [60_000 * each for each in "abcdefgh"]
     JournalHandler(journal.getsockname(), otherwise).handle(
         record("large", **{f"part_{each[0]}": each for each in large})
@@ -195,13 +195,13 @@ def test_what_is_too_large_for_a_datagram_comes_in_a_sealed_file(journal: socket
     assert [found[f"STREAMD_PART_{each[0].upper()}"] for each in large] == large
 
 
-def test_a_journal_that_is_gone_costs_its_fields_and_not_the_line(tmp_path: Path) -> None:
+def test_a_missing_journal_still_logs_the_line(tmp_path: Path) -> None:
     otherwise = Kept()
     JournalHandler(str(tmp_path / "gone"), otherwise).handle(record("said"))
     assert [each.getMessage() for each in otherwise.records] == ["said"]
 
 
-def test_stderr_is_the_journal_when_systemd_says_so_of_that_very_file(tmp_path: Path) -> None:
+def test_stderr_is_the_journal_only_if_journal_stream_names_that_file(tmp_path: Path) -> None:
     with (tmp_path / "stderr").open("w") as file:
         found = os.fstat(file.fileno())
         names = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
