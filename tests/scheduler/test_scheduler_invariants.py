@@ -94,7 +94,7 @@ def test_the_message_names_the_rule_the_facts_and_a_remedy() -> None:
 
     assert "number=3" in said
     assert "0 is the next number" in said
-    assert "start it again" in said
+    assert "restart it" in said
 
 
 @pytest.mark.parametrize(
