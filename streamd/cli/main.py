@@ -34,11 +34,11 @@ from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.probe.command import probe  # noqa: E402 - as above
 from streamd.cli.service import service  # noqa: E402 - as above
 from streamd.cli.status.command import status, top  # noqa: E402 - as above
-from streamd.cli.terminal.help_pages import UncutHelpGroup  # noqa: E402 - as above
 from streamd.cli.terminal.options import (  # noqa: E402 - as above
     DEFAULT_CONFIG,
     SIZE_HELP,
     EndpointOption,
+    UncutHelpGroup,
     complete_stream_names,
     parse_size_option,
 )

@@ -34,7 +34,7 @@ from streamd.dataset.labels.encode import (
 from streamd.dataset.labels.tags import add_tag_counts_to_spec, renumber_tags
 from streamd.dataset.labels.weights import require_nonzero_weight
 from streamd.dataset.manifest.types import Int64s, LabelValues, ListedValues, ScannedSamples
-from streamd.dataset.sources import DataSource, ListingRequest, SplitRule
+from streamd.dataset.sources import ListingRequest, SplitRule
 from streamd.errors import ConfigError, suggest_name
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -47,8 +47,9 @@ def find_group_column(stream: ListingRequest) -> str | None:
     split = _find_active_split(stream)
     if split is None or split.by is None:
         return None
-    if not _has_table(stream.source):
-        raise ConfigError(f"streams.{stream.name}.split.by: {_format_no_column(stream.source.kind, split.by)}")
+    source = stream.source
+    if not (isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None)):
+        raise ConfigError(f"streams.{stream.name}.split.by: {_format_no_column(source.kind, split.by)}")
     return split.by
 
 
@@ -61,10 +62,6 @@ def _format_no_column(kind: str, by: str) -> str:
     if kind == "npy":
         return f"no table has a column {by!r}; add table: FILE under source, or leave `by` out to split by rows"
     return f"a {kind} has no column {by!r}; leave `by` out to split by file name, or use kind table"
-
-
-def _has_table(source: DataSource) -> bool:
-    return isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None)
 
 
 def select_part_samples(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:

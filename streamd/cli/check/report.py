@@ -15,6 +15,7 @@ from streamd.cli.check.findings import (
     ImageSummary,
     MemoryEstimate,
     StreamFinding,
+    TrainerCapacity,
     UnpackingEstimate,
     UnreadableFile,
     WeightSummary,
@@ -23,7 +24,6 @@ from streamd.cli.check.findings import (
     list_distinct_files,
 )
 from streamd.cli.check.labels import LabelFinding
-from streamd.cli.check.trainers_that_fit import TrainerCapacity
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
 from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list

@@ -27,7 +27,7 @@ from streamd.dataset.files import FilelistSource, lookup
 from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty_texts
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.faults import raise_collected_faults
-from streamd.dataset.labels.text_encoding import build_encoding_error, choose_text_encoding
+from streamd.dataset.labels.text_encoding import build_text_error, choose_text_encoding
 from streamd.dataset.manifest.types import Int64s, ScannedSamples
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, translate_read_errors
 from streamd.dataset.sources import LabelSource
@@ -82,9 +82,7 @@ def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple
             with path.open(encoding=encoding) as file:
                 parts = list(_read_line_blocks(file, words))
         except UnicodeError as error:
-            raise build_encoding_error(path, encoding, key) or ConfigError(
-                f"{key}: {format_path(path)} cannot be read: {error}; write it again"
-            ) from error
+            raise build_text_error(path, encoding, key, error) from error
     starts = np.cumsum([0, *(part.lines for part in parts)])
     kept = np.concatenate([part.kept + start for part, start in zip(parts, starts, strict=False)])
     if not kept.size:

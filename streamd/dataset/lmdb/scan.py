@@ -225,9 +225,10 @@ class _LmdbListing:
     def _check_sample_array(self, number: int, name: str, key: str, fields: Mapping[str, ArrayField]) -> None:
         """Raises ConfigError unless the sample has the array, and it is like that of the first sample."""
         if name not in fields:
+            there = ", ".join(f"{each!r} ({field})" for each, field in fields.items()) or "none"
             raise ConfigError(
                 f"{key}: {self._format_sample(number)} has no array {name!r}; its arrays are: "
-                f"{_format_array_fields(fields)}; write the name of one of them{suggest_name(name, fields)}"
+                f"{there}; write the name of one of them{suggest_name(name, fields)}"
             )
         found, first = fields[name], self._first.setdefault(name, fields[name])
         if not found.stop:
@@ -267,10 +268,6 @@ class _LmdbListing:
         for value in filter(template.matches_value, islice(self._file.read_sample_values(), INSPECTED_IMAGES)):
             column.add_value(value)
         return column.join_values()
-
-
-def _format_array_fields(fields: Mapping[str, ArrayField]) -> str:
-    return ", ".join(f"{name!r} ({each})" for name, each in fields.items()) or "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Files are the listed ones until they are not; what else is asked of them is in the contract of stores."""
+"""How a store notices that listed files have changed. The contract of stores tests everything else."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support.served_folder import serve
 
-from streamd.dataset.arrays import stale_files
-from streamd.dataset.arrays.stale_files import ListedFiles
+from streamd.dataset.arrays import row_store
+from streamd.dataset.arrays.row_store import ListedFiles
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def test_what_is_written_in_place_is_seen_at_the_next_look(files: ListedFiles, t
 def test_looks_at_many_files_take_a_small_part_of_the_time(
     files: ListedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stale_files, "_FEW_FILES", 1)
-    monkeypatch.setattr(stale_files, "_CHECK_SHARE", 1 << 40)
+    monkeypatch.setattr(row_store, "_FEW_FILES", 1)
+    monkeypatch.setattr(row_store, "_CHECK_SHARE", 1 << 40)
     assert files.are_unchanged()
     (tmp_path / "a.npy").unlink()
     assert files.are_unchanged()
