@@ -434,13 +434,13 @@ def find_matching_cells(texts: Texts, value: Scalar) -> Mask:
 
 
 def _find_matching_number_cells(texts: Texts, value: float) -> Mask:
-    said = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
+    matches = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
     # A large whole number is compared by its text alone, since as float64 it would match its neighbours, too.
     if not isinstance(value, int) or abs(value) < _EXACT_BELOW:
         numeric = _convert_to_mask(pc.match_substring_regex(texts, NUMBER_PATTERN))
         plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
-        said[numeric] |= plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
-    return said
+        matches[numeric] |= plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
+    return matches
 
 
 def _no_matching_row_error(column: Column, texts: Texts, value: Scalar) -> ConfigError:
