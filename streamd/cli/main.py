@@ -250,7 +250,7 @@ def completion(context: typer.Context) -> None:
     raise ConfigError("`streamd completion` is gone: run  streamd --install-completion  (and streamd-train, likewise)")
 
 
-# --- the door
+# --- the application
 
 
 app = typer.Typer(

@@ -286,7 +286,7 @@ class Daemon:
             for name in config.streams if list_again else find_unlisted_streams(config, self._state):
                 locks[name].release_lock()
             try:
-                await list_samples_in_process(self._config_source, self._state, anew=list_again)
+                await list_samples_in_process(self._config_source, self._state, list_again=list_again)
             finally:
                 # This fails while another process lists the same samples. The next listing process waits for it.
                 listed = acquire_shared_locks(locks.values())

@@ -407,7 +407,7 @@ class Dispatcher:
         if connection is None:
             return
         # Other events are handled while a thread computes the digest. The session may end meanwhile, and its receipt
-        # then reaches nobody.
+        # is then dropped.
         digest = await self._expected_digests.compute_digest(connection.stream, cursor)
         connection.receipts += 1
         # The supply counts batches when they are sent, so the epoch's last ones go first.

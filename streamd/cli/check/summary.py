@@ -61,7 +61,7 @@ def build_findings(
     groups = duplicates.find_duplicate_groups(contents)
     shared = duplicates.find_shared_files(groups)
     alike = duplicates.group_identical_streams(shared, {name: each.ids.size for name, each in contents.items()})
-    told = {name for group in alike for name in group[1:]}
+    reported = {name for group in alike for name in group[1:]}
     shapes = [stream.stream_shape for stream in streams.values()]
     return CheckFindings(
         memory_bytes=config.memory,
@@ -70,7 +70,7 @@ def build_findings(
             tally.stream.spec.name: _build_stream_finding(tally, config, processes, groups) for tally in all_totals
         },
         together=compute_trainer_capacity(shapes, _build_scheduler_limits(config)) if len(shapes) > 1 else None,
-        leaks=[_build_data_leak(each, streams) for each in shared if told.isdisjoint((each.first, each.second))],
+        leaks=[_build_data_leak(each, streams) for each in shared if reported.isdisjoint((each.first, each.second))],
         contradictions=list(_find_contradictions(groups, streams)),
         similar_classes=list(_find_similar_classes(streams, config)),
         notes=[*notes, *_find_random_crop_warnings(streams), *map(_format_identical_streams, alike)],

@@ -119,10 +119,10 @@ def format_decodes_per_batch(decodes: float | None) -> Text:
 
 def format_receipts(stream: StreamStatus) -> Text:
     """Formats the number of receipts, and separately of those that are not ok."""
-    said = Text(f"{stream.receipts_ok} ok")
+    text = Text(f"{stream.receipts_ok} ok")
     if stream.receipts_bad:
-        said.append(f"\n{stream.receipts_bad} NOT OK", style="bold red")
-    return said
+        text.append(f"\n{stream.receipts_bad} NOT OK", style="bold red")
+    return text
 
 
 def _build_trainers_table(sessions: tuple[SessionStatus, ...]) -> Table:

@@ -32,16 +32,16 @@ class RowCost:
 
     def update_from_decoded_rows(self, rows: int, took_ns: int) -> None:
         """Updates the time of a row from `rows` rows that took `took_ns` nanoseconds to decode."""
-        self._smooth_row_time(took_ns / rows, afresh=not self._is_measured)
+        self._smooth_row_time(took_ns / rows, is_first=not self._is_measured)
         self._is_measured = True
 
     def update_from_cached_rows(self, rows: int, took_ns: int) -> None:
         """Does the same for rows from the cache. They count only while no decoded row was measured."""
         if not self._is_measured:
-            self._smooth_row_time(took_ns / rows, afresh=not self.is_known)
+            self._smooth_row_time(took_ns / rows, is_first=not self.is_known)
 
-    def _smooth_row_time(self, row_ns: float, *, afresh: bool) -> None:
-        self._row_ns = row_ns if afresh else self._row_ns + _SMOOTHING * (row_ns - self._row_ns)
+    def _smooth_row_time(self, row_ns: float, *, is_first: bool) -> None:
+        self._row_ns = row_ns if is_first else self._row_ns + _SMOOTHING * (row_ns - self._row_ns)
         self.is_known = True
         self._update_rows_per_task()
 

@@ -94,8 +94,8 @@ class BatchPreview:
             self._slots.copy_slot_bytes(ready.slot, memory[here.offset : here.offset + here.size_bytes], there.offset)
         ids = np.empty(ready.rows, np.int64)
         self._slots.copy_slot_bytes(ready.slot, ids.data.cast("B"), lies.sample_ids.offset)
-        told = msgspec.structs.replace(ready, rows=rows, bad=tuple(each for each in ready.bad if each.row < rows))
-        batch = build_leased_batch(memory, first, told, spec, token=str, on_return=lambda: None)
+        message = msgspec.structs.replace(ready, rows=rows, bad=tuple(each for each in ready.bad if each.row < rows))
+        batch = build_leased_batch(memory, first, message, spec, token=str, on_return=lambda: None)
         return Preview(stream, batch, ready.rows, int(np.count_nonzero(ids != PAD_ID)))
 
 

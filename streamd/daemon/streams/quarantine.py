@@ -84,8 +84,8 @@ class Quarantine:
             else:
                 foreign += 1
         if foreign:
-            said = format_count(foreign, "verdict")
-            log.notice("sample.forgiven", f"{said} in {escape_unprintable(self.path.name)} left out: of another list")
+            count = format_count(foreign, "verdict")
+            log.notice("sample.forgiven", f"{count} in {escape_unprintable(self.path.name)} left out: of another list")
 
     def _decode_bad_sample_line(self, number: int, line: bytes) -> _BadSampleLine:
         try:

@@ -70,11 +70,11 @@ def _has_signature(descriptor: int) -> bool:
     return False
 
 
-def _explain_failure(said: str) -> str:
+def _explain_failure(message: str) -> str:
     """Translates a message of the library where the cause is known."""
-    if "truncated file" in said:
+    if "truncated file" in message:
         return "it is truncated; copy it again, or write it again"
-    if "already open for write" in said:
+    if "already open for write" in message:
         return "the program that wrote it did not close it; wait until it does, or repair it: h5clear --status FILE"
-    reason = said.partition("(")[2].rpartition(")")[0] or said
+    reason = message.partition("(")[2].rpartition(")")[0] or message
     return f"it is damaged: {reason}; copy it again, or write it again"

@@ -160,8 +160,8 @@ def _locate_image_rows(images: Hdf5Array, bounds: tuple[float, float] | None, ke
     """Returns what the images are, and the extra columns that say where they lie."""
     what = f"{key}: {images.display_name}"
     shape, stored = _read_image_format(images, StorageFormat(LIBRARY_STORE, images.name, range=bounds), what)
-    if bounds and (said := format_range_warning(images.read_first_rows(INSPECTED_IMAGES), bounds)):
-        _log.warning("%s: %s", what, said)
+    if bounds and (warning := format_range_warning(images.read_first_rows(INSPECTED_IMAGES), bounds)):
+        _log.warning("%s: %s", what, warning)
     where = ArrayFiles(shape, (0, images.shape[0]), (0,), stored)
     grid = ChunkGrid(images.shape, images.chunk_shape or _choose_read_shape(images))
     columns = {CHUNK_SHAPE: np.array(grid.chunk_shape)}

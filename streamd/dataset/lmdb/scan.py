@@ -258,8 +258,8 @@ class _LmdbListing:
 
     def _warn_of_pixels_beyond_range(self, template: ValueTemplate) -> None:
         """Warns if many pixels of the first images lie outside the range; `template` is the layout of the first."""
-        if self._range and (said := format_range_warning(self._read_images_to_inspect(template), self._range)):
-            _log.warning("%s: %r of %s: %s", self._images_key, self._image_name, format_path(self._file.path), said)
+        if self._range and (warning := format_range_warning(self._read_images_to_inspect(template), self._range)):
+            _log.warning("%s: %r of %s: %s", self._images_key, self._image_name, format_path(self._file.path), warning)
 
     def _read_images_to_inspect(self, template: ValueTemplate) -> npt.NDArray[Any]:
         """Reads the first images as they are stored."""
