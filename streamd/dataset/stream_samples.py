@@ -32,7 +32,6 @@ from streamd.dataset.labels.encode import (
     order_classes,
 )
 from streamd.dataset.labels.tags import add_tag_counts_to_spec, renumber_tags
-from streamd.dataset.labels.weights import require_nonzero_weight
 from streamd.dataset.manifest.types import Int64s, LabelValues, ListedValues, ScannedSamples
 from streamd.dataset.sources import ListingRequest, SplitRule
 from streamd.errors import ConfigError, suggest_name
@@ -73,12 +72,22 @@ def select_part_samples(stream: ListingRequest, scanned: ScannedSamples) -> Scan
     if split is None:
         if stream.split is not None and stream.source.part is None:
             _log.warning("streams.%s: split does nothing, since the source has no `part`: all samples", stream.name)
-        return require_nonzero_weight(stream, scanned)
+        return _require_nonzero_weight(stream, scanned)
     held_out = find_validation_samples(scanned.sample_names() if scanned.groups is None else scanned.groups, split)
     rows = np.flatnonzero(held_out == (stream.source.part == "validation"))
     if not rows.size:
         raise _empty_part_error(stream, split, scanned)
-    return require_nonzero_weight(stream, _select_samples(scanned, rows))
+    return _require_nonzero_weight(stream, _select_samples(scanned, rows))
+
+
+def _require_nonzero_weight(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
+    """Returns the scanned samples. Raises ConfigError if all of them weigh 0, since nothing would be learnt."""
+    if scanned.weights is not None and scanned.weights.size and not scanned.weights.any():
+        raise ConfigError(
+            f"streams.{stream.name}.weights: all {scanned.samples:,} samples weigh 0, so nothing would be learnt; "
+            "correct the weights, or remove the key weights"
+        )
+    return scanned
 
 
 def _find_active_split(stream: ListingRequest) -> SplitRule | None:
