@@ -346,7 +346,7 @@ class Dispatcher:
         self._status_builder.on_stream_changed(name)
 
     def replace_stream_keeping_sessions(self, stream: ServedStream) -> None:
-        """Replaces a stream by one that trainers cannot tell from it. Its sessions go on."""
+        """Replaces a stream by one that trainers cannot tell from it. Its sessions continue."""
         self._streams[stream.spec.name] = stream
 
     def set_reload_failed(self, *, failed: bool) -> None:

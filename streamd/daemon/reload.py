@@ -159,7 +159,7 @@ class Reloader:
         return True
 
     async def _renew_kept_stream(self, running: ServedStream, written: ServedStream) -> None:
-        """Applies another limit of bad samples or another cache to a stream whose sessions go on."""
+        """Applies another limit of bad samples or another cache to a stream whose sessions continue."""
         if (running.max_bad_fraction, running.cache) != (written.max_bad_fraction, written.cache):
             renewed = replace(running, max_bad_fraction=written.max_bad_fraction, cache=written.cache)
             await check_data_present(renewed)

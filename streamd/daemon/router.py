@@ -333,7 +333,7 @@ class ConnectionGate:
         waiting, name = self._queue, self._name
         try:
             self._queue, self._name = self._open_listening_socket()
-        except OSError as error:  # the folder is full or not writable now: present trainers go on
+        except OSError as error:  # the folder is full or not writable now: present trainers continue
             log.warning("session.refused", f"no new trainer for {_LISTEN_RETRY_S:g} s: {self._path}: {error.strerror}")
             self._retry_timer = asyncio.get_running_loop().call_later(_LISTEN_RETRY_S, self._pause_or_resume_listening)
             return

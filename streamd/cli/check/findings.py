@@ -266,7 +266,7 @@ def _format_sufficient_max_fraction(stream: StreamFinding) -> str:
     """Formats the max_fraction with which the stream would not stop, if there is one."""
     if stream.bad_samples.policy == "fail" or any(each.effect not in RECORDED_EFFECTS for each in stream.unreadable):
         return ""
-    if len(stream.unreadable) == stream.read:  # what goes on then has no picture
+    if len(stream.unreadable) == stream.read:  # no picture would be left
         return ""
     enough = math.ceil(100 * len(stream.unreadable) / stream.read) / 100
     return f"; bad_samples: {{max_fraction: {enough:g}}} lets it go on"

@@ -73,7 +73,7 @@ class Quarantine:
         """
         if not self.path.exists():
             return
-        # Opening cuts off a torn last line, so the piece behind the last line break is always empty.
+        # Opening cuts off a torn last line, so the piece after the last line break is always empty.
         with _open_quarantine_file(self.path, os.O_RDWR) as descriptor:
             lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).split(b"\n")[:-1]
         foreign = 0

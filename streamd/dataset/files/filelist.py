@@ -4,7 +4,7 @@ Blank lines and lines that begin with # are left out. A path may contain spaces:
 with the last image suffix that white space, a comma or a semicolon follows. In a line with none of these, the last word
 is the label (with several labels, as many words as there are labels).
 
-A single label is all text behind the path, spaces included; as int or float it is a vector where it holds several
+A single label is all text after the path, spaces included; as int or float it is a vector where it holds several
 numbers. Several labels have one value each, in the order of the configuration. Tabs separate the values; in a list
 without tabs, commas or semicolons do; in a list without these, white space.
 """
@@ -67,7 +67,7 @@ def scan_filelist(
 
 
 def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple[Texts, ChunkedTexts, SourceRows]:
-    """Returns the paths of the lines that name samples, the text behind each, and their rows.
+    """Returns the paths of the lines that name samples, the text after each, and their rows.
 
     See `split_paths_from_labels`; `words` is passed on to it.
     """
@@ -139,7 +139,7 @@ def _split_lines(data: bytes) -> Texts:
 
 
 def split_paths_from_labels(lines: Texts, words: int) -> tuple[Texts, Texts]:
-    """Returns the path of each line, and the text behind it.
+    """Returns the path of each line, and the text after it.
 
     In a line whose path has no image suffix, the last `words` words are that text.
     """

@@ -16,7 +16,7 @@ from streamd.dataset.paths.confined import format_path
 
 _BLOCK_BYTES: Final = 512
 _EMPTY: Final = bytes(_BLOCK_BYTES)
-_MOST_PADDING_BYTES: Final = 1 << 20  # behind the end; tar itself pads to a multiple of 10 KiB
+_MOST_PADDING_BYTES: Final = 1 << 20  # after the end; tar itself pads to a multiple of 10 KiB
 _MOST_EXTRA_BYTES: Final = 1 << 20  # of an extended header; no system has longer names
 _PACKED: Final = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
 _MOST_DIGITS: Final = 20  # of a number: more than any file has bytes
@@ -54,7 +54,7 @@ class TarMember(NamedTuple):
 
 @dataclass(slots=True)
 class _ExtendedHeader:
-    """What an extended header says of the member behind it."""
+    """What an extended header says of the member after it."""
 
     name: bytes | None = None
     size: int | None = None
@@ -132,7 +132,7 @@ class TarReader:
     def _check_end_mark(self, place: int) -> None:
         """Checks the end at `place`, which two empty blocks mark, and sets `has_end_mark`.
 
-        Raises BrokenTarError if anything but a little padding lies behind it.
+        Raises BrokenTarError if anything but a little padding follows it.
         """
         rest = os.pread(self._descriptor, _MOST_PADDING_BYTES, place)
         if rest.count(0) < len(rest):
