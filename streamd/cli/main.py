@@ -111,18 +111,12 @@ def serve(
     level = logging.DEBUG if verbose else logging.INFO
     manager, handed = ServiceManager.from_environment(os.environ), take_handed_sockets(os.environ)
     with ExitStack() as stack:
-        doors = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
+        copies = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
         try:
-            _run_daemon(
-                _choose_config_source(path, config, parse_size_option(size), level=level, as_json=log_json),
-                manager,
-                handed,
-                rescan=rescan,
-                level=level,
-                as_json=log_json,
-            )
+            source = _choose_config_source(path, config, parse_size_option(size), level=level, as_json=log_json)
+            _run_daemon(source, manager, handed, rescan=rescan, level=level, as_json=log_json)
         except ConfigError as error:
-            if not has_waiting_connection(doors):
+            if not has_waiting_connection(copies):
                 raise
             print_error("streamd", str(error))
             manager.notify_refused_start_and_wait(str(error))

@@ -119,9 +119,7 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
         self._is_draining = False
-        callbacks = LifelineCallbacks(
-            self._on_session_lost, self._on_session_closed, self._on_batches_released, status_builder.set_process
-        )
+        callbacks = self._build_lifeline_callbacks()
         self.descriptor_server = DescriptorServer(slots.open_readable, callbacks, allowance.max_lifeline_connections)
         self._session_manager = SessionManager(
             streams,
@@ -134,6 +132,10 @@ class Dispatcher:
         )
         self._connections = self._session_manager.connections
         engine.set_listener(self)
+
+    def _build_lifeline_callbacks(self) -> LifelineCallbacks:
+        set_process = self._status_builder.set_process
+        return LifelineCallbacks(self._on_session_lost, self._on_session_closed, self._on_batches_released, set_process)
 
     @property
     def streams(self) -> Mapping[str, ServedStream]:

@@ -38,7 +38,7 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import score_stored_order_mixing
 from streamd.dataset.cache.file import CacheLayout
 from streamd.dataset.hdf5.chunk_cache import ChunkCache
-from streamd.dataset.hdf5.chunk_cost import CompressedArray
+from streamd.dataset.hdf5.chunk_grid import CompressedArray
 from streamd.dataset.manifest.types import Int64s
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.limits import CHUNKS_KEPT_BYTES, DEFAULT_CREDIT, MAX_SESSIONS, TASK_ROWS, UNPACKING_ROWS

@@ -29,8 +29,7 @@ from streamd.dataset.arrays.pixels import (
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.hdf5 import arrays as hdf5array
 from streamd.dataset.hdf5.arrays import Hdf5Array
-from streamd.dataset.hdf5.chunk_cost import LIBRARY_STORE, CompressedArray
-from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, ChunkGrid
+from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, LIBRARY_STORE, ChunkGrid, CompressedArray
 from streamd.dataset.hdf5.open import UnfitHdf5Error, import_h5py, open_hdf5_file
 from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column

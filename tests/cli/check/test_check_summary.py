@@ -239,7 +239,7 @@ CHUNKS = ROWS // 10
 
 @pytest.fixture(autouse=True)
 def _room_for_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("streamd.cli.check.summary", "streamd.dataset.hdf5.chunk_cost"):
+    for module in ("streamd.cli.check.summary", "streamd.dataset.hdf5.chunk_grid"):
         monkeypatch.setattr(f"{module}.CHUNKS_KEPT_BYTES", 2 * CHUNK_BYTES)
     monkeypatch.setattr(library_store, "CHUNK_CACHE", ChunkCache(2 * CHUNK_BYTES))
 
