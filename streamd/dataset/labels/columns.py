@@ -51,7 +51,7 @@ _HEAD_ROWS: Final = 20  # in which a separator must fit
 _ROWS_PER_READ: Final = 1 << 14  # of Parquet
 Mask = npt.NDArray[np.bool_]
 
-NUMBER_PATTERN: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 BOOLEAN_WORDS: Final = {True: ("true", "t", "yes", "y", "1", "1.0"), False: ("false", "f", "no", "n", "0", "0.0")}
 _EXACT_BELOW: Final = 1 << 53  # from here on float64 cannot represent every whole number
 _SHOWN_VALUES: Final = 20  # of a column in a message
@@ -437,7 +437,7 @@ def _find_matching_number_cells(texts: Texts, value: float) -> Mask:
     matches = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
     # A large whole number is compared by its text alone, since as float64 it would match its neighbours, too.
     if not isinstance(value, int) or abs(value) < _EXACT_BELOW:
-        numeric = _convert_to_mask(pc.match_substring_regex(texts, NUMBER_PATTERN))
+        numeric = _convert_to_mask(pc.match_substring_regex(texts, _NUMBER))
         plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
         matches[numeric] |= plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
     return matches
