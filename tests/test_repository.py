@@ -49,7 +49,6 @@ HELD_ELSEWHERE: Final[dict[str, str]] = {
     "streamd/config/schema_sources.py": "tests/config/test_config_schema.py",
     "streamd/daemon/starter/data_survey.py": "tests/daemon/starter/test_starter_survey.py",
     "streamd/dataset/arrays/npy_store.py": "tests/dataset/test_dataset_store_contract.py",
-    "streamd/dataset/arrays/row_store.py": "tests/dataset/test_dataset_store_contract.py",
     "streamd/dataset/files/lookup.py": "tests/dataset/files/test_files_table.py",
 }
 

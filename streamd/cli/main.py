@@ -34,11 +34,11 @@ from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.probe.command import probe  # noqa: E402 - as above
 from streamd.cli.service import service  # noqa: E402 - as above
 from streamd.cli.status.command import status, top  # noqa: E402 - as above
-from streamd.cli.terminal.help_pages import UncutHelpGroup  # noqa: E402 - as above
 from streamd.cli.terminal.options import (  # noqa: E402 - as above
     DEFAULT_CONFIG,
     SIZE_HELP,
     EndpointOption,
+    UncutHelpGroup,
     complete_stream_names,
     parse_size_option,
 )
@@ -109,18 +109,12 @@ def serve(
     level = logging.DEBUG if verbose else logging.INFO
     manager, handed = ServiceManager.from_environment(os.environ), take_handed_sockets(os.environ)
     with ExitStack() as stack:
-        doors = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
+        copies = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
         try:
-            _run_daemon(
-                _choose_config_source(path, config, parse_size_option(size), level=level, as_json=log_json),
-                manager,
-                handed,
-                rescan=rescan,
-                level=level,
-                as_json=log_json,
-            )
+            source = _choose_config_source(path, config, parse_size_option(size), level=level, as_json=log_json)
+            _run_daemon(source, manager, handed, rescan=rescan, level=level, as_json=log_json)
         except ConfigError as error:
-            if not has_waiting_connection(doors):
+            if not has_waiting_connection(copies):
                 raise
             print_error("streamd", str(error))
             manager.notify_refused_start_and_wait(str(error))
@@ -248,7 +242,7 @@ def completion(context: typer.Context) -> None:
     raise ConfigError("`streamd completion` is gone: run  streamd --install-completion  (and streamd-train, likewise)")
 
 
-# --- the door
+# --- the application
 
 
 app = typer.Typer(

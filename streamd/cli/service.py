@@ -20,7 +20,7 @@ from typing import Final
 
 import typer
 
-from streamd.cli.terminal.help_pages import UncutHelpGroup
+from streamd.cli.terminal.options import UncutHelpGroup
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError, HostError, format_install_command
 
@@ -176,7 +176,7 @@ def install_on_host(host: ServiceHost, streamd: Path, unseen: list[Path]) -> Non
         host.write_file(place, text)
     _remove_files(host, _FORMER_FILES)
     _write_bind_drop_ins(host, unseen)
-    _write_mount_orders(host)  # before there is a first configuration, which names no data of anybody's
+    _write_mount_orders(host)  # comes before the first configuration, whose data are only an example
     _write_first_config(host)
     host.run_command(("systemd-sysusers", str(_SYSTEMD_FILES["sysusers.conf"][0])))
     host.run_command(("systemd-tmpfiles", "--create", str(_SYSTEMD_FILES["tmpfiles.conf"][0])))

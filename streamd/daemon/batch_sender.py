@@ -186,8 +186,8 @@ class BatchSender:
         for batch in batches:
             first_sent += not batch.was_sent
             batch.was_sent = True
-        told = [(batch.key.epoch, batch.samples) for batch in batches]
-        self._status_builder.on_batches_sent(session, told, now_s, first_sent=first_sent)
+        sent = [(batch.key.epoch, batch.samples) for batch in batches]
+        self._status_builder.on_batches_sent(session, sent, now_s, first_sent=first_sent)
         if first_sent:
             self._stats.add_count(f"stream.{batches[0].key.stream}", "first_sent", first_sent)
 

@@ -237,10 +237,10 @@ class Daemon:
         Without a manager it does not wait, and the listing reports what is missing. Returns the configuration to
         continue with, since SIGHUP reloads it during the wait.
         """
-        looks, said = self._build_data_place_lookups(config), ""
-        while self._manager.is_present and (absent := "; ".join(await looks.find_absence_reasons())):
-            if absent != said:
-                said = absent
+        lookups, reported = self._build_data_place_lookups(config), ""
+        while self._manager.is_present and (absent := "; ".join(await lookups.find_absence_reasons())):
+            if absent != reported:
+                reported = absent
                 log.error(
                     "data.absent", f"waits for {absent}; mount it, or correct the path and restart or send SIGHUP"
                 )
@@ -249,7 +249,7 @@ class Daemon:
             if self._reload_requested.is_set():
                 self._reload_requested.clear()
                 config = self._reload_config_or_keep(config)
-                looks, said = self._build_data_place_lookups(config), ""
+                lookups, reported = self._build_data_place_lookups(config), ""
         return config
 
     def _build_data_place_lookups(self, config: Config) -> DataPlaceLookups:
@@ -286,7 +286,7 @@ class Daemon:
             for name in config.streams if list_again else find_unlisted_streams(config, self._state):
                 locks[name].release_lock()
             try:
-                await list_samples_in_process(self._config_source, self._state, anew=list_again)
+                await list_samples_in_process(self._config_source, self._state, list_again=list_again)
             finally:
                 # This fails while another process lists the same samples. The next listing process waits for it.
                 listed = acquire_shared_locks(locks.values())
@@ -329,9 +329,9 @@ class Daemon:
 
     async def _notify_watchdog(self, dispatcher: Dispatcher, watchdog_s: float) -> None:
         """Notifies the service manager twice a period while work progresses; it restarts the daemon otherwise."""
-        pulse = ProgressWatch(time.monotonic())
+        progress_watch = ProgressWatch(time.monotonic())
         while True:
-            if pulse.is_progressing(
+            if progress_watch.is_progressing(
                 is_producing=dispatcher.is_producing,
                 progress_count=dispatcher.finished_work_count,
                 now_s=time.monotonic(),

@@ -119,8 +119,8 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
         self._is_draining = False
-        news = self._build_lifeline_callbacks()
-        self.descriptor_server = DescriptorServer(slots.open_readable, news, allowance.max_lifeline_connections)
+        callbacks = self._build_lifeline_callbacks()
+        self.descriptor_server = DescriptorServer(slots.open_readable, callbacks, allowance.max_lifeline_connections)
         self._session_manager = SessionManager(
             streams,
             self.descriptor_server,
@@ -348,7 +348,7 @@ class Dispatcher:
         self._status_builder.on_stream_changed(name)
 
     def replace_stream_keeping_sessions(self, stream: ServedStream) -> None:
-        """Replaces a stream by one that trainers cannot tell from it. Its sessions go on."""
+        """Replaces a stream by one that trainers cannot tell from it. Its sessions continue."""
         self._streams[stream.spec.name] = stream
 
     def set_reload_failed(self, *, failed: bool) -> None:
@@ -409,7 +409,7 @@ class Dispatcher:
         if connection is None:
             return
         # Other events are handled while a thread computes the digest. The session may end meanwhile, and its receipt
-        # then reaches nobody.
+        # is then dropped.
         digest = await self._expected_digests.compute_digest(connection.stream, cursor)
         connection.receipts += 1
         # The supply counts batches when they are sent, so the epoch's last ones go first.

@@ -81,13 +81,13 @@ def _check_config(request: LocalDaemonRequest) -> None:
 
 def _run_daemon(request: LocalDaemonRequest) -> int:
     """Serves, and returns an exit status. Writes an error to standard output, or to stderr after READY_LINE."""
-    said_on = sys.stdout
+    error_output = sys.stdout
 
     def write_ready_line() -> None:
-        nonlocal said_on
+        nonlocal error_output
         sys.stdout.buffer.write(READY_LINE)
         sys.stdout.flush()
-        said_on = sys.stderr
+        error_output = sys.stderr
 
     try:
         _check_config(request)
@@ -101,7 +101,7 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
         failure = error
     else:
         return 0
-    said_on.write(str(failure))
+    error_output.write(str(failure))
     return failure.exit_status
 
 
@@ -109,11 +109,11 @@ def main() -> None:
     """Runs the process: reads the request, serves it, and removes its folder."""
     fill_closed_standard_descriptors()
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the loop waits for the end of the input
-        errand = _request_decoder.decode(lines.readline())
+        request = _request_decoder.decode(lines.readline())
     try:
-        status = _run_daemon(errand)
+        status = _run_daemon(request)
     finally:
-        shutil.rmtree(errand.folder, ignore_errors=True)  # the other process may remove it at the same time
+        shutil.rmtree(request.folder, ignore_errors=True)  # the other process may remove it at the same time
     sys.exit(status)
 
 

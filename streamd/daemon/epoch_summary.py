@@ -73,7 +73,7 @@ class _OpenEpoch:
 
 
 class EpochTracker:
-    """Tracks the epochs that trainers read. A trainer that begins one after all others have left opens it anew."""
+    """Tracks the epochs that trainers read. A trainer that begins one after all others have left opens it again."""
 
     def __init__(self) -> None:
         self._open_epochs: dict[StreamEpoch, _OpenEpoch] = {}

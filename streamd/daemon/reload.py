@@ -1,6 +1,6 @@
 """Reloads the configuration: reads it again, and applies its changes to one stream after the other.
 
-A stream goes on undisturbed if its trainers would see no difference. A mistake in the configuration, or in the data
+A stream is left undisturbed if its trainers would see no difference. A mistake in the configuration, or in the data
 that it names, changes nothing at all.
 """
 
@@ -84,30 +84,24 @@ class Reloader:
         config = keep_daemon_settings(self._config, config)
         failed = await self._apply_stream_changes(changes, fresh, config)
         parts = {"kept": changes.kept, "changed": changes.changed, "added": changes.added, "removed": changes.removed}
-        told = {word: ",".join(name for name in names if name not in failed) for word, names in parts.items()}
-        log.notice("reload.done", f"serving what it says{', but for what failed' if failed else ''}", **told)
+        served = {word: ",".join(name for name in names if name not in failed) for word, names in parts.items()}
+        log.notice("reload.done", f"serving what it says{', but for what failed' if failed else ''}", **served)
         return not failed
 
     def _compare_with_served_streams(self, new_streams: dict[str, ServedStream]) -> StreamChanges:
         running = self._dispatcher.streams
-        relisted = {
-            name for name in new_streams if name in running and not _have_same_files(running[name], new_streams[name])
-        }
+        pairs = {name: (running[name], new) for name, new in new_streams.items() if name in running}
         return plan_stream_changes(
             {name: stream.spec for name, stream in running.items()},
             {name: stream.spec for name, stream in new_streams.items()},
-            relisted,
-            {
-                name
-                for name in new_streams
-                if name in running and running[name].transform != new_streams[name].transform
-            },
+            {name for name, (old, new) in pairs.items() if not _have_same_files(old, new)},
+            {name for name, (old, new) in pairs.items() if old.transform != new.transform},
         )
 
     def _move_quarantine_files(self, changes: StreamChanges, new_streams: dict[str, ServedStream]) -> None:
         """Moves the verdicts of kept streams whose manifest has another path, as streams that share classes changed.
 
-        The stream goes on with the old manifest and holds the locks of both paths, so that no process replaces either.
+        The stream keeps the old manifest and holds the locks of both paths, so that no process replaces either.
         """
         for name in changes.kept:
             was, now = self._dispatcher.streams[name], new_streams[name]
@@ -131,16 +125,16 @@ class Reloader:
             *(_StreamVersion(new_streams[name], "") for name in changes.added),
         ]
         together, alone = self._split_by_need_of_new_workers(versions)
-        ways: list[tuple[set[str], Coroutine[Any, Any, None]]] = []
+        tasks: list[tuple[set[str], Coroutine[Any, Any, None]]] = []
         if together:
-            ways.append(({each.stream_name for each in together}, self._serve_from_new_workers(together)))
-        ways += [
+            tasks.append(({each.stream_name for each in together}, self._serve_from_new_workers(together)))
+        tasks += [
             ({name}, self._renew_kept_stream(self._dispatcher.streams[name], new_streams[name]))
             for name in changes.kept
         ]
-        ways += [({each.stream_name}, self._serve_from_running_workers(each)) for each in alone]
+        tasks += [({each.stream_name}, self._serve_from_running_workers(each)) for each in alone]
         return {
-            name for names, way in ways if not await self._apply_change_or_log(names, way, config) for name in names
+            name for names, task in tasks if not await self._apply_change_or_log(names, task, config) for name in names
         }
 
     def _split_by_need_of_new_workers(
@@ -169,7 +163,7 @@ class Reloader:
         return True
 
     async def _renew_kept_stream(self, running: ServedStream, written: ServedStream) -> None:
-        """Applies another limit of bad samples or another cache to a stream whose sessions go on."""
+        """Applies another limit of bad samples or another cache to a stream whose sessions continue."""
         if (running.max_bad_fraction, running.cache) != (written.max_bad_fraction, written.cache):
             renewed = replace(running, max_bad_fraction=written.max_bad_fraction, cache=written.cache)
             await check_data_present(renewed)

@@ -131,15 +131,12 @@ class Router:
 
     def _handle_connection_events(self) -> None:
         """Reports connections that were accepted or ended to the connection gate."""
-        monitor, door = self._monitor, self._connection_gate
-        while monitor is not None and door is not None and _has_socket_input(monitor):
-            what, place = monitor.recv_multipart(_NO_WAIT)
-            tell = (
-                door.on_connection_accepted
-                if _MONITOR_EVENT.unpack_from(what)[0] == _CONNECTED
-                else door.on_connection_ended
-            )
-            tell(os.fsdecode(place).removeprefix("ipc://"))
+        monitor, gate = self._monitor, self._connection_gate
+        while monitor is not None and gate is not None and _has_socket_input(monitor):
+            event, address = monitor.recv_multipart(_NO_WAIT)
+            is_accepted = _MONITOR_EVENT.unpack_from(event)[0] == _CONNECTED
+            handle_event = gate.on_connection_accepted if is_accepted else gate.on_connection_ended
+            handle_event(os.fsdecode(address).removeprefix("ipc://"))
 
     def lock_endpoint(self) -> None:
         """Locks the endpoint, and removes the socket files of a daemon that has died.
@@ -190,8 +187,8 @@ class Router:
             if not _has_socket_input(router):
                 return
             receive(*_receive_frame(router))
-        # Other callbacks get their turn, and reading goes on after them: the descriptor gives no further signal for
-        # frames that lie there already.
+        # Other callbacks run first, and reading continues after them: the descriptor gives no further signal for frames
+        # that have already arrived.
         self._schedule_frame_read()
 
     def close(self) -> None:
@@ -336,7 +333,7 @@ class ConnectionGate:
         waiting, name = self._queue, self._name
         try:
             self._queue, self._name = self._open_listening_socket()
-        except OSError as error:  # the folder is full or not writable now: present trainers go on
+        except OSError as error:  # the folder is full or not writable now: present trainers continue
             log.warning("session.refused", f"no new trainer for {_LISTEN_RETRY_S:g} s: {self._path}: {error.strerror}")
             self._retry_timer = asyncio.get_running_loop().call_later(_LISTEN_RETRY_S, self._pause_or_resume_listening)
             return

@@ -249,7 +249,7 @@ class StatusBuilder:
         self.on_slot_wait(scheduler.slot_wait_s, now_s)
         sessions = [session for session in scheduler.sessions if session.id in self._sessions]
         window_s = compute_window(now_s, self.began_s)
-        told = tuple(self._build_session_status(session, now_s, window_s) for session in sessions)
+        statuses = tuple(self._build_session_status(session, now_s, window_s) for session in sessions)
         busy, reading = (
             min(1.0, count.compute_total(now_s) / window_s / self.workers)
             for count in (self._busy_seconds, self._reading_seconds)
@@ -265,7 +265,7 @@ class StatusBuilder:
             scheduler.used_bytes,
             is_draining,
             tuple(self._build_stream_status(stream, sessions, now_s, window_s) for stream in self.streams.values()),
-            told,
+            statuses,
             int(self.counters.values_by_group().get("engine", {}).get("worker_deaths", 0)),
             round(self._worker_deaths.compute_total(now_s)),
             self._reload_failed,
@@ -273,7 +273,7 @@ class StatusBuilder:
             window_s,
             reading,
             max(0.0, busy - reading),
-            self._compute_waiting_trainers(told, now_s, window_s),
+            self._compute_waiting_trainers(statuses, now_s, window_s),
             min(1.0, self._slot_wait_seconds.compute_total(now_s) / window_s),
         )
 

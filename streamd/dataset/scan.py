@@ -1,14 +1,19 @@
-"""Lists the samples of a source of any kind: all of its parts, before a stream selects its own."""
+"""Lists the samples of a source of any kind: all of its parts, before a stream selects its own.
+
+Weights of samples are read as one more label, which no stream can name, and then taken out of the labels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 
+import numpy as np
+
 from streamd.dataset.formats import FORMATS
-from streamd.dataset.labels.weights import collect_labels_and_weights, extract_weights, split_own_and_file_labels
-from streamd.dataset.manifest.types import ScannedSamples
+from streamd.dataset.manifest.types import WEIGHTS_LABEL, ScannedSamples
 from streamd.dataset.sources import LabelSource, ListingRequest
 from streamd.dataset.stream_samples import find_group_column
 from streamd.errors import ConfigError, MissingExtraError
@@ -23,14 +28,61 @@ def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> Sca
     # Sources with columns read labels and weights themselves. All others read only their own, and files of labels are
     # added afterwards, when the number of samples is known.
     if request.source.has_columns:
-        return extract_weights(_scan_by_kind(request, collect_labels_and_weights(request), progress))
-    labels, files = split_own_and_file_labels(request)
+        return _extract_weights(_scan_by_kind(request, _collect_labels_and_weights(request), progress))
+    labels, files = _split_own_and_file_labels(request)
     scanned = _scan_by_kind(request, labels, progress)
     if not files:
-        return extract_weights(scanned)
+        return _extract_weights(scanned)
     with _name_missing_extra(f"the arrays beside stream {request.name!r}"):
         from streamd.dataset.labels.npy_columns import add_labels_from_files  # noqa: PLC0415 - loads pyarrow, which takes a while
-    return extract_weights(add_labels_from_files(request, files, scanned))
+    return _extract_weights(add_labels_from_files(request, files, scanned))
+
+
+def _collect_labels_and_weights(stream: ListingRequest) -> Mapping[str, LabelSource]:
+    """Returns the configured labels, and the weights among them."""
+    labels = stream.labels or {}
+    return labels if stream.weights is None else {**labels, WEIGHTS_LABEL: stream.weights}
+
+
+def _split_own_and_file_labels(
+    stream: ListingRequest,
+) -> tuple[Mapping[str, LabelSource] | None, dict[str, LabelSource]]:
+    """Splits the labels of a source without columns into those it has by itself and those that files hold.
+
+    The former are None where `ListingRequest` has None. Raises ConfigError for weights that the source cannot have.
+    """
+    wanted = _collect_labels_and_weights(stream)
+    files = {name: each for name, each in wanted.items() if each.file}
+    if stream.weights is not None and WEIGHTS_LABEL not in files:
+        _check_weights_source(stream, stream.weights)
+    own = None if stream.labels is None else {name: each for name, each in wanted.items() if name not in files}
+    return own, files
+
+
+def _check_weights_source(stream: ListingRequest, weights: LabelSource) -> None:
+    key, kind = f"streams.{stream.name}.weights", stream.source.kind
+    if not stream.source.has_fields:
+        raise ConfigError(
+            f"{key}: a {kind} has no column {weights.source!r}; use np.save to save one number per sample, in the "
+            "order of the images, and write weights: FILE.npy"
+        )
+    if stream.labels is None:
+        raise ConfigError(
+            f"{key}: the weights of kind {kind} are read with its labels, but the stream has no key labels; add "
+            "labels, or write labels: {}"
+        )
+
+
+def _extract_weights(scanned: ScannedSamples) -> ScannedSamples:
+    """Returns the scanned samples with their weights moved from `labels` to `weights`."""
+    if WEIGHTS_LABEL not in scanned.labels:
+        return scanned
+    return replace(
+        scanned,
+        labels={name: values for name, values in scanned.labels.items() if name != WEIGHTS_LABEL},
+        specs={name: spec for name, spec in scanned.specs.items() if name != WEIGHTS_LABEL},
+        weights=np.asarray(scanned.labels[WEIGHTS_LABEL], np.float32),
+    )
 
 
 def _scan_by_kind(

@@ -113,7 +113,7 @@ class ShardReader:
         return data
 
     def close_shards(self) -> None:
-        """Closes all shards. Later reads open them anew, below the folder that `root` refers to by then."""
+        """Closes all shards. Later reads open them again, below the folder that `root` refers to by then."""
         # Threads that are reading hold their shard until they are done.
         self._open_shard.cache_clear()
 

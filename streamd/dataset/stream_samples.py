@@ -32,9 +32,8 @@ from streamd.dataset.labels.encode import (
     order_classes,
 )
 from streamd.dataset.labels.tags import add_tag_counts_to_spec, renumber_tags
-from streamd.dataset.labels.weights import require_nonzero_weight
 from streamd.dataset.manifest.types import Int64s, LabelValues, ListedValues, ScannedSamples
-from streamd.dataset.sources import DataSource, ListingRequest, SplitRule
+from streamd.dataset.sources import ListingRequest, SplitRule
 from streamd.errors import ConfigError, suggest_name
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -47,8 +46,9 @@ def find_group_column(stream: ListingRequest) -> str | None:
     split = _find_active_split(stream)
     if split is None or split.by is None:
         return None
-    if not _has_table(stream.source):
-        raise ConfigError(f"streams.{stream.name}.split.by: {_format_no_column(stream.source.kind, split.by)}")
+    source = stream.source
+    if not (isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None)):
+        raise ConfigError(f"streams.{stream.name}.split.by: {_format_no_column(source.kind, split.by)}")
     return split.by
 
 
@@ -63,10 +63,6 @@ def _format_no_column(kind: str, by: str) -> str:
     return f"a {kind} has no column {by!r}; leave `by` out to split by file name, or use kind table"
 
 
-def _has_table(source: DataSource) -> bool:
-    return isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None)
-
-
 def select_part_samples(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
     """Returns the samples of the stream's part, in their order, with the classes of all.
 
@@ -76,12 +72,22 @@ def select_part_samples(stream: ListingRequest, scanned: ScannedSamples) -> Scan
     if split is None:
         if stream.split is not None and stream.source.part is None:
             _log.warning("streams.%s: split does nothing, since the source has no `part`: all samples", stream.name)
-        return require_nonzero_weight(stream, scanned)
+        return _require_nonzero_weight(stream, scanned)
     held_out = find_validation_samples(scanned.sample_names() if scanned.groups is None else scanned.groups, split)
     rows = np.flatnonzero(held_out == (stream.source.part == "validation"))
     if not rows.size:
         raise _empty_part_error(stream, split, scanned)
-    return require_nonzero_weight(stream, _select_samples(scanned, rows))
+    return _require_nonzero_weight(stream, _select_samples(scanned, rows))
+
+
+def _require_nonzero_weight(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
+    """Returns the scanned samples. Raises ConfigError if all of them weigh 0, since nothing would be learnt."""
+    if scanned.weights is not None and scanned.weights.size and not scanned.weights.any():
+        raise ConfigError(
+            f"streams.{stream.name}.weights: all {scanned.samples:,} samples weigh 0, so nothing would be learnt; "
+            "correct the weights, or remove the key weights"
+        )
+    return scanned
 
 
 def _find_active_split(stream: ListingRequest) -> SplitRule | None:

@@ -12,10 +12,10 @@ from streamd.cli.check.findings import (
     ImageSummary,
     MemoryEstimate,
     StreamFinding,
+    TrainerCapacity,
     UnreadableFile,
 )
 from streamd.cli.check.labels import LabelFinding
-from streamd.cli.check.trainers_that_fit import TrainerCapacity
 
 STREAM: Final = StreamFinding(
     samples=4824,

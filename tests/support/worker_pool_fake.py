@@ -10,9 +10,8 @@ from typing import Any, cast
 import pytest
 
 from streamd.core.counters import ProcessStats
-from streamd.daemon.engine.batch_job import BatchJob, Task
+from streamd.daemon.engine.batch_job import BatchJob, RowCost, Task
 from streamd.daemon.engine.crashes import WorkerExit
-from streamd.daemon.engine.row_cost import RowCost
 from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.engine.worker_pool import WorkerPool
 from streamd.ipc.progress_page import RowProgress, WorkerPhase

@@ -5,6 +5,5 @@ reader_pool       starts and replaces reading processes  reader_process   a proc
 reader_messages   messages between them (pure)           findings    the findings, and which are troubles (pure)
 totals            sums of a stream's results             summary     from totals to findings and estimates
 duplicates        files with the same content (pure)     labels      classes, counts and ranges of labels (pure)
-trainers_that_fit     trainers that `memory` has room for    report      findings as lines of text (pure)
-start_obstacles   other reasons for which `serve` refuses
+report            findings as lines of text (pure)       start_obstacles   other reasons for which `serve` refuses
 """

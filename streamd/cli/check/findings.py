@@ -10,10 +10,8 @@ from typing import Final
 
 import msgspec
 
-from streamd.cli.check.labels import LabelFinding, find_label_warnings
+from streamd.cli.check.labels import LabelFinding, SimilarClasses, find_label_warnings, format_similar_classes
 from streamd.cli.check.reader_messages import RECORDED_EFFECTS, FaultEffect
-from streamd.cli.check.similar_classes import SimilarClasses, format_similar_classes
-from streamd.cli.check.trainers_that_fit import TrainerCapacity
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
 from streamd.core.text import format_count
@@ -53,6 +51,18 @@ class BadSampleOutcome:
     policy: BadPolicy
     max_fraction: float
     stops: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerCapacity:
+    """The number of trainers that fit: `at_ease` with the credit that they request by default, `at_most` with less.
+
+    `refusal` is the error of the first trainer if not even one fits.
+    """
+
+    at_ease: int
+    at_most: int
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +235,8 @@ def list_distinct_files(group: Sequence[str]) -> list[str]:
 
 def format_copy_count(duplicates: Iterable[Sequence[str]]) -> str:
     """Formats how many files are copies of others."""
-    return (
-        f"{format_count(sum(len(list_distinct_files(group)) - 1 for group in duplicates), 'file')} with the content "
-        "of another"
-    )
-
-
-def count_same_file_samples(duplicates: Iterable[Sequence[str]]) -> int:
-    """Returns the number of samples whose file is also that of another sample."""
-    return sum(len(group) - len(list_distinct_files(group)) for group in duplicates)
+    copies = sum(len(list_distinct_files(group)) - 1 for group in duplicates)
+    return f"{format_count(copies, 'file')} with the content of another"
 
 
 def _find_stream_troubles(name: str, stream: StreamFinding) -> Iterator[str]:
@@ -263,7 +266,7 @@ def _format_sufficient_max_fraction(stream: StreamFinding) -> str:
     """Formats the max_fraction with which the stream would not stop, if there is one."""
     if stream.bad_samples.policy == "fail" or any(each.effect not in RECORDED_EFFECTS for each in stream.unreadable):
         return ""
-    if len(stream.unreadable) == stream.read:  # what goes on then has no picture
+    if len(stream.unreadable) == stream.read:  # no picture would be left
         return ""
     enough = math.ceil(100 * len(stream.unreadable) / stream.read) / 100
     return f"; bad_samples: {{max_fraction: {enough:g}}} lets it go on"
@@ -280,7 +283,7 @@ def _find_stream_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
     copies = [group for group in map(list_distinct_files, stream.duplicates) if len(group) > 1]
     if copies:
         yield f"{name}: {format_copy_count(copies)}, such as {copies[0][0]} and {copies[0][1]}"
-    again = count_same_file_samples(stream.duplicates)
+    again = sum(len(group) - len(list_distinct_files(group)) for group in stream.duplicates)
     if again:
         twice = next(group[0] for group in stream.duplicates if len(list_distinct_files(group)) < len(group))
         yield (

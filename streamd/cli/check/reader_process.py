@@ -190,7 +190,7 @@ def answer_group_requests(page: ProgressPage, lines: BinaryIO, answers: BinaryIO
 
     streams = _streams_decoder.decode(next(lines))
     try:
-        sources = [_open_stream_reader(number, told, page) for number, told in enumerate(streams)]
+        sources = [_open_stream_reader(number, stream, page) for number, stream in enumerate(streams)]
     except ConfigError as error:
         send_line(str(error))
         return

@@ -15,6 +15,7 @@ from streamd.cli.check.findings import (
     ImageSummary,
     MemoryEstimate,
     StreamFinding,
+    TrainerCapacity,
     UnpackingEstimate,
     UnreadableFile,
     WeightSummary,
@@ -23,7 +24,6 @@ from streamd.cli.check.findings import (
     list_distinct_files,
 )
 from streamd.cli.check.labels import LabelFinding
-from streamd.cli.check.trainers_that_fit import TrainerCapacity
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
 from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list
@@ -199,9 +199,9 @@ def _format_unreadable(
         return
     shown, left_out = (files, 0) if options.everything else split_long_list(files, _SHOWN_FILES)
     raised = sum(each.effect == "transform" for each in files)
-    told = [(len(files) - raised, format_count(len(files) - raised, "unreadable file"))]
-    told.append((raised, f"{format_count(raised, 'sample')} that the transform raises on"))
-    yield _format_named_line("bad", " and ".join(text for count, text in told if count), "red")
+    counts = [(len(files) - raised, format_count(len(files) - raised, "unreadable file"))]
+    counts.append((raised, f"{format_count(raised, 'sample')} that the transform raises on"))
+    yield _format_named_line("bad", " and ".join(text for count, text in counts if count), "red")
     yield from (_format_named_line("", f"  {each.file}: {each.reason}") for each in shown)
     if left_out:
         yield _format_named_line("", f"  ... {left_out} more (--all or --json names them)", "dim")

@@ -82,9 +82,9 @@ async def _read_all_samples(
         progress.advance_reading(len(seen.ids))
 
     streams = [tally.stream for tally in all_totals]
-    told = [StreamToRead(stream.spec, str(stream.manifest_path), stream.transform) for stream in streams]
+    to_read = [StreamToRead(stream.spec, str(stream.manifest_path), stream.transform) for stream in streams]
     work = chain.from_iterable(split_into_sample_groups(number, tally.ids) for number, tally in enumerate(all_totals))
-    readers = ReaderPool(told, work, add_group_result)
+    readers = ReaderPool(to_read, work, add_group_result)
     processes = min(config.worker_count, len(os.sched_getaffinity(0)))
     await readers.read_all_groups(processes)
     return processes, readers.notes

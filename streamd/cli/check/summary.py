@@ -23,27 +23,28 @@ from streamd.cli.check.findings import (
     LabelContradiction,
     MemoryEstimate,
     StreamFinding,
+    TrainerCapacity,
     UnpackingEstimate,
     UnreadableFile,
     WeightSummary,
 )
 from streamd.cli.check.reader_messages import RECORDED_EFFECTS
-from streamd.cli.check.similar_classes import ClassUse, SimilarClasses, group_similar_names
 from streamd.cli.check.totals import StreamTotals
-from streamd.cli.check.trainers_that_fit import compute_trainer_capacity
 from streamd.config.schema import Config
 from streamd.core.sampler import PAD_ID, Ids, SampleOrder, compute_ids_of_batches
-from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.spec import Cursor, LabelSpec, StreamShape, StreamSpec
 from streamd.core.text import format_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import score_stored_order_mixing
 from streamd.dataset.cache.file import CacheLayout
 from streamd.dataset.hdf5.chunk_cache import ChunkCache
-from streamd.dataset.hdf5.chunk_cost import CompressedArray
+from streamd.dataset.hdf5.chunk_grid import CompressedArray
 from streamd.dataset.manifest.types import Int64s
 from streamd.decode.pixel_id import compute_pixel_id
-from streamd.limits import CHUNKS_KEPT_BYTES, DEFAULT_CREDIT, TASK_ROWS, UNPACKING_ROWS
-from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
+from streamd.limits import CHUNKS_KEPT_BYTES, DEFAULT_CREDIT, MAX_SESSIONS, TASK_ROWS, UNPACKING_ROWS
+from streamd.scheduler.admission import AdmissionDenial, SchedulerLimits, admit_session, compute_production_slots
+from streamd.scheduler.events import Subscribed
+from streamd.scheduler.session import ScheduledSession
 
 _MAX_SIZES: Final = 20  # the most frequent ones are kept
 
@@ -60,7 +61,7 @@ def build_findings(
     groups = duplicates.find_duplicate_groups(contents)
     shared = duplicates.find_shared_files(groups)
     alike = duplicates.group_identical_streams(shared, {name: each.ids.size for name, each in contents.items()})
-    told = {name for group in alike for name in group[1:]}
+    reported = {name for group in alike for name in group[1:]}
     shapes = [stream.stream_shape for stream in streams.values()]
     return CheckFindings(
         memory_bytes=config.memory,
@@ -69,7 +70,7 @@ def build_findings(
             tally.stream.spec.name: _build_stream_finding(tally, config, processes, groups) for tally in all_totals
         },
         together=compute_trainer_capacity(shapes, _build_scheduler_limits(config)) if len(shapes) > 1 else None,
-        leaks=[_build_data_leak(each, streams) for each in shared if told.isdisjoint((each.first, each.second))],
+        leaks=[_build_data_leak(each, streams) for each in shared if reported.isdisjoint((each.first, each.second))],
         contradictions=list(_find_contradictions(groups, streams)),
         similar_classes=list(_find_similar_classes(streams, config)),
         notes=[*notes, *_find_random_crop_warnings(streams), *map(_format_identical_streams, alike)],
@@ -182,6 +183,37 @@ def _estimate_memory(stream: ServedStream, config: Config) -> MemoryEstimate:
     )
 
 
+def compute_trainer_capacity(shapes: Sequence[StreamShape], limits: SchedulerLimits) -> TrainerCapacity:
+    """Computes how many trainers fit that each read all of `shapes`, up to the most that a daemon accepts.
+
+    The scheduler's own code admits one after another.
+    """
+    sessions: list[ScheduledSession] = []
+    at_ease = 0
+    while len(sessions) + len(shapes) <= MAX_SESSIONS:
+        denial = next((each for shape in shapes if (each := _try_admit_session(sessions, shape, limits))), None)
+        if denial is not None:
+            trainers = len(sessions) // len(shapes)
+            return TrainerCapacity(at_ease, trainers, None if trainers else denial.text)
+        if all(session.credit == DEFAULT_CREDIT for session in sessions):
+            at_ease = len(sessions) // len(shapes)
+    return TrainerCapacity(at_ease, len(sessions) // len(shapes))
+
+
+def _try_admit_session(
+    sessions: list[ScheduledSession], shape: StreamShape, limits: SchedulerLimits
+) -> AdmissionDenial | None:
+    """Adds one more session of `shape`; returns the denial if it does not fit."""
+    subscribed = Subscribed(len(sessions), shape.name, 0, 1, "drop", None, Cursor(), DEFAULT_CREDIT, resuming=False)
+    verdict = admit_session(subscribed, shape, sessions, limits)
+    if isinstance(verdict, AdmissionDenial):
+        return verdict
+    for number, credit in verdict.shrunk_credits.items():
+        sessions[number].credit = credit
+    sessions.append(ScheduledSession.from_subscription(subscribed, shape, verdict.credit))
+    return None
+
+
 def _build_scheduler_limits(config: Config) -> SchedulerLimits:
     return SchedulerLimits(config.memory, config.worker_count)
 
@@ -200,7 +232,7 @@ def _build_data_leak(shared: duplicates.SharedFiles, streams: StreamsByName) -> 
     return DataLeak(shared.first, shared.second, shared.files, names)
 
 
-def _find_similar_classes(streams: StreamsByName, config: Config) -> Iterator[SimilarClasses]:
+def _find_similar_classes(streams: StreamsByName, config: Config) -> Iterator[labels.SimilarClasses]:
     """Finds classes with names that differ slightly, which are probably one. Skips those that a configuration lists."""
     specs = {
         name: label
@@ -209,8 +241,8 @@ def _find_similar_classes(streams: StreamsByName, config: Config) -> Iterator[Si
         if not _has_listed_classes(name, streams, config)
     }
     for name, spec in specs.items():
-        for group in group_similar_names(str(each) for each in spec.classes):
-            yield SimilarClasses(name, [_build_class_use(name, each, streams) for each in group])
+        for group in labels.group_similar_names(str(each) for each in spec.classes):
+            yield labels.SimilarClasses(name, [_build_class_use(name, each, streams) for each in group])
 
 
 def _has_listed_classes(label: str, streams: StreamsByName, config: Config) -> bool:
@@ -218,7 +250,7 @@ def _has_listed_classes(label: str, streams: StreamsByName, config: Config) -> b
     return any(each is not None and (each.classes is not None or isinstance(each.source, tuple)) for each in wanted)
 
 
-def _build_class_use(label: str, class_name: str, streams: StreamsByName) -> ClassUse:
+def _build_class_use(label: str, class_name: str, streams: StreamsByName) -> labels.ClassUse:
     """Returns the number of a class's samples in all streams, and the first sample."""
     samples, example = 0, ""
     for name, stream in streams.items():
@@ -232,7 +264,7 @@ def _build_class_use(label: str, class_name: str, streams: StreamsByName) -> Cla
             column = stream.manifest.label_column(label)
             example = f"{name}: {stream.format_file_name(labels.find_first_sample_of_class(spec, column, number))}"
         samples += spec.counts[number]
-    return ClassUse(class_name, samples, example)
+    return labels.ClassUse(class_name, samples, example)
 
 
 def _find_contradictions(groups: DuplicateGroups, streams: StreamsByName) -> Iterator[LabelContradiction]:

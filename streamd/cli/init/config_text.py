@@ -67,9 +67,8 @@ def _add_comment(entry: str, comment: str) -> list[str]:
 def _find_comment(starter: StarterConfig, stream: str, key: str, value: object) -> str:
     match key:
         case "source" if stream == TRAIN:
-            classes = starter.samples[stream].specs.get("label")
-            told = classes is not None and starter.survey.labels is None
-            return _SOURCE_COMMENTS[starter.survey.kind] + (f"; classes: {_format_classes(classes)}" if told else "")
+            label = starter.samples[stream].specs.get("label") if starter.survey.labels is None else None
+            return _SOURCE_COMMENTS[starter.survey.kind] + (f"; classes: {_format_classes(label)}" if label else "")
         case "image":
             why = f", {starter.why_size}" if starter.why_size else ""
             return f"[height, width]{why}; beside it resize: stretch, crop, pad or random_crop"
@@ -98,8 +97,8 @@ def _describe_label(spec: LabelSpec) -> str:
     return "" if spec.mean is None or spec.width > 1 else f"mean {spec.mean:.4g}"
 
 
-def _format_classes(spec: LabelSpec | None) -> str:
-    classes = [str(each) for each in (spec.classes or ())] if spec is not None else []
+def _format_classes(spec: LabelSpec) -> str:
+    classes = [str(each) for each in spec.classes]
     more = f", ... {format_count(len(classes), 'class', 'classes')}" if len(classes) > _SHOWN_CLASSES else ""
     return escape_unprintable(", ".join(classes[:_SHOWN_CLASSES]) + more)
 

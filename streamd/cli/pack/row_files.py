@@ -127,12 +127,9 @@ class RowFilesWriter:
 
 def drop_from_page_cache(path: Path) -> None:
     """Drops a file from the page cache, so that the next read comes from the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
+    with path.open("rb", buffering=0) as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def write_all_at(descriptor: int, data: bytes | Pixels, offset: int) -> None:

@@ -112,19 +112,12 @@ class PackWorkdir:
 def sync_tree_to_disk(path: Path) -> None:
     """Syncs a file, or all files and names in a folder, to the disk. Raises OSError."""
     if not path.is_dir():
-        _sync_file(path)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
         return
     for entry in path.iterdir():
         sync_tree_to_disk(entry)
     sync_folder(path)
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _format_printable_path(path: Path) -> str:

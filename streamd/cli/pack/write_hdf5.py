@@ -7,8 +7,8 @@
     /names           the original name of each sample
 
 The library does not write the images, because it leaves an unusable file when its process is killed. The rows are
-written behind a gap. At the end, the library creates a scratch file of the same shape without the images, and all other
-bytes of it are copied into the gap and behind the rows. If this is interrupted, it is done again.
+written after a gap. At the end, the library creates a scratch file of the same shape without the images, and all other
+bytes of it are copied into the gap and after the rows. If this is interrupted, it is done again.
 """
 
 from __future__ import annotations

@@ -117,29 +117,29 @@ def compute_shown_size(height: int, wide: int) -> tuple[int, int]:
 
 def draw_sheet(batch: Batch, files: Mapping[int, str], rows: int) -> Image.Image:
     """Draws the first `rows` rows of a batch as one RGB picture; `files` has the file names by sample id."""
-    told = build_captions(batch, rows)
-    head = [format_batch_heading(batch), *_format_heading_remarks(batch, told)]
+    captions = build_captions(batch, rows)
+    head = [format_batch_heading(batch), *_format_heading_remarks(batch, captions)]
     top = _MARGIN + round((_TITLE_SIZE + (len(head) - 1) * _TEXT_SIZE) * _LINE_SPACING) + _GAP // 2
-    label_lines = max(len(caption.labels) for caption in told)
+    label_lines = max(len(caption.labels) for caption in captions)
     grid = SheetGrid.compute_grid_layout(
-        len(told), batch.images.shape[1:3], label_lines, _NOTE_LINES if batch.bad else 0, top
+        len(captions), batch.images.shape[1:3], label_lines, _NOTE_LINES if batch.bad else 0, top
     )
     across, high = grid.sheet_size
     across = max(across, *(round(2 * _MARGIN + measure_width(line, _TITLE_SIZE)) for line in head))
     sheet = Image.new("RGB", (across, high), _PAPER)
     _draw_heading(sheet, head)
-    for cell, caption in enumerate(told):
+    for cell, caption in enumerate(captions):
         _draw_picture(sheet, grid, grid.locate_cell(cell), batch.images[cell], caption)
         _draw_caption(sheet, grid, grid.locate_cell(cell), caption, files)
     return sheet
 
 
-def _format_heading_remarks(batch: Batch, told: list[Caption]) -> list[str]:
+def _format_heading_remarks(batch: Batch, captions: list[Caption]) -> list[str]:
     """Formats the counts of special rows for the heading, as at most one line."""
-    marks = [caption.mark for caption in told]
+    marks = [caption.mark for caption in captions]
     remarks = [f"{marks.count(mark)} {_MARK_WORDS.get(mark, mark)}" for mark in _MARK_COLOURS if mark in marks]
-    if len(told) < len(batch):
-        remarks.insert(0, f"the first {len(told)} are shown")
+    if len(captions) < len(batch):
+        remarks.insert(0, f"the first {len(captions)} are shown")
     return [" · ".join(remarks)] if remarks else []
 
 

@@ -119,10 +119,10 @@ def format_decodes_per_batch(decodes: float | None) -> Text:
 
 def format_receipts(stream: StreamStatus) -> Text:
     """Formats the number of receipts, and separately of those that are not ok."""
-    said = Text(f"{stream.receipts_ok} ok")
+    text = Text(f"{stream.receipts_ok} ok")
     if stream.receipts_bad:
-        said.append(f"\n{stream.receipts_bad} NOT OK", style="bold red")
-    return said
+        text.append(f"\n{stream.receipts_bad} NOT OK", style="bold red")
+    return text
 
 
 def _build_trainers_table(sessions: tuple[SessionStatus, ...]) -> Table:
@@ -229,12 +229,12 @@ _BOTTLENECK_POSITIONS: Final[dict[Bottleneck, int]] = {
 
 def build_top_frame(activity: DaemonActivity | UnreachableDaemon) -> RenderableType:
     """Builds one frame; for a daemon that is away the last one, with a line about its absence."""
-    now = activity.last if isinstance(activity, UnreachableDaemon) else activity
-    parts: list[RenderableType] = (
-        [_format_unreachable(activity)]
-        if isinstance(activity, UnreachableDaemon)
-        else list(format_trouble_lines(now.status))
-    )
+    parts: list[RenderableType]
+    if isinstance(activity, UnreachableDaemon):
+        absence = f"away for {format_time_span(activity.seconds)}: no answer; shown is what was seen last"
+        now, parts = activity.last, [Text(absence, style="bold red")]
+    else:
+        now, parts = activity, [*format_trouble_lines(activity.status)]
     parts += [
         *format_daemon_summary(now.status),
         Text(),
@@ -245,12 +245,6 @@ def build_top_frame(activity: DaemonActivity | UnreachableDaemon) -> RenderableT
     ]
     parts.append(_build_trainer_paces_table(now.trainers) if now.trainers else Text("no trainers", style="dim"))
     return Group(*parts)
-
-
-def _format_unreachable(daemon: UnreachableDaemon) -> Text:
-    return Text(
-        f"away for {format_time_span(daemon.seconds)}: no answer; shown is what was seen last", style="bold red"
-    )
 
 
 def crop_to_window(frame: RenderableType, console: Console) -> RenderableType:

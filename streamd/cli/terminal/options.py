@@ -1,13 +1,14 @@
-"""Options that several commands share, and the names of streams that a shell offers while a command is typed."""
+"""What commands share on the command line: options, names of streams that a shell completes, and uncut help pages."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from streamd.errors import ConfigError
 
@@ -72,3 +73,21 @@ def _request_served_names(endpoint: str | None) -> Iterable[str]:
 
     with connect(found, timeout=_DAEMON_TIMEOUT_S) as client:
         return list(client.streams())
+
+
+_SENTENCE_CHARS: Final = 1000  # more than the first sentence of any command has
+
+
+class UncutHelpGroup(TyperGroup):
+    """A group that lists each command with its whole first sentence, wrapped if it is long."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the list of commands like click, but without cutting each sentence to one line.
+
+        The arguments have click's types, or those of the copy of click that some versions of typer contain.
+        """
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(_SENTENCE_CHARS)) for name, each in commands if each and not each.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)

@@ -52,7 +52,7 @@ class WaitBar(keras.callbacks.ProgbarLogger):  # type: ignore[misc]  # Keras has
         super().on_train_batch_end(batch, self._add_wait_to_logs(logs))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        # `_wait` is not computed anew here: it is the share at the end of the last training step, and leaves out the
+        # `_wait` is not computed again here: it is the share at the end of the last training step, and leaves out the
         # validation.
         super().on_epoch_end(epoch, self._add_wait_to_logs(logs))
 

@@ -137,7 +137,7 @@ def train_model(
     for line in [
         *(_format_result_lines(result, stream.receipts, stop) if result else ()),
         *format_timing_lines([stream.timings]),
-        *_format_receipt_lines(receipts, options),
+        *(("" if each.stream == options.stream else f"{each.stream} ") + format_receipt(each) for each in receipts),
         *(_format_ending_lines(result, options) if result else ()),
     ]:
         print_line(line)
@@ -290,10 +290,6 @@ def _build_callbacks(
     return [NanGuard(data, client, options.save.parent), *prepared.callbacks, *ours], recorder, resuming
 
 
-def _format_receipt_lines(receipts: Iterable[Receipt], options: TrainingOptions) -> list[str]:
-    return [("" if each.stream == options.stream else f"{each.stream} ") + format_receipt(each) for each in receipts]
-
-
 # --- the user's own callbacks, by name
 
 
@@ -316,7 +312,7 @@ def _create_checked_callback(name: str, found: Callable[..., Any], spec: StreamS
     return callback
 
 
-# --- what is said and drawn at the end
+# --- the lines and curves at the end
 
 
 def group_curves_by_metric(history: TrainingHistory) -> dict[str, dict[str, Sequence[float]]]:

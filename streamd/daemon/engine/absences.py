@@ -22,11 +22,6 @@ _ADVICE: Final = (
 )
 
 
-def format_missing_data(reason: str) -> str:
-    """Returns the message about a stream whose data are missing."""
-    return f"it waits for its data: {reason}; {_ADVICE}"
-
-
 def build_absence_lookup(stream: ServedStream) -> SlowLookup[str]:
     """Returns a lookup of a stream's data; its answer is why they are missing, or "" if they are there."""
     expected = choose_expected_files(stream.manifest)
@@ -93,12 +88,12 @@ class MissingData:
         # a tight loop. So a stream whose data were missing a short time ago starts with twice its last pause.
         relapsed = time.monotonic() < returned_s + 2 * RETURN_MAX_S
         pause_s = min(max(2 * paused_s, RETURN_MIN_S), RETURN_MAX_S) if relapsed else RETURN_MIN_S
-        lookup = build_absence_lookup(stream)
-        self._missing[number] = _MissingStream(name, lookup, format_missing_data(reason), pause_s)
-        log.error("data.away", self._missing[number].message, stream=name)
+        message = f"it waits for its data: {reason}; {_ADVICE}"
+        self._missing[number] = _MissingStream(name, build_absence_lookup(stream), message, pause_s)
+        log.error("data.away", message, stream=name)
         if self._group is not None:
             self._start_waiting_for_return(number)
-        return self._missing[number].message
+        return message
 
     async def add_streams_without_data(self, streams: Mapping[int, ServedStream]) -> None:
         """Adds the streams whose data are missing. One with a cache is left out, since the cache may hold all rows."""

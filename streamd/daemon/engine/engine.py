@@ -130,10 +130,8 @@ class LocalEngine:
 
         A program that was never tried may hang or crash the worker that imports it; no batch should wait for that.
         """
-        return (
-            not {stream.transform for stream in streams if stream.transform is not None}
-            <= self._pool.imported_transforms
-        )
+        wanted = {stream.transform for stream in streams if stream.transform is not None}
+        return not wanted <= self._pool.imported_transforms
 
     async def open_streams_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
         """Opens several streams in new workers, which replace all others when every stream is open.

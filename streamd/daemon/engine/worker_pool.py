@@ -131,11 +131,11 @@ class WorkerPool:
         return [job for job in self._jobs if job.stream_number == stream_number]
 
     def queue_tasks(self, job: BatchJob, tasks: Sequence[Task]) -> None:
-        """Queues tasks of one batch behind all others."""
+        """Queues tasks of one batch after all others."""
         self._jobs[job].queue.extend(tasks)
 
     def queue_suspect_task(self, task: Task) -> None:
-        """Queues a suspect behind the others."""
+        """Queues a suspect after the others."""
         self._jobs[task.job].suspects.append(task)
 
     def requeue_task(self, task: Task) -> None:

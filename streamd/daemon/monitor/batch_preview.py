@@ -46,14 +46,14 @@ class BatchPreview:
 
     async def wait_for_preview(self, stream: str) -> Preview:
         """Returns the next batch of a stream that is sent; waits as long as that takes."""
-        glimpse: asyncio.Future[Preview] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(stream, []).append(glimpse)
+        waiter: asyncio.Future[Preview] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(stream, []).append(waiter)
         try:
-            return await glimpse
+            return await waiter
         finally:
             # A cancelled request would otherwise leave its waiter behind, and the next batch would be copied for
             # nobody.
-            self._remove_waiter(stream, glimpse)
+            self._remove_waiter(stream, waiter)
 
     def _remove_waiter(self, stream: str, waiter: asyncio.Future[Preview]) -> None:
         waiting = self._waiters.get(stream, [])
@@ -64,8 +64,8 @@ class BatchPreview:
 
     def cancel_waiters(self) -> None:
         """Cancels all waiting requests."""
-        for glimpse in [each for waiting in self._waiters.values() for each in waiting]:
-            glimpse.cancel()
+        for waiter in [each for waiting in self._waiters.values() for each in waiting]:
+            waiter.cancel()
 
     def on_batch_sent(self, stream: ServedStream, ready: BatchReady) -> None:
         """Hands a copy of a batch that is being sent to the requests that wait for its stream.
@@ -79,11 +79,11 @@ class BatchPreview:
             shown = self._copy_preview_from_slot(stream, ready)
         except Exception as error:  # noqa: BLE001 - showing a batch must never keep it from its trainer
             log.warning("monitor.failed", "a batch cannot be shown", stream=stream.spec.name, error=error)
-            for glimpse in waiting:
-                glimpse.cancel()
+            for waiter in waiting:
+                waiter.cancel()
         else:
-            for glimpse in waiting:
-                glimpse.set_result(shown)
+            for waiter in waiting:
+                waiter.set_result(shown)
 
     def _copy_preview_from_slot(self, stream: ServedStream, ready: BatchReady) -> Preview:
         spec, rows = stream.spec, compute_preview_row_count(stream.spec, ready.rows)
@@ -94,8 +94,8 @@ class BatchPreview:
             self._slots.copy_slot_bytes(ready.slot, memory[here.offset : here.offset + here.size_bytes], there.offset)
         ids = np.empty(ready.rows, np.int64)
         self._slots.copy_slot_bytes(ready.slot, ids.data.cast("B"), lies.sample_ids.offset)
-        told = msgspec.structs.replace(ready, rows=rows, bad=tuple(each for each in ready.bad if each.row < rows))
-        batch = build_leased_batch(memory, first, told, spec, token=str, on_return=lambda: None)
+        message = msgspec.structs.replace(ready, rows=rows, bad=tuple(each for each in ready.bad if each.row < rows))
+        batch = build_leased_batch(memory, first, message, spec, token=str, on_return=lambda: None)
         return Preview(stream, batch, ready.rows, int(np.count_nonzero(ids != PAD_ID)))
 
 

@@ -225,9 +225,9 @@ class Monitor:
 
     def set_monitored_daemon(self, daemon: MonitoredDaemon, stats: ProcessStats) -> None:
         """Reports on this daemon from now on."""
-        sight = SnapshotBuilder(daemon, stats)
-        self._daemon, self._exposition = daemon, MetricsExposition(sight.take_snapshot)
-        self._dashboard.set_monitored_daemon(daemon, sight, stats)
+        snapshot_builder = SnapshotBuilder(daemon, stats)
+        self._daemon, self._exposition = daemon, MetricsExposition(snapshot_builder.take_snapshot)
+        self._dashboard.set_monitored_daemon(daemon, snapshot_builder, stats)
 
     async def run(self) -> None:
         """Answers requests until it is cancelled, then closes all connections."""

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Final, get_args
+from typing import Final, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import (
@@ -32,6 +32,7 @@ from streamd.daemon.monitor.bad_samples import FAULT_KINDS
 from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram
 
 MetricRows = Iterable[tuple[Sequence[str], float | None]]
+ValueFamily = TypeVar("ValueFamily", GaugeMetricFamily, CounterMetricFamily)
 BuildMetric = Callable[[str, str, Sequence[str], MetricRows], Metric]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"  # every version of Prometheus reads this format
@@ -45,16 +46,12 @@ _NAME_SUFFIXES: Final = {"counter": "_total", "info": "_info"}  # part of the na
 
 def build_gauge_metric(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> GaugeMetricFamily:
     """Builds a gauge, whose value goes up and down; rows whose value is None are left out."""
-    family = GaugeMetricFamily(f"streamd_{name}", text, labels=labels)
-    _add_metric_rows(family, rows)
-    return family
+    return _add_metric_rows(GaugeMetricFamily(f"streamd_{name}", text, labels=labels), rows)
 
 
 def build_counter_metric(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> CounterMetricFamily:
     """Builds a counter, which only grows while the daemon runs; `_total` is appended to the name."""
-    family = CounterMetricFamily(f"streamd_{name}", text, labels=labels)
-    _add_metric_rows(family, rows)
-    return family
+    return _add_metric_rows(CounterMetricFamily(f"streamd_{name}", text, labels=labels), rows)
 
 
 def build_histogram_metric(
@@ -78,10 +75,11 @@ def build_info_metric(name: str, text: str, labels: Sequence[str], rows: Iterabl
     return family
 
 
-def _add_metric_rows(family: GaugeMetricFamily | CounterMetricFamily, rows: MetricRows) -> None:
+def _add_metric_rows(family: ValueFamily, rows: MetricRows) -> ValueFamily:
     for values, value in rows:
         if value is not None:
             family.add_metric(values, value)
+    return family
 
 
 # Name, text, and the value of a stream.
@@ -174,12 +172,8 @@ def build_stream_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     for name, text, of in _STREAM_GAUGES:
         yield build_gauge_metric(name, text, _STREAM_LABELS, [([each.name], of(each)) for each in streams])
     for name, text, counted in _STREAM_COUNTERS:
-        yield build_counter_metric(
-            name,
-            text,
-            _STREAM_LABELS,
-            [([each.name], snapshot.stream_counter_value(each.name, counted)) for each in streams],
-        )
+        sums = [([each.name], snapshot.stream_counter_value(each.name, counted)) for each in streams]
+        yield build_counter_metric(name, text, _STREAM_LABELS, sums)
     for name, text, counted in _CACHE_COUNTERS:
         kept = [([each.name], snapshot.numbers.get(f"stream.{each.name}", {}).get(counted)) for each in streams]
         yield build_counter_metric(name, text, _STREAM_LABELS, kept)

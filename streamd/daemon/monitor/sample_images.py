@@ -133,8 +133,8 @@ def _encode_batch_view(preview: Preview) -> bytes:
 def build_batch_view(preview: Preview) -> BatchView:
     """Builds a batch's view, with the pictures of its first rows."""
     batch = preview.first_rows
-    told = build_captions(batch, len(batch))
-    samples = [_build_sample_view(preview, batch.images[row], caption) for row, caption in enumerate(told)]
+    captions = build_captions(batch, len(batch))
+    samples = [_build_sample_view(preview, batch.images[row], caption) for row, caption in enumerate(captions)]
     heading = format_heading_with_count(batch, preview.sample_count)
     return BatchView(batch.spec.name, batch.epoch, batch.index, preview.row_count, heading, samples)
 

@@ -117,7 +117,7 @@ def read_picture_head(file: BinaryIO) -> PictureHead | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about metadata
             with Image.open(file, formats=(name,)) as picture:
-                exif = picture.info.get("exif")  # EXIF data behind the pixels are not read
+                exif = picture.info.get("exif")  # EXIF data after the pixels are not read
                 width, height = picture.size
                 is_grey = picture.mode in _GREY_MODES
         turned = isinstance(exif, bytes) and parse_orientation(exif) >= SIDEWAYS

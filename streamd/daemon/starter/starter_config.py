@@ -95,9 +95,9 @@ class StarterConfig:
             yield f"column {name} is left out: {reason}"
         yield from self.notes
 
-    def build_settings(self, format_path: FormatPath = str) -> Settings:
-        """Returns the contents of the configuration's file; `format_path` spells its paths."""
-        return {"streams": build_stream_settings(self.survey, self.size, format_path)}
+    def build_settings(self) -> Settings:
+        """Returns the contents of the configuration's file."""
+        return {"streams": build_stream_settings(self.survey, self.size, str)}
 
 
 def build_unwritten_config(path: Path, size: ImageSize | None, progress: StarterProgress) -> Settings:
@@ -182,22 +182,18 @@ def _choose_size(
 def build_stream_settings(survey: DataSurvey, size: ImageSize, format_path: FormatPath) -> dict[str, Settings]:
     """Returns the keys of each stream, train first; other streams copy train except for their source and shuffle."""
     sources = {name: build_source_settings(survey, name, format_path) for name in survey.sources}
+    seed = {"seed": survey.split_seed} if survey.split_seed else {}  # 0 is the default
     streams: dict[str, Settings] = {}
     for name, source in sources.items():
         own = {"labels": dict(survey.own_labels[name])} if name in survey.own_labels else {}
         if name == TRAIN:
             labels = {} if survey.labels is None else {"labels": dict(survey.labels)}
-            split = {"split": build_split_settings(survey.split_seed)} if survey.is_split else {}
+            split = {"split": {"validation": VALIDATION_FRACTION, **seed}} if survey.is_split else {}
             streams[name] = {"source": source, **split, **labels, "image": {"size": [*size]}, "batch_size": BATCH_SIZE}
         else:
             unsplit = {"split": None} if survey.is_split and "part" not in source else {}
             streams[name] = {"like": TRAIN, "source": source, **unsplit, **own, "shuffle": "none"}
     return streams
-
-
-def build_split_settings(seed: int) -> Settings:
-    """Returns the keys of the split; a seed of 0 is the default, and left out."""
-    return {"validation": VALIDATION_FRACTION, **({"seed": seed} if seed else {})}
 
 
 def build_source_settings(survey: DataSurvey, stream: str, format_path: FormatPath) -> Settings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,13 +42,8 @@ def survey_shard_labels(path: Path) -> ShardLabels:
     """Finds the labels in the first shard at `path`, a tar or a folder of tars. Raises ConfigError."""
     files = patterns.find_files(str(path), PATH_KEY, (), lambda _: None, patterns.TAR_FILES)
     first = files.file_path(0)
-    with translate_read_errors(first, PATH_KEY):
-        descriptor = os.open(first, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            shard = read_shard(files.names[0], descriptor, int(files.sizes[0]), PATH_KEY, lambda _: None)
-            return _find_labels(shard)
-        finally:
-            os.close(descriptor)
+    with translate_read_errors(first, PATH_KEY), first.open("rb", buffering=0) as file:
+        return _find_labels(read_shard(files.names[0], file.fileno(), int(files.sizes[0]), PATH_KEY, lambda _: None))
 
 
 def _find_labels(shard: Shard) -> ShardLabels:
@@ -67,8 +61,8 @@ def _find_labels(shard: Shard) -> ShardLabels:
             left_out[source] = guess.left_out
         else:
             labels[name] = {"from": source, "type": guess.type}
-    told = f"what labels are was judged by {format_path(shard.name)} alone"
-    return ShardLabels(len(shard.images), labels, left_out, (told,) if labels else ())
+    note = f"what labels are was judged by {format_path(shard.name)} alone"
+    return ShardLabels(len(shard.images), labels, left_out, (note,) if labels else ())
 
 
 def _iterate_fields(

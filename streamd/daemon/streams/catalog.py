@@ -23,7 +23,7 @@ from streamd.core.text import format_count, is_encodable
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
-from streamd.dataset.hdf5.chunk_cost import CompressedArray
+from streamd.dataset.hdf5.chunk_grid import CompressedArray
 from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ScannedSamples

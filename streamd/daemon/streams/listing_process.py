@@ -34,8 +34,8 @@ from streamd.ipc.parent_death import raise_oom_score
 _PROGRESS_S = 2.0  # between two lines about a long listing
 
 
-async def list_samples_in_process(config: ConfigInput, state: Path, *, anew: bool = False) -> None:
-    """Lists samples into manifests in `state`: of the streams without a manifest, or of all streams if `anew`.
+async def list_samples_in_process(config: ConfigInput, state: Path, *, list_again: bool = False) -> None:
+    """Lists samples into manifests in `state`: of the streams without a manifest, or of all streams if `list_again`.
 
     Waits for other processes that list the same samples. Raises ConfigError, also while another daemon serves a list
     that would be replaced.
@@ -44,19 +44,19 @@ async def list_samples_in_process(config: ConfigInput, state: Path, *, anew: boo
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "streamd.daemon.streams.listing_process", str(state), str(log.current_level()),
-        "all" if anew else "new", *(["json"] if log.is_json_output() else []),
+        "all" if list_again else "new", *(["json"] if log.is_json_output() else []),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         process_group=0,  # the terminal's Ctrl-C does not reach it: this process ends it
     )  # fmt: skip
     try:
-        said, _ = await process.communicate(msgspec.json.encode(config, enc_hook=os.fspath))
+        output, _ = await process.communicate(msgspec.json.encode(config, enc_hook=os.fspath))
     except asyncio.CancelledError:
         # Its locks end with it, so it is waited for: the next listing must not find them held.
         process.kill()
         await process.wait()
         raise
     if process.returncode:
-        raise ConfigError(said.decode() or _explain_process_exit(process.returncode))
+        raise ConfigError(output.decode() or _explain_process_exit(process.returncode))
 
 
 def _explain_process_exit(status: int) -> str:
@@ -88,7 +88,7 @@ class ListingLog:
         return True
 
 
-def _list_samples_under_locks(config: Config, state: Path, *, anew: bool) -> None:
+def _list_samples_under_locks(config: Config, state: Path, *, list_again: bool) -> None:
     """Waits for this process's turn, then lists samples. Raises ConfigError while a daemon serves a replaced list."""
     make_state_folder(state)
     locks = build_lock_paths(config, state)
@@ -98,7 +98,7 @@ def _list_samples_under_locks(config: Config, state: Path, *, anew: bool) -> Non
         for lock in sorted(set(locks.values())):
             held.enter_context(hold_listing_turn(lock))
         # Another process may have listed them while this one waited, so the question is asked under the turn.
-        names = frozenset(config.streams) if anew else find_unlisted_streams(config, state)
+        names = frozenset(config.streams) if list_again else find_unlisted_streams(config, state)
         for lock in {locks[name] for name in names}:
             held.enter_context(hold_exclusive_lock(lock, [name for name in names if locks[name] == lock]))
         if names:
@@ -113,7 +113,7 @@ def main() -> None:
     try:
         config = load_config(msgspec.json.decode(sys.stdin.buffer.read()))
         with add_error_locations(config):
-            _list_samples_under_locks(config, state, anew=sys.argv[3] == "all")
+            _list_samples_under_locks(config, state, list_again=sys.argv[3] == "all")
     except StreamdError as error:
         sys.stdout.write(str(error))
         sys.exit(error.exit_status)

@@ -1,4 +1,4 @@
-"""Locks on lists of samples: daemons that serve a list share its lock; a process that lists it anew holds it alone.
+"""Locks on lists of samples: daemons that serve a list share its lock; a process that replaces it holds it alone.
 
 Lists that depend on each other have one lock, NAME.lock in the state folder. The one process that lists them holds
 NAME.turn; other processes that want to list them wait for it. The kernel releases both when their process ends, however
@@ -34,11 +34,11 @@ class ManifestLock:
             weakref.finalize(self, os.close, self._descriptor)
 
     def acquire_shared(self) -> bool:
-        """Keeps other processes from listing anew, from now on; returns False while another process does so."""
+        """Keeps other processes from replacing the lists from now on; returns False while one is replacing them."""
         return self._descriptor is None or _try_file_lock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, self.path)
 
     def release_lock(self) -> None:
-        """Lets other processes list anew, until the lock is shared again."""
+        """Lets other processes replace the lists, until the lock is shared again."""
         if self._descriptor is not None:
             _try_file_lock(self._descriptor, fcntl.LOCK_UN, self.path)
 
@@ -119,7 +119,7 @@ def _try_file_lock(descriptor: int, operation: int, path: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        # The file system has no locks. The caller goes on as if it held this one, since serving must not depend on it.
+        # The file system has no locks. The caller continues as if it held this, since serving must not depend on it.
         _warn_lock_unavailable(path, error)
     return True
 

@@ -73,7 +73,7 @@ class Quarantine:
         """
         if not self.path.exists():
             return
-        # Opening cuts off a torn last line, so the piece behind the last line break is always empty.
+        # Opening cuts off a torn last line, so the piece after the last line break is always empty.
         with _open_quarantine_file(self.path, os.O_RDWR) as descriptor:
             lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).split(b"\n")[:-1]
         foreign = 0
@@ -84,8 +84,8 @@ class Quarantine:
             else:
                 foreign += 1
         if foreign:
-            said = format_count(foreign, "verdict")
-            log.notice("sample.forgiven", f"{said} in {escape_unprintable(self.path.name)} left out: of another list")
+            count = format_count(foreign, "verdict")
+            log.notice("sample.forgiven", f"{count} in {escape_unprintable(self.path.name)} left out: of another list")
 
     def _decode_bad_sample_line(self, number: int, line: bytes) -> _BadSampleLine:
         try:

@@ -1,7 +1,8 @@
 """Images that are rows of arrays: `npy_scan` lists them, `npy_store` gathers them from the mapped files.
 
 The folder also holds what all stores of rows share: their protocol (`store`), which numbers are `pixels`, the
-conversion of other numbers (`to_uint8`), `readahead` from the disk, and the check for `stale_files`.
+conversion of other numbers (`to_uint8`), `readahead` from the disk, and the base class that checks for changed files
+(`row_store`).
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def _build_array_files(files: MatchedFiles, bounds: PixelRange | None, key: str)
             f"{format_path(files.names[0])} of {_format_image_layout(*kinds[0])}; images of a stream are alike: "
             "name only files that belong together, such as images-*.npy"
         )
-    if bounds and (said := format_range_warning(_read_images_to_inspect(headers[0], files.file_path(0)), bounds)):
-        _log.warning("%s: %s: %s", key, format_path(files.names[0]), said)
+    if bounds and (warning := format_range_warning(_read_images_to_inspect(headers[0], files.file_path(0)), bounds)):
+        _log.warning("%s: %s: %s", key, format_path(files.names[0]), warning)
     starts = accumulate((header.shape[0] for header in headers), initial=0)
     shape, stored = kinds[0]
     offsets = tuple(header.offset for header in headers)

@@ -40,14 +40,14 @@ def inspect_image_array(
     `what` names the array in messages, with its key. `read_first` reads its first INSPECTED_IMAGES images. Raises
     ConfigError for an array that holds no images, or holds numbers that need a range and have none.
     """
-    told = f"{what} holds {dtype} {tuple(shape)}"
+    fact = f"{what} holds {dtype} {tuple(shape)}"
     if dtype.kind == "O":
-        raise ConfigError(f"{told}, rows of any length; if they are encoded images, write them to files: kind folder")
+        raise ConfigError(f"{fact}, rows of any length; if they are encoded images, write them to files: kind folder")
     if dtype.kind not in _NUMBER_KINDS:
-        raise ConfigError(f"{told}; pixels are numbers: save them as uint8, 0-255")
-    served, channels_first = _interpret_image_shape(told, shape)
+        raise ConfigError(f"{fact}; pixels are numbers: save them as uint8, 0-255")
+    served, channels_first = _interpret_image_shape(fact, shape)
     if dtype != np.uint8 and stored.range is None:
-        raise ConfigError(f"{told}; {_suggest_range(read_first())}")
+        raise ConfigError(f"{fact}; {_suggest_range(read_first())}")
     return served, StorageFormat(stored.store, stored.place, dtype.str, stored.range, channels_first)
 
 
@@ -82,15 +82,15 @@ def can_hold_images(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
     return dtype.kind in _NUMBER_KINDS
 
 
-def _interpret_image_shape(told: str, shape: Sequence[int]) -> tuple[ImageShape, bool]:
+def _interpret_image_shape(fact: str, shape: Sequence[int]) -> tuple[ImageShape, bool]:
     """Returns (height, width, channels), and whether the channels come first. Where both fit, they come last.
 
-    Raises ConfigError, which begins with `told`, for a shape that images cannot have.
+    Raises ConfigError, which begins with `fact`, for a shape that images cannot have.
     """
     if len(shape) not in {_GREY, _COLOUR} or 0 in shape:
         labels = "; it looks like labels" if len(shape) < _GREY and 0 not in shape else ""
         raise ConfigError(
-            f"{told}{labels}; images are (n, height, width, channels), (n, channels, height, width) or (n, height, "
+            f"{fact}{labels}; images are (n, height, width, channels), (n, channels, height, width) or (n, height, "
             "width), and at least one"
         )
     first, second, last = shape[1:] if len(shape) == _COLOUR else (*shape[1:], 1)
@@ -98,7 +98,7 @@ def _interpret_image_shape(told: str, shape: Sequence[int]) -> tuple[ImageShape,
         return (first, second, last), False
     if first in _CHANNELS:
         return (second, last, first), True
-    raise ConfigError(f"{told}; images have 1 channel or 3: leave others out, such as array[..., :3]")
+    raise ConfigError(f"{fact}; images have 1 channel or 3: leave others out, such as array[..., :3]")
 
 
 def _suggest_range(few: npt.NDArray[Any]) -> str:

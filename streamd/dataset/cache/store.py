@@ -11,7 +11,7 @@ Rows are written as they are decoded, and published once they are safe on the di
 checksum. Each process checks a row once, before it first uses it. So a kill or a power cut at any moment costs only
 rows that were not published, and a torn row is decoded again. All writers write the same bytes, so two do no harm.
 
-`CachePublisher` publishes new rows a moment later, many together, in a thread, while decoding goes on.
+`CachePublisher` publishes new rows a moment later, many together, in a thread, while decoding continues.
 """
 
 from __future__ import annotations

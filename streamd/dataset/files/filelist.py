@@ -4,7 +4,7 @@ Blank lines and lines that begin with # are left out. A path may contain spaces:
 with the last image suffix that white space, a comma or a semicolon follows. In a line with none of these, the last word
 is the label (with several labels, as many words as there are labels).
 
-A single label is all text behind the path, spaces included; as int or float it is a vector where it holds several
+A single label is all text after the path, spaces included; as int or float it is a vector where it holds several
 numbers. Several labels have one value each, in the order of the configuration. Tabs separate the values; in a list
 without tabs, commas or semicolons do; in a list without these, white space.
 """
@@ -27,7 +27,7 @@ from streamd.dataset.files import FilelistSource, lookup
 from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty_texts
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.faults import raise_collected_faults
-from streamd.dataset.labels.text_encoding import build_encoding_error, choose_text_encoding
+from streamd.dataset.labels.text_encoding import build_text_error, choose_text_encoding
 from streamd.dataset.manifest.types import Int64s, ScannedSamples
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, translate_read_errors
 from streamd.dataset.sources import LabelSource
@@ -67,7 +67,7 @@ def scan_filelist(
 
 
 def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple[Texts, ChunkedTexts, SourceRows]:
-    """Returns the paths of the lines that name samples, the text behind each, and their rows.
+    """Returns the paths of the lines that name samples, the text after each, and their rows.
 
     See `split_paths_from_labels`; `words` is passed on to it.
     """
@@ -82,9 +82,7 @@ def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple
             with path.open(encoding=encoding) as file:
                 parts = list(_read_line_blocks(file, words))
         except UnicodeError as error:
-            raise build_encoding_error(path, encoding, key) or ConfigError(
-                f"{key}: {format_path(path)} cannot be read: {error}; write it again"
-            ) from error
+            raise build_text_error(path, encoding, key, error) from error
     starts = np.cumsum([0, *(part.lines for part in parts)])
     kept = np.concatenate([part.kept + start for part, start in zip(parts, starts, strict=False)])
     if not kept.size:
@@ -141,7 +139,7 @@ def _split_lines(data: bytes) -> Texts:
 
 
 def split_paths_from_labels(lines: Texts, words: int) -> tuple[Texts, Texts]:
-    """Returns the path of each line, and the text behind it.
+    """Returns the path of each line, and the text after it.
 
     In a line whose path has no image suffix, the last `words` words are that text.
     """

@@ -105,7 +105,7 @@ class _FolderWalk:
             try:
                 found = self.list_folder(inside)
             except FileNotFoundError:
-                # The folder was removed after its parent was listed, so the walk goes on. `scan_folder` decides
+                # The folder was removed after its parent was listed, so the walk continues. `scan_folder` decides
                 # afterwards whether only parts of the data disappeared, or the disk.
                 self.removed.append(folder)
                 return

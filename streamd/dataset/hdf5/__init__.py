@@ -1,8 +1,8 @@
 """Images in an array of an HDF5 file: `scan` lists them, with `arrays` to find the arrays in the file.
 
 `mapped_store` gathers rows that lie in the file unchanged; `library_store` gathers compressed ones, through a
-`chunk_cache`. `chunk_grid` divides an array into chunks, `chunk_cost` computes what compressed chunks cost, and `open`
-opens a file for reading.
+`chunk_cache`. `chunk_grid` divides an array into chunks and computes what compressed ones cost, and `open` opens
+a file for reading.
 """
 
 from __future__ import annotations

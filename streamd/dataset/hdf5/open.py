@@ -13,7 +13,7 @@ from streamd.errors import MissingExtraError
 _PURPOSE: Final = "kind hdf5"
 _PLUGIN_MODULE: Final = "hdf5plugin"  # importing it, where it is installed, registers its decompressors
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-_FIRST_OFFSET: Final = 512  # the signature is at 0, 512, 1024, 2048, ..., behind a user block, if there is one
+_FIRST_OFFSET: Final = 512  # the signature is at 0, 512, 1024, 2048, ..., after a user block, if there is one
 
 
 class UnfitHdf5Error(Exception):
@@ -39,7 +39,7 @@ def open_hdf5_file(descriptor: int, *, cache_bytes: int | None = None) -> Any:
         importlib.import_module(_PLUGIN_MODULE)
     _check_readable(descriptor)
     try:
-        # h5py opens the file anew through /proc, so its position and its closing are independent of the descriptor.
+        # h5py opens the file again through /proc, so its position and its closing are independent of the descriptor.
         return h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, rdcc_nbytes=cache_bytes)
     except OSError as error:
         raise UnfitHdf5Error(_explain_failure(str(error))) from error
@@ -70,11 +70,11 @@ def _has_signature(descriptor: int) -> bool:
     return False
 
 
-def _explain_failure(said: str) -> str:
+def _explain_failure(message: str) -> str:
     """Translates a message of the library where the cause is known."""
-    if "truncated file" in said:
+    if "truncated file" in message:
         return "it is truncated; copy it again, or write it again"
-    if "already open for write" in said:
+    if "already open for write" in message:
         return "the program that wrote it did not close it; wait until it does, or repair it: h5clear --status FILE"
-    reason = said.partition("(")[2].rpartition(")")[0] or said
+    reason = message.partition("(")[2].rpartition(")")[0] or message
     return f"it is damaged: {reason}; copy it again, or write it again"

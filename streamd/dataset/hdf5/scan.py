@@ -29,8 +29,7 @@ from streamd.dataset.arrays.pixels import (
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.hdf5 import arrays as hdf5array
 from streamd.dataset.hdf5.arrays import Hdf5Array
-from streamd.dataset.hdf5.chunk_cost import LIBRARY_STORE, CompressedArray
-from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, ChunkGrid
+from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, LIBRARY_STORE, ChunkGrid, CompressedArray
 from streamd.dataset.hdf5.open import UnfitHdf5Error, import_h5py, open_hdf5_file
 from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
@@ -160,8 +159,8 @@ def _locate_image_rows(images: Hdf5Array, bounds: tuple[float, float] | None, ke
     """Returns what the images are, and the extra columns that say where they lie."""
     what = f"{key}: {images.display_name}"
     shape, stored = _read_image_format(images, StorageFormat(LIBRARY_STORE, images.name, range=bounds), what)
-    if bounds and (said := format_range_warning(images.read_first_rows(INSPECTED_IMAGES), bounds)):
-        _log.warning("%s: %s", what, said)
+    if bounds and (warning := format_range_warning(images.read_first_rows(INSPECTED_IMAGES), bounds)):
+        _log.warning("%s: %s", what, warning)
     where = ArrayFiles(shape, (0, images.shape[0]), (0,), stored)
     grid = ChunkGrid(images.shape, images.chunk_shape or _choose_read_shape(images))
     columns = {CHUNK_SHAPE: np.array(grid.chunk_shape)}

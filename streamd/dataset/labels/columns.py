@@ -35,7 +35,7 @@ from streamd.dataset.labels.cells import (
     replace_decimal_commas,
 )
 from streamd.dataset.labels.faults import SHOWN_FAULTS, FaultCollector, format_other_locations
-from streamd.dataset.labels.text_encoding import UTF8, build_encoding_error, choose_text_encoding
+from streamd.dataset.labels.text_encoding import UTF8, build_text_error, choose_text_encoding
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import format_path, translate_read_errors
 from streamd.dataset.sources import Scalar
@@ -223,20 +223,13 @@ def _read_text_header(path: Path, text: TextFormat, key: str) -> list[str]:
         with path.open(newline="", encoding=text.encoding) as lines:
             header = next(csv.reader(lines, delimiter=text.separator), None)
     except UnicodeError as error:
-        raise _build_text_error(path, text, key, error) from error
+        raise build_text_error(path, text.encoding, key, error) from error
     except csv.Error as error:
         raise ConfigError(f"{key}: {format_path(path)} cannot be read: {error}; write it again") from error
     if not header:
         state = "is empty" if header is None else "begins with a blank line"
         raise ConfigError(f"{key}: {format_path(path)} {state}; its first line has to name the columns")
     return header
-
-
-def _build_text_error(path: Path, text: TextFormat, key: str, error: Exception) -> ConfigError:
-    """Returns the error for a text that cannot be decoded or parsed."""
-    return build_encoding_error(path, text.encoding, key) or ConfigError(
-        f"{key}: {format_path(path)} cannot be read: {error}; write it again"
-    )
 
 
 def _find_row_lines(path: Path, text: TextFormat, width: int) -> Iterator[int]:
@@ -271,7 +264,7 @@ def read_columns(table: TableFile, positions: Sequence[int], faults: FaultCollec
                 columns = {position: read.column(str(position)) for position in wanted}
         except (pa.ArrowException, KeyError, UnicodeError) as error:
             if table.text is not None:
-                raise _build_text_error(table.path, table.text, table.key, error) from error
+                raise build_text_error(table.path, table.text.encoding, table.key, error) from error
             raise ConfigError(
                 f"{table.key}: {format_path(table.path)} cannot be read: {error}; write it again"
             ) from error
@@ -441,13 +434,13 @@ def find_matching_cells(texts: Texts, value: Scalar) -> Mask:
 
 
 def _find_matching_number_cells(texts: Texts, value: float) -> Mask:
-    said = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
+    matches = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
     # A large whole number is compared by its text alone, since as float64 it would match its neighbours, too.
     if not isinstance(value, int) or abs(value) < _EXACT_BELOW:
         numeric = _convert_to_mask(pc.match_substring_regex(texts, _NUMBER))
         plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
-        said[numeric] |= plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
-    return said
+        matches[numeric] |= plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
+    return matches
 
 
 def _no_matching_row_error(column: Column, texts: Texts, value: Scalar) -> ConfigError:

@@ -128,16 +128,15 @@ def _find_configured_classes(wanted: LabelSource, column: Column) -> tuple[Class
 def _convert_numeric_label(
     name: str, kind: Literal["int", "float"], columns: Sequence[Column], *, listed: bool
 ) -> Label:
-    if not listed:
-        column = columns[0]
-        return (
-            _convert_number_lists(name, kind, column)
-            if cells.has_lists(column)
-            else _convert_number_column(name, kind, column)
-        )
-    each = [_convert_number_column(name, kind, column)[0] for column in columns]
-    values = cast("encode.Numbers", np.stack(each, axis=1))  # all of one dtype
-    return values, encode.add_mean_and_std_to_spec(LabelSpec(name, kind, width=len(columns)), values)
+    if listed:
+        each = [_convert_number_column(name, kind, column)[0] for column in columns]
+        values = cast("encode.Numbers", np.stack(each, axis=1))  # all of one dtype
+    elif cells.has_lists(columns[0]):
+        width = compute_vector_width(columns)
+        values = _convert_number_column(name, kind, cells.flatten_lists(columns[0])[0])[0].reshape(-1, width)
+    else:
+        return _convert_number_column(name, kind, columns[0])
+    return values, encode.add_mean_and_std_to_spec(LabelSpec(name, kind, width=values.shape[1]), values)
 
 
 def _convert_number_column(
@@ -146,13 +145,6 @@ def _convert_number_column(
     return encode.build_number_label(
         name, kind, cells.convert_to_numbers(column, kind), column.rows.format_location, column.key
     )
-
-
-def _convert_number_lists(name: str, kind: Literal["int", "float"], column: Column) -> Label:
-    width = compute_vector_width([column])
-    elements, _ = cells.flatten_lists(column)
-    values = _convert_number_column(name, kind, elements)[0].reshape(-1, width)
-    return values, encode.add_mean_and_std_to_spec(LabelSpec(name, kind, width=width), values)
 
 
 def _collect_tags(column: Column) -> SampleTags:

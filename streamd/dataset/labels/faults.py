@@ -56,9 +56,9 @@ def raise_collected_faults() -> Iterator[FaultCollector]:
     with faults.collect():
         yield faults
     if len(faults.errors) > 1:
-        told = "\n".join(map(str, faults.errors))
+        messages = "\n".join(map(str, faults.errors))
         faults.errors.clear()
-        raise ConfigError(told)
+        raise ConfigError(messages)
     # An error refers to the frames that it passed. If this frame referred to the error in turn, all of them, and the
     # files that they have open, would stay until the next garbage collection.
     while faults.errors:

@@ -49,6 +49,13 @@ def choose_text_encoding(path: Path, named: str | None, key: str) -> str:
     return UTF8
 
 
+def build_text_error(path: Path, encoding: str, key: str, error: Exception) -> ConfigError:
+    """Returns the error for a text that cannot be decoded or parsed."""
+    return build_encoding_error(path, encoding, key) or ConfigError(
+        f"{key}: {format_path(path)} cannot be read: {error}; write it again"
+    )
+
+
 def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | None:
     """Returns an error that names the first line not in `encoding`, with what to do; None if all are.
 

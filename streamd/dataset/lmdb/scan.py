@@ -225,9 +225,10 @@ class _LmdbListing:
     def _check_sample_array(self, number: int, name: str, key: str, fields: Mapping[str, ArrayField]) -> None:
         """Raises ConfigError unless the sample has the array, and it is like that of the first sample."""
         if name not in fields:
+            there = ", ".join(f"{each!r} ({field})" for each, field in fields.items()) or "none"
             raise ConfigError(
                 f"{key}: {self._format_sample(number)} has no array {name!r}; its arrays are: "
-                f"{_format_array_fields(fields)}; write the name of one of them{suggest_name(name, fields)}"
+                f"{there}; write the name of one of them{suggest_name(name, fields)}"
             )
         found, first = fields[name], self._first.setdefault(name, fields[name])
         if not found.stop:
@@ -257,8 +258,8 @@ class _LmdbListing:
 
     def _warn_of_pixels_beyond_range(self, template: ValueTemplate) -> None:
         """Warns if many pixels of the first images lie outside the range; `template` is the layout of the first."""
-        if self._range and (said := format_range_warning(self._read_images_to_inspect(template), self._range)):
-            _log.warning("%s: %r of %s: %s", self._images_key, self._image_name, format_path(self._file.path), said)
+        if self._range and (warning := format_range_warning(self._read_images_to_inspect(template), self._range)):
+            _log.warning("%s: %r of %s: %s", self._images_key, self._image_name, format_path(self._file.path), warning)
 
     def _read_images_to_inspect(self, template: ValueTemplate) -> npt.NDArray[Any]:
         """Reads the first images as they are stored."""
@@ -267,10 +268,6 @@ class _LmdbListing:
         for value in filter(template.matches_value, islice(self._file.read_sample_values(), INSPECTED_IMAGES)):
             column.add_value(value)
         return column.join_values()
-
-
-def _format_array_fields(fields: Mapping[str, ArrayField]) -> str:
-    return ", ".join(f"{name!r} ({each})" for name, each in fields.items()) or "none"
 
 
 @dataclass(frozen=True, slots=True)

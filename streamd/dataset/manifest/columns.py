@@ -4,7 +4,7 @@ Of file names, each folder is kept once, and for every file the number of its fo
 
 `folders` is the concatenation of the folders' names, each with its last slash, and `folder_ends` (f + 1) their bounds.
 `folder` (n) is the number of each file's folder. `names` and `offsets` (n + 1) are the concatenation and the bounds of
-what is behind the last slash. A manifest of version 1 has whole names, and no folders.
+what comes after the last slash. A manifest of version 1 has whole names, and no folders.
 
 A label of texts stays in the column of cells that it was read from, and becomes fields of equal width when they are
 needed, some at a time. As one array, 10⁶ texts of 1 KiB would take a gigabyte beside that column.

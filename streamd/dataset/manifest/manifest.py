@@ -35,7 +35,6 @@ from streamd.dataset.manifest.columns import ColumnArray, FileNames, TextColumn,
 from streamd.dataset.manifest.types import (
     ArrayFiles,
     LabelValues,
-    ListedValues,
     ScannedSamples,
     ShardFiles,
     build_row_name,
@@ -131,7 +130,10 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     columns: dict[str, WritableColumn] = dict(build_name_columns(scanned.files))
     columns |= {"sizes": narrow_integers(scanned.sizes), "mtimes_ns": narrow_integers(scanned.mtimes_ns)}
     columns |= {name: narrow_integers(rows) for name, rows in _build_row_columns(scanned).items()}
-    columns |= {f"label.{name}": _narrow_label_values(values) for name, values in scanned.labels.items()}
+    columns |= {
+        f"label.{name}": values if isinstance(values, TextColumn) else narrow_integers(values)
+        for name, values in scanned.labels.items()
+    }
     columns |= {f"extra.{name}": narrow_integers(values) for name, values in scanned.extra.items()}
     if scanned.display_names is not None:
         names = build_name_columns(scanned.display_names)
@@ -154,10 +156,6 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
             f"cannot write the manifest {str(path)!r}: {error.strerror or error}; make room or give streamd another "
             "state directory that it may write"
         ) from error
-
-
-def _narrow_label_values(values: ListedValues) -> WritableColumn:
-    return values if isinstance(values, TextColumn) else narrow_integers(values)
 
 
 def _build_row_columns(scanned: ScannedSamples) -> dict[str, ColumnArray]:

@@ -5,7 +5,7 @@
     hdf5    /names
     lmdb    an array of each sample, as bytes; packs of older versions have none
 
-The key is `name`, with as many `_` behind it as it takes to differ from all labels.
+The key is `name`, followed by as many `_` as it takes to differ from all labels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def choose_name_key(labels: Container[str]) -> str:
 
 
 def choose_unused_key(name: str, labels: Container[str]) -> str:
-    """Returns `name`, with as many `_` behind it as it takes to differ from all labels."""
+    """Returns `name`, followed by as many `_` as it takes to differ from all labels."""
     return name if name not in labels else choose_unused_key(f"{name}_", labels)
 
 

@@ -32,7 +32,7 @@ _BRACES: Final = re.compile(r"\{[^{}]*\}")
 
 @dataclass(frozen=True, slots=True)
 class NpyHeader:
-    """An array in C order in a file, behind `offset` bytes."""
+    """An array in C order in a file, after `offset` bytes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -149,7 +149,7 @@ def find_files(
 
 
 def _missing_file_error(root: ConfinedRoot, name: bytes, key: str) -> ConfigError:
-    """Returns the error for a missing file. Each file holds many samples, so a stream never goes on without one."""
+    """Returns the error for a missing file. Each file holds many samples, so a stream is never served without one."""
     if root.is_link(name):
         return ConfigError(
             f"{key}: the link {format_path(name)} points to a file that does not exist; remove or fix the link"

@@ -95,7 +95,7 @@ def open_root_folder(root: Path) -> int:
 def find_absence_reason(expected: ExpectedFiles) -> str:
     """Returns why the data are not there; an empty text if they are. Blocks for as long as the file system does."""
     try:
-        # The path is opened anew each time: a descriptor from before a mount still leads to the folder below the mount
+        # The path is opened again each time: a descriptor from before a mount still leads to the folder below the mount
         # point.
         root = open_root_folder(expected.root)
         try:

@@ -16,7 +16,7 @@ from streamd.dataset.paths.confined import format_path
 
 _BLOCK_BYTES: Final = 512
 _EMPTY: Final = bytes(_BLOCK_BYTES)
-_MOST_PADDING_BYTES: Final = 1 << 20  # behind the end; tar itself pads to a multiple of 10 KiB
+_MOST_PADDING_BYTES: Final = 1 << 20  # after the end; tar itself pads to a multiple of 10 KiB
 _MOST_EXTRA_BYTES: Final = 1 << 20  # of an extended header; no system has longer names
 _PACKED: Final = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
 _MOST_DIGITS: Final = 20  # of a number: more than any file has bytes
@@ -54,7 +54,7 @@ class TarMember(NamedTuple):
 
 @dataclass(slots=True)
 class _ExtendedHeader:
-    """What an extended header says of the member behind it."""
+    """What an extended header says of the member after it."""
 
     name: bytes | None = None
     size: int | None = None
@@ -74,7 +74,7 @@ class TarReader:
 
     def read_members(self) -> Iterator[TarMember]:
         """Yields the files, in their order; folders and devices are skipped. Raises BrokenTarError, OSError."""
-        place, told = 0, _ExtendedHeader()
+        place, header = 0, _ExtendedHeader()
         while place < self._size:
             block = os.pread(self._descriptor, _BLOCK_BYTES, place)
             if block == _EMPTY:
@@ -85,13 +85,14 @@ class TarReader:
             if place:
                 self._check_not_truncated(place + _BLOCK_BYTES)
             size, kind, start = _parse_member_size(block, place), block[156:157], place + _BLOCK_BYTES
-            # Extended headers add to `told` until the member that they describe; that one resets it. Several may
+            # Extended headers add to `header` until the member that they describe; that one resets it. Several may
             # precede one member.
             if kind in {_PAX, _LONG_NAME}:
-                self._read_extended_header(told, kind, TarMember(b"", start, size))
+                self._read_extended_header(header, kind, TarMember(b"", start, size))
             else:
-                name, size = told.name or _parse_member_name(block), size if told.size is None else told.size
-                size, told = 0 if kind in _KINDS_WITHOUT_BYTES else size, _ExtendedHeader()
+                name = header.name or _parse_member_name(block)
+                size = size if header.size is None else header.size
+                size, header = 0 if kind in _KINDS_WITHOUT_BYTES else size, _ExtendedHeader()
                 self._check_not_truncated(start + size, name)
                 if kind in _FILES and not name.endswith(b"/"):
                     yield TarMember(name, start, size)
@@ -131,7 +132,7 @@ class TarReader:
     def _check_end_mark(self, place: int) -> None:
         """Checks the end at `place`, which two empty blocks mark, and sets `has_end_mark`.
 
-        Raises BrokenTarError if anything but a little padding lies behind it.
+        Raises BrokenTarError if anything but a little padding follows it.
         """
         rest = os.pread(self._descriptor, _MOST_PADDING_BYTES, place)
         if rest.count(0) < len(rest):
@@ -150,12 +151,12 @@ class TarReader:
 def _parse_member_size(block: bytes, place: int) -> int:
     """Returns the size in a header. Raises BrokenTarError unless its checksum is right."""
     try:
-        said = int(block[148:156].rstrip(b" \0"), 8)
+        checksum = int(block[148:156].rstrip(b" \0"), 8)
     except ValueError:
         raise _damaged_error(place, block) from None
     # The checksum is the sum of all bytes, with its own field as spaces. The low half of Adler-32 is such a sum plus 1,
     # modulo a prime.
-    if (said + sum(block[148:156]) - 8 * 32 + 1) % 65521 != zlib.adler32(block) & 0xFFFF:
+    if (checksum + sum(block[148:156]) - 8 * 32 + 1) % 65521 != zlib.adler32(block) & 0xFFFF:
         raise _damaged_error(place, block)
     size = block[124:136]
     if size[0] == 0x80:  # in binary, since 8 GiB and more do not fit into the octal digits  # noqa: PLR2004 - of the format

@@ -1,6 +1,6 @@
 """Groups the files of a shard into samples, as WebDataset does: files with the same key belong together.
 
-The key is a file's name up to the first dot behind its folder, and the rest is the suffix, in any case of letters: a
+The key is a file's name up to the first dot after its folder, and the rest is the suffix, in any case of letters: a
 shard's `a/7.jpg`, `a/7.cls` and `a/7.meta.json` are the sample `a/7.jpg`, with two files beside it. The image is the
 file with the suffix of an image, or if there is none, the one whose suffix ends so, such as `7.left.jpg`. Hidden names
 are ignored, as in a folder.

@@ -149,16 +149,11 @@ class _TarListing:
     def _list_shard(self, number: int) -> _ShardContents:
         """Lists one shard. Runs in several threads; the result does not depend on the others."""
         name, path = self.files.names[number], self.files.file_path(number)
-        with translate_read_errors(path, self.path_key):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                before = self.samples
-                size = int(self.files.sizes[number])
-                shard = read_shard(name, descriptor, size, self.path_key, lambda seen: self.progress(before + seen))
-                part = self._read_shard_contents(shard)
-                found = os.fstat(descriptor)
-            finally:
-                os.close(descriptor)
+        before, size = self.samples, int(self.files.sizes[number])
+        with translate_read_errors(path, self.path_key), path.open("rb", buffering=0) as file:
+            shard = read_shard(name, file.fileno(), size, self.path_key, lambda seen: self.progress(before + seen))
+            part = self._read_shard_contents(shard)
+            found = os.fstat(file.fileno())
         if (found.st_size, found.st_mtime_ns) != (size, int(self.files.mtimes_ns[number])):
             raise ConfigError(f"{self.path_key}: {format_path(name)} is being written; list it when it is whole")
         return part

@@ -15,12 +15,12 @@ from streamd.cli.check.findings import (
     DataLeak,
     LabelContradiction,
     StreamFinding,
+    TrainerCapacity,
     UnpackingEstimate,
     UnreadableFile,
     WeightSummary,
 )
 from streamd.cli.check.labels import LabelFinding
-from streamd.cli.check.trainers_that_fit import TrainerCapacity
 from streamd.core.spec import BadPolicy
 
 CONTRADICTION = LabelContradiction("label", ["train: a.jpg", "train: b.jpg"], ["cat", "dog"], trouble=True)

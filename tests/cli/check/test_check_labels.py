@@ -1,7 +1,8 @@
-"""What is said of labels, and when twins contradict each other."""
+"""Labels: what a check reports of them, when files of one content contradict each other, and similar classes."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,11 +10,15 @@ import numpy.typing as npt
 import pytest
 
 from streamd.cli.check.labels import (
+    ClassUse,
     LabelConflict,
     LabelFinding,
+    SimilarClasses,
     build_label_finding,
     find_label_conflicts,
     find_label_warnings,
+    format_similar_classes,
+    group_similar_names,
 )
 from streamd.core.spec import LabelSpec, LabelType
 from streamd.dataset.manifest.types import LabelValues
@@ -112,3 +117,35 @@ def test_a_vector_differs_when_one_of_its_numbers_does(second: Sequence[float], 
 
 def test_strings_may_differ() -> None:
     assert found("string", ints(1, 2)) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        (["Dog", "cat", "dog", "DOG"], [["Dog", "dog", "DOG"]]),
+        (["dog ", "dog", "hot dog", "hot  dog"], [["dog ", "dog"], ["hot dog", "hot  dog"]]),
+        (["K\u00e4fer", unicodedata.normalize("NFD", "K\u00e4fer")], [["K\u00e4fer", "Ka\u0308fer"]]),
+        (["a", "A", "1", "01"], []),
+        (["stra\u00dfe", "STRASSE"], [["stra\u00dfe", "STRASSE"]]),
+    ],
+)
+def test_names_are_alike_but_for_case_blanks_and_encoding(names: list[str], groups: list[list[str]]) -> None:
+    assert group_similar_names(names) == groups
+
+
+@pytest.mark.parametrize(
+    ("names", "difference"),
+    [
+        (("Dog", "dog"), "upper and lower case"),
+        (("dog ", "dog"), "blanks"),
+        (("\u00e4b", "a\u0308b"), "how their letters are encoded"),
+        (("Dog ", "dog"), "case, blanks or how their letters are encoded"),
+    ],
+)
+def test_the_sentence_says_what_differs_where_they_are_and_what_to_do(names: tuple[str, str], difference: str) -> None:
+    uses = [ClassUse(name, count, f"train: {count}.jpg") for count, name in enumerate(names, 1)]
+    assert format_similar_classes(SimilarClasses("animal", uses)) == (
+        f"animal: {names[0]!r} (1 sample, such as train: 1.jpg) and {names[1]!r} (2 samples, such as train: 2.jpg) "
+        f"differ only in {difference}, and are learned as 2 classes; give them one name in the data, or list each in "
+        "labels.animal.classes, if that is meant"
+    )

@@ -15,12 +15,12 @@ from streamd.cli.check.findings import (
     CheckFindings,
     ImageSummary,
     StreamFinding,
+    TrainerCapacity,
     UnpackingEstimate,
     WeightSummary,
 )
 from streamd.cli.check.labels import LabelFinding
 from streamd.cli.check.report import ReportOptions, format_report
-from streamd.cli.check.trainers_that_fit import TrainerCapacity
 from streamd.core.text import format_duration
 
 SCREEN: Final = ReportOptions(bar_character="#")

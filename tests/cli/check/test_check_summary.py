@@ -15,13 +15,14 @@ from support.faulty_data import animals, config_of
 from support.served_folder import serve
 
 from streamd.cli.check import summary as counting
-from streamd.cli.check.findings import CacheEstimate, CheckFindings, UnpackingEstimate, WeightSummary
+from streamd.cli.check.findings import CacheEstimate, CheckFindings, TrainerCapacity, UnpackingEstimate, WeightSummary
 from streamd.cli.check.reader_messages import FaultEffect, GroupResult, SampleFault
-from streamd.cli.check.summary import build_findings, estimate_cache, estimate_unpacking
+from streamd.cli.check.summary import build_findings, compute_trainer_capacity, estimate_cache, estimate_unpacking
 from streamd.cli.check.totals import StreamTotals
 from streamd.config.load import load_config
 from streamd.core.sampler import compute_batch_ids
 from streamd.core.slot_layout import compute_slot_bytes
+from streamd.core.spec import StreamShape
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.cache.file import CacheFile, CacheLayout
 from streamd.dataset.hdf5 import library_store
@@ -30,7 +31,8 @@ from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.dataset.open_store import open_store
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.worker_messages import CachePlace
-from streamd.limits import DEFAULT_CREDIT, PAGE_BYTES
+from streamd.limits import DEFAULT_CREDIT, MAX_SESSIONS, MIB, MIN_CREDIT, PAGE_BYTES
+from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
 
 
 def summary(tmp_path: Path, seen: GroupResult, *, processes: int = 1, **changes: Any) -> CheckFindings:
@@ -237,7 +239,7 @@ CHUNKS = ROWS // 10
 
 @pytest.fixture(autouse=True)
 def _room_for_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("streamd.cli.check.summary", "streamd.dataset.hdf5.chunk_cost"):
+    for module in ("streamd.cli.check.summary", "streamd.dataset.hdf5.chunk_grid"):
         monkeypatch.setattr(f"{module}.CHUNKS_KEPT_BYTES", 2 * CHUNK_BYTES)
     monkeypatch.setattr(library_store, "CHUNK_CACHE", ChunkCache(2 * CHUNK_BYTES))
 
@@ -303,3 +305,49 @@ def test_rows_of_the_last_batch_that_are_no_samples_cost_nothing(tmp_path: Path)
 def test_images_in_files_have_no_chunks(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((9, 4, 4, 3), np.uint8))
     assert estimate_unpacking(packed(tmp_path, source={"kind": "npy", "path": str(tmp_path / "x.npy")}), 1) is None
+
+
+TRAIN = StreamShape("train", 100, MIB, 1)
+WORKERS = 2
+
+
+def test_with_room_for_n_trainers_and_one_more_that_many_have_all_they_ask_for() -> None:
+    memory = 73 * MIB
+    assert memory == (4 * DEFAULT_CREDIT + compute_production_slots(TRAIN, SchedulerLimits(memory, WORKERS))) * MIB
+    assert compute_trainer_capacity([TRAIN], SchedulerLimits(memory, WORKERS)).at_ease == 3
+    assert compute_trainer_capacity([TRAIN], SchedulerLimits(memory - 1, WORKERS)).at_ease == 2
+
+
+def test_at_most_counts_trainers_with_the_least_credit() -> None:
+    ahead = compute_production_slots(TRAIN, SchedulerLimits(40 * MIB, WORKERS))
+    assert compute_trainer_capacity([TRAIN], SchedulerLimits((5 * MIN_CREDIT + ahead) * MIB, WORKERS)).at_most == 5
+    assert compute_trainer_capacity([TRAIN], SchedulerLimits((5 * MIN_CREDIT + ahead) * MIB - 1, WORKERS)).at_most == 4
+
+
+def test_where_not_one_fits_the_refusal_has_the_arithmetic() -> None:
+    found = compute_trainer_capacity([TRAIN], SchedulerLimits(2 * MIB, WORKERS))
+    assert (found.at_ease, found.at_most) == (0, 0)
+    assert found.refusal is not None
+    assert "one batch takes 1.0 MiB" in found.refusal
+
+
+def test_trainers_that_read_several_streams_need_room_for_all_of_them() -> None:
+    validation = StreamShape("validation", 10, MIB, 1)
+    memory = 40 * MIB
+    alone, both = (
+        compute_trainer_capacity([TRAIN], SchedulerLimits(memory, WORKERS)),
+        compute_trainer_capacity([TRAIN, validation], SchedulerLimits(memory, WORKERS)),
+    )
+    assert 0 < both.at_most <= alone.at_most // 2
+    tight = compute_trainer_capacity([TRAIN, validation], SchedulerLimits(4 * MIB, WORKERS))
+    assert (tight.at_most, tight.refusal is not None) == (0, True)
+    assert compute_trainer_capacity([TRAIN], SchedulerLimits(4 * MIB, WORKERS)).at_most == 1
+
+
+@pytest.mark.parametrize(("streams", "most"), [(1, MAX_SESSIONS), (2, MAX_SESSIONS // 2)])
+def test_the_capacity_is_at_most_what_a_daemon_accepts(streams: int, most: int) -> None:
+    shapes = [StreamShape(f"s{number}", 100, 4096, 1) for number in range(streams)]
+    found = compute_trainer_capacity(shapes, SchedulerLimits(1000 * MIB, WORKERS))
+
+    assert found == TrainerCapacity(found.at_ease, most)
+    assert 0.9 * most < found.at_ease <= most, "all but for the slots that the workers need"

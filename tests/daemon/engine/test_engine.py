@@ -19,7 +19,7 @@ from support.served_folder import file_of, serve, spoil
 from streamd.core.bad_samples import BadSample
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import BatchKey
-from streamd.daemon.engine import batch_job, engine, row_cost, worker_pool
+from streamd.daemon.engine import batch_job, engine, worker_pool
 from streamd.daemon.engine.batch_job import BatchJob, Task
 from streamd.daemon.engine.engine import LocalEngine, record_bad_samples
 from streamd.daemon.engine.worker_handle import WorkerProcess
@@ -70,7 +70,7 @@ async def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
 
 @pytest.mark.long
 async def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_cost, "_NS_A_BYTE", 1e6)
+    monkeypatch.setattr(batch_job, "_NS_A_BYTE", 1e6)
     stream = served(8)
     async with ready_engine(stream, workers=2) as rig:
         rig.produce()

@@ -1,4 +1,4 @@
-"""A batch on its way: which rows are asked for, at first, again, and after new verdicts."""
+"""The tasks of a batch: at first, as a retry and after new verdicts; and the time of a row, which sizes them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ from support.opened_streams import Serve
 from streamd.core.bad_samples import SUBSTITUTED, BadSample
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import BatchKey
-from streamd.daemon.engine import row_cost
-from streamd.daemon.engine.batch_job import BatchJob, Task
+from streamd.daemon.engine import batch_job
+from streamd.daemon.engine.batch_job import BatchJob, RowCost, Task
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.worker_messages import CachePlace, TaskDone, UnfilledRow
-from streamd.limits import TASK_ATTEMPTS, TASK_GIVE_UP_S, TASK_ROWS, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
+from streamd.limits import (
+    MAX_TASKS_AHEAD,
+    TASK_ATTEMPTS,
+    TASK_GIVE_UP_S,
+    TASK_ROWS,
+    TASK_S,
+    TASKS_AHEAD_PER_WORKER,
+    WORKER_RESPAWN_MAX_S,
+    WORKER_RESPAWN_S,
+)
 
 ROWS = 2 * TASK_ROWS + 6
 
@@ -49,7 +58,7 @@ def test_a_batch_of_dear_rows_is_cut_into_small_tasks(job: BatchJob, stream: Ser
 
 
 def test_the_first_batch_is_cut_by_the_sizes_of_its_files(job: BatchJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_cost, "_NS_A_BYTE", 1e6)
+    monkeypatch.setattr(batch_job, "_NS_A_BYTE", 1e6)
     assert [task.rows.size for task in job.make_first_tasks(itertools.count())] == [1] * ROWS
 
 
@@ -175,3 +184,52 @@ def test_rows_that_were_not_decoded_make_no_row_of_a_stream_cheap(stream: Served
     job.row_cost.update_from_decoded_rows(2, 200 * MS)
     task.update_row_cost(report)
     assert job.row_cost.task_rows == 2
+
+
+def measured_cost(rows: int, took_ms: float) -> RowCost:
+    cost = RowCost()
+    cost.update_from_decoded_rows(rows, int(took_ms * MS))
+    return cost
+
+
+@pytest.mark.parametrize("row_ms", [0.05, 1, 7])
+def test_quick_rows_make_tasks_of_the_largest_size(row_ms: float) -> None:
+    cost = measured_cost(TASK_ROWS, TASK_ROWS * row_ms)
+    assert (cost.task_rows, cost.tasks_ahead) == (TASK_ROWS, MAX_TASKS_AHEAD)
+
+
+@pytest.mark.parametrize(("row_ms", "rows"), [(25, 10), (100, 2), (200, 1), (4000, 1)])
+def test_slow_rows_make_tasks_that_end_in_time(row_ms: float, rows: int) -> None:
+    cost = measured_cost(8, 8 * row_ms)
+    assert (cost.task_rows, cost.tasks_ahead) == (rows, TASKS_AHEAD_PER_WORKER)
+    assert rows == 1 or rows * row_ms <= TASK_S * 1000
+
+
+def test_the_size_of_files_decides_until_a_row_was_measured() -> None:
+    cost = RowCost()
+    cost.estimate_from_bytes(38_000)
+    assert cost.task_rows == TASK_ROWS
+    cost.estimate_from_bytes(24_000_000)
+    assert (cost.task_rows, cost.is_known) == (1, False)
+    cost.update_from_decoded_rows(1, MS)
+    assert (cost.task_rows, cost.is_known) == (TASK_ROWS, True)
+
+
+def test_one_slow_row_among_many_is_forgotten_soon() -> None:
+    cost = measured_cost(32, 32)
+    cost.update_from_decoded_rows(1, 1000 * MS)
+    assert cost.task_rows < TASK_ROWS
+    for _ in range(20):
+        cost.update_from_decoded_rows(cost.task_rows, cost.task_rows * MS)
+    assert cost.task_rows == TASK_ROWS
+
+
+def test_cached_rows_count_until_a_row_was_decoded() -> None:
+    cost = RowCost()
+    cost.estimate_from_bytes(24_000_000)
+    cost.update_from_cached_rows(32, MS)
+    assert (cost.task_rows, cost.tasks_ahead) == (TASK_ROWS, MAX_TASKS_AHEAD)
+    cost.update_from_decoded_rows(1, 100 * MS)
+    assert cost.task_rows == 2
+    cost.update_from_cached_rows(32, MS)
+    assert cost.task_rows == 2

@@ -10,7 +10,7 @@ import pytest
 from support.daemon_process import write_images
 from support.served_folder import serve
 
-from streamd.dataset.hdf5 import chunk_cost
+from streamd.dataset.hdf5 import chunk_grid
 from streamd.errors import ConfigError
 
 
@@ -45,7 +45,7 @@ def in_array(tmp_path: Path, shape: tuple[int, ...] = (9, 4, 5, 3)) -> Path:
 def test_what_is_not_written_of_a_shuffle_is_what_compressed_chunks_are_read_fastest_by(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, written: dict[str, object], chunk: int, buffer: int
 ) -> None:
-    monkeypatch.setattr(chunk_cost, "CHUNKS_KEPT_BYTES", 4 * 5 * 60)
+    monkeypatch.setattr(chunk_grid, "CHUNKS_KEPT_BYTES", 4 * 5 * 60)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", data=np.zeros((90, 4, 5, 3), np.uint8), chunks=(5, 4, 5, 3), compression="gzip")
     source = {"kind": "hdf5", "path": str(tmp_path / "x.h5"), "images": "x"}

@@ -56,7 +56,7 @@ def test_what_is_known_is_listed_again_only_when_asked(tmp_path: Path) -> None:
     samples = []
     for more, anew in enumerate((False, False, True)):
         write_images(tmp_path / "data", {f"dog{more}": 1})
-        asyncio.run(list_samples_in_process(config, state, anew=anew))
+        asyncio.run(list_samples_in_process(config, state, list_again=anew))
         samples += [stream.spec.samples for stream in open_streams(load_config(config), state)]
 
     assert samples == [4, 4, 6]
@@ -106,9 +106,9 @@ def test_what_a_daemon_serves_is_not_listed_again_and_its_pid_is_named(tmp_path:
     with pytest.raises(
         ConfigError, match=rf"streams\.train: another streamd \(pid {os.getpid()}\) is serving these samples"
     ):
-        asyncio.run(list_samples_in_process(path, state, anew=True))
+        asyncio.run(list_samples_in_process(path, state, list_again=True))
     serving.release_lock()
-    asyncio.run(list_samples_in_process(path, state, anew=True))
+    asyncio.run(list_samples_in_process(path, state, list_again=True))
     assert serving.acquire_shared()
 
 

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from support.source_configs import Hdf5, Label, assert_refused, refusal, scanned
 
-from streamd.dataset.hdf5 import arrays, chunk_cost
+from streamd.dataset.hdf5 import arrays, chunk_grid
 from streamd.dataset.hdf5 import scan as hdf5
-from streamd.dataset.hdf5.chunk_cost import LIBRARY_STORE
-from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE
+from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, LIBRARY_STORE
 from streamd.dataset.manifest.types import ScannedSamples
 
 RNG = np.random.default_rng(0)
@@ -108,7 +107,7 @@ def test_compressed_chunks_of_several_images_are_reported_with_the_remedy(
 ) -> None:
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         scanned(Hdf5(written(tmp_path / "few.h5", compression="gzip", chunks=(2, 4, 5, 3))))
-        monkeypatch.setattr(chunk_cost, "CHUNKS_KEPT_BYTES", 2 * 2 * 60)
+        monkeypatch.setattr(chunk_grid, "CHUNKS_KEPT_BYTES", 2 * 2 * 60)
         scanned(Hdf5(written(tmp_path / "one.h5", compression="gzip", chunks=(1, 4, 5, 3))))
         assert not caplog.messages
         scanned(Hdf5(written(tmp_path / "x.h5", compression="gzip", chunks=(2, 4, 5, 3))))
