@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import streamd
-from streamd.cli.main import app, main
+from streamd.cli.main import app
 from streamd.config.schema import build_json_schema
 
 
@@ -31,18 +31,6 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     done = CliRunner().invoke(app, ["srve"])
     assert done.exit_code == 2
     assert "srve" in done.stderr
-
-
-def test_a_mistake_ends_the_program_with_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["streamd", "probe", "train", "--endpoint", "tcp://host:1"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "streamd: endpoint 'tcp://host:1' is not served by this version: it must begin with ipc:// and name a path"
-    ]
 
 
 @pytest.mark.parametrize(

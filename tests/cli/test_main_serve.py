@@ -16,33 +16,33 @@ import streamd
 from streamd.cli.main import app
 from streamd.errors import ConfigError
 
-
-def run_python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+HEAVY = {"zmq", "numpy", "PIL", "pyarrow", "ruamel.yaml", "streamd.daemon.daemon", "streamd.cli.check.run"}
 
 
-def test_help_shows_the_options_and_loads_nothing_heavy() -> None:
-    done = run_python(
-        "import sys; sys.argv = ['streamd', 'serve', '--help']\n"
-        "import atexit; atexit.register(lambda: print(*sys.modules))\n"
-        "from streamd.cli.main import main; main()"
-    )
+def run_streamd(prelude: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `streamd` in a process of its own, after `prelude`."""
+    code = f"import sys; {prelude}; from streamd.cli.main import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("command", "options"), [("serve", ("--config", "--rescan")), ("check", ("--sample",))])
+def test_help_shows_the_options_and_loads_nothing_heavy(command: str, options: tuple[str, ...]) -> None:
+    done = run_streamd("import atexit; atexit.register(lambda: print(*sys.modules))", command, "--help")
     assert done.returncode == 0, done.stderr
-    assert "--config" in done.stdout
-    assert "--rescan" in done.stdout
-    loaded = done.stdout.split()
+    assert all(option in done.stdout for option in options)
+    loaded = set(done.stdout.split())
     assert "streamd.cli.main" in loaded
-    assert {"zmq", "numpy", "PIL", "ruamel.yaml", "streamd.daemon.daemon"} & set(loaded) == set()
+    assert loaded & HEAVY == set()
 
 
-def test_a_missing_library_names_the_extra() -> None:
-    done = run_python(
-        "import sys; sys.modules['ruamel.yaml'] = None; sys.argv = ['streamd', 'serve', '--config', 'x']\n"
-        "from streamd.cli.main import main; main()"
-    )
+@pytest.mark.parametrize(("command", "library"), [("serve", "ruamel.yaml"), ("check", "rich.console")])
+def test_a_missing_library_names_the_extra(command: str, library: str) -> None:
+    package = library.removesuffix(".console")
+    done = run_streamd(f"sys.modules['{package}'] = None", command, "--config", "x")
     assert done.returncode == 2
     assert done.stderr == (
-        "streamd: streamd serve needs ruamel.yaml, which is not installed: run  pip install 'streamd-loader[serve]'\n"
+        f"streamd: streamd {command} needs {library}, which is not installed: run  "
+        "pip install 'streamd-loader[serve]'\n"
     )
 
 

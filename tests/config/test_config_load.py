@@ -81,14 +81,6 @@ def test_all_mistakes_are_reported_at_once_with_their_lines(tmp_path: Path) -> N
     ]
 
 
-def test_a_mistake_that_like_copies_is_reported_where_it_is_written(tmp_path: Path) -> None:
-    text = GOOD + "    batch_size: 0\n  a: {like: train}\n  b: {like: a, batch_size: 70000}\n"
-    assert refusal(write(tmp_path, text)).splitlines() == [
-        "FILE:5: streams.train.batch_size: found 0; use a whole number from 1 to 65536",
-        "FILE:7: streams.b.batch_size: found 70000; use a whole number from 1 to 65536",
-    ]
-
-
 def test_a_copied_value_that_fits_only_the_original_names_the_copy(tmp_path: Path) -> None:
     text = """\
 streams:

@@ -136,20 +136,6 @@ def test_a_folder_that_is_no_utf_8_is_reported_all_the_same(tmp_path: Path, fold
     assert "no name in UTF-8, is not served by this version" in json.dumps(found)
 
 
-def test_help_loads_nothing_heavy() -> None:
-    done = run_python(f"import atexit, sys; atexit.register(lambda: print(*sys.modules)); {MAIN}", "--help")
-    assert done.returncode == 0, done.stderr
-    assert "--sample" in done.stdout
-    assert {"numpy", "PIL", "pyarrow", "streamd.cli.check.run"} & set(done.stdout.split()) == set()
-
-
-def test_a_missing_library_names_the_extra() -> None:
-    done = run_python(f"import sys; sys.modules['rich'] = None; {MAIN}", "--config", "x")
-    assert done.returncode == 2
-    assert "streamd check needs rich" in done.stderr
-    assert "pip install 'streamd-loader[serve]'" in done.stderr
-
-
 @pytest.mark.parametrize(("library", "needs"), [("aiofiles", "streamd serve"), ("aiohttp", "monitor")])
 def test_a_library_that_serve_would_miss_is_trouble(config: Path, library: str, needs: str) -> None:
     config.write_text(json.dumps({**json.loads(config.read_text()), "monitor": "127.0.0.1:0"}))

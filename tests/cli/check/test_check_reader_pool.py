@@ -43,17 +43,6 @@ def ids(heard: Sequence[GroupResult]) -> list[int]:
     return sorted(sample_id for seen in heard for sample_id in seen.ids)
 
 
-@pytest.mark.long
-def test_every_sample_is_read_once_by_however_many_processes(tmp_path: Path) -> None:
-    animals(tmp_path)
-    heard, notes = read(
-        tmp_path, [SampleGroup(0, [0, 1, 2]), SampleGroup(0, [3]), SampleGroup(0, [4, 5, 6, 7])], count=3
-    )
-    assert ids(heard) == list(range(8))
-    assert sum(len(seen.digests) for seen in heard) == 8
-    assert notes == []
-
-
 def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     with (folder / "cat" / "0002.jpg").open("ab") as file:

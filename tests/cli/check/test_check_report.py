@@ -73,25 +73,57 @@ def test_of_many_classes_the_largest_and_the_smallest_are_shown() -> None:
     assert "more (--all" not in everything
 
 
+RAISED = replace(BROKEN, effect="transform")
+
+
 @pytest.mark.parametrize(
-    ("score", "in_order", "told"),
+    ("train", "said"),
     [
-        (0.25, 0.0, "full; shuffle score 0.25, the stored order has 0.00"),
-        (None, 0.5, "full; the stored order has a shuffle score of 0.50"),
-        (None, None, "full"),
+        (
+            stream(shuffle_score=0.25, stored_score=0.0),
+            "  shuffle  full; shuffle score 0.25, the stored order has 0.00\n",
+        ),
+        (
+            stream(shuffle_score=None, stored_score=0.5),
+            "  shuffle  full; the stored order has a shuffle score of 0.50\n",
+        ),
+        (stream(shuffle_score=None, stored_score=None), "  shuffle  full\n"),
+        (
+            stream(unpacking=UnpackingEstimate(600, 29 << 20, 0.025, 600, 4, 0.025)),
+            "  chunks   compressed, 600 samples each, 29 MiB when decompressed; a batch takes 0.8 of them\n",
+        ),
+        (
+            stream(weights=WeightSummary(0, 2.5, 0.25, 9)),
+            "weights  0 to 2.5, mean 0.25; 9 of 4,824 samples weigh nothing",
+        ),
+        (stream(weights=WeightSummary(0.5, 2.5, 1, 0)), "weights  0.5 to 2.5, mean 1\n"),
+        (
+            stream(unreadable=[RAISED, BROKEN, RAISED]),
+            "bad      1 unreadable file and 2 samples that the transform",
+        ),
+        (stream(unreadable=[RAISED]), "bad      1 sample that the transform raises on"),
+        (
+            stream(unreadable=[BROKEN], bad_samples=BadSampleOutcome("fail", 0.01, "it is bad")),
+            "bad_samples: fail: the first one stops the stream; the daemon would stop the stream",
+        ),
+        (stream(read=500), "read     500 of 4,824 files, evenly spread"),
+        (
+            stream(pictures=ImageSummary({"PNG": 9}, {"5x5": 9}, 1, 0, transparent=1200)),
+            "PNG 9; all 5x5; 1,200 with transparency, laid on white",
+        ),
+        (stream(pictures=ImageSummary({"JPEG": 9}, {"5x5": 9}, 1, 0)), "JPEG 9; all 5x5"),
+        (
+            stream(cache=CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 9 << 30)),
+            "\n  cache    takes 3 GiB for all samples, in /c, where 9 GiB are free\n",
+        ),
+        (
+            stream(cache=CacheEstimate("/c", 1206, 1 << 30, 4 << 30, 9 << 30)),
+            "\n  cache    takes 1 GiB for 1,206 of 4,824 samples (4 GiB for all), in /c, where 9 GiB are free\n",
+        ),
     ],
 )
-def test_the_shuffle_is_told_with_its_score_beside_that_of_the_stored_order(
-    score: float | None, in_order: float | None, told: str
-) -> None:
-    assert f"  shuffle  {told}\n" in of(stream(shuffle_score=score, stored_score=in_order))
-
-
-def test_compressed_chunks_are_told_with_what_they_cost() -> None:
-    chunks = UnpackingEstimate(600, 29 << 20, 0.025, 600, 4, 0.025)
-    assert "  chunks   compressed, 600 samples each, 29 MiB when decompressed; a batch takes 0.8 of them\n" in of(
-        stream(unpacking=chunks)
-    )
+def test_the_report_of_a_stream_shows(train: StreamFinding, said: str) -> None:
+    assert said in of(train)
 
 
 def test_a_class_without_images_has_no_bar_and_the_smallest_one_has() -> None:
@@ -127,26 +159,6 @@ def test_the_first_twenty_unreadable_files_are_named_and_all_on_demand() -> None
     assert "22.jpg" in of(train, ReportOptions(everything=True))
 
 
-def test_weights_are_shown_with_how_many_weigh_nothing() -> None:
-    assert "weights  0 to 2.5, mean 0.25; 9 of 4,824 samples weigh nothing" in of(
-        stream(weights=WeightSummary(0, 2.5, 0.25, 9))
-    )
-    assert "weights  0.5 to 2.5, mean 1\n" in of(stream(weights=WeightSummary(0.5, 2.5, 1, 0)))
-
-
-def test_samples_that_a_transform_raises_on_are_told_apart_from_unreadable_files() -> None:
-    raised = replace(BROKEN, effect="transform")
-    assert "bad      1 unreadable file and 2 samples that the transform" in of(
-        stream(unreadable=[raised, BROKEN, raised])
-    )
-    assert "bad      1 sample that the transform raises on" in of(stream(unreadable=[raised]))
-
-
-def test_that_the_stream_would_stop_is_said_with_the_policy() -> None:
-    train = stream(unreadable=[BROKEN], bad_samples=BadSampleOutcome("fail", 0.01, "it is bad"))
-    assert "bad_samples: fail: the first one stops the stream; the daemon would stop the stream" in of(train)
-
-
 def test_copies_are_counted_and_named_on_demand() -> None:
     train = stream(duplicates=[["a.jpg", "b.jpg", "c.jpg"]])
     assert "copies   2 files with the content of another (--all names them)" in of(train)
@@ -161,11 +173,6 @@ def test_a_file_that_is_linked_to_is_no_copy_of_itself() -> None:
     ]
 
 
-def test_a_sample_is_called_one() -> None:
-    assert "read     500 of 4,824 files, evenly spread" in of(stream(read=500))
-    assert "evenly spread" not in of(STREAM)
-
-
 def test_without_a_single_image_or_any_room_it_says_so() -> None:
     train = stream(
         pictures=ImageSummary({}, {}, 0, 0),
@@ -174,12 +181,6 @@ def test_without_a_single_image_or_any_room_it_says_so() -> None:
     assert "files    none of them is an image" in of(train)
     assert "no room for a single trainer" in of(train)
     assert of(train).endswith("Trouble:\n  'train' does not fit")
-
-
-def test_one_size_of_all_files_is_not_called_the_most_frequent() -> None:
-    alpha = ImageSummary({"PNG": 9}, {"5x5": 9}, 1, 0, transparent=1200)
-    assert "PNG 9; all 5x5; 1,200 with transparency, laid on white" in of(stream(pictures=alpha))
-    assert "JPEG 9; all 5x5" in of(stream(pictures=ImageSummary({"JPEG": 9}, {"5x5": 9}, 1, 0)))
 
 
 def test_troubles_and_warnings_come_last_under_their_names() -> None:
@@ -208,20 +209,3 @@ def test_without_a_stream_nothing_is_said_of_epochs() -> None:
 )
 def test_durations_have_two_digits_and_a_unit(seconds: float, said: str) -> None:
     assert format_duration(seconds) == said
-
-
-@pytest.mark.parametrize(
-    ("cache", "told"),
-    [
-        (
-            CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 9 << 30),
-            "takes 3 GiB for all samples, in /c, where 9 GiB are free",
-        ),
-        (
-            CacheEstimate("/c", 1206, 1 << 30, 4 << 30, 9 << 30),
-            "takes 1 GiB for 1,206 of 4,824 samples (4 GiB for all), in /c, where 9 GiB are free",
-        ),
-    ],
-)
-def test_a_cache_is_told_with_its_place_on_the_disk(cache: CacheEstimate, told: str) -> None:
-    assert f"  cache    {told}" in of(stream(cache=cache)).splitlines()

@@ -180,28 +180,27 @@ def test_tags_that_differ_in_blanks_alone_name_a_sample_of_each(tmp_path: Path) 
 ROW_BYTES = 32 * 32 * 3
 
 
-def found(tmp_path: Path, **cache: object) -> CacheEstimate | None:
+def estimated_cache(tmp_path: Path, most: object) -> CacheEstimate:
+    """The estimate of a cache of nine images that may take `most` bytes."""
     folder = tmp_path / "data"
     if not folder.exists():
         write_images(folder, {"cat": 9}, size=(8, 8))
-    wish = {"path": str(tmp_path / "deep/cache"), **cache} if cache else None
-    stream = serve(folder, tmp_path / "state", cache=wish)
-    try:
-        return estimate_cache(stream)
-    finally:
-        stream.manifest.close()
+    stream = serve(folder, tmp_path / "state", cache={"path": str(tmp_path / "deep/cache"), "max": most})
+    estimate = estimate_cache(stream)
+    stream.manifest.close()
+    assert estimate is not None
+    return estimate
 
 
-def test_a_stream_without_a_cache_takes_nothing(tmp_path: Path) -> None:
-    assert found(tmp_path) is None
+def test_a_stream_without_a_cache_has_no_estimate_of_one(tmp_path: Path) -> None:
+    assert estimate_cache(serve(animals(tmp_path), tmp_path / "state")) is None
 
 
 @pytest.mark.parametrize(
     ("most", "samples"), [(None, 9), (2 * PAGE_BYTES + 4 * ROW_BYTES + 1, 4), (2 * PAGE_BYTES, 0), (1 << 40, 9)]
 )
 def test_as_many_samples_as_fit_are_kept(tmp_path: Path, most: int | None, samples: int) -> None:
-    cache = found(tmp_path, max=most)
-    assert cache is not None
+    cache = estimated_cache(tmp_path, most)
     assert (cache.samples, cache.bytes) == (samples, 2 * PAGE_BYTES + samples * ROW_BYTES)
     assert cache.all_bytes == 2 * PAGE_BYTES + 9 * ROW_BYTES
     assert cache.folder == str(tmp_path / "deep/cache")
@@ -212,22 +211,18 @@ def test_what_a_cache_has_already_counts_as_free(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("streamd.cli.check.summary._measure_free_bytes", lambda _: 1000)
     folder = tmp_path / "deep/cache"
     folder.mkdir(parents=True)
-    before = found(tmp_path, max=None)
+    before = estimated_cache(tmp_path, None)
     stream = serve(tmp_path / "data", tmp_path / "state")
     shape = CacheLayout.from_stream_spec(stream.spec, compute_pixel_id(stream.spec.image))
     CacheFile.open(CachePlace(str(folder), None, writable=True), shape).close()
     stream.manifest.close()
-    after = found(tmp_path, max=None)
-    assert before is not None
-    assert after is not None
+    after = estimated_cache(tmp_path, None)
     assert before.free_bytes == 1000
     assert after.free_bytes >= 1000 + after.bytes
 
 
 def test_free_is_what_the_disk_has(tmp_path: Path) -> None:
-    cache = found(tmp_path, max=None)
-    assert cache is not None
-    assert 0 < cache.free_bytes <= shutil.disk_usage(tmp_path).total
+    assert 0 < estimated_cache(tmp_path, None).free_bytes <= shutil.disk_usage(tmp_path).total
 
 
 CHUNK_BYTES = 10 * 4 * 4 * 3
@@ -253,29 +248,31 @@ def packed(tmp_path: Path, **changes: Any) -> ServedStream:
     return serve(tmp_path, tmp_path / "state", **(defaults | changes))
 
 
+def unpacking(tmp_path: Path, workers: int = 1, **changes: Any) -> UnpackingEstimate:
+    estimate = estimate_unpacking(packed(tmp_path, **changes), workers)
+    assert estimate is not None
+    return estimate
+
+
 ORDERS = [{}, {"shuffle": "full"}, {"shuffle": "none"}, {"shuffle": {"kind": "chunk", "chunk": 40, "buffer": 3}}]
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_what_is_counted_for_one_worker_is_what_its_store_does(tmp_path: Path, order: dict[str, Any]) -> None:
     stream = packed(tmp_path, **order)
-    found = estimate_unpacking(stream, 1)
     root = os.open(tmp_path, os.O_RDONLY)
     store = open_store(stream.manifest, root)
-    assert found is not None
     assert isinstance(store, Hdf5Store)
     images = np.empty((5, 4, 4, 3), np.uint8)
     for index in range(stream.spec.batches):
         assert store.gather_rows(compute_batch_ids(stream.order, 0, index, 5), images).all()
-    assert round(found.per_sample * ROWS) == store.decompression_totals[0]
+    assert round(unpacking(tmp_path, **order).per_sample * ROWS) == store.decompression_totals[0]
     store.close()
     os.close(root)
 
 
 def test_an_order_that_is_left_open_is_the_fast_one_and_a_full_shuffle_is_not(tmp_path: Path) -> None:
-    default, full = estimate_unpacking(packed(tmp_path), 1), estimate_unpacking(packed(tmp_path, shuffle="full"), 1)
-    assert default is not None
-    assert full is not None
+    default, full = unpacking(tmp_path), unpacking(tmp_path, shuffle="full")
     assert (default.chunk_rows, default.chunk_bytes) == (10, CHUNK_BYTES)
     assert (default.fast_chunk, default.fast_buffer) == (10, 2)
     assert default.per_sample == default.fast_per_sample == full.fast_per_sample == CHUNKS / ROWS
@@ -285,19 +282,13 @@ def test_an_order_that_is_left_open_is_the_fast_one_and_a_full_shuffle_is_not(tm
 def test_each_worker_decompresses_for_itself_and_a_long_epoch_is_judged_by_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    three = estimate_unpacking(packed(tmp_path), 3)
-    assert three is not None
-    assert 2 * CHUNKS / ROWS < three.per_sample < 3 * CHUNKS / ROWS
+    assert 2 * CHUNKS / ROWS < unpacking(tmp_path, workers=3).per_sample < 3 * CHUNKS / ROWS
     monkeypatch.setattr(counting, "UNPACKING_ROWS", ROWS // 2)
-    half = estimate_unpacking(packed(tmp_path), 1)
-    assert half is not None
-    assert half.per_sample == CHUNKS / ROWS
+    assert unpacking(tmp_path).per_sample == CHUNKS / ROWS
 
 
 def test_rows_of_the_last_batch_that_are_no_samples_cost_nothing(tmp_path: Path) -> None:
-    assert estimate_unpacking(packed(tmp_path, batch_size=64, drop_remainder="pad"), 1) == estimate_unpacking(
-        packed(tmp_path, batch_size=64), 1
-    )
+    assert unpacking(tmp_path, batch_size=64, drop_remainder="pad") == unpacking(tmp_path, batch_size=64)
 
 
 def test_images_in_files_have_no_chunks(tmp_path: Path) -> None:

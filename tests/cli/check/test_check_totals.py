@@ -14,13 +14,9 @@ from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into
 from streamd.limits import TASK_ROWS
 
 
-@pytest.mark.parametrize(
-    ("samples", "most", "ids"), [(4, None, [0, 1, 2, 3]), (4, 4, [0, 1, 2, 3]), (4, 9, [0, 1, 2, 3])]
-)
-def test_without_a_bound_or_with_a_large_one_all_samples_are_chosen(
-    samples: int, most: int | None, ids: list[int]
-) -> None:
-    assert choose_sample_ids(samples, most).tolist() == ids
+@pytest.mark.parametrize("most", [None, 4, 9])
+def test_without_a_bound_or_with_a_large_one_all_samples_are_chosen(most: int | None) -> None:
+    assert choose_sample_ids(4, most).tolist() == [0, 1, 2, 3]
 
 
 def test_a_choice_is_spread_evenly_over_all_samples() -> None:

@@ -28,13 +28,6 @@ def test_a_picture_is_rgb_bytes_with_an_angle_in_range() -> None:
         assert -1 <= angle <= 1
 
 
-def test_the_same_generator_draws_the_same_picture_and_another_a_different_one() -> None:
-    first, again, other = (road.draw_road(np.random.default_rng(seed)) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first[0], again[0])
-    assert first[1] == again[1]
-    assert not np.array_equal(first[0], other[0])
-
-
 @pytest.mark.parametrize(
     "bend",
     [road.RoadBend(0.0, 0.0, 0.004), road.RoadBend(1.0, 0.0, 0.0), road.RoadBend(0.0, 0.05, 0.0)],

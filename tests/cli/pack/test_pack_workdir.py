@@ -38,15 +38,14 @@ def test_the_product_is_put_in_place_whole_and_the_rest_removed(tmp_path: Path) 
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/part"]
 
 
-def test_what_is_there_is_never_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("destination", "said"),
+    [("out", "is there already"), ("/", "name a folder or file"), ("missing/out", "no such folder")],
+)
+def test_a_destination_that_cannot_be_used_is_refused(tmp_path: Path, destination: str, said: str) -> None:
     (tmp_path / "out").symlink_to("nowhere")
-    with pytest.raises(ConfigError, match="is there already"):
-        PackWorkdir(tmp_path / "out")
-
-
-def test_a_place_without_a_name_is_none() -> None:
-    with pytest.raises(ConfigError, match="name a folder or file"):
-        PackWorkdir(Path("/"))
+    with pytest.raises(ConfigError, match=said):
+        PackWorkdir(tmp_path / destination)
 
 
 def test_what_came_there_meanwhile_is_not_replaced_either(tmp_path: Path) -> None:
@@ -56,11 +55,6 @@ def test_what_came_there_meanwhile_is_not_replaced_either(tmp_path: Path) -> Non
         with pytest.raises(ConfigError, match="is there already"):
             work.move_product_to_destination()
     assert (tmp_path / "out").read_text() == "theirs"
-
-
-def test_a_place_without_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such folder"):
-        PackWorkdir(tmp_path / "missing" / "out")
 
 
 def test_two_packs_of_one_place_do_not_meet(tmp_path: Path) -> None:

@@ -1,17 +1,23 @@
-"""What `streamd status` shows a person."""
+"""What `streamd status` prints, and what `streamd top` draws at a time."""
 
 from __future__ import annotations
 
 import io
 import re
 from dataclasses import replace
-from typing import Literal
 
 import pytest
 from rich.console import Console
 
-from streamd.cli.status.table import build_status_table, format_rate, format_time_span
-from streamd.core.bottleneck import EpochBottleneck
+from streamd.cli.status.table import (
+    build_status_table,
+    build_top_frame,
+    crop_to_window,
+    format_rate,
+    format_time_span,
+)
+from streamd.core.activity import DaemonActivity, DataFlow, StreamPace, TrainerPace, UnreachableDaemon
+from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottleneck
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import (
     DaemonStatus,
@@ -30,18 +36,20 @@ DAEMON = DaemonStatus(
 )  # fmt: skip
 
 
-def shown(status: DaemonStatus, *, colour: bool = False, width: int = 80) -> str:
+def shown(seen: DaemonStatus | DaemonActivity | UnreachableDaemon, *, colour: bool = False) -> str:
+    """What `status` prints of a daemon's status, or `top` of its activity, 80 columns wide."""
     out = io.StringIO()
-    system: Literal["standard"] | None = "standard" if colour else None  # whatever NO_COLOR says where the tests run
     console = Console(
-        file=out, width=width, highlight=False, force_terminal=colour, color_system=system, no_color=not colour
-    )
-    console.print(build_status_table(status))
+        file=out, width=80, highlight=False, force_terminal=colour, color_system="standard" if colour else None,
+        no_color=not colour,  # whatever NO_COLOR says where the tests run
+    )  # fmt: skip
+    console.print(build_status_table(seen) if isinstance(seen, DaemonStatus) else build_top_frame(seen))
     return out.getvalue()
 
 
-def line_of(text: str, start: str) -> str:
-    return next(line for line in text.splitlines() if line.startswith(start))
+def words_of(text: str, start: str) -> list[str]:
+    """The words of the first line that begins with `start`."""
+    return next(line.split() for line in text.splitlines() if line.startswith(start))
 
 
 def test_a_line_tells_of_the_daemon() -> None:
@@ -54,12 +62,12 @@ def test_a_line_tells_of_the_daemon() -> None:
 
 def test_a_line_tells_of_each_stream_and_each_trainer() -> None:
     text = shown(replace(DAEMON, sessions=(replace(TRAINER, stream="x"),)))
-    assert line_of(text, "train ").split() == [
+    assert words_of(text, "train ") == [
         "train", "1,281,167", "5,005", "3", "41", "31,640", "1.02", "3", "12", "ok",
     ]  # fmt: skip
-    assert line_of(text, "lr-0.01 ").split() == ["lr-0.01", "x", "3", "412/1,250", "10,522", "reads", "2/8"]
-    assert line_of(text, "pid 77 ").split() == ["pid", "77", "batch", "64", "━━╸"]
-    assert line_of(text, "        rank ").split() == ["rank", "1", "of", "4"]
+    assert words_of(text, "lr-0.01 ") == ["lr-0.01", "x", "3", "412/1,250", "10,522", "reads", "2/8"]
+    assert words_of(text, "pid 77 ") == ["pid", "77", "batch", "64", "━━╸"]
+    assert words_of(text, "        rank ") == ["rank", "1", "of", "4"]
 
 
 def test_sessions_of_one_process_stand_together_under_one_name() -> None:
@@ -92,7 +100,7 @@ def test_a_line_tells_where_the_time_of_a_trainers_last_epoch_went(verdict: Epoc
 
 def test_no_trainer_and_no_batch_are_said_so() -> None:
     text = shown(replace(DAEMON, streams=(replace(TRAIN, decodes_per_batch=None),), sessions=()))
-    assert line_of(text, "train ").split()[6] == "-"
+    assert words_of(text, "train ")[6] == "-"
     assert text.endswith("no trainers\n")
 
 
@@ -112,7 +120,7 @@ def test_what_a_trainer_does_is_said_in_words(doing: SessionState, words: str) -
 
 def test_one_that_has_finished_stands_at_the_end_of_its_last_epoch() -> None:
     ended = replace(TRAINER, doing="finished", epoch=5, epochs=5, step=0, own_step=0)
-    fields = line_of(shown(replace(DAEMON, sessions=(ended,))), "lr-0.01 ").split()
+    fields = words_of(shown(replace(DAEMON, sessions=(ended,))), "lr-0.01 ")
     assert fields[2:4] == ["4", "1,250/1,250"]
 
 
@@ -172,21 +180,6 @@ def test_a_daemon_without_trouble_gets_no_advice() -> None:
     assert "remedy" not in shown(DAEMON)
 
 
-def test_nothing_is_lost_or_wider_than_80_columns() -> None:
-    long = replace(
-        TRAIN, name="a-stream-of-a-long-name", samples=14_197_122, batches=1_774_640, sessions=256,
-        decoded_per_s=12345, samples_per_s=123456, bad=99999, receipts_ok=1234, receipts_bad=1,
-    )  # fmt: skip
-    trainer = replace(
-        TRAINER, stream=long.name, rank=255, world=256, own_step=123456, own_steps=1234567, credit=1024, held=999,
-        name="n" * 64, pid=4194303, batch_size=65536,
-    )  # fmt: skip
-    text = shown(replace(DAEMON, streams=(long,), sessions=(replace(trainer, doing="waiting"),)))
-    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
-    for number in ("14,197,122", "1,774,640", "256", "12,345", "123,456", "99,999", "123,456/1,234,567", "999/1024"):
-        assert number in text
-
-
 def test_names_are_text_and_never_markup() -> None:
     assert "[red]" in shown(replace(DAEMON, streams=(replace(TRAIN, name="[red]"),)))
 
@@ -209,3 +202,123 @@ def test_a_slow_rate_shows_a_decimal(per_s: float, words: str) -> None:
 
 def test_a_span_for_a_narrow_column_is_said_in_its_largest_unit() -> None:
     assert format_time_span(11565.3, units=1) == "3 h"
+
+
+# --- streamd top
+
+TOP_TRAIN = StreamStatus("train", 1000, 8, 125, 2, 10.0, 80.0, 1.25, 3, 4, 0, shuffle_score=0.97)
+TOP_TRAINER = SessionStatus(
+    1, "x", 0, 2, 3, None, 40, 125, 16, 5, "reading", 90.0, 60.0, EpochTiming(2, 43.0, 2.0, "disk", BatchSupply()),
+    name="lr-0.01", pid=77, batch_size=8, own_step=40, own_steps=125,
+)  # fmt: skip
+TOP_STATUS = DaemonStatus(
+    "1", 7, "ipc:///s", 60.0, 4, 0.5, 1 << 30, 1 << 20, draining=False, streams=(TOP_TRAIN,), sessions=(TOP_TRAINER,)
+)
+NOW = DaemonActivity(
+    TOP_STATUS,
+    (StreamPace(TOP_TRAIN, 2),),
+    (TrainerPace(TOP_TRAINER, 7, 125.0),),
+    DataFlow(0.12, 0.81, 58, 0.6, "decode"),
+)
+
+
+def test_the_way_of_the_data_has_its_stages_in_order_and_their_figures() -> None:
+    text = shown(NOW)
+    assert words_of(text, " read") == ["read", "──▶", "decode", "──▶", "slots", "──▶", "trainers"]
+    assert words_of(text, "12%") == ["12%", "81%", "58", "slots", "80", "samples/s"]
+    assert words_of(text, "of the")[-6:] == ["1", "MiB", "0.6", "of", "1", "wait"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "marked"),
+    [
+        ("disk", "read"), ("decode", "decode"), ("memory", "slots"), ("transport", "──▶"), ("none", "trainers"),
+        ("pending", "decode"), ("nobody", None),
+    ],
+)  # fmt: skip
+def test_where_batches_wait_is_marked_there_and_nowhere_else(limit: Bottleneck, marked: str | None) -> None:
+    text = shown(replace(NOW, flow=replace(NOW.flow, bottleneck=limit)), colour=True)
+    reverse = [part.split("m", 1)[1].split("\x1b")[0].strip() for part in text.split("\x1b[1;7;")[1:]]
+    assert reverse == ([marked] if marked else [])
+
+
+def test_the_sentence_below_says_whether_that_is_bad_and_what_would_help() -> None:
+    assert BOTTLENECK_ADVICE["decode"].sentence in " ".join(shown(NOW).split())
+
+
+def test_all_figures_are_over_one_stretch_of_time_that_a_line_names() -> None:
+    assert "rates and shares are those over the last 10 s" in shown(NOW)
+
+
+def test_top_has_a_line_for_each_stream_and_trainer() -> None:
+    text = shown(NOW)
+    assert words_of(text, "train ") == ["train", "10", "80", "1.25", "3", "+2", "0.97", "4", "ok"]
+    assert words_of(text, "lr-0.01 ") == ["lr-0.01", "x", "3", "40/125", "2", "min", "90", "7", "5/16", "reads"]
+    assert words_of(text, "pid 77 ") == ["pid", "77", "batch", "8", "━━╸", "disk"]
+    assert words_of(text, "        rank ") == ["rank", "0", "of", "2"]
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    stream, trainer = replace(TOP_TRAIN, shuffle_score=None), replace(TOP_TRAINER, last_epoch=None)
+    text = shown(replace(NOW, streams=(StreamPace(stream, 0),), trainers=(TrainerPace(trainer, None, None),)))
+    assert words_of(text, "train ")[5] == "-"
+    assert words_of(text, "lr-0.01 ")[4:] == ["-", "90", "-", "5/16", "reads"]
+    assert words_of(text, "pid 77 ")[-1] == "-"
+
+
+def test_what_is_wrong_comes_first_and_a_daemon_that_is_away_before_everything() -> None:
+    wrong = replace(NOW, status=replace(TOP_STATUS, reload_failed=True))
+    assert shown(wrong).startswith("trouble: the last reload failed")
+    text = shown(UnreachableDaemon(wrong, 65.0))
+    assert text.startswith("away for 1 min 5 s: no answer")
+    assert "trouble" not in text
+
+
+@pytest.mark.parametrize(("height", "last"), [(40, "        rank"), (20, "14 lines more, in a taller window")])
+def test_a_frame_that_is_too_long_for_the_window_ends_with_how_much_is_below(height: int, last: str) -> None:
+    console = Console(file=io.StringIO(), width=80, height=height)
+    frame = crop_to_window(build_top_frame(replace(NOW, trainers=NOW.trainers * 5)), console)
+    with console.capture() as captured:
+        console.print(frame)
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    assert len(lines) == min(height, 33)
+    assert lines[-1].startswith(last)
+
+
+def test_top_says_when_there_are_no_trainers() -> None:
+    assert shown(replace(NOW, trainers=())).endswith("no trainers\n")
+
+
+LONG = replace(
+    TRAIN, name="a-stream-of-a-long-name", samples=14_197_122, batches=1_774_640, sessions=256, decoded_per_s=12345.0,
+    samples_per_s=123456.0, bad=99999, receipts_ok=1234, receipts_bad=12,
+)  # fmt: skip
+LONG_TRAINER = replace(
+    TRAINER, stream=LONG.name, rank=255, world=256, epoch=1234, own_step=123456, own_steps=1234567, credit=1024,
+    held=999, doing="waiting", samples_per_s=123456.0, name="n" * 64, pid=4194303, batch_size=65536,
+)  # fmt: skip
+LONG_NOW = DaemonActivity(
+    replace(TOP_STATUS, streams=(LONG,), memory_used_bytes=1023 << 30),
+    (StreamPace(LONG, 1234),),
+    (TrainerPace(LONG_TRAINER, 1234, 3599.0),),
+    DataFlow(0.999, 0.999, 4096, 255.5, "transport"),
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "figures"),
+    [
+        (
+            replace(DAEMON, streams=(LONG,), sessions=(LONG_TRAINER,)),
+            ["14,197,122", "1,774,640", "256", "12,345", "123,456", "99,999", "123,456/1,234,567", "999/1024"],
+        ),
+        (LONG_NOW, ["12,345", "123,456 samples/s", "99,999 +1,234", "4,096 slots", "255.5 of", "999/1024", "59 min"]),
+    ],
+    ids=["status", "top"],
+)
+def test_no_figure_is_lost_and_no_line_wider_than_80_columns(
+    seen: DaemonStatus | DaemonActivity, figures: list[str]
+) -> None:
+    text = shown(seen)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert [figure for figure in figures if figure not in text] == []

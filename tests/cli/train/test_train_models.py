@@ -35,18 +35,19 @@ def test_a_number_gets_a_regression_network_for_any_shape(shape: tuple[int, int,
     assert not model.compiled
 
 
-@pytest.mark.train
-def test_a_label_of_several_numbers_gets_as_many_outputs() -> None:
-    label = LabelSpec("point", "float", width=2)
-    assert choose_builder(label, None)(make_spec(label)).output_shape == (None, 2)
+TAGS = LabelSpec("tags", "tags", width=3, classes=("a", "b", "c"), counts=(1, 2, 3))
 
 
 @pytest.mark.train
-def test_tags_get_a_probability_each() -> None:
-    label = LabelSpec("tags", "tags", width=3, classes=("a", "b", "c"), counts=(1, 2, 3))
+@pytest.mark.parametrize(
+    ("label", "outputs", "activation"),
+    [(LabelSpec("point", "float", width=2), 2, "linear"), (TAGS, 3, "sigmoid")],
+    ids=["an output for each number", "a probability for each tag"],
+)
+def test_the_outputs_of_the_built_in_network_fit_the_label(label: LabelSpec, outputs: int, activation: str) -> None:
     model = choose_builder(label, None)(make_spec(label))
-    assert model.layers[-1].activation.__name__ == "sigmoid"
-    assert model.output_shape == (None, 3)
+    assert model.output_shape == (None, outputs)
+    assert model.layers[-1].activation.__name__ == activation
 
 
 @pytest.mark.train
@@ -110,9 +111,6 @@ def test_a_function_that_breaks_says_where(folder: Path) -> None:
     (folder / "failing.py").write_text("def build(spec):\n    return spec.nothing\n")
     with pytest.raises(ConfigError, match=r"failing:build failed: AttributeError.*failing\.py, line 2"):
         load_builder("failing:build")(make_spec(ANGLE))
-
-
-TAGS = LabelSpec("tags", "tags", width=3, classes=("a", "b", "c"), counts=(1, 2, 3))
 
 
 class Compiled:

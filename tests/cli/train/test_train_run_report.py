@@ -50,21 +50,21 @@ def test_every_number_is_on_the_picture_by_its_epoch_counted_from_1(
 GOOD = Receipt("train", 3, 125, 4000, 0, 0, 0, 0, changed=False, complete=True, ok=True, digest="")
 
 
-def test_a_good_epoch_is_one_line_that_ends_in_ok() -> None:
-    assert format_receipt(GOOD) == "epoch 3: 125 steps, 4,000 samples, missed 0, repeated 0, bad 0: ok"
-
-
-def test_what_is_unusual_is_named() -> None:
-    line = format_receipt(replace(GOOD, bad=2, dropped=5, changed=True, complete=False))
-    assert "bad 2, dropped 5, pixels changed since the token was made, stopped early: ok" in line
-
-
-def test_a_failed_epoch_says_so() -> None:
-    assert format_receipt(replace(GOOD, missed=1, ok=False)).endswith("missed 1, repeated 0, bad 0: NOT OK")
-
-
-def test_equal_counts_with_unequal_digests_are_told_apart() -> None:
-    assert format_receipt(replace(GOOD, ok=False)).endswith("NOT OK, the order differs from the daemon's")
+@pytest.mark.parametrize(
+    ("receipt", "account"),
+    [
+        (GOOD, "missed 0, repeated 0, bad 0: ok"),
+        (
+            replace(GOOD, bad=2, dropped=5, changed=True, complete=False),
+            "missed 0, repeated 0, bad 2, dropped 5, pixels changed since the token was made, stopped early: ok",
+        ),
+        (replace(GOOD, missed=1, ok=False), "missed 1, repeated 0, bad 0: NOT OK"),
+        (replace(GOOD, ok=False), "missed 0, repeated 0, bad 0: NOT OK, the order differs from the daemon's"),
+    ],
+    ids=["a good epoch", "everything unusual", "a missed batch", "equal counts with unequal digests"],
+)
+def test_an_epoch_is_reported_in_one_line(receipt: Receipt, account: str) -> None:
+    assert format_receipt(receipt) == f"epoch 3: 125 steps, 4,000 samples, {account}"
 
 
 def test_the_speed_has_the_share_of_waiting() -> None:
