@@ -258,11 +258,8 @@ def test_a_mount_has_the_name_that_systemd_gives_it(path: str, escaped: str) -> 
     assert escape_unit_path(Path(path)) == escaped
 
 
-def test_data_may_lie_on_each_mount_above_them_and_each_is_named_once() -> None:
+def test_data_need_each_mount_above_them_once_and_none_that_systemd_cannot_name() -> None:
     assert list_mount_units([Path("/mnt/a/b"), Path("/mnt/a")]) == ["mnt.mount", "mnt-a.mount", "mnt-a-b.mount"]
-
-
-def test_a_folder_whose_mount_systemd_could_not_name_is_left_out() -> None:
     assert list_mount_units([Path("/mnt") / ("x" * 250)]) == ["mnt.mount"]
 
 

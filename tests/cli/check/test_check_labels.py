@@ -96,11 +96,11 @@ def ints(*values: int) -> npt.NDArray[np.int64]:
     return np.array(values, dtype=np.int64)
 
 
-def test_twins_with_one_value_do_not_contradict_each_other() -> None:
+def test_copies_with_one_value_do_not_contradict_each_other() -> None:
     assert found("category", ints(1, 1), ints(1)) == []
 
 
-def test_twins_of_different_classes_do_within_a_stream_and_across() -> None:
+def test_copies_of_different_classes_contradict_each_other_within_a_stream_and_across() -> None:
     assert found("category", ints(1, 2)) == [LabelConflict("x", "category", (("a", 0), ("a", 1)))]
     assert found("category", ints(1, 1), ints(2)) == [LabelConflict("x", "category", (("a", 0), ("a", 1), ("b", 0)))]
 

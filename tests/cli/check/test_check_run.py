@@ -40,38 +40,26 @@ def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_numbers_that_differ_between_copies_are_only_a_warning(tmp_path: Path) -> None:
-    folder = animals(tmp_path)
-    table = tmp_path / "all.csv"
-    table.write_text("image,angle\ndata/cat/0000.jpg,0.5\ndata/cat/0001.jpg,1\ndata/cat/0000.jpg,0.25\n")
-    source = {"kind": "table", "path": str(table), "image": "image"}
-    config = config_of(tmp_path, {"train": stream_config(folder, source=source, labels={"angle": "float"})})
-    found = inspect_data(config, SilentProgress())
-    assert found.troubles == []
-    (contradiction,) = found.contradictions
-    assert contradiction.values == ["0.5", "0.25"]
-    assert (found.streams["train"].labels["angle"].least, found.streams["train"].labels["angle"].most) == (0.25, 1)
-
-
-@pytest.mark.long
-def test_vectors_tags_and_strings_are_described_and_tags_contradict_by_name(tmp_path: Path) -> None:
+def test_labels_of_copies_may_differ_in_numbers_and_not_in_tags(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     table = tmp_path / "all.csv"
     table.write_text(
-        "image,x,y,road,seen\n"
-        "data/cat/0000.jpg,0.5,1,a,red;small\n"
-        "data/cat/0001.jpg,-2,1,b,red\n"
-        "data/cat/0000.jpg,0.5,1,c,\n"
+        "image,angle,x,y,road,seen\n"
+        "data/cat/0000.jpg,0.5,0.5,1,a,red;small\n"
+        "data/cat/0001.jpg,1,-2,1,b,red\n"
+        "data/cat/0000.jpg,0.25,0.5,1,c,\n"
     )
-    labels = {"at": {"from": ["x", "y"], "type": "float"}, "road": "string", "seen": "tags"}
+    labels = {"angle": "float", "at": {"from": ["x", "y"], "type": "float"}, "road": "string", "seen": "tags"}
     source = {"kind": "table", "path": str(table), "image": "image"}
-    config = config_of(tmp_path, {"train": stream_config(folder, source=source, labels=labels)})
-    found = inspect_data(config, SilentProgress())
+    found = surveyed(tmp_path, folder, source=source, labels=labels)
     train = found.streams["train"].labels
+    assert (train["angle"].least, train["angle"].most) == (0.25, 1)
     assert (train["at"].least, train["at"].most, train["road"].classes) == (-2, 1, {})
     assert train["seen"].classes == {"red": 2, "small": 1}
-    (contradiction,) = found.contradictions
-    assert (contradiction.label, contradiction.values) == ("seen", ["red and small", "no tag"])
+    assert {each.label: (each.values, each.trouble) for each in found.contradictions} == {
+        "angle": (["0.5", "0.25"], False),
+        "seen": (["red and small", "no tag"], True),
+    }
     assert len(found.troubles) == 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -47,6 +48,10 @@ def shown(seen: DaemonStatus | DaemonActivity | UnreachableDaemon, *, colour: bo
     return out.getvalue()
 
 
+def with_train(**changes: Any) -> DaemonStatus:
+    return replace(DAEMON, streams=(replace(TRAIN, **changes),))
+
+
 def words_of(text: str, start: str) -> list[str]:
     """The words of the first line that begins with `start`."""
     return next(line.split() for line in text.splitlines() if line.startswith(start))
@@ -76,15 +81,6 @@ def test_sessions_of_one_process_stand_together_under_one_name() -> None:
     lines = [line.split() for line in shown(replace(DAEMON, sessions=sessions)).splitlines()]
     named = [(line[0], line[1]) for line in lines if len(line) > 1 and line[0].startswith(("lr-", "validation"))]
     assert named == [("lr-0.01", "train"), ("validation", "3"), ("lr-0.1", "train")]
-
-
-def test_a_figure_that_is_not_known_yet_comes_with_the_reason() -> None:
-    early = replace(TRAIN, decodes_per_batch=None, decodes_unknown="known once a trainer has read an epoch")
-    assert "decodes a batch: known once a trainer has read an epoch" in shown(replace(DAEMON, streams=(early,)))
-
-
-def test_a_trainers_name_is_shown_without_its_escape_sequences() -> None:
-    assert "\x1b" not in shown(replace(DAEMON, sessions=(replace(TRAINER, name="\x1b[2Jgone"),)))
 
 
 @pytest.mark.parametrize(("verdict", "colour"), [("none", ""), ("disk", "33")])
@@ -138,7 +134,7 @@ def test_trainers_stand_in_the_order_of_stream_and_rank() -> None:
 
 @pytest.mark.parametrize(("decodes", "code"), [(1.0, "32"), (1.1, "32"), (1.2, "33"), (1.5, "31"), (4.0, "31")])
 def test_decodes_a_batch_turn_from_green_to_red(decodes: float, code: str) -> None:
-    text = shown(replace(DAEMON, streams=(replace(TRAIN, decodes_per_batch=decodes),)), colour=True)
+    text = shown(with_train(decodes_per_batch=decodes), colour=True)
     assert f"\x1b[{code}m" in text
     assert f"{decodes:.2f}" in text
 
@@ -156,23 +152,8 @@ def test_a_remedy_and_every_trouble_are_sentences_below() -> None:
         assert f"trouble: {trouble}" in text
 
 
-def test_a_poor_mix_is_told_with_its_remedy() -> None:
-    poor = replace(TRAIN, shuffle_score=0.25, poorly_mixed="batches are poorly mixed: mix them")
-    assert "stream 'train': batches are poorly mixed: mix them" in shown(replace(DAEMON, streams=(poor,)))
-
-
-def test_a_file_in_a_trouble_is_named_without_its_escape_sequences() -> None:
-    text = shown(replace(DAEMON, streams=(replace(TRAIN, stopped="a\x1b[2J.jpg is bad"),)))
-    assert "a\\x1b[2J.jpg is bad" in text
-    assert "\x1b" not in text
-
-
 def test_what_is_wrong_comes_before_everything_else() -> None:
     assert shown(replace(DAEMON, reload_failed=True)).startswith("trouble: the last reload failed")
-
-
-def test_workers_that_were_replaced_are_counted_beside_those_that_are_there() -> None:
-    assert "8 workers 73% busy, 3 replaced; " in shown(replace(DAEMON, worker_deaths=3))
 
 
 def test_a_daemon_without_trouble_gets_no_advice() -> None:
@@ -180,8 +161,22 @@ def test_a_daemon_without_trouble_gets_no_advice() -> None:
     assert "remedy" not in shown(DAEMON)
 
 
-def test_names_are_text_and_never_markup() -> None:
-    assert "[red]" in shown(replace(DAEMON, streams=(replace(TRAIN, name="[red]"),)))
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (with_train(decodes_per_batch=None, decodes_unknown="known later"), "decodes a batch: known later"),
+        (with_train(shuffle_score=0.25, poorly_mixed="batches are mixed badly"), "'train': batches are mixed badly"),
+        (with_train(stopped="a\x1b[2J.jpg is bad"), "a\\x1b[2J.jpg is bad"),
+        (with_train(name="[red]"), "[red]"),
+        (replace(DAEMON, sessions=(replace(TRAINER, name="\x1b[2Jgone"),)), "[2Jgone"),
+        (replace(DAEMON, worker_deaths=3), "8 workers 73% busy, 3 replaced; "),
+    ],
+    ids=["an unknown figure", "a poor mix", "a file", "a stream's name", "a trainer's name", "replaced workers"],
+)
+def test_status_shows_text_without_markup_and_escape_sequences(status: DaemonStatus, said: str) -> None:
+    text = shown(status)
+    assert said in text
+    assert "\x1b" not in text
 
 
 @pytest.mark.parametrize(
