@@ -14,7 +14,7 @@ from streamd.cli.main import app
 from streamd.config.schema import build_json_schema
 
 
-def test_the_version_is_the_packages() -> None:
+def test_the_version_is_that_of_the_package() -> None:
     done = CliRunner().invoke(app, ["--version"])
     assert (done.exit_code, done.stdout) == (0, f"streamd {streamd.__version__}\n")
 
@@ -36,14 +36,14 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 @pytest.mark.parametrize(
     ("module", "program", "extra"), [("main", "streamd", "serve"), ("train.command", "streamd-train", "train")]
 )
-def test_without_its_command_line_library_it_says_what_to_install(module: str, program: str, extra: str) -> None:
+def test_without_typer_the_program_names_the_extra(module: str, program: str, extra: str) -> None:
     code = f"import sys; sys.modules['typer'] = None; import streamd.cli.{module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     said = f"{program}: {program} needs typer, which is not installed: run  pip install 'streamd-loader[{extra}]'\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_the_schema_is_printed_as_it_is_kept() -> None:
+def test_schema_prints_the_json_schema() -> None:
     done = CliRunner().invoke(app, ["schema"])
     assert done.exit_code == 0, done.stderr
     assert done.stdout == json.dumps(build_json_schema(), indent=2) + "\n"

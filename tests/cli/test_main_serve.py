@@ -47,7 +47,7 @@ def test_a_missing_library_names_the_extra(command: str, library: str) -> None:
 
 
 @pytest.mark.parametrize("command", [["serve"], ["check"], ["pack", "train", "packed", "--format", "npy"]])
-def test_the_configuration_of_this_folder_is_taken_where_none_is_named(
+def test_commands_default_to_config_yaml_in_the_current_folder(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -59,13 +59,13 @@ def test_the_configuration_of_this_folder_is_taken_where_none_is_named(
     ) in f"{done.output}{done.exception}"
 
 
-def test_data_and_a_configuration_are_not_served_at_once(tmp_path: Path) -> None:
+def test_serve_refuses_a_path_together_with_a_configuration(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["serve", str(tmp_path), "--config", "config.yaml"])
     assert done.exit_code == 2
     assert "is served without a configuration, but --config gives one" in done.stderr
 
 
-def test_a_size_belongs_to_data() -> None:
+def test_serve_refuses_a_size_without_a_path() -> None:
     done = CliRunner().invoke(app, ["serve", "--config", "config.yaml", "--size", "128"])
     with pytest.raises(ConfigError, match="--size: works only with PATH, but you serve a configuration"):
         raise done.exception or AssertionError
@@ -76,7 +76,7 @@ def has_started_or_ended(log: Path, daemon: subprocess.Popen[bytes]) -> bool:
 
 
 @pytest.mark.long
-def test_data_are_served_by_their_path_and_listed_once(tmp_path: Path) -> None:
+def test_serve_takes_a_path_and_reuses_its_manifest(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "pets", {"cat": 12, "dog": 9})
     (tmp_path / "run").mkdir()
     environment = {

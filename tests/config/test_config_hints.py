@@ -23,7 +23,7 @@ from streamd.config.schema_sections import SECTION_MODELS
         ([1], ["int", "float"], ""),
     ],
 )
-def test_a_word_of_other_tools_is_answered_with_ours(value: object, choices: list[str], hint: str) -> None:
+def test_a_word_of_other_tools_suggests_ours(value: object, choices: list[str], hint: str) -> None:
     assert hints.suggest_choice(value, choices) == hint
 
 
@@ -42,17 +42,17 @@ def test_a_word_of_other_tools_is_answered_with_ours(value: object, choices: lis
         (hints.suggest_boolean, 1, ""),
     ],
 )
-def test_a_value_in_another_form_is_answered_with_the_right_one(
+def test_a_value_in_another_form_suggests_the_right_one(
     suggest: Callable[[object], str], value: object, hint: str
 ) -> None:
     assert suggest(value) == hint
 
 
-def test_examples_are_of_keys_that_there_are() -> None:
+def test_key_examples_belong_to_existing_keys() -> None:
     keys = {*Config.model_fields, *StreamConfig.model_fields, *SECTION_MODELS, "where"}
     assert set(KEY_EXAMPLES) <= keys
     assert {"streams", "source"} <= set(MISSING_KEY_HINTS)
 
 
-def test_no_hint_moves_a_key_that_is_known_where_it_stands() -> None:
+def test_foreign_keys_do_not_include_known_keys() -> None:
     assert not set(hints.FOREIGN_KEYS) & {*Config.model_fields, *StreamConfig.model_fields}

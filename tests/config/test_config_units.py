@@ -31,7 +31,7 @@ def test_a_size_is_read_as_people_write_it(written: object, count: int) -> None:
     "written",
     ["", "GiB", "1 GiBi", "-1MiB", -1, "1e9", True, None, [1], float("nan"), float("inf"), 1 << 63, "9" * 5000],
 )
-def test_what_is_not_a_size_is_refused_with_what_is(written: object) -> None:
+def test_an_invalid_size_is_refused_with_an_example(written: object) -> None:
     with pytest.raises(ValueError, match=r"is not a size; write a size such as 512MiB"):
         parse_bytes(written)
 
@@ -44,7 +44,7 @@ def test_a_duration_is_read_as_people_write_it(written: object, seconds: float) 
 
 
 @pytest.mark.parametrize("written", ["fast", "10x", "-1s", False, None, float("inf")])
-def test_what_is_not_a_duration_is_refused_with_what_is(written: object) -> None:
+def test_an_invalid_duration_is_refused_with_an_example(written: object) -> None:
     with pytest.raises(ValueError, match=r"is not a duration; write a duration such as 10s"):
         parse_seconds(written)
 
@@ -88,8 +88,6 @@ def test_a_value_is_shown_short_and_in_yaml_words(value: object, text: str) -> N
         (parse_seconds, "1hr", "1h"),
     ],
 )
-def test_a_unit_of_other_tools_is_answered_with_ours(
-    parse: Callable[[object], float], written: str, meant: str
-) -> None:
+def test_a_unit_of_other_tools_suggests_ours(parse: Callable[[object], float], written: str, meant: str) -> None:
     with pytest.raises(ValueError, match=f"did you mean {meant}\\?"):
         parse(written)

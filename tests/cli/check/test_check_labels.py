@@ -53,7 +53,7 @@ def test_a_string_is_only_named() -> None:
     assert build_label_finding(LabelSpec("name", "string"), np.array([b"a"])) == LabelFinding("string", {})
 
 
-def test_imbalance_is_put_into_words_from_three_times_on() -> None:
+def test_an_imbalance_of_three_or_more_is_a_warning() -> None:
     assert find_label_warnings("label", category(cat=299, owl=100), is_shuffled=True) == []
     (remark,) = find_label_warnings("label", category(owl=100, cat=1200), is_shuffled=True)
     assert remark == (
@@ -67,7 +67,7 @@ def test_a_stream_that_is_not_shuffled_gets_no_advice_for_training() -> None:
     assert found == ["cat has 12 times the images of owl"]
 
 
-def test_tags_are_not_weighed_against_each_other() -> None:
+def test_tags_have_no_imbalance() -> None:
     tags = build_label_finding(LabelSpec("tags", "tags", classes=("red", "small"), counts=(100, 1)), NONE)
     assert tags.classes == {"red": 100, "small": 1}
     assert find_label_warnings("tags", tags, is_shuffled=True) == []
@@ -80,7 +80,7 @@ def test_classes_without_an_image_are_named() -> None:
 
 
 @pytest.mark.parametrize("finding", [category(cat=5), number(4, 4, 4)])
-def test_a_label_that_never_differs_is_remarked_on(finding: LabelFinding) -> None:
+def test_a_label_with_one_value_is_a_warning(finding: LabelFinding) -> None:
     (remark,) = find_label_warnings("it", finding, is_shuffled=True)
     assert "there is nothing to" in remark
 
@@ -110,5 +110,5 @@ def test_a_vector_differs_when_one_of_its_numbers_does(second: Sequence[float], 
     assert len(found("float", np.array([[0.0, 1.0], second], dtype=np.float32))) == expected
 
 
-def test_strings_may_differ() -> None:
+def test_strings_of_copies_may_differ() -> None:
     assert found("string", ints(1, 2)) == []

@@ -63,12 +63,12 @@ def test_files_that_are_not_images_are_reported_by_id_with_the_decoders_reason(f
     assert len(seen.digests) == len(seen.ids) - len(reasons)
 
 
-def test_a_name_that_lies_is_counted_by_its_content(folder: Path, tmp_path: Path) -> None:
+def test_a_file_with_a_wrong_suffix_is_counted_by_its_content(folder: Path, tmp_path: Path) -> None:
     picture((20, 10), 1).save(folder / "cat" / "lie.jpg", "PNG")
     assert seen_in(folder, tmp_path / "state").formats == {"JPEG": 8, "PNG": 1}
 
 
-def test_a_jpeg_that_lies_on_its_side_is_counted_upright(folder: Path, tmp_path: Path) -> None:
+def test_a_rotated_jpeg_is_counted_upright(folder: Path, tmp_path: Path) -> None:
     turned = picture((70, 30), 1)
     exif = turned.getexif()
     exif[0x0112] = 6
@@ -93,7 +93,7 @@ def test_only_images_with_too_few_pixels_for_the_rule_count_as_enlarged(
     assert seen.enlarged == enlarged
 
 
-def test_a_file_that_is_gone_is_a_verdict(folder: Path, tmp_path: Path) -> None:
+def test_a_missing_file_gets_a_verdict(folder: Path, tmp_path: Path) -> None:
     serve(folder, tmp_path / "state")
     (folder / "cat" / "0001.jpg").unlink()
     (fault,) = seen_in(folder, tmp_path / "state").faults
@@ -109,7 +109,7 @@ def test_chunks_that_were_decompressed_are_counted_and_timed(tmp_path: Path) -> 
     assert 0 < seen.unpack_s < seen.read_s
 
 
-def test_rows_of_an_array_are_told_from_each_other_by_their_pixels(tmp_path: Path) -> None:
+def test_array_rows_get_a_digest_of_their_pixels(tmp_path: Path) -> None:
     rows = np.arange(3 * 60, dtype=np.uint8).reshape(3, 4, 5, 3)
     rows[2] = rows[0]
     np.save(tmp_path / "x.npy", rows)
@@ -155,7 +155,7 @@ def transformed(stream: ServedStream, program: Write) -> Iterator[StreamReader]:
         ),
     ],
 )
-def test_an_objection_says_what_a_worker_would_do_about_it(
+def test_a_transform_fault_says_what_a_worker_would_do(
     transformed: StreamReader, colour: int, effect: FaultEffect, reason: str
 ) -> None:
     fault = transform_sample_row(transformed, 3, np.full((32, 32, 3), colour, np.uint8))
@@ -163,7 +163,7 @@ def test_an_objection_says_what_a_worker_would_do_about_it(
     assert (fault.sample_id, fault.effect, fault.reason) == (3, effect, reason)
 
 
-def test_nothing_is_said_against_other_samples_nor_without_a_transform(
+def test_good_samples_and_streams_without_a_transform_have_no_fault(
     transformed: StreamReader, source: StreamReader
 ) -> None:
     assert transform_sample_row(transformed, 3, np.full((32, 32, 3), 3, np.uint8)) is None

@@ -40,7 +40,7 @@ MEMORY: Final = (
 )
 
 
-def test_a_sound_stream_is_told_in_a_few_lines() -> None:
+def test_a_good_stream_takes_ten_lines() -> None:
     assert text(findings()).splitlines()[:10] == [
         "train: 4,824 samples, 3 MiB in /data/train; 151 batches of 32, images of 128x96, height x width",
         "  label    category, 2 classes",
@@ -56,13 +56,13 @@ def test_a_sound_stream_is_told_in_a_few_lines() -> None:
     assert text(findings()).endswith("Nothing speaks against serving this.")
 
 
-def test_what_a_daemon_would_refuse_only_here_is_worth_knowing() -> None:
+def test_a_refusal_on_this_host_alone_is_worth_knowing() -> None:
     said = text(replace(findings(), refused_here=["cannot keep state in /s"]))
     assert "would refuse: cannot keep state in /s\n" in said
     assert said.endswith("Nothing in the configuration or the data speaks against serving this.")
 
 
-def test_of_many_classes_the_largest_and_the_smallest_are_shown() -> None:
+def test_the_largest_and_the_smallest_of_many_classes_are_shown() -> None:
     classes = {f"c{number:02}": number for number in range(40)}
     train = stream(labels={"label": LabelFinding("category", classes, 39.0)})
     shown = [line.split()[0] for line in of(train).splitlines() if line.strip().startswith("c")]
@@ -122,7 +122,7 @@ RAISED = replace(BROKEN, effect="transform")
         ),
     ],
 )
-def test_the_report_of_a_stream_shows(train: StreamFinding, said: str) -> None:
+def test_the_report_of_a_stream_contains_the_line(train: StreamFinding, said: str) -> None:
     assert said in of(train)
 
 
@@ -132,21 +132,21 @@ def test_a_class_without_images_has_no_bar_and_the_smallest_one_has() -> None:
     assert bars == {"cat": 30, "owl": 1, "emu": 0}
 
 
-def test_bars_begin_in_one_column_whatever_the_classes_are_called() -> None:
+def test_bars_are_aligned_for_class_names_of_any_script() -> None:
     train = stream(labels={"label": LabelFinding("category", {"猫": 2, "a\nb": 2, "x": 2}, 1.0)})
     bars = [line for line in of(train).splitlines() if "#" in line]
     assert [line.split()[0] for line in bars] == ["猫", "a\\nb", "x"]
     assert len({cell_len(line[: line.index("#")]) for line in bars}) == 1
 
 
-def test_numbers_are_told_by_their_range_and_strings_by_their_name() -> None:
+def test_number_labels_show_their_range_and_string_labels_only_their_name() -> None:
     angle = LabelFinding("float", {}, least=-1.0, most=0.5, mean=0.125, std=0.25)
     said = of(stream(labels={"angle": angle, "road": LabelFinding("string", {})}))
     assert "  angle    float from -1 to 0.5, mean 0.125, standard deviation 0.25" in said
     assert "  road     string" in said
 
 
-def test_the_first_twenty_unreadable_files_are_named_and_all_on_demand() -> None:
+def test_twenty_unreadable_files_are_named_and_all_of_them_with_everything() -> None:
     bad = [replace(BROKEN, file=f"{number:02}.jpg") for number in range(23)]
     train = stream(unreadable=bad, bad_samples=BadSampleOutcome("mask", 0.01, None))
     assert "19.jpg: a damaged JPEG" in of(train)
@@ -159,13 +159,13 @@ def test_the_first_twenty_unreadable_files_are_named_and_all_on_demand() -> None
     assert "22.jpg" in of(train, ReportOptions(everything=True))
 
 
-def test_copies_are_counted_and_named_on_demand() -> None:
+def test_copies_are_counted_and_named_with_everything() -> None:
     train = stream(duplicates=[["a.jpg", "b.jpg", "c.jpg"]])
     assert "copies   2 files with the content of another (--all names them)" in of(train)
     assert "a.jpg = b.jpg = c.jpg" in of(train, ReportOptions(everything=True))
 
 
-def test_a_file_that_is_linked_to_is_no_copy_of_itself() -> None:
+def test_a_link_to_a_file_is_not_a_copy_of_it() -> None:
     train = stream(duplicates=[["a.jpg", "a.jpg", "b.jpg"], ["c.jpg", "c.jpg"]])
     assert "copies   1 file with the content of another" in of(train)
     assert [line.strip() for line in of(train, ReportOptions(everything=True)).splitlines() if " = " in line] == [
@@ -173,7 +173,7 @@ def test_a_file_that_is_linked_to_is_no_copy_of_itself() -> None:
     ]
 
 
-def test_without_a_single_image_or_any_room_it_says_so() -> None:
+def test_the_report_says_when_there_is_no_image_and_no_room() -> None:
     train = stream(
         pictures=ImageSummary({}, {}, 0, 0),
         memory=replace(STREAM.memory, trainers=TrainerCapacity(0, 0, "'train' does not fit")),
@@ -190,7 +190,7 @@ def test_troubles_and_warnings_come_last_under_their_names() -> None:
     assert "Nothing speaks against" not in said
 
 
-def test_without_a_stream_nothing_is_said_of_epochs() -> None:
+def test_without_a_stream_the_report_has_no_epoch() -> None:
     said = text(CheckFindings(1 << 30, 4, {}, refused=["streams.a.source: kind lmdb is not served"]))
     assert said == "memory: 1 GiB, 4 workers\n\nTrouble:\n  streams.a.source: kind lmdb is not served"
 

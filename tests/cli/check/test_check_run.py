@@ -40,7 +40,7 @@ def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_labels_of_copies_may_differ_in_numbers_and_not_in_tags(tmp_path: Path) -> None:
+def test_copies_may_differ_in_number_labels_but_not_in_tags(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     table = tmp_path / "all.csv"
     table.write_text(
@@ -71,7 +71,7 @@ def test_a_stream_that_nobody_can_subscribe_to_is_trouble(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-def test_a_sample_is_evenly_spread_and_progress_is_told_of_it(tmp_path: Path) -> None:
+def test_a_sample_of_files_is_evenly_spread_and_progress_counts_it(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"a": 50, "b": 50}, size=(8, 8))
     heard = SilentProgress()
     found = inspect_data(config_of(tmp_path, {"train": stream_config(folder)}), heard, max_files=10)
@@ -80,7 +80,7 @@ def test_a_sample_is_evenly_spread_and_progress_is_told_of_it(tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_what_is_not_served_is_trouble_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_a_stream_that_cannot_be_served_is_trouble_and_the_others_are_read(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     store = stream_config(folder, pace={"lockstep": "1s"})
     config = config_of(tmp_path, {"train": stream_config(folder), "store": store}, engine="ray")
@@ -92,7 +92,7 @@ def test_what_is_not_served_is_trouble_and_the_rest_is_read(tmp_path: Path) -> N
     assert (alone.streams, len(alone.troubles)) == ({}, 1)
 
 
-def test_what_serve_would_not_start_with_is_the_same_error(tmp_path: Path) -> None:
+def test_check_raises_the_error_with_which_serve_refuses_to_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.yaml:1: streams\.train\.source\.path: there is no"):
         surveyed(tmp_path, tmp_path / "nothing")
     with pytest.raises(ConfigError, match="8 samples cannot fill one batch of 9"):
@@ -100,7 +100,7 @@ def test_what_serve_would_not_start_with_is_the_same_error(tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_nothing_is_left_behind_and_files_are_seen_as_they_are_now(
+def test_check_leaves_no_files_and_reads_the_data_again_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = animals(tmp_path)
@@ -115,7 +115,7 @@ def test_nothing_is_left_behind_and_files_are_seen_as_they_are_now(
     assert list((tmp_path / "tmp").iterdir()) == list((tmp_path / "state").iterdir()) == []
 
 
-def test_a_transform_is_had_at_every_sample_and_may_print_and_ask(tmp_path: Path) -> None:
+def test_the_transform_runs_on_every_sample_and_may_print_and_read_stdin(tmp_path: Path) -> None:
     (tmp_path / "augment.py").write_text(
         "import sys\n"
         "def f(image, labels, rng):\n"
@@ -139,7 +139,7 @@ def test_a_transform_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path
 
 
 @pytest.mark.long
-def test_check_reads_shards_as_it_reads_files_and_knows_copies_across_both(tmp_path: Path) -> None:
+def test_check_reads_shards_like_files_and_finds_copies_across_both(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     reasons = spoil(folder)
     pack_folder(tmp_path / "shards/all.tar", folder)

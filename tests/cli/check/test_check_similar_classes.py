@@ -19,7 +19,7 @@ from streamd.cli.check.similar_classes import ClassUse, SimilarClasses, format_s
         (["stra\u00dfe", "STRASSE"], [["stra\u00dfe", "STRASSE"]]),
     ],
 )
-def test_names_are_alike_but_for_case_blanks_and_encoding(names: list[str], groups: list[list[str]]) -> None:
+def test_similar_names_differ_only_in_case_blanks_or_encoding(names: list[str], groups: list[list[str]]) -> None:
     assert group_similar_names(names) == groups
 
 
@@ -32,7 +32,9 @@ def test_names_are_alike_but_for_case_blanks_and_encoding(names: list[str], grou
         (("Dog ", "dog"), "case, blanks or how their letters are encoded"),
     ],
 )
-def test_the_sentence_says_what_differs_where_they_are_and_what_to_do(names: tuple[str, str], difference: str) -> None:
+def test_similar_classes_are_reported_with_difference_examples_and_remedy(
+    names: tuple[str, str], difference: str
+) -> None:
     uses = [ClassUse(name, count, f"train: {count}.jpg") for count, name in enumerate(names, 1)]
     assert format_similar_classes(SimilarClasses("animal", uses)) == (
         f"animal: {names[0]!r} (1 sample, such as train: 1.jpg) and {names[1]!r} (2 samples, such as train: 2.jpg) "

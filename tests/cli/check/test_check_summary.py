@@ -47,12 +47,12 @@ def good(ids: list[int]) -> GroupResult:
     return GroupResult(0, ids, 1.0, 3.0, {"JPEG": len(ids)}, {"50x40": len(ids)}, 0, [f"{each:032x}" for each in ids])
 
 
-def test_the_time_of_an_epoch_is_scaled_from_what_was_read_by_so_many_processes(tmp_path: Path) -> None:
+def test_the_epoch_time_is_scaled_from_the_files_read_by_all_processes(tmp_path: Path) -> None:
     epoch = summary(tmp_path, good([0, 4]), processes=2).streams["train"].epoch
     assert (epoch.processes, epoch.seconds, epoch.reading_s) == (2, 8.0, 2.0)
 
 
-def test_facts_are_those_of_the_stream_as_served(tmp_path: Path) -> None:
+def test_the_findings_describe_the_stream_as_served(tmp_path: Path) -> None:
     found = summary(tmp_path, good(list(range(8))))
     train = found.streams["train"]
     stream = serve(tmp_path / "data", tmp_path / "state")
@@ -64,7 +64,7 @@ def test_facts_are_those_of_the_stream_as_served(tmp_path: Path) -> None:
     assert (found.memory_bytes, found.workers, found.notes) == (64 << 20, 2, ["a note"])
 
 
-def test_a_stream_in_stored_order_is_not_to_be_judged_by_random_crops(tmp_path: Path) -> None:
+def test_random_crops_in_an_unshuffled_stream_are_a_warning(tmp_path: Path) -> None:
     crops: dict[str, Any] = {"image": {"size": [32, 32], "resize": "random_crop"}}
     evaluated = summary(tmp_path, good([0]), shuffle="none", **crops)
     assert evaluated.warnings[1].startswith("train: is not shuffled, as for evaluation, and shows another part")
@@ -73,7 +73,7 @@ def test_a_stream_in_stored_order_is_not_to_be_judged_by_random_crops(tmp_path: 
     assert summary(tmp_path, good([0]), shuffle="none").notes == ["a note"]
 
 
-def test_how_batches_mix_the_labels_is_told_and_what_to_do(tmp_path: Path) -> None:
+def test_the_shuffle_score_shows_how_well_batches_mix_the_labels(tmp_path: Path) -> None:
     seen = good([0, 4])
     full = summary(tmp_path, seen).streams["train"]  # one batch holds all
     assert (full.shuffle, full.shuffle_score, full.stored_score, full.poorly_mixed) == ("full", 1, 1, None)
@@ -87,9 +87,7 @@ def test_how_batches_mix_the_labels_is_told_and_what_to_do(tmp_path: Path) -> No
     assert poor.shuffle_score == kept.stored_score
 
 
-def test_the_time_of_an_epoch_counts_chunks_as_often_as_its_order_decompresses_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_epoch_time_counts_each_decompression_of_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chunks = UnpackingEstimate(600, 1 << 20, 0.5, 600, 4, 0.01)
     monkeypatch.setattr("streamd.cli.check.summary.estimate_unpacking", lambda *_: chunks)
     seen = good(list(range(8)))
@@ -125,13 +123,13 @@ def test_with_policy_fail_one_bad_sample_stops_the_stream(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("effect", ["crash", "retry"])
-def test_what_gets_no_verdict_stops_the_stream_whatever_the_policy(tmp_path: Path, effect: FaultEffect) -> None:
+def test_a_sample_without_a_verdict_stops_the_stream_under_any_policy(tmp_path: Path, effect: FaultEffect) -> None:
     train = summary(tmp_path, faulty("verdict", effect)).streams["train"]
     assert train.bad_samples.stops is not None
     assert "cat/0001.jpg: reason 1" in train.bad_samples.stops
 
 
-def test_files_with_one_content_are_named_and_contradict_if_their_classes_differ(tmp_path: Path) -> None:
+def test_files_of_equal_content_contradict_if_their_classes_differ(tmp_path: Path) -> None:
     for path in animals(tmp_path).rglob("*.jpg"):
         path.write_bytes(bytes(10))  # now their sizes are equal
     seen = good(list(range(8)))
@@ -143,7 +141,7 @@ def test_files_with_one_content_are_named_and_contradict_if_their_classes_differ
     assert (contradiction.values, contradiction.trouble) == (["cat", "dog"], True)
 
 
-def test_weights_are_told_where_they_differ_from_one(tmp_path: Path) -> None:
+def test_weights_are_summarized_when_they_are_configured(tmp_path: Path) -> None:
     assert summary(tmp_path, good([0])).streams["train"].weights is None
     np.save(tmp_path / "weights.npy", np.array([0, 0, 0, 0, 0, 0, 1, 3], np.float32))
     found = summary(tmp_path, good([0]), weights=str(tmp_path / "weights.npy")).streams["train"].weights
@@ -199,7 +197,7 @@ def test_a_stream_without_a_cache_has_no_estimate_of_one(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("most", "samples"), [(None, 9), (2 * PAGE_BYTES + 4 * ROW_BYTES + 1, 4), (2 * PAGE_BYTES, 0), (1 << 40, 9)]
 )
-def test_as_many_samples_as_fit_are_kept(tmp_path: Path, most: int | None, samples: int) -> None:
+def test_the_cache_keeps_as_many_samples_as_fit(tmp_path: Path, most: int | None, samples: int) -> None:
     cache = estimated_cache(tmp_path, most)
     assert (cache.samples, cache.bytes) == (samples, 2 * PAGE_BYTES + samples * ROW_BYTES)
     assert cache.all_bytes == 2 * PAGE_BYTES + 9 * ROW_BYTES
@@ -207,7 +205,7 @@ def test_as_many_samples_as_fit_are_kept(tmp_path: Path, most: int | None, sampl
     assert not (tmp_path / "deep").exists()
 
 
-def test_what_a_cache_has_already_counts_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_already_used_by_the_cache_counts_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamd.cli.check.summary._measure_free_bytes", lambda _: 1000)
     folder = tmp_path / "deep/cache"
     folder.mkdir(parents=True)
@@ -221,7 +219,7 @@ def test_what_a_cache_has_already_counts_as_free(tmp_path: Path, monkeypatch: py
     assert after.free_bytes >= 1000 + after.bytes
 
 
-def test_free_is_what_the_disk_has(tmp_path: Path) -> None:
+def test_the_free_bytes_are_those_of_the_disk(tmp_path: Path) -> None:
     assert 0 < estimated_cache(tmp_path, None).free_bytes <= shutil.disk_usage(tmp_path).total
 
 
@@ -258,7 +256,7 @@ ORDERS = [{}, {"shuffle": "full"}, {"shuffle": "none"}, {"shuffle": {"kind": "ch
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
-def test_what_is_counted_for_one_worker_is_what_its_store_does(tmp_path: Path, order: dict[str, Any]) -> None:
+def test_the_estimate_for_one_worker_equals_what_its_store_decompresses(tmp_path: Path, order: dict[str, Any]) -> None:
     stream = packed(tmp_path, **order)
     root = os.open(tmp_path, os.O_RDONLY)
     store = open_store(stream.manifest, root)
@@ -271,7 +269,7 @@ def test_what_is_counted_for_one_worker_is_what_its_store_does(tmp_path: Path, o
     os.close(root)
 
 
-def test_an_order_that_is_left_open_is_the_fast_one_and_a_full_shuffle_is_not(tmp_path: Path) -> None:
+def test_the_default_order_is_the_fast_one_and_a_full_shuffle_is_slow(tmp_path: Path) -> None:
     default, full = unpacking(tmp_path), unpacking(tmp_path, shuffle="full")
     assert (default.chunk_rows, default.chunk_bytes) == (10, CHUNK_BYTES)
     assert (default.fast_chunk, default.fast_buffer) == (10, 2)
@@ -287,7 +285,7 @@ def test_each_worker_decompresses_for_itself_and_a_long_epoch_is_judged_by_its_b
     assert unpacking(tmp_path).per_sample == CHUNKS / ROWS
 
 
-def test_rows_of_the_last_batch_that_are_no_samples_cost_nothing(tmp_path: Path) -> None:
+def test_padding_rows_of_the_last_batch_decompress_nothing(tmp_path: Path) -> None:
     assert unpacking(tmp_path, batch_size=64, drop_remainder="pad") == unpacking(tmp_path, batch_size=64)
 
 

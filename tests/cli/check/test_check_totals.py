@@ -26,7 +26,7 @@ def test_a_choice_is_spread_evenly_over_all_samples() -> None:
     assert set(np.diff(ids).tolist()) == {33, 34}
 
 
-def test_groups_hold_every_id_once_in_tasks_like_a_workers() -> None:
+def test_groups_hold_every_id_once_and_are_as_large_as_a_task() -> None:
     ids = choose_sample_ids(10 * TASK_ROWS, 2 * TASK_ROWS + 1)
     parts = list(split_into_sample_groups(3, ids))
     assert [len(part.ids) for part in parts] == [TASK_ROWS, TASK_ROWS, 1]

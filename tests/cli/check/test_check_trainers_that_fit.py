@@ -13,7 +13,7 @@ TRAIN = StreamShape("train", 100, MIB, 1)
 WORKERS = 2
 
 
-def test_with_room_for_n_trainers_and_one_more_that_many_have_all_they_ask_for() -> None:
+def test_trainers_at_ease_leave_room_for_one_more() -> None:
     memory = 73 * MIB
     assert memory == (4 * DEFAULT_CREDIT + compute_production_slots(TRAIN, SchedulerLimits(memory, WORKERS))) * MIB
     assert compute_trainer_capacity([TRAIN], SchedulerLimits(memory, WORKERS)).at_ease == 3
@@ -26,7 +26,7 @@ def test_at_most_counts_trainers_with_the_least_credit() -> None:
     assert compute_trainer_capacity([TRAIN], SchedulerLimits((5 * MIN_CREDIT + ahead) * MIB - 1, WORKERS)).at_most == 4
 
 
-def test_where_not_one_fits_the_refusal_has_the_arithmetic() -> None:
+def test_the_refusal_explains_why_no_trainer_fits() -> None:
     found = compute_trainer_capacity([TRAIN], SchedulerLimits(2 * MIB, WORKERS))
     assert (found.at_ease, found.at_most) == (0, 0)
     assert found.refusal is not None
@@ -47,7 +47,7 @@ def test_trainers_that_read_several_streams_need_room_for_all_of_them() -> None:
 
 
 @pytest.mark.parametrize(("streams", "most"), [(1, MAX_SESSIONS), (2, MAX_SESSIONS // 2)])
-def test_never_more_than_a_daemon_takes(streams: int, most: int) -> None:
+def test_the_capacity_is_at_most_the_session_limit(streams: int, most: int) -> None:
     shapes = [StreamShape(f"s{number}", 100, 4096, 1) for number in range(streams)]
     found = compute_trainer_capacity(shapes, SchedulerLimits(1000 * MIB, WORKERS))
 

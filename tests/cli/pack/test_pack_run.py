@@ -67,7 +67,7 @@ def bytes_of(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", PACK_FORMATS)
-def test_a_pack_serves_the_very_pixels_and_labels(
+def test_a_pack_serves_the_same_pixels_and_labels(
     tmp_path: Path, config: dict[str, Any], wish: PackOptions, name: PackFormat
 ) -> None:
     config["streams"]["train"]["weights"] = "x"
@@ -163,7 +163,7 @@ def batches_of(config: dict[str, Any], wish: PackOptions) -> list[int]:
 @pytest.mark.parametrize(
     ("name", "stage"), [*(("npy", stage) for stage in STAGES), *product(PACK_FORMATS[1:], IN_FORMAT)]
 )
-def test_a_killed_run_leaves_nothing_to_read_and_the_next_one_goes_on(
+def test_a_killed_run_leaves_no_pack_and_the_next_run_resumes(
     tmp_path: Path, config: dict[str, Any], wish: PackOptions, name: PackFormat, stage: str
 ) -> None:
     wish = replace(wish, format=name)
@@ -189,7 +189,7 @@ def samples_of(folder: Path) -> list[tuple[bytes, bytes]]:
 
 
 @pytest.mark.parametrize(("name", "code"), [*product(PACK_FORMATS, [errno.ENOSPC]), ("npy", errno.EDQUOT)])
-def test_a_full_disk_is_named_and_the_next_run_goes_on(
+def test_a_full_disk_is_reported_and_the_next_run_resumes(
     config: dict[str, Any], wish: PackOptions, name: PackFormat, code: int
 ) -> None:
     wish = replace(wish, format=name)
@@ -201,7 +201,7 @@ def test_a_full_disk_is_named_and_the_next_run_goes_on(
     assert batches_of(config, wish) == ([1, 2] if name == "tar" else [2])  # which writes sample by sample
 
 
-def test_a_pack_for_which_there_is_no_room_is_not_begun(
+def test_a_pack_larger_than_the_free_disk_is_not_begun(
     config: dict[str, Any], wish: PackOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(NpyWriter, "estimate_bytes", lambda _: 1 << 53)
@@ -210,7 +210,7 @@ def test_a_pack_for_which_there_is_no_room_is_not_begun(
     assert list(wish.destination.parent.glob("*out*")) == []
 
 
-def test_bad_samples_are_left_out_and_named_also_by_the_run_that_goes_on(
+def test_a_resumed_run_also_names_the_bad_samples_left_out_earlier(
     tmp_path: Path, config: dict[str, Any], wish: PackOptions
 ) -> None:
     for name in ("b.png", "e.png"):
@@ -222,7 +222,7 @@ def test_bad_samples_are_left_out_and_named_also_by_the_run_that_goes_on(
     assert served_again(packed, tmp_path / "again")["angle"] == [0.5, 3, 0]
 
 
-def test_random_crops_are_kept_as_files_alone(config: dict[str, Any], wish: PackOptions) -> None:
+def test_random_crops_can_only_be_packed_as_files(config: dict[str, Any], wish: PackOptions) -> None:
     config["streams"]["train"]["image"] |= {"resize": "random_crop"}
     with pytest.raises(ConfigError, match=r"streams\.train\.image\.resize: .* use --format tar"):
         pack(config, wish)
@@ -238,7 +238,9 @@ def test_all_samples_bad_is_an_error(tmp_path: Path, config: dict[str, Any], wis
     assert not wish.destination.exists()
 
 
-def test_other_data_or_settings_are_no_way_to_go_on(tmp_path: Path, config: dict[str, Any], wish: PackOptions) -> None:
+def test_a_run_with_other_data_or_settings_does_not_resume(
+    tmp_path: Path, config: dict[str, Any], wish: PackOptions
+) -> None:
     killed_at("reading back", config, wish)
     with pytest.raises(
         PackError, match=r"a pack was begun of other data, .*\(5 of 5 samples are in it\): add --restart"
@@ -250,7 +252,7 @@ def test_other_data_or_settings_are_no_way_to_go_on(tmp_path: Path, config: dict
     assert pack(config, replace(wish, restart=True)).samples == 5
 
 
-def test_what_is_read_back_otherwise_is_not_put_in_place(config: dict[str, Any], wish: PackOptions) -> None:
+def test_a_pack_that_reads_back_differently_is_not_published(config: dict[str, Any], wish: PackOptions) -> None:
     killed_at("reading back", config, wish)
     (images,) = wish.destination.parent.rglob("*.npy")
     with images.open("r+b") as file:
@@ -262,13 +264,13 @@ def test_what_is_read_back_otherwise_is_not_put_in_place(config: dict[str, Any],
     assert pack(config, replace(wish, restart=True)).samples == 5
 
 
-def test_a_beginning_without_its_journal_is_no_beginning(config: dict[str, Any], wish: PackOptions) -> None:
+def test_a_run_without_its_journal_starts_over(config: dict[str, Any], wish: PackOptions) -> None:
     killed_at("reading back", config, wish)
     next(wish.destination.parent.rglob("journal.json")).unlink()
     assert batches_of(config, wish) == [0, 1, 2]
 
 
-def test_a_run_that_is_stopped_saves_the_batch_that_it_was_at(config: dict[str, Any], wish: PackOptions) -> None:
+def test_an_interrupted_run_saves_the_batches_it_has_written(config: dict[str, Any], wish: PackOptions) -> None:
     with pytest.MonkeyPatch.context() as cut:
         cut.setattr(workdir, "PACK_SYNC_BYTES", 1 << 40)
         end_at(cut, workdir.JournaledPack, "write_batch", 2, KeyboardInterrupt())
@@ -301,6 +303,6 @@ def test_a_missing_library_is_named_with_its_extra(
     ("name", "shard_bytes", "told"),
     [("hdf5", 1 << 30, "--shard is for npy and tar"), ("lmdb", 1 << 30, "is one file"), ("tar", 1, "1MiB at least")],
 )
-def test_shards_that_cannot_be_are_refused(pack_job: PackJob, name: PackFormat, shard_bytes: int, told: str) -> None:
+def test_an_impossible_shard_size_is_refused(pack_job: PackJob, name: PackFormat, shard_bytes: int, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         open_pack_writer(name, pack_job, shard_bytes)

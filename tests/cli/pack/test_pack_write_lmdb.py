@@ -68,7 +68,7 @@ def test_every_sample_has_its_image_and_its_labels(pack_job: PackJob, tmp_path: 
     assert [path.name for path in (tmp_path / "pack").iterdir()] == ["data.mdb"]
 
 
-def test_what_was_written_after_the_journals_last_word_is_written_again(pack_job: PackJob, tmp_path: Path) -> None:
+def test_values_written_after_the_last_journal_entry_are_written_again(pack_job: PackJob, tmp_path: Path) -> None:
     first = LmdbWriter(pack_job)
     first.resume_after_rows(0, {})
     images = pixels_of(pack_job.stream)
@@ -108,7 +108,7 @@ def test_a_value_that_is_missing_or_damaged_is_found(pack_job: PackJob, tmp_path
     writer.close()
 
 
-def test_a_label_that_would_take_the_images_name_is_refused(tmp_path: Path) -> None:
+def test_a_label_with_the_name_of_the_images_is_refused(tmp_path: Path) -> None:
     config = write_table(tmp_path / "data")
     config["streams"]["train"]["labels"] = {"X": {"type": "int", "from": "x"}}
     with (

@@ -32,7 +32,7 @@ def members_of(folder: Path) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("shard_bytes", [1, 5000, 1 << 30])
-def test_samples_are_the_files_as_they_are_with_their_labels_beside(
+def test_a_shard_holds_the_files_unchanged_and_their_labels(
     pack_job: PackJob, tmp_path: Path, shard_bytes: int
 ) -> None:
     writer = TarWriter(pack_job, shard_bytes)
@@ -89,7 +89,7 @@ def test_arrays_become_pngs_without_loss(tmp_path: Path, channels: int) -> None:
     assert np.array_equal(decoded.reshape(images.shape), images)
 
 
-def test_who_goes_on_cuts_off_what_was_not_safe(pack_job: PackJob, tmp_path: Path) -> None:
+def test_a_resumed_run_cuts_off_members_that_were_not_synced(pack_job: PackJob, tmp_path: Path) -> None:
     images = pixels_of(pack_job.stream)
     first = TarWriter(pack_job, 4000)
     first.resume_after_rows(0, {})

@@ -90,7 +90,7 @@ def test_every_pixel_of_a_small_image_is_a_square_of_its_colour(channels: int) -
         assert len(places(sheet, np.broadcast_to(large, (160, 120, 3)))) == 1
 
 
-def test_images_lie_in_the_order_of_their_rows() -> None:
+def test_images_appear_in_the_order_of_their_rows() -> None:
     images = noise(9, 100, 100)
     sheet = drawn(some_batch(images))
     where = [places(sheet, image)[0] for image in images]
@@ -166,7 +166,7 @@ def ink(text: str, size: int = 40) -> npt.NDArray[np.bool_]:
     return np.asarray(image)[:, :, 0] < 128
 
 
-def test_a_letter_composed_or_not_looks_the_same() -> None:
+def test_composed_and_decomposed_letters_look_the_same() -> None:
     assert np.array_equal(ink("Zo\u00eb"), ink("Zoe\u0308"))
 
 
@@ -182,7 +182,7 @@ def test_a_letter_composed_or_not_looks_the_same() -> None:
         ("\u202efdp", r"\u202efdp"),
     ],
 )
-def test_what_the_font_lacks_is_spelt(text: str, said: str) -> None:
+def test_characters_missing_from_the_font_are_spelled_out(text: str, said: str) -> None:
     assert np.array_equal(ink(text, 20), ink(said, 20))
 
 
@@ -207,5 +207,5 @@ def test_a_text_that_fits_stays_whole() -> None:
     assert shorten_text("cat", 12, measure_width("cat", 12)) == "cat"
 
 
-def test_where_nothing_fits_the_dots_remain() -> None:
+def test_a_text_with_no_room_becomes_an_ellipsis() -> None:
     assert shorten_text("cat.jpg", 12, 1) == "…"

@@ -57,7 +57,7 @@ def words_of(text: str, start: str) -> list[str]:
     return next(line.split() for line in text.splitlines() if line.startswith(start))
 
 
-def test_a_line_tells_of_the_daemon() -> None:
+def test_status_begins_with_lines_about_the_daemon() -> None:
     assert shown(DAEMON).splitlines()[:3] == [
         "streamd 0.1.0 at ipc:///run/streamd/streamd.sock",
         "pid 4711, up 3 h 12 min; 8 workers 73% busy; memory 432 MiB of 1 GiB (42%)",
@@ -65,7 +65,7 @@ def test_a_line_tells_of_the_daemon() -> None:
     ]
 
 
-def test_a_line_tells_of_each_stream_and_each_trainer() -> None:
+def test_status_has_a_line_for_each_stream_and_trainer() -> None:
     text = shown(replace(DAEMON, sessions=(replace(TRAINER, stream="x"),)))
     assert words_of(text, "train ") == [
         "train", "1,281,167", "5,005", "3", "41", "31,640", "1.02", "3", "12", "ok",
@@ -75,7 +75,7 @@ def test_a_line_tells_of_each_stream_and_each_trainer() -> None:
     assert words_of(text, "        rank ") == ["rank", "1", "of", "4"]
 
 
-def test_sessions_of_one_process_stand_together_under_one_name() -> None:
+def test_sessions_of_one_process_are_grouped_under_one_name() -> None:
     own = [replace(TRAINER, session=number, world=1, rank=0) for number in range(3)]
     sessions = (replace(own[0], stream="validation"), own[1], replace(own[2], pid=78, name="lr-0.1"))
     lines = [line.split() for line in shown(replace(DAEMON, sessions=sessions)).splitlines()]
@@ -84,7 +84,7 @@ def test_sessions_of_one_process_stand_together_under_one_name() -> None:
 
 
 @pytest.mark.parametrize(("verdict", "colour"), [("none", ""), ("disk", "33")])
-def test_a_line_tells_where_the_time_of_a_trainers_last_epoch_went(verdict: EpochBottleneck, colour: str) -> None:
+def test_status_shows_where_the_time_of_the_last_epoch_went(verdict: EpochBottleneck, colour: str) -> None:
     timing = EpochTiming(2, 43.0, 2.0, verdict, BatchSupply(reading_s=3.0, working_s=1.0))
     late = replace(TRAINER, session=3, rank=2, last_epoch=timing)
     status = replace(DAEMON, sessions=(late, TRAINER))
@@ -94,7 +94,7 @@ def test_a_line_tells_where_the_time_of_a_trainers_last_epoch_went(verdict: Epoc
     assert (f"\x1b[{colour}mlr-0.01, train, rank" in shown(status, colour=True)) == bool(colour)
 
 
-def test_no_trainer_and_no_batch_are_said_so() -> None:
+def test_status_says_when_there_are_no_trainers_and_no_batches() -> None:
     text = shown(replace(DAEMON, streams=(replace(TRAIN, decodes_per_batch=None),), sessions=()))
     assert words_of(text, "train ")[6] == "-"
     assert text.endswith("no trainers\n")
@@ -110,17 +110,17 @@ def test_no_trainer_and_no_batch_are_said_so() -> None:
         ("finished", "has finished"),
     ],
 )
-def test_what_a_trainer_does_is_said_in_words(doing: SessionState, words: str) -> None:
+def test_the_state_of_a_trainer_is_shown_in_words(doing: SessionState, words: str) -> None:
     assert f" {words} " in shown(replace(DAEMON, sessions=(replace(TRAINER, doing=doing),)))
 
 
-def test_one_that_has_finished_stands_at_the_end_of_its_last_epoch() -> None:
+def test_a_finished_trainer_is_shown_at_the_end_of_its_last_epoch() -> None:
     ended = replace(TRAINER, doing="finished", epoch=5, epochs=5, step=0, own_step=0)
     fields = words_of(shown(replace(DAEMON, sessions=(ended,))), "lr-0.01 ")
     assert fields[2:4] == ["4", "1,250/1,250"]
 
 
-def test_trainers_stand_in_the_order_of_stream_and_rank() -> None:
+def test_trainers_are_ordered_by_stream_and_rank() -> None:
     ranks = (3, 1, 0, 2)
     places = [(stream, rank) for stream in "ba" for rank in ranks]
     sessions = tuple(
@@ -139,7 +139,7 @@ def test_decodes_a_batch_turn_from_green_to_red(decodes: float, code: str) -> No
     assert f"{decodes:.2f}" in text
 
 
-def test_a_remedy_and_every_trouble_are_sentences_below() -> None:
+def test_remedies_and_troubles_are_sentences_below_the_table() -> None:
     apart = replace(
         TRAIN, decodes_per_batch=2.4, remedy=suggest_remedy_for_apart_trainers(2.4, are_apart=True), receipts_bad=2
     )
@@ -152,7 +152,7 @@ def test_a_remedy_and_every_trouble_are_sentences_below() -> None:
         assert f"trouble: {trouble}" in text
 
 
-def test_what_is_wrong_comes_before_everything_else() -> None:
+def test_troubles_come_before_everything_else() -> None:
     assert shown(replace(DAEMON, reload_failed=True)).startswith("trouble: the last reload failed")
 
 
@@ -186,7 +186,7 @@ def test_status_shows_text_without_markup_and_escape_sequences(status: DaemonSta
         (90_061, "1 d 1 h"), (8_640_000, "100 d 0 h"),
     ],
 )  # fmt: skip
-def test_a_span_is_said_in_its_two_largest_units(seconds: float, words: str) -> None:
+def test_a_time_span_is_shown_in_its_two_largest_units(seconds: float, words: str) -> None:
     assert format_time_span(seconds) == words
 
 
@@ -195,7 +195,7 @@ def test_a_slow_rate_shows_a_decimal(per_s: float, words: str) -> None:
     assert format_rate(per_s) == words
 
 
-def test_a_span_for_a_narrow_column_is_said_in_its_largest_unit() -> None:
+def test_a_time_span_for_a_narrow_column_is_shown_in_its_largest_unit() -> None:
     assert format_time_span(11565.3, units=1) == "3 h"
 
 
@@ -217,7 +217,7 @@ NOW = DaemonActivity(
 )
 
 
-def test_the_way_of_the_data_has_its_stages_in_order_and_their_figures() -> None:
+def test_the_data_path_shows_its_stages_in_order_with_figures() -> None:
     text = shown(NOW)
     assert words_of(text, " read") == ["read", "──▶", "decode", "──▶", "slots", "──▶", "trainers"]
     assert words_of(text, "12%") == ["12%", "81%", "58", "slots", "80", "samples/s"]
@@ -231,17 +231,17 @@ def test_the_way_of_the_data_has_its_stages_in_order_and_their_figures() -> None
         ("pending", "decode"), ("nobody", None),
     ],
 )  # fmt: skip
-def test_where_batches_wait_is_marked_there_and_nowhere_else(limit: Bottleneck, marked: str | None) -> None:
+def test_only_the_bottleneck_is_marked(limit: Bottleneck, marked: str | None) -> None:
     text = shown(replace(NOW, flow=replace(NOW.flow, bottleneck=limit)), colour=True)
     reverse = [part.split("m", 1)[1].split("\x1b")[0].strip() for part in text.split("\x1b[1;7;")[1:]]
     assert reverse == ([marked] if marked else [])
 
 
-def test_the_sentence_below_says_whether_that_is_bad_and_what_would_help() -> None:
+def test_the_advice_for_the_bottleneck_is_shown() -> None:
     assert BOTTLENECK_ADVICE["decode"].sentence in " ".join(shown(NOW).split())
 
 
-def test_all_figures_are_over_one_stretch_of_time_that_a_line_names() -> None:
+def test_top_names_the_time_that_its_figures_cover() -> None:
     assert "rates and shares are those over the last 10 s" in shown(NOW)
 
 
@@ -253,7 +253,7 @@ def test_top_has_a_line_for_each_stream_and_trainer() -> None:
     assert words_of(text, "        rank ") == ["rank", "0", "of", "2"]
 
 
-def test_what_is_not_known_is_a_dash() -> None:
+def test_an_unknown_figure_is_a_dash() -> None:
     stream, trainer = replace(TOP_TRAIN, shuffle_score=None), replace(TOP_TRAINER, last_epoch=None)
     text = shown(replace(NOW, streams=(StreamPace(stream, 0),), trainers=(TrainerPace(trainer, None, None),)))
     assert words_of(text, "train ")[5] == "-"
@@ -261,7 +261,7 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert words_of(text, "pid 77 ")[-1] == "-"
 
 
-def test_what_is_wrong_comes_first_and_a_daemon_that_is_away_before_everything() -> None:
+def test_troubles_come_first_and_an_unreachable_daemon_before_them() -> None:
     wrong = replace(NOW, status=replace(TOP_STATUS, reload_failed=True))
     assert shown(wrong).startswith("trouble: the last reload failed")
     text = shown(UnreachableDaemon(wrong, 65.0))
@@ -270,7 +270,7 @@ def test_what_is_wrong_comes_first_and_a_daemon_that_is_away_before_everything()
 
 
 @pytest.mark.parametrize(("height", "last"), [(40, "        rank"), (20, "14 lines more, in a taller window")])
-def test_a_frame_that_is_too_long_for_the_window_ends_with_how_much_is_below(height: int, last: str) -> None:
+def test_a_frame_taller_than_the_window_ends_with_the_number_of_hidden_lines(height: int, last: str) -> None:
     console = Console(file=io.StringIO(), width=80, height=height)
     frame = crop_to_window(build_top_frame(replace(NOW, trainers=NOW.trainers * 5)), console)
     with console.capture() as captured:

@@ -26,7 +26,7 @@ def test_a_history_without_a_loss_has_no_panel_for_it() -> None:
 
 
 @pytest.mark.train
-def test_every_number_is_on_the_picture_by_its_epoch_counted_from_1(
+def test_the_curves_show_every_number_at_its_epoch_counted_from_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
@@ -67,13 +67,13 @@ def test_an_epoch_is_reported_in_one_line(receipt: Receipt, account: str) -> Non
     assert format_receipt(receipt) == f"epoch 3: 125 steps, 4,000 samples, {account}"
 
 
-def test_the_speed_has_the_share_of_waiting() -> None:
+def test_the_speed_includes_the_wait_fraction() -> None:
     text = "3,000 samples in 2.0 s: 1,500 samples/s, 25% of the time waiting for batches"
     assert format_speed(3000, 2.0, 0.5) == text
     assert "0 samples/s" in format_speed(0, 0.0, 0.0)
 
 
-def test_the_last_epoch_is_summed_up_with_the_lowest_loss_of_the_validation() -> None:
+def test_the_summary_of_the_last_epoch_includes_the_lowest_validation_loss() -> None:
     history = {"loss": [3.0, 0.123456, 0.2], "val_loss": [0.5, 0.4, 0.45], "val_mae": [1.0, 0.5, 2.0]}
     assert format_results(history) == "after 3 epochs: loss 0.2, val_loss 0.45 (lowest 0.4 after 2), val_mae 2"
     assert format_results({"val_loss": [1.0]}) == "after 1 epoch: val_loss 1"
