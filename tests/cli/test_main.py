@@ -1,4 +1,4 @@
-"""`streamd`: one door; and its shortest command."""
+"""`streamd` without a command, `--help`, `--version` and `streamd schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`streamd serve`, as far as it is not the daemon."""
+"""`streamd serve` up to the point where the daemon starts."""
 
 from __future__ import annotations
 

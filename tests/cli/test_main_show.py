@@ -1,4 +1,4 @@
-"""`streamd show`: the picture it writes, and what it says about places that are none."""
+"""`streamd show`: the picture that it writes, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON schema: it is the models', it accepts what they accept, and it refuses what an editor can refuse."""
+"""The JSON schema is that of the models, accepts what they accept, and refuses what an editor can check."""
 
 from __future__ import annotations
 

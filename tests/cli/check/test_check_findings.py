@@ -1,4 +1,4 @@
-"""What is trouble, what is only worth knowing, and what neither."""
+"""Which findings are trouble, which are warnings, and which are neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of labels, and when twins contradict each other."""
+"""The findings about labels, and when copies of a file contradict each other."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_an_imbalance_of_three_or_more_is_a_warning() -> None:
 
 
 def test_a_stream_that_is_not_shuffled_gets_no_advice_for_training() -> None:
-    found = find_label_warnings("label", category(owl=100, cat=1200), is_shuffled=False)
-    assert found == ["cat has 12 times the images of owl"]
+    warnings = find_label_warnings("label", category(owl=100, cat=1200), is_shuffled=False)
+    assert warnings == ["cat has 12 times the images of owl"]
 
 
 def test_tags_have_no_imbalance() -> None:
@@ -85,7 +85,7 @@ def test_a_label_with_one_value_is_a_warning(finding: LabelFinding) -> None:
     assert "there is nothing to" in remark
 
 
-def found(kind: LabelType, values: LabelValues, others: LabelValues | None = None) -> list[LabelConflict]:
+def conflicts_of(kind: LabelType, values: LabelValues, others: LabelValues | None = None) -> list[LabelConflict]:
     """The conflicts of samples 0 and 1 of `a`, and of sample 0 of `b` if it has values."""
     specs = {"a": {"x": LabelSpec("x", kind)}, "b": {} if others is None else {"x": LabelSpec("x", kind)}}
     columns = {"a": {"x": values}, "b": {} if others is None else {"x": others}}
@@ -97,18 +97,19 @@ def ints(*values: int) -> npt.NDArray[np.int64]:
 
 
 def test_copies_with_one_value_do_not_contradict_each_other() -> None:
-    assert found("category", ints(1, 1), ints(1)) == []
+    assert conflicts_of("category", ints(1, 1), ints(1)) == []
 
 
 def test_copies_of_different_classes_contradict_each_other_within_a_stream_and_across() -> None:
-    assert found("category", ints(1, 2)) == [LabelConflict("x", "category", (("a", 0), ("a", 1)))]
-    assert found("category", ints(1, 1), ints(2)) == [LabelConflict("x", "category", (("a", 0), ("a", 1), ("b", 0)))]
+    assert conflicts_of("category", ints(1, 2)) == [LabelConflict("x", "category", (("a", 0), ("a", 1)))]
+    (conflict,) = conflicts_of("category", ints(1, 1), ints(2))
+    assert conflict == LabelConflict("x", "category", (("a", 0), ("a", 1), ("b", 0)))
 
 
 @pytest.mark.parametrize(("second", "expected"), [([0.0, 1.0], 0), ([0.0, 2.0], 1)])
 def test_a_vector_differs_when_one_of_its_numbers_does(second: Sequence[float], expected: int) -> None:
-    assert len(found("float", np.array([[0.0, 1.0], second], dtype=np.float32))) == expected
+    assert len(conflicts_of("float", np.array([[0.0, 1.0], second], dtype=np.float32))) == expected
 
 
 def test_strings_of_copies_may_differ() -> None:
-    assert found("string", ints(1, 2)) == []
+    assert conflicts_of("string", ints(1, 2)) == []

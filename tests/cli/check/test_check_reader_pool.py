@@ -1,4 +1,4 @@
-"""The reading processes: every group is answered once, whoever dies, and the culprit is found."""
+"""The reader processes: every group is answered once, even if a process dies, and the file at fault is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person reads: all of it on one screen, unless everything is asked for."""
+"""The report that a person reads: it fits on one screen, unless everything is asked for."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from streamd.core.text import format_duration
 SCREEN: Final = ReportOptions(bar_character="#")
 
 
-def text(found: CheckFindings, look: ReportOptions = SCREEN) -> str:
+def report_text(found: CheckFindings, look: ReportOptions = SCREEN) -> str:
     return "\n".join(line.text for line in format_report(found, look))
 
 
-def of(train: StreamFinding, look: ReportOptions = SCREEN) -> str:
-    return text(findings(train), look)
+def report_of(train: StreamFinding, look: ReportOptions = SCREEN) -> str:
+    return report_text(findings(train), look)
 
 
 MEMORY: Final = (
@@ -41,7 +41,7 @@ MEMORY: Final = (
 
 
 def test_a_good_stream_takes_ten_lines() -> None:
-    assert text(findings()).splitlines()[:10] == [
+    assert report_text(findings()).splitlines()[:10] == [
         "train: 4,824 samples, 3 MiB in /data/train; 151 batches of 32, images of 128x96, height x width",
         "  label    category, 2 classes",
         "             cat  ##############################    2,500",
@@ -53,11 +53,11 @@ def test_a_good_stream_takes_ten_lines() -> None:
         "",
         "memory: 64 MiB, 8 workers",
     ]
-    assert text(findings()).endswith("Nothing speaks against serving this.")
+    assert report_text(findings()).endswith("Nothing speaks against serving this.")
 
 
 def test_a_refusal_on_this_host_alone_is_worth_knowing() -> None:
-    said = text(replace(findings(), refused_here=["cannot keep state in /s"]))
+    said = report_text(replace(findings(), refused_here=["cannot keep state in /s"]))
     assert "would refuse: cannot keep state in /s\n" in said
     assert said.endswith("Nothing in the configuration or the data speaks against serving this.")
 
@@ -65,10 +65,10 @@ def test_a_refusal_on_this_host_alone_is_worth_knowing() -> None:
 def test_the_largest_and_the_smallest_of_many_classes_are_shown() -> None:
     classes = {f"c{number:02}": number for number in range(40)}
     train = stream(labels={"label": LabelFinding("category", classes, 39.0)})
-    shown = [line.split()[0] for line in of(train).splitlines() if line.strip().startswith("c")]
+    shown = [line.split()[0] for line in report_of(train).splitlines() if line.strip().startswith("c")]
     assert shown == [f"c{number:02}" for number in (*range(39, 29, -1), *range(9, -1, -1))]
-    assert "... 20 more (--all shows them) ..." in of(train)
-    everything = of(train, ReportOptions(everything=True))
+    assert "... 20 more (--all shows them) ..." in report_of(train)
+    everything = report_of(train, ReportOptions(everything=True))
     assert all(name in everything for name in classes)
     assert "more (--all" not in everything
 
@@ -123,25 +123,25 @@ RAISED = replace(BROKEN, effect="transform")
     ],
 )
 def test_the_report_of_a_stream_contains_the_line(train: StreamFinding, said: str) -> None:
-    assert said in of(train)
+    assert said in report_of(train)
 
 
 def test_a_class_without_images_has_no_bar_and_the_smallest_one_has() -> None:
     train = stream(labels={"label": LabelFinding("category", {"cat": 100_000, "owl": 1, "emu": 0}, 1.0)})
-    bars = {line.split()[0]: line.count("#") for line in of(train).splitlines() if line.startswith(" " * 13)}
+    bars = {line.split()[0]: line.count("#") for line in report_of(train).splitlines() if line.startswith(" " * 13)}
     assert bars == {"cat": 30, "owl": 1, "emu": 0}
 
 
 def test_bars_are_aligned_for_class_names_of_any_script() -> None:
     train = stream(labels={"label": LabelFinding("category", {"猫": 2, "a\nb": 2, "x": 2}, 1.0)})
-    bars = [line for line in of(train).splitlines() if "#" in line]
+    bars = [line for line in report_of(train).splitlines() if "#" in line]
     assert [line.split()[0] for line in bars] == ["猫", "a\\nb", "x"]
     assert len({cell_len(line[: line.index("#")]) for line in bars}) == 1
 
 
 def test_number_labels_show_their_range_and_string_labels_only_their_name() -> None:
     angle = LabelFinding("float", {}, least=-1.0, most=0.5, mean=0.125, std=0.25)
-    said = of(stream(labels={"angle": angle, "road": LabelFinding("string", {})}))
+    said = report_of(stream(labels={"angle": angle, "road": LabelFinding("string", {})}))
     assert "  angle    float from -1 to 0.5, mean 0.125, standard deviation 0.25" in said
     assert "  road     string" in said
 
@@ -149,28 +149,27 @@ def test_number_labels_show_their_range_and_string_labels_only_their_name() -> N
 def test_twenty_unreadable_files_are_named_and_all_of_them_with_everything() -> None:
     bad = [replace(BROKEN, file=f"{number:02}.jpg") for number in range(23)]
     train = stream(unreadable=bad, bad_samples=BadSampleOutcome("mask", 0.01, None))
-    assert "19.jpg: a damaged JPEG" in of(train)
-    assert "20.jpg" not in of(train)
-    assert "... 3 more (--all or --json names them)" in of(train)
+    assert "19.jpg: a damaged JPEG" in report_of(train)
+    assert "20.jpg" not in report_of(train)
+    assert "... 3 more (--all or --json names them)" in report_of(train)
     assert (
         "bad_samples: mask: zeros with weight 0 take the place of each; the stream goes on (max_fraction 0.01)"
-        in of(train)
+        in report_of(train)
     )
-    assert "22.jpg" in of(train, ReportOptions(everything=True))
+    assert "22.jpg" in report_of(train, ReportOptions(everything=True))
 
 
 def test_copies_are_counted_and_named_with_everything() -> None:
     train = stream(duplicates=[["a.jpg", "b.jpg", "c.jpg"]])
-    assert "copies   2 files with the content of another (--all names them)" in of(train)
-    assert "a.jpg = b.jpg = c.jpg" in of(train, ReportOptions(everything=True))
+    assert "copies   2 files with the content of another (--all names them)" in report_of(train)
+    assert "a.jpg = b.jpg = c.jpg" in report_of(train, ReportOptions(everything=True))
 
 
 def test_a_link_to_a_file_is_not_a_copy_of_it() -> None:
     train = stream(duplicates=[["a.jpg", "a.jpg", "b.jpg"], ["c.jpg", "c.jpg"]])
-    assert "copies   1 file with the content of another" in of(train)
-    assert [line.strip() for line in of(train, ReportOptions(everything=True)).splitlines() if " = " in line] == [
-        "a.jpg = b.jpg"
-    ]
+    assert "copies   1 file with the content of another" in report_of(train)
+    everything = report_of(train, ReportOptions(everything=True))
+    assert [line.strip() for line in everything.splitlines() if " = " in line] == ["a.jpg = b.jpg"]
 
 
 def test_the_report_says_when_there_is_no_image_and_no_room() -> None:
@@ -178,20 +177,20 @@ def test_the_report_says_when_there_is_no_image_and_no_room() -> None:
         pictures=ImageSummary({}, {}, 0, 0),
         memory=replace(STREAM.memory, trainers=TrainerCapacity(0, 0, "'train' does not fit")),
     )
-    assert "files    none of them is an image" in of(train)
-    assert "no room for a single trainer" in of(train)
-    assert of(train).endswith("Trouble:\n  'train' does not fit")
+    assert "files    none of them is an image" in report_of(train)
+    assert "no room for a single trainer" in report_of(train)
+    assert report_of(train).endswith("Trouble:\n  'train' does not fit")
 
 
 def test_troubles_and_warnings_come_last_under_their_names() -> None:
-    said = text(findings(stream(unreadable=[BROKEN]), notes=["skipped 3 files"]))
+    said = report_text(findings(stream(unreadable=[BROKEN]), notes=["skipped 3 files"]))
     assert said.endswith("Worth knowing:\n  skipped 3 files")
     assert "\nTrouble:\n  train: 1 unreadable file" in said
     assert "Nothing speaks against" not in said
 
 
 def test_without_a_stream_the_report_has_no_epoch() -> None:
-    said = text(CheckFindings(1 << 30, 4, {}, refused=["streams.a.source: kind lmdb is not served"]))
+    said = report_text(CheckFindings(1 << 30, 4, {}, refused=["streams.a.source: kind lmdb is not served"]))
     assert said == "memory: 1 GiB, 4 workers\n\nTrouble:\n  streams.a.source: kind lmdb is not served"
 
 

@@ -1,4 +1,4 @@
-"""A whole check of real folders: everything wrong with them is found, and nothing is left behind."""
+"""A whole check of real folders finds everything wrong with them and leaves no files."""
 
 from __future__ import annotations
 

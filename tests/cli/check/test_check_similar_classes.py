@@ -1,4 +1,4 @@
-"""Classes that are two by a slip are told with their samples, and which difference made them so."""
+"""Classes whose names differ only by a slip are reported with their samples and the difference."""
 
 from __future__ import annotations
 

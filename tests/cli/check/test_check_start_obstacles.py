@@ -1,4 +1,4 @@
-"""What `streamd check` says of the place where a daemon would start."""
+"""What `streamd check` reports of the host on which a daemon would start."""
 
 from __future__ import annotations
 

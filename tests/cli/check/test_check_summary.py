@@ -1,4 +1,4 @@
-"""From sums to findings: rates to epochs, ids to names, faults to what the daemon would do; caches and chunks."""
+"""From totals to findings: epoch times, file names, the effect of faults, caches and chunks."""
 
 from __future__ import annotations
 

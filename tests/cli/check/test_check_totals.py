@@ -1,4 +1,4 @@
-"""Answers are added up, in whatever order they come."""
+"""The results of sample groups are added up in any order."""
 
 from __future__ import annotations
 

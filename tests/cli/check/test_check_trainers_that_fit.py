@@ -1,4 +1,4 @@
-"""The room in memory is what the window would admit."""
+"""The number of trainers that fit into memory is what the scheduler would admit."""
 
 from __future__ import annotations
 

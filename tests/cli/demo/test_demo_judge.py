@@ -1,4 +1,4 @@
-"""The chart: its arithmetic, and that what matters is really drawn."""
+"""The chart of the demo: its scores, and the marks that it draws."""
 
 from __future__ import annotations
 

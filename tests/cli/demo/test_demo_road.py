@@ -1,4 +1,4 @@
-"""Drawn roads: what is in the picture, what is in the table."""
+"""The drawn roads: the pictures and their table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made configuration as text: what it says is what is served."""
+"""The text of a made configuration agrees with what is served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches from workers: in the order of the pack, so many at a time, and a failure is heard."""
+"""Batches from workers: in order, within the budget, and with their failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
     served.manifest.close()
 
 
-async def all_of(batches: BatchDecoder, first: int) -> list[DecodedBatch]:
+async def collect_batches(batches: BatchDecoder, first: int) -> list[DecodedBatch]:
     """All batches, their images copied."""
     batches.request_batches_from(first)
     found = []
@@ -56,7 +56,7 @@ def test_workers_decode_the_batches_in_order_without_the_bad_rows(stream: Served
     async def run() -> list[DecodedBatch]:
         async with open_batch_decoder(stream, 1, 1) as batches:
             assert len(await batches.wait_for_pixel_id()) == 32
-            return await all_of(batches, 1)
+            return await collect_batches(batches, 1)
 
     found = asyncio.run(run())
     source = StreamReader.open(stream.spec, stream.manifest_path)

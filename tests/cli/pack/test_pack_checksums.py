@@ -1,4 +1,4 @@
-"""Checksums: every change is seen, and how the rows are cut into batches is not."""
+"""Checksums change with every byte, and not with the way in which rows are split into batches."""
 
 from __future__ import annotations
 

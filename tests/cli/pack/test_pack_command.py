@@ -46,16 +46,16 @@ def test_pack_writes_the_files_and_reports_them_as_json(tmp_path: Path, config: 
     assert "cat/0001.jpg: text: it begins with" in done.stderr
 
 
-def packed_as(monkeypatch: pytest.MonkeyPatch, packed: PackResult) -> list[PackOptions]:
+def stub_pack_stream(monkeypatch: pytest.MonkeyPatch, packed: PackResult) -> list[PackOptions]:
     """Has every run end as `packed`; what was wished."""
-    wishes = []
+    requests = []
 
-    def stand_in(_config: Config, wish: PackOptions, _progress: object) -> PackResult:
-        wishes.append(wish)
+    def stand_in(_config: Config, requested: PackOptions, _progress: object) -> PackResult:
+        requests.append(requested)
         return packed
 
     monkeypatch.setattr(run, "pack_stream", stand_in)
-    return wishes
+    return requests
 
 
 def summary(bad: int) -> PackResult:
@@ -67,7 +67,7 @@ def summary(bad: int) -> PackResult:
 def test_the_summary_shows_the_rate_ten_bad_samples_and_the_configuration(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wishes = packed_as(monkeypatch, summary(bad=13))
+    requests = stub_pack_stream(monkeypatch, summary(bad=13))
     done = pack(config, "train", str(tmp_path / "o"), "--format", "tar", "--shuffle", "--shard", "1MiB", "--restart")
     lines = done.stdout.splitlines()
     assert lines[0] == "/packs: 1,200 samples, 5 MiB, in 2.0 s (600 samples/s), read back in 500 ms"
@@ -80,7 +80,7 @@ def test_the_summary_shows_the_rate_ten_bad_samples_and_the_configuration(
         "    source: {kind: tar, path: /packs/*.tar}",
         "    labels: {}",
     ]
-    assert wishes == [PackOptions("train", tmp_path / "o", "tar", shuffle=True, restart=True, shard_bytes=1 << 20)]
+    assert requests == [PackOptions("train", tmp_path / "o", "tar", shuffle=True, restart=True, shard_bytes=1 << 20)]
 
 
 def test_ctrl_c_says_that_the_same_command_resumes(

@@ -1,4 +1,4 @@
-"""The snippet at the end: YAML that says what was meant."""
+"""The configuration that `streamd pack` prints at its end."""
 
 from __future__ import annotations
 

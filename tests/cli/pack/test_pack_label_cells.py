@@ -1,4 +1,4 @@
-"""What stands beside images: as it was written in the data, and read back to the same numbers."""
+"""Labels in a pack are those of the data, and read back to the same numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain rows in files: at their places, however often a run is cut short."""
+"""Plain rows in files keep their positions when a run is interrupted."""
 
 from __future__ import annotations
 

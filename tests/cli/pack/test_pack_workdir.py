@@ -1,4 +1,4 @@
-"""The hidden folder, its room on the disk, and its journal: a pack is at its place when it is whole, and goes on."""
+"""The work folder, its space on the disk, and its journal."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_other_disk_errors_pass_unchanged(tmp_path: Path) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-SAID = PackJournal(
+JOURNAL = PackJournal(
     identity="abc",
     samples=10,
     batch_rows=2,
@@ -131,8 +131,8 @@ SAID = PackJournal(
 
 def test_a_written_journal_reads_back_equal(tmp_path: Path) -> None:
     assert workdir.read_journal(tmp_path / "journal.json") is None
-    workdir.write_journal(tmp_path / "journal.json", SAID)
-    assert workdir.read_journal(tmp_path / "journal.json") == SAID
+    workdir.write_journal(tmp_path / "journal.json", JOURNAL)
+    assert workdir.read_journal(tmp_path / "journal.json") == JOURNAL
     assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
 
 
@@ -145,7 +145,7 @@ def test_an_unusable_journal_is_refused_with_the_option_restart(tmp_path: Path, 
         workdir.read_journal(tmp_path / "journal.json")
 
 
-class Memory:
+class MemoryWriter:
     """A writer into nothing: how many rows it had, and how many of them were safe."""
 
     def __init__(self) -> None:
@@ -163,8 +163,8 @@ class Memory:
         return {"rows": self.rows}
 
 
-def account_of(begun: PackJournal, path: Path) -> JournaledPack:
-    return JournaledPack(begun, path, Memory())  # type: ignore[arg-type]  # as much of a writer as is asked
+def open_journaled_pack(begun: PackJournal, path: Path) -> JournaledPack:
+    return JournaledPack(begun, path, MemoryWriter())  # type: ignore[arg-type]  # as much of a writer as is asked
 
 
 def batch(index: int, *, bad: bool = False) -> DecodedBatch:
@@ -185,7 +185,7 @@ def fresh() -> PackJournal:
 
 
 def test_the_journal_records_only_synced_batches(path: Path) -> None:
-    account = account_of(fresh(), path)
+    account = open_journaled_pack(fresh(), path)
     account.write_batch(batch(0, bad=True))
     assert workdir.read_journal(path) is None
     account.save_progress()
@@ -198,12 +198,12 @@ def test_the_journal_records_only_synced_batches(path: Path) -> None:
 
 
 def test_a_resumed_pack_has_the_counts_of_an_uninterrupted_one(path: Path) -> None:
-    first = account_of(fresh(), path)
+    first = open_journaled_pack(fresh(), path)
     first.write_batch(batch(0, bad=True))
     first.save_progress()
     said = workdir.read_journal(path)
     assert said is not None
-    second, whole = account_of(said, path), account_of(fresh(), path.with_name("other"))
+    second, whole = open_journaled_pack(said, path), open_journaled_pack(fresh(), path.with_name("other"))
     second.write_batch(batch(1))
     for each in (batch(0, bad=True), batch(1)):
         whole.write_batch(each)
@@ -221,7 +221,7 @@ def test_progress_is_saved_after_so_many_bytes_or_seconds(
     path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: float
 ) -> None:
     monkeypatch.setattr(workdir, name, value)
-    account = account_of(fresh(), path)
+    account = open_journaled_pack(fresh(), path)
     for index in range(2):
         account.write_batch(batch(index))
     said = workdir.read_journal(path)
@@ -230,7 +230,7 @@ def test_progress_is_saved_after_so_many_bytes_or_seconds(
 
 
 def test_nothing_is_saved_after_a_disk_error(path: Path) -> None:
-    account = account_of(fresh(), path)
+    account = open_journaled_pack(fresh(), path)
     account.write_batch(batch(0))
     with pytest.raises(OSError, match="full"), account.save_when_interrupted():
         raise OSError(28, "full")

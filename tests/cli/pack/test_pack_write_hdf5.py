@@ -18,7 +18,7 @@ from streamd.cli.pack.write_hdf5 import Hdf5Writer
 from streamd.cli.pack.writer import PackJob
 from streamd.errors import PackError
 
-NOBODY = np.empty(0, np.int64)
+NO_IDS = np.empty(0, np.int64)
 
 
 def test_pytables_reads_images_and_labels(shuffled_pack_job: PackJob, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_run_killed_while_finishing_finishes_again(pack_job: PackJob, tmp_path
     shutil.copy(tmp_path / "data" / "table.csv", tmp_path / "scratch")  # what it was making
     again = Hdf5Writer(pack_job)
     again.resume_after_rows(5, {})
-    again.finish_pack(NOBODY)
+    again.finish_pack(NO_IDS)
     assert read_back(again).tolist() == sums.tolist()
     assert (tmp_path / "pack").read_bytes() == whole
     assert not (tmp_path / "scratch").exists()

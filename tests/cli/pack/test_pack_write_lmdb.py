@@ -16,7 +16,7 @@ from streamd.cli.pack.write_lmdb import LmdbWriter
 from streamd.cli.pack.writer import PackJob
 from streamd.errors import ConfigError, PackError
 
-NOBODY = np.empty(0, np.int64)
+NO_IDS = np.empty(0, np.int64)
 
 
 def samples_of(folder: Path) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def test_a_map_that_is_too_small_grows(pack_job: PackJob, monkeypatch: pytest.Mo
     images = np.random.default_rng(0).integers(0, 256, (400, *pack_job.stream.spec.image_shape), dtype=np.uint8)
     sums = writer.append_rows(np.zeros(400, np.int64), images)
     writer.sync_to_disk()
-    writer.finish_pack(NOBODY)
+    writer.finish_pack(NO_IDS)
     assert read_back(writer).tolist() == sums.tolist()
     writer.close()
 

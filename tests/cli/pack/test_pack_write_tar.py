@@ -1,4 +1,4 @@
-"""`tar`, read back by webdataset and the library of the language."""
+"""`tar`, read back by webdataset and the standard library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamd.cli.pack.write_tar import TarWriter
 from streamd.cli.pack.writer import PackJob
 from streamd.errors import PackError
 
-NOBODY = np.empty(0, np.int64)
+NO_IDS = np.empty(0, np.int64)
 
 
 def members_of(folder: Path) -> list[tuple[str, bytes]]:
@@ -101,7 +101,7 @@ def test_a_resumed_run_cuts_off_members_that_were_not_synced(pack_job: PackJob, 
     second.resume_after_rows(2, place)
     second.append_rows(np.array([4]), images[4:])
     second.sync_to_disk()
-    second.finish_pack(NOBODY)
+    second.finish_pack(NO_IDS)
     second.close()
     names = [json.loads(data)["name"] for name, data in members_of(tmp_path / "pack") if name.endswith("json")]
     assert names == ["a.png", "b.png", "e.png"]

@@ -1,4 +1,4 @@
-"""The seam between the job and a format: which samples are the rows of a pack."""
+"""Which samples are the rows of a pack, and the error of rows that read back differently."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_ctrl_c_ends_probe_and_its_trainers_silently(probed_endpoint: str) -> No
     assert said == b"draining 1,000,000 epochs of stream 'train' in 2 processes\n"
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, result: ProbeResult) -> list[tuple[TrainerRequest, int]]:
+def stub_probe(monkeypatch: pytest.MonkeyPatch, result: ProbeResult) -> list[tuple[TrainerRequest, int]]:
     """Lets the command have `result`; what it asked for."""
     asked: list[tuple[TrainerRequest, int]] = []
 
@@ -62,7 +62,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, result: ProbeResult) -> list[tuple[
 
 
 def test_without_json_it_prints_lines_and_by_default_drains_one_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = pretend(monkeypatch, PROBE)
+    asked = stub_probe(monkeypatch, PROBE)
     done = CliRunner().invoke(app, ["probe", "train"])
     assert (done.exit_code, done.stdout.splitlines()) == (0, PROBE.format_lines())
     assert asked == [(TrainerRequest("train", "ipc:///default", epochs=1), 1)]
@@ -87,7 +87,7 @@ def test_headroom_is_reported_for_each_trainer(probed_endpoint: str) -> None:
 def test_a_receipt_that_is_not_ok_is_printed_and_exit_status_1(
     monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
-    pretend(monkeypatch, replace(PROBE, receipts=[replace(RECEIPT, missed=1, ok=False)]))
+    stub_probe(monkeypatch, replace(PROBE, receipts=[replace(RECEIPT, missed=1, ok=False)]))
     done = CliRunner().invoke(app, ["probe", "train", *options])
     assert done.exit_code == 1
     assert "missed" in done.stdout

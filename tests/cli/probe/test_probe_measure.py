@@ -1,4 +1,4 @@
-"""Draining a stream, and the account of it."""
+"""Draining a stream in trainer processes, and the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draining a stream in this process: what is counted, what is digested, and what is compared with held batches."""
+"""Draining a stream in this process: samples, digests, and the replay of held batches."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_stream_of_one_batch_is_too_short_for_a_rate(probed_endpoint: str) -> 
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ownsteps.py").write_text(
         "from streamd.errors import RefusedError\n"
         "def fails(batch): batch.nothing\n"
@@ -62,7 +62,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-@pytest.mark.usefixtures("mine")
+@pytest.mark.usefixtures("own_steps")
 def test_a_failing_user_function_is_named_with_its_line(probed_endpoint: str) -> None:
     said = r"ownsteps:fails failed: AttributeError: .*nothing.*ownsteps\.py, line 2"
     with pytest.raises(ConfigError, match=said):

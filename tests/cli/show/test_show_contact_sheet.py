@@ -1,4 +1,4 @@
-"""The contact sheet: where pictures lie, that every pixel is what a trainer gets, and how text is written on it."""
+"""The contact sheet: its layout, its pixels and its text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def drawn(batch: Batch, rows: int = 256, files: dict[int, str] | None = None) ->
     return np.asarray(draw_sheet(batch, files or {}, rows))
 
 
-def has(sheet: npt.NDArray[np.uint8], colour: tuple[int, int, int]) -> int:
+def count_pixels(sheet: npt.NDArray[np.uint8], colour: tuple[int, int, int]) -> int:
     """How many pixels have just this colour."""
     return int((sheet == colour).all(axis=2).sum())
 
@@ -101,9 +101,9 @@ def test_bad_rows_are_framed_in_a_colour_of_their_own() -> None:
     bad = [BadRow(0, 5, "a.jpg", "cut short", "substituted"), BadRow(1, 6, "b.jpg", "no image", "masked")]
     sheet = drawn(some_batch(flat(4), without=[1], bad=bad))
     for colour in (RED, ORANGE):
-        assert has(sheet, colour) > 4 * 3 * 120
+        assert count_pixels(sheet, colour) > 4 * 3 * 120
     clean = drawn(some_batch(flat(4)))
-    assert has(clean, RED) + has(clean, ORANGE) == 0
+    assert count_pixels(clean, RED) + count_pixels(clean, ORANGE) == 0
 
 
 def test_a_row_that_does_not_count_is_hatched() -> None:

@@ -1,4 +1,4 @@
-"""Pages of `--help` on which nothing is cut."""
+"""No text is cut on the pages of `--help`."""
 
 from __future__ import annotations
 

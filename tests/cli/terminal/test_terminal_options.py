@@ -1,4 +1,4 @@
-"""Options as people write them, and the names of streams that a shell is offered, by typer's own protocol."""
+"""The values of options, and shell completion of stream names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every long command shows of how far it has come, and where."""
+"""The progress that long commands show on a terminal and in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands end."""
+"""The exit status and the message with which a command ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM for a command that saves what it has before it ends."""
+"""Ctrl-C and SIGTERM in a command that saves its work before it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wait for data in Keras's progress bar, and where a training is, in words."""
+"""The wait for data in Keras's progress bar, and the position of a training in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The networks of `streamd-train`, where they come from, and with which loss, optimizer and precision they learn."""
+"""The networks of `streamd-train`, their losses and their optimizers."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_failing_user_function_is_refused_with_its_line(folder: Path) -> None:
         load_builder("failing:build")(make_spec(ANGLE))
 
 
-class Compiled:
+class CompileRecorder:
     """Stands where a model does, and keeps what it is compiled with."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class Compiled:
     ],
 )
 def test_the_label_decides_the_loss_and_the_weighted_metric(label: LabelSpec, loss: str, metric: str) -> None:
-    model = Compiled()
+    model = CompileRecorder()
     compile_model(model, label, "sgd")
     assert model.how == ("sgd", loss, [metric])
 

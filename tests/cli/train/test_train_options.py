@@ -1,4 +1,4 @@
-"""What `streamd-train` is asked to do, judged before Keras is loaded."""
+"""The options of `streamd-train`, checked before Keras is loaded."""
 
 from __future__ import annotations
 

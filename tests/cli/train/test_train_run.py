@@ -1,4 +1,4 @@
-"""One training against a client that needs no daemon."""
+"""A training against a client that needs no daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.errors import ConfigError, LossError, ReceiptError
 from streamd.frameworks.keras import fit_data, load_keras
 
-Own = Callable[[str], str]
+WriteModule = Callable[[str], str]
 
 KERAS_SAVES = "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"  # Keras 3.15, NumPy 2
 pytestmark = pytest.mark.filterwarnings(KERAS_SAVES)
@@ -36,7 +36,7 @@ def job(tmp_path: Path) -> TrainingOptions:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Own]:
+def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WriteModule]:
     """Writes a module of the user's, `keras` being imported in it, and gives the name of its `build`."""
     monkeypatch.chdir(tmp_path)
 
@@ -78,7 +78,7 @@ def test_a_training_saves_a_model_and_reports_every_epoch(
 
 
 @pytest.mark.train
-def test_trainers_together_start_at_once_and_their_validation_alone(job: TrainingOptions) -> None:
+def test_training_together_applies_to_the_training_stream_alone(job: TrainingOptions) -> None:
     client = FakeClient([TRAIN, VALIDATION])
     train_model(client, replace(job, validation="validation", together=4), lambda _: None)
     assert client.starts == {"train": {"together": 4}, "validation": "begin"}
@@ -158,8 +158,10 @@ def test_mixed_precision_applies_to_all_layers_but_the_output(job: TrainingOptio
 
 
 @pytest.mark.train
-def test_an_optimizer_for_a_compiled_model_is_refused_before_subscribing(job: TrainingOptions, own: Own) -> None:
-    model = own("def build(spec):\n    model = keras.Sequential()\n    model.compile()\n    return model\n")
+def test_an_optimizer_for_a_compiled_model_is_refused_before_subscribing(
+    job: TrainingOptions, write_module: WriteModule
+) -> None:
+    model = write_module("def build(spec):\n    model = keras.Sequential()\n    model.compile()\n    return model\n")
     client = FakeClient([TRAIN])
     with pytest.raises(
         ConfigError, match=r"compiled already, .*: leave out --optimizer and --learning-rate, or return"
@@ -191,9 +193,9 @@ def test_a_receipt_error_without_a_bad_receipt_is_raised(job: TrainingOptions, m
 
 @pytest.mark.train
 def test_a_compiled_user_model_keeps_its_loss(
-    job: TrainingOptions, own: Own, capsys: pytest.CaptureFixture[str]
+    job: TrainingOptions, write_module: WriteModule, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = own(
+    model = write_module(
         "def build(spec):\n"
         "    model = keras.Sequential([keras.layers.Rescaling(1.0), keras.layers.Flatten(), keras.layers.Dense(1)])\n"
         "    model.compile('sgd', 'mae', metrics=['cosine_similarity'])\n"
@@ -204,8 +206,10 @@ def test_a_compiled_user_model_keeps_its_loss(
 
 
 @pytest.mark.train
-def test_a_user_model_of_another_shape_is_refused(job: TrainingOptions, own: Own) -> None:
-    model = own("def build(spec):\n    return keras.Sequential([keras.Input((9, 9, 3)), keras.layers.Flatten()])\n")
+def test_a_user_model_of_another_shape_is_refused(job: TrainingOptions, write_module: WriteModule) -> None:
+    model = write_module(
+        "def build(spec):\n    return keras.Sequential([keras.Input((9, 9, 3)), keras.layers.Flatten()])\n"
+    )
     with pytest.raises(ConfigError, match=r"ownmodule:build cannot be trained on 'train', whose images are uint8"):
         train_model(FakeClient([TRAIN]), replace(job, model=model), print)
 

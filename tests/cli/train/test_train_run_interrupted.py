@@ -1,4 +1,4 @@
-"""A training that Ctrl-C ends: what is saved, what is said, and where the same command goes on."""
+"""A training that Ctrl-C ends: the saved model, the message, and where the same command resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the end of a training says, and the curves that it draws."""
+"""The lines at the end of a training, and its curves."""
 
 from __future__ import annotations
 
