@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,17 +75,13 @@ def test_a_value_is_shown_short_and_in_yaml_words(value: object, text: str) -> N
     assert format_yaml_value(value) == text
 
 
-@pytest.mark.parametrize(
-    ("parse", "written", "meant"),
-    [
-        (parse_bytes, "1G", "1GiB"),
-        (parse_bytes, "512m", "512MiB"),
-        (parse_bytes, "1.5 Gi", "1.5GiB"),
-        (parse_seconds, "10 sec", "10s"),
-        (parse_seconds, "2 minutes", "2m"),
-        (parse_seconds, "1hr", "1h"),
-    ],
-)
-def test_a_unit_of_other_tools_suggests_ours(parse: Callable[[object], float], written: str, meant: str) -> None:
+@pytest.mark.parametrize(("written", "meant"), [("1G", "1GiB"), ("512m", "512MiB"), ("1.5 Gi", "1.5GiB")])
+def test_a_size_in_other_units_suggests_ours(written: str, meant: str) -> None:
     with pytest.raises(ValueError, match=f"did you mean {meant}\\?"):
-        parse(written)
+        parse_bytes(written)
+
+
+@pytest.mark.parametrize(("written", "meant"), [("10 sec", "10s"), ("2 minutes", "2m"), ("1hr", "1h")])
+def test_a_duration_in_other_units_suggests_ours(written: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"did you mean {meant}\\?"):
+        parse_seconds(written)

@@ -117,24 +117,20 @@ def test_a_stream_whose_samples_all_have_weight_0_is_trouble() -> None:
     assert findings(stream(weights=WeightSummary(0.0, 2.0, 0.1, 4800))).troubles == []
 
 
-def test_no_max_fraction_is_proposed_when_every_sample_is_bad() -> None:
-    train = stream(read=8, unreadable=[RAISED] * 8, bad_samples=BadSampleOutcome("substitute", 0.01, "all are bad"))
-    assert findings(train).troubles[1].endswith("stop this stream: all are bad")
-
-
 @pytest.mark.parametrize(
-    ("policy", "broken", "said"),
+    ("policy", "broken", "read", "said"),
     [
-        ("substitute", BROKEN, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
-        ("fail", BROKEN, "12 are bad"),
-        ("substitute", replace(BROKEN, effect="crash"), "12 are bad"),
-        ("substitute", RAISED, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
+        ("substitute", BROKEN, 100, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
+        ("fail", BROKEN, 100, "12 are bad"),
+        ("substitute", replace(BROKEN, effect="crash"), 100, "12 are bad"),
+        ("substitute", RAISED, 100, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
+        ("substitute", RAISED, 8, "12 are bad"),
     ],
 )
 def test_a_sufficient_max_fraction_is_proposed_where_there_is_one(
-    policy: BadPolicy, broken: UnreadableFile, said: str
+    policy: BadPolicy, broken: UnreadableFile, read: int, said: str
 ) -> None:
-    train = stream(read=100, unreadable=[broken] * 8, bad_samples=BadSampleOutcome(policy, 0.01, "12 are bad"))
+    train = stream(read=read, unreadable=[broken] * 8, bad_samples=BadSampleOutcome(policy, 0.01, "12 are bad"))
     assert findings(train).troubles[1].endswith(f"stop this stream: {said}")
 
 
