@@ -157,9 +157,7 @@ def test_the_found_command_belongs_to_this_environment() -> None:
     assert find_streamd_command() == Path(sys.prefix) / "bin" / "streamd"
 
 
-def test_an_environment_without_the_command_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_environment_without_the_command_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
     with pytest.raises(ConfigError, match=r"pip install 'streamd-loader\[serve\]'"):
         find_streamd_command()

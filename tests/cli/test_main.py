@@ -34,6 +34,18 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        "check --sample 0",
+        *(f"probe train {option}" for option in ("--epochs 0", "--epochs x", "--trainers 0")),
+        *(f"show train 0:0 --rows {rows}" for rows in ("0", "1025", "x")),
+    ],
+)
+def test_an_impossible_number_is_a_usage_error(command: str) -> None:
+    assert CliRunner().invoke(app, command.split()).exit_code == 2
+
+
+@pytest.mark.parametrize(
     ("module", "program", "extra"), [("main", "streamd", "serve"), ("train.command", "streamd-train", "train")]
 )
 def test_without_typer_the_program_names_the_extra(module: str, program: str, extra: str) -> None:

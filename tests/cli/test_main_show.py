@@ -90,8 +90,3 @@ def test_an_invalid_batch_position_is_refused_with_its_form(text: str) -> None:
 )
 def test_a_batch_position_is_an_epoch_and_an_index(text: str, place: tuple[int, int]) -> None:
     assert parse_batch_position(text) == place
-
-
-@pytest.mark.parametrize("rows", ["0", "1025", "x"])
-def test_an_impossible_number_of_rows_is_a_usage_error(rows: str) -> None:
-    assert CliRunner().invoke(app, ["show", "train", "0:0", "--rows", rows]).exit_code == 2

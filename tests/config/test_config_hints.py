@@ -42,9 +42,7 @@ def test_a_word_of_other_tools_suggests_ours(value: object, choices: list[str], 
         (hints.suggest_boolean, 1, ""),
     ],
 )
-def test_a_value_in_another_form_suggests_the_right_one(
-    suggest: Callable[[object], str], value: object, hint: str
-) -> None:
+def test_a_value_in_another_form_suggests_ours(suggest: Callable[[object], str], value: object, hint: str) -> None:
     assert suggest(value) == hint
 
 

@@ -45,7 +45,6 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"normalize": "imagnet"}, f"normalize: found 'imagnet'; use {NORMALIZE}; did you mean 'imagenet'?"),
         ({"normalize": {"mean": [9] * 3, "std": [9] * 3, "var": 1}}, "normalize.var: unknown key; use mean or std"),
         ({"normalize": {"mean": [9] * 3, "std": [9] * 3, "kind": 1}}, "normalize.kind: unknown key; use mean or std"),
-        ({"batchsize": 3}, "batchsize: unknown key; did you mean 'batch_size'?"),
         ({3: 3}, "[3]: found 3; a key is text, put it in quotes"),
         ({"draw": "each"}, f"draw: is not in this version; {UNSERVED_KEYS['draw']}"),
         ({"source": {"kind": "folder", "path": "d", "take": 5}},

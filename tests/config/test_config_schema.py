@@ -175,12 +175,10 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
     ("keys", "sentence"),
     [
         ({"image": {}}, "image.size: is missing; a folder can hold images of any size: add size: [height, width]"),
-        ({"image": {"size": "stored"}}, "image.size: found 'stored', which is for arrays; a folder needs"),
         ({"normalize": {"mean": [0.485] * 3, "std": [58] * 3}}, "write [123.675, 123.675, 123.675]; if images are"),
         ({"normalize": {"mean": [120] * 3, "std": [0.2] * 3}}, "write [51, 51, 51]"),
         ({"normalize": {"mean": [120] * 3, "std": [0, 50, 50]}}, "a std of 0 cannot divide"),
         ({"normalize": {"mean": [120] * 3, "std": [50]}}, "normalize.std: has 1 number, but mode RGB has 3"),
-        ({"normalize": {"mean": [120], "std": [-50]}}, "each from 0 to 255"),
         ({"normalize": {"mean": [120] * 3}}, "normalize.std: is missing"),
         (
             {"normalize": "imagenet", "image": {"size": [8, 8], "mode": "L"}},

@@ -60,9 +60,7 @@ def test_warnings_alone_are_exit_status_0(config: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("spoilt", "status"), [pytest.param(False, 0, marks=pytest.mark.long), (True, 1)])
-def test_json_prints_a_single_object_on_standard_output(
-    config: Path, folder: Path, *, spoilt: bool, status: int
-) -> None:
+def test_json_prints_one_object_on_standard_output(config: Path, folder: Path, *, spoilt: bool, status: int) -> None:
     if spoilt:
         (folder / "cat" / "page.jpg").write_bytes(b"<html>")
     done = check(config, "--json")
@@ -84,10 +82,6 @@ def test_json_prints_a_single_object_on_standard_output(
 )
 def test_the_sample_has_the_requested_size(config: Path, options: list[str], read: int) -> None:
     assert json.loads(check(config, "--json", *options).stdout)["streams"]["train"]["read"] == read
-
-
-def test_a_sample_of_nothing_is_a_usage_error(config: Path) -> None:
-    assert check(config, "--sample", "0").exit_code == 2
 
 
 @pytest.mark.parametrize("text", ["streams: {train: {source: {kind: foldr, path: x}}}", "", "streams: {train: {"])

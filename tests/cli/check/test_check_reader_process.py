@@ -163,7 +163,7 @@ def test_a_transform_fault_says_what_a_worker_would_do(
     assert (fault.sample_id, fault.effect, fault.reason) == (3, effect, reason)
 
 
-def test_good_samples_and_streams_without_a_transform_have_no_fault(
+def test_good_samples_have_no_fault_with_and_without_a_transform(
     transformed: StreamReader, source: StreamReader
 ) -> None:
     assert transform_sample_row(transformed, 3, np.full((32, 32, 3), 3, np.uint8)) is None

@@ -100,9 +100,7 @@ def test_check_raises_the_error_with_which_serve_refuses_to_start(tmp_path: Path
 
 
 @pytest.mark.long
-def test_check_leaves_no_files_and_reads_the_data_again_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_leaves_no_files_and_reads_the_data_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = animals(tmp_path)
     for name in ("tmp", "state"):
         (tmp_path / name).mkdir()

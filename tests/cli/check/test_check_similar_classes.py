@@ -32,9 +32,7 @@ def test_similar_names_differ_only_in_case_blanks_or_encoding(names: list[str], 
         (("Dog ", "dog"), "case, blanks or how their letters are encoded"),
     ],
 )
-def test_similar_classes_are_reported_with_difference_examples_and_remedy(
-    names: tuple[str, str], difference: str
-) -> None:
+def test_similar_classes_are_reported_with_examples_and_remedy(names: tuple[str, str], difference: str) -> None:
     uses = [ClassUse(name, count, f"train: {count}.jpg") for count, name in enumerate(names, 1)]
     assert format_similar_classes(SimilarClasses("animal", uses)) == (
         f"animal: {names[0]!r} (1 sample, such as train: 1.jpg) and {names[1]!r} (2 samples, such as train: 2.jpg) "

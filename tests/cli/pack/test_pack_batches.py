@@ -207,9 +207,7 @@ def test_the_refusal_of_an_unknown_stream_names_a_similar_one(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("policy", "packed"), [(None, "mask"), ("substitute", "mask"), ("fail", "fail")])
-def test_the_packed_stream_masks_bad_samples_unless_the_policy_is_fail(
-    tmp_path: Path, policy: str, packed: str
-) -> None:
+def test_packing_masks_bad_samples_unless_the_policy_is_fail(tmp_path: Path, policy: str, packed: str) -> None:
     config = write_table(tmp_path / "data")
     config["streams"]["train"]["bad_samples"] = {"policy": policy}
     with stream_of(config, tmp_path / "list") as stream:

@@ -83,9 +83,7 @@ def test_the_summary_shows_the_rate_ten_bad_samples_and_the_configuration(
     assert requests == [PackOptions("train", tmp_path / "o", "tar", shuffle=True, restart=True, shard_bytes=1 << 20)]
 
 
-def test_ctrl_c_says_that_the_same_command_resumes(
-    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_says_that_the_command_resumes(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 

@@ -32,9 +32,7 @@ def members_of(folder: Path) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("shard_bytes", [1, 5000, 1 << 30])
-def test_a_shard_holds_the_files_unchanged_and_their_labels(
-    pack_job: PackJob, tmp_path: Path, shard_bytes: int
-) -> None:
+def test_shards_hold_the_files_unchanged_and_their_labels(pack_job: PackJob, tmp_path: Path, shard_bytes: int) -> None:
     writer = TarWriter(pack_job, shard_bytes)
     sums = write_all(writer, pack_job.stream, bad=np.array([2]))
     assert read_back(writer).tolist() == sums.tolist()

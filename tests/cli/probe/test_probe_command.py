@@ -84,15 +84,8 @@ def test_headroom_is_reported_for_each_trainer(probed_endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_receipt_that_is_not_ok_is_printed_and_exit_status_1(
-    monkeypatch: pytest.MonkeyPatch, options: list[str]
-) -> None:
+def test_a_bad_receipt_is_printed_with_exit_status_1(monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
     stub_probe(monkeypatch, replace(PROBE, receipts=[replace(RECEIPT, missed=1, ok=False)]))
     done = CliRunner().invoke(app, ["probe", "train", *options])
     assert done.exit_code == 1
     assert "missed" in done.stdout
-
-
-@pytest.mark.parametrize("wrong", [["--epochs", "0"], ["--trainers", "0"], ["--epochs", "x"]])
-def test_impossible_numbers_are_usage_errors(wrong: list[str]) -> None:
-    assert CliRunner().invoke(app, ["probe", "train", *wrong]).exit_code == 2

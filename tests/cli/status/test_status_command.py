@@ -116,7 +116,7 @@ def test_a_trouble_is_printed_and_the_exit_status_is_1(
         assert (told["ok"], told["troubles"]) == (False, ["the daemon is shutting down"])
 
 
-def test_a_worker_that_died_is_counted_and_a_reload_that_failed_is_trouble_until_one_succeeds(
+def test_dead_workers_are_counted_and_a_failed_reload_is_trouble_until_one_succeeds(
     daemon: DaemonProcess,
 ) -> None:
     good = daemon.config.read_text()

@@ -94,10 +94,11 @@ def test_status_shows_where_the_time_of_the_last_epoch_went(verdict: EpochBottle
     assert (f"\x1b[{colour}mlr-0.01, train, rank" in shown(status, colour=True)) == bool(colour)
 
 
-def test_status_says_when_there_are_no_trainers_and_no_batches() -> None:
+def test_status_and_top_say_when_there_are_no_trainers() -> None:
     text = shown(replace(DAEMON, streams=(replace(TRAIN, decodes_per_batch=None),), sessions=()))
     assert words_of(text, "train ")[6] == "-"
     assert text.endswith("no trainers\n")
+    assert shown(replace(NOW, trainers=())).endswith("no trainers\n")
 
 
 @pytest.mark.parametrize(
@@ -280,10 +281,6 @@ def test_a_frame_taller_than_the_window_ends_with_the_number_of_hidden_lines(hei
     assert lines[-1].startswith(last)
 
 
-def test_top_says_when_there_are_no_trainers() -> None:
-    assert shown(replace(NOW, trainers=())).endswith("no trainers\n")
-
-
 LONG = replace(
     TRAIN, name="a-stream-of-a-long-name", samples=14_197_122, batches=1_774_640, sessions=256, decoded_per_s=12345.0,
     samples_per_s=123456.0, bad=99999, receipts_ok=1234, receipts_bad=12,
@@ -311,9 +308,7 @@ LONG_NOW = DaemonActivity(
     ],
     ids=["status", "top"],
 )
-def test_no_figure_is_lost_and_no_line_wider_than_80_columns(
-    seen: DaemonStatus | DaemonActivity, figures: list[str]
-) -> None:
+def test_every_figure_is_shown_within_80_columns(seen: DaemonStatus | DaemonActivity, figures: list[str]) -> None:
     text = shown(seen)
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert [figure for figure in figures if figure not in text] == []

@@ -56,9 +56,7 @@ def test_without_a_daemon_completion_offers_nothing(tmp_path: Path) -> None:
         ("streams: {", []),
     ],
 )
-def test_completion_offers_the_streams_of_a_file_even_if_it_is_invalid(
-    text: str, names: list[str], tmp_path: Path
-) -> None:
+def test_completion_offers_the_streams_of_an_invalid_file(text: str, names: list[str], tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(text)
     assert complete("streamd", "pack", "--config", str(tmp_path / "c.yaml"), "") == names
 

@@ -58,9 +58,7 @@ def test_an_error_prints_a_line_for_each_mistake_and_sets_the_exit_status(
 
 
 @pytest.mark.usefixtures("without_folder")
-def test_a_missing_file_error_mentions_a_removed_working_directory(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_file_error_names_a_removed_working_directory(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     missing, mistake = FileNotFoundError(2, "No such file or directory"), ConfigError("c.yaml: there is no such file")
     mistake.__cause__ = missing
     reason = "\nthe working directory was removed: change to another one (cd), and start again\n"

@@ -154,9 +154,7 @@ def test_the_built_in_network_learns_a_label_of_any_shape_from_weighted_samples(
 @pytest.mark.train
 @pytest.mark.parametrize("changes", [{"bad_policy": "mask"}, {"remainder": "pad"}])
 @pytest.mark.parametrize("label", [KIND, ANGLE])
-def test_the_loss_of_a_batch_is_the_mean_of_the_rows_that_have_a_weight(
-    label: LabelSpec, changes: dict[str, Any]
-) -> None:
+def test_the_loss_of_a_batch_is_the_mean_of_the_weighted_rows(label: LabelSpec, changes: dict[str, Any]) -> None:
     stream = FakeStream(make_spec(label, samples=4, batches=1, **changes), weightless=frozenset({1, 2}))
     model = choose_builder(label, None)(stream.spec)
     compile_model(model, label)

@@ -49,9 +49,7 @@ def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wr
 
 
 @pytest.mark.train
-def test_a_training_saves_a_model_and_reports_every_epoch(
-    job: TrainingOptions, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_training_saves_a_model_and_reports_epochs(job: TrainingOptions, capsys: pytest.CaptureFixture[str]) -> None:
     client, said = FakeClient([TRAIN, VALIDATION]), list[str]()
     receipts = train_model(client, replace(job, validation="validation", seed=1), said.append)
     assert [(receipt.stream, receipt.epoch, receipt.complete) for receipt in receipts] == [

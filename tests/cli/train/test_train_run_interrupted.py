@@ -136,9 +136,7 @@ def test_an_epoch_interrupted_after_its_last_step_is_complete(
     assert said[-2] == "to go on, run the same command again; it goes on with epoch 3 of 3:"
 
 
-def test_a_training_interrupted_after_its_last_epoch_is_saved_under_its_name(
-    job: TrainingOptions, train: Train
-) -> None:
+def test_a_training_interrupted_after_its_end_is_saved_under_its_name(job: TrainingOptions, train: Train) -> None:
     assert [each.complete for each in train(job, (2, 2))] == [True] * 3
     assert list_files(job) == {"pets.keras", "pets.curves.png", "pets.streamd.json"}
 

@@ -26,9 +26,7 @@ def test_a_history_without_a_loss_has_no_panel_for_it() -> None:
 
 
 @pytest.mark.train
-def test_the_curves_show_every_number_at_its_epoch_counted_from_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_curves_show_every_number_at_its_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     figure = run.load_matplotlib_figure().Figure
 
