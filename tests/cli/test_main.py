@@ -1,4 +1,4 @@
-"""`streamd`: one door; and its shortest command."""
+"""`streamd` without a command, `--help`, `--version` and `streamd schema`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 import streamd
-from streamd.cli.main import app, main
+from streamd.cli.main import app
 from streamd.config.schema import build_json_schema
 
 
-def test_the_version_is_the_packages() -> None:
+def test_the_version_is_that_of_the_package() -> None:
     done = CliRunner().invoke(app, ["--version"])
     assert (done.exit_code, done.stdout) == (0, f"streamd {streamd.__version__}\n")
 
@@ -33,29 +33,29 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "srve" in done.stderr
 
 
-def test_a_mistake_ends_the_program_with_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["streamd", "probe", "train", "--endpoint", "tcp://host:1"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "streamd: endpoint 'tcp://host:1' is not served by this version: it must begin with ipc:// and name a path"
-    ]
+@pytest.mark.parametrize(
+    "command",
+    [
+        "check --sample 0",
+        *(f"probe train {option}" for option in ("--epochs 0", "--epochs x", "--trainers 0")),
+        *(f"show train 0:0 --rows {rows}" for rows in ("0", "1025", "x")),
+    ],
+)
+def test_an_impossible_number_is_a_usage_error(command: str) -> None:
+    assert CliRunner().invoke(app, command.split()).exit_code == 2
 
 
 @pytest.mark.parametrize(
     ("module", "program", "extra"), [("main", "streamd", "serve"), ("train.command", "streamd-train", "train")]
 )
-def test_without_its_command_line_library_it_says_what_to_install(module: str, program: str, extra: str) -> None:
+def test_without_typer_the_program_names_the_extra(module: str, program: str, extra: str) -> None:
     code = f"import sys; sys.modules['typer'] = None; import streamd.cli.{module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     said = f"{program}: {program} needs typer, which is not installed: run  pip install 'streamd-loader[{extra}]'\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_the_schema_is_printed_as_it_is_kept() -> None:
+def test_schema_prints_the_json_schema() -> None:
     done = CliRunner().invoke(app, ["schema"])
     assert done.exit_code == 0, done.stderr
     assert done.stdout == json.dumps(build_json_schema(), indent=2) + "\n"

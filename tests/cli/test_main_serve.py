@@ -1,4 +1,4 @@
-"""`streamd serve`, as far as it is not the daemon."""
+"""`streamd serve` up to the point where the daemon starts."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ import streamd
 from streamd.cli.main import app
 from streamd.errors import ConfigError
 
-
-def run_python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+HEAVY = {"zmq", "numpy", "PIL", "pyarrow", "ruamel.yaml", "streamd.daemon.daemon", "streamd.cli.check.run"}
 
 
-def test_help_shows_the_options_and_loads_nothing_heavy() -> None:
-    done = run_python(
-        "import sys; sys.argv = ['streamd', 'serve', '--help']\n"
-        "import atexit; atexit.register(lambda: print(*sys.modules))\n"
-        "from streamd.cli.main import main; main()"
-    )
+def run_streamd(prelude: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `streamd` in a process of its own, after `prelude`."""
+    code = f"import sys; {prelude}; from streamd.cli.main import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("command", "options"), [("serve", ("--config", "--rescan")), ("check", ("--sample",))])
+def test_help_shows_the_options_and_loads_nothing_heavy(command: str, options: tuple[str, ...]) -> None:
+    done = run_streamd("import atexit; atexit.register(lambda: print(*sys.modules))", command, "--help")
     assert done.returncode == 0, done.stderr
-    assert "--config" in done.stdout
-    assert "--rescan" in done.stdout
-    loaded = done.stdout.split()
+    assert all(option in done.stdout for option in options)
+    loaded = set(done.stdout.split())
     assert "streamd.cli.main" in loaded
-    assert {"zmq", "numpy", "PIL", "ruamel.yaml", "streamd.daemon.daemon"} & set(loaded) == set()
+    assert loaded & HEAVY == set()
 
 
-def test_a_missing_library_names_the_extra() -> None:
-    done = run_python(
-        "import sys; sys.modules['ruamel.yaml'] = None; sys.argv = ['streamd', 'serve', '--config', 'x']\n"
-        "from streamd.cli.main import main; main()"
-    )
+@pytest.mark.parametrize(("command", "library"), [("serve", "ruamel.yaml"), ("check", "rich.console")])
+def test_a_missing_library_names_the_extra(command: str, library: str) -> None:
+    package = library.removesuffix(".console")
+    done = run_streamd(f"sys.modules['{package}'] = None", command, "--config", "x")
     assert done.returncode == 2
     assert done.stderr == (
-        "streamd: streamd serve needs ruamel.yaml, which is not installed: run  pip install 'streamd-loader[serve]'\n"
+        f"streamd: streamd {command} needs {library}, which is not installed: run  "
+        "pip install 'streamd-loader[serve]'\n"
     )
 
 
 @pytest.mark.parametrize("command", [["serve"], ["check"], ["pack", "train", "packed", "--format", "npy"]])
-def test_the_configuration_of_this_folder_is_taken_where_none_is_named(
+def test_commands_default_to_config_yaml_in_the_current_folder(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -59,13 +59,13 @@ def test_the_configuration_of_this_folder_is_taken_where_none_is_named(
     ) in f"{done.output}{done.exception}"
 
 
-def test_data_and_a_configuration_are_not_served_at_once(tmp_path: Path) -> None:
+def test_serve_refuses_a_path_together_with_a_configuration(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["serve", str(tmp_path), "--config", "config.yaml"])
     assert done.exit_code == 2
     assert "is served without a configuration, but --config gives one" in done.stderr
 
 
-def test_a_size_belongs_to_data() -> None:
+def test_serve_refuses_a_size_without_a_path() -> None:
     done = CliRunner().invoke(app, ["serve", "--config", "config.yaml", "--size", "128"])
     with pytest.raises(ConfigError, match="--size: works only with PATH, but you serve a configuration"):
         raise done.exception or AssertionError
@@ -76,7 +76,7 @@ def has_started_or_ended(log: Path, daemon: subprocess.Popen[bytes]) -> bool:
 
 
 @pytest.mark.long
-def test_data_are_served_by_their_path_and_listed_once(tmp_path: Path) -> None:
+def test_serve_takes_a_path_and_reuses_its_manifest(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "pets", {"cat": 12, "dog": 9})
     (tmp_path / "run").mkdir()
     environment = {

@@ -1,4 +1,4 @@
-"""`streamd show`: the picture it writes, and what it says about places that are none."""
+"""`streamd show`: the picture that it writes, and its errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def show(endpoint: str, *arguments: str) -> Result:
 
 
 @pytest.mark.parametrize("place", ["0:0", "3:1", "0:2"])
-def test_the_picture_is_the_sheet_of_the_batch_that_trainers_get(endpoint: str, tmp_path: Path, place: str) -> None:
+def test_the_picture_shows_the_batch_that_trainers_get(endpoint: str, tmp_path: Path, place: str) -> None:
     done = show(endpoint, "validation", place, "-o", str(tmp_path / "batch.png"))
     assert (done.exit_code, done.stdout) == (0, f"{tmp_path}/batch.png: 8 rows of validation {place}\n")
     with streamd.connect(endpoint) as client:
@@ -64,7 +64,7 @@ def test_without_a_name_the_picture_is_named_after_the_batch(
         (["train", "0:0", "-o", "nowhere/batch.png"], OSError, "nowhere"),
     ],
 )
-def test_what_cannot_be_shown_is_an_error_and_leaves_no_file(
+def test_a_batch_that_cannot_be_shown_is_an_error_and_leaves_no_file(
     endpoint: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -80,7 +80,7 @@ def test_what_cannot_be_shown_is_an_error_and_leaves_no_file(
 
 
 @pytest.mark.parametrize("text", ["", "3", ":", "1:", ":1", "-1:0", "0:-1", "0:1:2", "a:b", "0: 1", "1.0:2", "²:1"])
-def test_a_place_that_is_none_is_told_how_one_is_written(text: str) -> None:
+def test_an_invalid_batch_position_is_refused_with_its_form(text: str) -> None:
     with pytest.raises(ConfigError, match="write EPOCH:INDEX, both counted from 0"):
         parse_batch_position(text)
 
@@ -88,10 +88,5 @@ def test_a_place_that_is_none_is_told_how_one_is_written(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "place"), [("0:12", (0, 12)), ("07:0", (7, 0)), ("123456789012:1", (123456789012, 1))]
 )
-def test_a_place_is_an_epoch_and_an_index(text: str, place: tuple[int, int]) -> None:
+def test_a_batch_position_is_an_epoch_and_an_index(text: str, place: tuple[int, int]) -> None:
     assert parse_batch_position(text) == place
-
-
-@pytest.mark.parametrize("rows", ["0", "1025", "x"])
-def test_a_number_of_rows_that_makes_no_sense_is_a_usage_error(rows: str) -> None:
-    assert CliRunner().invoke(app, ["show", "train", "0:0", "--rows", rows]).exit_code == 2

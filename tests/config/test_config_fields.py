@@ -13,16 +13,16 @@ BASE = {"base": Path("/conf")}
 @pytest.mark.parametrize(
     ("written", "path"), [("a/b", "/conf/a/b"), ("../a", "/conf/../a"), ("/a", "/a"), (Path("a"), "/conf/a")]
 )
-def test_a_path_is_seen_from_the_configurations_folder(written: object, path: str) -> None:
+def test_a_relative_path_starts_at_the_folder_of_the_configuration(written: object, path: str) -> None:
     assert TypeAdapter(DataPath).validate_python(written, context=BASE) == Path(path)
 
 
-def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/u")
     assert TypeAdapter(DataPath).validate_python("~/a", context=BASE) == Path("/home/u/a")
 
 
-def test_wildcards_stay_as_they_are_written() -> None:
+def test_wildcards_are_kept() -> None:
     assert TypeAdapter(DataGlob).validate_python("shards/[0-9]*.tar", context=BASE) == "/conf/shards/[0-9]*.tar"
 
 
@@ -57,7 +57,7 @@ def test_any_other_endpoint_is_refused(written: object) -> None:
         ),
     ],
 )
-def test_an_endpoint_that_is_nearly_one_is_answered_with_it(written: str, hint: str) -> None:
+def test_an_endpoint_with_a_mistake_is_refused_with_the_right_form(written: str, hint: str) -> None:
     with pytest.raises(ValidationError) as caught:
         TypeAdapter(Endpoint).validate_python(written, context=BASE)
     assert hint in str(caught.value)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from streamd.config import hints
@@ -21,49 +23,34 @@ from streamd.config.schema_sections import SECTION_MODELS
         ([1], ["int", "float"], ""),
     ],
 )
-def test_a_word_of_other_tools_is_answered_with_ours(value: object, choices: list[str], hint: str) -> None:
+def test_a_word_of_other_tools_suggests_ours(value: object, choices: list[str], hint: str) -> None:
     assert hints.suggest_choice(value, choices) == hint
 
 
 @pytest.mark.parametrize(
-    ("value", "hint"),
-    [(1e3, "; did you mean 1000?"), ("32", "; did you mean 32, without quotes?"), (1.5, ""), ("x", ""), (None, "")],
-)
-def test_what_says_a_whole_number_is_answered_with_it(value: object, hint: str) -> None:
-    assert hints.suggest_whole_number(value) == hint
-
-
-@pytest.mark.parametrize(
-    ("value", "hint"),
+    ("suggest", "value", "hint"),
     [
-        (20, "; did you mean 0.2?"),
-        ("5%", "; did you mean 0.05?"),
-        ("0.1", "; did you mean 0.1?"),
-        (-1, ""),
-        (500, ""),
-        (1.5, ""),
-        (float("nan"), ""),
-        (True, ""),
-        ([0.8, 0.2], ""),
-        ("some", ""),
+        (hints.suggest_whole_number, 1e3, "; did you mean 1000?"),
+        (hints.suggest_whole_number, "32", "; did you mean 32, without quotes?"),
+        *((hints.suggest_whole_number, value, "") for value in (1.5, "x", None)),
+        (hints.suggest_fraction, 20, "; did you mean 0.2?"),
+        (hints.suggest_fraction, "5%", "; did you mean 0.05?"),
+        (hints.suggest_fraction, "0.1", "; did you mean 0.1?"),
+        *((hints.suggest_fraction, value, "") for value in (-1, 500, 1.5, float("nan"), True, [0.8, 0.2], "some")),
+        (hints.suggest_boolean, "yes", "; did you mean true?"),
+        (hints.suggest_boolean, "Off", "; did you mean false?"),
+        (hints.suggest_boolean, 1, ""),
     ],
 )
-def test_what_says_a_fraction_is_answered_with_it(value: object, hint: str) -> None:
-    assert hints.suggest_fraction(value) == hint
+def test_a_value_in_another_form_suggests_ours(suggest: Callable[[object], str], value: object, hint: str) -> None:
+    assert suggest(value) == hint
 
 
-@pytest.mark.parametrize(
-    ("value", "hint"), [("yes", "; did you mean true?"), ("Off", "; did you mean false?"), (1, "")]
-)
-def test_other_words_for_true_and_false_are_answered_with_these(value: object, hint: str) -> None:
-    assert hints.suggest_boolean(value) == hint
-
-
-def test_examples_are_of_keys_that_there_are() -> None:
+def test_key_examples_belong_to_existing_keys() -> None:
     keys = {*Config.model_fields, *StreamConfig.model_fields, *SECTION_MODELS, "where"}
     assert set(KEY_EXAMPLES) <= keys
     assert {"streams", "source"} <= set(MISSING_KEY_HINTS)
 
 
-def test_no_hint_moves_a_key_that_is_known_where_it_stands() -> None:
+def test_foreign_keys_do_not_include_known_keys() -> None:
     assert not set(hints.FOREIGN_KEYS) & {*Config.model_fields, *StreamConfig.model_fields}

@@ -12,7 +12,7 @@ def test_like_copies_every_key_not_given_and_nothing_deeper() -> None:
     assert streams.problems == ()
 
 
-def test_a_chain_of_likes_takes_the_nearest_value_and_knows_who_wrote_it() -> None:
+def test_a_chain_of_likes_takes_the_nearest_value_and_records_its_stream() -> None:
     streams = resolve_streams({"c": {"like": "b"}, "b": {"like": "a", "y": 2}, "a": {"x": 1, "y": 1}})
     assert streams.raw["c"] == {"x": 1, "y": 2, "name": "c"}
     assert streams.copied == {("c", "x"): "a", ("c", "y"): "b", ("b", "x"): "a"}
@@ -51,7 +51,7 @@ def test_a_chain_of_likes_takes_the_nearest_value_and_knows_who_wrote_it() -> No
         ),
     ],
 )
-def test_a_like_that_leads_nowhere_is_reported_once_and_by_name(
+def test_an_unresolvable_like_is_reported_once(
     streams: dict[str, object], where: str, sentence: str, sound: list[str]
 ) -> None:
     resolved = resolve_streams(streams)
@@ -59,19 +59,19 @@ def test_a_like_that_leads_nowhere_is_reported_once_and_by_name(
     assert list(resolved.raw) == sound
 
 
-def test_names_out_of_the_alphabet_are_refused() -> None:
+def test_stream_names_with_other_characters_are_refused() -> None:
     streams = resolve_streams({"a b": {}, "x" * 65: {}, "": {}, 5: {}, "ok.A-1_": {}})
     assert list(streams.raw) == ["ok.A-1_"]
     assert len(streams.problems) == 4
     assert streams.problems[-1] == ConfigProblem(("streams", "5"), "a stream's name is text, found 5; put it in quotes")
 
 
-def test_a_stream_does_not_say_its_own_name() -> None:
+def test_the_key_name_in_a_stream_is_refused() -> None:
     (problem,) = resolve_streams({"a": {"name": "b"}}).problems
     assert problem == ConfigProblem(("streams", "a", "name"), "unknown key; a stream's name is the key above it")
 
 
-def test_no_streams_are_a_problem_that_shows_one() -> None:
+def test_missing_streams_are_reported_with_an_example() -> None:
     nothings: list[object] = [None, {}]
     for nothing in nothings:
         (problem,) = resolve_streams(nothing).problems

@@ -10,8 +10,6 @@ from streamd.config.hints import suggest_fraction
 
 Reader = Callable[[object], Any]
 count, share = parsers.build_whole_number_parser(1, 65536), parsers.build_number_parser(0, 1, suggest_fraction)
-BAD_PACES: tuple[object, ...] = ("fast", None, {}, 10)
-BAD_LISTS: tuple[object, ...] = ([], 5, {})
 
 
 @pytest.mark.parametrize(
@@ -49,74 +47,62 @@ BAD_LISTS: tuple[object, ...] = ([], 5, {})
         (parsers.parse_listen_setting, None, None),
     ],
 )
-def test_what_is_allowed_is_read(read: Reader, written: object, value: object) -> None:
+def test_an_allowed_value_is_read(read: Reader, written: object, value: object) -> None:
     assert read(written) == value
 
 
+REFUSED: list[tuple[Reader, tuple[object, ...], str]] = [
+    (count, (0, 65537, True, 2.0, "3", None), "a whole number from 1 to 65536"),
+    (share, (0, 1.01, -0.5, True, "0.5", float("nan")), "a number above 0, up to 1"),
+    (parsers.parse_nonempty_text, ("", "a\0b", 3, None), "a text that is not empty"),
+    (parsers.parse_scalar, ([1],), "a text, a number, true or false"),
+    (parsers.parse_scalar, (float("inf"),), "found inf; use a text, a number, true or false"),
+    (parsers.parse_memory_bytes, ("1023KiB",), "1023 KiB is too little; use 1MiB or more"),
+    (parsers.parse_host_port, ("9191", "a:", "a:65536", "a b:1", 9191), "address:port"),
+    (parsers.parse_image_size, (128, [1], [0, 1], [1, 16385], [1.0, 1], "x"), r"\[height, width\]"),
+    (parsers.parse_channel_levels, ([], 3, [256], [-1], [True], ["1"]), "each from 0 to 255"),
+    (
+        parsers.parse_channel_levels,
+        ([0.5, 0.4],),
+        r"here are from 0 to 255: write \[127.5, 102\]; if images are as dark as that",
+    ),
+    (
+        parsers.parse_channel_levels,
+        ([0.485, 0.456, 0.406],),
+        r"write normalize: imagenet, or \[123.675, 116.28, 103.53\]",
+    ),
+    (
+        parsers.parse_channel_levels,
+        ([0.229, 0.224, 0.225],),
+        r"write normalize: imagenet, or \[58.395, 57.12, 57.375\]",
+    ),
+    (parsers.parse_channel_levels, ([0.5, 0.5, 0.5], [0.5]), "write normalize: minus_one_one, or"),
+    (
+        parsers.parse_pixel_range,
+        (1, [0], [0, 1, 2], [0, True], ["0", 1], [0, float("inf")], [float("nan"), 1], None),
+        r"\[low, high\], the numbers of black and of white",
+    ),
+    (parsers.parse_pixel_range, ([1, 0], [1, 1]), "the number of black comes first"),
+    (
+        parsers.build_bounds_parser(0.5, 2),
+        (1, [1], [1, 1, 1], [2, 1], [0.4, 1], [1, 2.1], [True, 2], ["1", 2], None),
+        r"\[least, most\], both from 0.5 to 2",
+    ),
+    (parsers.parse_class_list, ([], "cat", [1.5], [True]), "a list of names or whole numbers"),
+    (parsers.parse_class_list, (["a", "b", "a"],), "class 'a' is listed twice"),
+    (parsers.parse_from_setting, ("", 3, [], ["a", 1]), "a column"),
+    (parsers.parse_weights_setting, (3, True, ["w"], []), "one column"),
+    (parsers.parse_transform_setting, ("f", "a:b:c", "a:1", "a.py:f()", 3), "module:function"),
+    (parsers.parse_pace_setting, ("fast", None, {}, 10), "free or"),
+    (parsers.parse_remainder_setting, ("drop", 1, None), "true, false or pad"),
+    (parsers.parse_workers_setting, (0, 1025, "two", True, None), "auto or a whole number"),
+    (parsers.parse_listen_setting, ([], 5, {}), "an endpoint"),
+]
+
+
 @pytest.mark.parametrize(
-    ("read", "written", "allowed"),
-    [
-        *((count, written, "a whole number from 1 to 65536") for written in (0, 65537, True, 2.0, "3", None)),
-        *((share, written, "a number above 0, up to 1") for written in (0, 1.01, -0.5, True, "0.5", float("nan"))),
-        *((parsers.parse_nonempty_text, written, "a text that is not empty") for written in ("", "a\0b", 3, None)),
-        (parsers.parse_scalar, [1], "a text, a number, true or false"),
-        (parsers.parse_scalar, float("inf"), "found inf; use a text, a number, true or false"),
-        (parsers.parse_memory_bytes, "1023KiB", "1023 KiB is too little; use 1MiB or more"),
-        *((parsers.parse_host_port, written, "address:port") for written in ("9191", "a:", "a:65536", "a b:1", 9191)),
-        *(
-            (parsers.parse_image_size, written, r"\[height, width\]")
-            for written in (128, [1], [0, 1], [1, 16385], [1.0, 1], "x")
-        ),
-        *(
-            (parsers.parse_channel_levels, written, "each from 0 to 255")
-            for written in ([], 3, [256], [-1], [True], ["1"])
-        ),
-        (
-            parsers.parse_channel_levels,
-            [0.5, 0.4],
-            r"here are from 0 to 255: write \[127.5, 102\]; if images are as dark as that",
-        ),
-        (
-            parsers.parse_channel_levels,
-            [0.485, 0.456, 0.406],
-            r"write normalize: imagenet, or \[123.675, 116.28, 103.53\]",
-        ),
-        (
-            parsers.parse_channel_levels,
-            [0.229, 0.224, 0.225],
-            r"write normalize: imagenet, or \[58.395, 57.12, 57.375\]",
-        ),
-        (parsers.parse_channel_levels, [0.5, 0.5, 0.5], "write normalize: minus_one_one, or"),
-        (parsers.parse_channel_levels, [0.5], "write normalize: minus_one_one, or"),
-        *(
-            (parsers.parse_pixel_range, written, r"\[low, high\], the numbers of black and of white")
-            for written in (1, [0], [0, 1, 2], [0, True], ["0", 1], [0, float("inf")], [float("nan"), 1], None)
-        ),
-        *((parsers.parse_pixel_range, written, "the number of black comes first") for written in ([1, 0], [1, 1])),
-        *(
-            (parsers.build_bounds_parser(0.5, 2), written, r"\[least, most\], both from 0.5 to 2")
-            for written in (1, [1], [1, 1, 1], [2, 1], [0.4, 1], [1, 2.1], [True, 2], ["1", 2], None)
-        ),
-        *(
-            (parsers.parse_class_list, written, "a list of names or whole numbers")
-            for written in ([], "cat", [1.5], [True])
-        ),
-        (parsers.parse_class_list, ["a", "b", "a"], "class 'a' is listed twice"),
-        *((parsers.parse_from_setting, written, "a column") for written in ("", 3, [], ["a", 1])),
-        *((parsers.parse_weights_setting, written, "one column") for written in (3, True, ["w"], [])),
-        *(
-            (parsers.parse_transform_setting, written, "module:function")
-            for written in ("f", "a:b:c", "a:1", "a.py:f()", 3)
-        ),
-        *((parsers.parse_pace_setting, written, "free or") for written in BAD_PACES),
-        *((parsers.parse_remainder_setting, written, "true, false or pad") for written in ("drop", 1, None)),
-        *(
-            (parsers.parse_workers_setting, written, "auto or a whole number")
-            for written in (0, 1025, "two", True, None)
-        ),
-        *((parsers.parse_listen_setting, written, "an endpoint") for written in BAD_LISTS),
-    ],
+    ("read", "written", "allowed"), [(read, value, allowed) for read, values, allowed in REFUSED for value in values]
 )
-def test_what_is_not_allowed_is_refused_with_what_is(read: Reader, written: object, allowed: str) -> None:
+def test_a_wrong_value_is_refused_with_what_is_allowed(read: Reader, written: object, allowed: str) -> None:
     with pytest.raises(ValueError, match=allowed):
         read(written)

@@ -36,22 +36,12 @@ def refusal(stream: dict[str, Any] | None = None, **top: Any) -> str:
 
 def test_the_defaults_are_those_of_the_contract() -> None:
     whole, one = config(), stream()
-    assert (whole.listen, whole.curve, whole.memory, whole.workers, whole.monitor) == (
-        None,
-        None,
-        1 << 30,
-        "auto",
-        None,
-    )
-    assert whole.engine.kind == "local"
+    assert (whole.listen, whole.curve, whole.monitor) == (None, None, None)
+    assert (whole.memory, whole.workers, whole.engine.kind) == (1 << 30, "auto", "local")
     assert (one.name, one.labels, one.batch_size, one.remainder, one.normalize) == ("s", None, 32, "keep", "none")
     assert (one.image.size, one.image.channels, one.image.resize, one.image.exact) == ((8, 9), 3, "stretch", False)
-    assert (one.shuffle.kind, one.shuffle.seed, one.bad_policy, one.bad_samples.max_fraction) == (
-        "full",
-        0,
-        "substitute",
-        0.01,
-    )
+    assert (one.shuffle.kind, one.shuffle.seed) == ("full", 0)
+    assert (one.bad_policy, one.bad_samples.max_fraction) == ("substitute", 0.01)
     assert (one.split, one.transform, one.pace.lockstep_s, one.cache) == (None, None, None, None)
 
 
@@ -76,14 +66,13 @@ def test_a_store_is_shuffled_in_chunks_unless_another_kind_is_written(kind: str)
     assert "shuffle: found 3" in refusal({**store, "shuffle": 3})
 
 
-def test_the_shuffle_that_nobody_wrote_is_not_copied_to_a_stream_of_another_kind() -> None:
+def test_a_default_shuffle_is_not_copied_to_a_stream_of_another_kind() -> None:
     store = {"source": STORES["hdf5"]}
-    images = {"like": "store", **FILES}
     streams = load_config(
         {
             "streams": {
                 "store": store,
-                "images": images,
+                "images": {"like": "store", **FILES},
                 "written": {"like": "named", **FILES},
                 "named": {**store, "shuffle": "chunk"},
             }
@@ -92,7 +81,7 @@ def test_the_shuffle_that_nobody_wrote_is_not_copied_to_a_stream_of_another_kind
     assert [streams[name].shuffle.kind for name in ("store", "images", "written")] == ["chunk", "full", "chunk"]
 
 
-def test_a_stream_asks_a_format_for_its_samples() -> None:
+def test_a_stream_builds_its_listing_request() -> None:
     labels = {"a": {"type": "category", "from": "b", "classes": ["x", 1]}, "c": {"type": "int", "from": "/c.npy"}}
     asked = stream(labels=labels, split={"seed": 7}, weights="/w.npy").listing_request
     assert isinstance(asked.source, FolderSource)
@@ -105,7 +94,7 @@ def test_a_stream_asks_a_format_for_its_samples() -> None:
     assert (stream().listing_request.labels, stream().listing_request.weights) == (None, None)
 
 
-def test_nothing_can_be_changed_afterwards() -> None:
+def test_a_configuration_is_frozen() -> None:
     with pytest.raises(ValidationError):
         stream().batch_size = 3
 
@@ -123,7 +112,7 @@ def test_auto_workers_are_the_cores_this_process_may_use() -> None:
         ({"shuffle": "none", "bad_samples": {"policy": "fail"}}, "fail"),
     ],
 )
-def test_bad_samples_are_masked_where_nothing_is_shuffled_unless_told(keys: dict[str, Any], policy: str) -> None:
+def test_bad_samples_in_an_unshuffled_stream_are_masked_by_default(keys: dict[str, Any], policy: str) -> None:
     assert stream(**keys).bad_policy == policy
 
 
@@ -186,12 +175,10 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
     ("keys", "sentence"),
     [
         ({"image": {}}, "image.size: is missing; a folder can hold images of any size: add size: [height, width]"),
-        ({"image": {"size": "stored"}}, "image.size: found 'stored', which is for arrays; a folder needs"),
         ({"normalize": {"mean": [0.485] * 3, "std": [58] * 3}}, "write [123.675, 123.675, 123.675]; if images are"),
         ({"normalize": {"mean": [120] * 3, "std": [0.2] * 3}}, "write [51, 51, 51]"),
         ({"normalize": {"mean": [120] * 3, "std": [0, 50, 50]}}, "a std of 0 cannot divide"),
         ({"normalize": {"mean": [120] * 3, "std": [50]}}, "normalize.std: has 1 number, but mode RGB has 3"),
-        ({"normalize": {"mean": [120], "std": [-50]}}, "each from 0 to 255"),
         ({"normalize": {"mean": [120] * 3}}, "normalize.std: is missing"),
         (
             {"normalize": "imagenet", "image": {"size": [8, 8], "mode": "L"}},
@@ -223,7 +210,7 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
         ({"source": {"kind": "tar", "path": "*.tar"}, "image": {"size": "stored"}}, "a tar needs [height, width]"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(keys: dict[str, Any], sentence: str) -> None:
+def test_settings_that_contradict_each_other_are_refused(keys: dict[str, Any], sentence: str) -> None:
     assert sentence in refusal(keys)
 
 
@@ -236,7 +223,7 @@ def test_a_part_without_a_split_takes_the_default_one(part: str, split: dict[str
 
 
 @pytest.mark.parametrize("part", [{}, {"part": "all"}])
-def test_all_of_a_source_needs_no_split(part: dict[str, str]) -> None:
+def test_a_source_taken_whole_has_no_split(part: dict[str, str]) -> None:
     assert stream(source={"kind": "folder", "path": "d", **part}).split is None
 
 
@@ -255,7 +242,7 @@ def test_tcp_needs_curve() -> None:
     assert config(listen="tcp://0.0.0.0:5555", curve=keys).curve is not None
 
 
-def test_an_address_is_for_ray() -> None:
+def test_an_engine_address_requires_ray() -> None:
     assert "engine.address: belongs to kind ray" in refusal(engine={"kind": "local", "address": "auto"})
 
 
@@ -301,13 +288,13 @@ def test_folders_tables_lists_and_arrays_are_served(stream: dict[str, Any]) -> N
         ({"pace": {"lockstep": "10s"}}, "pace"),
     ],
 )
-def test_a_stream_that_asks_for_more_is_told_what_is_served(stream: dict[str, Any], place: str) -> None:
+def test_an_unserved_setting_of_a_stream_is_reported(stream: dict[str, Any], place: str) -> None:
     (finding,) = findings(stream)
     assert finding.startswith(f"streams.s.{place}")
     assert " not served by this version; " in finding
 
 
-def test_what_the_whole_file_asks_for_comes_first_and_in_order() -> None:
+def test_unserved_settings_of_the_whole_file_come_first() -> None:
     top = {
         "listen": ["ipc://s", "tcp://127.0.0.1:5555"],
         "curve": {"secret": "k", "clients": "keys"},
@@ -317,13 +304,13 @@ def test_what_the_whole_file_asks_for_comes_first_and_in_order() -> None:
     assert places == ["listen", "curve", "engine", "streams.s.pace"]
 
 
-def test_a_second_endpoint_is_refused_rather_than_left_silent() -> None:
+def test_a_second_endpoint_is_reported_as_unserved() -> None:
     assert findings({}, listen=["ipc:///run/a", "ipc:///run/b"]) == [
         "listen: more than one endpoint is not served by this version; name one"
     ]
 
 
-def test_a_folder_whose_name_is_not_utf8_is_told_before_a_worker_is(tmp_path: Path) -> None:
+def test_a_configuration_folder_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"a\xff")
     odd.mkdir()
     (odd / "config.yaml").write_text("streams: {s: {source: {kind: folder, path: d}, image: {size: [8, 8]}}}")

@@ -1,4 +1,4 @@
-"""The JSON schema: it is the models', it accepts what they accept, and it refuses what an editor can refuse."""
+"""The JSON schema is that of the models, accepts what they accept, and refuses what an editor can check."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ def readme_blocks() -> Iterator[str]:
     yield from re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
 
 
-def test_the_file_is_what_the_command_prints() -> None:
+def test_the_schema_file_is_current() -> None:
     assert json.loads(FILE.read_text()) == build_json_schema(), (
         "the models have changed: run  streamd schema > streamd/config/config.schema.json"
     )
     assert FILE.read_text() == json.dumps(build_json_schema(), indent=2) + "\n"
 
 
-def test_the_schema_is_a_schema() -> None:
+def test_the_schema_is_valid() -> None:
     Draft7Validator.check_schema(build_json_schema())
 
 
-def test_the_example_names_the_schema_by_a_path_that_needs_no_network() -> None:
+def test_the_example_names_the_schema_by_a_local_path() -> None:
     first = (REPOSITORY / "config.yaml").read_text().splitlines()[0]
     found = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
     assert found
@@ -91,13 +91,13 @@ def test_the_example_names_the_schema_by_a_path_that_needs_no_network() -> None:
     [(REPOSITORY / "config.yaml").read_text(), EVERYTHING, SHORT % json.dumps(STREAM), *readme_blocks()],
     ids=lambda text: text[:20],
 )
-def test_what_is_right_is_accepted_by_models_and_schema(text: str, tmp_path: Path) -> None:
+def test_models_and_schema_accept_valid_configurations(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(text)
     load_config(tmp_path / "config.yaml")
     assert objections(parse_yaml(text, "f").data) == []
 
 
-def test_a_configuration_that_says_everything_is_read_with_its_paths_and_units(tmp_path: Path) -> None:
+def test_a_configuration_with_every_key_is_read_with_paths_and_units(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(EVERYTHING)
     config = load_config(tmp_path / "config.yaml")
     assert config.curve is not None
@@ -182,7 +182,7 @@ WRONG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("data", WRONG, ids=json.dumps)
-def test_what_is_wrong_is_refused_by_models_and_schema(data: dict[str, Any]) -> None:
+def test_models_and_schema_refuse_invalid_configurations(data: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         load_config(data)
     assert objections(data)
@@ -201,14 +201,14 @@ def test_every_key_is_explained() -> None:
     assert found == []
 
 
-def test_the_schema_says_nothing_of_our_classes() -> None:
+def test_the_schema_does_not_mention_our_classes() -> None:
     text = json.dumps(build_json_schema())
     assert '"title": "Config"' not in text
     assert "None" not in text
     assert "bad_policy" not in text
 
 
-def test_the_schema_is_made_again_each_time() -> None:
+def test_each_call_builds_a_new_schema() -> None:
     before = copy.deepcopy(build_json_schema())
     build_json_schema()["properties"].clear()
     assert build_json_schema() == before

@@ -29,7 +29,7 @@ def test_a_size_is_read_as_people_write_it(written: object, count: int) -> None:
     "written",
     ["", "GiB", "1 GiBi", "-1MiB", -1, "1e9", True, None, [1], float("nan"), float("inf"), 1 << 63, "9" * 5000],
 )
-def test_what_is_not_a_size_is_refused_with_what_is(written: object) -> None:
+def test_an_invalid_size_is_refused_with_an_example(written: object) -> None:
     with pytest.raises(ValueError, match=r"is not a size; write a size such as 512MiB"):
         parse_bytes(written)
 
@@ -42,7 +42,7 @@ def test_a_duration_is_read_as_people_write_it(written: object, seconds: float) 
 
 
 @pytest.mark.parametrize("written", ["fast", "10x", "-1s", False, None, float("inf")])
-def test_what_is_not_a_duration_is_refused_with_what_is(written: object) -> None:
+def test_an_invalid_duration_is_refused_with_an_example(written: object) -> None:
     with pytest.raises(ValueError, match=r"is not a duration; write a duration such as 10s"):
         parse_seconds(written)
 
@@ -76,12 +76,12 @@ def test_a_value_is_shown_short_and_in_yaml_words(value: object, text: str) -> N
 
 
 @pytest.mark.parametrize(("written", "meant"), [("1G", "1GiB"), ("512m", "512MiB"), ("1.5 Gi", "1.5GiB")])
-def test_a_size_in_anothers_units_is_answered_with_ours(written: str, meant: str) -> None:
+def test_a_size_in_other_units_suggests_ours(written: str, meant: str) -> None:
     with pytest.raises(ValueError, match=f"did you mean {meant}\\?"):
         parse_bytes(written)
 
 
 @pytest.mark.parametrize(("written", "meant"), [("10 sec", "10s"), ("2 minutes", "2m"), ("1hr", "1h")])
-def test_a_duration_in_other_words_is_answered_with_ours(written: str, meant: str) -> None:
+def test_a_duration_in_other_units_suggests_ours(written: str, meant: str) -> None:
     with pytest.raises(ValueError, match=f"did you mean {meant}\\?"):
         parse_seconds(written)

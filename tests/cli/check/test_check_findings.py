@@ -1,4 +1,4 @@
-"""What is trouble, what is only worth knowing, and what neither."""
+"""Which findings are trouble, which are warnings, and which are neither."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from streamd.core.spec import BadPolicy
 CONTRADICTION = LabelContradiction("label", ["train: a.jpg", "train: b.jpg"], ["cat", "dog"], trouble=True)
 
 
-def test_sound_data_are_neither_trouble_nor_worth_a_word() -> None:
+def test_good_data_give_no_trouble_and_no_warning() -> None:
     assert (findings().troubles, findings().warnings) == ([], [])
 
 
-def test_a_second_unreadable_file_is_counted_and_the_first_one_named() -> None:
+def test_unreadable_files_are_counted_and_the_first_is_named() -> None:
     one = findings(stream(unreadable=[BROKEN])).troubles
     assert one == ["train: 1 unreadable file: cat/broken.jpg: a damaged JPEG"]
     two = findings(stream(unreadable=[BROKEN, replace(BROKEN, file="z")])).troubles
@@ -50,7 +50,7 @@ def test_a_second_unreadable_file_is_counted_and_the_first_one_named() -> None:
     ],
     ids=["refused", "stops", "memory", "contradiction"],
 )
-def test_what_has_to_be_fixed_is_trouble(found: CheckFindings, said: str) -> None:
+def test_a_finding_that_must_be_fixed_is_trouble(found: CheckFindings, said: str) -> None:
     (trouble,) = found.troubles
     assert said in trouble
     assert found.warnings == []
@@ -76,7 +76,7 @@ def test_what_has_to_be_fixed_is_trouble(found: CheckFindings, said: str) -> Non
     ],
     ids=["notes", "imbalance", "copies", "again", "mixing", "leak", "numbers", "together"],
 )
-def test_what_may_be_meant_is_a_warning(found: CheckFindings, said: str) -> None:
+def test_a_finding_that_may_be_intended_is_a_warning(found: CheckFindings, said: str) -> None:
     (warning,) = found.warnings
     assert said in warning
     assert found.troubles == []
@@ -87,13 +87,13 @@ def test_many_contradictions_of_a_label_are_one_sentence() -> None:
     assert trouble.startswith("400 pictures with different values of label")
 
 
-def test_a_contradiction_is_shown_by_a_file_of_each_value() -> None:
+def test_a_contradiction_names_one_file_for_each_value() -> None:
     copies = LabelContradiction("label", [f"{number}.jpg" for number in range(5)], ["cat"] * 4 + ["dog"], trouble=True)
     (trouble,) = findings(contradictions=[copies]).troubles
     assert "such as 0.jpg (cat), 4.jpg (dog); keep" in trouble
 
 
-def test_a_file_that_two_classes_link_to_is_said_to_be_listed_twice() -> None:
+def test_a_file_that_two_classes_link_to_is_reported_as_listed_twice() -> None:
     linked = replace(CONTRADICTION, files=["train: a.jpg", "train: a.jpg"])
     (trouble,) = findings(contradictions=[linked]).troubles
     assert trouble.endswith(
@@ -104,41 +104,37 @@ def test_a_file_that_two_classes_link_to_is_said_to_be_listed_twice() -> None:
 RAISED = replace(BROKEN, reason="transform raised ValueError at augment.py:2: no", effect="transform")
 
 
-def test_samples_that_a_transform_raises_on_are_no_unreadable_files() -> None:
+def test_samples_on_which_a_transform_raises_are_not_unreadable_files() -> None:
     assert findings(stream(read=300, unreadable=[RAISED, BROKEN, RAISED])).troubles == [
         "train: 1 unreadable file: cat/broken.jpg: a damaged JPEG",
         f"train: the transform raises on 2 of 300 samples, the first: cat/broken.jpg: {RAISED.reason}",
     ]
 
 
-def test_a_stream_whose_samples_all_weigh_nothing_is_trouble() -> None:
+def test_a_stream_whose_samples_all_have_weight_0_is_trouble() -> None:
     (trouble,) = findings(stream(weights=WeightSummary(0.0, 0.0, 0.0, 4824))).troubles
     assert trouble.startswith("train: every sample has weight 0: nothing is learned from it")
     assert findings(stream(weights=WeightSummary(0.0, 2.0, 0.1, 4800))).troubles == []
 
 
-def test_no_fraction_is_proposed_where_not_one_sample_is_good() -> None:
-    train = stream(read=8, unreadable=[RAISED] * 8, bad_samples=BadSampleOutcome("substitute", 0.01, "all are bad"))
-    assert findings(train).troubles[1].endswith("stop this stream: all are bad")
-
-
 @pytest.mark.parametrize(
-    ("policy", "broken", "said"),
+    ("policy", "broken", "read", "said"),
     [
-        ("substitute", BROKEN, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
-        ("fail", BROKEN, "12 are bad"),
-        ("substitute", replace(BROKEN, effect="crash"), "12 are bad"),
-        ("substitute", RAISED, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
+        ("substitute", BROKEN, 100, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
+        ("fail", BROKEN, 100, "12 are bad"),
+        ("substitute", replace(BROKEN, effect="crash"), 100, "12 are bad"),
+        ("substitute", RAISED, 100, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
+        ("substitute", RAISED, 8, "12 are bad"),
     ],
 )
-def test_the_fraction_that_would_do_is_told_where_one_would(
-    policy: BadPolicy, broken: UnreadableFile, said: str
+def test_a_sufficient_max_fraction_is_proposed_where_there_is_one(
+    policy: BadPolicy, broken: UnreadableFile, read: int, said: str
 ) -> None:
-    train = stream(read=100, unreadable=[broken] * 8, bad_samples=BadSampleOutcome(policy, 0.01, "12 are bad"))
+    train = stream(read=read, unreadable=[broken] * 8, bad_samples=BadSampleOutcome(policy, 0.01, "12 are bad"))
     assert findings(train).troubles[1].endswith(f"stop this stream: {said}")
 
 
-def test_that_all_streams_are_too_much_is_not_said_where_one_is_already() -> None:
+def test_one_stream_that_does_not_fit_silences_the_warning_about_all() -> None:
     small = stream(memory=replace(STREAM.memory, trainers=TrainerCapacity(0, 0, "train too small")))
     assert findings(small, together=TrainerCapacity(0, 0, "both too small")).warnings == []
 
@@ -151,18 +147,18 @@ def test_json_has_every_field_and_the_verdicts() -> None:
     assert json.loads(findings().to_json())["ok"] is True
 
 
-def test_a_cache_that_the_disk_has_no_room_for_is_worth_knowing() -> None:
+def test_a_cache_larger_than_the_free_disk_is_a_warning() -> None:
     (warning,) = findings(stream(cache=CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 1 << 30))).warnings
     assert warning.startswith("train: the disk of /c has no room for the cache")
     assert findings(stream(cache=CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 3 << 30))).warnings == []
 
 
-def test_a_cache_that_may_hold_nothing_is_worth_knowing() -> None:
+def test_a_cache_too_small_for_one_sample_is_a_warning() -> None:
     (warning,) = findings(stream(cache=CacheEstimate("/c", 0, 8192, 3 << 30, 1 << 30))).warnings
     assert "cache.max leaves no room for a single sample" in warning
 
 
-def test_an_order_that_decompresses_chunks_over_and_over_is_told_with_the_one_that_does_not() -> None:
+def test_an_order_that_decompresses_chunks_repeatedly_is_a_warning_with_a_remedy() -> None:
     chunks = UnpackingEstimate(600, 29 << 20, 0.75, 600, 4, 0.025)
     (warning,) = findings(stream(unpacking=chunks)).warnings
     assert warning == (

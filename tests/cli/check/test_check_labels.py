@@ -1,4 +1,4 @@
-"""Labels: what a check reports of them, when files of one content contradict each other, and similar classes."""
+"""The findings about labels, when copies of a file contradict each other, and similar classes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_string_is_only_named() -> None:
     assert build_label_finding(LabelSpec("name", "string"), np.array([b"a"])) == LabelFinding("string", {})
 
 
-def test_imbalance_is_put_into_words_from_three_times_on() -> None:
+def test_an_imbalance_of_three_or_more_is_a_warning() -> None:
     assert find_label_warnings("label", category(cat=299, owl=100), is_shuffled=True) == []
     (remark,) = find_label_warnings("label", category(owl=100, cat=1200), is_shuffled=True)
     assert remark == (
@@ -68,11 +68,11 @@ def test_imbalance_is_put_into_words_from_three_times_on() -> None:
 
 
 def test_a_stream_that_is_not_shuffled_gets_no_advice_for_training() -> None:
-    found = find_label_warnings("label", category(owl=100, cat=1200), is_shuffled=False)
-    assert found == ["cat has 12 times the images of owl"]
+    warnings = find_label_warnings("label", category(owl=100, cat=1200), is_shuffled=False)
+    assert warnings == ["cat has 12 times the images of owl"]
 
 
-def test_tags_are_not_weighed_against_each_other() -> None:
+def test_tags_have_no_imbalance() -> None:
     tags = build_label_finding(LabelSpec("tags", "tags", classes=("red", "small"), counts=(100, 1)), NONE)
     assert tags.classes == {"red": 100, "small": 1}
     assert find_label_warnings("tags", tags, is_shuffled=True) == []
@@ -85,12 +85,12 @@ def test_classes_without_an_image_are_named() -> None:
 
 
 @pytest.mark.parametrize("finding", [category(cat=5), number(4, 4, 4)])
-def test_a_label_that_never_differs_is_remarked_on(finding: LabelFinding) -> None:
+def test_a_label_with_one_value_is_a_warning(finding: LabelFinding) -> None:
     (remark,) = find_label_warnings("it", finding, is_shuffled=True)
     assert "there is nothing to" in remark
 
 
-def found(kind: LabelType, values: LabelValues, others: LabelValues | None = None) -> list[LabelConflict]:
+def conflicts_of(kind: LabelType, values: LabelValues, others: LabelValues | None = None) -> list[LabelConflict]:
     """The conflicts of samples 0 and 1 of `a`, and of sample 0 of `b` if it has values."""
     specs = {"a": {"x": LabelSpec("x", kind)}, "b": {} if others is None else {"x": LabelSpec("x", kind)}}
     columns = {"a": {"x": values}, "b": {} if others is None else {"x": others}}
@@ -101,22 +101,23 @@ def ints(*values: int) -> npt.NDArray[np.int64]:
     return np.array(values, dtype=np.int64)
 
 
-def test_twins_with_one_value_do_not_contradict_each_other() -> None:
-    assert found("category", ints(1, 1), ints(1)) == []
+def test_copies_with_one_value_do_not_contradict_each_other() -> None:
+    assert conflicts_of("category", ints(1, 1), ints(1)) == []
 
 
-def test_twins_of_different_classes_do_within_a_stream_and_across() -> None:
-    assert found("category", ints(1, 2)) == [LabelConflict("x", "category", (("a", 0), ("a", 1)))]
-    assert found("category", ints(1, 1), ints(2)) == [LabelConflict("x", "category", (("a", 0), ("a", 1), ("b", 0)))]
+def test_copies_of_different_classes_contradict_each_other_within_a_stream_and_across() -> None:
+    assert conflicts_of("category", ints(1, 2)) == [LabelConflict("x", "category", (("a", 0), ("a", 1)))]
+    (conflict,) = conflicts_of("category", ints(1, 1), ints(2))
+    assert conflict == LabelConflict("x", "category", (("a", 0), ("a", 1), ("b", 0)))
 
 
 @pytest.mark.parametrize(("second", "expected"), [([0.0, 1.0], 0), ([0.0, 2.0], 1)])
 def test_a_vector_differs_when_one_of_its_numbers_does(second: Sequence[float], expected: int) -> None:
-    assert len(found("float", np.array([[0.0, 1.0], second], dtype=np.float32))) == expected
+    assert len(conflicts_of("float", np.array([[0.0, 1.0], second], dtype=np.float32))) == expected
 
 
-def test_strings_may_differ() -> None:
-    assert found("string", ints(1, 2)) == []
+def test_strings_of_copies_may_differ() -> None:
+    assert conflicts_of("string", ints(1, 2)) == []
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_strings_may_differ() -> None:
         (["stra\u00dfe", "STRASSE"], [["stra\u00dfe", "STRASSE"]]),
     ],
 )
-def test_names_are_alike_but_for_case_blanks_and_encoding(names: list[str], groups: list[list[str]]) -> None:
+def test_similar_names_differ_only_in_case_blanks_or_encoding(names: list[str], groups: list[list[str]]) -> None:
     assert group_similar_names(names) == groups
 
 
@@ -142,7 +143,7 @@ def test_names_are_alike_but_for_case_blanks_and_encoding(names: list[str], grou
         (("Dog ", "dog"), "case, blanks or how their letters are encoded"),
     ],
 )
-def test_the_sentence_says_what_differs_where_they_are_and_what_to_do(names: tuple[str, str], difference: str) -> None:
+def test_similar_classes_are_reported_with_examples_and_remedy(names: tuple[str, str], difference: str) -> None:
     uses = [ClassUse(name, count, f"train: {count}.jpg") for count, name in enumerate(names, 1)]
     assert format_similar_classes(SimilarClasses("animal", uses)) == (
         f"animal: {names[0]!r} (1 sample, such as train: 1.jpg) and {names[1]!r} (2 samples, such as train: 2.jpg) "

@@ -1,4 +1,4 @@
-"""The reading processes: every group is answered once, whoever dies, and the culprit is found."""
+"""The reader processes: every group is answered once, even if a process dies, and the file at fault is found."""
 
 from __future__ import annotations
 
@@ -43,17 +43,6 @@ def ids(heard: Sequence[GroupResult]) -> list[int]:
     return sorted(sample_id for seen in heard for sample_id in seen.ids)
 
 
-@pytest.mark.long
-def test_every_sample_is_read_once_by_however_many_processes(tmp_path: Path) -> None:
-    animals(tmp_path)
-    heard, notes = read(
-        tmp_path, [SampleGroup(0, [0, 1, 2]), SampleGroup(0, [3]), SampleGroup(0, [4, 5, 6, 7])], count=3
-    )
-    assert ids(heard) == list(range(8))
-    assert sum(len(seen.digests) for seen in heard) == 8
-    assert notes == []
-
-
 def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     with (folder / "cat" / "0002.jpg").open("ab") as file:
@@ -76,7 +65,7 @@ def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: P
     ],
     ids=["hang", "memory"],
 )
-def test_a_file_that_takes_for_ever_or_all_memory_is_told_with_the_reason(
+def test_a_file_that_hangs_or_takes_all_memory_is_reported_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: bytes, reason: str
 ) -> None:
     mark(animals(tmp_path) / "cat" / "0002.jpg", what)
@@ -92,7 +81,7 @@ def test_a_file_that_takes_for_ever_or_all_memory_is_told_with_the_reason(
 
 
 @pytest.mark.long
-def test_a_group_that_kills_only_as_a_whole_is_noted(tmp_path: Path) -> None:
+def test_a_group_that_kills_the_reader_only_as_a_whole_is_noted(tmp_path: Path) -> None:
     animals(tmp_path)
     code = (
         "import sys\nfrom streamd.cli.check import reader_process as reading\nread_group = reading.read_sample_group\n"
@@ -107,7 +96,7 @@ def test_a_group_that_kills_only_as_a_whole_is_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_when_every_file_crashes_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_gives_up_when_too_many_files_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_pool, "_MAX_CRASHES", 2)
     folder = animals(tmp_path)
     for path in folder.glob("cat/*.jpg"):
@@ -116,7 +105,7 @@ def test_when_every_file_crashes_it_is_given_up(tmp_path: Path, monkeypatch: pyt
         read(tmp_path, [SampleGroup(0, list(range(8)))], command=CRASHING, count=1)
 
 
-def test_processes_that_cannot_start_are_an_error_and_no_finding(tmp_path: Path) -> None:
+def test_reader_processes_that_cannot_start_raise_an_error(tmp_path: Path) -> None:
     animals(tmp_path)
     with pytest.raises(StreamdError, match="ended before it read anything, with exit status 5"):
         read(tmp_path, [SampleGroup(0, [0, 1])], command=(sys.executable, "-c", "raise SystemExit(5)"))
@@ -137,7 +126,7 @@ def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write)
 
 
 @pytest.mark.long
-def test_cancelling_ends_the_processes_in_the_middle_of_their_work(tmp_path: Path) -> None:
+def test_cancelling_ends_the_reader_processes_at_once(tmp_path: Path) -> None:
     animals(tmp_path)
     stream = serve(tmp_path / "data", tmp_path / "state")
     heard: list[GroupResult] = []

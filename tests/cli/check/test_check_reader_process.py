@@ -1,4 +1,4 @@
-"""What a reading process says of each file, and what a transform has against a sample."""
+"""What a reader process reports of each file, and the faults of a transform."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return animals(tmp_path)
 
 
-def seen_in(folder: Path, state: Path, **changes: Any) -> GroupResult:
+def read_folder(folder: Path, state: Path, **changes: Any) -> GroupResult:
     """What is seen of a whole folder."""
     stream = serve(folder, state, **changes)
     source = StreamReader.open(stream.spec, stream.manifest_path)
@@ -43,7 +43,7 @@ def seen_in(folder: Path, state: Path, **changes: Any) -> GroupResult:
 
 
 def test_good_files_have_a_format_a_size_and_the_digest_of_their_content(folder: Path, tmp_path: Path) -> None:
-    seen = seen_in(folder, tmp_path / "state")
+    seen = read_folder(folder, tmp_path / "state")
     files = [file_of(serve(folder, tmp_path / "state"), sample_id) for sample_id in seen.ids]
     assert (seen.formats, seen.sizes, seen.faults) == ({"JPEG": 8}, {"40x50": 8}, [])
     assert seen.digests == [hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in files]
@@ -53,7 +53,7 @@ def test_good_files_have_a_format_a_size_and_the_digest_of_their_content(folder:
 
 def test_files_that_are_not_images_are_reported_by_id_with_the_decoders_reason(folder: Path, tmp_path: Path) -> None:
     reasons = spoil(folder)
-    seen = seen_in(folder, tmp_path / "state")
+    seen = read_folder(folder, tmp_path / "state")
     stream = serve(folder, tmp_path / "state")
     found = {stream.format_file_name(fault.sample_id): fault for fault in seen.faults}
     assert found.keys() == reasons.keys()
@@ -63,17 +63,17 @@ def test_files_that_are_not_images_are_reported_by_id_with_the_decoders_reason(f
     assert len(seen.digests) == len(seen.ids) - len(reasons)
 
 
-def test_a_name_that_lies_is_counted_by_its_content(folder: Path, tmp_path: Path) -> None:
+def test_a_file_with_a_wrong_suffix_is_counted_by_its_content(folder: Path, tmp_path: Path) -> None:
     picture((20, 10), 1).save(folder / "cat" / "lie.jpg", "PNG")
-    assert seen_in(folder, tmp_path / "state").formats == {"JPEG": 8, "PNG": 1}
+    assert read_folder(folder, tmp_path / "state").formats == {"JPEG": 8, "PNG": 1}
 
 
-def test_a_jpeg_that_lies_on_its_side_is_counted_upright(folder: Path, tmp_path: Path) -> None:
+def test_a_rotated_jpeg_is_counted_upright(folder: Path, tmp_path: Path) -> None:
     turned = picture((70, 30), 1)
     exif = turned.getexif()
     exif[0x0112] = 6
     turned.save(folder / "cat" / "turned.jpg", exif=exif)
-    assert seen_in(folder, tmp_path / "state").sizes == {"40x50": 8, "70x30": 1}
+    assert read_folder(folder, tmp_path / "state").sizes == {"40x50": 8, "70x30": 1}
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_a_jpeg_that_lies_on_its_side_is_counted_upright(folder: Path, tmp_path:
 def test_only_images_with_too_few_pixels_for_the_rule_count_as_enlarged(
     folder: Path, tmp_path: Path, resize: str, size: list[int], enlarged: int
 ) -> None:
-    seen = seen_in(folder, tmp_path / "state", image={"size": size, "resize": resize})
+    seen = read_folder(folder, tmp_path / "state", image={"size": size, "resize": resize})
     assert seen.enlarged == enlarged
 
 
-def test_a_file_that_is_gone_is_a_verdict(folder: Path, tmp_path: Path) -> None:
+def test_a_missing_file_gets_a_verdict(folder: Path, tmp_path: Path) -> None:
     serve(folder, tmp_path / "state")
     (folder / "cat" / "0001.jpg").unlink()
-    (fault,) = seen_in(folder, tmp_path / "state").faults
+    (fault,) = read_folder(folder, tmp_path / "state").faults
     assert (fault.sample_id, fault.reason, fault.effect) == (1, "No such file or directory", "verdict")
 
 
@@ -104,17 +104,17 @@ def test_chunks_that_were_decompressed_are_counted_and_timed(tmp_path: Path) -> 
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", data=np.zeros((9, 4, 5, 3), np.uint8), chunks=(2, 4, 5, 3), compression="gzip")
     source = {"kind": "hdf5", "path": str(tmp_path / "x.h5"), "images": "x"}
-    seen = seen_in(tmp_path, tmp_path / "state", source=source, image={}, labels={})
+    seen = read_folder(tmp_path, tmp_path / "state", source=source, image={}, labels={})
     assert seen.unpacked == 5
     assert 0 < seen.unpack_s < seen.read_s
 
 
-def test_rows_of_an_array_are_told_from_each_other_by_their_pixels(tmp_path: Path) -> None:
+def test_array_rows_get_a_digest_of_their_pixels(tmp_path: Path) -> None:
     rows = np.arange(3 * 60, dtype=np.uint8).reshape(3, 4, 5, 3)
     rows[2] = rows[0]
     np.save(tmp_path / "x.npy", rows)
     source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
-    seen = seen_in(tmp_path, tmp_path / "state", source=source, image={})
+    seen = read_folder(tmp_path, tmp_path / "state", source=source, image={})
     assert (seen.formats, seen.sizes, seen.faults, seen.enlarged) == ({"NPY": 3}, {"4x5": 3}, [], 0)
     assert seen.digests == [hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in rows]
 
@@ -124,7 +124,7 @@ def test_pictures_with_alpha_or_a_transparent_colour_are_counted(folder: Path, t
     picture((50, 40), 1).convert("L").convert("LA").save(folder / "cat" / "grey.png")
     picture((50, 40), 1).convert("P").save(folder / "cat" / "palette.png", transparency=3)
     picture((50, 40), 1).convert("P").save(folder / "cat" / "opaque.png")
-    assert seen_in(folder, tmp_path / "state").transparent == 3
+    assert read_folder(folder, tmp_path / "state").transparent == 3
 
 
 TEXT = """
@@ -155,7 +155,7 @@ def transformed(stream: ServedStream, program: Write) -> Iterator[StreamReader]:
         ),
     ],
 )
-def test_an_objection_says_what_a_worker_would_do_about_it(
+def test_a_transform_fault_says_what_a_worker_would_do(
     transformed: StreamReader, colour: int, effect: FaultEffect, reason: str
 ) -> None:
     fault = transform_sample_row(transformed, 3, np.full((32, 32, 3), colour, np.uint8))
@@ -163,7 +163,7 @@ def test_an_objection_says_what_a_worker_would_do_about_it(
     assert (fault.sample_id, fault.effect, fault.reason) == (3, effect, reason)
 
 
-def test_nothing_is_said_against_other_samples_nor_without_a_transform(
+def test_good_samples_have_no_fault_with_and_without_a_transform(
     transformed: StreamReader, source: StreamReader
 ) -> None:
     assert transform_sample_row(transformed, 3, np.full((32, 32, 3), 3, np.uint8)) is None

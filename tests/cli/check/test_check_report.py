@@ -1,4 +1,4 @@
-"""What a person reads: all of it on one screen, unless everything is asked for."""
+"""The report that a person reads: it fits on one screen, unless everything is asked for."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from streamd.core.text import format_duration
 SCREEN: Final = ReportOptions(bar_character="#")
 
 
-def text(found: CheckFindings, look: ReportOptions = SCREEN) -> str:
+def report_text(found: CheckFindings, look: ReportOptions = SCREEN) -> str:
     return "\n".join(line.text for line in format_report(found, look))
 
 
-def of(train: StreamFinding, look: ReportOptions = SCREEN) -> str:
-    return text(findings(train), look)
+def report_of(train: StreamFinding, look: ReportOptions = SCREEN) -> str:
+    return report_text(findings(train), look)
 
 
 MEMORY: Final = (
@@ -40,8 +40,8 @@ MEMORY: Final = (
 )
 
 
-def test_a_sound_stream_is_told_in_a_few_lines() -> None:
-    assert text(findings()).splitlines()[:10] == [
+def test_a_good_stream_takes_ten_lines() -> None:
+    assert report_text(findings()).splitlines()[:10] == [
         "train: 4,824 samples, 3 MiB in /data/train; 151 batches of 32, images of 128x96, height x width",
         "  label    category, 2 classes",
         "             cat  ##############################    2,500",
@@ -53,144 +53,144 @@ def test_a_sound_stream_is_told_in_a_few_lines() -> None:
         "",
         "memory: 64 MiB, 8 workers",
     ]
-    assert text(findings()).endswith("Nothing speaks against serving this.")
+    assert report_text(findings()).endswith("Nothing speaks against serving this.")
 
 
-def test_what_a_daemon_would_refuse_only_here_is_worth_knowing() -> None:
-    said = text(replace(findings(), refused_here=["cannot keep state in /s"]))
+def test_a_refusal_on_this_host_alone_is_worth_knowing() -> None:
+    said = report_text(replace(findings(), refused_here=["cannot keep state in /s"]))
     assert "would refuse: cannot keep state in /s\n" in said
     assert said.endswith("Nothing in the configuration or the data speaks against serving this.")
 
 
-def test_of_many_classes_the_largest_and_the_smallest_are_shown() -> None:
+def test_the_largest_and_the_smallest_of_many_classes_are_shown() -> None:
     classes = {f"c{number:02}": number for number in range(40)}
     train = stream(labels={"label": LabelFinding("category", classes, 39.0)})
-    shown = [line.split()[0] for line in of(train).splitlines() if line.strip().startswith("c")]
+    shown = [line.split()[0] for line in report_of(train).splitlines() if line.strip().startswith("c")]
     assert shown == [f"c{number:02}" for number in (*range(39, 29, -1), *range(9, -1, -1))]
-    assert "... 20 more (--all shows them) ..." in of(train)
-    everything = of(train, ReportOptions(everything=True))
+    assert "... 20 more (--all shows them) ..." in report_of(train)
+    everything = report_of(train, ReportOptions(everything=True))
     assert all(name in everything for name in classes)
     assert "more (--all" not in everything
 
 
+RAISED = replace(BROKEN, effect="transform")
+
+
 @pytest.mark.parametrize(
-    ("score", "in_order", "told"),
+    ("train", "said"),
     [
-        (0.25, 0.0, "full; shuffle score 0.25, the stored order has 0.00"),
-        (None, 0.5, "full; the stored order has a shuffle score of 0.50"),
-        (None, None, "full"),
+        (
+            stream(shuffle_score=0.25, stored_score=0.0),
+            "  shuffle  full; shuffle score 0.25, the stored order has 0.00\n",
+        ),
+        (
+            stream(shuffle_score=None, stored_score=0.5),
+            "  shuffle  full; the stored order has a shuffle score of 0.50\n",
+        ),
+        (stream(shuffle_score=None, stored_score=None), "  shuffle  full\n"),
+        (
+            stream(unpacking=UnpackingEstimate(600, 29 << 20, 0.025, 600, 4, 0.025)),
+            "  chunks   compressed, 600 samples each, 29 MiB when decompressed; a batch takes 0.8 of them\n",
+        ),
+        (
+            stream(weights=WeightSummary(0, 2.5, 0.25, 9)),
+            "weights  0 to 2.5, mean 0.25; 9 of 4,824 samples weigh nothing",
+        ),
+        (stream(weights=WeightSummary(0.5, 2.5, 1, 0)), "weights  0.5 to 2.5, mean 1\n"),
+        (
+            stream(unreadable=[RAISED, BROKEN, RAISED]),
+            "bad      1 unreadable file and 2 samples that the transform",
+        ),
+        (stream(unreadable=[RAISED]), "bad      1 sample that the transform raises on"),
+        (
+            stream(unreadable=[BROKEN], bad_samples=BadSampleOutcome("fail", 0.01, "it is bad")),
+            "bad_samples: fail: the first one stops the stream; the daemon would stop the stream",
+        ),
+        (stream(read=500), "read     500 of 4,824 files, evenly spread"),
+        (
+            stream(pictures=ImageSummary({"PNG": 9}, {"5x5": 9}, 1, 0, transparent=1200)),
+            "PNG 9; all 5x5; 1,200 with transparency, laid on white",
+        ),
+        (stream(pictures=ImageSummary({"JPEG": 9}, {"5x5": 9}, 1, 0)), "JPEG 9; all 5x5"),
+        (
+            stream(cache=CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 9 << 30)),
+            "\n  cache    takes 3 GiB for all samples, in /c, where 9 GiB are free\n",
+        ),
+        (
+            stream(cache=CacheEstimate("/c", 1206, 1 << 30, 4 << 30, 9 << 30)),
+            "\n  cache    takes 1 GiB for 1,206 of 4,824 samples (4 GiB for all), in /c, where 9 GiB are free\n",
+        ),
     ],
 )
-def test_the_shuffle_is_told_with_its_score_beside_that_of_the_stored_order(
-    score: float | None, in_order: float | None, told: str
-) -> None:
-    assert f"  shuffle  {told}\n" in of(stream(shuffle_score=score, stored_score=in_order))
-
-
-def test_compressed_chunks_are_told_with_what_they_cost() -> None:
-    chunks = UnpackingEstimate(600, 29 << 20, 0.025, 600, 4, 0.025)
-    assert "  chunks   compressed, 600 samples each, 29 MiB when decompressed; a batch takes 0.8 of them\n" in of(
-        stream(unpacking=chunks)
-    )
+def test_the_report_of_a_stream_contains_the_line(train: StreamFinding, said: str) -> None:
+    assert said in report_of(train)
 
 
 def test_a_class_without_images_has_no_bar_and_the_smallest_one_has() -> None:
     train = stream(labels={"label": LabelFinding("category", {"cat": 100_000, "owl": 1, "emu": 0}, 1.0)})
-    bars = {line.split()[0]: line.count("#") for line in of(train).splitlines() if line.startswith(" " * 13)}
+    bars = {line.split()[0]: line.count("#") for line in report_of(train).splitlines() if line.startswith(" " * 13)}
     assert bars == {"cat": 30, "owl": 1, "emu": 0}
 
 
-def test_bars_begin_in_one_column_whatever_the_classes_are_called() -> None:
+def test_bars_are_aligned_for_class_names_of_any_script() -> None:
     train = stream(labels={"label": LabelFinding("category", {"猫": 2, "a\nb": 2, "x": 2}, 1.0)})
-    bars = [line for line in of(train).splitlines() if "#" in line]
+    bars = [line for line in report_of(train).splitlines() if "#" in line]
     assert [line.split()[0] for line in bars] == ["猫", "a\\nb", "x"]
     assert len({cell_len(line[: line.index("#")]) for line in bars}) == 1
 
 
-def test_numbers_are_told_by_their_range_and_strings_by_their_name() -> None:
+def test_number_labels_show_their_range_and_string_labels_only_their_name() -> None:
     angle = LabelFinding("float", {}, least=-1.0, most=0.5, mean=0.125, std=0.25)
-    said = of(stream(labels={"angle": angle, "road": LabelFinding("string", {})}))
+    said = report_of(stream(labels={"angle": angle, "road": LabelFinding("string", {})}))
     assert "  angle    float from -1 to 0.5, mean 0.125, standard deviation 0.25" in said
     assert "  road     string" in said
 
 
-def test_the_first_twenty_unreadable_files_are_named_and_all_on_demand() -> None:
+def test_twenty_unreadable_files_are_named_and_all_of_them_with_everything() -> None:
     bad = [replace(BROKEN, file=f"{number:02}.jpg") for number in range(23)]
     train = stream(unreadable=bad, bad_samples=BadSampleOutcome("mask", 0.01, None))
-    assert "19.jpg: a damaged JPEG" in of(train)
-    assert "20.jpg" not in of(train)
-    assert "... 3 more (--all or --json names them)" in of(train)
+    assert "19.jpg: a damaged JPEG" in report_of(train)
+    assert "20.jpg" not in report_of(train)
+    assert "... 3 more (--all or --json names them)" in report_of(train)
     assert (
         "bad_samples: mask: zeros with weight 0 take the place of each; the stream goes on (max_fraction 0.01)"
-        in of(train)
+        in report_of(train)
     )
-    assert "22.jpg" in of(train, ReportOptions(everything=True))
+    assert "22.jpg" in report_of(train, ReportOptions(everything=True))
 
 
-def test_weights_are_shown_with_how_many_weigh_nothing() -> None:
-    assert "weights  0 to 2.5, mean 0.25; 9 of 4,824 samples weigh nothing" in of(
-        stream(weights=WeightSummary(0, 2.5, 0.25, 9))
-    )
-    assert "weights  0.5 to 2.5, mean 1\n" in of(stream(weights=WeightSummary(0.5, 2.5, 1, 0)))
-
-
-def test_samples_that_a_transform_raises_on_are_told_apart_from_unreadable_files() -> None:
-    raised = replace(BROKEN, effect="transform")
-    assert "bad      1 unreadable file and 2 samples that the transform" in of(
-        stream(unreadable=[raised, BROKEN, raised])
-    )
-    assert "bad      1 sample that the transform raises on" in of(stream(unreadable=[raised]))
-
-
-def test_that_the_stream_would_stop_is_said_with_the_policy() -> None:
-    train = stream(unreadable=[BROKEN], bad_samples=BadSampleOutcome("fail", 0.01, "it is bad"))
-    assert "bad_samples: fail: the first one stops the stream; the daemon would stop the stream" in of(train)
-
-
-def test_copies_are_counted_and_named_on_demand() -> None:
+def test_copies_are_counted_and_named_with_everything() -> None:
     train = stream(duplicates=[["a.jpg", "b.jpg", "c.jpg"]])
-    assert "copies   2 files with the content of another (--all names them)" in of(train)
-    assert "a.jpg = b.jpg = c.jpg" in of(train, ReportOptions(everything=True))
+    assert "copies   2 files with the content of another (--all names them)" in report_of(train)
+    assert "a.jpg = b.jpg = c.jpg" in report_of(train, ReportOptions(everything=True))
 
 
-def test_a_file_that_is_linked_to_is_no_copy_of_itself() -> None:
+def test_a_link_to_a_file_is_not_a_copy_of_it() -> None:
     train = stream(duplicates=[["a.jpg", "a.jpg", "b.jpg"], ["c.jpg", "c.jpg"]])
-    assert "copies   1 file with the content of another" in of(train)
-    assert [line.strip() for line in of(train, ReportOptions(everything=True)).splitlines() if " = " in line] == [
-        "a.jpg = b.jpg"
-    ]
+    assert "copies   1 file with the content of another" in report_of(train)
+    everything = report_of(train, ReportOptions(everything=True))
+    assert [line.strip() for line in everything.splitlines() if " = " in line] == ["a.jpg = b.jpg"]
 
 
-def test_a_sample_is_called_one() -> None:
-    assert "read     500 of 4,824 files, evenly spread" in of(stream(read=500))
-    assert "evenly spread" not in of(STREAM)
-
-
-def test_without_a_single_image_or_any_room_it_says_so() -> None:
+def test_the_report_says_when_there_is_no_image_and_no_room() -> None:
     train = stream(
         pictures=ImageSummary({}, {}, 0, 0),
         memory=replace(STREAM.memory, trainers=TrainerCapacity(0, 0, "'train' does not fit")),
     )
-    assert "files    none of them is an image" in of(train)
-    assert "no room for a single trainer" in of(train)
-    assert of(train).endswith("Trouble:\n  'train' does not fit")
-
-
-def test_one_size_of_all_files_is_not_called_the_most_frequent() -> None:
-    alpha = ImageSummary({"PNG": 9}, {"5x5": 9}, 1, 0, transparent=1200)
-    assert "PNG 9; all 5x5; 1,200 with transparency, laid on white" in of(stream(pictures=alpha))
-    assert "JPEG 9; all 5x5" in of(stream(pictures=ImageSummary({"JPEG": 9}, {"5x5": 9}, 1, 0)))
+    assert "files    none of them is an image" in report_of(train)
+    assert "no room for a single trainer" in report_of(train)
+    assert report_of(train).endswith("Trouble:\n  'train' does not fit")
 
 
 def test_troubles_and_warnings_come_last_under_their_names() -> None:
-    said = text(findings(stream(unreadable=[BROKEN]), notes=["skipped 3 files"]))
+    said = report_text(findings(stream(unreadable=[BROKEN]), notes=["skipped 3 files"]))
     assert said.endswith("Worth knowing:\n  skipped 3 files")
     assert "\nTrouble:\n  train: 1 unreadable file" in said
     assert "Nothing speaks against" not in said
 
 
-def test_without_a_stream_nothing_is_said_of_epochs() -> None:
-    said = text(CheckFindings(1 << 30, 4, {}, refused=["streams.a.source: kind lmdb is not served"]))
+def test_without_a_stream_the_report_has_no_epoch() -> None:
+    said = report_text(CheckFindings(1 << 30, 4, {}, refused=["streams.a.source: kind lmdb is not served"]))
     assert said == "memory: 1 GiB, 4 workers\n\nTrouble:\n  streams.a.source: kind lmdb is not served"
 
 
@@ -208,20 +208,3 @@ def test_without_a_stream_nothing_is_said_of_epochs() -> None:
 )
 def test_durations_have_two_digits_and_a_unit(seconds: float, said: str) -> None:
     assert format_duration(seconds) == said
-
-
-@pytest.mark.parametrize(
-    ("cache", "told"),
-    [
-        (
-            CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 9 << 30),
-            "takes 3 GiB for all samples, in /c, where 9 GiB are free",
-        ),
-        (
-            CacheEstimate("/c", 1206, 1 << 30, 4 << 30, 9 << 30),
-            "takes 1 GiB for 1,206 of 4,824 samples (4 GiB for all), in /c, where 9 GiB are free",
-        ),
-    ],
-)
-def test_a_cache_is_told_with_its_place_on_the_disk(cache: CacheEstimate, told: str) -> None:
-    assert f"  cache    {told}" in of(stream(cache=cache)).splitlines()

@@ -1,4 +1,4 @@
-"""What `streamd check` says of the place where a daemon would start."""
+"""What `streamd check` reports of the host on which a daemon would start."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refusal_of_router(address: str) -> str:
     return str(caught.value)
 
 
-def test_where_a_daemon_would_start_there_is_nothing_to_say_and_nothing_is_made(tmp_path: Path) -> None:
+def test_without_obstacles_nothing_is_reported_and_no_file_is_created(tmp_path: Path) -> None:
     config = configure(tmp_path, monitor="127.0.0.1:0", listen=[f"ipc://{tmp_path}/new/s"])
 
     assert find_start_obstacles(config) == StartObstacles([], [])
@@ -53,7 +53,7 @@ def test_where_a_daemon_would_start_there_is_nothing_to_say_and_nothing_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_endpoint_that_cannot_be_is_the_trouble_that_serve_tells(tmp_path: Path) -> None:
+def test_an_impossible_endpoint_is_trouble_in_the_words_of_serve(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for address in (f"ipc://{tmp_path}", f"ipc://{tmp_path}/file/below/s"):
         found = find_start_obstacles(configure(tmp_path, listen=[address]))
@@ -64,9 +64,7 @@ def test_an_endpoint_that_cannot_be_is_the_trouble_that_serve_tells(tmp_path: Pa
         )
 
 
-def test_an_address_that_this_host_has_not_is_trouble_and_one_that_is_taken_is_not(
-    tmp_path: Path, used_port: int
-) -> None:
+def test_an_address_of_another_host_is_trouble_and_a_used_port_is_not(tmp_path: Path, used_port: int) -> None:
     absent = find_start_obstacles(configure(tmp_path, monitor="192.0.2.1:9191"))
     taken = find_start_obstacles(configure(tmp_path, monitor=f"127.0.0.1:{used_port}"))
 
@@ -78,9 +76,7 @@ def test_an_address_that_this_host_has_not_is_trouble_and_one_that_is_taken_is_n
     ]
 
 
-def test_places_that_the_environment_names_are_worth_knowing_and_no_trouble(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusable_folders_from_the_environment_are_not_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run").touch()
     (tmp_path / "state").touch()
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
@@ -91,9 +87,7 @@ def test_places_that_the_environment_names_are_worth_knowing_and_no_trouble(
     assert [part in note for part, note in zip(expected, found.refused_here, strict=True)] == [True] * 3
 
 
-def test_a_folder_that_this_user_may_not_write_is_no_trouble_for_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_this_user_may_not_write_is_not_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     found = find_start_obstacles(configure(tmp_path, listen=[f"ipc://{tmp_path}/s"]))
 
@@ -101,9 +95,7 @@ def test_a_folder_that_this_user_may_not_write_is_no_trouble_for_others(
     assert "Permission denied" in found.refused_here[-1]
 
 
-def test_of_a_daemon_that_serves_already_the_process_is_named_and_its_address_left_alone(
-    tmp_path: Path, used_port: int
-) -> None:
+def test_a_running_daemon_is_named_and_its_addresses_are_not_obstacles(tmp_path: Path, used_port: int) -> None:
     address = f"ipc://{tmp_path}/s"
     router = Router(address)
     router.lock_endpoint()
@@ -115,7 +107,7 @@ def test_of_a_daemon_that_serves_already_the_process_is_named_and_its_address_le
     assert str(found.daemon_note).startswith(f"a daemon (pid {os.getpid()}) serves at {tmp_path}/s: kill -HUP")
 
 
-def test_check_reports_them_beside_the_data(tmp_path: Path) -> None:
+def test_check_reports_obstacles_beside_the_data(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 2})
     path = tmp_path / "config.yaml"
     path.write_text(

@@ -1,4 +1,4 @@
-"""From sums to findings: rates to epochs, ids to names, faults to what the daemon would do; caches and chunks."""
+"""From totals to findings: epoch times, file names, the effect of faults, caches and chunks."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def good(ids: list[int]) -> GroupResult:
     return GroupResult(0, ids, 1.0, 3.0, {"JPEG": len(ids)}, {"50x40": len(ids)}, 0, [f"{each:032x}" for each in ids])
 
 
-def test_the_time_of_an_epoch_is_scaled_from_what_was_read_by_so_many_processes(tmp_path: Path) -> None:
+def test_the_epoch_time_is_scaled_from_the_files_read_by_all_processes(tmp_path: Path) -> None:
     epoch = summary(tmp_path, good([0, 4]), processes=2).streams["train"].epoch
     assert (epoch.processes, epoch.seconds, epoch.reading_s) == (2, 8.0, 2.0)
 
 
-def test_facts_are_those_of_the_stream_as_served(tmp_path: Path) -> None:
+def test_the_findings_describe_the_stream_as_served(tmp_path: Path) -> None:
     found = summary(tmp_path, good(list(range(8))))
     train = found.streams["train"]
     stream = serve(tmp_path / "data", tmp_path / "state")
@@ -66,7 +66,7 @@ def test_facts_are_those_of_the_stream_as_served(tmp_path: Path) -> None:
     assert (found.memory_bytes, found.workers, found.notes) == (64 << 20, 2, ["a note"])
 
 
-def test_a_stream_in_stored_order_is_not_to_be_judged_by_random_crops(tmp_path: Path) -> None:
+def test_random_crops_in_an_unshuffled_stream_are_a_warning(tmp_path: Path) -> None:
     crops: dict[str, Any] = {"image": {"size": [32, 32], "resize": "random_crop"}}
     evaluated = summary(tmp_path, good([0]), shuffle="none", **crops)
     assert evaluated.warnings[1].startswith("train: is not shuffled, as for evaluation, and shows another part")
@@ -75,7 +75,7 @@ def test_a_stream_in_stored_order_is_not_to_be_judged_by_random_crops(tmp_path: 
     assert summary(tmp_path, good([0]), shuffle="none").notes == ["a note"]
 
 
-def test_how_batches_mix_the_labels_is_told_and_what_to_do(tmp_path: Path) -> None:
+def test_the_shuffle_score_shows_how_well_batches_mix_the_labels(tmp_path: Path) -> None:
     seen = good([0, 4])
     full = summary(tmp_path, seen).streams["train"]  # one batch holds all
     assert (full.shuffle, full.shuffle_score, full.stored_score, full.poorly_mixed) == ("full", 1, 1, None)
@@ -89,9 +89,7 @@ def test_how_batches_mix_the_labels_is_told_and_what_to_do(tmp_path: Path) -> No
     assert poor.shuffle_score == kept.stored_score
 
 
-def test_the_time_of_an_epoch_counts_chunks_as_often_as_its_order_decompresses_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_epoch_time_counts_each_decompression_of_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chunks = UnpackingEstimate(600, 1 << 20, 0.5, 600, 4, 0.01)
     monkeypatch.setattr("streamd.cli.check.summary.estimate_unpacking", lambda *_: chunks)
     seen = good(list(range(8)))
@@ -127,13 +125,13 @@ def test_with_policy_fail_one_bad_sample_stops_the_stream(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("effect", ["crash", "retry"])
-def test_what_gets_no_verdict_stops_the_stream_whatever_the_policy(tmp_path: Path, effect: FaultEffect) -> None:
+def test_a_sample_without_a_verdict_stops_the_stream_under_any_policy(tmp_path: Path, effect: FaultEffect) -> None:
     train = summary(tmp_path, faulty("verdict", effect)).streams["train"]
     assert train.bad_samples.stops is not None
     assert "cat/0001.jpg: reason 1" in train.bad_samples.stops
 
 
-def test_files_with_one_content_are_named_and_contradict_if_their_classes_differ(tmp_path: Path) -> None:
+def test_files_of_equal_content_contradict_if_their_classes_differ(tmp_path: Path) -> None:
     for path in animals(tmp_path).rglob("*.jpg"):
         path.write_bytes(bytes(10))  # now their sizes are equal
     seen = good(list(range(8)))
@@ -145,7 +143,7 @@ def test_files_with_one_content_are_named_and_contradict_if_their_classes_differ
     assert (contradiction.values, contradiction.trouble) == (["cat", "dog"], True)
 
 
-def test_weights_are_told_where_they_differ_from_one(tmp_path: Path) -> None:
+def test_weights_are_summarized_when_they_are_configured(tmp_path: Path) -> None:
     assert summary(tmp_path, good([0])).streams["train"].weights is None
     np.save(tmp_path / "weights.npy", np.array([0, 0, 0, 0, 0, 0, 1, 3], np.float32))
     found = summary(tmp_path, good([0]), weights=str(tmp_path / "weights.npy")).streams["train"].weights
@@ -182,54 +180,49 @@ def test_tags_that_differ_in_blanks_alone_name_a_sample_of_each(tmp_path: Path) 
 ROW_BYTES = 32 * 32 * 3
 
 
-def found(tmp_path: Path, **cache: object) -> CacheEstimate | None:
+def estimated_cache(tmp_path: Path, most: object) -> CacheEstimate:
+    """The estimate of a cache of nine images that may take `most` bytes."""
     folder = tmp_path / "data"
     if not folder.exists():
         write_images(folder, {"cat": 9}, size=(8, 8))
-    wish = {"path": str(tmp_path / "deep/cache"), **cache} if cache else None
-    stream = serve(folder, tmp_path / "state", cache=wish)
-    try:
-        return estimate_cache(stream)
-    finally:
-        stream.manifest.close()
+    stream = serve(folder, tmp_path / "state", cache={"path": str(tmp_path / "deep/cache"), "max": most})
+    estimate = estimate_cache(stream)
+    stream.manifest.close()
+    assert estimate is not None
+    return estimate
 
 
-def test_a_stream_without_a_cache_takes_nothing(tmp_path: Path) -> None:
-    assert found(tmp_path) is None
+def test_a_stream_without_a_cache_has_no_estimate_of_one(tmp_path: Path) -> None:
+    assert estimate_cache(serve(animals(tmp_path), tmp_path / "state")) is None
 
 
 @pytest.mark.parametrize(
     ("most", "samples"), [(None, 9), (2 * PAGE_BYTES + 4 * ROW_BYTES + 1, 4), (2 * PAGE_BYTES, 0), (1 << 40, 9)]
 )
-def test_as_many_samples_as_fit_are_kept(tmp_path: Path, most: int | None, samples: int) -> None:
-    cache = found(tmp_path, max=most)
-    assert cache is not None
+def test_the_cache_keeps_as_many_samples_as_fit(tmp_path: Path, most: int | None, samples: int) -> None:
+    cache = estimated_cache(tmp_path, most)
     assert (cache.samples, cache.bytes) == (samples, 2 * PAGE_BYTES + samples * ROW_BYTES)
     assert cache.all_bytes == 2 * PAGE_BYTES + 9 * ROW_BYTES
     assert cache.folder == str(tmp_path / "deep/cache")
     assert not (tmp_path / "deep").exists()
 
 
-def test_what_a_cache_has_already_counts_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_already_used_by_the_cache_counts_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamd.cli.check.summary._measure_free_bytes", lambda _: 1000)
     folder = tmp_path / "deep/cache"
     folder.mkdir(parents=True)
-    before = found(tmp_path, max=None)
+    before = estimated_cache(tmp_path, None)
     stream = serve(tmp_path / "data", tmp_path / "state")
     shape = CacheLayout.from_stream_spec(stream.spec, compute_pixel_id(stream.spec.image))
     CacheFile.open(CachePlace(str(folder), None, writable=True), shape).close()
     stream.manifest.close()
-    after = found(tmp_path, max=None)
-    assert before is not None
-    assert after is not None
+    after = estimated_cache(tmp_path, None)
     assert before.free_bytes == 1000
     assert after.free_bytes >= 1000 + after.bytes
 
 
-def test_free_is_what_the_disk_has(tmp_path: Path) -> None:
-    cache = found(tmp_path, max=None)
-    assert cache is not None
-    assert 0 < cache.free_bytes <= shutil.disk_usage(tmp_path).total
+def test_the_free_bytes_are_those_of_the_disk(tmp_path: Path) -> None:
+    assert 0 < estimated_cache(tmp_path, None).free_bytes <= shutil.disk_usage(tmp_path).total
 
 
 CHUNK_BYTES = 10 * 4 * 4 * 3
@@ -255,29 +248,31 @@ def packed(tmp_path: Path, **changes: Any) -> ServedStream:
     return serve(tmp_path, tmp_path / "state", **(defaults | changes))
 
 
+def unpacking(tmp_path: Path, workers: int = 1, **changes: Any) -> UnpackingEstimate:
+    estimate = estimate_unpacking(packed(tmp_path, **changes), workers)
+    assert estimate is not None
+    return estimate
+
+
 ORDERS = [{}, {"shuffle": "full"}, {"shuffle": "none"}, {"shuffle": {"kind": "chunk", "chunk": 40, "buffer": 3}}]
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
-def test_what_is_counted_for_one_worker_is_what_its_store_does(tmp_path: Path, order: dict[str, Any]) -> None:
+def test_the_estimate_for_one_worker_equals_what_its_store_decompresses(tmp_path: Path, order: dict[str, Any]) -> None:
     stream = packed(tmp_path, **order)
-    found = estimate_unpacking(stream, 1)
     root = os.open(tmp_path, os.O_RDONLY)
     store = open_store(stream.manifest, root)
-    assert found is not None
     assert isinstance(store, Hdf5Store)
     images = np.empty((5, 4, 4, 3), np.uint8)
     for index in range(stream.spec.batches):
         assert store.gather_rows(compute_batch_ids(stream.order, 0, index, 5), images).all()
-    assert round(found.per_sample * ROWS) == store.decompression_totals[0]
+    assert round(unpacking(tmp_path, **order).per_sample * ROWS) == store.decompression_totals[0]
     store.close()
     os.close(root)
 
 
-def test_an_order_that_is_left_open_is_the_fast_one_and_a_full_shuffle_is_not(tmp_path: Path) -> None:
-    default, full = estimate_unpacking(packed(tmp_path), 1), estimate_unpacking(packed(tmp_path, shuffle="full"), 1)
-    assert default is not None
-    assert full is not None
+def test_the_default_order_is_the_fast_one_and_a_full_shuffle_is_slow(tmp_path: Path) -> None:
+    default, full = unpacking(tmp_path), unpacking(tmp_path, shuffle="full")
     assert (default.chunk_rows, default.chunk_bytes) == (10, CHUNK_BYTES)
     assert (default.fast_chunk, default.fast_buffer) == (10, 2)
     assert default.per_sample == default.fast_per_sample == full.fast_per_sample == CHUNKS / ROWS
@@ -287,19 +282,13 @@ def test_an_order_that_is_left_open_is_the_fast_one_and_a_full_shuffle_is_not(tm
 def test_each_worker_decompresses_for_itself_and_a_long_epoch_is_judged_by_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    three = estimate_unpacking(packed(tmp_path), 3)
-    assert three is not None
-    assert 2 * CHUNKS / ROWS < three.per_sample < 3 * CHUNKS / ROWS
+    assert 2 * CHUNKS / ROWS < unpacking(tmp_path, workers=3).per_sample < 3 * CHUNKS / ROWS
     monkeypatch.setattr(counting, "UNPACKING_ROWS", ROWS // 2)
-    half = estimate_unpacking(packed(tmp_path), 1)
-    assert half is not None
-    assert half.per_sample == CHUNKS / ROWS
+    assert unpacking(tmp_path).per_sample == CHUNKS / ROWS
 
 
-def test_rows_of_the_last_batch_that_are_no_samples_cost_nothing(tmp_path: Path) -> None:
-    assert estimate_unpacking(packed(tmp_path, batch_size=64, drop_remainder="pad"), 1) == estimate_unpacking(
-        packed(tmp_path, batch_size=64), 1
-    )
+def test_padding_rows_of_the_last_batch_decompress_nothing(tmp_path: Path) -> None:
+    assert unpacking(tmp_path, batch_size=64, drop_remainder="pad") == unpacking(tmp_path, batch_size=64)
 
 
 def test_images_in_files_have_no_chunks(tmp_path: Path) -> None:
@@ -311,7 +300,7 @@ TRAIN = StreamShape("train", 100, MIB, 1)
 WORKERS = 2
 
 
-def test_with_room_for_n_trainers_and_one_more_that_many_have_all_they_ask_for() -> None:
+def test_trainers_at_ease_leave_room_for_one_more() -> None:
     memory = 73 * MIB
     assert memory == (4 * DEFAULT_CREDIT + compute_production_slots(TRAIN, SchedulerLimits(memory, WORKERS))) * MIB
     assert compute_trainer_capacity([TRAIN], SchedulerLimits(memory, WORKERS)).at_ease == 3
@@ -324,7 +313,7 @@ def test_at_most_counts_trainers_with_the_least_credit() -> None:
     assert compute_trainer_capacity([TRAIN], SchedulerLimits((5 * MIN_CREDIT + ahead) * MIB - 1, WORKERS)).at_most == 4
 
 
-def test_where_not_one_fits_the_refusal_has_the_arithmetic() -> None:
+def test_the_refusal_explains_why_no_trainer_fits() -> None:
     found = compute_trainer_capacity([TRAIN], SchedulerLimits(2 * MIB, WORKERS))
     assert (found.at_ease, found.at_most) == (0, 0)
     assert found.refusal is not None
@@ -345,7 +334,7 @@ def test_trainers_that_read_several_streams_need_room_for_all_of_them() -> None:
 
 
 @pytest.mark.parametrize(("streams", "most"), [(1, MAX_SESSIONS), (2, MAX_SESSIONS // 2)])
-def test_the_capacity_is_at_most_what_a_daemon_accepts(streams: int, most: int) -> None:
+def test_the_capacity_is_at_most_the_session_limit(streams: int, most: int) -> None:
     shapes = [StreamShape(f"s{number}", 100, 4096, 1) for number in range(streams)]
     found = compute_trainer_capacity(shapes, SchedulerLimits(1000 * MIB, WORKERS))
 

@@ -1,4 +1,4 @@
-"""Answers are added up, in whatever order they come."""
+"""The results of sample groups are added up in any order."""
 
 from __future__ import annotations
 
@@ -14,13 +14,9 @@ from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into
 from streamd.limits import TASK_ROWS
 
 
-@pytest.mark.parametrize(
-    ("samples", "most", "ids"), [(4, None, [0, 1, 2, 3]), (4, 4, [0, 1, 2, 3]), (4, 9, [0, 1, 2, 3])]
-)
-def test_without_a_bound_or_with_a_large_one_all_samples_are_chosen(
-    samples: int, most: int | None, ids: list[int]
-) -> None:
-    assert choose_sample_ids(samples, most).tolist() == ids
+@pytest.mark.parametrize("most", [None, 4, 9])
+def test_without_a_bound_or_with_a_large_one_all_samples_are_chosen(most: int | None) -> None:
+    assert choose_sample_ids(4, most).tolist() == [0, 1, 2, 3]
 
 
 def test_a_choice_is_spread_evenly_over_all_samples() -> None:
@@ -30,7 +26,7 @@ def test_a_choice_is_spread_evenly_over_all_samples() -> None:
     assert set(np.diff(ids).tolist()) == {33, 34}
 
 
-def test_groups_hold_every_id_once_in_tasks_like_a_workers() -> None:
+def test_groups_hold_every_id_once_and_are_as_large_as_a_task() -> None:
     ids = choose_sample_ids(10 * TASK_ROWS, 2 * TASK_ROWS + 1)
     parts = list(split_into_sample_groups(3, ids))
     assert [len(part.ids) for part in parts] == [TASK_ROWS, TASK_ROWS, 1]

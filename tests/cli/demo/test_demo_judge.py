@@ -1,4 +1,4 @@
-"""The chart: its arithmetic, and that what matters is really drawn."""
+"""The chart of the demo: its scores, and the marks that it draws."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_prediction_is_a_dot(tmp_path: Path) -> None:
     assert blue[1] > 10 * blue[0] > 0
 
 
-def test_examples_show_both_arrows_on_their_sides(tmp_path: Path) -> None:
+def test_each_example_shows_an_arrow_for_the_truth_and_one_for_the_prediction(tmp_path: Path) -> None:
     picture = draw(tmp_path, examples=1)
     road = places(picture, PURPLE)
     (top, left), (bottom, right) = road.min(axis=0), road.max(axis=0)
@@ -60,7 +60,7 @@ def test_examples_show_both_arrows_on_their_sides(tmp_path: Path) -> None:
     assert predicted[:, 1].mean() < (right - left) / 2 < truth[:, 1].mean()
 
 
-def test_at_most_six_examples_are_drawn_and_none_is_needed(tmp_path: Path) -> None:
+def test_at_most_six_examples_are_drawn_and_none_are_required(tmp_path: Path) -> None:
     none, six, nine = (draw(tmp_path, examples=count) for count in (0, 6, 9))
     np.testing.assert_array_equal(six, nine)
     assert len(places(none, PURPLE)) == 0 < len(places(six, PURPLE))

@@ -1,4 +1,4 @@
-"""Drawn roads: what is in the picture, what is in the table."""
+"""The drawn roads: the pictures and their table."""
 
 from __future__ import annotations
 
@@ -28,19 +28,12 @@ def test_a_picture_is_rgb_bytes_with_an_angle_in_range() -> None:
         assert -1 <= angle <= 1
 
 
-def test_the_same_generator_draws_the_same_picture_and_another_a_different_one() -> None:
-    first, again, other = (road.draw_road(np.random.default_rng(seed)) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first[0], again[0])
-    assert first[1] == again[1]
-    assert not np.array_equal(first[0], other[0])
-
-
 @pytest.mark.parametrize(
     "bend",
     [road.RoadBend(0.0, 0.0, 0.004), road.RoadBend(1.0, 0.0, 0.0), road.RoadBend(0.0, 0.05, 0.0)],
     ids=repr,
 )
-def test_a_road_that_goes_right_asks_for_steering_right_and_its_mirror_for_left(bend: road.RoadBend) -> None:
+def test_a_road_to_the_right_steers_right_and_its_mirror_left(bend: road.RoadBend) -> None:
     assert bend.steering_angle > 0
     assert road.RoadBend(-bend.offset_m, -bend.heading, -bend.curvature).steering_angle == -bend.steering_angle
 
@@ -89,7 +82,7 @@ def _small(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
     return contrast
 
 
-def test_a_set_has_every_image_of_its_table_and_one_in_eight_for_validation(tmp_path: Path) -> None:
+def test_a_set_holds_the_images_of_its_table_with_one_in_eight_for_validation(tmp_path: Path) -> None:
     done: list[int] = []
     assert road.write_driving_set(tmp_path / "roads", 16, 1, done.append) == tmp_path / "roads" / "all.csv"
     assert done == list(range(1, 17))
@@ -117,7 +110,7 @@ def test_a_larger_set_begins_with_the_smaller_one(tmp_path: Path) -> None:
     assert (tmp_path / "small" / name).read_bytes() == (tmp_path / "large" / name).read_bytes()
 
 
-def test_a_folder_that_is_a_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(ConfigError, match="taken"):
         write_set(tmp_path / "taken", 8)

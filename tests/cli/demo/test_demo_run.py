@@ -23,7 +23,7 @@ streamd-train: the daemon does not answer
 """
 
 
-def test_the_notes_of_a_start_are_left_out_and_every_other_line_is_shown() -> None:
+def test_tensorflow_start_notes_are_dropped_and_other_lines_are_shown() -> None:
     shown = io.StringIO()
     copy_stderr_lines(io.StringIO(NOTES + ERRORS + NOTES), shown)
     assert shown.getvalue() == ERRORS

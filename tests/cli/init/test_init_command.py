@@ -27,7 +27,7 @@ def init(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["init", *arguments])
 
 
-def test_the_configuration_is_written_here_and_the_next_commands_are_named(here: Path) -> None:
+def test_init_writes_the_configuration_and_names_the_next_commands(here: Path) -> None:
     done = init("../pets", "--size", "20x30")
     assert done.exit_code == 0, done.output
     assert done.stdout == (
@@ -44,7 +44,7 @@ def test_the_configuration_is_written_here_and_the_next_commands_are_named(here:
     assert config.streams["train"].source.path == here.parent / "here/../pets"
 
 
-def test_a_file_that_is_there_is_refused_unless_forced(here: Path) -> None:
+def test_an_existing_file_is_replaced_only_with_force(here: Path) -> None:
     (here / "config.yaml").write_text("mine")
     done = init("../pets")
     assert isinstance(done.exception, OutputExistsError)
@@ -53,7 +53,7 @@ def test_a_file_that_is_there_is_refused_unless_forced(here: Path) -> None:
     assert (here / "config.yaml").read_text().startswith("# Made by  streamd init ../pets\n")
 
 
-def test_a_dash_prints_the_configuration_alone_on_standard_output(here: Path) -> None:
+def test_a_dash_prints_only_the_configuration_on_standard_output(here: Path) -> None:
     done = init(str(here.parent / "pets"), "-o", "-")
     assert done.stdout.startswith("# Made by ")
     assert f"path: {here.parent}/pets, part: train" in done.stdout
@@ -75,7 +75,7 @@ def test_nothing_is_written_into_the_data(here: Path, data: str, output: str) ->
     assert not (here / output).exists()
 
 
-def test_data_that_are_none_are_refused_and_nothing_is_written(here: Path) -> None:
+def test_data_that_init_cannot_read_are_refused_and_nothing_is_written(here: Path) -> None:
     done = init("../pets/cat/0000.jpg")
     assert isinstance(done.exception, ConfigError)
     assert [*here.iterdir()] == []

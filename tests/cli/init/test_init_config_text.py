@@ -1,4 +1,4 @@
-"""A made configuration as text: what it says is what is served."""
+"""The text of a made configuration agrees with what is served."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_text_has_the_keys_of_the_configuration_and_no_others(tmp_path: Path
         assert max(map(len, text.splitlines())) <= 200
 
 
-def test_comments_teach_and_name_what_is_left_out(tmp_path: Path) -> None:
+def test_comments_explain_the_keys_and_name_omitted_columns(tmp_path: Path) -> None:
     write_images(tmp_path, {f"c{number}": 2 for number in range(7)})
     rows = [f"c0/{number:04}.jpg,{number / 7},remark {number}" for number in range(2)]
     (tmp_path / "all.csv").write_text("\n".join(["file,angle,remark", *rows, "c1/0000.jpg,1.5,word"]) + "\n")
@@ -42,7 +42,7 @@ def test_comments_teach_and_name_what_is_left_out(tmp_path: Path) -> None:
     assert "\n      # remark: left out, 3 different texts in 3 rows\n" in text
 
 
-def test_paths_are_spelled_as_asked_and_the_file_is_valid(tmp_path: Path) -> None:
+def test_paths_are_written_by_the_given_function_and_the_file_is_valid(tmp_path: Path) -> None:
     write_images(tmp_path / "pets", {"cat": 12, "dog": 9})
     path = tmp_path / "config.yaml"
     text = format_starter_config(make(tmp_path / "pets"), "streamd init pets", lambda each: each.name)

@@ -1,4 +1,4 @@
-"""Batches from workers: in the order of the pack, so many at a time, and a failure is heard."""
+"""Batches from workers: in order, within the budget, and with their failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
     served.manifest.close()
 
 
-async def all_of(batches: BatchDecoder, first: int) -> list[DecodedBatch]:
+async def collect_batches(batches: BatchDecoder, first: int) -> list[DecodedBatch]:
     """All batches, their images copied."""
     batches.request_batches_from(first)
     found = []
@@ -49,14 +49,14 @@ async def all_of(batches: BatchDecoder, first: int) -> list[DecodedBatch]:
     return found
 
 
-def test_workers_decode_every_batch_in_its_turn_without_the_bad_rows(stream: ServedStream) -> None:
+def test_workers_decode_the_batches_in_order_without_the_bad_rows(stream: ServedStream) -> None:
     bad = int(stream.compute_planned_ids(0, 3)[1])
     spoil(stream, bad)
 
     async def run() -> list[DecodedBatch]:
         async with open_batch_decoder(stream, 1, 1) as batches:
             assert len(await batches.wait_for_pixel_id()) == 32
-            return await all_of(batches, 1)
+            return await collect_batches(batches, 1)
 
     found = asyncio.run(run())
     source = StreamReader.open(stream.spec, stream.manifest_path)
@@ -104,7 +104,7 @@ def with_engine(stream: ServedStream, room: DecodeBudget, test: Callable[[BatchD
     asyncio.run(run())
 
 
-def test_no_more_is_begun_than_the_workers_need_and_no_more_than_there_is_room_for(stream: ServedStream) -> None:
+def test_no_more_batches_begin_than_workers_and_slots_allow(stream: ServedStream) -> None:
     def test(batches: BatchDecoder, engine: Engine) -> None:
         batches.request_batches_from(0)
         assert [index for index, _ in engine.begun] == [0, 1]
@@ -118,7 +118,7 @@ def test_no_more_is_begun_than_the_workers_need_and_no_more_than_there_is_room_f
 
 
 @pytest.mark.parametrize("cause", ["a stream given up", "a callback that raised", "an engine that ended"])
-def test_what_goes_wrong_ends_the_wait_for_the_next_batch(stream: ServedStream, cause: str) -> None:
+def test_a_failure_ends_the_wait_for_the_next_batch(stream: ServedStream, cause: str) -> None:
     async def test(batches: BatchDecoder, engine: Engine) -> None:
         batches.request_batches_from(0)
         assert engine.listener is not None
@@ -148,7 +148,7 @@ async def _ended_with(error: Exception) -> asyncio.Task[None]:
     return task
 
 
-def test_nothing_is_left_of_workers_that_never_began(stream: ServedStream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_cannot_start_raise_their_error(stream: ServedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(_engine: LocalEngine) -> None:
         raise PackError("no process can be started")
 
@@ -163,11 +163,13 @@ def test_nothing_is_left_of_workers_that_never_began(stream: ServedStream, monke
 
 
 @pytest.mark.parametrize(("memory_bytes", "slots"), [(0, 2), (1 << 20, 64)])
-def test_room_is_for_what_fits_and_for_two_at_least(stream: ServedStream, memory_bytes: int, slots: int) -> None:
+def test_the_budget_has_the_slots_that_fit_and_at_least_two(
+    stream: ServedStream, memory_bytes: int, slots: int
+) -> None:
     assert DecodeBudget.from_memory(stream, 3, memory_bytes) == DecodeBudget(slots, 24)
 
 
-def test_samples_are_packed_once_each_in_stored_order_or_in_one_global_order(tmp_path: Path) -> None:
+def test_samples_are_packed_once_each_in_stored_or_shuffled_order(tmp_path: Path) -> None:
     config = write_table(tmp_path / "data")
     config["streams"]["train"] |= {"shuffle": {"kind": "full", "seed": 3}, "drop_remainder": True, "batch_size": 4}
     with stream_of(config, tmp_path / "list") as stored, stream_of(config, tmp_path / "more", shuffled=True) as mixed:
@@ -178,7 +180,7 @@ def test_samples_are_packed_once_each_in_stored_order_or_in_one_global_order(tmp
     assert sorted(orders[1].tolist()) == [0, 1, 2, 3, 4] != orders[1].tolist()
 
 
-def test_classes_are_those_that_other_streams_share(tmp_path: Path) -> None:
+def test_the_pack_keeps_the_classes_shared_with_other_streams(tmp_path: Path) -> None:
     write_images(tmp_path / "a", {"cat": 1, "dog": 1})
     write_images(tmp_path / "b", {"bird": 1, "dog": 1})
     streams = {"train": stream_config(tmp_path / "a"), "validation": stream_config(tmp_path / "b")}
@@ -188,14 +190,14 @@ def test_classes_are_those_that_other_streams_share(tmp_path: Path) -> None:
     assert not (tmp_path / "list").exists()
 
 
-def test_streams_that_have_nothing_to_do_with_it_are_not_looked_at(tmp_path: Path) -> None:
+def test_streams_without_shared_labels_are_not_listed(tmp_path: Path) -> None:
     config = write_table(tmp_path / "data")
     config["streams"]["other"] = {**stream_config(tmp_path / "missing"), "labels": {}}
     with stream_of(config, tmp_path / "list") as stream:
         assert stream.spec.name == "train"
 
 
-def test_an_unknown_stream_names_the_near_one(tmp_path: Path) -> None:
+def test_the_refusal_of_an_unknown_stream_names_a_similar_one(tmp_path: Path) -> None:
     config = load_config(write_table(tmp_path / "data"))
     with (
         pytest.raises(ConfigError, match=r"no stream 'trian'; the configuration has: train; did you mean 'train'\?"),
@@ -205,7 +207,7 @@ def test_an_unknown_stream_names_the_near_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("policy", "packed"), [(None, "mask"), ("substitute", "mask"), ("fail", "fail")])
-def test_a_bad_sample_leaves_its_row_empty_unless_it_shall_fail(tmp_path: Path, policy: str, packed: str) -> None:
+def test_packing_masks_bad_samples_unless_the_policy_is_fail(tmp_path: Path, policy: str, packed: str) -> None:
     config = write_table(tmp_path / "data")
     config["streams"]["train"]["bad_samples"] = {"policy": policy}
     with stream_of(config, tmp_path / "list") as stream:

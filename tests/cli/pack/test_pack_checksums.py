@@ -1,4 +1,4 @@
-"""Checksums: every change is seen, and how the rows are cut into batches is not."""
+"""Checksums change with every byte, and not with the way in which rows are split into batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_change_of_any_byte_of_a_row_changes_its_checksum_alone(nbytes: int) -
         assert (compute_row_checksums(after) != compute_row_checksums(before)).tolist() == [False, True, False]
 
 
-def test_words_and_bytes_that_trade_places_are_seen() -> None:
+def test_swapped_words_and_bytes_change_the_checksum() -> None:
     row = np.arange(75, dtype=np.uint8)[None]
     assert compute_row_checksums(np.roll(row, 8)) != compute_row_checksums(row)
     assert compute_row_checksums(
@@ -40,14 +40,14 @@ def test_a_blob_of_any_length_has_a_checksum_that_sees_its_first_and_last_byte(n
         assert compute_blob_checksums([bytes(other)])[0] != plain
 
 
-def test_a_tally_is_the_same_however_the_rows_are_cut() -> None:
+def test_the_checksum_does_not_depend_on_how_rows_are_split_into_calls() -> None:
     sums = compute_row_checksums(rows(9, 24))
     assert PackChecksum().with_added_rows(sums) == PackChecksum().with_added_rows(sums[:4]).with_added_rows(
         sums[4:4]
     ).with_added_rows(sums[4:])
 
 
-def test_a_tally_sees_rows_that_trade_places_or_are_missing() -> None:
+def test_reordered_or_missing_rows_change_the_checksum() -> None:
     sums = compute_row_checksums(rows(9, 24))
     assert PackChecksum().with_added_rows(sums[::-1]) != PackChecksum().with_added_rows(sums)
     assert PackChecksum().with_added_rows(sums[:-1]) != PackChecksum().with_added_rows(sums)

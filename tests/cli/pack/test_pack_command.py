@@ -35,7 +35,7 @@ def pack(config: Path, *options: str) -> Result:
     return CliRunner().invoke(app, ["pack", "--config", str(config), *options])
 
 
-def test_a_pack_is_made_told_and_ready_to_serve(tmp_path: Path, config: Path) -> None:
+def test_pack_writes_the_files_and_reports_them_as_json(tmp_path: Path, config: Path) -> None:
     done = pack(config, "train", str(tmp_path / "out"), "--format", "npy", "--json")
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout.splitlines()[-1])
@@ -46,16 +46,16 @@ def test_a_pack_is_made_told_and_ready_to_serve(tmp_path: Path, config: Path) ->
     assert "cat/0001.jpg: text: it begins with" in done.stderr
 
 
-def packed_as(monkeypatch: pytest.MonkeyPatch, packed: PackResult) -> list[PackOptions]:
+def stub_pack_stream(monkeypatch: pytest.MonkeyPatch, packed: PackResult) -> list[PackOptions]:
     """Has every run end as `packed`; what was wished."""
-    wishes = []
+    requests = []
 
-    def stand_in(_config: Config, wish: PackOptions, _progress: object) -> PackResult:
-        wishes.append(wish)
+    def stand_in(_config: Config, requested: PackOptions, _progress: object) -> PackResult:
+        requests.append(requested)
         return packed
 
     monkeypatch.setattr(run, "pack_stream", stand_in)
-    return wishes
+    return requests
 
 
 def summary(bad: int) -> PackResult:
@@ -64,10 +64,10 @@ def summary(bad: int) -> PackResult:
     return PackResult("/packs", "tar", 1200, left_out, 5 << 20, 2.0, 600.0, 0.5, serving)
 
 
-def test_people_see_the_rate_the_first_bad_ones_and_what_to_write(
+def test_the_summary_shows_the_rate_ten_bad_samples_and_the_configuration(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wishes = packed_as(monkeypatch, summary(bad=13))
+    requests = stub_pack_stream(monkeypatch, summary(bad=13))
     done = pack(config, "train", str(tmp_path / "o"), "--format", "tar", "--shuffle", "--shard", "1MiB", "--restart")
     lines = done.stdout.splitlines()
     assert lines[0] == "/packs: 1,200 samples, 5 MiB, in 2.0 s (600 samples/s), read back in 500 ms"
@@ -80,10 +80,10 @@ def test_people_see_the_rate_the_first_bad_ones_and_what_to_write(
         "    source: {kind: tar, path: /packs/*.tar}",
         "    labels: {}",
     ]
-    assert wishes == [PackOptions("train", tmp_path / "o", "tar", shuffle=True, restart=True, shard_bytes=1 << 20)]
+    assert requests == [PackOptions("train", tmp_path / "o", "tar", shuffle=True, restart=True, shard_bytes=1 << 20)]
 
 
-def test_ctrl_c_says_that_nothing_is_lost(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_says_that_the_command_resumes(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -93,9 +93,7 @@ def test_ctrl_c_says_that_nothing_is_lost(tmp_path: Path, config: Path, monkeypa
     assert "stopped; nothing is there yet. The same command goes on where it was" in done.stderr
 
 
-def test_a_warning_of_the_workers_is_told_beside_the_progress(
-    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_warning_is_printed_on_stderr(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def warn(*_: Any) -> PackResult:
         log.warning("worker.died", "a worker died\x1b[31m", pid=1)
         return summary(bad=0)
@@ -106,7 +104,7 @@ def test_a_warning_of_the_workers_is_told_beside_the_progress(
     assert logging.getLogger("streamd").handlers == []
 
 
-def test_a_format_that_is_none_names_those_that_are() -> None:
+def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
     assert parse_format("lmdb") == "lmdb"
     with pytest.raises(ConfigError, match="--format 'zip': use npy, tar, hdf5, lmdb"):
         parse_format("zip")

@@ -1,4 +1,4 @@
-"""The snippet at the end: YAML that says what was meant."""
+"""The configuration that `streamd pack` prints at its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamd.config.load import load_config
 from streamd.core.spec import ImageSpec
 
 
-def test_it_is_read_as_it_was_meant_and_leaves_stand_in_one_line() -> None:
+def test_yaml_reads_back_to_the_same_keys_with_leaves_on_one_line() -> None:
     keys = {"streams": {"no: 1": {"source": {"path": "/a b/" + 200 * "c" + ": d"}, "classes": ["yes", 1, "é"]}}}
     text = format_yaml(keys)
     assert YAML(typ="safe").load(text) == keys
@@ -44,7 +44,7 @@ def test_images_keep_their_settings(image: ImageSpec, decoded: object, encoded: 
     assert build_encoded_image_settings(image) == encoded
 
 
-def test_what_a_pack_does_not_change_is_kept_as_it_was_written() -> None:
+def test_settings_that_a_pack_does_not_change_are_kept() -> None:
     written = {
         "batch_size": 100,
         "drop_remainder": "pad",

@@ -1,4 +1,4 @@
-"""What stands beside images: as it was written in the data, and read back to the same numbers."""
+"""Labels in a pack are those of the data, and read back to the same numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamd.cli.pack.writer import PackJob
 from streamd.core.spec import LabelSpec
 
 
-def test_labels_are_as_the_table_has_them(pack_job: PackJob) -> None:
+def test_cells_hold_the_labels_of_the_table(pack_job: PackJob) -> None:
     values = collect_sample_cells(pack_job.stream.manifest, np.array([4, 1]))
     assert {name: each.tolist() for name, each in values.items()} == {
         "name": ["e.png", "b.png"],
@@ -31,7 +31,7 @@ def test_labels_are_as_the_table_has_them(pack_job: PackJob) -> None:
     assert [compute_text_width(each) for each in pack_job.stream.spec.labels.values()] == [3, 0, 0, len("two words"), 0]
 
 
-def test_labels_that_are_called_name_or_weight_are_the_users(tmp_path: Path) -> None:
+def test_labels_called_name_or_weight_keep_their_names(tmp_path: Path) -> None:
     config = write_table(tmp_path / "data")
     config["streams"]["train"]["labels"] = {
         each: {"type": "int", "from": "x"} for each in ("name", "weight", "weight_")
@@ -64,9 +64,9 @@ def test_labels_that_are_called_name_or_weight_are_the_users(tmp_path: Path) -> 
         (LabelSpec("a", "float"), "float"),
     ],
 )
-def test_classes_are_named_where_the_data_alone_would_number_them_otherwise(spec: LabelSpec, wanted: object) -> None:
+def test_classes_are_listed_when_the_data_alone_would_number_them_differently(spec: LabelSpec, wanted: object) -> None:
     assert build_label_setting(spec, "") == wanted
 
 
-def test_a_place_is_named_where_it_is_not_the_labels_own_name() -> None:
+def test_a_source_that_differs_from_the_label_name_is_written() -> None:
     assert build_label_setting(LabelSpec("a", "int"), "/labels/a") == {"type": "int", "from": "/labels/a"}

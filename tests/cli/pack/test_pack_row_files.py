@@ -1,4 +1,4 @@
-"""Plain rows in files: at their places, however often a run is cut short."""
+"""Plain rows in files keep their positions when a run is interrupted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def files(folder: Path, most: int) -> RowFiles:
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 100])
-def test_rows_lie_after_the_header_so_many_in_a_file(tmp_path: Path, most: int) -> None:
+def test_rows_follow_the_header_and_fill_one_file_after_another(tmp_path: Path, most: int) -> None:
     written = files(tmp_path, most)
     written.append_rows(ROWS[:2])
     written.append_rows(ROWS[2:])
@@ -31,7 +31,7 @@ def test_rows_lie_after_the_header_so_many_in_a_file(tmp_path: Path, most: int) 
 
 @pytest.mark.parametrize("most", [2, 3, 100])
 @pytest.mark.parametrize("safe", range(6))
-def test_who_goes_on_leaves_no_trace_of_what_was_not_safe(tmp_path: Path, most: int, safe: int) -> None:
+def test_a_resumed_run_overwrites_rows_that_were_not_synced(tmp_path: Path, most: int, safe: int) -> None:
     first = files(tmp_path, most)
     first.append_rows(ROWS[:safe])
     first.append_rows(255 - ROWS[safe:])
@@ -46,7 +46,7 @@ def test_who_goes_on_leaves_no_trace_of_what_was_not_safe(tmp_path: Path, most: 
     )
 
 
-def test_a_file_that_was_cut_is_read_as_other_rows(tmp_path: Path) -> None:
+def test_a_truncated_file_reads_back_different_rows(tmp_path: Path) -> None:
     written = files(tmp_path, 100)
     written.append_rows(ROWS)
     written.close()

@@ -1,4 +1,4 @@
-"""One run of the pack_job: whole, or not there and gone on with; whatever cuts it short, wherever."""
+"""One run of `streamd pack`: it publishes a whole pack or none, and the next run resumes an interrupted one."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def config(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def wish(tmp_path: Path) -> PackOptions:
+def options(tmp_path: Path) -> PackOptions:
     return PackOptions("train", tmp_path / "out", "npy")
 
 
-def pack(config: dict[str, Any], wish: PackOptions) -> PackResult:
-    return run.pack_stream(load_config(config), wish, SilentProgress())
+def pack(config: dict[str, Any], options: PackOptions) -> PackResult:
+    return run.pack_stream(load_config(config), options, SilentProgress())
 
 
-def served_again(packed: PackResult, folder: Path) -> dict[str, Any]:
+def read_packed(packed: PackResult, folder: Path) -> dict[str, Any]:
     """Pixels and labels of a pack, by streamd itself."""
     with stream_of({"streams": {"train": packed.serving}}, folder) as stream:
         return {"pixels": pixels_of(stream), **labels_of(stream)}
@@ -67,14 +67,14 @@ def bytes_of(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", PACK_FORMATS)
-def test_a_pack_serves_the_very_pixels_and_labels(
-    tmp_path: Path, config: dict[str, Any], wish: PackOptions, name: PackFormat
+def test_a_pack_serves_the_same_pixels_and_labels(
+    tmp_path: Path, config: dict[str, Any], options: PackOptions, name: PackFormat
 ) -> None:
     config["streams"]["train"]["weights"] = "x"
-    packed = pack(config, replace(wish, format=name))
+    packed = pack(config, replace(options, format=name))
     with stream_of(config, tmp_path / "list") as stream:
         images, labels = pixels_of(stream), labels_of(stream)
-    again = served_again(packed, tmp_path / "again")
+    again = read_packed(packed, tmp_path / "again")
     assert np.array_equal(again.pop("pixels"), images)
     assert again == labels
     assert labels["weights"] == [1, 3, 5, 7, 9]
@@ -84,11 +84,11 @@ def test_a_pack_serves_the_very_pixels_and_labels(
 
 @pytest.mark.parametrize("name", PACK_FORMATS)
 def test_a_pack_is_served_under_the_names_of_the_files_that_were_packed(
-    tmp_path: Path, config: dict[str, Any], wish: PackOptions, name: PackFormat
+    tmp_path: Path, config: dict[str, Any], options: PackOptions, name: PackFormat
 ) -> None:
     config["streams"]["train"]["labels"]["name"] = {"type": "string", "from": "text"}  # takes the pack's own key
     (tmp_path / "data" / "b.png").write_bytes(b"no picture")
-    serving = pack(config, replace(wish, format=name)).serving
+    serving = pack(config, replace(options, format=name)).serving
     with stream_of({"streams": {"train": serving}}, tmp_path / "again") as stream:
         names = [stream.format_file_name(sample_id) for sample_id in range(4)]
         assert names == ["a.png", "c.png", "d.png", "e.png"]
@@ -101,9 +101,9 @@ def test_a_pack_is_served_under_the_names_of_the_files_that_were_packed(
 
 
 def test_a_shuffled_pack_has_every_sample_once_in_another_order(
-    tmp_path: Path, config: dict[str, Any], wish: PackOptions
+    tmp_path: Path, config: dict[str, Any], options: PackOptions
 ) -> None:
-    again = served_again(pack(config, replace(wish, shuffle=True)), tmp_path / "again")
+    again = read_packed(pack(config, replace(options, shuffle=True)), tmp_path / "again")
     angles = [float(row[2]) for row in ROWS]
     assert sorted(again["angle"]) == sorted(angles) != again["angle"] != angles
     with stream_of(config, tmp_path / "list") as stream:
@@ -122,7 +122,7 @@ STAGES: dict[str, tuple[Any, str, list[int]]] = {  # where a run ends, and the b
 IN_FORMAT = ("writing", "reading back")  # where formats differ
 
 
-def end_at(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, time: int, error: BaseException) -> None:
+def fail_at(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, time: int, error: BaseException) -> None:
     """Has the call of that number end the run."""
     real: Callable[..., Any] = getattr(place, name)
     calls = iter(range(1000))
@@ -135,17 +135,17 @@ def end_at(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, time: int, er
     monkeypatch.setattr(place, name, fail)
 
 
-def killed_at(stage: str, config: dict[str, Any], wish: PackOptions) -> None:
+def killed_at(stage: str, config: dict[str, Any], options: PackOptions) -> None:
     """A run that ends there, at its second batch where it has several, and saves nothing more."""
     place, name, left = STAGES[stage]
     with pytest.MonkeyPatch.context() as cut:
-        end_at(cut, place, name, 1 if left == [1, 2] else 0, Killed())
+        fail_at(cut, place, name, 1 if left == [1, 2] else 0, Killed())
         cut.setattr(workdir.JournaledPack, "save_when_interrupted", nullcontext)
         with pytest.raises(Killed):
-            pack(config, wish)
+            pack(config, options)
 
 
-def batches_of(config: dict[str, Any], wish: PackOptions) -> list[int]:
+def pack_and_list_batches(config: dict[str, Any], options: PackOptions) -> list[int]:
     """Packs; which batches were written."""
     taken: list[int] = []
     take = workdir.JournaledPack.write_batch
@@ -156,26 +156,26 @@ def batches_of(config: dict[str, Any], wish: PackOptions) -> list[int]:
 
     with pytest.MonkeyPatch.context() as watched:
         watched.setattr(workdir.JournaledPack, "write_batch", watch)
-        pack(config, wish)
+        pack(config, options)
     return taken
 
 
 @pytest.mark.parametrize(
     ("name", "stage"), [*(("npy", stage) for stage in STAGES), *product(PACK_FORMATS[1:], IN_FORMAT)]
 )
-def test_a_killed_run_leaves_nothing_to_read_and_the_next_one_goes_on(
-    tmp_path: Path, config: dict[str, Any], wish: PackOptions, name: PackFormat, stage: str
+def test_a_killed_run_leaves_no_pack_and_the_next_run_resumes(
+    tmp_path: Path, config: dict[str, Any], options: PackOptions, name: PackFormat, stage: str
 ) -> None:
-    wish = replace(wish, format=name)
-    killed_at(stage, config, wish)
-    assert not wish.destination.exists()
-    written = batches_of(config, wish)
-    whole = pack(config, replace(wish, destination=tmp_path / "whole"))
+    options = replace(options, format=name)
+    killed_at(stage, config, options)
+    assert not options.destination.exists()
+    written = pack_and_list_batches(config, options)
+    whole = pack(config, replace(options, destination=tmp_path / "whole"))
     assert written == STAGES[stage][2]
     if name == "lmdb":  # its pages lie wherever some were free
-        assert samples_of(wish.destination) == samples_of(Path(whole.path))
+        assert samples_of(options.destination) == samples_of(Path(whole.path))
     else:
-        assert [*bytes_of(wish.destination).values()] == [*bytes_of(Path(whole.path)).values()]
+        assert [*bytes_of(options.destination).values()] == [*bytes_of(Path(whole.path)).values()]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -189,92 +189,94 @@ def samples_of(folder: Path) -> list[tuple[bytes, bytes]]:
 
 
 @pytest.mark.parametrize(("name", "code"), [*product(PACK_FORMATS, [errno.ENOSPC]), ("npy", errno.EDQUOT)])
-def test_a_full_disk_is_named_and_the_next_run_goes_on(
-    config: dict[str, Any], wish: PackOptions, name: PackFormat, code: int
+def test_a_full_disk_is_reported_and_the_next_run_resumes(
+    config: dict[str, Any], options: PackOptions, name: PackFormat, code: int
 ) -> None:
-    wish = replace(wish, format=name)
+    options = replace(options, format=name)
     with pytest.MonkeyPatch.context() as full:
-        end_at(full, os, "posix_fallocate" if name == "lmdb" else "pwrite", 2, OSError(code, os.strerror(code)))
+        fail_at(full, os, "posix_fallocate" if name == "lmdb" else "pwrite", 2, OSError(code, os.strerror(code)))
         with pytest.raises(PackError, match=r"out: .* are still to be written, and .* are free"):
-            pack(config, wish)
-    assert not wish.destination.exists()
-    assert batches_of(config, wish) == ([1, 2] if name == "tar" else [2])  # which writes sample by sample
+            pack(config, options)
+    assert not options.destination.exists()
+    assert pack_and_list_batches(config, options) == ([1, 2] if name == "tar" else [2])  # which writes sample by sample
 
 
-def test_a_pack_for_which_there_is_no_room_is_not_begun(
-    config: dict[str, Any], wish: PackOptions, monkeypatch: pytest.MonkeyPatch
+def test_a_pack_larger_than_the_free_disk_is_not_begun(
+    config: dict[str, Any], options: PackOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(NpyWriter, "estimate_bytes", lambda _: 1 << 53)
     with pytest.raises(PackError, match="takes about 8192 TiB"):
-        pack(config, wish)
-    assert list(wish.destination.parent.glob("*out*")) == []
+        pack(config, options)
+    assert list(options.destination.parent.glob("*out*")) == []
 
 
-def test_bad_samples_are_left_out_and_named_also_by_the_run_that_goes_on(
-    tmp_path: Path, config: dict[str, Any], wish: PackOptions
+def test_a_resumed_run_also_names_the_bad_samples_left_out_earlier(
+    tmp_path: Path, config: dict[str, Any], options: PackOptions
 ) -> None:
     for name in ("b.png", "e.png"):
         (tmp_path / "data" / name).write_bytes(b"no picture")
-    killed_at("syncing", config, wish)
-    packed = pack(config, wish)
+    killed_at("syncing", config, options)
+    packed = pack(config, options)
     assert (packed.samples, [bad.file for bad in packed.bad]) == (3, ["b.png", "e.png"])
     assert "text" in packed.bad[0].reason
-    assert served_again(packed, tmp_path / "again")["angle"] == [0.5, 3, 0]
+    assert read_packed(packed, tmp_path / "again")["angle"] == [0.5, 3, 0]
 
 
-def test_random_crops_are_kept_as_files_alone(config: dict[str, Any], wish: PackOptions) -> None:
+def test_random_crops_can_only_be_packed_as_files(config: dict[str, Any], options: PackOptions) -> None:
     config["streams"]["train"]["image"] |= {"resize": "random_crop"}
     with pytest.raises(ConfigError, match=r"streams\.train\.image\.resize: .* use --format tar"):
-        pack(config, wish)
-    packed = pack(config, replace(wish, format="tar"))
+        pack(config, options)
+    packed = pack(config, replace(options, format="tar"))
     assert packed.serving["image"]["resize"] == "random_crop"  # type: ignore[index]  # a mapping of keys
 
 
-def test_all_samples_bad_is_an_error(tmp_path: Path, config: dict[str, Any], wish: PackOptions) -> None:
+def test_all_samples_bad_is_an_error(tmp_path: Path, config: dict[str, Any], options: PackOptions) -> None:
     for name, *_ in ROWS:
         (tmp_path / "data" / name).write_bytes(b"no picture")
     with pytest.raises(PackError, match="all samples are bad"):
-        pack(config, wish)
-    assert not wish.destination.exists()
+        pack(config, options)
+    assert not options.destination.exists()
 
 
-def test_other_data_or_settings_are_no_way_to_go_on(tmp_path: Path, config: dict[str, Any], wish: PackOptions) -> None:
-    killed_at("reading back", config, wish)
+def test_a_run_with_other_data_or_settings_does_not_resume(
+    tmp_path: Path, config: dict[str, Any], options: PackOptions
+) -> None:
+    killed_at("reading back", config, options)
     with pytest.raises(
         PackError, match=r"a pack was begun of other data, .*\(5 of 5 samples are in it\): add --restart"
     ):
-        pack(config, replace(wish, shuffle=True))
+        pack(config, replace(options, shuffle=True))
     (tmp_path / "data" / "a.png").write_bytes((tmp_path / "data" / "a.png").read_bytes() + b"more")
     with pytest.raises(PackError, match="add --restart"):
-        pack(config, wish)
-    assert pack(config, replace(wish, restart=True)).samples == 5
+        pack(config, options)
+    assert pack(config, replace(options, restart=True)).samples == 5
 
 
-def test_what_is_read_back_otherwise_is_not_put_in_place(config: dict[str, Any], wish: PackOptions) -> None:
-    killed_at("reading back", config, wish)
-    (images,) = wish.destination.parent.rglob("*.npy")
+def test_a_pack_that_reads_back_differently_is_not_published(config: dict[str, Any], options: PackOptions) -> None:
+    killed_at("reading back", config, options)
+    (images,) = options.destination.parent.rglob("*.npy")
     with images.open("r+b") as file:
         file.seek(300)
         file.write(b"!")
     with pytest.raises(PackError, match="otherwise than it was written"):
-        pack(config, wish)
-    assert not wish.destination.exists()
-    assert pack(config, replace(wish, restart=True)).samples == 5
+        pack(config, options)
+    assert not options.destination.exists()
+    assert pack(config, replace(options, restart=True)).samples == 5
 
 
-def test_a_beginning_without_its_journal_is_no_beginning(config: dict[str, Any], wish: PackOptions) -> None:
-    killed_at("reading back", config, wish)
-    next(wish.destination.parent.rglob("journal.json")).unlink()
-    assert batches_of(config, wish) == [0, 1, 2]
+def test_a_run_without_its_journal_starts_over(config: dict[str, Any], options: PackOptions) -> None:
+    killed_at("reading back", config, options)
+    next(options.destination.parent.rglob("journal.json")).unlink()
+    assert pack_and_list_batches(config, options) == [0, 1, 2]
 
 
-def test_a_run_that_is_stopped_saves_the_batch_that_it_was_at(config: dict[str, Any], wish: PackOptions) -> None:
+def test_an_interrupted_run_saves_the_batches_it_has_written(config: dict[str, Any], options: PackOptions) -> None:
     with pytest.MonkeyPatch.context() as cut:
         cut.setattr(workdir, "PACK_SYNC_BYTES", 1 << 40)
-        end_at(cut, workdir.JournaledPack, "write_batch", 2, KeyboardInterrupt())
+        fail_at(cut, workdir.JournaledPack, "write_batch", 2, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            pack(config, wish)
-    assert batches_of(config, wish) == [2]
+            pack(config, options)
+    assert pack_and_list_batches(config, options) == [2]
 
 
 @pytest.mark.parametrize("name", PACK_FORMATS)
@@ -301,6 +303,6 @@ def test_a_missing_library_is_named_with_its_extra(
     ("name", "shard_bytes", "told"),
     [("hdf5", 1 << 30, "--shard is for npy and tar"), ("lmdb", 1 << 30, "is one file"), ("tar", 1, "1MiB at least")],
 )
-def test_shards_that_cannot_be_are_refused(pack_job: PackJob, name: PackFormat, shard_bytes: int, told: str) -> None:
+def test_an_impossible_shard_size_is_refused(pack_job: PackJob, name: PackFormat, shard_bytes: int, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         open_pack_writer(name, pack_job, shard_bytes)

@@ -1,4 +1,4 @@
-"""The hidden folder, its room on the disk, and its journal: a pack is at its place when it is whole, and goes on."""
+"""The work folder, its space on the disk, and its journal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streamd.dataset.arrays.store import Pixels
 from streamd.errors import ConfigError, PackError
 
 
-def test_the_product_is_put_in_place_whole_and_the_rest_removed(tmp_path: Path) -> None:
+def test_the_pack_moves_to_its_destination_and_the_work_folder_is_removed(tmp_path: Path) -> None:
     with PackWorkdir(tmp_path / "out") as work:
         work.product_path.mkdir()
         (work.product_path / "part").write_text("x")
@@ -38,18 +38,17 @@ def test_the_product_is_put_in_place_whole_and_the_rest_removed(tmp_path: Path) 
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/part"]
 
 
-def test_what_is_there_is_never_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("destination", "said"),
+    [("out", "is there already"), ("/", "name a folder or file"), ("missing/out", "no such folder")],
+)
+def test_a_destination_that_cannot_be_used_is_refused(tmp_path: Path, destination: str, said: str) -> None:
     (tmp_path / "out").symlink_to("nowhere")
-    with pytest.raises(ConfigError, match="is there already"):
-        PackWorkdir(tmp_path / "out")
+    with pytest.raises(ConfigError, match=said):
+        PackWorkdir(tmp_path / destination)
 
 
-def test_a_place_without_a_name_is_none() -> None:
-    with pytest.raises(ConfigError, match="name a folder or file"):
-        PackWorkdir(Path("/"))
-
-
-def test_what_came_there_meanwhile_is_not_replaced_either(tmp_path: Path) -> None:
+def test_a_destination_created_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     with PackWorkdir(tmp_path / "out") as work:
         work.product_path.write_text("ours")
         (tmp_path / "out").write_text("theirs")
@@ -58,12 +57,7 @@ def test_what_came_there_meanwhile_is_not_replaced_either(tmp_path: Path) -> Non
     assert (tmp_path / "out").read_text() == "theirs"
 
 
-def test_a_place_without_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such folder"):
-        PackWorkdir(tmp_path / "missing" / "out")
-
-
-def test_two_packs_of_one_place_do_not_meet(tmp_path: Path) -> None:
+def test_two_packs_to_one_destination_exclude_each_other(tmp_path: Path) -> None:
     with (
         PackWorkdir(tmp_path / "out"),
         pytest.raises(PackError, match="another streamd pack"),
@@ -72,13 +66,13 @@ def test_two_packs_of_one_place_do_not_meet(tmp_path: Path) -> None:
         pass
 
 
-def test_a_run_that_begun_nothing_leaves_nothing(tmp_path: Path) -> None:
+def test_a_run_without_a_journal_leaves_no_files(tmp_path: Path) -> None:
     with PackWorkdir(tmp_path / "out") as work:
         work.product_path.mkdir()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_next_run_goes_on_with_stays_until_it_is_cleared(tmp_path: Path) -> None:
+def test_a_run_with_a_journal_leaves_its_files_for_the_next_run(tmp_path: Path) -> None:
     with PackWorkdir(tmp_path / "out") as work:
         work.product_path.mkdir()
         work.journal_path.write_text("{}")
@@ -95,7 +89,7 @@ def test_a_pack_that_cannot_fit_is_refused_with_the_arithmetic(tmp_path: Path) -
         check_free_space(work, 1000)
 
 
-def test_what_is_written_already_needs_no_more_room(tmp_path: Path) -> None:
+def test_bytes_already_written_need_no_more_space(tmp_path: Path) -> None:
     with PackWorkdir(tmp_path / "out") as work:
         work.product_path.mkdir()
         (work.product_path / "part").write_bytes(bytes(100_000))
@@ -104,7 +98,7 @@ def test_what_is_written_already_needs_no_more_room(tmp_path: Path) -> None:
         check_free_space(work, free.f_bavail * free.f_frsize + 50_000)
 
 
-def test_a_full_disk_is_told_with_what_is_still_to_be_written(tmp_path: Path) -> None:
+def test_a_full_disk_error_names_the_bytes_still_to_be_written(tmp_path: Path) -> None:
     with (
         PackWorkdir(tmp_path / "out") as work,
         pytest.raises(PackError) as told,
@@ -115,7 +109,7 @@ def test_a_full_disk_is_told_with_what_is_still_to_be_written(tmp_path: Path) ->
     assert "the same command goes on" in str(told.value)
 
 
-def test_other_refusals_of_the_disk_are_what_they_are(tmp_path: Path) -> None:
+def test_other_disk_errors_pass_unchanged(tmp_path: Path) -> None:
     with (
         PackWorkdir(tmp_path / "out") as work,
         pytest.raises(OSError, match="Input/output"),
@@ -124,7 +118,7 @@ def test_other_refusals_of_the_disk_are_what_they_are(tmp_path: Path) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-SAID = PackJournal(
+JOURNAL = PackJournal(
     identity="abc",
     samples=10,
     batch_rows=2,
@@ -135,23 +129,23 @@ SAID = PackJournal(
 )
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_written_journal_reads_back_equal(tmp_path: Path) -> None:
     assert workdir.read_journal(tmp_path / "journal.json") is None
-    workdir.write_journal(tmp_path / "journal.json", SAID)
-    assert workdir.read_journal(tmp_path / "journal.json") == SAID
+    workdir.write_journal(tmp_path / "journal.json", JOURNAL)
+    assert workdir.read_journal(tmp_path / "journal.json") == JOURNAL
     assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
 
 
 @pytest.mark.parametrize(
     "text", ["", '{"identity": 1}', '{"version": 2, "identity": "", "samples": 1, "batch_rows": 1}']
 )
-def test_one_that_cannot_be_used_names_the_way_out(tmp_path: Path, text: str) -> None:
+def test_an_unusable_journal_is_refused_with_the_option_restart(tmp_path: Path, text: str) -> None:
     (tmp_path / "journal.json").write_text(text)
     with pytest.raises(PackError, match="--restart"):
         workdir.read_journal(tmp_path / "journal.json")
 
 
-class Memory:
+class MemoryWriter:
     """A writer into nothing: how many rows it had, and how many of them were safe."""
 
     def __init__(self) -> None:
@@ -169,8 +163,8 @@ class Memory:
         return {"rows": self.rows}
 
 
-def account_of(begun: PackJournal, path: Path) -> JournaledPack:
-    return JournaledPack(begun, path, Memory())  # type: ignore[arg-type]  # as much of a writer as is asked
+def open_journaled_pack(begun: PackJournal, path: Path) -> JournaledPack:
+    return JournaledPack(begun, path, MemoryWriter())  # type: ignore[arg-type]  # as much of a writer as is asked
 
 
 def batch(index: int, *, bad: bool = False) -> DecodedBatch:
@@ -190,8 +184,8 @@ def fresh() -> PackJournal:
     return PackJournal(identity="x", samples=100, batch_rows=2)
 
 
-def test_the_journal_vouches_for_what_was_made_safe_alone(path: Path) -> None:
-    account = account_of(fresh(), path)
+def test_the_journal_records_only_synced_batches(path: Path) -> None:
+    account = open_journaled_pack(fresh(), path)
     account.write_batch(batch(0, bad=True))
     assert workdir.read_journal(path) is None
     account.save_progress()
@@ -203,13 +197,13 @@ def test_the_journal_vouches_for_what_was_made_safe_alone(path: Path) -> None:
     assert (account.done_samples, account.checksum.rows, account.next_batch_index) == (4, 3, 2)
 
 
-def test_who_goes_on_has_the_same_account_as_who_was_never_cut_short(path: Path) -> None:
-    first = account_of(fresh(), path)
+def test_a_resumed_pack_has_the_counts_of_an_uninterrupted_one(path: Path) -> None:
+    first = open_journaled_pack(fresh(), path)
     first.write_batch(batch(0, bad=True))
     first.save_progress()
     said = workdir.read_journal(path)
     assert said is not None
-    second, whole = account_of(said, path), account_of(fresh(), path.with_name("other"))
+    second, whole = open_journaled_pack(said, path), open_journaled_pack(fresh(), path.with_name("other"))
     second.write_batch(batch(1))
     for each in (batch(0, bad=True), batch(1)):
         whole.write_batch(each)
@@ -223,11 +217,11 @@ def test_who_goes_on_has_the_same_account_as_who_was_never_cut_short(path: Path)
 
 
 @pytest.mark.parametrize(("name", "value"), [("PACK_SYNC_BYTES", 7), ("PACK_SYNC_S", 0.0)])
-def test_it_is_saved_each_so_many_bytes_or_seconds(
+def test_progress_is_saved_after_so_many_bytes_or_seconds(
     path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: float
 ) -> None:
     monkeypatch.setattr(workdir, name, value)
-    account = account_of(fresh(), path)
+    account = open_journaled_pack(fresh(), path)
     for index in range(2):
         account.write_batch(batch(index))
     said = workdir.read_journal(path)
@@ -235,8 +229,8 @@ def test_it_is_saved_each_so_many_bytes_or_seconds(
     assert said.done == 4
 
 
-def test_a_disk_that_refuses_is_not_asked_for_more(path: Path) -> None:
-    account = account_of(fresh(), path)
+def test_nothing_is_saved_after_a_disk_error(path: Path) -> None:
+    account = open_journaled_pack(fresh(), path)
     account.write_batch(batch(0))
     with pytest.raises(OSError, match="full"), account.save_when_interrupted():
         raise OSError(28, "full")

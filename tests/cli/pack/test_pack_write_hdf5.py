@@ -18,7 +18,7 @@ from streamd.cli.pack.write_hdf5 import Hdf5Writer
 from streamd.cli.pack.writer import PackJob
 from streamd.errors import PackError
 
-NOBODY = np.empty(0, np.int64)
+NO_IDS = np.empty(0, np.int64)
 
 
 def test_pytables_reads_images_and_labels(shuffled_pack_job: PackJob, tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_pytables_reads_images_and_labels(shuffled_pack_job: PackJob, tmp_path: 
         assert file.root.names[:].tolist() == [b"%c.png" % b"abcde"[i] for i in order]
 
 
-def test_h5py_reads_what_is_left_when_some_are_bad(pack_job: PackJob, tmp_path: Path) -> None:
+def test_h5py_reads_the_samples_left_when_some_are_bad(pack_job: PackJob, tmp_path: Path) -> None:
     writer = Hdf5Writer(pack_job)
     write_all(writer, pack_job.stream, bad=np.array([0, 4]))
     with h5py.File(tmp_path / "pack") as file:
@@ -46,7 +46,7 @@ def test_h5py_reads_what_is_left_when_some_are_bad(pack_job: PackJob, tmp_path: 
         assert file["labels/angle"][:].tolist() == [-1.25, 3, 0]
 
 
-def test_images_of_more_than_a_few_kilobytes_are_one_piece_that_can_be_mapped(tmp_path: Path) -> None:
+def test_large_images_are_contiguous_and_can_be_mapped(tmp_path: Path) -> None:
     served = serve(write_images(tmp_path / "data", {"a": 9}), tmp_path)
     stream = build_packing_stream(served, shuffled=False, batch_rows=4)
     writer = Hdf5Writer(subject_of(stream, tmp_path))
@@ -62,7 +62,7 @@ def test_images_of_more_than_a_few_kilobytes_are_one_piece_that_can_be_mapped(tm
 
 
 @pytest.mark.parametrize("cut_bytes", [100, 3000, 1 << 20])
-def test_who_is_killed_while_finishing_finishes_again(pack_job: PackJob, tmp_path: Path, cut_bytes: int) -> None:
+def test_a_run_killed_while_finishing_finishes_again(pack_job: PackJob, tmp_path: Path, cut_bytes: int) -> None:
     writer = Hdf5Writer(pack_job)
     sums = write_all(writer, pack_job.stream)
     whole = (tmp_path / "pack").read_bytes()
@@ -71,7 +71,7 @@ def test_who_is_killed_while_finishing_finishes_again(pack_job: PackJob, tmp_pat
     shutil.copy(tmp_path / "data" / "table.csv", tmp_path / "scratch")  # what it was making
     again = Hdf5Writer(pack_job)
     again.resume_after_rows(5, {})
-    again.finish_pack(NOBODY)
+    again.finish_pack(NO_IDS)
     assert read_back(again).tolist() == sums.tolist()
     assert (tmp_path / "pack").read_bytes() == whole
     assert not (tmp_path / "scratch").exists()

@@ -16,7 +16,7 @@ from streamd.cli.pack.write_lmdb import LmdbWriter
 from streamd.cli.pack.writer import PackJob
 from streamd.errors import ConfigError, PackError
 
-NOBODY = np.empty(0, np.int64)
+NO_IDS = np.empty(0, np.int64)
 
 
 def samples_of(folder: Path) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def test_every_sample_has_its_image_and_its_labels(pack_job: PackJob, tmp_path: 
     assert [path.name for path in (tmp_path / "pack").iterdir()] == ["data.mdb"]
 
 
-def test_what_was_written_after_the_journals_last_word_is_written_again(pack_job: PackJob, tmp_path: Path) -> None:
+def test_values_written_after_the_last_journal_entry_are_written_again(pack_job: PackJob, tmp_path: Path) -> None:
     first = LmdbWriter(pack_job)
     first.resume_after_rows(0, {})
     images = pixels_of(pack_job.stream)
@@ -90,7 +90,7 @@ def test_a_map_that_is_too_small_grows(pack_job: PackJob, monkeypatch: pytest.Mo
     images = np.random.default_rng(0).integers(0, 256, (400, *pack_job.stream.spec.image_shape), dtype=np.uint8)
     sums = writer.append_rows(np.zeros(400, np.int64), images)
     writer.sync_to_disk()
-    writer.finish_pack(NOBODY)
+    writer.finish_pack(NO_IDS)
     assert read_back(writer).tolist() == sums.tolist()
     writer.close()
 
@@ -108,7 +108,7 @@ def test_a_value_that_is_missing_or_damaged_is_found(pack_job: PackJob, tmp_path
     writer.close()
 
 
-def test_a_label_that_would_take_the_images_name_is_refused(tmp_path: Path) -> None:
+def test_a_label_with_the_name_of_the_images_is_refused(tmp_path: Path) -> None:
     config = write_table(tmp_path / "data")
     config["streams"]["train"]["labels"] = {"X": {"type": "int", "from": "x"}}
     with (

@@ -17,9 +17,7 @@ ROW = HEIGHT * WIDTH * 3
 
 
 @pytest.mark.parametrize("shard_bytes", [1, 2 * ROW, 10 * ROW])
-def test_numpy_reads_the_images_of_all_files_in_their_order(
-    shuffled_pack_job: PackJob, tmp_path: Path, shard_bytes: int
-) -> None:
+def test_numpy_reads_all_images_in_their_order(shuffled_pack_job: PackJob, tmp_path: Path, shard_bytes: int) -> None:
     writer = NpyWriter(shuffled_pack_job, shard_bytes)
     sums = write_all(writer, shuffled_pack_job.stream)
     parts = [np.load(path) for path in sorted((tmp_path / "pack").glob("*.npy"))]

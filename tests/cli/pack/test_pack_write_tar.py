@@ -1,4 +1,4 @@
-"""`tar`, read back by webdataset and the library of the language."""
+"""`tar`, read back by webdataset and the standard library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamd.cli.pack.write_tar import TarWriter
 from streamd.cli.pack.writer import PackJob
 from streamd.errors import PackError
 
-NOBODY = np.empty(0, np.int64)
+NO_IDS = np.empty(0, np.int64)
 
 
 def members_of(folder: Path) -> list[tuple[str, bytes]]:
@@ -32,9 +32,7 @@ def members_of(folder: Path) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("shard_bytes", [1, 5000, 1 << 30])
-def test_samples_are_the_files_as_they_are_with_their_labels_beside(
-    pack_job: PackJob, tmp_path: Path, shard_bytes: int
-) -> None:
+def test_shards_hold_the_files_unchanged_and_their_labels(pack_job: PackJob, tmp_path: Path, shard_bytes: int) -> None:
     writer = TarWriter(pack_job, shard_bytes)
     sums = write_all(writer, pack_job.stream, bad=np.array([2]))
     assert read_back(writer).tolist() == sums.tolist()
@@ -89,7 +87,7 @@ def test_arrays_become_pngs_without_loss(tmp_path: Path, channels: int) -> None:
     assert np.array_equal(decoded.reshape(images.shape), images)
 
 
-def test_who_goes_on_cuts_off_what_was_not_safe(pack_job: PackJob, tmp_path: Path) -> None:
+def test_a_resumed_run_cuts_off_members_that_were_not_synced(pack_job: PackJob, tmp_path: Path) -> None:
     images = pixels_of(pack_job.stream)
     first = TarWriter(pack_job, 4000)
     first.resume_after_rows(0, {})
@@ -101,7 +99,7 @@ def test_who_goes_on_cuts_off_what_was_not_safe(pack_job: PackJob, tmp_path: Pat
     second.resume_after_rows(2, place)
     second.append_rows(np.array([4]), images[4:])
     second.sync_to_disk()
-    second.finish_pack(NOBODY)
+    second.finish_pack(NO_IDS)
     second.close()
     names = [json.loads(data)["name"] for name, data in members_of(tmp_path / "pack") if name.endswith("json")]
     assert names == ["a.png", "b.png", "e.png"]

@@ -1,4 +1,4 @@
-"""The seam between the job and a format: which samples are the rows of a pack."""
+"""Which samples are the rows of a pack, and the error of rows that read back differently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_rows_are_the_samples_in_the_order_of_the_pack_less_the_bad_ones(
     assert kept.tolist() == [each for each in planned if each not in bad]
 
 
-def test_what_is_read_otherwise_says_where_and_what_to_do() -> None:
+def test_the_read_mismatch_error_names_the_file_and_the_option_restart() -> None:
     assert str(build_read_mismatch_error(Path("/packs/\x1b"))).startswith(
         "/packs/\\x1b is read from the disk otherwise"
     )

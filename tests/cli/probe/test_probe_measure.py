@@ -1,4 +1,4 @@
-"""Draining a stream, and the account of it."""
+"""Draining a stream in trainer processes, and the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROBE = ProbeResult("train", [100.0, 3000.0], [0.25, 0.5], 1.0, [RECEIPT, RECEIP
 def ignore(_line: str) -> None: ...
 
 
-def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(probed_endpoint: str) -> None:
+def test_trainer_processes_see_the_same_data_and_each_has_an_entry(probed_endpoint: str) -> None:
     said: list[str] = []
     result = measure.probe_stream(TrainerRequest("train", probed_endpoint, epochs=2, digest=True), 2, said.append)
     assert said == ["draining 2 epochs of stream 'train' in 2 processes"]
@@ -36,7 +36,7 @@ def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(
     assert len(set(result.digest)) == 2
 
 
-def test_neither_digest_nor_headroom_are_there_unless_asked_for(probed_endpoint: str) -> None:
+def test_digest_and_headroom_are_absent_unless_requested(probed_endpoint: str) -> None:
     result = measure.probe_stream(TrainerRequest("train", probed_endpoint, epochs=1), 1, ignore)
     assert (result.digest, result.headroom_samples_per_s, result.headroom_fraction) == (None, None, None)
 
@@ -62,7 +62,7 @@ def test_headroom_is_measured_with_the_users_own_function_and_its_batches_are_no
 
 
 @pytest.mark.long
-def test_a_function_that_is_not_there_fails_before_anything_is_drained(
+def test_a_missing_function_fails_before_anything_is_drained(
     probed_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -82,7 +82,7 @@ def test_trainers_that_saw_different_data_are_an_error() -> None:
         measure._require_equal_digests([["a", "b"], ["a", "c"]])
 
 
-def test_people_read_rates_waiting_decodes_and_receipts() -> None:
+def test_the_lines_show_rates_waiting_decodes_and_receipts() -> None:
     assert replace(PROBE, digest=["0123"]).format_lines() == [
         "stream train, 2 trainers: 3,100 samples/s in all",
         "  samples/s each   100, 3,000 (median 1,550)",
@@ -93,18 +93,18 @@ def test_people_read_rates_waiting_decodes_and_receipts() -> None:
     ]
 
 
-def test_people_read_where_the_time_of_each_trainers_epochs_went() -> None:
+def test_the_lines_show_where_the_time_of_each_trainer_went() -> None:
     timings = [EpochTiming(epoch, 43.0, 2.0, "none", BatchSupply()) for epoch in (0, 1)]
     two = replace(PROBE, verdicts=[timings[:1], timings[1:]])
     assert two.format_lines()[-3:] == [f"  {line}" for line in format_timing_lines(two.verdicts)]
 
 
-def test_people_read_what_data_cost_where_they_asked() -> None:
+def test_the_lines_show_the_cost_of_data_when_headroom_was_measured() -> None:
     lines = replace(PROBE, headroom_samples_per_s=[200.0, 3000.0], headroom_fraction=[0.5, 0.0]).format_lines()
     assert lines[-2:] == ["  with data free   200, 3,000", "  so data cost     50%, 0%"]
 
 
-def test_one_bad_receipt_makes_the_whole_not_ok() -> None:
+def test_one_bad_receipt_makes_the_probe_not_ok() -> None:
     bad = replace(RECEIPT, missed=2, repeated=1, ok=False)
     result = replace(PROBE, receipts=[RECEIPT, bad, RECEIPT, RECEIPT])
     assert not result.ok

@@ -1,4 +1,4 @@
-"""Draining a stream in this process: what is counted, what is digested, and what is compared with held batches."""
+"""Draining a stream in this process: samples, digests, and the replay of held batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamd.errors import ConfigError, RefusedError, StreamdError
 DRAINED = DrainResult(24, 0.01, 0.0, [], [])
 
 
-def test_the_digest_is_the_same_whoever_drains(probed_endpoint: str) -> None:
+def test_two_drains_have_the_same_digest(probed_endpoint: str) -> None:
     once = [trainer_process.drain_stream("train", probed_endpoint, 1, digest=True) for _ in range(2)]
     assert once[0].digest == once[1].digest
     assert len(once[0].digest) == 1
@@ -52,7 +52,7 @@ def test_a_stream_of_one_batch_is_too_short_for_a_rate(probed_endpoint: str) -> 
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ownsteps.py").write_text(
         "from streamd.errors import RefusedError\n"
         "def fails(batch): batch.nothing\n"
@@ -62,8 +62,8 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-@pytest.mark.usefixtures("mine")
-def test_a_function_of_the_users_that_fails_is_named_with_its_place(probed_endpoint: str) -> None:
+@pytest.mark.usefixtures("own_steps")
+def test_a_failing_user_function_is_named_with_its_line(probed_endpoint: str) -> None:
     said = r"ownsteps:fails failed: AttributeError: .*nothing.*ownsteps\.py, line 2"
     with pytest.raises(ConfigError, match=said):
         trainer_process.drain_stream(

@@ -35,7 +35,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     process.kill()
 
 
-def test_it_names_the_daemon_its_streams_and_who_reads_them(daemon: DaemonProcess) -> None:
+def test_status_names_the_daemon_its_streams_and_its_trainers(daemon: DaemonProcess) -> None:
     with streamd.connect(daemon.endpoint) as client, client.subscribe("train", name="lr-0.01") as stream:
         next(iter(stream))
         done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint])
@@ -48,7 +48,7 @@ def test_it_names_the_daemon_its_streams_and_who_reads_them(daemon: DaemonProces
     assert [line.split()[:4] for line in rest if line.startswith("pid ")] == [["pid", str(os.getpid()), "batch", "8"]]
 
 
-def test_a_trainer_alone_stands_where_it_took_and_has_each_batch_decoded_once(
+def test_a_single_trainer_is_shown_at_its_own_step_and_decodes_once(
     start_daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     # A daemon of its own: what trainers of other tests have read counts for some seconds.
@@ -77,7 +77,7 @@ def test_in_a_narrow_window_no_number_is_cut(daemon: DaemonProcess) -> None:
     assert (numbers[1:4], numbers[-1], len(numbers)) == (["32", "4", "0"], "ok", 10)
 
 
-def test_json_is_one_object_with_everything_and_the_troubles(daemon: DaemonProcess) -> None:
+def test_json_is_one_object_with_the_status_and_the_troubles(daemon: DaemonProcess) -> None:
     done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint, "--json"])
     assert done.exit_code == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1
@@ -87,7 +87,7 @@ def test_json_is_one_object_with_everything_and_the_troubles(daemon: DaemonProce
     assert [(each["name"], each["samples"], each["batches"]) for each in told["streams"]] == [("train", 32, 4)]
 
 
-def test_url_is_the_dashboards_address_with_the_token_that_opens_its_pictures(daemon: DaemonProcess) -> None:
+def test_the_url_is_the_dashboard_address_with_its_token(daemon: DaemonProcess) -> None:
     said, as_json = (
         CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint, "--url", *more]).stdout
         for more in ([], ["--json"])
@@ -99,7 +99,7 @@ def test_url_is_the_dashboards_address_with_the_token_that_opens_its_pictures(da
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_trouble_is_told_and_the_exit_status_is_1(
+def test_a_trouble_is_printed_and_the_exit_status_is_1(
     daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
     asked = Client.status
@@ -116,7 +116,7 @@ def test_a_trouble_is_told_and_the_exit_status_is_1(
         assert (told["ok"], told["troubles"]) == (False, ["the daemon is shutting down"])
 
 
-def test_a_worker_that_died_is_counted_and_a_reload_that_failed_is_trouble_until_one_succeeds(
+def test_dead_workers_are_counted_and_a_failed_reload_is_trouble_until_one_succeeds(
     daemon: DaemonProcess,
 ) -> None:
     good = daemon.config.read_text()
@@ -136,7 +136,7 @@ def test_a_worker_that_died_is_counted_and_a_reload_that_failed_is_trouble_until
     assert " busy, 1 replaced; memory" in done.stdout
 
 
-def test_without_a_daemon_it_says_where_it_looked_and_the_exit_status_is_1(
+def test_without_a_daemon_status_names_the_endpoint_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("streamd.connect", partial(streamd.connect, timeout=0.1))
@@ -183,7 +183,7 @@ def aging_daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
     return one
 
 
-def test_without_a_terminal_it_prints_one_frame_and_ends_well(aging_daemon: Daemon) -> None:
+def test_without_a_terminal_top_prints_one_frame_and_exits_with_0(aging_daemon: Daemon) -> None:
     done = CliRunner().invoke(app, ["top", "--every", "100ms"])
     assert done.exit_code == 0, done.output
     assert aging_daemon.looks == 1
@@ -195,13 +195,13 @@ def test_without_a_terminal_it_prints_one_frame_and_ends_well(aging_daemon: Daem
 
 @pytest.mark.parametrize(("every", "said"), [("soon", "not a duration"), ("10ms", "at least 0.1s")])
 @pytest.mark.usefixtures("aging_daemon")
-def test_a_time_between_looks_that_cannot_be_is_a_usage_error(every: str, said: str) -> None:
+def test_an_impossible_interval_is_a_usage_error(every: str, said: str) -> None:
     done = CliRunner().invoke(app, ["top", "--every", every])
     assert done.exit_code == 2
     assert said in done.stderr
 
 
-def test_on_a_terminal_it_draws_until_ctrl_c_and_gives_the_screen_back() -> None:
+def test_on_a_terminal_top_draws_until_ctrl_c_and_restores_the_screen() -> None:
     out = io.StringIO()
 
     def seen() -> Iterator[DaemonActivity]:
@@ -215,7 +215,7 @@ def test_on_a_terminal_it_draws_until_ctrl_c_and_gives_the_screen_back() -> None
     assert drawn.index("\x1b[?1049h") < drawn.index("\x1b[?1049l")  # into the other screen and back
 
 
-def test_each_deadline_follows_the_one_before_and_missed_ones_are_left_out() -> None:
+def test_deadlines_are_an_interval_apart_and_missed_ones_are_skipped() -> None:
     times = iter([0.0, 0.25, 1.5, 7.0, 7.25])  # when it begins, and when it is asked to wait
     slept: list[float] = []
     wait = create_interval_waiter(1.0, lambda: next(times), slept.append)

@@ -1,4 +1,4 @@
-"""Options as people write them, names of streams that a shell completes by typer's protocol, and help pages."""
+"""The values of options, shell completion of stream names, and help pages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def complete(*words: str) -> list[str]:
     return CliRunner().invoke(app, env=asked, prog_name="streamd").stdout.split()
 
 
-def test_names_are_those_of_the_daemon_that_is_meant(
+def test_completion_offers_the_streams_of_the_chosen_daemon(
     start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = stream_config(write_images(tmp_path, {"cat": 1}))
@@ -47,7 +47,7 @@ def test_names_are_those_of_the_daemon_that_is_meant(
     assert complete("streamd", "probe", "t") == ["two"]
 
 
-def test_without_a_daemon_nothing_is_offered_and_nothing_said(tmp_path: Path) -> None:
+def test_without_a_daemon_completion_offers_nothing(tmp_path: Path) -> None:
     assert complete("streamd", "show", "--endpoint", f"ipc://{tmp_path}/none", "") == []
 
 
@@ -60,12 +60,12 @@ def test_without_a_daemon_nothing_is_offered_and_nothing_said(tmp_path: Path) ->
         ("streams: {", []),
     ],
 )
-def test_names_are_those_of_the_file_right_or_wrong_as_it_may_be(text: str, names: list[str], tmp_path: Path) -> None:
+def test_completion_offers_the_streams_of_an_invalid_file(text: str, names: list[str], tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(text)
     assert complete("streamd", "pack", "--config", str(tmp_path / "c.yaml"), "") == names
 
 
-def test_the_command_of_earlier_versions_names_the_option_in_its_place() -> None:
+def test_the_removed_completion_command_names_its_replacement() -> None:
     done = CliRunner().invoke(app, ["completion", "bash"])
     assert "run  streamd --install-completion" in str(done.exception)
     assert "completion " not in CliRunner().invoke(app, ["--help"]).stdout.split("Commands:")[1]

@@ -1,4 +1,4 @@
-"""What every long command shows of how far it has come, and where."""
+"""The progress that long commands show on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def log() -> Log:
     return Log()
 
 
-def test_a_listing_is_logged_when_ten_seconds_have_gone_by(log: Log) -> None:
+def test_a_listing_is_logged_every_ten_seconds(log: Log) -> None:
     for log.now_s in (109.0, 110.0, 119.0, 120.0):
         log.shown.update_listing("train", int(log.now_s) * 1000)
     assert log.said == ["listing train: 110,000 files so far", "listing train: 120,000 files so far"]
 
 
-def test_a_log_gets_a_line_each_ten_seconds_with_the_time_to_go(log: Log) -> None:
+def test_reading_is_logged_every_ten_seconds_with_the_time_left(log: Log) -> None:
     log.shown.start_reading(4000)
     for _ in range(4):
         log.advance(6, 500)
@@ -57,7 +57,7 @@ def test_a_phase_of_rows_is_logged_with_its_rate(log: Log) -> None:
     assert log.said == ["packed 1,200 of 4,000 samples, 100 samples/s, 100 MiB/s, about 28 s to go"]
 
 
-def test_what_an_earlier_run_did_counts_as_done_and_not_for_the_rate(log: Log) -> None:
+def test_items_of_an_earlier_run_count_as_done_but_not_for_the_rate(log: Log) -> None:
     log.shown.start_phase(PACKING, 4000, 1000)
     log.advance(10, 1000)
     assert log.said == [
@@ -66,7 +66,7 @@ def test_what_an_earlier_run_did_counts_as_done_and_not_for_the_rate(log: Log) -
     ]
 
 
-def test_a_quick_command_says_nothing_to_a_log_but_its_notes(log: Log) -> None:
+def test_a_quick_command_logs_only_its_notes(log: Log) -> None:
     log.shown.update_listing("train", 5)
     log.shown.start_reading(5)
     log.shown.advance_reading(5)
@@ -97,7 +97,7 @@ def show_packing(shown: BarProgress) -> None:
         (show_packing, ["packing, ", "12/12", "b.png: [red] is no markup"]),
     ],
 )
-def test_a_bar_names_the_phase_and_is_gone_at_the_end(show: Callable[[BarProgress], None], parts: list[str]) -> None:
+def test_a_bar_names_the_phase_and_is_erased_at_the_end(show: Callable[[BarProgress], None], parts: list[str]) -> None:
     screen = StringIO()
     with BarProgress(Console(file=screen, force_terminal=True, width=120)) as shown:
         show(shown)

@@ -1,4 +1,4 @@
-"""How commands end."""
+"""The exit status and the message with which a command ends."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ending_with(error: BaseException) -> Callable[[], None]:
         (KeyboardInterrupt(), 130, ""),
     ],
 )
-def test_an_error_is_a_line_for_each_mistake_and_a_status(
+def test_an_error_prints_a_line_for_each_mistake_and_sets_the_exit_status(
     error: BaseException, status: int, line: str, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(ending_with(error)) == status
@@ -58,7 +58,7 @@ def test_an_error_is_a_line_for_each_mistake_and_a_status(
 
 
 @pytest.mark.usefixtures("without_folder")
-def test_what_is_not_found_from_a_folder_that_was_removed_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_error_names_a_removed_working_directory(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     missing, mistake = FileNotFoundError(2, "No such file or directory"), ConfigError("c.yaml: there is no such file")
     mistake.__cause__ = missing
     reason = "\nthe working directory was removed: change to another one (cd), and start again\n"
@@ -69,7 +69,7 @@ def test_what_is_not_found_from_a_folder_that_was_removed_says_so(run: Run, caps
     assert capsys.readouterr().err == "prog: a mistake\n"
 
 
-def test_sigterm_lets_a_command_put_away_what_it_began(run: Run) -> None:
+def test_sigterm_lets_a_command_clean_up(run: Run) -> None:
     before, put_away = signal.getsignal(signal.SIGTERM), []
 
     def command() -> None:
@@ -82,7 +82,7 @@ def test_sigterm_lets_a_command_put_away_what_it_began(run: Run) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_what_the_encoding_of_stdout_lacks_is_escaped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_outside_the_encoding_of_stdout_are_escaped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
 
@@ -93,9 +93,7 @@ def test_what_the_encoding_of_stdout_lacks_is_escaped(run: Run, monkeypatch: pyt
     assert (run(command), written.getvalue()) == (0, b"Zo\\xeb.jpg\n")
 
 
-def test_a_library_that_is_not_here_names_the_extra_of_the_command(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_library_error_names_the_extra_of_the_command(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(ending_with(ModuleNotFoundError("no zmq", name="zmq.backend")), "streamd-train") == 2
     assert capsys.readouterr().err == (
         "streamd-train: streamd-train needs zmq.backend, which is not installed: run  pip install "
@@ -104,6 +102,6 @@ def test_a_library_that_is_not_here_names_the_extra_of_the_command(
 
 
 @pytest.mark.parametrize("bug", [ModuleNotFoundError("no", name="streamd.gone"), ZeroDivisionError()], ids=repr)
-def test_a_bug_keeps_its_traceback_also_a_missing_module_of_our_own(bug: Exception, run: Run) -> None:
+def test_a_bug_keeps_its_traceback(bug: Exception, run: Run) -> None:
     with pytest.raises(type(bug)):
         run(ending_with(bug), "streamd")

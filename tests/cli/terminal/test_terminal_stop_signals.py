@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM for a command that saves what it has before it ends."""
+"""Ctrl-C and SIGTERM in a command that saves its work before it ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_deferred_signal_ends_a_wait_that_allows_it() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-def test_handlers_are_as_before_at_the_end_and_an_ignored_signal_stays_ignored() -> None:
+def test_handlers_are_restored_and_an_ignored_signal_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with StopSignals() as stop:
@@ -64,7 +64,7 @@ def test_handlers_are_as_before_at_the_end_and_an_ignored_signal_stays_ignored()
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_forked_child_counts_no_signal_for_its_parent() -> None:
+def test_a_signal_in_a_forked_child_does_not_stop_its_parent() -> None:
     with StopSignals() as stop:
         stop.defer()
         child = os.fork()
@@ -76,7 +76,7 @@ def test_a_forked_child_counts_no_signal_for_its_parent() -> None:
         assert stop.exit_status == 0
 
 
-def test_a_file_has_its_name_when_it_is_whole_and_not_when_an_error_came(tmp_path: Path) -> None:
+def test_a_file_gets_its_name_only_when_it_is_complete(tmp_path: Path) -> None:
     stop = StopSignals()
     with stop.write_beside(tmp_path / "model.keras") as file:
         file.write_text("whole")
@@ -87,7 +87,7 @@ def test_a_file_has_its_name_when_it_is_whole_and_not_when_an_error_came(tmp_pat
     assert [path.read_text() for path in tmp_path.iterdir()] == ["whole"]
 
 
-def test_a_second_signal_ends_the_process_at_once_and_leaves_no_half_file(tmp_path: Path) -> None:
+def test_a_second_signal_ends_the_process_at_once_without_a_partial_file(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITING, str(tmp_path / "model.keras")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

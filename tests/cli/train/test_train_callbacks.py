@@ -1,4 +1,4 @@
-"""The wait for data in Keras's progress bar, and where a training is, in words."""
+"""The wait for data in Keras's progress bar, and the position of a training in words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Clock:
         self.now_s += seconds
 
 
-def test_the_bar_shows_the_share_of_the_epoch_that_was_waited_for_and_the_history_does_not(
+def test_the_progress_bar_shows_the_wait_fraction_and_the_history_does_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keras = load_keras()
@@ -62,7 +62,7 @@ def test_a_share_is_formatted_as_keras_formats_a_number() -> None:
     assert f"{WaitFraction(0.031) / 1:.4f} {WaitFraction(0):.4e} {abs(WaitFraction(0.5)) > 0.1}" == "3% 0% True"
 
 
-def test_a_place_is_told_by_its_epoch_and_step_and_what_another_process_did_counts() -> None:
+def test_a_place_is_described_by_epoch_and_step_including_earlier_runs() -> None:
     keras = load_keras()
     from streamd.cli.train.callbacks import PlaceRecorder  # noqa: PLC0415 - imports Keras
 

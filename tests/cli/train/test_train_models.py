@@ -1,4 +1,4 @@
-"""The networks of `streamd-train`, where they come from, and with which loss, optimizer and precision they learn."""
+"""The networks of `streamd-train`, their losses and their optimizers."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ def test_a_number_gets_a_regression_network_for_any_shape(shape: tuple[int, int,
     assert not model.compiled
 
 
-@pytest.mark.train
-def test_a_label_of_several_numbers_gets_as_many_outputs() -> None:
-    label = LabelSpec("point", "float", width=2)
-    assert choose_builder(label, None)(make_spec(label)).output_shape == (None, 2)
+TAGS = LabelSpec("tags", "tags", width=3, classes=("a", "b", "c"), counts=(1, 2, 3))
 
 
 @pytest.mark.train
-def test_tags_get_a_probability_each() -> None:
-    label = LabelSpec("tags", "tags", width=3, classes=("a", "b", "c"), counts=(1, 2, 3))
+@pytest.mark.parametrize(
+    ("label", "outputs", "activation"),
+    [(LabelSpec("point", "float", width=2), 2, "linear"), (TAGS, 3, "sigmoid")],
+    ids=["an output for each number", "a probability for each tag"],
+)
+def test_the_outputs_of_the_built_in_network_fit_the_label(label: LabelSpec, outputs: int, activation: str) -> None:
     model = choose_builder(label, None)(make_spec(label))
-    assert model.layers[-1].activation.__name__ == "sigmoid"
-    assert model.output_shape == (None, 3)
+    assert model.output_shape == (None, outputs)
+    assert model.layers[-1].activation.__name__ == activation
 
 
 @pytest.mark.train
@@ -57,7 +58,7 @@ def test_a_regression_begins_at_the_mean_of_the_label() -> None:
 
 
 @pytest.mark.train
-def test_a_regression_sees_where_a_thing_is() -> None:
+def test_a_regression_distinguishes_positions() -> None:
     model = choose_builder(ANGLE, None)(make_spec(ANGLE, image=ImageSpec(32, 32, 3)))
     images = np.zeros((2, 32, 32, 3), dtype=np.uint8)
     images[0, 8:12, 4:8] = images[1, 8:12, 20:24] = 255
@@ -69,7 +70,7 @@ def test_a_regression_sees_where_a_thing_is() -> None:
 @pytest.mark.parametrize(
     ("normalize", "white"), [("none", 1.0), ("unit", 1.0), ({"mean": [5] * 3, "std": [50] * 3}, 5.0)]
 )
-def test_the_normalization_is_inside_and_a_stream_without_one_gets_one(normalize: Any, white: float) -> None:
+def test_the_network_normalizes_its_input(normalize: Any, white: float) -> None:
     model = choose_builder(ANGLE, None)(make_spec(ANGLE, normalize=normalize))
     pixels = np.full((1, 8, 8, 3), 255, dtype=np.uint8)
     np.testing.assert_allclose(np.ravel(model.layers[1](pixels)), white)
@@ -85,7 +86,7 @@ def test_a_category_gets_probabilities_of_its_classes() -> None:
 
 
 @pytest.mark.train
-def test_ones_own_function_is_called_with_the_spec(folder: Path) -> None:
+def test_a_user_function_is_called_with_the_spec(folder: Path) -> None:
     (folder / "ownmodel.py").write_text(
         "import keras\n"
         "def build(spec):\n"
@@ -101,21 +102,18 @@ def test_a_function_that_returns_no_model_is_refused(folder: Path) -> None:
         load_builder("nomodel:build")(make_spec(ANGLE))
 
 
-def test_a_name_that_is_not_a_function_is_refused_as_a_models() -> None:
+def test_a_model_that_is_not_module_function_is_refused() -> None:
     with pytest.raises(ConfigError, match="--model must be module:function, such as mymodel:build, not 'mymodel"):
         load_builder("mymodel.py")
 
 
-def test_a_function_that_breaks_says_where(folder: Path) -> None:
+def test_a_failing_user_function_is_refused_with_its_line(folder: Path) -> None:
     (folder / "failing.py").write_text("def build(spec):\n    return spec.nothing\n")
     with pytest.raises(ConfigError, match=r"failing:build failed: AttributeError.*failing\.py, line 2"):
         load_builder("failing:build")(make_spec(ANGLE))
 
 
-TAGS = LabelSpec("tags", "tags", width=3, classes=("a", "b", "c"), counts=(1, 2, 3))
-
-
-class Compiled:
+class CompileRecorder:
     """Stands where a model does, and keeps what it is compiled with."""
 
     def __init__(self) -> None:
@@ -136,8 +134,8 @@ class Compiled:
         (LabelSpec("age", "int"), "mean_squared_error", "mae"),
     ],
 )
-def test_the_label_tells_the_loss_and_the_metric_heeds_weights(label: LabelSpec, loss: str, metric: str) -> None:
-    model = Compiled()
+def test_the_label_decides_the_loss_and_the_weighted_metric(label: LabelSpec, loss: str, metric: str) -> None:
+    model = CompileRecorder()
     compile_model(model, label, "sgd")
     assert model.how == ("sgd", loss, [metric])
 
@@ -156,9 +154,7 @@ def test_the_built_in_network_learns_a_label_of_any_shape_from_weighted_samples(
 @pytest.mark.train
 @pytest.mark.parametrize("changes", [{"bad_policy": "mask"}, {"remainder": "pad"}])
 @pytest.mark.parametrize("label", [KIND, ANGLE])
-def test_the_loss_of_a_batch_is_the_mean_of_the_rows_that_have_a_weight(
-    label: LabelSpec, changes: dict[str, Any]
-) -> None:
+def test_the_loss_of_a_batch_is_the_mean_of_the_weighted_rows(label: LabelSpec, changes: dict[str, Any]) -> None:
     stream = FakeStream(make_spec(label, samples=4, batches=1, **changes), weightless=frozenset({1, 2}))
     model = choose_builder(label, None)(stream.spec)
     compile_model(model, label)
@@ -171,7 +167,7 @@ def test_the_loss_of_a_batch_is_the_mean_of_the_rows_that_have_a_weight(
 
 
 @pytest.mark.train
-def test_an_optimizer_is_found_by_its_name_in_any_case_and_takes_the_rate() -> None:
+def test_an_optimizer_is_found_by_name_in_any_case_and_gets_the_learning_rate() -> None:
     optimizers = load_keras().optimizers
     assert type(choose_optimizer(None, None)) is optimizers.Adam
     assert type(choose_optimizer("AdamW", None)) is optimizers.AdamW
@@ -179,7 +175,7 @@ def test_an_optimizer_is_found_by_its_name_in_any_case_and_takes_the_rate() -> N
 
 
 @pytest.mark.train
-def test_an_unknown_optimizer_is_refused_with_the_near_name_and_those_there_are() -> None:
+def test_an_unknown_optimizer_is_refused_with_the_known_names() -> None:
     with pytest.raises(ConfigError, match=r"no optimizer 'addam'; it has .*adam, .*sgd; did you mean 'adam'"):
         choose_optimizer("addam", 0.1)
     with pytest.raises(ConfigError, match="no optimizer 'LossScaleOptimizer'"):

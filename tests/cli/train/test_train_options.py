@@ -1,4 +1,4 @@
-"""What `streamd-train` is asked to do, judged before Keras is loaded."""
+"""The options of `streamd-train`, checked before Keras is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamd.core.spec import ImageSpec, LabelSpec
 from streamd.errors import ConfigError
 
 
-def test_several_labels_ask_for_one() -> None:
+def test_several_labels_require_a_choice() -> None:
     with pytest.raises(ConfigError, match="has the labels angle, kind: choose one with --label"):
         choose_label(make_spec(ANGLE, KIND), None)
     assert choose_label(make_spec(ANGLE, KIND), "kind") is KIND
@@ -36,7 +36,7 @@ def test_a_validation_that_differs_is_refused() -> None:
         check_streams_match(train_spec, make_spec(ANGLE), KIND)
 
 
-def test_text_is_no_label_to_choose() -> None:
+def test_a_text_label_cannot_be_learned() -> None:
     text = LabelSpec("caption", "string", text_bytes=9)
     assert choose_label(make_spec(text, KIND), None) is KIND
     with pytest.raises(ConfigError, match="has no labels but text"):
@@ -60,5 +60,5 @@ def test_a_learning_rate_that_is_not_a_number_above_0_is_refused(tmp_path: Path,
         TrainingOptions("train", 1, tmp_path / "model.keras", learning_rate=rate)
 
 
-def test_the_curves_lie_beside_the_model() -> None:
+def test_the_curves_are_saved_beside_the_model() -> None:
     assert get_curves_path(Path("a/my.model.keras")) == Path("a/my.model.curves.png")

@@ -1,4 +1,4 @@
-"""One training against a client that needs no daemon."""
+"""A training against a client that needs no daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.errors import ConfigError, LossError, ReceiptError
 from streamd.frameworks.keras import fit_data, load_keras
 
-Own = Callable[[str], str]
+WriteModule = Callable[[str], str]
 
 KERAS_SAVES = "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"  # Keras 3.15, NumPy 2
 pytestmark = pytest.mark.filterwarnings(KERAS_SAVES)
@@ -36,7 +36,7 @@ def job(tmp_path: Path) -> TrainingOptions:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Own]:
+def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WriteModule]:
     """Writes a module of the user's, `keras` being imported in it, and gives the name of its `build`."""
     monkeypatch.chdir(tmp_path)
 
@@ -49,9 +49,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Own]:
 
 
 @pytest.mark.train
-def test_a_training_saves_a_model_and_tells_every_epoch(
-    job: TrainingOptions, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_training_saves_a_model_and_reports_epochs(job: TrainingOptions, capsys: pytest.CaptureFixture[str]) -> None:
     client, said = FakeClient([TRAIN, VALIDATION]), list[str]()
     receipts = train_model(client, replace(job, validation="validation", seed=1), said.append)
     assert [(receipt.stream, receipt.epoch, receipt.complete) for receipt in receipts] == [
@@ -78,7 +76,7 @@ def test_a_training_saves_a_model_and_tells_every_epoch(
 
 
 @pytest.mark.train
-def test_those_who_train_together_wait_for_each_other_and_their_validation_does_not(job: TrainingOptions) -> None:
+def test_training_together_applies_to_the_training_stream_alone(job: TrainingOptions) -> None:
     client = FakeClient([TRAIN, VALIDATION])
     train_model(client, replace(job, validation="validation", together=4), lambda _: None)
     assert client.starts == {"train": {"together": 4}, "validation": "begin"}
@@ -95,7 +93,7 @@ def test_the_same_seed_gives_the_same_weights(job: TrainingOptions) -> None:
 
 
 @pytest.mark.train
-def test_a_training_that_resumes_does_what_is_left_and_tells_of_no_more(
+def test_a_resumed_training_runs_and_reports_only_the_remaining_epochs(
     job: TrainingOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client, resumed = FakeClient([TRAIN]), replace(job, resume=tmp_path / "run", seed=1)
@@ -110,7 +108,7 @@ def test_a_training_that_resumes_does_what_is_left_and_tells_of_no_more(
 
 
 @pytest.mark.train
-def test_an_account_that_does_not_add_up_ends_the_training_and_is_returned(job: TrainingOptions) -> None:
+def test_a_bad_receipt_ends_the_training_and_is_returned(job: TrainingOptions) -> None:
     said: list[str] = []
     receipts = train_model(FakeClient([TRAIN], missed=1), job, said.append)
     assert [(receipt.epoch, receipt.ok) for receipt in receipts] == [(0, False)]
@@ -119,7 +117,7 @@ def test_an_account_that_does_not_add_up_ends_the_training_and_is_returned(job: 
 
 
 @pytest.mark.train
-def test_a_loss_that_is_no_number_saves_its_batch_and_no_model_and_no_state(job: TrainingOptions) -> None:
+def test_a_nan_loss_saves_its_batch_but_no_model_and_no_state(job: TrainingOptions) -> None:
     said, folder = list[str](), job.save.parent
     client = FakeClient([TRAIN], spoiled=[3])
     with pytest.raises(LossError, match=r"fix #3 train/3\.png[\s\S]*its pictures: .*nan-train-0-"):
@@ -131,7 +129,7 @@ def test_a_loss_that_is_no_number_saves_its_batch_and_no_model_and_no_state(job:
 
 
 @pytest.mark.train
-def test_classes_are_weighed_where_the_job_says(job: TrainingOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_weights_apply_to_the_training_stream(job: TrainingOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
     def watched(stream: Any, **how: Any) -> Any:
@@ -145,7 +143,7 @@ def test_classes_are_weighed_where_the_job_says(job: TrainingOptions, monkeypatc
 
 
 @pytest.mark.train
-def test_precision_is_mixed_but_for_the_outputs_where_the_job_says(job: TrainingOptions) -> None:
+def test_mixed_precision_applies_to_all_layers_but_the_output(job: TrainingOptions) -> None:
     said, keras = list[str](), load_keras()
     try:
         train_model(FakeClient([TRAIN]), replace(job, epochs=1, mixed_precision=True), said.append)
@@ -158,10 +156,10 @@ def test_precision_is_mixed_but_for_the_outputs_where_the_job_says(job: Training
 
 
 @pytest.mark.train
-def test_an_optimizer_for_a_model_that_is_compiled_is_refused_before_there_is_a_subscription(
-    job: TrainingOptions, own: Own
+def test_an_optimizer_for_a_compiled_model_is_refused_before_subscribing(
+    job: TrainingOptions, write_module: WriteModule
 ) -> None:
-    model = own("def build(spec):\n    model = keras.Sequential()\n    model.compile()\n    return model\n")
+    model = write_module("def build(spec):\n    model = keras.Sequential()\n    model.compile()\n    return model\n")
     client = FakeClient([TRAIN])
     with pytest.raises(
         ConfigError, match=r"compiled already, .*: leave out --optimizer and --learning-rate, or return"
@@ -170,7 +168,7 @@ def test_an_optimizer_for_a_model_that_is_compiled_is_refused_before_there_is_a_
     assert client.subscribed == {}
 
 
-def test_where_the_time_went_is_told(job: TrainingOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_training_says_where_the_time_went(job: TrainingOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     timing, said = EpochTiming(0, 43.0, 2.0, "none", BatchSupply()), list[str]()
 
     def fit(*given: Any) -> TrainingResult:
@@ -185,19 +183,17 @@ def test_where_the_time_went_is_told(job: TrainingOptions, monkeypatch: pytest.M
 
 
 @pytest.mark.train
-def test_a_broken_account_without_a_bad_receipt_is_raised(
-    job: TrainingOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receipt_error_without_a_bad_receipt_is_raised(job: TrainingOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeStream, "steps_left", property(lambda stream: 2 - stream.index))
     with pytest.raises(ReceiptError, match="more steps than announced"):
         train_model(FakeClient([TRAIN]), job, print)
 
 
 @pytest.mark.train
-def test_ones_own_compiled_model_keeps_its_loss(
-    job: TrainingOptions, own: Own, capsys: pytest.CaptureFixture[str]
+def test_a_compiled_user_model_keeps_its_loss(
+    job: TrainingOptions, write_module: WriteModule, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = own(
+    model = write_module(
         "def build(spec):\n"
         "    model = keras.Sequential([keras.layers.Rescaling(1.0), keras.layers.Flatten(), keras.layers.Dense(1)])\n"
         "    model.compile('sgd', 'mae', metrics=['cosine_similarity'])\n"
@@ -208,12 +204,14 @@ def test_ones_own_compiled_model_keeps_its_loss(
 
 
 @pytest.mark.train
-def test_ones_own_model_of_another_shape_is_one_line(job: TrainingOptions, own: Own) -> None:
-    model = own("def build(spec):\n    return keras.Sequential([keras.Input((9, 9, 3)), keras.layers.Flatten()])\n")
+def test_a_user_model_of_another_shape_is_refused(job: TrainingOptions, write_module: WriteModule) -> None:
+    model = write_module(
+        "def build(spec):\n    return keras.Sequential([keras.Input((9, 9, 3)), keras.layers.Flatten()])\n"
+    )
     with pytest.raises(ConfigError, match=r"ownmodule:build cannot be trained on 'train', whose images are uint8"):
         train_model(FakeClient([TRAIN]), replace(job, model=model), print)
 
 
-def test_a_training_is_called_after_its_model_unless_it_has_a_name(job: TrainingOptions) -> None:
+def test_the_trainer_name_defaults_to_the_model_file(job: TrainingOptions) -> None:
     assert job.trainer_name == f"streamd-train {job.save.stem}"
     assert replace(job, name="lr-0.01").trainer_name == "lr-0.01"

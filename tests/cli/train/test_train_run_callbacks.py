@@ -59,24 +59,24 @@ def load(*names: str) -> list[object]:
     return [load_callback(f"mycallbacks:{name}")(make_spec(ANGLE)) for name in names]
 
 
-def test_a_class_is_made_and_a_function_is_told_of_the_stream() -> None:
+def test_a_callback_class_is_instantiated_and_a_function_gets_the_spec() -> None:
     made, told = load("Counting", "of")
     assert isinstance(made, Callback)
     assert vars(told) == {"samples": 10}
 
 
 @pytest.mark.parametrize(("name", "found"), [("nothing", "NoneType"), ("Other", "Other")])
-def test_what_is_not_a_callback_is_refused(name: str, found: str) -> None:
+def test_an_object_that_is_not_a_callback_is_refused(name: str, found: str) -> None:
     with pytest.raises(ConfigError, match=rf"mycallbacks:{name} must return a keras.*Callback, but returned {found}"):
         load(name)
 
 
 @pytest.mark.parametrize(("name", "why"), [("failing", "AttributeError.*line 25"), ("Needy", "TypeError: .*'what'")])
-def test_one_that_cannot_be_made_says_why(name: str, why: str) -> None:
+def test_a_callback_that_cannot_be_created_is_refused_with_the_reason(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=rf"mycallbacks:{name} failed: {why}"):
         load(name)
 
 
-def test_a_name_that_is_not_there_is_refused_as_a_callbacks() -> None:
+def test_a_callback_that_is_not_module_function_is_refused() -> None:
     with pytest.raises(ConfigError, match="--callback must be module:function, such as mycallbacks:patience"):
         load_callback("mycallbacks")

@@ -1,4 +1,4 @@
-"""A training that Ctrl-C ends: what is saved, what is said, and where the same command goes on."""
+"""A training that Ctrl-C ends: the saved model, the message, and where the same command resumes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def list_files(job: TrainingOptions) -> set[str]:
     return {path.name for path in job.save.parent.glob("*pets*")}
 
 
-def test_the_model_so_far_is_saved_under_another_name_and_the_account_is_told(
+def test_an_interrupted_model_is_saved_under_another_name_and_reported(
     job: TrainingOptions, train: Train, said: list[str]
 ) -> None:
     receipts = train(job, (1, 1))
@@ -99,7 +99,7 @@ def test_the_model_so_far_is_saved_under_another_name_and_the_account_is_told(
     assert spec_file.read_spec(spec_file.spec_file_path(job.interrupted_save)) == TRAIN
 
 
-def test_a_training_that_resumes_ends_with_the_weights_of_one_that_was_not_interrupted(
+def test_a_resumed_training_ends_with_the_weights_of_an_uninterrupted_one(
     job: TrainingOptions, train: Train, said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train(job)
@@ -118,7 +118,7 @@ def test_a_training_that_resumes_ends_with_the_weights_of_one_that_was_not_inter
     assert "cannot be kept" not in capsys.readouterr().err
 
 
-def test_an_epoch_whose_validation_was_interrupted_is_trained_again(
+def test_an_epoch_interrupted_in_its_validation_is_trained_again(
     job: TrainingOptions, train: Train, said: list[str], tmp_path: Path
 ) -> None:
     resumed = replace(job, validation="validation", resume=tmp_path / "states")
@@ -128,7 +128,7 @@ def test_an_epoch_whose_validation_was_interrupted_is_trained_again(
     assert (job.interrupted_save).exists()
 
 
-def test_an_epoch_that_was_over_is_whole_where_nothing_validates_it(
+def test_an_epoch_interrupted_after_its_last_step_is_complete(
     job: TrainingOptions, train: Train, said: list[str], tmp_path: Path
 ) -> None:
     train(replace(job, resume=tmp_path / "states"), (1, 2))
@@ -136,12 +136,12 @@ def test_an_epoch_that_was_over_is_whole_where_nothing_validates_it(
     assert said[-2] == "to go on, run the same command again; it goes on with epoch 3 of 3:"
 
 
-def test_a_training_that_was_through_has_its_own_name(job: TrainingOptions, train: Train) -> None:
+def test_a_training_interrupted_after_its_end_is_saved_under_its_name(job: TrainingOptions, train: Train) -> None:
     assert [each.complete for each in train(job, (2, 2))] == [True] * 3
     assert list_files(job) == {"pets.keras", "pets.curves.png", "pets.streamd.json"}
 
 
-def test_before_the_first_step_there_is_nothing_to_save(
+def test_nothing_is_saved_before_the_first_step(
     job: TrainingOptions, train: Train, said: list[str], tmp_path: Path
 ) -> None:
     assert train(replace(job, resume=tmp_path / "states"), (0, "begin")) == []

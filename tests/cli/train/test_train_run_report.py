@@ -1,4 +1,4 @@
-"""What the end of a training says, and the curves that it draws."""
+"""The lines at the end of a training, and its curves."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def test_a_history_without_a_loss_has_no_panel_for_it() -> None:
 
 
 @pytest.mark.train
-def test_every_number_is_on_the_picture_by_its_epoch_counted_from_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_curves_show_every_number_at_its_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     figure = run.load_matplotlib_figure().Figure
 
@@ -50,30 +48,30 @@ def test_every_number_is_on_the_picture_by_its_epoch_counted_from_1(
 GOOD = Receipt("train", 3, 125, 4000, 0, 0, 0, 0, changed=False, complete=True, ok=True, digest="")
 
 
-def test_a_good_epoch_is_one_line_that_ends_in_ok() -> None:
-    assert format_receipt(GOOD) == "epoch 3: 125 steps, 4,000 samples, missed 0, repeated 0, bad 0: ok"
+@pytest.mark.parametrize(
+    ("receipt", "account"),
+    [
+        (GOOD, "missed 0, repeated 0, bad 0: ok"),
+        (
+            replace(GOOD, bad=2, dropped=5, changed=True, complete=False),
+            "missed 0, repeated 0, bad 2, dropped 5, pixels changed since the token was made, stopped early: ok",
+        ),
+        (replace(GOOD, missed=1, ok=False), "missed 1, repeated 0, bad 0: NOT OK"),
+        (replace(GOOD, ok=False), "missed 0, repeated 0, bad 0: NOT OK, the order differs from the daemon's"),
+    ],
+    ids=["a good epoch", "everything unusual", "a missed batch", "equal counts with unequal digests"],
+)
+def test_an_epoch_is_reported_in_one_line(receipt: Receipt, account: str) -> None:
+    assert format_receipt(receipt) == f"epoch 3: 125 steps, 4,000 samples, {account}"
 
 
-def test_what_is_unusual_is_named() -> None:
-    line = format_receipt(replace(GOOD, bad=2, dropped=5, changed=True, complete=False))
-    assert "bad 2, dropped 5, pixels changed since the token was made, stopped early: ok" in line
-
-
-def test_a_failed_epoch_says_so() -> None:
-    assert format_receipt(replace(GOOD, missed=1, ok=False)).endswith("missed 1, repeated 0, bad 0: NOT OK")
-
-
-def test_equal_counts_with_unequal_digests_are_told_apart() -> None:
-    assert format_receipt(replace(GOOD, ok=False)).endswith("NOT OK, the order differs from the daemon's")
-
-
-def test_the_speed_has_the_share_of_waiting() -> None:
+def test_the_speed_includes_the_wait_fraction() -> None:
     text = "3,000 samples in 2.0 s: 1,500 samples/s, 25% of the time waiting for batches"
     assert format_speed(3000, 2.0, 0.5) == text
     assert "0 samples/s" in format_speed(0, 0.0, 0.0)
 
 
-def test_the_last_epoch_is_summed_up_with_the_lowest_loss_of_the_validation() -> None:
+def test_the_summary_of_the_last_epoch_includes_the_lowest_validation_loss() -> None:
     history = {"loss": [3.0, 0.123456, 0.2], "val_loss": [0.5, 0.4, 0.45], "val_mae": [1.0, 0.5, 2.0]}
     assert format_results(history) == "after 3 epochs: loss 0.2, val_loss 0.45 (lowest 0.4 after 2), val_mae 2"
     assert format_results({"val_loss": [1.0]}) == "after 1 epoch: val_loss 1"
