@@ -39,9 +39,8 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("d")
     folder = write_images(place / "data", {"cat": 20, "dog": 20})
     streams = {"train": stream_config(folder), "validation": stream_config(folder, shuffle="none")}
-    daemon = DaemonProcess(place, {"streams": streams}).start()
-    yield daemon.endpoint
-    daemon.kill()
+    with DaemonProcess(place, {"streams": streams}) as daemon:
+        yield daemon.endpoint
 
 
 def test_a_client_knows_the_streams_and_their_specs(endpoint: str) -> None:
@@ -91,9 +90,7 @@ def test_with_a_timeout_of_ones_own_a_daemon_that_starts_later_is_waited_for(
             assert "train" in there.streams()
 
 
-def test_a_batch_knows_the_names_of_its_samples_after_its_client_was_closed(
-    endpoint: str,
-) -> None:
+def test_a_batch_knows_the_names_of_its_samples_after_its_client_was_closed(endpoint: str) -> None:
     with streamd.connect(endpoint) as client:
         batch = client.batch("train", 0, 0)
         ids = batch.sample_ids.tolist()

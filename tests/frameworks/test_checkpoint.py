@@ -69,14 +69,9 @@ def test_a_folder_without_a_state_has_none(checkpoints: Checkpoints, said: list[
     assert said == []
 
 
-def test_the_newest_ones_stay(checkpoints: Checkpoints) -> None:
-    save(checkpoints, 9, 10_000_000, 11_000_000)
-    assert steps(checkpoints) == ["step-10000000", "step-11000000"]
-    assert newest(checkpoints) == 11_000_000
-
-
-def test_states_are_numbers_not_names(checkpoints: Checkpoints) -> None:
-    save(checkpoints, 9_999_999, 10_000_000)
+def test_the_newest_states_by_number_stay(checkpoints: Checkpoints) -> None:
+    save(checkpoints, 9, 9_999_999, 10_000_000)
+    assert steps(checkpoints) == ["step-10000000", "step-9999999"]
     assert newest(checkpoints) == 10_000_000
 
 

@@ -104,12 +104,7 @@ def streams(place: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def _stream(
-    basis: dict[str, Any],
-    policy: str,
-    drop: bool | str,
-    shuffle: object,
-) -> dict[str, Any]:
+def _stream(basis: dict[str, Any], policy: str, drop: bool | str, shuffle: object) -> dict[str, Any]:
     bad = {"policy": policy, "max_fraction": 1.0}
     return {**basis, "batch_size": BATCH, "drop_remainder": drop, "shuffle": shuffle, "bad_samples": bad}
 

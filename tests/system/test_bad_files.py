@@ -143,6 +143,3 @@ def test_links_pipes_and_giants_in_the_place_of_images_are_refused(
         ("cat/0003.jpg", f"{10 << 30} bytes are more than {MAX_FILE_BYTES}"),
         ("cat/0004.jpg", "not a regular file"),
     ]
-
-
-# --- policies

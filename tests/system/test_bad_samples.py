@@ -135,9 +135,6 @@ def test_a_worker_that_is_stopped_for_ever_holds_nobody_up(serve: Start, folder:
     assert victim not in daemon.workers()
 
 
-# --- reading
-
-
 # --- verdicts and restarts
 
 

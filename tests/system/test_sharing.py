@@ -23,17 +23,16 @@ LATE = 16  # batches that a trainer has taken when another comes
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     place = tmp_path_factory.mktemp("d")
     folder = write_images(place / "data", {"cat": 160, "dog": 160})
-    streams = {"train": stream_config(folder), "validation": stream_config(folder, shuffle="none", batch_size=16)}
-    with DaemonProcess(place, {"streams": streams}) as process:
+    with DaemonProcess(place, {"streams": {"train": stream_config(folder)}}) as process:
         yield process
 
 
-def produced(daemon: DaemonProcess, stream: str = "train") -> float:
-    return number(daemon, f"stream.{stream}", "produced")
+def produced(daemon: DaemonProcess) -> float:
+    return number(daemon, "stream.train", "produced")
 
 
-def all_keys(epochs: int, batches: int = BATCHES) -> list[tuple[int, int]]:
-    return [(epoch, index) for epoch in range(epochs) for index in range(batches)]
+def all_keys(epochs: int) -> list[tuple[int, int]]:
+    return [(epoch, index) for epoch in range(epochs) for index in range(BATCHES)]
 
 
 def test_four_trainers_that_start_together_share_each_decode(daemon: DaemonProcess) -> None:
@@ -43,15 +42,6 @@ def test_four_trainers_that_start_together_share_each_decode(daemon: DaemonProce
             assert [receipt.ok for receipt in each.finish()] == [True] * 3
             assert each.keys == all_keys(3)
     assert BATCHES * 3 <= produced(daemon) - before < BATCHES * 3 * 1.1
-
-
-def test_two_streams_are_read_at_once(daemon: DaemonProcess) -> None:
-    before = produced(daemon, "validation")
-    both = (Trainer(daemon.endpoint, epochs=2), Trainer(daemon.endpoint, "validation", epochs=2))
-    with trainers(*both) as (train, validation):
-        assert [receipt.ok for receipt in train.finish() + validation.finish()] == [True] * 4
-        assert validation.keys == all_keys(2, BATCHES // 2)
-    assert produced(daemon, "validation") - before == BATCHES
 
 
 def test_one_who_comes_late_gets_everything_too(daemon: DaemonProcess) -> None:

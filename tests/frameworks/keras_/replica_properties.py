@@ -1,4 +1,4 @@
-"""What models see of a stream under tf.distribute, on two devices of the CPU. Run by test_keras_replicas."""
+"""What models see of a stream under tf.distribute, on two devices of the CPU. Run by test_keras_backends."""
 
 from __future__ import annotations
 

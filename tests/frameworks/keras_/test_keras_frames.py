@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamd.errors import ConfigError
 from streamd.frameworks.keras import load_keras
 
 pytestmark = pytest.mark.train
@@ -68,10 +67,3 @@ def test_the_next_epoch_has_as_many_steps_as_are_set_and_so_has_its_bar(how: dic
         bar, callback(on_train_begin=lambda *_: set_keras_epoch_steps(next(lengths)), on_epoch_end=end), epochs=3, **how
     )
     assert seen == [(3, 3), (12, 12), (12, 12)]
-
-
-def test_what_no_list_of_callbacks_calls_is_told_where_it_belongs() -> None:
-    from streamd.frameworks.keras.frames import find_fit_callbacks  # noqa: PLC0415 - as above
-
-    with pytest.raises(ConfigError, match=r"called by none of Keras's: give it to  fit\(callbacks"):
-        find_fit_callbacks()
