@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from support.daemon_process import LIMIT_S, DaemonProcess, stream_config, write_images
+from support.daemon_process import LIMIT_S, DaemonProcess, Start, stream_config, write_images
 from support.forked_child import in_a_forked_child
 
 import streamd
@@ -322,7 +322,7 @@ def test_a_daemon_that_dies_between_the_first_answer_and_the_subscription_is_a_c
 
 
 def test_a_question_that_meets_a_restart_is_asked_again(
-    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_daemon: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamd.client.client.ASK_AGAIN_S", 0.05)
     daemon = start_daemon(

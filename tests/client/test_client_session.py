@@ -395,20 +395,20 @@ def test_a_batch_beyond_the_last_epoch_is_not_delivered() -> None:
 # --- progress
 
 
-def test_releases_are_told_together_when_half_of_the_credit_is_free() -> None:
-    session = active(credit=4)
-
-    assert session.handle_released_leases([0], 1, 10, 1.0) == []
-    assert told(session.handle_released_leases([1], 2, 20, 1.0)) == [Progress(6, (0, 1), 2, 30)]
-    assert session.handle_released_leases([2], 3, 5, 1.0) == []
-    assert told(session.handle_released_leases([3], 4, 6, 1.0)) == [Progress(8, (2, 3), 4, 11)]
-
-
-def test_a_small_credit_is_told_at_every_release() -> None:
-    session = active(credit=2)
-
-    assert told(session.handle_released_leases([0], 1, 0, 1.0)) == [Progress(3, (0,), 1, 0)]
-    assert told(session.handle_released_leases([1], 2, 0, 1.0)) == [Progress(4, (1,), 2, 0)]
+@pytest.mark.parametrize(
+    ("credit", "order", "reports"),
+    [
+        (2, (0, 1), [Progress(3, (0,), 1, 10), Progress(4, (1,), 2, 20)]),
+        (4, (0, 1, 2, 3), [Progress(6, (0, 1), 2, 30), Progress(8, (2, 3), 4, 70)]),
+        (4, (2, 0, 3, 1), [Progress(6, (2, 0), 2, 30), Progress(8, (3, 1), 4, 70)]),
+    ],
+)
+def test_releases_are_reported_when_half_of_the_credit_is_free(
+    credit: int, order: tuple[int, ...], reports: list[Progress]
+) -> None:
+    session = active(credit=credit)
+    said = [session.handle_released_leases([number], taken, 10 * taken, 1.0) for taken, number in enumerate(order, 1)]
+    assert [progress for actions in said for progress in told(actions)] == reports
 
 
 def test_a_release_without_company_is_told_after_a_short_wait_counted_from_the_first() -> None:
@@ -419,14 +419,6 @@ def test_a_release_without_company_is_told_after_a_short_wait_counted_from_the_f
     assert session.next_deadline_s() == 1.0 + PROGRESS_DELAY_S
     assert session.handle_deadline(1.0 + PROGRESS_DELAY_S) == [SendMessage(HERE, Progress(102, (0, 1), 2, 2))]
     assert session.next_deadline_s() is None
-
-
-def test_credit_is_absolute_whatever_the_order_of_releases() -> None:
-    session = active(credit=4)
-    for number in (2, 0, 3, 1):
-        said = session.handle_released_leases([number], 4, 0, 1.0)
-
-    assert told(said)[0].upto == 8
 
 
 def test_progress_begins_again_with_a_connection_but_time_waited_is_kept() -> None:

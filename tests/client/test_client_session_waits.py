@@ -6,13 +6,12 @@ import io
 import re
 import sys
 import threading
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from support.daemon_messages import SPEC, WISH
-from support.daemon_process import LIMIT_S, DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import LIMIT_S, Start, stream_config, wait_until, write_images
 
 import streamd
 from streamd.client.handoff import Handoff
@@ -25,7 +24,7 @@ from streamd.errors import ConnectError
 
 
 def test_a_loop_whose_daemon_is_killed_says_so_and_says_where_it_goes_on_when_another_is_there(
-    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_daemon: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stderr := io.StringIO())
     folder = write_images(tmp_path / "data", {"cat": 40})

@@ -118,19 +118,6 @@ def test_the_epoch_of_a_batch_counts_as_over_where_that_is_asked_for(client: Cli
             assert [(each.epoch, each.complete, each.ok) for each in stream.receipts] == [(1, True, True)]
 
 
-def test_a_stream_closed_early_has_a_receipt_that_says_so(client: Client) -> None:
-    with client.subscribe("train", epochs=2) as stream:
-        walk(stream, STEPS + 3)
-    whole, part = stream.receipts
-    assert (whole.complete, whole.ok, whole.steps) == (True, True, STEPS)
-    assert (part.complete, part.ok, part.steps, part.missed, part.repeated) == (False, True, 3, 0, 0)
-    stream.close()
-    assert len(stream.receipts) == 2
-    with client.subscribe("train") as untouched:
-        pass
-    assert untouched.receipts == []
-
-
 def test_the_time_of_an_epoch_is_from_its_first_wish_to_its_last_batch(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

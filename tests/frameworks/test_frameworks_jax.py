@@ -13,18 +13,16 @@ from streamd.errors import MissingExtraError
 from streamd.frameworks.jax import array
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(device_put=np.asarray))
 
 
-@pytest.mark.usefixtures("_stand_in")
 def test_lent_memory_is_handed_over_as_it_is() -> None:
     images = Lender().lend()
     assert address(array(images)) == address(images)
 
 
-@pytest.mark.usefixtures("_stand_in")
 def test_what_its_owner_may_write_is_copied() -> None:
     labels = np.arange(4)
     made = array(labels)

@@ -85,11 +85,7 @@ def test_tags_are_targets_as_they_come() -> None:
         ((CAPTION, ANGLE), {"targets": "caption"}, TEXT),
         ((CAPTION, ANGLE), {"inputs": "caption"}, TEXT),
         ((CAPTION, ANGLE), {"targets": ["angle", "caption"]}, TEXT),
-        (
-            (LabelSpec("kind", "category", classes=("a", "b")),),
-            {"class_weight": "balanced"},
-            "needs the counts of 'kind'",
-        ),
+        ((UNCOUNTED,), {"class_weight": "balanced"}, "needs the counts of 'kind'"),
         (
             (KIND,),
             {"class_weight": {"dogs": 2.0}},

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import Start, stream_config, wait_until, write_images
 from support.leased_arrays import Lender, address
 
 import streamd
@@ -131,7 +131,7 @@ def test_a_missing_tensorflow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("prefetch", [64, 8, 4])
 def test_a_cache_of_a_stream_comes_to_its_end_or_says_what_it_holds(
-    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int
+    start_daemon: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int
 ) -> None:
     """It keeps the memory of each batch: 64 may be held, or as many as there are, or half of them."""
     monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.01)

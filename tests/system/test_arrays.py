@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.checked_epochs import number, verdicts
-from support.daemon_process import DaemonProcess
+from support.daemon_process import Start
 from support.running_trainers import Trainer, trainers
 
 import streamd
 from streamd.errors import StreamStoppedError
-
-Start = Callable[..., DaemonProcess]
 
 PIXELS = np.random.default_rng(5).integers(0, 256, (203, 6, 5, 3), dtype=np.uint8)
 ANGLES = np.linspace(-1, 1, 203, dtype=np.float32)

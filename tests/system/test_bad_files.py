@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.checked_epochs import Epoch, number, verdicts
-from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_process import Start, stream_config, write_images
 from support.daemon_reload import said
 
 import streamd
 from streamd.client import Batch
 from streamd.errors import StreamStoppedError
 from streamd.limits import MAX_FILE_BYTES
-
-Start = Callable[..., DaemonProcess]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,12 @@ import pytest
 from support import crashing_decoders
 from support.checked_epochs import Epoch, number, verdicts
 from support.crashing_decoders import Broken, mark
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.running_trainers import Trainer, trainers
 from support.short_stream import FULL
 
 from streamd.client import Batch
 
-Start = Callable[..., DaemonProcess]
 DEADLINE_S = 3.0  # less, and a busy host makes a sound row look hung
 KILLS = 50 if FULL else 6  # of workers, from outside
 CULPRIT = "cat/0003.jpg"
@@ -35,7 +33,7 @@ def ills(tmp_path: Path) -> Broken:
 
 
 @pytest.fixture
-def serve(start_daemon: Start, folder: Path, ills: Broken) -> Callable[..., DaemonProcess]:
+def serve(start_daemon: Start, folder: Path, ills: Broken) -> Start:
     """A daemon over the folder; `changes` are the stream's, `others` are streams beside it."""
 
     def start(others: dict[str, object] | None = None, workers: int = 1, **changes: Any) -> DaemonProcess:

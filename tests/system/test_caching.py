@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.served_folder import file_of, serve
 
 import streamd
@@ -19,7 +19,6 @@ from streamd.dataset.cache.file import RECORD_TYPE
 from streamd.decode.decoders import decode_image
 from streamd.limits import PAGE_BYTES
 
-Start = Callable[..., DaemonProcess]
 Pictures = dict[int, bytes]
 
 CLASSES = {"cat": 40, "dog": 44}

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, write_images
 from support.short_stream import CLASSES, FULL, SAMPLES, STEPS, all_rows, rows
 
 import streamd
 from streamd.errors import StreamChangedError
-
-Start = Callable[..., DaemonProcess]
 
 # A module that every Python process imports when it starts: JPEGs decode a little brighter, where a file says so.
 BRIGHTER: Final = """

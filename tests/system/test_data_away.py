@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 import pytest
 from support.checked_epochs import Epoch, verdicts
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.daemon_reload import reload, said
 from support.served_folder import change_times
 from support.tar_shards import pack_folder
@@ -26,7 +26,6 @@ from support.tar_shards import pack_folder
 import streamd
 from streamd.client import Batch
 
-Start = Callable[..., DaemonProcess]
 Leave = Callable[[Path, Path], None]
 
 

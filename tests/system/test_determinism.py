@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -25,14 +25,13 @@ from golden_streams import (
     streams,
     write_data,
 )
-from support.daemon_process import DaemonProcess
+from support.daemon_process import DaemonProcess, Start
 from support.short_stream import FULL
 
 import streamd
 from streamd.client import Batch
 from streamd.ipc.messages import Transport
 
-Start = Callable[..., DaemonProcess]
 NAMES: Final = tuple(streams(Path()))
 DEATHS: Final = {1, 9, 12, 17, 23} if FULL else {3, 17}  # batches taken when the daemon is killed
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.running_trainers import Trainer, trainers
 
 from streamd.client import Client
@@ -94,9 +94,8 @@ def test_status_shows_who_reads_what_and_how_far(client: Client) -> None:
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 24, 104])
 def test_every_size_gives_every_sample_once_in_the_same_order(client: Client, size: int) -> None:
     with client.subscribe("train", epochs=1) as plain:
-        ids = np.concatenate([batch.sample_ids for batch in plain])
-    with client.subscribe("train", epochs=1) as plain:
-        images = np.concatenate([batch.images.copy() for batch in plain])
+        whole = [(batch.sample_ids, batch.images.copy()) for batch in plain]
+    ids, images = map(np.concatenate, zip(*whole, strict=True))
     with client.subscribe("train", epochs=2, batch_size=size) as stream:
         for epoch in islice(stream.epochs(), 1):
             batches = [batch.copy() for batch in epoch]
@@ -166,9 +165,6 @@ def test_those_who_wait_for_each_other_begin_together(daemon: DaemonProcess, cli
         with trainers(Trainer(daemon.endpoint, epochs=1, start={"together": 3})) as (last,):
             for each in (*early, last):
                 assert [receipt.ok for receipt in each.finish()] == [True]
-
-
-Start = Callable[..., DaemonProcess]
 
 
 @pytest.mark.long

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,10 @@ import numpy as np
 import pytest
 import tables
 from support.checked_epochs import verdicts
-from support.daemon_process import DaemonProcess
+from support.daemon_process import Start
 
 import streamd
 from streamd.errors import StreamStoppedError
-
-Start = Callable[..., DaemonProcess]
 
 PIXELS = np.random.default_rng(5).integers(0, 256, (103, 16, 24, 3), dtype=np.uint8)
 KINDS = np.random.default_rng(6).integers(0, 4, 103)

@@ -150,6 +150,9 @@ def test_an_early_stop_has_a_receipt_of_just_what_was_taken(client: Client, size
     with client.subscribe("train", epochs=1, batch_size=size) as stream:
         taken = rows_of(islice(stream, steps))
     assert account(stream) == [(False, True, steps, len(taken))]
+    with client.subscribe("train") as untouched:
+        pass
+    assert untouched.receipts == []
 
 
 def test_an_early_stop_of_a_resumed_stream_counts_what_was_before(client: Client) -> None:

@@ -6,14 +6,14 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.forked_child import in_a_forked_child
 from support.keyboard_interrupts import Interrupter
 from support.running_trainers import Trainer, trainers
@@ -46,7 +46,7 @@ def daemon(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
 
 
 @pytest.fixture
-def own_daemon(start_daemon: Callable[..., DaemonProcess], folder: Path) -> DaemonProcess:
+def own_daemon(start_daemon: Start, folder: Path) -> DaemonProcess:
     """One that a test may kill."""
     return start_daemon({"workers": 1, "streams": {"train": stream_config(folder)}})
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import urllib.error
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import Start, stream_config, wait_until, write_images
 from support.monitor_requests import fetch, url_of
 
 import streamd
-
-Start = Callable[..., DaemonProcess]
 
 
 def scrape(url: str) -> dict[str, float]:

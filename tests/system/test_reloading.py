@@ -6,19 +6,18 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.daemon_reload import refusal, reload, said
 from support.running_trainers import Trainer, trainers
 
 import streamd
 
-Start = Callable[..., DaemonProcess]
 Streams = dict[str, dict[str, Any]]
 BATCHES = 20  # of `train` and of `other`
 SOME = 6

@@ -174,12 +174,8 @@ def test_a_place_within_a_batch_is_refused_to_another_world_naming_both(client: 
 def test_a_run_that_is_killed_twice_in_an_epoch_of_many_sizes_goes_on_as_well(
     client: Client, tmp_path: Path, order: list[int]
 ) -> None:
-    parts = [
-        (Size(steps=5), 1),
-        (Size(), 2),
-        (Size(batch_size=4), 1),
-        (Size(), 4),
-    ]  # Keras begins one step more than a rest has
+    # Keras begins one step more than a rest has.
+    parts = [(Size(steps=5), 1), (Size(), 2), (Size(batch_size=4), 1), (Size(), 4)]
     runs = [train(client, tmp_path, size, kill=kill).epochs for size, kill in parts]
     assert [[len(steps) for steps in run] for run in runs] == [[1], [2], [1], [2, 1]]
     taken = [sample for run in runs for steps in run for step in steps for sample in step]

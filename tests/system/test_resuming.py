@@ -7,14 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, write_images
 from support.short_stream import CLASSES, FULL, SAMPLES, STEPS, all_rows, rows
 
 import streamd
@@ -22,7 +22,6 @@ from streamd.client import Client
 from streamd.core.receipt import Receipt
 from streamd.errors import TokenError
 
-Start = Callable[..., DaemonProcess]
 NOT_TOKENS: Final[list[Any]] = ["", "no token", "null", "5", "-1", str(1 << 63), "{}", b"\xff", 5, 1.5, {}, [], ("{}",)]
 DAMAGE: Final[list[dict[str, Any]]] = [
     {"rows": -1},
@@ -223,7 +222,7 @@ def test_a_world_too_large_for_the_rest_gets_the_receipt_that_names_what_is_drop
 
 
 @pytest.fixture
-def served(start_daemon: Start, folder: Path) -> Callable[..., DaemonProcess]:
+def served(start_daemon: Start, folder: Path) -> Start:
     """A daemon on the folder, or on another, with changes to its stream."""
 
     def serve(place: Path = folder, **changes: object) -> DaemonProcess:
@@ -234,7 +233,7 @@ def served(start_daemon: Start, folder: Path) -> Callable[..., DaemonProcess]:
 
 @pytest.mark.fault("31", "the data set copied elsewhere, with other times, listed anew by another daemon")
 def test_a_copied_data_set_with_other_times_goes_on_where_the_first_was_left(
-    client: Client, served: Callable[..., DaemonProcess], folder: Path, tmp_path: Path
+    client: Client, served: Start, folder: Path, tmp_path: Path
 ) -> None:
     done, token = taken(client, 5)
     copied = tmp_path / "elsewhere" / "images"
@@ -258,7 +257,7 @@ DIFFERENCES: Final[dict[str, dict[str, object]]] = {
 @pytest.mark.fault("31", "the token of another order: the error names each setting that differs")
 @pytest.mark.parametrize("difference", DIFFERENCES if FULL else [*DIFFERENCES][:1])
 def test_a_token_of_another_order_is_refused_and_the_difference_named(
-    client: Client, served: Callable[..., DaemonProcess], difference: str
+    client: Client, served: Start, difference: str
 ) -> None:
     _, token = taken(client, 5)
     says = f"^stream 'train' has another order now: {difference}; serve it as it was to go on, or"
@@ -267,9 +266,7 @@ def test_a_token_of_another_order_is_refused_and_the_difference_named(
 
 
 @pytest.mark.fault("31", "an image more, or a longer one: the token is refused since the files differ")
-def test_other_files_are_named_as_the_difference(
-    client: Client, served: Callable[..., DaemonProcess], folder: Path, tmp_path: Path
-) -> None:
+def test_other_files_are_named_as_the_difference(client: Client, served: Start, folder: Path, tmp_path: Path) -> None:
     _, token = taken(client, 5)
     for number, change in enumerate((b"more", b"longer") if FULL else (b"more",)):
         copied = shutil.copytree(folder, tmp_path / str(number))

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.checked_epochs import verdicts
-from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_process import Start, stream_config, write_images
 from support.tar_shards import pack, pack_folder
 
 import streamd
 from streamd.errors import StreamStoppedError
-
-Start = Callable[..., DaemonProcess]
 
 
 def test_shards_give_what_their_folder_gives_until_one_is_replaced(start_daemon: Start, tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 from support.checked_epochs import number
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.running_trainers import Trainer, TrainerProcess, trainers
 
 from streamd.limits import DRAIN_S
 
-Start = Callable[..., DaemonProcess]
 BATCHES = 40
 LATE = 16  # batches that a trainer has taken when another comes
 

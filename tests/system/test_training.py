@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_process import Start, stream_config, write_images
 
 import streamd
 
 pytestmark = pytest.mark.train
 
-Start = Callable[..., DaemonProcess]
 TRAIN = [sys.executable, "-m", "streamd.cli.train.command"]
 
 

@@ -7,11 +7,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 
 from streamd.frameworks.keras import load_keras
 
@@ -21,7 +20,7 @@ TRAIN = [sys.executable, "-m", "streamd.cli.train.command", "--stream", "train"]
 
 
 @pytest.fixture
-def daemon(start_daemon: Callable[..., DaemonProcess], tmp_path: Path) -> DaemonProcess:
+def daemon(start_daemon: Start, tmp_path: Path) -> DaemonProcess:
     folder = write_images(tmp_path / "data", {"cat": 24, "dog": 24})
     return start_daemon({"streams": {"train": stream_config(folder)}})
 
