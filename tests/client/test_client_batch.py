@@ -88,7 +88,7 @@ def test_a_copy_is_the_same_batch_in_memory_of_its_own(first: Callable[[], Batch
     assert (copied.epoch, copied.index, copied.token) == (batch.epoch, batch.index, batch.token)
 
 
-def test_views_live_on_unchanged_while_the_stream_goes_on_and_after_it_is_closed(client: Client) -> None:
+def test_views_stay_unchanged_while_the_stream_runs_and_after_it_is_closed(client: Client) -> None:
     with client.subscribe("train", prefetch=4) as stream:
         held = [batch.images[1:3] for batch in islice(stream, 2)]
         before = [view.tobytes() for view in held]
@@ -134,7 +134,7 @@ def bad_row(row: int, sample_id: int, action: str = "substituted") -> BadRow:
         ("substitute", [-1, -1], (bad_row(0, 5, "masked"), bad_row(1, 6, "masked")), [MASKED, MASKED]),
     ],
 )
-def test_the_plan_is_found_after_the_verdicts(
+def test_the_planned_ids_are_restored_from_the_bad_rows(
     policy: BadPolicy, delivered: list[int], bad: tuple[BadRow, ...], marks: list[int]
 ) -> None:
     planned, found = restore_planned_ids(np.array(delivered), bad, policy)
@@ -148,12 +148,12 @@ def test_the_plan_is_found_after_the_verdicts(
 @pytest.mark.parametrize(
     ("policy", "delivered"), [("substitute", [7, 9, 8, 9]), ("substitute", [7, -1, 8, 9]), ("mask", [7, 8, 8, 9])]
 )
-def test_what_its_verdicts_do_not_explain_is_no_batch(policy: BadPolicy, delivered: list[int]) -> None:
+def test_a_batch_that_its_bad_rows_do_not_explain_is_refused(policy: BadPolicy, delivered: list[int]) -> None:
     with pytest.raises(ProtocolError, match="are not what"):
         restore_planned_ids(np.array(delivered), (bad_row(1, 5),), policy)
 
 
-def test_a_batch_without_verdicts_is_its_own_plan() -> None:
+def test_a_batch_without_bad_rows_has_its_planned_ids() -> None:
     ids = np.arange(4)
     planned, marks = restore_planned_ids(ids, (), "substitute")
     assert planned is ids

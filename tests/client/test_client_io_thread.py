@@ -167,7 +167,9 @@ def begin(daemon: Daemon, begun: list[Trainer]) -> Trainer:
     return begun[-1]
 
 
-def test_it_subscribes_pairs_its_lifeline_and_shows_the_welcome(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_the_io_thread_subscribes_pairs_its_lifeline_and_opens_the_session(
+    daemon: Daemon, trainer: list[Trainer]
+) -> None:
     trainer.append(Trainer(daemon))
     subscribe = daemon.admit()
     assert (subscribe.stream, subscribe.cursor, subscribe.credit, subscribe.resuming) == ("train", Cursor(), 8, False)
@@ -196,7 +198,7 @@ def test_a_batch_out_of_turn_ends_the_connection_and_never_reaches_the_loop(
     assert one.session.gaps == 1
 
 
-def test_when_the_lifeline_ends_what_was_not_taken_is_asked_for_again(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_untaken_batches_are_requested_again_when_the_lifeline_ends(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
     daemon.deliver(1)
@@ -207,7 +209,9 @@ def test_when_the_lifeline_ends_what_was_not_taken_is_asked_for_again(daemon: Da
     assert len(one.handoff._received) == 0
 
 
-def test_a_daemon_that_drains_is_left_at_once_and_counts_as_away(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_the_io_thread_leaves_a_draining_daemon_at_once_and_counts_it_as_away(
+    daemon: Daemon, trainer: list[Trainer]
+) -> None:
     one = begin(daemon, trainer)
     assert one.handoff.wait_for_session(LIMIT_S)
     daemon.say(Draining())
@@ -217,7 +221,7 @@ def test_a_daemon_that_drains_is_left_at_once_and_counts_as_away(daemon: Daemon,
     assert daemon.admit().resuming
 
 
-def test_a_refusal_that_may_pass_is_asked_again_and_a_final_one_is_told(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_a_temporary_refusal_is_retried_and_a_final_one_raises(daemon: Daemon, trainer: list[Trainer]) -> None:
     trainer.append(Trainer(daemon))
     assert isinstance(daemon.hear(), Subscribe)
     daemon.say(Refused("busy", "wait", 0.01))
@@ -227,7 +231,7 @@ def test_a_refusal_that_may_pass_is_asked_again_and_a_final_one_is_told(daemon: 
         trainer[0].handoff.wait_for_session(LIMIT_S)
 
 
-def test_a_daemon_of_another_version_is_told_to_the_loop_as_what_it_is(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_a_frame_of_another_version_raises_a_version_error_in_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     said = bytearray(build_frame(FrameHeader(1, 1, 1), encode_message(Draining())))
     said[2] = VERSION + 1
@@ -236,16 +240,14 @@ def test_a_daemon_of_another_version_is_told_to_the_loop_as_what_it_is(daemon: D
         one.take()
 
 
-def test_a_frame_that_makes_no_sense_is_told_to_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_a_malformed_frame_raises_a_protocol_error_in_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.router.send_multipart([daemon.identity, b"no frame of streamd"])
     with pytest.raises(ProtocolError):
         one.take()
 
 
-def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
-    daemon: Daemon, trainer: list[Trainer]
-) -> None:
+def test_a_single_release_is_delayed_unless_the_loop_waits_for_it(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
     received = one.take()
@@ -255,7 +257,7 @@ def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
     assert daemon.hear() == Progress(CREDIT + 1, (0,), 1, 0)
 
 
-def test_stopping_says_goodbye_and_late_releases_do_no_harm(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_stop_says_goodbye_and_later_lease_returns_are_harmless(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
     received = one.take()
@@ -268,7 +270,7 @@ def test_stopping_says_goodbye_and_late_releases_do_no_harm(daemon: Daemon, trai
     assert not one.io_thread._thread.is_alive()
 
 
-def test_leaving_says_goodbye_without_waiting_for_the_end(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_request_stop_says_goodbye_without_waiting_for_the_thread(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     one.io_thread.request_stop()
     assert isinstance(daemon.hear(), Goodbye)
@@ -277,7 +279,7 @@ def test_leaving_says_goodbye_without_waiting_for_the_end(daemon: Daemon, traine
     wait_until(lambda: not one.io_thread._thread.is_alive(), "its thread ends")
 
 
-def test_a_postman_that_never_started_can_be_stopped(daemon: Daemon) -> None:
+def test_an_io_thread_that_never_started_can_be_stopped(daemon: Daemon) -> None:
     session = ClientSession(Subscription("train", 0, 1, None, "drop", CREDIT, "inline"))
     IOThread(daemon.endpoint, session, Handoff(Cursor())).stop()
     assert not daemon.heard_in_time(0)
@@ -304,7 +306,7 @@ def test_a_daemon_that_dies_before_it_answers_is_not_waited_for(
     daemon.admit()
 
 
-def test_a_daemon_that_never_answers_a_ping_is_left_and_patience_begins(
+def test_a_daemon_that_never_answers_a_ping_counts_as_away(
     daemon: Daemon, trainer: list[Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = begin(daemon, trainer)
@@ -316,7 +318,7 @@ def test_a_daemon_that_never_answers_a_ping_is_left_and_patience_begins(
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_a_lease_shared_with_a_forked_child_is_retired_when_it_ends(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     for number in range(3):
         daemon.deliver(number)
@@ -336,7 +338,7 @@ def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Dae
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_keeps_no_connection_and_no_memory_that_nobody_there_sees(
+def test_a_forked_child_keeps_neither_the_connection_nor_untaken_batches(
     daemon: Daemon, trainer: list[Trainer]
 ) -> None:
     one = begin(daemon, trainer)
@@ -355,7 +357,7 @@ def test_a_forked_child_keeps_no_connection_and_no_memory_that_nobody_there_sees
 # --- threads that another one starts
 
 
-def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
+def test_a_thread_runs_though_an_interrupt_arrives_during_its_start() -> None:
     for moment in itertools.count(1):
         ran: queue.Queue[str] = queue.Queue()
         thread = threading.Thread(target=ran.put, args=("it ran",))
@@ -371,7 +373,7 @@ def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
     assert moment > BEFORE_START
 
 
-def test_a_thread_that_cannot_be_started_is_told_of() -> None:
+def test_a_thread_that_cannot_be_started_is_reported() -> None:
     told: queue.Queue[RuntimeError] = queue.Queue()
     thread = threading.Thread(target=lambda: None)
     thread.start()
@@ -380,7 +382,7 @@ def test_a_thread_that_cannot_be_started_is_told_of() -> None:
     assert "threads can only be started once" in str(told.get(timeout=20))
 
 
-def test_a_limit_on_threads_that_keeps_any_from_starting_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_limit_that_prevents_the_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise RuntimeError("can't start new thread")
 
@@ -391,12 +393,12 @@ def test_a_limit_on_threads_that_keeps_any_from_starting_is_told_of(monkeypatch:
     assert not starting.locked()
 
 
-def test_a_thread_is_waited_for_though_it_has_not_begun() -> None:
+def test_a_thread_that_has_not_begun_is_joined_too() -> None:
     ran = list[str]()
     thread = threading.Thread(target=lambda: ran.append("it ran"))
     join_started_thread(thread, start_thread_in_helper(thread, lambda error: pytest.fail(str(error))), 20)
     assert ran == ["it ran"]
 
 
-def test_a_thread_whose_start_was_interrupted_is_not_waited_for() -> None:
+def test_a_thread_whose_start_was_interrupted_is_not_joined() -> None:
     join_started_thread(threading.Thread(), None, 20)

@@ -80,7 +80,7 @@ def rings(returns: LeaseReturns) -> bool:
         return False
 
 
-def test_a_lease_ends_once_whether_it_is_given_back_or_its_delivery_is_gone() -> None:
+def test_a_lease_ends_once_whether_it_is_returned_or_its_batch_is_collected() -> None:
     returns = LeaseReturns()
     batches = track(returns, 2)
     returns.return_lease(1, 0)
@@ -90,7 +90,7 @@ def test_a_lease_ends_once_whether_it_is_given_back_or_its_delivery_is_gone() ->
     assert not returns
 
 
-def test_a_slow_loop_rings_once_a_second_so_that_people_see_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_loop_wakes_the_io_thread_once_a_report_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
     monkeypatch.setattr("streamd.client.leases.time.monotonic", lambda: now_s[0])
     returns = LeaseReturns()
@@ -107,7 +107,7 @@ def test_a_slow_loop_rings_once_a_second_so_that_people_see_where_it_is(monkeypa
     assert batches
 
 
-def test_the_bell_rings_when_as_many_have_ended_as_are_worth_it_or_at_once_in_a_hurry() -> None:
+def test_enough_ended_leases_wake_the_io_thread_or_one_in_immediate_mode() -> None:
     returns = LeaseReturns()
     returns.wake_threshold = 2
     batches = track(returns, 4)
@@ -125,7 +125,7 @@ def test_the_bell_rings_when_as_many_have_ended_as_are_worth_it_or_at_once_in_a_
     assert batches
 
 
-def test_what_ends_after_its_connection_is_told_by_itself(line: Line, known: set[EndedConnection]) -> None:
+def test_a_lease_that_ends_after_its_connection_is_reported_separately(line: Line, known: set[EndedConnection]) -> None:
     returns = LeaseReturns()
     batches = track(returns, 2)
     returns.return_lease(1, 0)
@@ -137,7 +137,7 @@ def test_what_ends_after_its_connection_is_told_by_itself(line: Line, known: set
     assert returns.take_returned_leases(2) == []
 
 
-def test_what_is_held_of_an_ended_connection_is_heard_of_when_nothing_else_of_it_is_left(
+def test_a_lease_of_an_ended_connection_is_reported_after_its_lease_returns_are_gone(
     line: Line, known: set[EndedConnection]
 ) -> None:
     returns = LeaseReturns()
@@ -151,7 +151,7 @@ def test_what_is_held_of_an_ended_connection_is_heard_of_when_nothing_else_of_it
 # --- of sessions that have ended
 
 
-def test_each_batch_that_is_dropped_is_told_once_and_the_lifeline_ends_with_the_last(
+def test_each_dropped_batch_is_reported_once_and_the_last_one_ends_the_lifeline(
     ended: EndedConnection, line: Line, known: set[EndedConnection]
 ) -> None:
     assert (ended.held_batches, known) == ([(0, 3), (0, 5)], {ended})
@@ -163,13 +163,13 @@ def test_each_batch_that_is_dropped_is_told_once_and_the_lifeline_ends_with_the_
     assert (line.said[1:], line.is_closed, known) == ([("retired", (5,))], True, set())
 
 
-def test_what_a_child_sees_since_a_fork_is_told_to_be_retired(ended: EndedConnection, line: Line) -> None:
+def test_a_lease_held_at_a_fork_is_reported_as_retired(ended: EndedConnection, line: Line) -> None:
     ended.before_fork()
     ended.return_lease(3)
     assert line.said == [("retired", (3,))]
 
 
-def test_a_child_says_nothing_of_what_its_parent_holds(
+def test_a_forked_child_reports_no_leases_of_its_parent(
     ended: EndedConnection, line: Line, known: set[EndedConnection]
 ) -> None:
     ended.after_fork_in_child()
@@ -179,14 +179,14 @@ def test_a_child_says_nothing_of_what_its_parent_holds(
     assert line.said == []
 
 
-def test_a_word_that_does_not_get_through_is_said_by_the_end(ended: EndedConnection, line: Line) -> None:
+def test_a_lease_report_that_cannot_be_sent_still_ends_the_lifeline(ended: EndedConnection, line: Line) -> None:
     line.is_broken = True
     ended.return_lease(3)
     ended.return_lease(5)
     assert line.is_closed
 
 
-def test_only_what_is_held_of_the_stream_is_named(line: Line) -> None:
+def test_only_ended_connections_of_the_same_stream_are_listed(line: Line) -> None:
     one = EndedConnection(cast("Lifeline", line), (7, 1), "train", dict(HELD), ())
     assert list_ended_connections("train") == [one]
     assert list_ended_connections("other") == []
@@ -195,7 +195,7 @@ def test_only_what_is_held_of_the_stream_is_named(line: Line) -> None:
     assert list_ended_connections("train") == []
 
 
-def test_what_is_held_of_earlier_connections_counts_within_the_credit(ended: EndedConnection) -> None:
+def test_batches_held_of_earlier_connections_count_within_the_credit(ended: EndedConnection) -> None:
     handoff = Handoff(Cursor())
     handoff.reset_for_new_connection()
     handoff.mark_session_open(2, [ended])
@@ -207,7 +207,7 @@ def test_what_is_held_of_earlier_connections_counts_within_the_credit(ended: End
     assert handoff.count_ended_connection_batches() == 0
 
 
-def test_one_process_may_hold_batches_of_so_many_ended_sessions_of_a_stream(
+def test_a_process_may_hold_batches_of_a_limited_number_of_ended_sessions(
     line: Line, known: set[EndedConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HELD_OVER_CONNECTIONS", known)
@@ -242,7 +242,7 @@ class Watcher:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_fork_is_told_before_it_and_after_it_on_either_side() -> None:
+def test_fork_observers_are_called_before_a_fork_and_after_it_in_both_processes() -> None:
     watcher = Watcher()
     observe_forks(watcher)
 

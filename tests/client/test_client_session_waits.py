@@ -23,7 +23,7 @@ from streamd.core.spec import Cursor
 from streamd.errors import ConnectError
 
 
-def test_a_loop_whose_daemon_is_killed_says_so_and_says_where_it_goes_on_when_another_is_there(
+def test_a_waiting_loop_prints_that_its_daemon_is_gone_and_where_it_resumes(
     start_daemon: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stderr := io.StringIO())
@@ -51,7 +51,7 @@ def test_a_loop_whose_daemon_is_killed_says_so_and_says_where_it_goes_on_when_an
 
 
 @pytest.mark.parametrize("method", ["wait_for_batch", "wait_for_receipt"])
-def test_a_wait_for_a_daemon_that_never_comes_ends_with_the_patience(method: str) -> None:
+def test_a_wait_for_a_missing_daemon_ends_when_patience_is_exhausted(method: str) -> None:
     endpoint, session, handoff = "ipc:///no/such/folder/s", ClientSession(WISH, SPEC), Handoff(Cursor())
     waits = SessionWaits(endpoint, session, handoff, IOThread(endpoint, session, handoff), 0.05, AbsenceReporter())
     with pytest.raises(ConnectError, match="which is all the patience allowed"):

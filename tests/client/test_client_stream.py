@@ -77,7 +77,7 @@ def test_breaking_out_keeps_the_place_for_the_next_loop(client: Client) -> None:
         assert [(each.missed, each.repeated, each.ok) for each in stream.receipts] == [(0, 0, True)]
 
 
-def test_an_epoch_left_early_is_gone_on_with_by_the_next_iterator(client: Client) -> None:
+def test_the_next_iterator_continues_an_epoch_that_was_left_early(client: Client) -> None:
     with client.subscribe("train", epochs=2) as stream:
         parts = [keys(islice(epoch, 5)) for epoch in stream.epochs()]
     assert parts == [
@@ -88,7 +88,7 @@ def test_an_epoch_left_early_is_gone_on_with_by_the_next_iterator(client: Client
     ]
 
 
-def test_seeking_goes_back_and_forth_and_the_account_still_adds_up(client: Client) -> None:
+def test_the_receipt_is_correct_after_seeks_backward_and_forward(client: Client) -> None:
     with client.subscribe("train", epochs=1) as stream:
         batches = [(batch.index, batch.sample_ids.tolist(), batch.token) for batch in islice(stream, 6)]
         stream.seek(batches[1][2])
@@ -108,7 +108,7 @@ def test_a_stream_knows_how_many_steps_are_left_of_its_epoch(client: Client, wis
         assert stream.world == wish.get("world", 1)
 
 
-def test_the_epoch_of_a_batch_counts_as_over_where_that_is_asked_for(client: Client) -> None:
+def test_a_seek_after_the_epoch_starts_the_next_epoch(client: Client) -> None:
     token = place_after(client, 7, batch_size=2)  # within its second batch
     for world, size in ((1, None), (2, None), (1, 2)):
         with client.subscribe("train", epochs=2, world=world, batch_size=size) as stream:
@@ -118,7 +118,7 @@ def test_the_epoch_of_a_batch_counts_as_over_where_that_is_asked_for(client: Cli
             assert [(each.epoch, each.complete, each.ok) for each in stream.receipts] == [(1, True, True)]
 
 
-def test_the_time_of_an_epoch_is_from_its_first_wish_to_its_last_batch(
+def test_an_epoch_is_timed_from_its_first_request_to_its_last_batch(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ns = 0
@@ -132,7 +132,7 @@ def test_the_time_of_an_epoch_is_from_its_first_wish_to_its_last_batch(
     assert [(timing.seconds, timing.waited_s) for timing in stream.timings] == [(STEPS - 1, 0)] * 2
 
 
-def test_an_epoch_that_is_sought_again_is_timed_from_there(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_is_timed_from_the_last_seek(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = 0
     monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
     with client.subscribe("train", epochs=1) as stream:
@@ -143,14 +143,14 @@ def test_an_epoch_that_is_sought_again_is_timed_from_there(client: Client, monke
     assert [timing.seconds for timing in stream.timings] == [0]
 
 
-def test_waiting_is_counted(client: Client) -> None:
+def test_time_spent_waiting_is_counted(client: Client) -> None:
     with client.subscribe("train", epochs=1) as stream:
         assert stream.wait_s == 0
         walk(stream, STEPS)
         assert 0 < stream.wait_s < 60
 
 
-def test_a_stream_says_what_and_where_it_is(client: Client) -> None:
+def test_the_repr_of_a_stream_shows_its_position_and_shapes(client: Client) -> None:
     with client.subscribe("train", epochs=2) as stream:
         walk(stream, STEPS + 1)
         assert repr(stream) == "<Stream 'train' at 1:1, 8 steps an epoch of 8 images 32x32x3, labels label>"
@@ -160,7 +160,7 @@ def test_a_stream_says_what_and_where_it_is(client: Client) -> None:
     assert repr(stream).endswith("labels label, closed>")
 
 
-def test_a_stream_is_no_data_set_and_no_array_and_says_what_to_write(client: Client) -> None:
+def test_using_a_stream_as_a_data_set_or_an_array_raises_with_what_to_write(client: Client) -> None:
     with client.subscribe("train") as stream:
         with pytest.raises(NoDatasetError, match="in the place of the DataLoader"):
             stream[0]
@@ -168,7 +168,7 @@ def test_a_stream_is_no_data_set_and_no_array_and_says_what_to_write(client: Cli
             np.asarray(stream)
 
 
-def test_a_stream_counts_the_epochs_that_have_steps_to_come_and_names_its_samples(client: Client) -> None:
+def test_a_stream_counts_its_remaining_epochs_and_names_its_samples(client: Client) -> None:
     with client.subscribe("train") as stream:
         assert stream.epochs_left is None
         ids = [*next(iter(stream)).sample_ids, -1]
@@ -182,7 +182,7 @@ def test_a_stream_counts_the_epochs_that_have_steps_to_come_and_names_its_sample
 
 
 @pytest.mark.parametrize("size", [2, 8, 16])
-def test_rewinding_begins_the_first_epoch_again_and_what_is_left_is_accounted_for(client: Client, size: int) -> None:
+def test_a_rewind_restarts_the_first_epoch_and_writes_a_receipt_of_the_one_it_leaves(client: Client, size: int) -> None:
     with client.subscribe("train", epochs=1, batch_size=size) as stream:
         stream.rewind()
         whole = [batch.sample_ids.tolist() for batch in stream]
@@ -195,7 +195,7 @@ def test_rewinding_begins_the_first_epoch_again_and_what_is_left_is_accounted_fo
     assert len(stream.receipts) == 3
 
 
-def test_a_place_within_the_first_batch_is_rewound_too(client: Client) -> None:
+def test_a_rewind_from_within_the_first_batch_restarts_the_epoch(client: Client) -> None:
     with client.subscribe("train", batch_size=2) as stream:
         first = next(iter(stream))
         place = first.token
@@ -204,7 +204,7 @@ def test_a_place_within_the_first_batch_is_rewound_too(client: Client) -> None:
         assert next(iter(stream)).sample_ids.tolist() == first.sample_ids.tolist()
 
 
-def test_whoever_returns_from_a_rewound_stream_goes_on_with_the_account(client: Client) -> None:
+def test_returning_from_a_rewind_continues_the_receipt(client: Client) -> None:
     with client.subscribe("train", resume=place_after(client, STEPS + 3)) as stream:
         first = keys(islice(stream, 1))
         place = stream.token

@@ -18,12 +18,12 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(device_put=np.asarray))
 
 
-def test_lent_memory_is_handed_over_as_it_is() -> None:
+def test_lent_memory_is_handed_over_without_a_copy() -> None:
     images = Lender().lend()
     assert address(array(images)) == address(images)
 
 
-def test_what_its_owner_may_write_is_copied() -> None:
+def test_writable_memory_is_copied() -> None:
     labels = np.arange(4)
     made = array(labels)
     labels[:] = 9

@@ -10,7 +10,7 @@ from streamd.errors import MissingExtraError
 from streamd.frameworks.lazy_import import import_library
 
 
-def test_what_a_library_lacks_itself_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_dependency_of_a_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "half_installed.py").write_text("import not_installed_at_all")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(MissingExtraError, match=r"^drawing needs not_installed_at_all, .*'streamd-loader\[serve\]'$"):

@@ -80,7 +80,7 @@ def test_two_trainers_get_every_row_once_and_share_each_batch(start_daemon: Star
 
 
 @pytest.mark.parametrize("cut_off", [False, True], ids=["touched", "cut off"])
-def test_a_file_that_changes_stops_the_stream_and_condemns_no_sample(
+def test_a_changed_file_stops_the_stream_and_marks_no_sample_bad(
     start_daemon: Start, folder: Path, *, cut_off: bool
 ) -> None:
     daemon = start_daemon({"streams": {"train": arrays(folder)}})

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.fault("27", "files changed, removed and locked in the middle of an epoch")
-def test_files_that_change_in_the_middle_of_an_epoch_cost_their_rows(
+def test_files_that_change_in_mid_epoch_make_only_their_own_rows_bad(
     start_daemon: Start, tmp_path: Path, folder: Path
 ) -> None:
     many = write_images(tmp_path / "many", {"cat": 160}, size=(16, 16))
@@ -117,7 +117,7 @@ def test_images_that_are_all_unreadable_stop_their_stream_with_a_message(start_d
 
 
 @pytest.mark.fault("25", "what is no file of pixels takes an image's place after it was listed")
-def test_links_pipes_and_giants_in_the_place_of_images_are_refused(
+def test_links_pipes_and_huge_files_in_place_of_images_are_refused(
     start_daemon: Start, tmp_path: Path, folder: Path
 ) -> None:
     daemon = start_daemon({"streams": {"train": stream_config(folder, shuffle="none")}})

@@ -57,7 +57,7 @@ HARMS = {
 
 @pytest.mark.long
 @pytest.mark.fault("26", "a sample that crashes its decoder, eats its memory, or takes for ever")
-def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
+def test_a_sample_that_kills_two_workers_is_bad_and_no_other_row_is_lost(
     start_daemon: Start, tmp_path: Path, ills: Broken
 ) -> None:
     for name, (what, _) in HARMS.items():
@@ -82,7 +82,7 @@ def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
 
 @pytest.mark.long
 @pytest.mark.fault("26", "several samples that crash their decoder, in one batch")
-def test_each_of_several_culprits_in_one_batch_is_found(serve: Start, folder: Path) -> None:
+def test_each_of_several_crashing_samples_in_one_batch_is_found(serve: Start, folder: Path) -> None:
     culprits = ["cat/0001.jpg", "cat/0002.jpg", "cat/0007.jpg"]
     for name in culprits:
         mark(folder / name, crashing_decoders.SEGV)
@@ -98,7 +98,7 @@ def test_each_of_several_culprits_in_one_batch_is_found(serve: Start, folder: Pa
 @pytest.mark.long
 @pytest.mark.fault("26", "workers killed from outside, fifty times in an epoch")
 @pytest.mark.timeout(240)  # each kill waits for a worker to start
-def test_worker_after_worker_killed_from_outside_condemns_nobody_and_loses_nothing(
+def test_workers_killed_from_outside_lose_no_row_and_mark_no_sample_bad(
     start_daemon: Start, tmp_path: Path, ills: Broken
 ) -> None:
     folder = write_images(tmp_path / "many", {"cat": 240}, size=(16, 16))
@@ -122,7 +122,7 @@ def test_worker_after_worker_killed_from_outside_condemns_nobody_and_loses_nothi
 
 @pytest.mark.long
 @pytest.mark.fault("26", "a worker stopped for ever")
-def test_a_worker_that_is_stopped_for_ever_holds_nobody_up(serve: Start, folder: Path) -> None:
+def test_a_worker_that_is_stopped_for_ever_is_replaced(serve: Start, folder: Path) -> None:
     daemon = serve(workers=2)
     (victim, _) = daemon.workers()
     os.kill(victim, signal.SIGSTOP)
@@ -138,7 +138,7 @@ def test_a_worker_that_is_stopped_for_ever_holds_nobody_up(serve: Start, folder:
 
 @pytest.mark.long
 @pytest.mark.fault("26", "the daemon killed between a verdict and its first use")
-def test_a_daemon_killed_between_a_verdict_and_its_use_comes_back_to_the_same_batches(
+def test_a_daemon_killed_after_it_recorded_a_bad_sample_serves_the_same_batches_again(
     serve: Start, folder: Path, ills: Broken
 ) -> None:
     (folder / CULPRIT).write_bytes(b"\xff\xd8\xff no picture")

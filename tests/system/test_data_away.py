@@ -77,7 +77,7 @@ def mounting_later(daemon: DaemonProcess, folder: Path, aside: Path) -> Iterator
 
 
 @pytest.mark.long
-def test_labels_written_since_they_were_listed_are_spoken_of_at_a_start_and_at_a_reload(
+def test_labels_changed_since_they_were_listed_are_logged_at_a_start_and_at_a_reload(
     start_daemon: Start, tmp_path: Path
 ) -> None:
     folder, weights = write_images(tmp_path / "data", {"cat": 12, "dog": 12}), tmp_path / "w.npy"
@@ -92,7 +92,7 @@ def test_labels_written_since_they_were_listed_are_spoken_of_at_a_start_and_at_a
 
 
 @pytest.mark.parametrize("leave", [pytest.param(unmount, marks=pytest.mark.long), take_away], ids=named)
-def test_a_daemon_whose_data_are_away_serves_others_and_goes_on_by_itself(
+def test_a_daemon_serves_other_streams_while_one_waits_for_its_data(
     start_daemon: Start, tmp_path: Path, leave: Leave
 ) -> None:
     late, there = (write_images(tmp_path / name, {"cat": 12, "dog": 12}) for name in ("late", "there"))
@@ -118,7 +118,7 @@ def test_a_daemon_whose_data_are_away_serves_others_and_goes_on_by_itself(
 
 @pytest.mark.long
 @pytest.mark.parametrize("leave", [take_away, mount_another], ids=named)
-def test_data_that_go_in_the_middle_of_an_epoch_cost_a_pause(start_daemon: Start, tmp_path: Path, leave: Leave) -> None:
+def test_data_that_disappear_in_mid_epoch_cause_a_pause(start_daemon: Start, tmp_path: Path, leave: Leave) -> None:
     folder = write_images(tmp_path / "data", {"cat": 160}, size=(16, 16))
     truth = Path(shutil.copytree(folder, tmp_path / "truth"))
     daemon = start_daemon({"streams": {"train": stream_config(folder, batch_size=2)}, "memory": "8MiB"})
@@ -152,7 +152,9 @@ def stores(tmp_path: Path) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.long
-def test_stores_whose_files_are_away_wait_for_them_at_the_start_and_later(start_daemon: Start, tmp_path: Path) -> None:
+def test_streams_whose_store_files_are_missing_wait_for_them_at_the_start_and_later(
+    start_daemon: Start, tmp_path: Path
+) -> None:
     streams, place, aside = stores(tmp_path), tmp_path / "stores", tmp_path / "aside"
     daemon = start_daemon({"streams": streams})
     daemon.terminate()

@@ -65,7 +65,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[s
         yield daemon.endpoint
 
 
-def test_the_golden_streams_meet_bad_samples_and_a_batch_of_nothing_else(endpoint: str) -> None:
+def test_the_golden_streams_contain_bad_samples_and_one_batch_of_bad_samples_only(endpoint: str) -> None:
     with streamd.connect(endpoint) as client:
         for name in NAMES:
             with client.subscribe(name, epochs=1) as stream:
@@ -87,7 +87,7 @@ def test_any_number_of_workers_makes_the_golden_bytes(start_daemon: Start, data:
 @pytest.mark.fault("30", "the daemon killed with -9 in the midst of epochs")
 @pytest.mark.timeout(240)  # each start of a daemon takes seconds where much else is running
 @pytest.mark.parametrize("name", NAMES if FULL else NAMES[:1])
-def test_a_daemon_that_is_killed_in_mid_epoch_goes_on_with_the_golden_bytes(
+def test_a_daemon_killed_in_mid_epoch_continues_with_the_golden_bytes(
     start_daemon: Start, data: Path, name: str
 ) -> None:
     daemon = start_daemon({"workers": 2, "streams": streams(data)})
@@ -109,7 +109,7 @@ def test_a_daemon_that_is_killed_in_mid_epoch_goes_on_with_the_golden_bytes(
 @pytest.mark.long
 @pytest.mark.fault("30", "the data made elsewhere in another order, folders listed backwards, another hash seed")
 @pytest.mark.parametrize("seed", ["0", "1", "4294967295"] if FULL else ["1"])
-def test_other_directories_orders_of_listing_and_hash_seeds_make_the_golden_bytes(
+def test_the_golden_bytes_depend_on_no_directory_listing_order_or_hash_seed(
     start_daemon: Start, tmp_path: Path, seed: str
 ) -> None:
     elsewhere = write_data(tmp_path / "somewhere" / "else", reversed(range(SAMPLES)))

@@ -88,7 +88,7 @@ def test_rows_are_chosen_and_carry_vectors_strings_and_tags(client: Client) -> N
         )
 
 
-def test_no_driver_is_on_both_sides_and_rows_of_padding_have_empty_text(client: Client) -> None:
+def test_a_split_by_driver_puts_no_driver_on_both_sides_and_padding_rows_have_empty_text(client: Client) -> None:
     train, validation = epoch(client, "drivers"), epoch(client, "others")
     sides = [{row_of(name)["driver"] for name in part} for part in (train, validation)]
     assert sides[0] & sides[1] == set()

@@ -63,9 +63,7 @@ def check(client: streamd.Client, name: str) -> list[tuple[int, str]]:
     return sorted(bad)
 
 
-def test_a_trainer_gets_the_images_that_were_appended_however_they_are_kept(
-    start_daemon: Start, tmp_path: Path
-) -> None:
+def test_a_trainer_gets_the_appended_images_in_every_layout(start_daemon: Start, tmp_path: Path) -> None:
     numbers = (PIXELS / 255).astype(np.float32)
     numbers[40, 3, 2, 1] = np.nan
     zlib = tables.Filters(complevel=5, complib="zlib")

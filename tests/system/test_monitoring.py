@@ -23,7 +23,7 @@ def scrape(url: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("changes", [{}, {"shuffle": "none", "drop_remainder": "pad"}], ids=["substituted", "masked"])
-def test_the_figures_are_those_of_the_receipts(tmp_path: Path, start_daemon: Start, changes: dict[str, object]) -> None:
+def test_the_metrics_agree_with_the_receipts(tmp_path: Path, start_daemon: Start, changes: dict[str, object]) -> None:
     folder = write_images(tmp_path / "data", {"cat": 21, "dog": 12}, size=(16, 16))
     (folder / "cat" / "page.jpg").write_text("<!DOCTYPE html><title>404</title>")
     daemon = start_daemon({"monitor": "127.0.0.1:0", "streams": {"train": stream_config(folder, **changes)}})

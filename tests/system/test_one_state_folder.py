@@ -84,7 +84,7 @@ def test_a_second_daemon_does_not_list_again_what_a_first_serves(
 
 
 @pytest.mark.long
-def test_two_daemons_of_one_list_serve_the_same_samples_and_record_what_both_find(
+def test_two_daemons_of_one_manifest_serve_the_same_samples_and_record_the_same_bad_ones(
     first: DaemonProcess, second: DaemonProcess, folder: Path
 ) -> None:
     second.start()
@@ -100,7 +100,7 @@ def test_two_daemons_of_one_list_serve_the_same_samples_and_record_what_both_fin
 
 
 @pytest.mark.long
-def test_a_reload_makes_a_list_that_was_removed_unless_another_daemon_serves_its_family(
+def test_a_reload_makes_a_removed_manifest_unless_another_daemon_serves_the_same_samples(
     first: DaemonProcess, second: DaemonProcess
 ) -> None:
     (removed,) = first.state.glob("validation-*.manifest")
@@ -116,7 +116,7 @@ def test_a_reload_makes_a_list_that_was_removed_unless_another_daemon_serves_its
 
 
 @pytest.mark.long
-def test_a_list_that_lost_its_kin_in_a_reload_keeps_its_verdicts_from_a_second_daemon(
+def test_a_reload_that_removes_one_of_two_split_streams_keeps_the_manifest_from_a_second_daemon(
     first: DaemonProcess, second: DaemonProcess, folder: Path
 ) -> None:
     for path in folder.glob("*/000[0-4].jpg"):

@@ -122,7 +122,7 @@ def order(client: Client) -> list[int]:
     ],
     ids=str,
 )
-def test_what_is_left_of_an_epoch_comes_first_and_each_sample_once_in_steps_of_another_size(
+def test_a_resume_with_another_step_size_gives_the_rest_of_the_epoch_first(
     client: Client, order: list[int], tmp_path: Path, before: Size, kill: int, after: Size, steps: list[int]
 ) -> None:
     account = Account.of(client, tmp_path, before, kill, after)
@@ -144,7 +144,7 @@ def test_what_is_left_of_an_epoch_comes_first_and_each_sample_once_in_steps_of_a
     ],
     ids=str,
 )
-def test_more_ranks_or_fewer_share_what_is_left_of_an_epoch_and_whole_ones_follow(
+def test_more_or_fewer_ranks_share_the_rest_of_an_epoch_and_then_whole_epochs(
     client: Client, tmp_path: Path, before: Size, kill: int, after: Size, steps: list[int], dropped: list[int]
 ) -> None:
     account = Account.of(client, tmp_path, before, kill, after)
@@ -154,7 +154,7 @@ def test_more_ranks_or_fewer_share_what_is_left_of_an_epoch_and_whole_ones_follo
 
 
 @pytest.mark.parametrize(("after", "steps"), [(Size(world=2), [3, 3]), (Size(world=2, steps=2), [2, 2])], ids=str)
-def test_an_epoch_of_which_no_step_is_left_is_over_with_a_receipt_that_counts_what_was_dropped(
+def test_an_epoch_with_no_step_left_is_complete_and_its_receipt_counts_the_dropped_samples(
     client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str], after: Size, steps: list[int]
 ) -> None:
     train(client, tmp_path, Size(), kill=6)
@@ -165,13 +165,13 @@ def test_an_epoch_of_which_no_step_is_left_is_over_with_a_receipt_that_counts_wh
     assert "epoch that was interrupted makes no step, so it is over, and not validated" in capfd.readouterr().err
 
 
-def test_a_place_within_a_batch_is_refused_to_another_world_naming_both(client: Client, tmp_path: Path) -> None:
+def test_a_state_saved_within_a_batch_is_refused_in_another_world(client: Client, tmp_path: Path) -> None:
     train(client, tmp_path, Size(world=2, batch_size=4), kill=1)
     with pytest.raises(TokenError, match=r"4 rows into the batches of one step with world=2: .*world=2.*world=1"):
         train(client, tmp_path, Size())
 
 
-def test_a_run_that_is_killed_twice_in_an_epoch_of_many_sizes_goes_on_as_well(
+def test_a_run_killed_several_times_in_an_epoch_resumes_with_steps_of_each_size(
     client: Client, tmp_path: Path, order: list[int]
 ) -> None:
     # Keras begins one step more than a rest has.

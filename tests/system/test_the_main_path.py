@@ -60,7 +60,7 @@ def test_an_image_for_a_trained_model_has_the_pixels_that_were_served(daemon: Da
             assert np.array_equal(streamd.load_image(names[sample_id], stream.spec), batch.images[row])
 
 
-def test_where_memory_cannot_be_shared_pixels_come_by_socket(
+def test_pixels_come_by_socket_where_memory_cannot_be_shared(
     daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(descriptor: int, nbytes: int) -> memoryview:

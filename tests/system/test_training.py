@@ -25,7 +25,7 @@ def table_of(folder: Path) -> Path:
     return path
 
 
-def test_two_trainers_at_once_learn_from_one_daemon_and_both_account_for_every_batch(
+def test_two_trainers_at_once_learn_from_one_daemon_and_their_receipts_are_complete(
     start_daemon: Start, tmp_path: Path
 ) -> None:
     folder = write_images(tmp_path / "data", {"cat": 24, "dog": 24})

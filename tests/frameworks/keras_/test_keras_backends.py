@@ -70,7 +70,7 @@ def test_a_backend_keeps_every_property_of_fit_data(tmp_path: Path, backend: str
     assert "skipped" not in last
 
 
-def test_memory_is_lent_again_when_the_framework_has_let_go_of_it() -> None:
+def test_memory_is_lent_again_when_the_framework_has_released_it() -> None:
     from streamd.frameworks.keras.backends import LeaseSparingConverter  # noqa: PLC0415 - imports Keras
 
     lender, held = Lender(), list[object]()
@@ -99,13 +99,13 @@ def test_labels_are_copied_since_their_owner_may_write_them() -> None:
     assert given.tolist() == [0, 1, 2, 3]
 
 
-def test_a_backend_that_is_not_known_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_backend_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_keras().backend, "backend", lambda: "openvino")
     with pytest.raises(ConfigError, match="TensorFlow, JAX and torch, and here Keras runs on openvino: set KERAS_BACK"):
         fit_data(FakeStream(make_spec(ANGLE)))
 
 
-def test_a_distribution_of_kerass_own_is_refused_where_it_would_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keras_distribution_is_refused_on_a_backend_that_ignores_it(monkeypatch: pytest.MonkeyPatch) -> None:
     keras = load_keras()
     mesh = SimpleNamespace(shape=(2,), axis_names=["batch"])
     both = SimpleNamespace(device_mesh=mesh, batch_dim_name="batch")

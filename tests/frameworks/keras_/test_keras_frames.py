@@ -42,7 +42,7 @@ def test_a_fit_runs_until_it_returns_or_fails() -> None:
     assert not is_callback_in_running_fit(weakref.ref(mine))
 
 
-def test_a_callback_that_nobody_has_any_more_is_in_no_fit() -> None:
+def test_a_collected_callback_is_in_no_running_fit() -> None:
     from streamd.frameworks.keras.frames import is_callback_in_running_fit  # noqa: PLC0415 - as above
 
     gone = callback()
@@ -53,7 +53,7 @@ def test_a_callback_that_nobody_has_any_more_is_in_no_fit() -> None:
 
 
 @pytest.mark.parametrize("how", [{}, {"steps_per_epoch": 12}])
-def test_the_next_epoch_has_as_many_steps_as_are_set_and_so_has_its_bar(how: dict[str, int]) -> None:
+def test_the_next_epoch_and_its_progress_bar_have_the_steps_that_were_set(how: dict[str, int]) -> None:
     from streamd.frameworks.keras.frames import set_keras_epoch_steps  # noqa: PLC0415 - as above
 
     bar, seen = load_keras().callbacks.ProgbarLogger(), list[tuple[int, int]]()

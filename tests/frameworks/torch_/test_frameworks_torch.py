@@ -31,7 +31,7 @@ def test_a_tensor_lies_over_the_lent_memory_and_holds_its_lease() -> None:
     assert lender.held == 0
 
 
-def test_what_is_strided_is_copied_and_its_lease_ends() -> None:
+def test_a_strided_array_is_copied_and_its_lease_ends() -> None:
     lender = Lender()
     images = lender.lend()
     copied = tensor(images[:, ::2])
