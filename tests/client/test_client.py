@@ -1,4 +1,4 @@
-"""The door: finding a daemon, asking it, and the answer to a caller who asks wrongly."""
+"""The client: finding a daemon, sending it requests, and the errors for wrong arguments."""
 
 from __future__ import annotations
 

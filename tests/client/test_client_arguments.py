@@ -1,4 +1,4 @@
-"""Arguments of the client: what is accepted, and what the refusal of anything else says."""
+"""Arguments of the client: which values are accepted, and the errors for all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream yields: whose memory it is, and what a copy is worth."""
+"""Batches: their arrays, who owns the memory, and what a copy holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between the I/O thread and the training loop."""
+"""The handoff of batches from the I/O thread to the training loop."""
 
 from __future__ import annotations
 

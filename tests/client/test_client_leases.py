@@ -1,4 +1,4 @@
-"""Leases that end, what a loop holds of sessions that have ended, and who hears of it, also around a fork."""
+"""Leases: how their end is reported, batches held of ended sessions, and forks."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ HELD = {3: (0, 3), 5: (0, 5)}
 
 
 class Line:
-    """The client's end of a lifeline, which writes down what it is told."""
+    """The client's end of a lifeline, which records the reports."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, tuple[int, ...]]] = []
+        self.reports: list[tuple[str, tuple[int, ...]]] = []
         self.is_closed = False
         self.is_broken = False
 
@@ -44,7 +44,7 @@ class Line:
     def _send_report(self, word: str, numbers: tuple[int, ...]) -> None:
         if self.is_broken:
             raise BrokenPipeError
-        self.said.append((word, numbers))
+        self.reports.append((word, numbers))
 
     def close(self) -> None:
         self.is_closed = True
@@ -73,7 +73,7 @@ def track(returns: LeaseReturns, count: int) -> list[ReceivedBatch]:
     return batches
 
 
-def rings(returns: LeaseReturns) -> bool:
+def take_wake_request(returns: LeaseReturns) -> bool:
     try:
         return os.eventfd_read(returns.wake_descriptor) > 0
     except BlockingIOError:
@@ -97,13 +97,13 @@ def test_a_slow_loop_wakes_the_io_thread_once_a_report_interval(monkeypatch: pyt
     returns.wake_threshold = 8
     batches = track(returns, 3)
     returns.return_lease(1, 0)
-    assert not rings(returns)
+    assert not take_wake_request(returns)
     now_s[0] += REPORT_INTERVAL_S
     returns.return_lease(1, 1)
-    assert rings(returns)
+    assert take_wake_request(returns)
     returns.take_returned_leases(1)
     returns.return_lease(1, 2)
-    assert not rings(returns)
+    assert not take_wake_request(returns)
     assert batches
 
 
@@ -112,16 +112,16 @@ def test_enough_ended_leases_wake_the_io_thread_or_one_in_immediate_mode() -> No
     returns.wake_threshold = 2
     batches = track(returns, 4)
     returns.return_lease(1, 0)
-    assert not rings(returns)
+    assert not take_wake_request(returns)
     returns.return_lease(1, 1)
-    assert rings(returns)
+    assert take_wake_request(returns)
     returns.take_returned_leases(1)
     returns.return_lease(1, 2)
     returns.set_immediate_lease_reports(now=True)
-    assert rings(returns)
+    assert take_wake_request(returns)
     returns.take_returned_leases(1)
     returns.return_lease(1, 3)
-    assert rings(returns)
+    assert take_wake_request(returns)
     assert batches
 
 
@@ -131,9 +131,9 @@ def test_a_lease_that_ends_after_its_connection_is_reported_separately(line: Lin
     returns.return_lease(1, 0)
     held = {0: (0, 0), 1: (0, 1)}
     returns.keep_ended_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", held, (), known))
-    assert line.said == [("dropped", (0,))]
+    assert line.reports == [("dropped", (0,))]
     del batches
-    assert line.said[1:] == [("dropped", (1,))]
+    assert line.reports[1:] == [("dropped", (1,))]
     assert returns.take_returned_leases(2) == []
 
 
@@ -145,7 +145,7 @@ def test_a_lease_of_an_ended_connection_is_reported_after_its_lease_returns_are_
     returns.keep_ended_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", {0: (0, 0)}, (), known))
     del returns
     del batches
-    assert (line.said, known) == ([("dropped", (0,))], set())
+    assert (line.reports, known) == ([("dropped", (0,))], set())
 
 
 # --- of sessions that have ended
@@ -158,15 +158,15 @@ def test_each_dropped_batch_is_reported_once_and_the_last_one_ends_the_lifeline(
     ended.return_lease(3)
     ended.return_lease(3)
     ended.return_lease(4)
-    assert (line.said, line.is_closed, ended.held_batches) == ([("dropped", (3,))], False, [(0, 5)])
+    assert (line.reports, line.is_closed, ended.held_batches) == ([("dropped", (3,))], False, [(0, 5)])
     ended.return_lease(5)
-    assert (line.said[1:], line.is_closed, known) == ([("retired", (5,))], True, set())
+    assert (line.reports[1:], line.is_closed, known) == ([("retired", (5,))], True, set())
 
 
 def test_a_lease_held_at_a_fork_is_reported_as_retired(ended: EndedConnection, line: Line) -> None:
     ended.before_fork()
     ended.return_lease(3)
-    assert line.said == [("retired", (3,))]
+    assert line.reports == [("retired", (3,))]
 
 
 def test_a_forked_child_reports_no_leases_of_its_parent(
@@ -176,7 +176,7 @@ def test_a_forked_child_reports_no_leases_of_its_parent(
     assert (line.is_closed, known) == (True, set())
     ended.return_lease(3)
     ended.return_lease(5)
-    assert line.said == []
+    assert line.reports == []
 
 
 def test_a_lease_report_that_cannot_be_sent_still_ends_the_lifeline(ended: EndedConnection, line: Line) -> None:
@@ -226,19 +226,19 @@ def test_a_process_may_hold_batches_of_a_limited_number_of_ended_sessions(
 
 
 class Watcher:
-    """Writes down what it is told."""
+    """Records the calls."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def before_fork(self) -> None:
-        self.told.append("begins")
+        self.calls.append("begins")
 
     def after_fork_in_parent(self) -> None:
-        self.told.append("ends")
+        self.calls.append("ends")
 
     def after_fork_in_child(self) -> None:
-        self.told.append("forked")
+        self.calls.append("forked")
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -247,7 +247,7 @@ def test_fork_observers_are_called_before_a_fork_and_after_it_in_both_processes(
     observe_forks(watcher)
 
     def look() -> None:
-        assert watcher.told == ["begins", "forked"]
+        assert watcher.calls == ["begins", "forked"]
 
     assert in_a_forked_child(look) == 0
-    assert watcher.told == ["begins", "ends"]
+    assert watcher.calls == ["begins", "ends"]

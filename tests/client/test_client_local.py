@@ -1,4 +1,4 @@
-"""`streamd.local`: a daemon of one's own that comes and goes with its process."""
+"""`streamd.local`: a daemon that starts and ends with its process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rank a process is, by what its launcher says."""
+"""The rank of a process, from the environment variables of its launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches cut into parts or put together: every row once, in order, whatever the size."""
+"""Batches split into parts or joined into groups: every row once, in order, at any size."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def source_of(spec: StreamSpec, *, rank: int = 0, world: int = 1) -> Source:
     return Source(batch_of(spec, index) for index in range(rank, spec.batches, world))
 
 
-def all_of(rebatcher: Rebatcher, source: Source) -> Iterator[Batch]:
+def take_all(rebatcher: Rebatcher, source: Source) -> Iterator[Batch]:
     while (batch := source.next_of(rebatcher)) is not None:
         yield batch
 
@@ -77,7 +77,7 @@ def all_of(rebatcher: Rebatcher, source: Source) -> Iterator[Batch]:
 def batches_of_size(spec: StreamSpec, size: int, *, rows_taken: int = 0) -> tuple[list[Batch], Source, Rebatcher]:
     source = source_of(spec)
     rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, size), 0, 1, rows_taken)
-    return list(all_of(rebatcher, source)), source, rebatcher
+    return list(take_all(rebatcher, source)), source, rebatcher
 
 
 def ids_of(batches: list[Batch]) -> list[int]:
@@ -116,7 +116,7 @@ def test_parts_are_views_and_groups_are_copies() -> None:
 def test_a_batch_is_booked_with_its_last_part_and_earlier_tokens_point_within_it() -> None:
     spec, source = spec_of(24), source_of(spec_of(24))
     rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, 4), 0, 1, 0)
-    seen = [(batch.token, list(source.booked)) for batch in all_of(rebatcher, source)]
+    seen = [(batch.token, list(source.booked)) for batch in take_all(rebatcher, source)]
     assert seen[:4] == [
         ("4 rows behind []", []),
         ("8 rows behind []", []),
@@ -159,7 +159,7 @@ def test_batches_gathered_before_an_error_are_not_lost() -> None:
     rebatcher, source = Rebatcher(BatchSplit.from_batch_size(spec, 24), 0, 1, 0), Failing(source_of(spec)._batches)
     with pytest.raises(ConnectionError):
         source.next_of(rebatcher)
-    assert ids_of(list(all_of(rebatcher, source))) == list(range(48))
+    assert ids_of(list(take_all(rebatcher, source))) == list(range(48))
 
 
 @pytest.mark.parametrize("size", [4, 12, 24, 36])
@@ -195,22 +195,22 @@ def test_every_rank_counts_the_same_steps_where_one_has_a_short_last_batch() -> 
     assert [filled.count_steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [4, 4]
 
 
-def of_rank(rank: int, split: BatchSplit) -> tuple[list[Batch], Rebatcher]:
+def batches_of_rank(rank: int, split: BatchSplit) -> tuple[list[Batch], Rebatcher]:
     rebatcher = Rebatcher(split, rank, 2, 0)
-    return list(all_of(rebatcher, source_of(split.served_spec, rank=rank, world=2))), rebatcher
+    return list(take_all(rebatcher, source_of(split.served_spec, rank=rank, world=2))), rebatcher
 
 
 def test_parts_that_another_rank_lacks_are_dropped_and_counted() -> None:
-    first, rebatcher = of_rank(0, BatchSplit.from_batch_size(spec_of(40), 4))
+    first, rebatcher = batches_of_rank(0, BatchSplit.from_batch_size(spec_of(40), 4))
     assert ids_of(first) == [*range(12), *range(24, 28)]
     assert rebatcher.unused_samples == 8
-    second, rebatcher = of_rank(1, BatchSplit.from_batch_size(spec_of(40), 4))
+    second, rebatcher = batches_of_rank(1, BatchSplit.from_batch_size(spec_of(40), 4))
     assert ids_of(second) == [*range(12, 24), *range(36, 40)]
     assert rebatcher.unused_samples == 0
 
 
 def test_parts_that_a_rank_lacks_are_padded_with_weight_0_where_the_subscription_pads() -> None:
-    batches, rebatcher = of_rank(1, BatchSplit.from_batch_size(spec_of(40), 4, "pad"))
+    batches, rebatcher = batches_of_rank(1, BatchSplit.from_batch_size(spec_of(40), 4, "pad"))
     assert ids_of(batches) == [*range(12, 24), *range(36, 40), *[-1] * 8]
     assert [float(batch.weights.sum()) for batch in batches] == [4, 4, 4, 4, 0, 0]
     assert all(batch.images.shape[0] == len(batch) == 4 and not batch.images.flags.writeable for batch in batches[3:])
@@ -270,4 +270,4 @@ def test_all_ranks_have_the_same_number_of_steps_left(size: int, uneven: UnevenP
         rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, size, uneven), rank, world, 0)
         left = rebatcher.count_steps_left(0, 3)
         mine = Source([batch_of(spec, index) for index in range(rank, 6, world)])
-        assert sum(1 for _ in all_of(rebatcher, mine)) == left == steps, rank
+        assert sum(1 for _ in take_all(rebatcher, mine)) == left == steps, rank

@@ -1,4 +1,4 @@
-"""The client's side of the protocol: subscribing, being refused, coming back, ending, and which batches it accepts."""
+"""The client's side of the protocol: subscribing, refusals, reconnecting, ending, and which batches it accepts."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_after_a_loss_it_resumes_with_the_order_it_knows_at_the_loops_own_cursor
     deliver(session, 0, 0, 0)
     session.handle_lost(1.0)
 
-    said = said_wish(session.handle_opened(Cursor(0, (Segment(0, 1, 0, 1),)), 2.0))
+    said = get_subscribe(session.handle_opened(Cursor(0, (Segment(0, 1, 0, 1),)), 2.0))
     assert said.resuming
     assert said.order_id == "order"
     assert said.cursor.next_base_index == 1
@@ -233,7 +233,7 @@ def test_other_pixels_alone_are_accepted_and_kept() -> None:
 def test_a_session_with_a_known_spec_refuses_a_daemon_that_serves_another_order() -> None:
     saved = replace(SPEC, order_id=OrderId("saved"))
     session = ClientSession(WISH, saved)
-    said = said_wish(session.handle_opened(Cursor(), 0.0))
+    said = get_subscribe(session.handle_opened(Cursor(), 0.0))
     assert (said.order_id, said.order) == ("saved", saved.order_facts)
     assert type(failure(session.handle_message(HERE, welcome(), 0.0)[1:])) is StreamChangedError
 
@@ -325,13 +325,13 @@ def test_a_session_waits_for_other_trainers_until_its_first_batch_and_never_agai
     session.handle_message(HERE, welcome(), 0.0)
     assert session.describe_daemon_wait() == "3 trainers of stream 'train'"
     session.handle_lost(1.0)
-    assert said_wish(session.handle_opened(Cursor(), 2.0)).together == 3
+    assert get_subscribe(session.handle_opened(Cursor(), 2.0)).together == 3
     session.handle_message(HERE, welcome(), 2.0)
     deliver(session, 0, 0, 0)
     assert session.describe_daemon_wait() == ""
     session.handle_lost(3.0)
     for cursor in (Cursor().after_step(0, 1), Cursor().after_step(0, 1)):
-        assert said_wish(session.handle_opened(cursor, 4.0)).together == 0
+        assert get_subscribe(session.handle_opened(cursor, 4.0)).together == 0
 
 
 # --- batches
@@ -438,7 +438,7 @@ def test_nothing_is_sent_to_a_daemon_that_is_away() -> None:
     assert session.close_session() == []
 
 
-def said_wish(what: list[ClientAction]) -> Subscribe:
+def get_subscribe(what: list[ClientAction]) -> Subscribe:
     (say,) = what
     assert isinstance(say, SendMessage)
     assert isinstance(say.message, Subscribe)

@@ -1,4 +1,4 @@
-"""A loop that waits for its daemon, and one that waits for the receipt of an epoch."""
+"""Waits of a training loop for its daemon and for the receipt of an epoch."""
 
 from __future__ import annotations
 

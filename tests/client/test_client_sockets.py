@@ -1,4 +1,4 @@
-"""A client's sockets."""
+"""The sockets of a client: their input, and whether a daemon listens."""
 
 from __future__ import annotations
 

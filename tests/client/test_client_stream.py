@@ -1,4 +1,4 @@
-"""The iterator that a trainer holds, on a real daemon: epochs, places, ranks, receipts."""
+"""Streams on a real daemon: epochs, positions, ranks, receipts."""
 
 from __future__ import annotations
 

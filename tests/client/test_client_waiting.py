@@ -1,4 +1,4 @@
-"""What a loop does while no batch comes, told by a clock that the test turns."""
+"""What a loop does and prints while no batch comes, with a clock that the test advances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States of a run on disk, and what is left of them after kills, damage and full disks."""
+"""Saved states of a run: kills, damage and full disks, and folders that one training owns."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def outcomes(folder: Path, program: str) -> list[str]:
 
 
 def attempts(folder: Path) -> list[str]:
-    """What another process hears that claims a folder, claims it again, and whose child claims it."""
+    """The answers to another process that claims a folder twice, and to its child."""
     return outcomes(
         folder,
         """

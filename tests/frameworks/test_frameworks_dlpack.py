@@ -1,4 +1,4 @@
-"""Lent memory by DLPack. NumPy stands for the frameworks: it takes capsules as they do."""
+"""Export of lent memory through DLPack. NumPy stands in for the frameworks: it takes capsules as they do."""
 
 from __future__ import annotations
 

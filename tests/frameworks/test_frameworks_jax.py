@@ -1,4 +1,4 @@
-"""Batches as JAX arrays, with a stand-in for JAX, which lies over what it is given."""
+"""Batches as JAX arrays, with a stand-in for JAX that aliases the memory it is given."""
 
 from __future__ import annotations
 

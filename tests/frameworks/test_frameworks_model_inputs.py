@@ -1,4 +1,4 @@
-"""What of a batch goes to a model."""
+"""Which arrays of a batch a model gets: inputs, targets and weights."""
 
 from __future__ import annotations
 

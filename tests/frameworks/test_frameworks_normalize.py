@@ -1,4 +1,4 @@
-"""What `normalize` means in numbers: the same for every framework, or an error that names the stream."""
+"""The mean and std of each form of `normalize`, or an error that names the stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain data to JSON and arrays, and back."""
+"""Packing plain data into JSON and arrays, and unpacking it."""
 
 from __future__ import annotations
 

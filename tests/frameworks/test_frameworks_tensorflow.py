@@ -1,4 +1,4 @@
-"""Batches as TensorFlow tensors: over the lent memory where that can be, and never longer than the tensor lives."""
+"""Batches as TensorFlow tensors: they share the lent memory where possible, and hold its lease as long as they live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images that lie in arrays: from mapped files to trainers, split, shared, and stopped when a file is written."""
+"""Images in .npy arrays, from the files to trainers; a changed file stops the stream."""
 
 from __future__ import annotations
 

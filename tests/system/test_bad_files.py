@@ -1,4 +1,4 @@
-"""Files that are no images, or no longer the ones that were listed: each costs its row, is named, and no other."""
+"""Files that are not images, or that changed since they were listed: each makes one row bad and is named."""
 
 from __future__ import annotations
 

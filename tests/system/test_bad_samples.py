@@ -1,4 +1,4 @@
-"""A bad sample costs its row and no other; what is not a sample's fault is never held against one."""
+"""Samples that crash a worker make only their own row bad; a worker killed from outside makes none bad."""
 
 from __future__ import annotations
 

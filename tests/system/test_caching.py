@@ -1,4 +1,4 @@
-"""A stream with a cache shows the pixels of the stream without one, whatever happens to the cache and its daemon."""
+"""A cached stream serves the same pixels as one without a cache, whatever happens to the cache and its daemon."""
 
 from __future__ import annotations
 

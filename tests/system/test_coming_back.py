@@ -1,4 +1,4 @@
-"""A running stream whose daemon comes back as another one: ended, with what differs, or noted in the receipt."""
+"""Daemons that restart with another configuration or other pixels under a running stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that are not there: nobody is condemned, others are served, and trainers go on by themselves when they are back.
+"""Missing data: no sample is marked bad, other streams are served, and trainers continue when the data are back.
 
 A folder that is emptied, or whose name leads to an empty one, looks as a disk that is not mounted does.
 """
@@ -30,7 +30,7 @@ Leave = Callable[[Path, Path], None]
 
 
 def unmount(folder: Path, aside: Path) -> None:
-    """The folder is there and empty; who has it open finds nothing in it any more."""
+    """Leaves the folder empty, also for processes that have it open."""
     aside.mkdir()
     for each in folder.iterdir():
         each.rename(aside / each.name)
@@ -127,7 +127,7 @@ def test_data_that_disappear_in_mid_epoch_cause_a_pause(start_daemon: Start, tmp
     def go(batch: Batch) -> None:
         if batch.index == 20:
             leave(folder, aside)
-            if leave is take_away:  # whoever comes finds no folder to open
+            if leave is take_away:  # a new worker finds no folder to open
                 os.kill(daemon.workers()[0], signal.SIGKILL)
 
     with mounting_later(daemon, folder, aside):
@@ -169,5 +169,5 @@ def test_streams_whose_store_files_are_missing_wait_for_them_at_the_start_and_la
                 with trainer:
                     assert sorted(each for batch in trainer for each in batch.sample_ids.tolist()) == list(range(16))
         unmount(place, aside)
-        os.kill(daemon.workers()[0], signal.SIGKILL)  # whoever comes has to open the files
+        os.kill(daemon.workers()[0], signal.SIGKILL)  # a new worker has to open the files
     assert verdicts(daemon) == []

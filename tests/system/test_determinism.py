@@ -1,4 +1,4 @@
-"""The same files, configuration and seed give the same bytes: whoever makes them, wherever, and after whatever."""
+"""The same files, configuration and seed give the same bytes, with any workers, after any restart, in any folder."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from golden_streams import (
     BATCH,
     EPOCHS,
     SAMPLES,
-    golden,
-    of_batches,
-    of_daemon,
-    of_stream,
+    digest_batches,
+    digest_daemon,
+    digest_stream,
+    read_golden_digests,
     streams,
     write_data,
 )
@@ -35,7 +35,7 @@ from streamd.ipc.messages import Transport
 NAMES: Final = tuple(streams(Path()))
 DEATHS: Final = {1, 9, 12, 17, 23} if FULL else {3, 17}  # batches taken when the daemon is killed
 
-# A module that every Python process imports when it starts: folders are listed backwards, and it is told which.
+# A module that every Python process imports when it starts: folders are listed backwards, and their paths recorded.
 BACKWARDS: Final = """
 import os
 from contextlib import contextmanager
@@ -81,7 +81,7 @@ def test_the_golden_streams_contain_bad_samples_and_one_batch_of_bad_samples_onl
 def test_any_number_of_workers_makes_the_golden_bytes(start_daemon: Start, data: Path, workers: int) -> None:
     daemon = start_daemon({"workers": workers, "streams": streams(data)})
     assert len(daemon.workers()) == workers
-    assert of_daemon(daemon.endpoint) == golden()
+    assert digest_daemon(daemon.endpoint) == read_golden_digests()
 
 
 @pytest.mark.fault("30", "the daemon killed with -9 in the midst of epochs")
@@ -102,7 +102,7 @@ def test_a_daemon_killed_in_mid_epoch_continues_with_the_golden_bytes(
                 daemon.restart_after_kill()
 
     with streamd.connect(daemon.endpoint) as client, client.subscribe(name, epochs=EPOCHS, prefetch=4) as stream:
-        assert of_batches(stream, kills) == golden()[name]
+        assert digest_batches(stream, kills) == read_golden_digests()[name]
     assert stream.reconnects == len(DEATHS)
 
 
@@ -123,14 +123,14 @@ def test_the_golden_bytes_depend_on_no_directory_listing_order_or_hash_seed(
     }
     daemon = start_daemon({"workers": 2, "streams": streams(elsewhere)}, environment=environment)
     assert str(elsewhere / "images" / "class-3") in told.read_text().splitlines()
-    assert of_daemon(daemon.endpoint) == golden()
+    assert digest_daemon(daemon.endpoint) == read_golden_digests()
 
 
 @pytest.mark.fault("30", "three trainers at once, and one alone")
 @pytest.mark.parametrize("name", NAMES if FULL else NAMES[:1])
 def test_several_trainers_at_once_get_the_golden_bytes_each(endpoint: str, name: str) -> None:
     with ThreadPoolExecutor(3) as threads:
-        assert [*threads.map(partial(of_stream, name), [endpoint] * 3)] == [golden()[name]] * 3
+        assert [*threads.map(partial(digest_stream, name), [endpoint] * 3)] == [read_golden_digests()[name]] * 3
 
 
 @pytest.mark.fault("30", "a third of a batch at a time, in shared memory and through the socket")
@@ -143,7 +143,7 @@ def test_parts_of_batches_are_the_golden_bytes_when_put_together(
         streamd.connect(endpoint) as client,
         client.subscribe(name, batch_size=BATCH // 3, epochs=EPOCHS, transport=transport) as stream,
     ):
-        assert of_batches(stream, put_together) == golden()[name]
+        assert digest_batches(stream, put_together) == read_golden_digests()[name]
 
 
 def put_together(parts: Iterable[Batch]) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""A table as people have one on their first day, served by a real daemon to a real client, sample by sample."""
+"""A typical table with vectors, text and tags, through a real daemon, checked sample by sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trainer may ask for on its first day: any batch, names, another size, company, a place among others."""
+"""What a trainer may ask for: any batch, names, another batch size, a start together with other trainers."""
 
 from __future__ import annotations
 

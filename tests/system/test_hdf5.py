@@ -1,4 +1,4 @@
-"""Files as scripts with PyTables write them: one image appended at a time, with one-hot labels beside, for years."""
+"""HDF5 files as PyTables scripts write them: one image appended at a time, with one-hot labels beside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules that a trainer's loop relies on, whatever the size of its batches, its rank and where it began."""
+"""The rules that a trainer's loop relies on, for any batch size, rank and starting point."""
 
 from __future__ import annotations
 

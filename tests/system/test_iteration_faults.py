@@ -1,4 +1,4 @@
-"""What a trainer's loop may rely on when something gets in its way: a close, a fork, a signal, a daemon that dies."""
+"""The rules that a trainer's loop relies on after a close, a fork, an interrupt or the death of its daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An LMDB in the layout of ml-pyxis: from its file to trainers, until somebody writes to it."""
+"""An LMDB in the layout of ml-pyxis: from its file to trainers, until it is written to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a whole daemon says of itself, from its start to its end, for programs to read."""
+"""The JSON log of a daemon, from its start to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory counts as long as a trainer holds it: over a seek, a close, a lost connection; shared memory is measured."""
+"""Held batches count in the memory limit after a seek, a close or a lost connection; shared memory is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a monitored daemon tells of trainers that read from it, against what their receipts say."""
+"""The metrics of a daemon, compared with its trainers' receipts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two daemons with one state folder: neither takes the other's list away, nor condemns what the other has."""
+"""Two daemons with one state folder: neither replaces the other's manifest or bad-sample records."""
 
 from __future__ import annotations
 

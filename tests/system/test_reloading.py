@@ -1,4 +1,4 @@
-"""SIGHUP under load: streams that nobody changed go on, changed ones end, saying why, and are there again at once."""
+"""SIGHUP under load: unchanged streams keep running; changed ones end with the reason and restart at once."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def test_a_reload_ends_and_restarts_a_changed_stream_and_leaves_the_other_runnin
         with pytest.raises(streamd.StreamChangedError, match=r"batch_size was 8 and is 16.*subscribe again"):
             changed.finish()
         assert changed.keys == keys()[: len(changed.keys)]
-    with trainers(Trainer(daemon.endpoint, epochs=1)) as (anew,):
-        assert [receipt.ok for receipt in anew.finish()] == [True]
-        assert (anew.stream.spec.batch_size, anew.keys) == (16, keys(batches=BATCHES // 2))
+    with trainers(Trainer(daemon.endpoint, epochs=1)) as (restarted,):
+        assert [receipt.ok for receipt in restarted.finish()] == [True]
+        assert (restarted.stream.spec.batch_size, restarted.keys) == (16, keys(batches=BATCHES // 2))
 
 
 def test_a_reload_adds_and_removes_streams_and_ends_trainers_of_a_removed_one(

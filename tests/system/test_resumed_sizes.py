@@ -1,4 +1,4 @@
-"""Trainings that go on in steps of another size, on a real daemon: more ranks or fewer, larger batches or smaller."""
+"""Trainings resumed with another step size on a real daemon: more or fewer ranks, larger or smaller batches."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _of_all_ranks(ranks: list[list[list[list[int]]]]) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def order(client: Client) -> list[int]:
-    """The samples of three epochs, one behind the other."""
+    """The samples of three epochs, one after the other."""
     with client.subscribe("train", epochs=EPOCHS) as stream:
         return [sample for batch in stream for sample in batch.sample_ids.tolist()]
 

@@ -1,4 +1,4 @@
-"""Tokens against real daemons: every place of an epoch, other worlds, other data, other orders, other pixels."""
+"""Tokens on real daemons: every position of an epoch, other worlds, other data, other orders, other pixels."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[D
 
 
 def taken(client: Client, steps: int, **wish: Any) -> tuple[list[int], str]:
-    """What so many steps deliver, and the token behind them."""
+    """What so many steps deliver, and the token after them."""
     with client.subscribe("train", **wish) as stream:
         return rows(islice(stream, steps)), stream.token
 

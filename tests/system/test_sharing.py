@@ -1,4 +1,4 @@
-"""Several trainers on one daemon: each batch decoded once, and nobody in anybody's way."""
+"""Several trainers on one daemon: each batch is decoded once, and no trainer holds up another."""
 
 from __future__ import annotations
 

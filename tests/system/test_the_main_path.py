@@ -1,4 +1,4 @@
-"""From a file through a worker process, a slot, the window and the ROUTER into a client in another process."""
+"""From a file through a worker process, a slot, the scheduler and the ROUTER to a client in another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transform in a daemon: what trainers get, and what a reload makes of one that was edited under load."""
+"""Transforms in a daemon: what trainers get, and an edit with a reload under load."""
 
 from __future__ import annotations
 

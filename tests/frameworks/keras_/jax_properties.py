@@ -1,4 +1,4 @@
-"""What is JAX's own: one batch taken ahead beside an accelerator, and several devices. Run by test_keras_backends."""
+"""`fit_data` on JAX only: one batch taken ahead for an accelerator, and several devices. Run by test_keras_backends."""
 
 from __future__ import annotations
 

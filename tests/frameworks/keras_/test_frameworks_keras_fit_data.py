@@ -1,4 +1,4 @@
-"""What models see of a stream in `fit`, `evaluate` and `predict`. test_keras_backends runs it on other backends too."""
+"""Which samples models get in `fit`, `evaluate` and `predict`. test_keras_backends runs it on other backends too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fit_data` returns, as users look at it: its batches, its words, and what stands beside a prediction."""
+"""What `fit_data` returns to users: its batches, its repr, and the labels and names of predicted rows."""
 
 from __future__ import annotations
 

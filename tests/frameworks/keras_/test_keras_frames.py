@@ -1,4 +1,4 @@
-"""What is found in the frames of a running `fit`, and not when it has ended."""
+"""What is read from the frames of a running `fit`, and not after it has ended."""
 
 from __future__ import annotations
 

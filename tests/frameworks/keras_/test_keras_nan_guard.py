@@ -1,4 +1,4 @@
-"""A training whose loss is not a number, on Keras itself."""
+"""NanGuard on Keras itself: a training whose loss becomes NaN or infinite."""
 
 from __future__ import annotations
 

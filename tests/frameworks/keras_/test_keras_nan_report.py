@@ -1,4 +1,4 @@
-"""Which samples a loss that is not a number is blamed on, and in which words."""
+"""Which samples a NaN loss is blamed on, and the message."""
 
 from __future__ import annotations
 

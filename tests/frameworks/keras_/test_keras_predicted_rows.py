@@ -1,4 +1,4 @@
-"""What stands beside the rows of a prediction, put together from its batches."""
+"""The ids, labels and class names of predicted rows, joined from their batches."""
 
 from __future__ import annotations
 

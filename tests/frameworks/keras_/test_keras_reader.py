@@ -1,4 +1,4 @@
-"""Where a stream is read from, as Keras's methods begin and end; test_keras_calls has them call."""
+"""Where Keras's methods begin to read a stream. test_frameworks_keras_calls tests the same through Keras."""
 
 from __future__ import annotations
 

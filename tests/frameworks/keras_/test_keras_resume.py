@@ -1,4 +1,4 @@
-"""Trainings that end in their midst and go on in another process: what becomes of them."""
+"""Trainings that are interrupted and resumed in another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of an epoch, in steps of another size, and what is said of it."""
+"""The rest of an epoch in steps of another size, and the messages about it."""
 
 from __future__ import annotations
 

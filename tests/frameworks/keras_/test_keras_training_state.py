@@ -1,4 +1,4 @@
-"""A training taken and put back: all that a model is made of, what other callbacks learned, and random generators."""
+"""Saving and restoring a training: model variables, other callbacks, and random generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches as torch tensors, with a stand-in for torch, which takes by DLPack what NumPy takes."""
+"""Batches as torch tensors, with a stand-in for torch that uses NumPy's DLPack."""
 
 from __future__ import annotations
 

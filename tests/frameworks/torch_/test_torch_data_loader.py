@@ -1,4 +1,4 @@
-"""A stream in the place of a DataLoader, with a stand-in for torch that has NumPy's memory."""
+"""`loader`, which takes the place of a DataLoader, with a stand-in for torch on NumPy arrays."""
 
 from __future__ import annotations
 
