@@ -66,7 +66,7 @@ def ended(line: Line, known: set[EndedConnection]) -> EndedConnection:
 
 
 def track(returns: LeaseReturns, count: int) -> list[ReceivedBatch]:
-    """Starts the leases of so many batches of connection 1."""
+    """Starts the leases of `count` batches of connection 1."""
     batches = [ReceivedBatch(number, BatchReady(0, number, 1, 7, 64, inline=False), 1) for number in range(count)]
     for each in batches:
         returns.track_lease(each)

@@ -38,7 +38,7 @@ def config(tmp_path: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClient]:
-    """One that no test changes, asked for with values of their libraries and with endpoints of its own."""
+    """A client that no test changes; its mapping holds paths, NumPy values and endpoints."""
     folder = write_images(tmp_path_factory.mktemp("d") / "data", {"cat": 20, "dog": 12})
     source = {"kind": "folder", "path": folder}
     stream = stream_config(folder, source=source, batch_size=np.int64(4), drop_remainder=np.True_)

@@ -36,13 +36,13 @@ def keys(batches: Any) -> list[Key]:
 
 
 def walk(batches: Iterable[object], steps: int) -> None:
-    """Takes so many batches and keeps none."""
+    """Takes `steps` batches and keeps none."""
     for _ in islice(batches, steps):
         pass
 
 
 def place_after(client: Client, steps: int, **wish: Any) -> str:
-    """The token after so many steps."""
+    """The token after `steps` steps."""
     with client.subscribe("train", epochs=3, **wish) as opened:
         walk(opened, steps)
         return opened.token

@@ -30,7 +30,7 @@ class Clock:
         return self.now_s
 
     def pass_time(self, seconds: float, *waits: WaitPolicy) -> None:
-        """Lets these waits look at the handoff after so many seconds."""
+        """Advances the clock, and lets these waits check the handoff."""
         self.now_s += seconds
         for each in waits:
             each.check_wait_can_end()
@@ -94,7 +94,7 @@ def test_absence_before_the_wait_does_not_count(clock: Clock) -> None:
 
 
 def absent(endpoint: str, patience_s: float | None = None, **more: Any) -> tuple[Handoff, WaitPolicy]:
-    """A wait whose daemon goes away in the moment that it begins."""
+    """A wait whose daemon goes away when the wait begins."""
     handoff = served_handoff()
     handoff.mark_daemon_away()
     return handoff, WaitPolicy(handoff, endpoint, patience_s, nobody_asks, **more)

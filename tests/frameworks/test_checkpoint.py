@@ -217,7 +217,7 @@ OTHER_FIT = "another fit of this process saves in {}: give each one a folder of 
 
 
 def outcomes(folder: Path, program: str) -> list[str]:
-    """What a process prints that claims a folder."""
+    """The lines printed by a process that claims a folder."""
     command = [sys.executable, "-u", "-c", CLAIM + dedent(program), str(folder)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 def cached(
     data: Path, folder: Path, max_bytes: int | None = None, workers: int = 1, **changes: object
 ) -> dict[str, object]:
-    """A configuration whose one stream keeps what it decodes."""
+    """A configuration with one cached stream."""
     cache = {"path": str(folder)} if max_bytes is None else {"path": str(folder), "max": max_bytes}
     return {"workers": workers, "streams": {"train": stream_config(data, cache=cache, **changes)}}
 
@@ -71,7 +71,7 @@ def file_in(folder: Path) -> Path:
 
 
 def published(folder: Path) -> int:
-    """Samples whose records are written."""
+    """The number of samples whose cache records are written."""
     records = np.fromfile(file_in(folder), RECORD_TYPE, SAMPLES, offset=PAGE_BYTES)
     return int(np.count_nonzero(records["checksum"]))
 
@@ -82,7 +82,7 @@ def wait_for_rows(folder: Path, rows: int = SAMPLES) -> None:
 
 @pytest.fixture
 def plain(tmp_path: Path, data: Path) -> Pictures:
-    """What decoders make of the files."""
+    """The pixels of every sample, decoded without a cache."""
     stream = serve(data, tmp_path / "state")
     row = np.empty(stream.spec.image_shape, np.uint8)
     pictures = {}
@@ -222,7 +222,7 @@ def test_bad_samples_are_not_cached(start_daemon: Start, data: Path, folder: Pat
 
 @pytest.fixture
 def no_large_file() -> Iterator[None]:
-    """What a full disk or a quota does, whoever runs the tests; slots of these streams fit."""
+    """Limits the size of files, as a full disk or a quota does; slots of these streams still fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (ROWS_OFFSET + 30 * ROW_BYTES, hard))
     yield

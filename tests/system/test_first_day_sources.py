@@ -16,7 +16,7 @@ WORDS = ("rot", "grün", "blau und weiß", "")
 
 
 def row_of(name: str) -> dict[str, Any]:
-    """What the table says of an image, by rules that a test can repeat."""
+    """The table's row for an image, by rules that a test can repeat."""
     kind, number = name.removesuffix(".jpg").split("/")
     at = int(number) + 100 * list(CLASSES).index(kind)
     tags = [tag for bit, tag in enumerate(("round", "small", "red")) if at >> bit & 1]

@@ -47,7 +47,7 @@ def daemon(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
 
 @pytest.fixture
 def own_daemon(start_daemon: Start, folder: Path) -> DaemonProcess:
-    """One that a test may kill."""
+    """A daemon that a test may kill."""
     return start_daemon({"workers": 1, "streams": {"train": stream_config(folder)}})
 
 

@@ -35,7 +35,7 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held is complained of at once."""
+    """Held batches raise an error at once."""
     monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.05)
     monkeypatch.setattr("streamd.client.waiting.HELD_ERROR_S", 0.05)
 

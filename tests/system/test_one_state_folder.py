@@ -39,7 +39,7 @@ def second(first: DaemonProcess, tmp_path: Path) -> Iterator[DaemonProcess]:
 
 
 def two_parts(folder: Path) -> dict[str, dict[str, Any]]:
-    """Two streams whose lists are made together."""
+    """Two streams whose manifests are made together."""
     train = stream_config(folder, source={"kind": "folder", "path": str(folder), "part": "train"})
     validation = {"like": "train", "source": {"kind": "folder", "path": str(folder), "part": "validation"}}
     return {"train": train | {"split": {"validation": 0.2}}, "validation": validation}

@@ -47,7 +47,7 @@ def running(streams: Streams, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def daemon(running: DaemonProcess, streams: Streams) -> DaemonProcess:
-    """One for several tests: each finds it with the configuration that it was started with."""
+    """A daemon for several tests: each finds it with its first configuration."""
     if json.loads(running.config.read_text())["streams"] != streams:
         write(running, streams)
         reload(running)

@@ -54,7 +54,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def train(client: Client, place: Path, size: Size, rank: int = 0, kill: int = 10**6) -> Run:
-    """One rank's part, until it is killed."""
+    """The epochs of one rank, until it is killed."""
     keras = load_keras()
     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile("sgd", "mse", run_eagerly=True)
@@ -72,7 +72,7 @@ def train(client: Client, place: Path, size: Size, rank: int = 0, kill: int = 10
 
 @dataclass(frozen=True)
 class Account:
-    """What a run got that was killed and gone on with, in each of its epochs."""
+    """What a killed and resumed run got in each of its epochs."""
 
     samples: list[list[int]]
     steps: list[int]  # in those of the process that went on

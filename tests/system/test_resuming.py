@@ -65,7 +65,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[D
 
 
 def taken(client: Client, steps: int, **wish: Any) -> tuple[list[int], str]:
-    """What so many steps deliver, and the token after them."""
+    """The samples of the first `steps` steps, and the token after them."""
     with client.subscribe("train", **wish) as stream:
         return rows(islice(stream, steps)), stream.token
 

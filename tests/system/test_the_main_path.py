@@ -30,7 +30,7 @@ def daemon(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
 
 @pytest.fixture
 def doomed(start_daemon: Start, folder: Path) -> DaemonProcess:
-    """One that a test may kill."""
+    """A daemon that a test may kill."""
     return start_daemon({"workers": 2, "streams": {"train": stream_config(folder)}})
 
 

@@ -26,7 +26,7 @@ def make_validation(**changes: Any) -> FakeStream:
 def test_every_validation_takes_the_same_samples_whoever_gives_its_steps(
     ours: int | None, kerass: int | None, count: int
 ) -> None:
-    """The weights stay as they are, so the losses tell whether the samples do."""
+    """The model's weights do not change, so equal losses mean equal samples."""
     train, validation, recorder = FakeStream(make_spec(ANGLE)), make_validation(total_epochs=1), Recorder()
     data = fit_data(validation, steps=ours)
     history = recorder.model.fit(

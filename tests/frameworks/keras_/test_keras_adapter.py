@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def numbers_of(batch: tuple[Any, ...]) -> list[int]:
-    """The samples of a batch, as its pixels name them."""
+    """The sample numbers of a batch, which are its pixel values."""
     images: list[int] = np.asarray(batch[0])[:, 0, 0, 0].tolist()
     return images
 

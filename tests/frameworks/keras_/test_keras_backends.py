@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.train, pytest.mark.timeout(360)]  # it may have to ins
 
 
 def run_tests(backend: str, compiled: Path, *modules: str) -> str:
-    """What pytest says of these modules, where Keras runs on `backend`. The test fails when one of theirs does."""
+    """The output of pytest for these modules, with Keras on `backend`. Fails when one of their tests does."""
     # Its own configuration is ours, of which not all is installed there.
     options = f"-q --noconftest -c {os.devnull} --rootdir={ROOT} -p no:cacheprovider -o markers=train".split()
     warnings = ["-W", "error", "-W", "ignore:__array__ implementation:DeprecationWarning"]  # of Keras, beside NumPy 2

@@ -27,7 +27,7 @@ def take(batches: Iterable[FeedBatch], steps: int | None = None) -> list[tuple[i
 
 
 def evaluate(reader: KerasReader, steps: int | None = None) -> list[tuple[int, int]]:
-    """What a call of `evaluate` takes."""
+    """The batches that a call of `evaluate` takes."""
     batches: Iterator[FeedBatch] = reader.restart_stream()
     taken = take(batches, steps)
     reader.end_evaluation()
@@ -74,7 +74,7 @@ def test_a_users_own_loop_continues_where_it_was_before_an_evaluation() -> None:
 
 
 def test_a_stream_waits_where_it_will_be_read_next() -> None:
-    """What its trainer will want is made while nobody reads."""
+    """The daemon prepares the next batches while nobody reads."""
     stream = make_stream()
     reader = find_or_create_reader(stream)
     evaluate(reader, 2)
@@ -121,7 +121,7 @@ class Asking:
 
 
 def begin(reader: KerasReader, asking: Asking) -> str:
-    """What a method of Keras's does, in whose frame this is called."""
+    """Registers the calling frame, as a method of Keras does."""
     return reader.register_keras_call([sys._getframe(1)], weakref.ref(asking))
 
 

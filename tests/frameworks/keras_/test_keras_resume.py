@@ -41,7 +41,7 @@ QUICK = {  # without this, each process compiles again on JAX
 
 
 class Unkilled(NamedTuple):
-    """What a training ends with that nobody kills, and the batches it took."""
+    """The final values of a training that was not killed, and the batches it took."""
 
     values: list[Any]
     history: Any
@@ -59,14 +59,14 @@ def train_until_killed(directory: Path, step: int, **changes: Any) -> None:
 
 @pytest.fixture(scope="module")
 def unkilled() -> Unkilled:
-    """What two epochs end with."""
+    """The result of two epochs."""
     model, history, stream = train(None, epochs=2)
     return Unkilled(values(model), history, stream.taken)
 
 
 @pytest.fixture(scope="module")
 def first_epoch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is saved after the first of them, which was validated."""
+    """The folder saved after the first epoch, with validation."""
     directory = tmp_path_factory.mktemp("first")
     train(directory, epochs=1, validated=True)
     return directory
@@ -74,7 +74,7 @@ def first_epoch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def begun(first_epoch: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """A copy of `first_epoch`."""
     return shutil.copytree(first_epoch, tmp_path / "begun")
 
 
