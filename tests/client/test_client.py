@@ -1,4 +1,4 @@
-"""The door: finding a daemon, asking it, and the answer to a caller who asks wrongly."""
+"""The client: finding a daemon, sending it requests, and the errors for wrong arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from support.daemon_process import LIMIT_S, DaemonProcess, stream_config, write_images
+from support.daemon_process import LIMIT_S, DaemonProcess, Start, stream_config, write_images
 from support.forked_child import in_a_forked_child
 
 import streamd
@@ -39,9 +39,8 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("d")
     folder = write_images(place / "data", {"cat": 20, "dog": 20})
     streams = {"train": stream_config(folder), "validation": stream_config(folder, shuffle="none")}
-    daemon = DaemonProcess(place, {"streams": streams}).start()
-    yield daemon.endpoint
-    daemon.kill()
+    with DaemonProcess(place, {"streams": streams}) as daemon:
+        yield daemon.endpoint
 
 
 def test_a_client_knows_the_streams_and_their_specs(endpoint: str) -> None:
@@ -71,7 +70,7 @@ def test_a_path_is_an_endpoint_and_one_without_a_socket_is_refused_at_once(endpo
         streamd.connect(f"{tmp_path}/s")
 
 
-def test_with_a_timeout_of_ones_own_a_daemon_that_starts_later_is_waited_for(
+def test_connect_with_a_timeout_waits_for_a_daemon_that_starts_later(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = threading.Event()
@@ -91,9 +90,7 @@ def test_with_a_timeout_of_ones_own_a_daemon_that_starts_later_is_waited_for(
             assert "train" in there.streams()
 
 
-def test_a_batch_knows_the_names_of_its_samples_after_its_client_was_closed(
-    endpoint: str,
-) -> None:
+def test_a_batch_knows_the_names_of_its_samples_after_its_client_was_closed(endpoint: str) -> None:
     with streamd.connect(endpoint) as client:
         batch = client.batch("train", 0, 0)
         ids = batch.sample_ids.tolist()
@@ -105,7 +102,7 @@ def test_a_batch_knows_the_names_of_its_samples_after_its_client_was_closed(
     assert batch.find_names([999]) == {}, "it is not a sample"
 
 
-def test_no_names_are_found_where_the_daemon_is_gone_says_nothing_or_serves_other_samples(
+def test_no_names_are_found_where_the_daemon_is_gone_or_silent_or_serves_other_samples(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with streamd.connect(endpoint) as there:
@@ -133,7 +130,7 @@ def test_leaving_the_client_closes_its_streams(endpoint: str) -> None:
     assert [receipt.complete for receipt in stream.receipts] == [False]
 
 
-def test_leaving_by_an_error_closes_too_and_lets_the_error_through(endpoint: str) -> None:
+def test_an_error_within_the_client_closes_its_streams_and_propagates(endpoint: str) -> None:
     streams: list[Stream] = []
 
     def fail() -> None:
@@ -147,7 +144,7 @@ def test_leaving_by_an_error_closes_too_and_lets_the_error_through(endpoint: str
     assert len(streams[0].receipts) == 1
 
 
-def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_daemon_is_a_connect_error_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(
         ConnectError, match=r"no answer within 0\.1 s; there is no socket s in .*; start `streamd"
     ) as raised:
@@ -192,7 +189,7 @@ def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) ->
         ({"world": 6}, RefusedError, 'use fewer ranks, a smaller batch_size or uneven="pad"'),
     ],
 )
-def test_a_wish_that_cannot_be_granted_says_why(
+def test_an_impossible_subscription_is_refused_with_the_reason(
     endpoint: str, wish: dict[str, Any], error: type[StreamdError], says: str
 ) -> None:
     with streamd.connect(endpoint) as client:
@@ -201,7 +198,7 @@ def test_a_wish_that_cannot_be_granted_says_why(
         assert client.stats()["daemon"]["sessions"] == 0
 
 
-def test_numbers_of_numpy_are_numbers(endpoint: str) -> None:
+def test_numpy_numbers_are_accepted_as_arguments(endpoint: str) -> None:
     with streamd.connect(endpoint, patience=np.float64(60)) as client:
         numbers: dict[str, Any] = {
             "epochs": np.int64(1),
@@ -226,7 +223,7 @@ def test_numbers_of_numpy_are_numbers(endpoint: str) -> None:
         (lambda client: client.names(1, [1]), "stream=1: write"),
     ],
 )
-def test_a_question_with_a_wrong_argument_is_refused_before_it_is_asked(
+def test_a_request_with_a_wrong_argument_is_refused_before_it_is_sent(
     ask: Callable[[Client], object], says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says):
@@ -260,7 +257,7 @@ def test_the_launchers_rank_takes_its_own_batches(endpoint: str, monkeypatch: py
         assert stream.receipts[0].dropped == 8
 
 
-def test_holding_every_batch_is_an_error_that_names_them_and_dropping_one_cures_it(
+def test_holding_every_batch_raises_an_error_that_names_them_until_one_is_dropped(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.01)
@@ -277,7 +274,7 @@ def test_holding_every_batch_is_an_error_that_names_them_and_dropping_one_cures_
         assert next(next(batches)).index == 2
 
 
-def test_garbage_that_holds_batches_is_collected_before_anyone_complains(
+def test_garbage_that_holds_batches_is_collected_before_an_error_is_raised(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.01)
@@ -324,8 +321,8 @@ def test_a_daemon_that_dies_between_the_first_answer_and_the_subscription_is_a_c
         lost.subscribe("train")
 
 
-def test_a_question_that_meets_a_restart_is_asked_again(
-    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_request_during_a_daemon_restart_is_sent_again(
+    start_daemon: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamd.client.client.ASK_AGAIN_S", 0.05)
     daemon = start_daemon(
@@ -341,7 +338,7 @@ def test_a_question_that_meets_a_restart_is_asked_again(
         assert len(asked) == 1
 
 
-def test_a_question_to_a_daemon_that_is_gone_for_good_waits_no_longer(
+def test_a_request_to_a_daemon_that_has_ended_for_good_stops_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "ASK_AGAIN_S", 0.01)
@@ -353,9 +350,7 @@ def test_a_question_to_a_daemon_that_is_gone_for_good_waits_no_longer(
     gone.join()
 
 
-def test_an_interrupt_while_a_question_is_asked_leaves_nothing_half_made(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_request_leaves_the_client_usable(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""Arguments of the client: what is accepted, and what the refusal of anything else says."""
+"""Arguments of the client: which values are accepted, and the errors for all others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streamd.limits import CONNECT_TIMEOUT_S, MAX_TRAINER_NAME_CHARS
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.array(3)])
-def test_whole_numbers_of_numpy_become_those_of_python(value: object) -> None:
+def test_numpy_integers_become_python_integers(value: object) -> None:
     assert type(convert_whole_number(value)) is int
     assert parse_whole_number("epochs", value, 1) == 3
 
@@ -39,7 +39,7 @@ def test_nothing_else_is_a_whole_number(value: object) -> None:
         parse_whole_number("epochs", value, 1)
 
 
-def test_a_number_out_of_bounds_is_refused_with_them() -> None:
+def test_a_number_out_of_bounds_is_refused_with_the_bounds() -> None:
     with pytest.raises(ConfigError, match=r"^prefetch=1: write a whole number from 2 to 4, or None for 3$"):
         parse_optional_number("prefetch", 1, 2, 4, otherwise="for 3")
     with pytest.raises(ConfigError, match=f"from 1 to {MAX_NUMBER}$"):
@@ -54,14 +54,14 @@ def test_a_long_value_is_shortened_and_stays_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("value", ["inlin", "INLINE"])
-def test_a_wrong_word_is_refused_with_the_near_one(value: str) -> None:
+def test_a_misspelt_word_is_refused_with_the_nearest_valid_one(value: str) -> None:
     with pytest.raises(ConfigError, match='write "shared" or "inline"; did you mean \'inline\''):
         parse_word("transport", value, ("shared", "inline"))
     assert parse_word("transport", "inline", ("shared", "inline")) == "inline"
 
 
 @pytest.mark.parametrize("value", [None, 1, ["inline"], {}])
-def test_what_is_no_word_is_refused_without_a_near_one(value: object) -> None:
+def test_a_value_that_is_not_text_is_refused_without_a_suggestion(value: object) -> None:
     with pytest.raises(ConfigError, match=r'write "shared" or "inline"$'):
         parse_word("transport", value, ("shared", "inline"))
 
@@ -115,11 +115,11 @@ def test_infinite_patience_waits_for_ever_as_none_does() -> None:
         ([], "python"),
     ],
 )
-def test_a_trainer_without_a_name_has_its_programs(arguments: list[str], name: str) -> None:
+def test_a_trainer_without_a_name_gets_the_name_of_its_program(arguments: list[str], name: str) -> None:
     assert find_program_name(arguments) == name
 
 
-def test_a_programs_name_is_made_fit_for_a_terminal_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_name_is_escaped_for_a_terminal_and_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/home/\x1b[2J\udcff" + "a" * 200])
     name = parse_trainer_name(None)
     assert name.startswith("\\x1b[2J\\udcffaaa")
@@ -127,10 +127,10 @@ def test_a_programs_name_is_made_fit_for_a_terminal_and_cut(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ["", "  ", "two\nlines", "n" * (MAX_TRAINER_NAME_CHARS + 1), 7])
-def test_a_name_that_tables_cannot_show_is_refused_with_what_they_can(name: Any) -> None:
+def test_a_name_that_tables_cannot_show_is_refused(name: Any) -> None:
     with pytest.raises(ConfigError, match=r"^name "):
         parse_trainer_name(name)
 
 
-def test_a_name_is_kept_as_it_is() -> None:
+def test_a_valid_name_is_kept_unchanged() -> None:
     assert parse_trainer_name("lr-0.01 Zoë") == "lr-0.01 Zoë"

@@ -1,4 +1,4 @@
-"""Between the I/O thread and the training loop."""
+"""The handoff of batches from the I/O thread to the training loop."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_new_connection_begins_after_what_the_loop_took_and_discards_the_rest(
     assert take(handoff, 2, 2) == [None]
 
 
-def test_of_a_connection_that_is_over_nothing_more_is_taken_and_what_is_held_is_named(handoff: Handoff) -> None:
+def test_discarding_a_connection_drops_its_untaken_batches_and_names_the_held_ones(handoff: Handoff) -> None:
     offer(handoff, 0, 1)
     take(handoff, 1, 1)
     fork(handoff)
@@ -108,7 +108,7 @@ def test_a_loop_that_took_nothing_does_not_move_the_cursor(handoff: Handoff) -> 
     assert handoff.reset_for_new_connection()[1] == START
 
 
-def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
+def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_handoff_usable() -> None:
     for moment in itertools.count(1):
         handoff = make_handoff()
         thread = meanwhile(partial(offer_when_waited_for, handoff))
@@ -125,7 +125,7 @@ def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
     assert moment > 10
 
 
-def test_held_batches_are_named_only_when_they_are_all_the_credit(handoff: Handoff) -> None:
+def test_held_batches_block_only_when_they_use_all_the_credit(handoff: Handoff) -> None:
     for number in range(2):
         offer(handoff, number)
         assert handoff.list_credit_blocking_batches() == []
@@ -154,7 +154,7 @@ def test_batches_that_came_before_an_error_are_taken_first(handoff: Handoff) -> 
         take(handoff, 2, 2)
 
 
-def test_a_receipt_is_found_by_its_epoch_until_the_loop_has_moved_on(handoff: Handoff) -> None:
+def test_a_receipt_is_kept_until_the_loop_moves_past_its_epoch(handoff: Handoff) -> None:
     due = ReceiptDue(3, "00", 0)
     handoff.put_receipt(due)
     assert handoff.wait_for_receipt(2, 0) is None
@@ -183,9 +183,7 @@ def test_a_welcome_ends_the_wait_for_it_and_a_refusal_raises() -> None:
 
 
 @pytest.mark.parametrize("wait", [Handoff.take_batch, Handoff.wait_for_receipt])
-def test_a_daemon_that_goes_away_ends_the_wait_so_that_patience_can_be_counted(
-    handoff: Handoff, wait: Callable[..., object]
-) -> None:
+def test_a_daemon_that_goes_away_ends_the_wait(handoff: Handoff, wait: Callable[..., object]) -> None:
     place = after(1) if wait is Handoff.take_batch else 0
     answers: list[object] = []
     thread = meanwhile(lambda: answers.append(wait(handoff, place, LONG_S)))
@@ -198,12 +196,12 @@ def test_a_daemon_that_goes_away_ends_the_wait_so_that_patience_can_be_counted(
     assert handoff.away_since_s == since_s
 
 
-def test_moving_the_cursor_moves_the_next_connection(handoff: Handoff) -> None:
+def test_the_next_connection_starts_at_a_moved_cursor(handoff: Handoff) -> None:
     handoff.move_cursor(Cursor(5))
     assert handoff.reset_for_new_connection() == (2, Cursor(5))
 
 
-def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(handoff: Handoff) -> None:
+def test_a_closed_handoff_drops_untaken_batches_and_wakes_its_waiter(handoff: Handoff) -> None:
     offer(handoff, 0)
     handoff.close(RefusedError("closed"))
     with pytest.raises(RefusedError, match="closed"):
@@ -214,7 +212,7 @@ def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(handof
     thread.join()
 
 
-def test_what_the_loop_holds_at_a_fork_is_told_when_it_comes_back(handoff: Handoff) -> None:
+def test_leases_held_at_a_fork_are_retired_when_they_are_returned(handoff: Handoff) -> None:
     offer(handoff, 0, 1, 2)
     take(handoff, 1, 2)
     handoff.release_leases(1, [0])
@@ -233,7 +231,7 @@ def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(handoff: Handoff) 
     assert handoff.release_leases(2, [0]) == (1, [])
 
 
-def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(handoff: Handoff) -> None:
+def test_a_credit_reduced_below_the_held_batches_makes_them_block(handoff: Handoff) -> None:
     handoff.mark_session_open(4)
     offer(handoff, 0, 1)
     take(handoff, 1, 2)
@@ -242,7 +240,7 @@ def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(
     assert handoff.list_credit_blocking_batches() == [(0, 0), (0, 1)]
 
 
-def test_what_the_loop_takes_while_a_fork_is_under_way_may_be_the_childs_too(handoff: Handoff) -> None:
+def test_leases_taken_during_a_fork_are_retired_too(handoff: Handoff) -> None:
     offer(handoff, 0, 1, 2)
     take(handoff, 1, 1)
     handoff.before_fork()

@@ -48,7 +48,7 @@ BEFORE_START = 3  # moments in which a thread was not started yet
 
 
 class Daemon:
-    """One end of everything a daemon has; the test says what it does."""
+    """The daemon's end of the sockets; the test decides what it sends."""
 
     def __init__(self, folder: Path) -> None:
         self.endpoint = f"ipc://{folder}/s"
@@ -76,48 +76,48 @@ class Daemon:
             return False
         return True
 
-    def hear(self) -> ClientMessage:
+    def receive(self) -> ClientMessage:
         self.identity, data = self.router.recv_multipart()
         return decode_client_frame(data)[1]
 
-    def heard_in_time(self, within_ms: int) -> bool:
+    def has_message(self, within_ms: int) -> bool:
         return bool(self.router.poll(within_ms))
 
-    def say(self, message: DaemonMessage, number: int = 0, *, pixels: bytes | None = None) -> None:
+    def send(self, message: DaemonMessage, number: int = 0, *, pixels: bytes | None = None) -> None:
         parts = [self.identity, encode_frame(FrameHeader(BOOT, self._sessions, number), message)]
         self.router.send_multipart(parts if pixels is None else [*parts, pixels])
 
-    def admit(self) -> Subscribe:
-        """Welcomes whoever subscribes next, and hears their first grant of credit."""
-        subscribe = self.hear()
+    def accept_session(self) -> Subscribe:
+        """Accepts the next subscription, and receives its first grant of credit."""
+        subscribe = self.receive()
         assert isinstance(subscribe, Subscribe)
-        self.hang_up()
+        self.close_lifeline()
         self._sessions += 1
-        self.say(Welcome(SPEC, CREDIT, "inline", self._descriptors, b"s" * 16))
+        self.send(Welcome(SPEC, CREDIT, "inline", self._descriptors, b"s" * 16))
         self.lifeline, _ = self._listener.accept()
         self.lifeline.settimeout(LIMIT_S)
         assert self.lifeline.recv(16) == b"s" * 16
-        assert self.hear() == Progress(CREDIT, (), 0, 0)
+        assert self.receive() == Progress(CREDIT, (), 0, 0)
         return subscribe
 
     def deliver(self, number: int) -> None:
         """Batch `number` of the first epoch, every byte of it the number."""
         nbytes = compute_slot_bytes(SPEC)
         ready = BatchReady(0, number, SPEC.batch_size, 0, nbytes, inline=True)
-        self.say(ready, number, pixels=bytes([number]) * nbytes)
+        self.send(ready, number, pixels=bytes([number]) * nbytes)
 
-    def cut(self) -> None:
+    def drop_connections(self) -> None:
         """Drops every connection of the ROUTER, and listens again."""
         self.router.close(0)
         self._listen()
 
-    def hang_up(self) -> None:
+    def close_lifeline(self) -> None:
         if self.lifeline is not None:
             self.lifeline.close()
             self.lifeline = None
 
     def close(self) -> None:
-        self.hang_up()
+        self.close_lifeline()
         self._listener.close()
         self.router.close(0)
         self._context.term()
@@ -132,7 +132,7 @@ def daemon() -> Iterator[Daemon]:
 
 
 class Trainer:
-    """A io_thread with its session and handoff, and the loop's part of the work."""
+    """An I/O thread with its session and handoff, and the loop's part of the work."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.session = ClientSession(Subscription("train", 0, 1, None, "drop", CREDIT, "inline"))
@@ -152,10 +152,10 @@ class Trainer:
 
 @pytest.fixture
 def trainer(daemon: Daemon) -> Iterator[list[Trainer]]:
-    """Filled by `begin`; a list, so that the fixture itself keeps no io_thread alive."""
+    """Filled by `begin`; a list, so that the fixture itself keeps no I/O thread alive."""
     begun: list[Trainer] = []
     yield begun
-    daemon.hang_up()
+    daemon.close_lifeline()
     for each in begun:
         each.io_thread.stop()
     begun.clear()
@@ -163,13 +163,15 @@ def trainer(daemon: Daemon) -> Iterator[list[Trainer]]:
 
 def begin(daemon: Daemon, begun: list[Trainer]) -> Trainer:
     begun.append(Trainer(daemon))
-    daemon.admit()
+    daemon.accept_session()
     return begun[-1]
 
 
-def test_it_subscribes_pairs_its_lifeline_and_shows_the_welcome(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_the_io_thread_subscribes_pairs_its_lifeline_and_opens_the_session(
+    daemon: Daemon, trainer: list[Trainer]
+) -> None:
     trainer.append(Trainer(daemon))
-    subscribe = daemon.admit()
+    subscribe = daemon.accept_session()
     assert (subscribe.stream, subscribe.cursor, subscribe.credit, subscribe.resuming) == ("train", Cursor(), 8, False)
     assert trainer[0].handoff.wait_for_session(LIMIT_S)
 
@@ -191,43 +193,45 @@ def test_a_batch_out_of_turn_ends_the_connection_and_never_reaches_the_loop(
     daemon.deliver(0)
     one.take()
     daemon.deliver(2)
-    again = daemon.admit()
+    again = daemon.accept_session()
     assert (again.cursor, again.resuming) == (Cursor().after_step(0, 1), True)
     assert one.session.gaps == 1
 
 
-def test_when_the_lifeline_ends_what_was_not_taken_is_asked_for_again(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_untaken_batches_are_requested_again_when_the_lifeline_ends(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
     daemon.deliver(1)
     one.take()
     wait_until(lambda: len(one.handoff._received) == 1, "the second batch lies ready")
-    daemon.hang_up()
-    assert daemon.admit().cursor == Cursor().after_step(0, 1)
+    daemon.close_lifeline()
+    assert daemon.accept_session().cursor == Cursor().after_step(0, 1)
     assert len(one.handoff._received) == 0
 
 
-def test_a_daemon_that_drains_is_left_at_once_and_counts_as_away(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_the_io_thread_leaves_a_draining_daemon_at_once_and_counts_it_as_away(
+    daemon: Daemon, trainer: list[Trainer]
+) -> None:
     one = begin(daemon, trainer)
     assert one.handoff.wait_for_session(LIMIT_S)
-    daemon.say(Draining())
+    daemon.send(Draining())
     assert daemon.lifeline is not None
     assert daemon.lifeline.recv(1) == b""
     wait_until(lambda: one.handoff.away_since_s is not None, "the loop's patience begins")
-    assert daemon.admit().resuming
+    assert daemon.accept_session().resuming
 
 
-def test_a_refusal_that_may_pass_is_asked_again_and_a_final_one_is_told(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_a_temporary_refusal_is_retried_and_a_final_one_raises(daemon: Daemon, trainer: list[Trainer]) -> None:
     trainer.append(Trainer(daemon))
-    assert isinstance(daemon.hear(), Subscribe)
-    daemon.say(Refused("busy", "wait", 0.01))
-    assert isinstance(daemon.hear(), Subscribe)
-    daemon.say(Refused("usage", "not like that"))
+    assert isinstance(daemon.receive(), Subscribe)
+    daemon.send(Refused("busy", "wait", 0.01))
+    assert isinstance(daemon.receive(), Subscribe)
+    daemon.send(Refused("usage", "not like that"))
     with pytest.raises(Exception, match="not like that"):
         trainer[0].handoff.wait_for_session(LIMIT_S)
 
 
-def test_a_daemon_of_another_version_is_told_to_the_loop_as_what_it_is(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_a_frame_of_another_version_raises_a_version_error_in_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     said = bytearray(build_frame(FrameHeader(1, 1, 1), encode_message(Draining())))
     said[2] = VERSION + 1
@@ -236,51 +240,49 @@ def test_a_daemon_of_another_version_is_told_to_the_loop_as_what_it_is(daemon: D
         one.take()
 
 
-def test_a_frame_that_makes_no_sense_is_told_to_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_a_malformed_frame_raises_a_protocol_error_in_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.router.send_multipart([daemon.identity, b"no frame of streamd"])
     with pytest.raises(ProtocolError):
         one.take()
 
 
-def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
-    daemon: Daemon, trainer: list[Trainer]
-) -> None:
+def test_a_single_release_is_delayed_unless_the_loop_waits_for_it(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
     received = one.take()
     one.io_thread.return_lease(received)
-    assert not daemon.heard_in_time(100)
+    assert not daemon.has_message(100)
     one.io_thread.set_immediate_lease_reports(now=True)
-    assert daemon.hear() == Progress(CREDIT + 1, (0,), 1, 0)
+    assert daemon.receive() == Progress(CREDIT + 1, (0,), 1, 0)
 
 
-def test_stopping_says_goodbye_and_late_releases_do_no_harm(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_stop_says_goodbye_and_later_lease_returns_are_harmless(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
     received = one.take()
     stopping = threading.Thread(target=one.io_thread.stop)
     stopping.start()
-    assert isinstance(daemon.hear(), Goodbye)
-    daemon.hang_up()
+    assert isinstance(daemon.receive(), Goodbye)
+    daemon.close_lifeline()
     stopping.join(LIMIT_S)
     one.io_thread.return_lease(received)
     assert not one.io_thread._thread.is_alive()
 
 
-def test_leaving_says_goodbye_without_waiting_for_the_end(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_request_stop_says_goodbye_without_waiting_for_the_thread(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     one.io_thread.request_stop()
-    assert isinstance(daemon.hear(), Goodbye)
+    assert isinstance(daemon.receive(), Goodbye)
     assert one.io_thread._thread.is_alive()
-    daemon.hang_up()
+    daemon.close_lifeline()
     wait_until(lambda: not one.io_thread._thread.is_alive(), "its thread ends")
 
 
-def test_a_postman_that_never_started_can_be_stopped(daemon: Daemon) -> None:
+def test_an_io_thread_that_never_started_can_be_stopped(daemon: Daemon) -> None:
     session = ClientSession(Subscription("train", 0, 1, None, "drop", CREDIT, "inline"))
     IOThread(daemon.endpoint, session, Handoff(Cursor())).stop()
-    assert not daemon.heard_in_time(0)
+    assert not daemon.has_message(0)
 
 
 def test_a_connection_that_is_cut_is_made_again_at_once_by_a_new_subscription(
@@ -289,8 +291,8 @@ def test_a_connection_that_is_cut_is_made_again_at_once_by_a_new_subscription(
     one = begin(daemon, trainer)
     daemon.deliver(0)
     one.take()
-    daemon.cut()
-    again = daemon.admit()
+    daemon.drop_connections()
+    again = daemon.accept_session()
     assert (again.cursor, again.resuming) == (Cursor().after_step(0, 1), True)
 
 
@@ -299,24 +301,24 @@ def test_a_daemon_that_dies_before_it_answers_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr("streamd.client.session.ANSWER_TIMEOUT_S", 10 * LIMIT_S)
     trainer.append(Trainer(daemon))
-    assert isinstance(daemon.hear(), Subscribe)
-    daemon.cut()
-    daemon.admit()
+    assert isinstance(daemon.receive(), Subscribe)
+    daemon.drop_connections()
+    daemon.accept_session()
 
 
-def test_a_daemon_that_never_answers_a_ping_is_left_and_patience_begins(
+def test_a_daemon_that_never_answers_a_ping_counts_as_away(
     daemon: Daemon, trainer: list[Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = begin(daemon, trainer)
     monkeypatch.setattr("streamd.client.session.ANSWER_TIMEOUT_S", 0.05)
     one.io_thread.queue_session_call(lambda: one.session.ping_daemon(time.monotonic()))
-    assert isinstance(daemon.hear(), Progress)
-    assert isinstance(daemon.hear(), Ping)
+    assert isinstance(daemon.receive(), Progress)
+    assert isinstance(daemon.receive(), Ping)
     wait_until(lambda: one.handoff.away_since_s is not None, "the daemon counts as away")
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_a_lease_shared_with_a_forked_child_is_retired_when_it_ends(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     for number in range(3):
         daemon.deliver(number)
@@ -328,7 +330,7 @@ def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Dae
     told: list[int] = []
     retired: list[int] = []
     while len(told) < 3:
-        progress = daemon.hear()
+        progress = daemon.receive()
         assert isinstance(progress, Progress)
         told += progress.released
         retired += progress.retired
@@ -336,7 +338,7 @@ def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Dae
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_keeps_no_connection_and_no_memory_that_nobody_there_sees(
+def test_a_forked_child_keeps_neither_the_connection_nor_untaken_batches(
     daemon: Daemon, trainer: list[Trainer]
 ) -> None:
     one = begin(daemon, trainer)
@@ -355,7 +357,7 @@ def test_a_forked_child_keeps_no_connection_and_no_memory_that_nobody_there_sees
 # --- threads that another one starts
 
 
-def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
+def test_a_thread_runs_though_an_interrupt_arrives_during_its_start() -> None:
     for moment in itertools.count(1):
         ran: queue.Queue[str] = queue.Queue()
         thread = threading.Thread(target=ran.put, args=("it ran",))
@@ -371,7 +373,7 @@ def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
     assert moment > BEFORE_START
 
 
-def test_a_thread_that_cannot_be_started_is_told_of() -> None:
+def test_a_thread_that_cannot_be_started_is_reported() -> None:
     told: queue.Queue[RuntimeError] = queue.Queue()
     thread = threading.Thread(target=lambda: None)
     thread.start()
@@ -380,7 +382,7 @@ def test_a_thread_that_cannot_be_started_is_told_of() -> None:
     assert "threads can only be started once" in str(told.get(timeout=20))
 
 
-def test_a_limit_on_threads_that_keeps_any_from_starting_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_limit_that_prevents_the_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise RuntimeError("can't start new thread")
 
@@ -391,12 +393,12 @@ def test_a_limit_on_threads_that_keeps_any_from_starting_is_told_of(monkeypatch:
     assert not starting.locked()
 
 
-def test_a_thread_is_waited_for_though_it_has_not_begun() -> None:
+def test_a_thread_that_has_not_begun_is_joined_too() -> None:
     ran = list[str]()
     thread = threading.Thread(target=lambda: ran.append("it ran"))
     join_started_thread(thread, start_thread_in_helper(thread, lambda error: pytest.fail(str(error))), 20)
     assert ran == ["it ran"]
 
 
-def test_a_thread_whose_start_was_interrupted_is_not_waited_for() -> None:
+def test_a_thread_whose_start_was_interrupted_is_not_joined() -> None:
     join_started_thread(threading.Thread(), None, 20)

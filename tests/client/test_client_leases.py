@@ -1,4 +1,4 @@
-"""Leases that end, what a loop holds of sessions that have ended, and who hears of it, also around a fork."""
+"""Leases: how their end is reported, batches held of ended sessions, and forks."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ HELD = {3: (0, 3), 5: (0, 5)}
 
 
 class Line:
-    """The client's end of a lifeline, which writes down what it is told."""
+    """The client's end of a lifeline, which records the reports."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, tuple[int, ...]]] = []
+        self.reports: list[tuple[str, tuple[int, ...]]] = []
         self.is_closed = False
         self.is_broken = False
 
@@ -44,7 +44,7 @@ class Line:
     def _send_report(self, word: str, numbers: tuple[int, ...]) -> None:
         if self.is_broken:
             raise BrokenPipeError
-        self.said.append((word, numbers))
+        self.reports.append((word, numbers))
 
     def close(self) -> None:
         self.is_closed = True
@@ -66,21 +66,21 @@ def ended(line: Line, known: set[EndedConnection]) -> EndedConnection:
 
 
 def track(returns: LeaseReturns, count: int) -> list[ReceivedBatch]:
-    """Starts the leases of so many batches of connection 1."""
+    """Starts the leases of `count` batches of connection 1."""
     batches = [ReceivedBatch(number, BatchReady(0, number, 1, 7, 64, inline=False), 1) for number in range(count)]
     for each in batches:
         returns.track_lease(each)
     return batches
 
 
-def rings(returns: LeaseReturns) -> bool:
+def take_wake_request(returns: LeaseReturns) -> bool:
     try:
         return os.eventfd_read(returns.wake_descriptor) > 0
     except BlockingIOError:
         return False
 
 
-def test_a_lease_ends_once_whether_it_is_given_back_or_its_delivery_is_gone() -> None:
+def test_a_lease_ends_once_whether_it_is_returned_or_its_batch_is_collected() -> None:
     returns = LeaseReturns()
     batches = track(returns, 2)
     returns.return_lease(1, 0)
@@ -90,54 +90,54 @@ def test_a_lease_ends_once_whether_it_is_given_back_or_its_delivery_is_gone() ->
     assert not returns
 
 
-def test_a_slow_loop_rings_once_a_second_so_that_people_see_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_loop_wakes_the_io_thread_once_a_report_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
     monkeypatch.setattr("streamd.client.leases.time.monotonic", lambda: now_s[0])
     returns = LeaseReturns()
     returns.wake_threshold = 8
     batches = track(returns, 3)
     returns.return_lease(1, 0)
-    assert not rings(returns)
+    assert not take_wake_request(returns)
     now_s[0] += REPORT_INTERVAL_S
     returns.return_lease(1, 1)
-    assert rings(returns)
+    assert take_wake_request(returns)
     returns.take_returned_leases(1)
     returns.return_lease(1, 2)
-    assert not rings(returns)
+    assert not take_wake_request(returns)
     assert batches
 
 
-def test_the_bell_rings_when_as_many_have_ended_as_are_worth_it_or_at_once_in_a_hurry() -> None:
+def test_enough_ended_leases_wake_the_io_thread_or_one_in_immediate_mode() -> None:
     returns = LeaseReturns()
     returns.wake_threshold = 2
     batches = track(returns, 4)
     returns.return_lease(1, 0)
-    assert not rings(returns)
+    assert not take_wake_request(returns)
     returns.return_lease(1, 1)
-    assert rings(returns)
+    assert take_wake_request(returns)
     returns.take_returned_leases(1)
     returns.return_lease(1, 2)
     returns.set_immediate_lease_reports(now=True)
-    assert rings(returns)
+    assert take_wake_request(returns)
     returns.take_returned_leases(1)
     returns.return_lease(1, 3)
-    assert rings(returns)
+    assert take_wake_request(returns)
     assert batches
 
 
-def test_what_ends_after_its_connection_is_told_by_itself(line: Line, known: set[EndedConnection]) -> None:
+def test_a_lease_that_ends_after_its_connection_is_reported_separately(line: Line, known: set[EndedConnection]) -> None:
     returns = LeaseReturns()
     batches = track(returns, 2)
     returns.return_lease(1, 0)
     held = {0: (0, 0), 1: (0, 1)}
     returns.keep_ended_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", held, (), known))
-    assert line.said == [("dropped", (0,))]
+    assert line.reports == [("dropped", (0,))]
     del batches
-    assert line.said[1:] == [("dropped", (1,))]
+    assert line.reports[1:] == [("dropped", (1,))]
     assert returns.take_returned_leases(2) == []
 
 
-def test_what_is_held_of_an_ended_connection_is_heard_of_when_nothing_else_of_it_is_left(
+def test_a_lease_of_an_ended_connection_is_reported_after_its_lease_returns_are_gone(
     line: Line, known: set[EndedConnection]
 ) -> None:
     returns = LeaseReturns()
@@ -145,48 +145,48 @@ def test_what_is_held_of_an_ended_connection_is_heard_of_when_nothing_else_of_it
     returns.keep_ended_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", {0: (0, 0)}, (), known))
     del returns
     del batches
-    assert (line.said, known) == ([("dropped", (0,))], set())
+    assert (line.reports, known) == ([("dropped", (0,))], set())
 
 
 # --- of sessions that have ended
 
 
-def test_each_batch_that_is_dropped_is_told_once_and_the_lifeline_ends_with_the_last(
+def test_each_dropped_batch_is_reported_once_and_the_last_one_ends_the_lifeline(
     ended: EndedConnection, line: Line, known: set[EndedConnection]
 ) -> None:
     assert (ended.held_batches, known) == ([(0, 3), (0, 5)], {ended})
     ended.return_lease(3)
     ended.return_lease(3)
     ended.return_lease(4)
-    assert (line.said, line.is_closed, ended.held_batches) == ([("dropped", (3,))], False, [(0, 5)])
+    assert (line.reports, line.is_closed, ended.held_batches) == ([("dropped", (3,))], False, [(0, 5)])
     ended.return_lease(5)
-    assert (line.said[1:], line.is_closed, known) == ([("retired", (5,))], True, set())
+    assert (line.reports[1:], line.is_closed, known) == ([("retired", (5,))], True, set())
 
 
-def test_what_a_child_sees_since_a_fork_is_told_to_be_retired(ended: EndedConnection, line: Line) -> None:
+def test_a_lease_held_at_a_fork_is_reported_as_retired(ended: EndedConnection, line: Line) -> None:
     ended.before_fork()
     ended.return_lease(3)
-    assert line.said == [("retired", (3,))]
+    assert line.reports == [("retired", (3,))]
 
 
-def test_a_child_says_nothing_of_what_its_parent_holds(
+def test_a_forked_child_reports_no_leases_of_its_parent(
     ended: EndedConnection, line: Line, known: set[EndedConnection]
 ) -> None:
     ended.after_fork_in_child()
     assert (line.is_closed, known) == (True, set())
     ended.return_lease(3)
     ended.return_lease(5)
-    assert line.said == []
+    assert line.reports == []
 
 
-def test_a_word_that_does_not_get_through_is_said_by_the_end(ended: EndedConnection, line: Line) -> None:
+def test_a_lease_report_that_cannot_be_sent_still_ends_the_lifeline(ended: EndedConnection, line: Line) -> None:
     line.is_broken = True
     ended.return_lease(3)
     ended.return_lease(5)
     assert line.is_closed
 
 
-def test_only_what_is_held_of_the_stream_is_named(line: Line) -> None:
+def test_only_ended_connections_of_the_same_stream_are_listed(line: Line) -> None:
     one = EndedConnection(cast("Lifeline", line), (7, 1), "train", dict(HELD), ())
     assert list_ended_connections("train") == [one]
     assert list_ended_connections("other") == []
@@ -195,7 +195,7 @@ def test_only_what_is_held_of_the_stream_is_named(line: Line) -> None:
     assert list_ended_connections("train") == []
 
 
-def test_what_is_held_of_earlier_connections_counts_within_the_credit(ended: EndedConnection) -> None:
+def test_batches_held_of_earlier_connections_count_within_the_credit(ended: EndedConnection) -> None:
     handoff = Handoff(Cursor())
     handoff.reset_for_new_connection()
     handoff.mark_session_open(2, [ended])
@@ -207,7 +207,7 @@ def test_what_is_held_of_earlier_connections_counts_within_the_credit(ended: End
     assert handoff.count_ended_connection_batches() == 0
 
 
-def test_one_process_may_hold_batches_of_so_many_ended_sessions_of_a_stream(
+def test_a_process_may_hold_batches_of_a_limited_number_of_ended_sessions(
     line: Line, known: set[EndedConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HELD_OVER_CONNECTIONS", known)
@@ -226,28 +226,28 @@ def test_one_process_may_hold_batches_of_so_many_ended_sessions_of_a_stream(
 
 
 class Watcher:
-    """Writes down what it is told."""
+    """Records the calls."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def before_fork(self) -> None:
-        self.told.append("begins")
+        self.calls.append("begins")
 
     def after_fork_in_parent(self) -> None:
-        self.told.append("ends")
+        self.calls.append("ends")
 
     def after_fork_in_child(self) -> None:
-        self.told.append("forked")
+        self.calls.append("forked")
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_fork_is_told_before_it_and_after_it_on_either_side() -> None:
+def test_fork_observers_are_called_before_a_fork_and_after_it_in_both_processes() -> None:
     watcher = Watcher()
     observe_forks(watcher)
 
     def look() -> None:
-        assert watcher.told == ["begins", "forked"]
+        assert watcher.calls == ["begins", "forked"]
 
     assert in_a_forked_child(look) == 0
-    assert watcher.told == ["begins", "ends"]
+    assert watcher.calls == ["begins", "ends"]

@@ -1,4 +1,4 @@
-"""`streamd.local`: a daemon of one's own that comes and goes with its process."""
+"""`streamd.local`: a daemon that starts and ends with its process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config(tmp_path: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClient]:
-    """One that no test changes, asked for with values of their libraries and with endpoints of its own."""
+    """A client that no test changes; its mapping holds paths, NumPy values and endpoints."""
     folder = write_images(tmp_path_factory.mktemp("d") / "data", {"cat": 20, "dog": 12})
     source = {"kind": "folder", "path": folder}
     stream = stream_config(folder, source=source, batch_size=np.int64(4), drop_remainder=np.True_)
@@ -82,13 +82,13 @@ def test_a_file_is_served_and_its_paths_are_relative_to_it(
         assert client.streams()["train"].samples == 32
 
 
-def test_paths_and_numbers_may_be_of_their_libraries_and_endpoints_do_not_count(lasting: LocalClient) -> None:
+def test_a_mapping_may_hold_paths_and_numpy_numbers_and_its_endpoints_are_ignored(lasting: LocalClient) -> None:
     assert repr(lasting) == f"<LocalClient {lasting.endpoint}, serves train>"
     assert {name: (spec.samples, spec.batch_size) for name, spec in lasting.streams().items()} == {"train": (32, 4)}
 
 
 @pytest.mark.long
-def test_two_daemons_of_one_process_do_not_meet_and_the_later_sees_the_files_that_came_since(
+def test_two_local_daemons_are_separate_and_the_later_one_sees_new_files(
     config: dict[str, object], tmp_path: Path
 ) -> None:
     with streamd.local(config) as one:
@@ -106,7 +106,7 @@ def test_two_daemons_of_one_process_do_not_meet_and_the_later_sees_the_files_tha
         ({"streams": {"train": stream_config(Path("/no/such/folder"))}}, "streams.train.source.path: .*no/such/folder"),
     ],
 )
-def test_mistakes_are_reported_here_and_leave_nothing_behind(
+def test_configuration_mistakes_raise_and_leave_no_files(
     config: dict[str, object], change: dict[str, object], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tmp").mkdir()
@@ -126,7 +126,7 @@ def test_mistakes_are_reported_here_and_leave_nothing_behind(
         ("pets", True, "size=True: give"),
     ],
 )
-def test_a_size_that_is_none_or_beside_a_mapping_is_refused(
+def test_an_invalid_size_or_one_given_with_a_mapping_is_refused(
     given: str | dict[str, object], size: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pets").mkdir()
@@ -153,7 +153,7 @@ def test_wrong_arguments_are_refused_before_a_daemon_is_started(wrong: dict[str,
 
 
 @pytest.mark.long
-def test_data_of_one_class_are_remarked_on_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_data_of_one_class_only_cause_a_warning_on_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_images(tmp_path / "data" / "pets", {"cat": 6, "dog": 6})
     with streamd.local(tmp_path / "data", size=8):
         pass
@@ -177,7 +177,7 @@ def test_a_folder_is_served_as_init_would_configure_it(config: dict[str, object]
     ("value", "says"),
     [(object(), "is of type object; write"), (np.arange(2), "is of type ndarray; write"), ("a\udcff", "surrogates")],
 )
-def test_values_that_no_file_could_hold_are_mistakes_and_start_nothing(
+def test_values_that_no_file_could_hold_are_refused_before_a_daemon_is_started(
     config: dict[str, object], value: object, says: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ConfigError, match=says):
@@ -186,7 +186,7 @@ def test_values_that_no_file_could_hold_are_mistakes_and_start_nothing(
 
 
 @pytest.mark.long
-def test_where_temporary_folders_have_names_too_long_for_a_socket_it_finds_another_place(
+def test_a_temporary_folder_with_a_path_too_long_for_a_socket_is_not_used(
     config: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = tmp_path / ("x" * 100)
@@ -198,7 +198,7 @@ def test_where_temporary_folders_have_names_too_long_for_a_socket_it_finds_anoth
 
 
 @pytest.mark.long
-def test_a_client_that_nobody_closed_takes_its_daemon_along(config: dict[str, object]) -> None:
+def test_a_client_that_is_garbage_collected_ends_its_daemon(config: dict[str, object]) -> None:
     client = streamd.local(config)
     pid = client.pid
     del client
@@ -207,9 +207,7 @@ def test_a_client_that_nobody_closed_takes_its_daemon_along(config: dict[str, ob
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None])
-def test_the_daemon_ends_with_its_process_however_that_ends(
-    config: dict[str, object], number: signal.Signals | None
-) -> None:
+def test_the_daemon_ends_however_its_process_ends(config: dict[str, object], number: signal.Signals | None) -> None:
     command = [sys.executable, "-c", SCRIPT, json.dumps(config)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -261,7 +259,7 @@ def raises_connect_error(stream: Stream) -> bool:
 
 
 @pytest.mark.long
-def test_a_place_sought_after_the_daemons_end_is_not_waited_for_either(config: dict[str, object]) -> None:
+def test_a_seek_after_the_daemon_was_killed_raises_without_waiting(config: dict[str, object]) -> None:
     with streamd.local(config) as client, client.subscribe("train") as stream:
         token = next(iter(stream)).token
         os.kill(client.pid, signal.SIGKILL)
@@ -272,7 +270,7 @@ def test_a_place_sought_after_the_daemons_end_is_not_waited_for_either(config: d
 
 
 @pytest.mark.long
-def test_a_signal_to_reload_changes_nothing_and_the_error_repeats_what_the_daemon_said_last_on_stderr(
+def test_sighup_changes_nothing_and_the_error_repeats_the_daemons_last_stderr_line(
     config: dict[str, object], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with streamd.local(config) as client, client.subscribe("train", start={"together": 2}) as stream:

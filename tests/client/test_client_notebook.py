@@ -59,12 +59,12 @@ class Balance(HTMLParser):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (1, 1, 1), (5, 7, 3), (7, 5, 1), (160, 160, 3)])
-def test_a_png_holds_the_very_pixels(shape: tuple[int, int, int]) -> None:
+def test_a_png_holds_the_exact_pixels(shape: tuple[int, int, int]) -> None:
     image = noise(1, *shape)[0]
     assert np.array_equal(pixels(encode_png(image)), image if shape[2] == 3 else image[:, :, 0])
 
 
-def test_a_thinned_image_becomes_a_png_though_it_is_no_contiguous_memory() -> None:
+def test_a_subsampled_image_becomes_a_png_though_its_memory_is_not_contiguous() -> None:
     image = noise(1, 400, 100)[0]
     assert np.array_equal(pixels(encode_png(subsample_image(image))), image[::3, ::3])
 
@@ -85,7 +85,7 @@ def test_a_batch_is_shown_with_its_pictures_labels_and_ids() -> None:
     assert text == ["train 0:12 · 3 samples · 6x8 RGB", "cat", "#100", "Zoë", "#101", "cat", "#102"]
 
 
-def test_names_that_are_known_are_below_the_pictures_the_ends_of_long_ones_with_all_in_a_tip() -> None:
+def test_known_names_are_shown_below_the_pictures_and_long_ones_shortened() -> None:
     asked: list[list[int]] = []
     long = "drive/of/a/long/summer/0001.jpg"
 
@@ -101,7 +101,7 @@ def test_names_that_are_known_are_below_the_pictures_the_ends_of_long_ones_with_
     assert asked == [[100, 101, 102]]
 
 
-def test_of_a_large_batch_32_rows_are_shown_and_the_others_counted() -> None:
+def test_a_large_batch_shows_32_rows_and_counts_the_others() -> None:
     page = some_batch(flat(1056))._repr_html_()
     assert len(pictures(page)) == 32
     assert Balance(page).text.endswith("and 1,024 more\n")
@@ -132,7 +132,7 @@ def test_names_are_text_and_never_markup() -> None:
     assert evil in page.text.splitlines()
 
 
-def test_what_would_move_or_colour_text_is_escaped() -> None:
+def test_control_characters_in_names_are_escaped() -> None:
     evil = "a\x1b[2J\u202egpj"
     label = LabelSpec("label", "category", classes=(evil,))
     page = some_batch(flat(1), [(label, [0])], bad=[BadRow(0, 5, evil, "cut", "substituted")])._repr_html_()
@@ -158,7 +158,7 @@ def test_a_page_keeps_no_view_of_the_images_so_that_their_lease_ends() -> None:
     assert images() is None
 
 
-def test_a_page_of_its_own_has_every_pixel_of_every_row_and_the_names_of_files() -> None:
+def test_a_standalone_page_has_every_pixel_of_every_row_and_the_file_names() -> None:
     batch = some_batch(noise(40, 170, 8))
     page = notebook.render_batch_page(batch, {100: "cat/<0>.png", 139: "dog.png"})
     assert np.array_equal(np.stack(pictures(page)), batch.images)

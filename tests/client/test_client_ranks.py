@@ -1,4 +1,4 @@
-"""Which rank a process is, by what its launcher says."""
+"""The rank of a process, from the environment variables of its launcher."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_launcher_is_understood(environ: dict[str, str], place: tuple[int,
     assert find_rank(environ) == place
 
 
-def test_a_batch_script_outside_of_a_step_is_no_rank() -> None:
+def test_a_slurm_batch_script_outside_a_step_has_no_rank() -> None:
     assert find_rank({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (0, 1)
 
 
@@ -53,7 +53,7 @@ def test_a_batch_script_outside_of_a_step_is_no_rank() -> None:
     ],
     ids=["torchrun in srun", "mpirun in srun", "a shell of srun's", "one of a single"],
 )
-def test_the_launcher_that_another_has_started_knows_better(environ: dict[str, str], place: tuple[int, int]) -> None:
+def test_the_inner_of_two_launchers_gives_the_rank(environ: dict[str, str], place: tuple[int, int]) -> None:
     assert find_rank(environ) == place
 
 
@@ -71,12 +71,12 @@ def test_the_launcher_that_another_has_started_knows_better(environ: dict[str, s
         ({"TF_CONFIG": '{"cluster": 3}'}, "TF_CONFIG is not as TensorFlow wants it"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_the_variables(environ: dict[str, str], says: str) -> None:
+def test_inconsistent_launcher_variables_are_refused_by_name(environ: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         find_rank(environ)
 
 
-def test_a_world_that_was_given_must_be_the_one_that_was_started() -> None:
+def test_a_given_world_must_match_the_launchers() -> None:
     assert find_rank(TORCH, world=8) == (3, 8)
     with pytest.raises(
         ConfigError, match=r'with rank="auto", but this process is in a world of 8 \(RANK=3, WORLD_SIZE=8\)'

@@ -1,4 +1,4 @@
-"""Batches cut into parts or put together: every row once, in order, whatever the size."""
+"""Batches split into parts or joined into groups: every row once, in order, at any size."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def source_of(spec: StreamSpec, *, rank: int = 0, world: int = 1) -> Source:
     return Source(batch_of(spec, index) for index in range(rank, spec.batches, world))
 
 
-def all_of(rebatcher: Rebatcher, source: Source) -> Iterator[Batch]:
+def take_all(rebatcher: Rebatcher, source: Source) -> Iterator[Batch]:
     while (batch := source.next_of(rebatcher)) is not None:
         yield batch
 
@@ -77,7 +77,7 @@ def all_of(rebatcher: Rebatcher, source: Source) -> Iterator[Batch]:
 def batches_of_size(spec: StreamSpec, size: int, *, rows_taken: int = 0) -> tuple[list[Batch], Source, Rebatcher]:
     source = source_of(spec)
     rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, size), 0, 1, rows_taken)
-    return list(all_of(rebatcher, source)), source, rebatcher
+    return list(take_all(rebatcher, source)), source, rebatcher
 
 
 def ids_of(batches: list[Batch]) -> list[int]:
@@ -113,10 +113,10 @@ def test_parts_are_views_and_groups_are_copies() -> None:
     assert group.images.base is not whole.images
 
 
-def test_a_batch_is_booked_with_its_last_part_and_the_tokens_before_lie_within_it() -> None:
+def test_a_batch_is_booked_with_its_last_part_and_earlier_tokens_point_within_it() -> None:
     spec, source = spec_of(24), source_of(spec_of(24))
     rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, 4), 0, 1, 0)
-    seen = [(batch.token, list(source.booked)) for batch in all_of(rebatcher, source)]
+    seen = [(batch.token, list(source.booked)) for batch in take_all(rebatcher, source)]
     assert seen[:4] == [
         ("4 rows behind []", []),
         ("8 rows behind []", []),
@@ -126,28 +126,28 @@ def test_a_batch_is_booked_with_its_last_part_and_the_tokens_before_lie_within_i
 
 
 @pytest.mark.parametrize("size", [4, 12, 24])
-def test_a_place_within_a_batch_is_gone_on_from_at_any_size(size: int) -> None:
+def test_a_position_within_a_batch_resumes_at_any_size(size: int) -> None:
     batches, source, rebatcher = batches_of_size(spec_of(40), size, rows_taken=8)
     assert ids_of(batches) == list(range(8, 40))
     assert source.booked == [0, 1, 2, 3]
     assert rebatcher.rows_taken == 0
 
 
-def test_a_group_that_is_not_full_is_dropped_where_the_stream_drops_and_its_rows_are_counted() -> None:
+def test_an_incomplete_group_is_dropped_and_its_rows_counted_where_the_stream_drops() -> None:
     batches, source, rebatcher = batches_of_size(spec_of(65, "drop"), 24)  # five batches: two groups and one left over
     assert ids_of(batches) == list(range(48))
     assert rebatcher.unused_samples == 12
     assert source.booked == [0, 1, 2, 3, 4]
 
 
-def test_a_group_that_is_not_full_is_filled_up_where_the_stream_pads() -> None:
+def test_an_incomplete_group_is_padded_where_the_stream_pads() -> None:
     batches, _, _ = batches_of_size(spec_of(65, "pad"), 48)
     assert [len(batch) for batch in batches] == [48, 48]
     assert batches[1].sample_ids.tolist() == [*range(48, 65), *[-1] * 31]
     assert batches[1].weights.tolist() == [1.0] * 17 + [0.0] * 31
 
 
-def test_what_was_gathered_before_an_error_is_not_lost() -> None:
+def test_batches_gathered_before_an_error_are_not_lost() -> None:
     spec, failing = spec_of(48), iter([False, True, False, False, False, False])
 
     class Failing(Source):
@@ -159,7 +159,7 @@ def test_what_was_gathered_before_an_error_is_not_lost() -> None:
     rebatcher, source = Rebatcher(BatchSplit.from_batch_size(spec, 24), 0, 1, 0), Failing(source_of(spec)._batches)
     with pytest.raises(ConnectionError):
         source.next_of(rebatcher)
-    assert ids_of(list(all_of(rebatcher, source))) == list(range(48))
+    assert ids_of(list(take_all(rebatcher, source))) == list(range(48))
 
 
 @pytest.mark.parametrize("size", [4, 12, 24, 36])
@@ -185,7 +185,7 @@ def test_a_size_that_does_not_fit_is_refused_with_sizes_that_do(size: int) -> No
     assert all(12 % number == 0 or number % 12 == 0 for number in named)
 
 
-def test_where_one_ranks_last_batch_is_short_every_rank_counts_as_many_steps() -> None:
+def test_every_rank_counts_the_same_steps_where_one_has_a_short_last_batch() -> None:
     halves = BatchSplit.from_batch_size(spec_of(40), 6)  # batches of 12, 12, 12 and 4: the last is one part, not two
     assert [halves.count_steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [3, 3]
     assert halves.count_steps([Segment(0, 1, 1, 2)]) == 2
@@ -195,22 +195,22 @@ def test_where_one_ranks_last_batch_is_short_every_rank_counts_as_many_steps() -
     assert [filled.count_steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [4, 4]
 
 
-def of_rank(rank: int, split: BatchSplit) -> tuple[list[Batch], Rebatcher]:
+def batches_of_rank(rank: int, split: BatchSplit) -> tuple[list[Batch], Rebatcher]:
     rebatcher = Rebatcher(split, rank, 2, 0)
-    return list(all_of(rebatcher, source_of(split.served_spec, rank=rank, world=2))), rebatcher
+    return list(take_all(rebatcher, source_of(split.served_spec, rank=rank, world=2))), rebatcher
 
 
 def test_parts_that_another_rank_lacks_are_dropped_and_counted() -> None:
-    first, rebatcher = of_rank(0, BatchSplit.from_batch_size(spec_of(40), 4))
+    first, rebatcher = batches_of_rank(0, BatchSplit.from_batch_size(spec_of(40), 4))
     assert ids_of(first) == [*range(12), *range(24, 28)]
     assert rebatcher.unused_samples == 8
-    second, rebatcher = of_rank(1, BatchSplit.from_batch_size(spec_of(40), 4))
+    second, rebatcher = batches_of_rank(1, BatchSplit.from_batch_size(spec_of(40), 4))
     assert ids_of(second) == [*range(12, 24), *range(36, 40)]
     assert rebatcher.unused_samples == 0
 
 
-def test_parts_that_a_rank_lacks_are_given_without_weight_where_the_subscription_pads() -> None:
-    batches, rebatcher = of_rank(1, BatchSplit.from_batch_size(spec_of(40), 4, "pad"))
+def test_parts_that_a_rank_lacks_are_padded_with_weight_0_where_the_subscription_pads() -> None:
+    batches, rebatcher = batches_of_rank(1, BatchSplit.from_batch_size(spec_of(40), 4, "pad"))
     assert ids_of(batches) == [*range(12, 24), *range(36, 40), *[-1] * 8]
     assert [float(batch.weights.sum()) for batch in batches] == [4, 4, 4, 4, 0, 0]
     assert all(batch.images.shape[0] == len(batch) == 4 and not batch.images.flags.writeable for batch in batches[3:])
@@ -244,7 +244,7 @@ def test_the_trainers_spec_differs_in_nothing_but_the_size() -> None:
     st.integers(0, 11),
     st.sampled_from(["keep", "drop", "pad"]),
 )
-def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
+def test_the_count_of_steps_left_is_exact_from_any_row_of_a_batch(
     samples: int, size: int, rows_taken: int, remainder: RemainderPolicy
 ) -> None:
     spec = spec_of(samples, remainder)
@@ -264,10 +264,10 @@ def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
     ("size", "uneven", "steps"),
     [(2, "drop", 16), (2, "pad", 18), (4, "drop", 8), (4, "pad", 9), (12, "drop", 3), (12, "pad", 3), (24, "drop", 2)],
 )
-def test_all_ranks_have_as_many_steps_left(size: int, uneven: UnevenPolicy, steps: int) -> None:
+def test_all_ranks_have_the_same_number_of_steps_left(size: int, uneven: UnevenPolicy, steps: int) -> None:
     spec, world = spec_of(5 * B + 7), 2
     for rank in range(world):
         rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, size, uneven), rank, world, 0)
         left = rebatcher.count_steps_left(0, 3)
         mine = Source([batch_of(spec, index) for index in range(rank, 6, world)])
-        assert sum(1 for _ in all_of(rebatcher, mine)) == left == steps, rank
+        assert sum(1 for _ in take_all(rebatcher, mine)) == left == steps, rank

@@ -1,4 +1,4 @@
-"""The client's side of the protocol: subscribing, being refused, coming back, ending, and which batches it accepts."""
+"""The client's side of the protocol: subscribing, refusals, reconnecting, ending, and which batches it accepts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_open_socket_is_used_to_subscribe_at_the_loops_cursor() -> None:
     assert session.next_deadline_s() == 5.0 + ANSWER_TIMEOUT_S
 
 
-def test_a_welcome_is_shown_and_answered_with_all_the_credit_it_gives() -> None:
+def test_a_welcome_is_accepted_and_answered_with_its_full_credit() -> None:
     session = asking()
 
     assert session.handle_message(HERE, welcome(6), 0.1) == [
@@ -113,7 +113,7 @@ def test_a_final_refusal_ends_it_with_the_daemons_words(
     assert session.next_deadline_s() is None
 
 
-def test_a_refusal_for_now_is_asked_again_no_sooner_than_told() -> None:
+def test_a_temporary_refusal_is_retried_after_the_given_delay() -> None:
     session = asking()
 
     assert session.handle_message(EMPTY_HEADER, Refused("memory", "later", 0.5), 10.0) == []
@@ -123,7 +123,7 @@ def test_a_refusal_for_now_is_asked_again_no_sooner_than_told() -> None:
 
 
 @pytest.mark.parametrize("is_admitted", [True, False])
-def test_a_refusal_is_forgotten_once_the_daemon_admits_the_session_or_answers_no_more(is_admitted: bool) -> None:
+def test_a_refusal_is_forgotten_when_the_daemon_admits_the_session_or_stops_answering(is_admitted: bool) -> None:
     session = asking()
     session.handle_message(EMPTY_HEADER, Refused("memory", "later", 0.5), 10.0)
     session.handle_opened(Cursor(), 10.5)
@@ -146,7 +146,7 @@ def test_a_refusal_while_active_is_a_stale_frame() -> None:
 # --- losing and coming back
 
 
-def test_a_subscription_without_an_answer_is_given_up_and_tried_again() -> None:
+def test_an_unanswered_subscription_is_given_up_and_retried() -> None:
     session = asking()
     due_s = session.next_deadline_s()
     assert due_s is not None
@@ -157,7 +157,7 @@ def test_a_subscription_without_an_answer_is_given_up_and_tried_again() -> None:
     assert session.next_deadline_s() == due_s + BACKOFF_MIN_S
 
 
-def test_the_pause_doubles_up_to_its_bound_and_is_reset_by_a_batch_and_not_by_a_welcome() -> None:
+def test_a_batch_resets_the_doubling_reconnect_pause_and_a_welcome_does_not() -> None:
     session = ClientSession(WISH)
     pauses = []
     for attempt in range(8):
@@ -177,7 +177,7 @@ def test_the_pause_doubles_up_to_its_bound_and_is_reset_by_a_batch_and_not_by_a_
     assert session.next_deadline_s() == BACKOFF_MIN_S
 
 
-def test_a_loss_heard_of_twice_is_one_loss() -> None:
+def test_a_lost_connection_reported_twice_counts_once() -> None:
     session = active()
     session.handle_lost(10.0)
 
@@ -190,7 +190,7 @@ def test_after_a_loss_it_resumes_with_the_order_it_knows_at_the_loops_own_cursor
     deliver(session, 0, 0, 0)
     session.handle_lost(1.0)
 
-    said = said_wish(session.handle_opened(Cursor(0, (Segment(0, 1, 0, 1),)), 2.0))
+    said = get_subscribe(session.handle_opened(Cursor(0, (Segment(0, 1, 0, 1),)), 2.0))
     assert said.resuming
     assert said.order_id == "order"
     assert said.cursor.next_base_index == 1
@@ -210,7 +210,7 @@ def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
     assert session.reconnects == 1
 
 
-def test_a_stream_that_would_be_misread_is_left_with_what_differs() -> None:
+def test_a_stream_with_another_layout_is_left_and_the_error_names_what_differs() -> None:
     session = lost()
     other = replace(SPEC, image=ImageSpec(16, 8, 3), normalize="unit", pixel_id=PixelId("other"))
 
@@ -230,10 +230,10 @@ def test_other_pixels_alone_are_accepted_and_kept() -> None:
     assert session.spec == other
 
 
-def test_what_was_served_to_who_asked_first_must_be_what_is_served_now() -> None:
+def test_a_session_with_a_known_spec_refuses_a_daemon_that_serves_another_order() -> None:
     saved = replace(SPEC, order_id=OrderId("saved"))
     session = ClientSession(WISH, saved)
-    said = said_wish(session.handle_opened(Cursor(), 0.0))
+    said = get_subscribe(session.handle_opened(Cursor(), 0.0))
     assert (said.order_id, said.order) == ("saved", saved.order_facts)
     assert type(failure(session.handle_message(HERE, welcome(), 0.0)[1:])) is StreamChangedError
 
@@ -249,7 +249,7 @@ def test_frames_of_another_boot_or_session_are_dropped_and_counted(header: Frame
     assert deliver(session, 0, 0, 0) == [ReceivedBatch(0, ready(0, 0))]
 
 
-def test_frames_that_come_while_away_or_before_the_welcome_are_dropped() -> None:
+def test_frames_that_arrive_while_away_or_before_the_welcome_are_dropped() -> None:
     lost = active()
     lost.handle_lost(1.0)
     fresh = asking()
@@ -258,7 +258,7 @@ def test_frames_that_come_while_away_or_before_the_welcome_are_dropped() -> None
     assert (lost.stale_frames, fresh.stale_frames) == (1, 1)
 
 
-def test_a_draining_daemon_is_left_and_looked_for_again() -> None:
+def test_the_client_leaves_a_draining_daemon_and_reconnects() -> None:
     session = active()
 
     assert session.handle_message(HERE, Draining(), 4.0) == []
@@ -269,7 +269,7 @@ def test_a_draining_daemon_is_left_and_looked_for_again() -> None:
 # --- receipts, slots, ends
 
 
-def test_a_receipt_is_passed_on_and_its_comparison_told() -> None:
+def test_a_due_receipt_is_delivered_and_its_comparison_reported() -> None:
     session = active()
 
     assert session.handle_message(HERE, ReceiptDue(0, "ab", 0), 1.0) == [DeliverReceipt(ReceiptDue(0, "ab", 0))]
@@ -279,11 +279,11 @@ def test_a_receipt_is_passed_on_and_its_comparison_told() -> None:
     ]
 
 
-def test_slots_that_are_over_are_unmapped() -> None:
+def test_freed_slots_are_unmapped() -> None:
     assert active().handle_message(HERE, SlotsGone((4, 5)), 1.0) == [DropMappings((4, 5))]
 
 
-def test_what_belongs_to_no_subscription_is_passed_over() -> None:
+def test_messages_for_no_subscription_are_ignored() -> None:
     session = active()
 
     assert session.handle_message(HERE, Streams({}), 1.0) == []
@@ -319,25 +319,25 @@ def test_a_session_that_is_over_stays_over() -> None:
     assert session.next_deadline_s() is None
 
 
-def test_who_waits_for_company_says_for_whom_until_the_first_batch_and_never_waits_for_it_again() -> None:
+def test_a_session_waits_for_other_trainers_until_its_first_batch_and_never_again() -> None:
     session = asking(replace(WISH, together=3))
     assert session.describe_daemon_wait() == ""
     session.handle_message(HERE, welcome(), 0.0)
     assert session.describe_daemon_wait() == "3 trainers of stream 'train'"
     session.handle_lost(1.0)
-    assert said_wish(session.handle_opened(Cursor(), 2.0)).together == 3
+    assert get_subscribe(session.handle_opened(Cursor(), 2.0)).together == 3
     session.handle_message(HERE, welcome(), 2.0)
     deliver(session, 0, 0, 0)
     assert session.describe_daemon_wait() == ""
     session.handle_lost(3.0)
     for cursor in (Cursor().after_step(0, 1), Cursor().after_step(0, 1)):
-        assert said_wish(session.handle_opened(cursor, 4.0)).together == 0
+        assert get_subscribe(session.handle_opened(cursor, 4.0)).together == 0
 
 
 # --- batches
 
 
-def test_batches_in_order_are_offered_over_the_end_of_an_epoch() -> None:
+def test_batches_in_order_are_delivered_across_the_end_of_an_epoch() -> None:
     session = active()
     steps = [(epoch, index) for epoch in range(2) for index in range(5)]
 
@@ -368,9 +368,7 @@ def test_the_first_batch_follows_the_cursor(base: int, first: tuple[int, int]) -
     [(3, 0, 3), (2, 0, 3), (1, 0, 1), (2, 0, 1), (3, 0, 2), (2, 1, 2), (0, 0, 0), (2, 0, 0)],
     ids=["gap", "skipped", "again", "repeated", "misnumbered", "wrong epoch", "restarted", "out of order"],
 )
-def test_a_batch_that_is_not_the_next_is_never_delivered_and_ends_the_connection(
-    number: int, epoch: int, index: int
-) -> None:
+def test_a_batch_out_of_order_is_never_delivered_and_ends_the_connection(number: int, epoch: int, index: int) -> None:
     session = active()
     deliver(session, 0, 0, 0)
     deliver(session, 1, 0, 1)
@@ -395,23 +393,23 @@ def test_a_batch_beyond_the_last_epoch_is_not_delivered() -> None:
 # --- progress
 
 
-def test_releases_are_told_together_when_half_of_the_credit_is_free() -> None:
-    session = active(credit=4)
+@pytest.mark.parametrize(
+    ("credit", "order", "reports"),
+    [
+        (2, (0, 1), [Progress(3, (0,), 1, 10), Progress(4, (1,), 2, 20)]),
+        (4, (0, 1, 2, 3), [Progress(6, (0, 1), 2, 30), Progress(8, (2, 3), 4, 70)]),
+        (4, (2, 0, 3, 1), [Progress(6, (2, 0), 2, 30), Progress(8, (3, 1), 4, 70)]),
+    ],
+)
+def test_releases_are_reported_when_half_of_the_credit_is_free(
+    credit: int, order: tuple[int, ...], reports: list[Progress]
+) -> None:
+    session = active(credit=credit)
+    said = [session.handle_released_leases([number], taken, 10 * taken, 1.0) for taken, number in enumerate(order, 1)]
+    assert [progress for actions in said for progress in told(actions)] == reports
 
-    assert session.handle_released_leases([0], 1, 10, 1.0) == []
-    assert told(session.handle_released_leases([1], 2, 20, 1.0)) == [Progress(6, (0, 1), 2, 30)]
-    assert session.handle_released_leases([2], 3, 5, 1.0) == []
-    assert told(session.handle_released_leases([3], 4, 6, 1.0)) == [Progress(8, (2, 3), 4, 11)]
 
-
-def test_a_small_credit_is_told_at_every_release() -> None:
-    session = active(credit=2)
-
-    assert told(session.handle_released_leases([0], 1, 0, 1.0)) == [Progress(3, (0,), 1, 0)]
-    assert told(session.handle_released_leases([1], 2, 0, 1.0)) == [Progress(4, (1,), 2, 0)]
-
-
-def test_a_release_without_company_is_told_after_a_short_wait_counted_from_the_first() -> None:
+def test_few_releases_are_reported_after_a_short_delay_from_the_first() -> None:
     session = active(credit=100)
     session.handle_released_leases([0], 1, 1, 1.0)
     session.handle_released_leases([1], 2, 1, 1.01)
@@ -421,15 +419,7 @@ def test_a_release_without_company_is_told_after_a_short_wait_counted_from_the_f
     assert session.next_deadline_s() is None
 
 
-def test_credit_is_absolute_whatever_the_order_of_releases() -> None:
-    session = active(credit=4)
-    for number in (2, 0, 3, 1):
-        said = session.handle_released_leases([number], 4, 0, 1.0)
-
-    assert told(said)[0].upto == 8
-
-
-def test_progress_begins_again_with_a_connection_but_time_waited_is_kept() -> None:
+def test_a_new_connection_resets_progress_but_keeps_the_time_waited() -> None:
     session = active(credit=4)
     session.handle_released_leases([0], 1, 50, 1.0)
     session.handle_lost(1.0)
@@ -439,7 +429,7 @@ def test_progress_begins_again_with_a_connection_but_time_waited_is_kept() -> No
     assert told(session.handle_released_leases([0, 1], 2, 5, 3.0)) == [Progress(6, (0, 1), 2, 55)]
 
 
-def test_nothing_is_told_to_a_daemon_that_is_not_there() -> None:
+def test_nothing_is_sent_to_a_daemon_that_is_away() -> None:
     session = active()
     session.handle_lost(1.0)
 
@@ -448,7 +438,7 @@ def test_nothing_is_told_to_a_daemon_that_is_not_there() -> None:
     assert session.close_session() == []
 
 
-def said_wish(what: list[ClientAction]) -> Subscribe:
+def get_subscribe(what: list[ClientAction]) -> Subscribe:
     (say,) = what
     assert isinstance(say, SendMessage)
     assert isinstance(say.message, Subscribe)

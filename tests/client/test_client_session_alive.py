@@ -16,7 +16,7 @@ def pinged(session: ClientSession, now_s: float = 20.0) -> ClientSession:
     return session
 
 
-def test_a_ping_follows_all_that_there_was_to_tell() -> None:
+def test_a_ping_follows_pending_progress() -> None:
     session = active()
     deliver(session, 0, 0, 0)
     session.handle_released_leases([0], 1, 0, 1.0)
@@ -29,12 +29,12 @@ def test_a_ping_follows_all_that_there_was_to_tell() -> None:
     assert session.next_deadline_s() == SILENCE_S + ANSWER_TIMEOUT_S
 
 
-def test_it_asks_once_at_a_time_and_only_within_a_session() -> None:
+def test_only_one_ping_is_sent_at_a_time_and_only_within_a_session() -> None:
     assert asking().ping_daemon(1.0) == []
     assert pinged(active()).ping_daemon(21.0) == []
 
 
-def test_without_an_answer_in_time_the_session_begins_again() -> None:
+def test_a_ping_without_an_answer_in_time_restarts_the_session() -> None:
     session = pinged(active(), 20.0)
     due_s = session.next_deadline_s()
     assert due_s == 20.0 + ANSWER_TIMEOUT_S
@@ -45,7 +45,7 @@ def test_without_an_answer_in_time_the_session_begins_again() -> None:
     assert session.handle_deadline(due_s + BACKOFF_MIN_S) == [OpenSocket()]
 
 
-def test_an_answer_that_agrees_ends_the_matter() -> None:
+def test_a_pong_that_agrees_keeps_the_session() -> None:
     session = active()
     deliver(session, 0, 0, 0)
     pinged(session)
@@ -56,7 +56,7 @@ def test_an_answer_that_agrees_ends_the_matter() -> None:
     assert SendMessage(HERE, Ping()) in session.ping_daemon(30.0)
 
 
-def test_a_stream_that_waits_for_its_data_is_told_by_the_answer_until_another_one() -> None:
+def test_a_pong_tells_whether_the_stream_waits_for_its_data() -> None:
     session = active()
     deliver(session, 0, 0, 0)
     for paused, awaited in ((True, "the data of stream 'train'"), (False, "")):
@@ -65,7 +65,7 @@ def test_a_stream_that_waits_for_its_data_is_told_by_the_answer_until_another_on
         assert session.describe_daemon_wait() == awaited
 
 
-def test_what_was_told_after_the_ping_is_no_disagreement() -> None:
+def test_progress_sent_after_the_ping_is_not_a_disagreement() -> None:
     session = active()
     deliver(session, 0, 0, 0)
     pinged(session)
@@ -81,7 +81,7 @@ def test_what_was_told_after_the_ping_is_no_disagreement() -> None:
     [Pong(2, 8, 0, 1), Pong(0, 8, 0, 1), Pong(1, 7, 0, 1), Pong(1, 8, 1, 1), Pong(1, 8, 0, 2), Pong(1, 8, 0, 0)],
     ids=["a batch lost", "a batch too many", "credit lost", "a release too many", "a receipt lost", "too many"],
 )
-def test_whatever_only_one_side_knows_of_makes_it_begin_again(pong: Pong) -> None:
+def test_any_disagreement_in_a_pong_restarts_the_session(pong: Pong) -> None:
     session = active()
     deliver(session, 0, 0, 0)
     session.handle_message(HERE, ReceiptDue(0, "digest", 0), 2.0)
@@ -93,7 +93,7 @@ def test_whatever_only_one_side_knows_of_makes_it_begin_again(pong: Pong) -> Non
     assert session.gaps == 1
 
 
-def test_an_answer_for_another_session_counts_as_stale() -> None:
+def test_a_pong_for_another_session_counts_as_stale() -> None:
     session = pinged(active())
 
     session.handle_message(FrameHeader(HERE.boot, HERE.session + 1, 0), Pong(5, 5, 5, 5), 21.0)
@@ -102,7 +102,7 @@ def test_an_answer_for_another_session_counts_as_stale() -> None:
     assert session.stale_frames == 1
 
 
-def test_a_daemon_that_knows_no_such_session_is_asked_for_another() -> None:
+def test_a_session_that_the_daemon_does_not_know_is_requested_again() -> None:
     session = active()
 
     assert session.handle_message(HERE, NoSession(), 3.0) == []
@@ -110,7 +110,7 @@ def test_a_daemon_that_knows_no_such_session_is_asked_for_another() -> None:
     assert session.state == "away"
 
 
-def test_a_new_connection_owes_nothing_to_a_question_of_the_last() -> None:
+def test_a_new_connection_does_not_wait_for_the_pong_of_the_last() -> None:
     session = pinged(active())
     session.handle_lost(21.0)
     session.handle_opened(session._cursor, 22.0)
@@ -119,7 +119,7 @@ def test_a_new_connection_owes_nothing_to_a_question_of_the_last() -> None:
     assert session.spec == SPEC
 
 
-def test_what_a_forked_child_may_see_is_told_with_the_release() -> None:
+def test_leases_that_a_forked_child_may_see_are_reported_as_retired() -> None:
     session = active(credit=2)
     deliver(session, 0, 0, 0)
     deliver(session, 1, 0, 1)
@@ -132,7 +132,7 @@ def test_what_a_forked_child_may_see_is_told_with_the_release() -> None:
     assert progress.retired == ()
 
 
-def test_another_credit_counts_from_now_on_and_what_was_granted_stays_granted() -> None:
+def test_a_changed_credit_applies_to_new_grants_only() -> None:
     session = active(credit=8)
     for number in range(3):
         deliver(session, number, 0, number)

@@ -1,4 +1,4 @@
-"""A loop that waits for its daemon, and one that waits for the receipt of an epoch."""
+"""Waits of a training loop for its daemon and for the receipt of an epoch."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import io
 import re
 import sys
 import threading
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from support.daemon_messages import SPEC, WISH
-from support.daemon_process import LIMIT_S, DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import LIMIT_S, Start, stream_config, wait_until, write_images
 
 import streamd
 from streamd.client.handoff import Handoff
@@ -24,8 +23,8 @@ from streamd.core.spec import Cursor
 from streamd.errors import ConnectError
 
 
-def test_a_loop_whose_daemon_is_killed_says_so_and_says_where_it_goes_on_when_another_is_there(
-    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_waiting_loop_prints_that_its_daemon_is_gone_and_where_it_resumes(
+    start_daemon: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stderr := io.StringIO())
     folder = write_images(tmp_path / "data", {"cat": 40})
@@ -52,7 +51,7 @@ def test_a_loop_whose_daemon_is_killed_says_so_and_says_where_it_goes_on_when_an
 
 
 @pytest.mark.parametrize("method", ["wait_for_batch", "wait_for_receipt"])
-def test_a_wait_for_a_daemon_that_never_comes_ends_with_the_patience(method: str) -> None:
+def test_a_wait_for_a_missing_daemon_ends_when_patience_is_exhausted(method: str) -> None:
     endpoint, session, handoff = "ipc:///no/such/folder/s", ClientSession(WISH, SPEC), Handoff(Cursor())
     waits = SessionWaits(endpoint, session, handoff, IOThread(endpoint, session, handoff), 0.05, AbsenceReporter())
     with pytest.raises(ConnectError, match="which is all the patience allowed"):

@@ -1,4 +1,4 @@
-"""A client's sockets."""
+"""The sockets of a client: their input, and whether a daemon listens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import zmq
 from streamd.client.sockets import has_socket_input, is_socket_listening, open_dealer_socket
 
 
-def test_a_socket_has_input_once_something_has_come_and_none_when_it_was_read() -> None:
+def test_a_socket_has_input_from_arrival_until_it_is_read() -> None:
     with tempfile.TemporaryDirectory(prefix="sd") as folder:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         router, dealer = context.socket(zmq.ROUTER), None
@@ -29,7 +29,7 @@ def test_a_socket_has_input_once_something_has_come_and_none_when_it_was_read() 
             context.destroy(linger=0)
 
 
-def test_a_socket_listens_until_its_process_is_gone_though_its_file_stays() -> None:
+def test_a_socket_whose_process_has_ended_does_not_listen_though_its_file_stays() -> None:
     with tempfile.TemporaryDirectory(prefix="sd") as folder:
         path = f"{folder}/s"
         assert not is_socket_listening(f"ipc://{path}")

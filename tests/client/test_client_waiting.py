@@ -1,4 +1,4 @@
-"""What a loop does while no batch comes, told by a clock that the test turns."""
+"""What a loop does and prints while no batch comes, with a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Clock:
         return self.now_s
 
     def pass_time(self, seconds: float, *waits: WaitPolicy) -> None:
-        """Lets these waits look at the handoff after so many seconds."""
+        """Advances the clock, and lets these waits check the handoff."""
         self.now_s += seconds
         for each in waits:
             each.check_wait_can_end()
@@ -63,7 +63,7 @@ def hold(handoff: Handoff, count: int) -> None:
         handoff.take_batch(cursor, 0)
 
 
-def test_a_daemon_that_is_there_but_slow_never_exhausts_patience_and_is_asked_for_a_sign_of_life(clock: Clock) -> None:
+def test_a_slow_daemon_never_exhausts_patience_and_is_pinged(clock: Clock) -> None:
     asked: list[float] = []
     waiting = WaitPolicy(served_handoff(), ENDPOINT, 2.0, lambda: asked.append(clock.now_s))
     clock.now_s += 1000
@@ -84,7 +84,7 @@ def test_patience_counts_from_when_the_daemon_went_away(clock: Clock) -> None:
         clock.pass_time(0.5, waiting)
 
 
-def test_what_the_daemon_was_away_before_the_wait_does_not_count(clock: Clock) -> None:
+def test_absence_before_the_wait_does_not_count(clock: Clock) -> None:
     handoff = served_handoff()
     handoff.mark_daemon_away()
     clock.now_s += 50
@@ -94,7 +94,7 @@ def test_what_the_daemon_was_away_before_the_wait_does_not_count(clock: Clock) -
 
 
 def absent(endpoint: str, patience_s: float | None = None, **more: Any) -> tuple[Handoff, WaitPolicy]:
-    """A wait whose daemon goes away in the moment that it begins."""
+    """A wait whose daemon goes away when the wait begins."""
     handoff = served_handoff()
     handoff.mark_daemon_away()
     return handoff, WaitPolicy(handoff, endpoint, patience_s, nobody_asks, **more)
@@ -142,7 +142,7 @@ def test_two_streams_of_a_client_that_wait_print_one_line_for_both(
     assert lines[-1] == f"streamd: the daemon at {ENDPOINT} is back after 33 s; train"
 
 
-def test_a_wait_that_was_interrupted_leaves_no_line_about_a_return_to_a_later_one(
+def test_an_interrupted_wait_causes_no_return_line_in_a_later_wait(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reporter = AbsenceReporter()
@@ -184,7 +184,7 @@ def test_a_wait_that_was_interrupted_leaves_no_line_about_a_return_to_a_later_on
         ),
     ],
 )
-def test_the_lines_say_in_which_way_a_daemon_is_away(
+def test_the_lines_tell_a_gone_from_a_silent_and_a_refusing_daemon(
     clock: Clock,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -201,7 +201,7 @@ def test_the_lines_say_in_which_way_a_daemon_is_away(
     assert capsys.readouterr().err.splitlines() == [f"streamd: {gone}", f"streamd: {back}"]
 
 
-def test_a_daemon_that_is_there_but_slow_is_said_to_be_there(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slow_daemon_is_reported_as_present(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     waiting = WaitPolicy(served_handoff(), ENDPOINT, None, nobody_asks, wanted="batch of stream 'train'")
     for _ in range(7):
         clock.pass_time(10, waiting)
@@ -225,7 +225,7 @@ def test_a_line_begins_after_a_progress_bar_that_a_terminal_shows(
     assert [line[:23] for line in terminal.getvalue().splitlines()] == ["17/120 ...", *["streamd: no daemon at i"] * 2]
 
 
-def test_a_wait_for_others_is_told_every_30_s_for_as_long_as_it_lasts_and_no_patience_counts(
+def test_a_wait_for_other_trainers_prints_a_line_every_30_s_and_exhausts_no_patience(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     awaited = ["3 trainers of stream 'train'"]
@@ -254,7 +254,7 @@ def test_holding_everything_collects_garbage_first_and_then_names_the_batches(
     assert raised.value.held == ((3, 0), (3, 1))
 
 
-def test_what_is_held_is_not_in_the_way_of_the_daemons_word_on_an_epoch(clock: Clock) -> None:
+def test_held_batches_do_not_block_a_wait_for_a_receipt(clock: Clock) -> None:
     handoff, asked = served_handoff(), list[float]()
     hold(handoff, 2)
     waiting = WaitPolicy(handoff, ENDPOINT, None, lambda: asked.append(clock.now_s), for_batch=False)
@@ -264,7 +264,7 @@ def test_what_is_held_is_not_in_the_way_of_the_daemons_word_on_an_epoch(clock: C
     assert asked == [110.0, 120.0, 130.0]
 
 
-def test_a_batch_given_back_in_time_ends_the_matter(clock: Clock) -> None:
+def test_a_batch_returned_in_time_prevents_the_held_batches_error(clock: Clock) -> None:
     handoff = served_handoff()
     hold(handoff, 2)
     waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks)
@@ -275,7 +275,9 @@ def test_a_batch_given_back_in_time_ends_the_matter(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("stderr", [None, "closed", "broken"])
-def test_a_terminal_that_is_gone_ends_no_trainer(monkeypatch: pytest.MonkeyPatch, stderr: str | None) -> None:
+def test_a_closed_or_broken_stderr_does_not_end_the_trainer(
+    monkeypatch: pytest.MonkeyPatch, stderr: str | None
+) -> None:
     class Broken(io.StringIO):
         def write(self, _: str) -> int:
             raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""States of a run on disk, and what is left of them after kills, damage and full disks."""
+"""Saved states of a run: kills, damage and full disks, and folders that one training owns."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def save(checkpoints: Checkpoints, *numbers: int) -> None:
         checkpoints.save_state(number, {"step": number}, ARRAYS)
 
 
-def test_a_state_comes_back_as_it_was(checkpoints: Checkpoints) -> None:
+def test_a_state_is_loaded_unchanged(checkpoints: Checkpoints) -> None:
     content = {"loss": [0.1, float("inf")], "name": "größe", "none": None}
     checkpoints.save_state(3, content, ARRAYS)
     saved = checkpoints.load_newest_state()
@@ -69,18 +69,13 @@ def test_a_folder_without_a_state_has_none(checkpoints: Checkpoints, said: list[
     assert said == []
 
 
-def test_the_newest_ones_stay(checkpoints: Checkpoints) -> None:
-    save(checkpoints, 9, 10_000_000, 11_000_000)
-    assert steps(checkpoints) == ["step-10000000", "step-11000000"]
-    assert newest(checkpoints) == 11_000_000
-
-
-def test_states_are_numbers_not_names(checkpoints: Checkpoints) -> None:
-    save(checkpoints, 9_999_999, 10_000_000)
+def test_the_newest_states_by_number_stay(checkpoints: Checkpoints) -> None:
+    save(checkpoints, 9, 9_999_999, 10_000_000)
+    assert steps(checkpoints) == ["step-10000000", "step-9999999"]
     assert newest(checkpoints) == 10_000_000
 
 
-def test_the_same_step_again_takes_the_place_of_the_first(checkpoints: Checkpoints) -> None:
+def test_saving_a_step_again_replaces_the_first_state(checkpoints: Checkpoints) -> None:
     save(checkpoints, 3)
     checkpoints.save_state(3, {"step": "again"}, [])
     assert newest(checkpoints) == "again"
@@ -102,7 +97,7 @@ DEEP = f'{{"version": 1, "digest": "", "body": {"[" * 100_000}{"]" * 100_000}}}'
         pytest.param("state.json", lambda _: None, id="no state"),
     ],
 )
-def test_a_damaged_state_is_passed_over_with_a_word_and_goes_with_the_next_save(
+def test_a_damaged_state_is_skipped_with_a_message_and_removed_by_the_next_save(
     checkpoints: Checkpoints, said: list[str], name: str, damage: Callable[[bytes], bytes | None]
 ) -> None:
     save(checkpoints, 4, 8)
@@ -118,7 +113,7 @@ def test_a_damaged_state_is_passed_over_with_a_word_and_goes_with_the_next_save(
     assert steps(checkpoints) == ["step-0000004", "step-0000006"]
 
 
-def test_what_a_kill_left_half_written_is_no_state(checkpoints: Checkpoints, said: list[str], tmp_path: Path) -> None:
+def test_a_half_written_state_is_ignored(checkpoints: Checkpoints, said: list[str], tmp_path: Path) -> None:
     save(checkpoints, 4)
     half = checkpoints.directory / ".tmp"
     half.mkdir()
@@ -130,7 +125,7 @@ def test_what_a_kill_left_half_written_is_no_state(checkpoints: Checkpoints, sai
     assert said == []
 
 
-def test_what_another_training_is_writing_stays_as_it_is(checkpoints: Checkpoints) -> None:
+def test_a_state_that_another_training_writes_is_not_touched(checkpoints: Checkpoints) -> None:
     written = checkpoints.directory / ".tmp" / "arrays.bin"
     written.parent.mkdir()
     written.write_bytes(b"half")
@@ -139,7 +134,7 @@ def test_what_another_training_is_writing_stays_as_it_is(checkpoints: Checkpoint
     assert [path.name for path in checkpoints.directory.iterdir()] == [".tmp"]
 
 
-def test_a_folder_that_was_removed_is_made_again(checkpoints: Checkpoints) -> None:
+def test_a_removed_folder_is_created_again(checkpoints: Checkpoints) -> None:
     save(checkpoints, 4)
     assert checkpoints.has_states()
     assert not checkpoints.recreate_missing_folder()
@@ -150,7 +145,7 @@ def test_a_folder_that_was_removed_is_made_again(checkpoints: Checkpoints) -> No
     assert steps(checkpoints) == ["step-0000005"]
 
 
-def test_a_full_disk_costs_the_state_that_was_written_and_no_other(
+def test_a_full_disk_loses_only_the_state_being_written(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(checkpoints, 4)
@@ -168,7 +163,7 @@ def test_a_full_disk_costs_the_state_that_was_written_and_no_other(
     assert newest(checkpoints) == 6
 
 
-def test_a_state_that_cannot_be_read_is_an_error_and_no_fresh_start(
+def test_an_unreadable_state_is_an_error_and_not_a_fresh_start(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(checkpoints, 4)
@@ -222,13 +217,13 @@ OTHER_FIT = "another fit of this process saves in {}: give each one a folder of 
 
 
 def outcomes(folder: Path, program: str) -> list[str]:
-    """What a process prints that claims a folder."""
+    """The lines printed by a process that claims a folder."""
     command = [sys.executable, "-u", "-c", CLAIM + dedent(program), str(folder)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def attempts(folder: Path) -> list[str]:
-    """What another process hears that claims a folder, claims it again, and whose child claims it."""
+    """The answers to another process that claims a folder twice, and to its child."""
     return outcomes(
         folder,
         """
@@ -252,7 +247,7 @@ def test_a_folder_belongs_to_the_process_that_claimed_it_and_not_to_its_child(tm
     assert attempts(tmp_path)[0] == "claimed"
 
 
-def test_a_folder_belongs_to_one_fit_of_a_process_as_long_as_that_runs(tmp_path: Path) -> None:
+def test_a_folder_belongs_to_one_running_fit_of_a_process(tmp_path: Path) -> None:
     folder, link = tmp_path / "run", tmp_path / "link"
     folder.mkdir()
     link.symlink_to(folder)

@@ -1,4 +1,4 @@
-"""Lent memory by DLPack. NumPy stands for the frameworks: it takes capsules as they do."""
+"""Export of lent memory through DLPack. NumPy stands in for the frameworks: it takes capsules as they do."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def exported(array: Images) -> Images:
     return shared
 
 
-def test_numpy_itself_would_not_export_lent_memory_the_old_way() -> None:
+def test_numpy_itself_refuses_to_export_lent_memory_unversioned() -> None:
     with pytest.raises(BufferError, match="readonly"):
         Lender().lend().__dlpack__()
 
 
-def test_what_is_exported_is_the_lent_memory() -> None:
+def test_the_export_is_the_lent_memory() -> None:
     images = Lender().lend()
     taken = np.from_dlpack(Frugal(exported(images)))
     assert address(taken) == address(images)
@@ -48,7 +48,7 @@ def test_what_is_exported_is_the_lent_memory() -> None:
     assert (taken.shape, taken.dtype) == (images.shape, images.dtype)
 
 
-def test_the_lease_ends_with_what_was_made_of_the_capsule() -> None:
+def test_the_lease_ends_with_the_last_view_of_the_export() -> None:
     lender = Lender()
     taken = np.from_dlpack(Frugal(exported(lender.lend())))
     row = taken[1]
@@ -67,7 +67,7 @@ def test_a_capsule_that_nobody_takes_ends_its_lease() -> None:
     assert lender.held == 0
 
 
-def test_the_lease_ends_in_whatever_thread_the_tensor_dies() -> None:
+def test_the_lease_ends_when_another_thread_drops_the_tensor() -> None:
     lender = Lender()
     kept = [np.from_dlpack(Frugal(exported(lender.lend())))]
     dropping = threading.Thread(target=kept.clear)
@@ -76,7 +76,7 @@ def test_the_lease_ends_in_whatever_thread_the_tensor_dies() -> None:
     assert lender.held == 0
 
 
-def test_batches_of_one_memory_are_leases_of_their_own() -> None:
+def test_each_export_of_one_memory_holds_the_lease() -> None:
     lender = Lender()
     images = lender.lend()
     one, two = exported(images), exported(images)
@@ -86,7 +86,7 @@ def test_batches_of_one_memory_are_leases_of_their_own() -> None:
     assert lender.held == 0
 
 
-def test_the_array_it_came_from_stays_read_only() -> None:
+def test_the_exported_array_stays_read_only() -> None:
     images = Lender().lend()
     exported(images)
     assert not images.flags.writeable
@@ -107,11 +107,11 @@ def test_the_array_it_came_from_stays_read_only() -> None:
     ],
     ids=["strided", "transposed", "unaligned", "empty", "byte order", "text", "bool", "complex", "16 bytes"],
 )
-def test_only_a_copy_will_do_for(cut: Callable[[Images], Images]) -> None:
+def test_memory_that_dlpack_cannot_share_is_not_exported(cut: Callable[[Images], Images]) -> None:
     assert export(cut(Lender().lend())) is None
 
 
-def test_only_a_copy_will_do_for_what_may_be_written() -> None:
+def test_writable_memory_is_not_exported() -> None:
     images = Lender().lend()
     aligned = np.frombuffer(bytearray(4096), np.uint8)
     aligned = aligned[-address(aligned) % 64 :]
@@ -137,5 +137,5 @@ def test_a_copy_is_exported_from_an_aligned_address_and_shows_nothing_written_la
 @pytest.mark.parametrize(
     "array", [np.zeros((0, 3), np.uint8), np.zeros(2, "S4"), np.zeros(2, ">i4"), np.zeros(2, bool)]
 )
-def test_what_is_empty_or_no_numbers_of_this_machine_is_not_copied_for_export(array: Images) -> None:
+def test_empty_arrays_and_foreign_types_are_not_copied_for_export(array: Images) -> None:
     assert copy_to_aligned_memory(array) is None

@@ -1,4 +1,4 @@
-"""Batches as JAX arrays, with a stand-in for JAX, which lies over what it is given."""
+"""Batches as JAX arrays, with a stand-in for JAX that aliases the memory it is given."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from streamd.errors import MissingExtraError
 from streamd.frameworks.jax import array
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(device_put=np.asarray))
 
 
-@pytest.mark.usefixtures("_stand_in")
-def test_lent_memory_is_handed_over_as_it_is() -> None:
+def test_lent_memory_is_handed_over_without_a_copy() -> None:
     images = Lender().lend()
     assert address(array(images)) == address(images)
 
 
-@pytest.mark.usefixtures("_stand_in")
-def test_what_its_owner_may_write_is_copied() -> None:
+def test_writable_memory_is_copied() -> None:
     labels = np.arange(4)
     made = array(labels)
     labels[:] = 9

@@ -1,4 +1,4 @@
-"""What of a batch goes to a model."""
+"""Which arrays of a batch a model gets: inputs, targets and weights."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_inputs_go_beside_the_images_and_are_no_targets() -> None:
     assert y is batch.labels["kind"]
 
 
-def test_text_is_no_target_by_itself() -> None:
+def test_text_is_not_a_default_target() -> None:
     assert build_model_feed(make_spec(CAPTION, ANGLE)).targets == "angle"
     assert build_model_feed(make_spec(CAPTION)).targets is None
     assert build_model_feed(make_spec(CAPTION, ANGLE, KIND)).targets == ("angle", "kind")
 
 
-def test_tags_are_targets_as_they_come() -> None:
+def test_tags_are_targets_without_a_change() -> None:
     feed = build_model_feed(make_spec(TAGS))
     assert (feed.targets, feed.one_hot) == ("tags", None)
 
@@ -85,11 +85,7 @@ def test_tags_are_targets_as_they_come() -> None:
         ((CAPTION, ANGLE), {"targets": "caption"}, TEXT),
         ((CAPTION, ANGLE), {"inputs": "caption"}, TEXT),
         ((CAPTION, ANGLE), {"targets": ["angle", "caption"]}, TEXT),
-        (
-            (LabelSpec("kind", "category", classes=("a", "b")),),
-            {"class_weight": "balanced"},
-            "needs the counts of 'kind'",
-        ),
+        ((UNCOUNTED,), {"class_weight": "balanced"}, "needs the counts of 'kind'"),
         (
             (KIND,),
             {"class_weight": {"dogs": 2.0}},
@@ -111,7 +107,7 @@ def test_tags_are_targets_as_they_come() -> None:
         ),
     ],
 )
-def test_a_choice_that_the_labels_do_not_allow_is_refused(
+def test_targets_and_inputs_that_the_labels_do_not_allow_are_refused(
     labels: tuple[LabelSpec, ...], choice: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -176,7 +172,7 @@ def test_classes_that_are_numbers_are_named_by_their_value_only() -> None:
         ({2: 1.0, "dog": 2.0}, "gives class 'dog' of 'kind' twice, as 2 and as 'dog'"),
     ],
 )
-def test_class_weights_that_mean_nothing_or_two_things_are_refused(given: dict[int | str, float], said: str) -> None:
+def test_invalid_or_ambiguous_class_weights_are_refused(given: dict[int | str, float], said: str) -> None:
     spec = make_spec(KIND)
     with pytest.raises(ConfigError, match=said):
         build_model_feed(spec, class_weight=given)
@@ -195,7 +191,7 @@ def test_class_weights_of_several_targets_are_refused_with_the_argument_that_cho
 
 
 @pytest.mark.parametrize("changes", [{"bad_policy": "mask"}, {"remainder": "pad"}, {"weighted": True}])
-def test_weights_go_along_where_a_sample_can_weigh_another_thing_than_one(changes: dict[str, str]) -> None:
+def test_weights_are_fed_where_a_sample_can_weigh_other_than_1(changes: dict[str, str]) -> None:
     spec = make_spec(ANGLE, **changes)
     batch = first_batch(spec)
     assert build_model_feed(spec).build_arrays(batch)[2] is batch.weights
@@ -218,7 +214,7 @@ def test_an_unexpected_weight_is_an_error_that_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 10])
-def test_weights_that_fit_is_given_for_classes_that_are_other_numbers_are_refused(number: int) -> None:
+def test_class_weights_given_to_fit_for_classes_with_other_numbers_are_refused(number: int) -> None:
     """Keras counts classes from 0, so a number could be a class or its place."""
     spec = make_spec(LabelSpec("digit", "category", classes=(0, 10, 20), counts=(4, 3, 3)))
     with pytest.raises(ConfigError, match=r"counts the classes of 'digit' from 0.*numbers 0, 10, 20.*fit_data\(stream"):
@@ -226,7 +222,7 @@ def test_weights_that_fit_is_given_for_classes_that_are_other_numbers_are_refuse
     assert add_class_weights(build_model_feed(spec), spec, "balanced").weighted
 
 
-def test_weights_that_fit_is_given_do_not_change_the_feed_of_others() -> None:
+def test_class_weights_given_to_fit_do_not_change_the_original_feed() -> None:
     spec = make_spec(KIND)
     feed = build_model_feed(spec)
     weights = add_class_weights(feed, spec, {0: 3.0}).class_weights
@@ -252,7 +248,7 @@ def test_a_blank_vector_has_its_width_and_an_image_takes_no_memory() -> None:
     assert blank.images.strides == (0, 0, 0, 0)
 
 
-def test_a_feed_takes_a_blank_batch_as_any_other() -> None:
+def test_a_feed_accepts_a_blank_batch() -> None:
     spec = make_spec(KIND)
     x, y, weights = build_model_feed(spec, one_hot=True, class_weight={"cat": 2.0}).build_arrays(
         build_blank_batch(spec)

@@ -1,4 +1,4 @@
-"""What `normalize` means in numbers: the same for every framework, or an error that names the stream."""
+"""The mean and std of each form of `normalize`, or an error that names the stream."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_greyscale_has_one_pair_of_numbers() -> None:
     assert (numbers.mean, numbers.std, numbers.even) == ((127.5,), (127.5,), True)
 
 
-def test_numbers_of_other_channels_are_refused() -> None:
+def test_normalize_values_for_another_number_of_channels_are_refused() -> None:
     with pytest.raises(ConfigError, match="stream 'train': normalize has 2 means and 2 deviations for 3 channels"):
         compute_pixel_scaling(make_spec(normalize={"mean": [0, 0], "std": [1, 1]}))
     with pytest.raises(ConfigError, match="3 means and 3 deviations for 1 channel"):
         compute_pixel_scaling(make_spec(normalize="imagenet", image=ImageSpec(8, 8, 1)))
 
 
-def test_a_form_of_another_version_is_refused_by_name() -> None:
+def test_an_unknown_normalize_form_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="stream 'train': no normalize 'imagnet'; did you mean 'imagenet'"):
         compute_pixel_scaling(make_spec(normalize="imagnet"))

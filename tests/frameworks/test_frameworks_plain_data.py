@@ -1,4 +1,4 @@
-"""Plain data to JSON and arrays, and back."""
+"""Packing plain data into JSON and arrays, and unpacking it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_plain_data_comes_back_of_its_own_type(value: Any) -> None:
     assert type(back) is type(value)
 
 
-def test_arrays_come_back_as_ones_own() -> None:
+def test_unpacked_arrays_are_copies() -> None:
     weights = [np.arange(3, dtype=np.float16), np.array([[True], [False]])]
     packer = DataPacker(math)
     packed = packer.pack_value(weights)
@@ -56,7 +56,7 @@ def test_arrays_come_back_as_ones_own() -> None:
 
 
 @pytest.mark.parametrize("kind", [lambda inner: [inner], lambda inner: (inner,), lambda inner: {1: inner}])
-def test_what_lies_deep_comes_back_and_what_has_no_end_is_not_kept(kind: Callable[[Any], Any]) -> None:
+def test_deep_values_are_restored_and_endless_ones_refused(kind: Callable[[Any], Any]) -> None:
     deep: Any = 1
     for _ in range(MAX_NESTING):
         deep = kind(deep)
@@ -68,7 +68,7 @@ def test_what_lies_deep_comes_back_and_what_has_no_end_is_not_kept(kind: Callabl
             DataPacker(math).pack_value(value)
 
 
-def test_not_a_number_stays_one() -> None:
+def test_a_nan_stays_a_nan() -> None:
     assert math.isnan(through_json(float("nan")))
 
 
@@ -77,7 +77,7 @@ def test_not_a_number_stays_one() -> None:
     [object(), operator.lt, lambda: 0, {1, 2}, [object()], np.array([None])],
     ids=["object", "function", "lambda", "set", "list", "array"],
 )
-def test_what_is_no_plain_data_is_refused(value: Any) -> None:
+def test_values_that_are_not_plain_data_are_refused(value: Any) -> None:
     with pytest.raises(UnkeptError):
         DataPacker(math).pack_value(value)
 
@@ -97,7 +97,7 @@ def test_what_is_no_plain_data_is_refused(value: Any) -> None:
         ({1}, {1}, False),
     ],
 )
-def test_a_value_looks_the_same_when_it_is_of_the_same_bits(one: Any, other: Any, same: bool) -> None:
+def test_values_are_the_same_when_their_bits_are(one: Any, other: Any, same: bool) -> None:
     assert ValueSnapshot.from_value(one, math).is_same_value(ValueSnapshot.from_value(other, math)) is same
 
 

@@ -1,4 +1,4 @@
-"""Batches as TensorFlow tensors: over the lent memory where that can be, and never longer than the tensor lives."""
+"""Batches as TensorFlow tensors: they share the lent memory where possible, and hold its lease as long as they live."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import Start, stream_config, wait_until, write_images
 from support.leased_arrays import Lender, address
 
 import streamd
@@ -89,18 +89,18 @@ def copied(images: Images) -> bool:
     ],
     ids=["unaligned", "strided", "empty", "byte order"],
 )
-def test_what_tensorflow_would_refuse_is_copied(cut: Callable[[Images], Images]) -> None:
+def test_arrays_that_tensorflow_would_refuse_are_copied(cut: Callable[[Images], Images]) -> None:
     assert copied(cut(Lender().lend()))
 
 
-def test_labels_are_copied_so_that_what_is_written_later_does_not_show() -> None:
+def test_labels_are_copied_so_that_later_writes_do_not_show() -> None:
     labels = np.zeros(4096, dtype=np.float32)
     made = tensor(labels)
     labels[:] = 1
     assert made.numpy().max() == 0
 
 
-def test_a_release_that_refuses_the_capsule_gets_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensorflow_that_refuses_the_capsule_gets_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     tf, lender = tensorflow(), Lender()
     images = lender.lend()
 
@@ -114,7 +114,7 @@ def test_a_release_that_refuses_the_capsule_gets_a_copy(monkeypatch: pytest.Monk
     assert lender.held == 0
 
 
-def test_a_program_ends_well_while_a_tensor_holds_a_lease() -> None:
+def test_a_program_exits_cleanly_while_a_tensor_holds_a_lease() -> None:
     code = (
         "from support.leased_arrays import Lender; from streamd.frameworks.tensorflow import tensor\n"
         "kept = tensor(Lender().lend()); print(int(kept[3, 0, 0, 0]))"
@@ -130,8 +130,8 @@ def test_a_missing_tensorflow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("prefetch", [64, 8, 4])
-def test_a_cache_of_a_stream_comes_to_its_end_or_says_what_it_holds(
-    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int
+def test_a_tensorflow_cache_of_a_stream_fills_or_raises_with_the_held_batches(
+    start_daemon: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int
 ) -> None:
     """It keeps the memory of each batch: 64 may be held, or as many as there are, or half of them."""
     monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.01)

@@ -156,3 +156,6 @@ class DaemonProcess:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(LIMIT_S)
         return self.start()
+
+
+Start = Callable[..., DaemonProcess]  # the type of the fixture `start_daemon`

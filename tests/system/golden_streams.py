@@ -56,7 +56,7 @@ Digests = dict[str, list[str]]  # of each stream, one an epoch
 def write_data(place: Path, numbers: Iterable[int] = range(SAMPLES)) -> Path:
     """The samples, made in the order of `numbers`, and the table of them, in a new folder `place`."""
     for number in numbers:
-        path = place / "images" / file_of(number)
+        path = place / "images" / file_name_of(number)
         path.parent.mkdir(parents=True, exist_ok=True)
         stored = (PICTURES / KINDS[number % len(KINDS)]).read_bytes()
         path.write_bytes(stored[:3] + bytes(len(stored) - 3) if number in BAD else stored)
@@ -67,14 +67,14 @@ def write_data(place: Path, numbers: Iterable[int] = range(SAMPLES)) -> Path:
     return place
 
 
-def file_of(number: int) -> str:
+def file_name_of(number: int) -> str:
     kind = KINDS[number % len(KINDS)]
     return f"class-{number % 5}/{number * 67 % SAMPLES:03}-{kind}"
 
 
 def _row(number: int) -> dict[str, object]:
     return {
-        "path": file_of(number),
+        "path": file_name_of(number),
         "kind": KINDS[number % len(KINDS)],
         "turn": number * 7919 % 360 - 180,
         "angle": f"{number * 37 % 101 / 8:.3f}",
@@ -104,53 +104,48 @@ def streams(place: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def _stream(
-    basis: dict[str, Any],
-    policy: str,
-    drop: bool | str,
-    shuffle: object,
-) -> dict[str, Any]:
+def _stream(basis: dict[str, Any], policy: str, drop: bool | str, shuffle: object) -> dict[str, Any]:
     bad = {"policy": policy, "max_fraction": 1.0}
     return {**basis, "batch_size": BATCH, "drop_remainder": drop, "shuffle": shuffle, "bad_samples": bad}
 
 
-def of_daemon(endpoint: str) -> Digests:
+def digest_daemon(endpoint: str) -> Digests:
     """The digests of every stream, by one trainer after the other."""
-    return {name: of_stream(name, endpoint) for name in streams(Path())}
+    return {name: digest_stream(name, endpoint) for name in streams(Path())}
 
 
-def of_stream(name: str, endpoint: str) -> list[str]:
+def digest_stream(name: str, endpoint: str) -> list[str]:
     drained = trainer_process.drain_stream(name, endpoint, EPOCHS, digest=True)
     assert all(receipt.ok for receipt in drained.receipts)
     return drained.digest
 
 
-def of_batches(stream: Stream, met: Callable[[Iterable[Batch]], Iterable[Batch]] = iter) -> list[str]:
+def digest_batches(stream: Stream, met: Callable[[Iterable[Batch]], Iterable[Batch]] = iter) -> list[str]:
     """The same of a subscription; `met` sees each epoch's batches, and says what is digested."""
-    digests = [_of_epoch(met(epoch)) for epoch in stream.epochs()]
+    digests = [_digest_epoch(met(epoch)) for epoch in stream.epochs()]
     assert all(receipt.ok and receipt.complete for receipt in stream.receipts)
     return digests
 
 
-def _of_epoch(batches: Iterable[Batch]) -> str:
+def _digest_epoch(batches: Iterable[Batch]) -> str:
     summing = hashlib.blake2b(digest_size=16)
     for batch in batches:
         trainer_process._add_batch_to_digest(summing, batch)
     return summing.hexdigest()
 
 
-def golden() -> Digests:
+def read_golden_digests() -> Digests:
     """The digests that were written down."""
     digests: Digests = json.loads(DIGESTS.read_text(encoding="utf-8"))
     return digests
 
 
-def _by_one_worker() -> Digests:
+def _digest_with_one_worker() -> Digests:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         with DaemonProcess(place, {"workers": 1, "streams": streams(write_data(place / "data"))}) as daemon:
-            return of_daemon(daemon.endpoint)
+            return digest_daemon(daemon.endpoint)
 
 
 if __name__ == "__main__":
-    DIGESTS.write_text(json.dumps(_by_one_worker(), indent=1) + "\n", encoding="utf-8")
+    DIGESTS.write_text(json.dumps(_digest_with_one_worker(), indent=1) + "\n", encoding="utf-8")

@@ -1,23 +1,20 @@
-"""Images that lie in arrays: from mapped files to trainers, split, shared, and stopped when a file is written."""
+"""Images in .npy arrays, from the files to trainers; a changed file stops the stream."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.checked_epochs import number, verdicts
-from support.daemon_process import DaemonProcess
+from support.daemon_process import Start
 from support.running_trainers import Trainer, trainers
 
 import streamd
 from streamd.errors import StreamStoppedError
-
-Start = Callable[..., DaemonProcess]
 
 PIXELS = np.random.default_rng(5).integers(0, 256, (203, 6, 5, 3), dtype=np.uint8)
 ANGLES = np.linspace(-1, 1, 203, dtype=np.float32)
@@ -83,7 +80,7 @@ def test_two_trainers_get_every_row_once_and_share_each_batch(start_daemon: Star
 
 
 @pytest.mark.parametrize("cut_off", [False, True], ids=["touched", "cut off"])
-def test_a_file_that_changes_stops_the_stream_and_condemns_no_sample(
+def test_a_changed_file_stops_the_stream_and_marks_no_sample_bad(
     start_daemon: Start, folder: Path, *, cut_off: bool
 ) -> None:
     daemon = start_daemon({"streams": {"train": arrays(folder)}})

@@ -1,10 +1,9 @@
-"""Files that are no images, or no longer the ones that were listed: each costs its row, is named, and no other."""
+"""Files that are not images, or that changed since they were listed: each makes one row bad and is named."""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.checked_epochs import Epoch, number, verdicts
-from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_process import Start, stream_config, write_images
 from support.daemon_reload import said
 
 import streamd
 from streamd.client import Batch
 from streamd.errors import StreamStoppedError
 from streamd.limits import MAX_FILE_BYTES
-
-Start = Callable[..., DaemonProcess]
 
 
 @pytest.fixture
@@ -29,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.fault("27", "files changed, removed and locked in the middle of an epoch")
-def test_files_that_change_in_the_middle_of_an_epoch_cost_their_rows(
+def test_files_that_change_in_mid_epoch_make_only_their_own_rows_bad(
     start_daemon: Start, tmp_path: Path, folder: Path
 ) -> None:
     many = write_images(tmp_path / "many", {"cat": 160}, size=(16, 16))
@@ -122,7 +119,7 @@ def test_images_that_are_all_unreadable_stop_their_stream_with_a_message(start_d
 
 
 @pytest.mark.fault("25", "what is no file of pixels takes an image's place after it was listed")
-def test_links_pipes_and_giants_in_the_place_of_images_are_refused(
+def test_links_pipes_and_huge_files_in_place_of_images_are_refused(
     start_daemon: Start, tmp_path: Path, folder: Path
 ) -> None:
     daemon = start_daemon({"streams": {"train": stream_config(folder, shuffle="none")}})
@@ -145,6 +142,3 @@ def test_links_pipes_and_giants_in_the_place_of_images_are_refused(
         ("cat/0003.jpg", f"{10 << 30} bytes are more than {MAX_FILE_BYTES}"),
         ("cat/0004.jpg", "not a regular file"),
     ]
-
-
-# --- policies

@@ -1,10 +1,9 @@
-"""A bad sample costs its row and no other; what is not a sample's fault is never held against one."""
+"""Samples that crash a worker make only their own row bad; a worker killed from outside makes none bad."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,12 @@ import pytest
 from support import crashing_decoders
 from support.checked_epochs import Epoch, number, verdicts
 from support.crashing_decoders import Broken, mark
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.running_trainers import Trainer, trainers
 from support.short_stream import FULL
 
 from streamd.client import Batch
 
-Start = Callable[..., DaemonProcess]
 DEADLINE_S = 3.0  # less, and a busy host makes a sound row look hung
 KILLS = 50 if FULL else 6  # of workers, from outside
 CULPRIT = "cat/0003.jpg"
@@ -35,7 +33,7 @@ def ills(tmp_path: Path) -> Broken:
 
 
 @pytest.fixture
-def serve(start_daemon: Start, folder: Path, ills: Broken) -> Callable[..., DaemonProcess]:
+def serve(start_daemon: Start, folder: Path, ills: Broken) -> Start:
     """A daemon over the folder; `changes` are the stream's, `others` are streams beside it."""
 
     def start(others: dict[str, object] | None = None, workers: int = 1, **changes: Any) -> DaemonProcess:
@@ -59,7 +57,7 @@ HARMS = {
 
 @pytest.mark.long
 @pytest.mark.fault("26", "a sample that crashes its decoder, eats its memory, or takes for ever")
-def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
+def test_a_sample_that_kills_two_workers_is_bad_and_no_other_row_is_lost(
     start_daemon: Start, tmp_path: Path, ills: Broken
 ) -> None:
     for name, (what, _) in HARMS.items():
@@ -84,7 +82,7 @@ def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
 
 @pytest.mark.long
 @pytest.mark.fault("26", "several samples that crash their decoder, in one batch")
-def test_each_of_several_culprits_in_one_batch_is_found(serve: Start, folder: Path) -> None:
+def test_each_of_several_crashing_samples_in_one_batch_is_found(serve: Start, folder: Path) -> None:
     culprits = ["cat/0001.jpg", "cat/0002.jpg", "cat/0007.jpg"]
     for name in culprits:
         mark(folder / name, crashing_decoders.SEGV)
@@ -100,7 +98,7 @@ def test_each_of_several_culprits_in_one_batch_is_found(serve: Start, folder: Pa
 @pytest.mark.long
 @pytest.mark.fault("26", "workers killed from outside, fifty times in an epoch")
 @pytest.mark.timeout(240)  # each kill waits for a worker to start
-def test_worker_after_worker_killed_from_outside_condemns_nobody_and_loses_nothing(
+def test_workers_killed_from_outside_lose_no_row_and_mark_no_sample_bad(
     start_daemon: Start, tmp_path: Path, ills: Broken
 ) -> None:
     folder = write_images(tmp_path / "many", {"cat": 240}, size=(16, 16))
@@ -124,7 +122,7 @@ def test_worker_after_worker_killed_from_outside_condemns_nobody_and_loses_nothi
 
 @pytest.mark.long
 @pytest.mark.fault("26", "a worker stopped for ever")
-def test_a_worker_that_is_stopped_for_ever_holds_nobody_up(serve: Start, folder: Path) -> None:
+def test_a_worker_that_is_stopped_for_ever_is_replaced(serve: Start, folder: Path) -> None:
     daemon = serve(workers=2)
     (victim, _) = daemon.workers()
     os.kill(victim, signal.SIGSTOP)
@@ -135,15 +133,12 @@ def test_a_worker_that_is_stopped_for_ever_holds_nobody_up(serve: Start, folder:
     assert victim not in daemon.workers()
 
 
-# --- reading
-
-
 # --- verdicts and restarts
 
 
 @pytest.mark.long
 @pytest.mark.fault("26", "the daemon killed between a verdict and its first use")
-def test_a_daemon_killed_between_a_verdict_and_its_use_comes_back_to_the_same_batches(
+def test_a_daemon_killed_after_it_recorded_a_bad_sample_serves_the_same_batches_again(
     serve: Start, folder: Path, ills: Broken
 ) -> None:
     (folder / CULPRIT).write_bytes(b"\xff\xd8\xff no picture")

@@ -1,4 +1,4 @@
-"""A stream with a cache shows the pixels of the stream without one, whatever happens to the cache and its daemon."""
+"""A cached stream serves the same pixels as one without a cache, whatever happens to the cache and its daemon."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.served_folder import file_of, serve
 
 import streamd
@@ -19,7 +19,6 @@ from streamd.dataset.cache.file import RECORD_TYPE
 from streamd.decode.decoders import decode_image
 from streamd.limits import PAGE_BYTES
 
-Start = Callable[..., DaemonProcess]
 Pictures = dict[int, bytes]
 
 CLASSES = {"cat": 40, "dog": 44}
@@ -41,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 def cached(
     data: Path, folder: Path, max_bytes: int | None = None, workers: int = 1, **changes: object
 ) -> dict[str, object]:
-    """A configuration whose one stream keeps what it decodes."""
+    """A configuration with one cached stream."""
     cache = {"path": str(folder)} if max_bytes is None else {"path": str(folder), "max": max_bytes}
     return {"workers": workers, "streams": {"train": stream_config(data, cache=cache, **changes)}}
 
@@ -72,7 +71,7 @@ def file_in(folder: Path) -> Path:
 
 
 def published(folder: Path) -> int:
-    """Samples whose records are written."""
+    """The number of samples whose cache records are written."""
     records = np.fromfile(file_in(folder), RECORD_TYPE, SAMPLES, offset=PAGE_BYTES)
     return int(np.count_nonzero(records["checksum"]))
 
@@ -83,7 +82,7 @@ def wait_for_rows(folder: Path, rows: int = SAMPLES) -> None:
 
 @pytest.fixture
 def plain(tmp_path: Path, data: Path) -> Pictures:
-    """What decoders make of the files."""
+    """The pixels of every sample, decoded without a cache."""
     stream = serve(data, tmp_path / "state")
     row = np.empty(stream.spec.image_shape, np.uint8)
     pictures = {}
@@ -116,7 +115,7 @@ def test_the_second_epoch_reads_no_file_and_neither_does_the_next_daemon(
 
 
 @pytest.mark.parametrize("rows", [21, 63])
-def test_a_cache_for_a_part_of_the_data_spares_every_epoch_that_part(
+def test_a_cache_that_holds_part_of_the_data_serves_that_part_in_every_epoch(
     start_daemon: Start, data: Path, folder: Path, plain: Pictures, rows: int
 ) -> None:
     room = ROWS_OFFSET + rows * ROW_BYTES
@@ -145,7 +144,7 @@ def test_a_daemon_killed_while_it_fills_the_cache_never_shows_a_torn_row(
 
 
 @pytest.mark.long
-def test_damage_on_the_disk_is_noticed_and_mended(
+def test_damaged_cache_rows_are_found_and_rewritten(
     start_daemon: Start, data: Path, folder: Path, plain: Pictures
 ) -> None:
     daemon = start_daemon(cached(data, folder))
@@ -178,7 +177,7 @@ def test_streams_of_one_daemon_share_a_cache(start_daemon: Start, data: Path, fo
 
 
 @pytest.mark.long
-def test_a_cache_deleted_while_it_is_used_goes_on_and_is_made_anew_at_the_next_start(
+def test_a_cache_deleted_in_use_keeps_working_and_is_created_again_at_the_next_start(
     start_daemon: Start, data: Path, folder: Path, plain: Pictures
 ) -> None:
     daemon = start_daemon(cached(data, folder))
@@ -195,7 +194,7 @@ def test_a_cache_deleted_while_it_is_used_goes_on_and_is_made_anew_at_the_next_s
 
 @pytest.mark.long
 @pytest.mark.fault("26", "the cache cut off under the workers that map it, and allocated again")
-def test_a_cache_cut_off_under_its_readers_condemns_no_sample(
+def test_a_cache_truncated_under_its_readers_marks_no_sample_bad(
     start_daemon: Start, data: Path, folder: Path, plain: Pictures
 ) -> None:
     daemon = start_daemon(cached(data, folder, workers=2))
@@ -210,7 +209,7 @@ def test_a_cache_cut_off_under_its_readers_condemns_no_sample(
 
 
 @pytest.mark.long
-def test_bad_samples_are_not_kept(start_daemon: Start, data: Path, folder: Path) -> None:
+def test_bad_samples_are_not_cached(start_daemon: Start, data: Path, folder: Path) -> None:
     (data / "cat/0007.jpg").write_bytes(b"\xff\xd8\xff" + bytes(500))
     daemon = start_daemon(cached(data, folder, bad_samples={"policy": "mask"}))
     with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=2) as stream:
@@ -223,7 +222,7 @@ def test_bad_samples_are_not_kept(start_daemon: Start, data: Path, folder: Path)
 
 @pytest.fixture
 def no_large_file() -> Iterator[None]:
-    """What a full disk or a quota does, whoever runs the tests; slots of these streams fit."""
+    """Limits the size of files, as a full disk or a quota does; slots of these streams still fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (ROWS_OFFSET + 30 * ROW_BYTES, hard))
     yield
@@ -232,7 +231,7 @@ def no_large_file() -> Iterator[None]:
 
 @pytest.mark.fault("22", "no space for the cache, by a limit on the size of files")
 @pytest.mark.usefixtures("no_large_file")
-def test_a_disk_without_room_is_told_once_and_the_stream_goes_on(
+def test_a_full_disk_is_logged_once_and_the_stream_runs_without_its_cache(
     start_daemon: Start, data: Path, folder: Path, plain: Pictures
 ) -> None:
     daemon = start_daemon(cached(data, folder))

@@ -1,22 +1,19 @@
-"""A running stream whose daemon comes back as another one: ended, with what differs, or noted in the receipt."""
+"""Daemons that restart with another configuration or other pixels under a running stream."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, write_images
 from support.short_stream import CLASSES, FULL, SAMPLES, STEPS, all_rows, rows
 
 import streamd
 from streamd.errors import StreamChangedError
-
-Start = Callable[..., DaemonProcess]
 
 # A module that every Python process imports when it starts: JPEGs decode a little brighter, where a file says so.
 BRIGHTER: Final = """
@@ -64,7 +61,7 @@ def come_back(daemon: DaemonProcess, folder: Path, **changes: object) -> None:
         ({"image": {"size": [16, 16]}}, r"changed in image; subscribe again: its order is the same"),
     ][: 3 if FULL else 2],
 )
-def test_a_running_stream_ends_when_its_daemon_comes_back_as_another(
+def test_a_running_stream_ends_when_its_daemon_restarts_with_another_configuration(
     alone: DaemonProcess, folder: Path, changes: dict[str, object], says: str
 ) -> None:
     with streamd.connect(alone.endpoint) as client, client.subscribe("train", epochs=1, prefetch=2) as stream:
@@ -79,7 +76,9 @@ def test_a_running_stream_ends_when_its_daemon_comes_back_as_another(
     assert [(each.complete, each.ok) for each in stream.receipts] == [(False, True)]
 
 
-def test_a_stream_that_seeks_meanwhile_hears_the_same(alone: DaemonProcess, folder: Path) -> None:
+def test_a_seek_after_the_daemon_restarted_with_another_order_raises_the_same_error(
+    alone: DaemonProcess, folder: Path
+) -> None:
     with streamd.connect(alone.endpoint) as client, client.subscribe("train", epochs=1) as stream:
         token = next(iter(stream)).token
         come_back(alone, folder, shuffle={"kind": "full", "seed": 9})
@@ -90,7 +89,7 @@ def test_a_stream_that_seeks_meanwhile_hears_the_same(alone: DaemonProcess, fold
 
 @pytest.mark.long
 @pytest.mark.fault("31", "the daemon comes back with a decoder that makes other pixels: noted in that epoch's receipt")
-def test_a_running_stream_notes_that_its_daemon_came_back_with_other_pixels(
+def test_a_receipt_notes_that_the_daemon_restarted_with_other_pixels(
     start_daemon: Start, folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(BRIGHTER)

@@ -1,4 +1,4 @@
-"""Data that are not there: nobody is condemned, others are served, and trainers go on by themselves when they are back.
+"""Missing data: no sample is marked bad, other streams are served, and trainers continue when the data are back.
 
 A folder that is emptied, or whose name leads to an empty one, looks as a disk that is not mounted does.
 """
@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 import pytest
 from support.checked_epochs import Epoch, verdicts
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.daemon_reload import reload, said
 from support.served_folder import change_times
 from support.tar_shards import pack_folder
@@ -26,12 +26,11 @@ from support.tar_shards import pack_folder
 import streamd
 from streamd.client import Batch
 
-Start = Callable[..., DaemonProcess]
 Leave = Callable[[Path, Path], None]
 
 
 def unmount(folder: Path, aside: Path) -> None:
-    """The folder is there and empty; who has it open finds nothing in it any more."""
+    """Leaves the folder empty, also for processes that have it open."""
     aside.mkdir()
     for each in folder.iterdir():
         each.rename(aside / each.name)
@@ -78,7 +77,7 @@ def mounting_later(daemon: DaemonProcess, folder: Path, aside: Path) -> Iterator
 
 
 @pytest.mark.long
-def test_labels_written_since_they_were_listed_are_spoken_of_at_a_start_and_at_a_reload(
+def test_labels_changed_since_they_were_listed_are_logged_at_a_start_and_at_a_reload(
     start_daemon: Start, tmp_path: Path
 ) -> None:
     folder, weights = write_images(tmp_path / "data", {"cat": 12, "dog": 12}), tmp_path / "w.npy"
@@ -93,7 +92,7 @@ def test_labels_written_since_they_were_listed_are_spoken_of_at_a_start_and_at_a
 
 
 @pytest.mark.parametrize("leave", [pytest.param(unmount, marks=pytest.mark.long), take_away], ids=named)
-def test_a_daemon_whose_data_are_away_serves_others_and_goes_on_by_itself(
+def test_a_daemon_serves_other_streams_while_one_waits_for_its_data(
     start_daemon: Start, tmp_path: Path, leave: Leave
 ) -> None:
     late, there = (write_images(tmp_path / name, {"cat": 12, "dog": 12}) for name in ("late", "there"))
@@ -119,7 +118,7 @@ def test_a_daemon_whose_data_are_away_serves_others_and_goes_on_by_itself(
 
 @pytest.mark.long
 @pytest.mark.parametrize("leave", [take_away, mount_another], ids=named)
-def test_data_that_go_in_the_middle_of_an_epoch_cost_a_pause(start_daemon: Start, tmp_path: Path, leave: Leave) -> None:
+def test_data_that_disappear_in_mid_epoch_cause_a_pause(start_daemon: Start, tmp_path: Path, leave: Leave) -> None:
     folder = write_images(tmp_path / "data", {"cat": 160}, size=(16, 16))
     truth = Path(shutil.copytree(folder, tmp_path / "truth"))
     daemon = start_daemon({"streams": {"train": stream_config(folder, batch_size=2)}, "memory": "8MiB"})
@@ -128,7 +127,7 @@ def test_data_that_go_in_the_middle_of_an_epoch_cost_a_pause(start_daemon: Start
     def go(batch: Batch) -> None:
         if batch.index == 20:
             leave(folder, aside)
-            if leave is take_away:  # whoever comes finds no folder to open
+            if leave is take_away:  # a new worker finds no folder to open
                 os.kill(daemon.workers()[0], signal.SIGKILL)
 
     with mounting_later(daemon, folder, aside):
@@ -153,7 +152,9 @@ def stores(tmp_path: Path) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.long
-def test_stores_whose_files_are_away_wait_for_them_at_the_start_and_later(start_daemon: Start, tmp_path: Path) -> None:
+def test_streams_whose_store_files_are_missing_wait_for_them_at_the_start_and_later(
+    start_daemon: Start, tmp_path: Path
+) -> None:
     streams, place, aside = stores(tmp_path), tmp_path / "stores", tmp_path / "aside"
     daemon = start_daemon({"streams": streams})
     daemon.terminate()
@@ -168,5 +169,5 @@ def test_stores_whose_files_are_away_wait_for_them_at_the_start_and_later(start_
                 with trainer:
                     assert sorted(each for batch in trainer for each in batch.sample_ids.tolist()) == list(range(16))
         unmount(place, aside)
-        os.kill(daemon.workers()[0], signal.SIGKILL)  # whoever comes has to open the files
+        os.kill(daemon.workers()[0], signal.SIGKILL)  # a new worker has to open the files
     assert verdicts(daemon) == []

@@ -1,9 +1,9 @@
-"""The same files, configuration and seed give the same bytes: whoever makes them, wherever, and after whatever."""
+"""The same files, configuration and seed give the same bytes, with any workers, after any restart, in any folder."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -18,25 +18,24 @@ from golden_streams import (
     BATCH,
     EPOCHS,
     SAMPLES,
-    golden,
-    of_batches,
-    of_daemon,
-    of_stream,
+    digest_batches,
+    digest_daemon,
+    digest_stream,
+    read_golden_digests,
     streams,
     write_data,
 )
-from support.daemon_process import DaemonProcess
+from support.daemon_process import DaemonProcess, Start
 from support.short_stream import FULL
 
 import streamd
 from streamd.client import Batch
 from streamd.ipc.messages import Transport
 
-Start = Callable[..., DaemonProcess]
 NAMES: Final = tuple(streams(Path()))
 DEATHS: Final = {1, 9, 12, 17, 23} if FULL else {3, 17}  # batches taken when the daemon is killed
 
-# A module that every Python process imports when it starts: folders are listed backwards, and it is told which.
+# A module that every Python process imports when it starts: folders are listed backwards, and their paths recorded.
 BACKWARDS: Final = """
 import os
 from contextlib import contextmanager
@@ -66,7 +65,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[s
         yield daemon.endpoint
 
 
-def test_the_golden_streams_meet_bad_samples_and_a_batch_of_nothing_else(endpoint: str) -> None:
+def test_the_golden_streams_contain_bad_samples_and_one_batch_of_bad_samples_only(endpoint: str) -> None:
     with streamd.connect(endpoint) as client:
         for name in NAMES:
             with client.subscribe(name, epochs=1) as stream:
@@ -82,13 +81,13 @@ def test_the_golden_streams_meet_bad_samples_and_a_batch_of_nothing_else(endpoin
 def test_any_number_of_workers_makes_the_golden_bytes(start_daemon: Start, data: Path, workers: int) -> None:
     daemon = start_daemon({"workers": workers, "streams": streams(data)})
     assert len(daemon.workers()) == workers
-    assert of_daemon(daemon.endpoint) == golden()
+    assert digest_daemon(daemon.endpoint) == read_golden_digests()
 
 
 @pytest.mark.fault("30", "the daemon killed with -9 in the midst of epochs")
 @pytest.mark.timeout(240)  # each start of a daemon takes seconds where much else is running
 @pytest.mark.parametrize("name", NAMES if FULL else NAMES[:1])
-def test_a_daemon_that_is_killed_in_mid_epoch_goes_on_with_the_golden_bytes(
+def test_a_daemon_killed_in_mid_epoch_continues_with_the_golden_bytes(
     start_daemon: Start, data: Path, name: str
 ) -> None:
     daemon = start_daemon({"workers": 2, "streams": streams(data)})
@@ -103,14 +102,14 @@ def test_a_daemon_that_is_killed_in_mid_epoch_goes_on_with_the_golden_bytes(
                 daemon.restart_after_kill()
 
     with streamd.connect(daemon.endpoint) as client, client.subscribe(name, epochs=EPOCHS, prefetch=4) as stream:
-        assert of_batches(stream, kills) == golden()[name]
+        assert digest_batches(stream, kills) == read_golden_digests()[name]
     assert stream.reconnects == len(DEATHS)
 
 
 @pytest.mark.long
 @pytest.mark.fault("30", "the data made elsewhere in another order, folders listed backwards, another hash seed")
 @pytest.mark.parametrize("seed", ["0", "1", "4294967295"] if FULL else ["1"])
-def test_other_directories_orders_of_listing_and_hash_seeds_make_the_golden_bytes(
+def test_the_golden_bytes_depend_on_no_directory_listing_order_or_hash_seed(
     start_daemon: Start, tmp_path: Path, seed: str
 ) -> None:
     elsewhere = write_data(tmp_path / "somewhere" / "else", reversed(range(SAMPLES)))
@@ -124,14 +123,14 @@ def test_other_directories_orders_of_listing_and_hash_seeds_make_the_golden_byte
     }
     daemon = start_daemon({"workers": 2, "streams": streams(elsewhere)}, environment=environment)
     assert str(elsewhere / "images" / "class-3") in told.read_text().splitlines()
-    assert of_daemon(daemon.endpoint) == golden()
+    assert digest_daemon(daemon.endpoint) == read_golden_digests()
 
 
 @pytest.mark.fault("30", "three trainers at once, and one alone")
 @pytest.mark.parametrize("name", NAMES if FULL else NAMES[:1])
 def test_several_trainers_at_once_get_the_golden_bytes_each(endpoint: str, name: str) -> None:
     with ThreadPoolExecutor(3) as threads:
-        assert [*threads.map(partial(of_stream, name), [endpoint] * 3)] == [golden()[name]] * 3
+        assert [*threads.map(partial(digest_stream, name), [endpoint] * 3)] == [read_golden_digests()[name]] * 3
 
 
 @pytest.mark.fault("30", "a third of a batch at a time, in shared memory and through the socket")
@@ -144,7 +143,7 @@ def test_parts_of_batches_are_the_golden_bytes_when_put_together(
         streamd.connect(endpoint) as client,
         client.subscribe(name, batch_size=BATCH // 3, epochs=EPOCHS, transport=transport) as stream,
     ):
-        assert of_batches(stream, put_together) == golden()[name]
+        assert digest_batches(stream, put_together) == read_golden_digests()[name]
 
 
 def put_together(parts: Iterable[Batch]) -> Iterator[Batch]:

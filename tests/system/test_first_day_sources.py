@@ -1,4 +1,4 @@
-"""A table as people have one on their first day, served by a real daemon to a real client, sample by sample."""
+"""A typical table with vectors, text and tags, through a real daemon, checked sample by sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORDS = ("rot", "grün", "blau und weiß", "")
 
 
 def row_of(name: str) -> dict[str, Any]:
-    """What the table says of an image, by rules that a test can repeat."""
+    """The table's row for an image, by rules that a test can repeat."""
     kind, number = name.removesuffix(".jpg").split("/")
     at = int(number) + 100 * list(CLASSES).index(kind)
     tags = [tag for bit, tag in enumerate(("round", "small", "red")) if at >> bit & 1]
@@ -88,7 +88,7 @@ def test_rows_are_chosen_and_carry_vectors_strings_and_tags(client: Client) -> N
         )
 
 
-def test_no_driver_is_on_both_sides_and_rows_of_padding_have_empty_text(client: Client) -> None:
+def test_a_split_by_driver_puts_no_driver_on_both_sides_and_padding_rows_have_empty_text(client: Client) -> None:
     train, validation = epoch(client, "drivers"), epoch(client, "others")
     sides = [{row_of(name)["driver"] for name in part} for part in (train, validation)]
     assert sides[0] & sides[1] == set()

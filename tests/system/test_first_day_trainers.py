@@ -1,16 +1,16 @@
-"""What a trainer may ask for on its first day: any batch, names, another size, company, a place among others."""
+"""What a trainer may ask for: any batch, names, another batch size, a start together with other trainers."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.running_trainers import Trainer, trainers
 
 from streamd.client import Client
@@ -37,7 +37,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 # --- any batch, names, status
 
 
-def test_any_batch_comes_again_exactly_as_trainers_got_it(client: Client) -> None:
+def test_client_batch_returns_any_batch_as_trainers_got_it(client: Client) -> None:
     with client.subscribe("train", epochs=2) as stream:
         seen = {(batch.epoch, batch.index): batch.copy() for batch in stream}
     for epoch, index in ((0, 0), (1, 7), (0, BATCHES - 1)):
@@ -47,13 +47,13 @@ def test_any_batch_comes_again_exactly_as_trainers_got_it(client: Client) -> Non
         assert np.array_equal(again.labels["label"], seen[epoch, index].labels["label"])
 
 
-def test_a_batch_that_is_not_is_refused_with_those_that_are(client: Client) -> None:
+def test_a_batch_that_does_not_exist_is_refused_with_the_valid_range(client: Client) -> None:
     for epoch, index in ((0, BATCHES), (0, -1), (-1, 0)):
         with pytest.raises(RefusedError, match=f"no batch {epoch}:{index}: .* from 0 to {BATCHES - 1}"):
             client.batch("train", epoch, index)
 
 
-def test_names_are_those_of_the_files(client: Client) -> None:
+def test_sample_names_are_file_names(client: Client) -> None:
     assert client.names("train", [0, 59, 60, 99, 0]) == [
         "cat/0000.jpg", "cat/0059.jpg", "dög/0000.jpg", "dög/0039.jpg", "cat/0000.jpg",
     ]  # fmt: skip
@@ -61,19 +61,19 @@ def test_names_are_those_of_the_files(client: Client) -> None:
     assert client.names("train", []) == []
 
 
-def test_more_names_than_fit_a_question_are_asked_for_in_several(client: Client) -> None:
+def test_more_names_than_fit_one_request_are_fetched_in_several(client: Client) -> None:
     ids = list(range(SAMPLES)) * 100
     assert len(client.names("train", ids)) == len(ids)
 
 
-def test_names_of_strange_ids_and_streams_are_refused(client: Client) -> None:
+def test_names_of_unknown_ids_and_streams_are_refused(client: Client) -> None:
     with pytest.raises(RefusedError, match="has sample ids 0 to 99, not 100"):
         client.names("train", [100])
     with pytest.raises(RefusedError, match="did you mean 'train'"):
         client.names("trian", [0])
 
 
-def test_status_shows_who_reads_what_and_how_far(client: Client) -> None:
+def test_status_shows_each_session_with_its_stream_and_progress(client: Client) -> None:
     with client.subscribe("train", epochs=3, rank=1, world=2) as stream:
         held = list(islice(stream, 5))[-1]  # what the loop has let go is taken for sure
         wait_until(lambda: any(each.step >= 4 for each in client.status().sessions), "the session has taken batches")
@@ -94,9 +94,8 @@ def test_status_shows_who_reads_what_and_how_far(client: Client) -> None:
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 24, 104])
 def test_every_size_gives_every_sample_once_in_the_same_order(client: Client, size: int) -> None:
     with client.subscribe("train", epochs=1) as plain:
-        ids = np.concatenate([batch.sample_ids for batch in plain])
-    with client.subscribe("train", epochs=1) as plain:
-        images = np.concatenate([batch.images.copy() for batch in plain])
+        whole = [(batch.sample_ids, batch.images.copy()) for batch in plain]
+    ids, images = map(np.concatenate, zip(*whole, strict=True))
     with client.subscribe("train", epochs=2, batch_size=size) as stream:
         for epoch in islice(stream.epochs(), 1):
             batches = [batch.copy() for batch in epoch]
@@ -109,7 +108,7 @@ def test_every_size_gives_every_sample_once_in_the_same_order(client: Client, si
 
 
 @pytest.mark.parametrize("size", [2, 4, 16])
-def test_a_token_of_any_size_goes_on_at_the_next_row_at_any_size(client: Client, size: int) -> None:
+def test_a_token_of_any_batch_size_resumes_at_the_next_row_at_any_other_size(client: Client, size: int) -> None:
     with client.subscribe("train", epochs=1) as plain:
         order = np.concatenate([batch.sample_ids for batch in plain]).tolist()
     with client.subscribe("train", epochs=1, batch_size=size) as stream:
@@ -122,7 +121,7 @@ def test_a_token_of_any_size_goes_on_at_the_next_row_at_any_size(client: Client,
             assert rest.receipts[-1].ok
 
 
-def test_what_does_not_fill_a_batch_is_dropped_and_counted_where_the_stream_drops(client: Client) -> None:
+def test_rows_that_do_not_fill_a_batch_are_dropped_and_counted_where_the_stream_drops(client: Client) -> None:
     with client.subscribe("dropping", epochs=1, batch_size=40) as stream:
         assert [len(batch) for batch in stream] == [40, 40]
         (receipt,) = stream.receipts
@@ -146,7 +145,7 @@ def test_a_live_trainer_joins_where_the_other_is_and_its_first_epoch_is_short(da
         assert receipts[0].steps == BATCHES - first[1]
 
 
-def test_a_live_trainers_token_goes_on_where_it_was(daemon: DaemonProcess, client: Client) -> None:
+def test_the_token_of_a_live_trainer_resumes_at_its_next_batch(daemon: DaemonProcess, client: Client) -> None:
     with trainers(Trainer(daemon.endpoint, epochs=9, allowed=5, prefetch=2)) as (early,):
         wait_until(lambda: len(early.keys) == 5, "the first has begun")
         with client.subscribe("train", epochs=1, start="live") as stream:
@@ -159,7 +158,7 @@ def test_a_live_trainers_token_goes_on_where_it_was(daemon: DaemonProcess, clien
 
 
 @pytest.mark.long
-def test_those_who_wait_for_each_other_begin_together(daemon: DaemonProcess, client: Client) -> None:
+def test_trainers_that_wait_for_each_other_begin_together(daemon: DaemonProcess, client: Client) -> None:
     with trainers(*(Trainer(daemon.endpoint, epochs=1, start={"together": 3}) for _ in range(2))) as early:
         wait_until(lambda: [each.doing for each in client.status().sessions] == ["gathering"] * 2, "two wait")
         assert [each.keys for each in early] == [[], []]
@@ -168,11 +167,8 @@ def test_those_who_wait_for_each_other_begin_together(daemon: DaemonProcess, cli
                 assert [receipt.ok for receipt in each.finish()] == [True]
 
 
-Start = Callable[..., DaemonProcess]
-
-
 @pytest.mark.long
-def test_those_who_wait_for_each_other_find_each_other_again_after_a_restart(
+def test_trainers_that_wait_for_each_other_begin_together_after_a_daemon_restart(
     start_daemon: Start, tmp_path: Path
 ) -> None:
     folder = write_images(tmp_path / "data", {"cat": 40})
@@ -183,7 +179,7 @@ def test_those_who_wait_for_each_other_find_each_other_again_after_a_restart(
             assert [receipt.ok for receipt in late.finish() + early.finish()] == [True, True]
 
 
-def test_a_program_that_ends_right_behind_its_loop_has_reported_its_receipt(client: Client) -> None:
+def test_a_program_that_exits_right_after_its_loop_has_reported_its_receipt(client: Client) -> None:
     program = (
         "import os, sys, streamd\n"
         "for batch in streamd.connect(sys.argv[1]).subscribe('padding', epochs=1):\n"

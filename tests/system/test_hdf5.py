@@ -1,9 +1,8 @@
-"""Files as scripts with PyTables write them: one image appended at a time, with one-hot labels beside, for years."""
+"""HDF5 files as PyTables scripts write them: one image appended at a time, with one-hot labels beside."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,10 @@ import numpy as np
 import pytest
 import tables
 from support.checked_epochs import verdicts
-from support.daemon_process import DaemonProcess
+from support.daemon_process import Start
 
 import streamd
 from streamd.errors import StreamStoppedError
-
-Start = Callable[..., DaemonProcess]
 
 PIXELS = np.random.default_rng(5).integers(0, 256, (103, 16, 24, 3), dtype=np.uint8)
 KINDS = np.random.default_rng(6).integers(0, 4, 103)
@@ -66,9 +63,7 @@ def check(client: streamd.Client, name: str) -> list[tuple[int, str]]:
     return sorted(bad)
 
 
-def test_a_trainer_gets_the_images_that_were_appended_however_they_are_kept(
-    start_daemon: Start, tmp_path: Path
-) -> None:
+def test_a_trainer_gets_the_appended_images_in_every_layout(start_daemon: Start, tmp_path: Path) -> None:
     numbers = (PIXELS / 255).astype(np.float32)
     numbers[40, 3, 2, 1] = np.nan
     zlib = tables.Filters(complevel=5, complib="zlib")

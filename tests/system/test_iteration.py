@@ -1,4 +1,4 @@
-"""The rules that a trainer's loop relies on, whatever the size of its batches, its rank and where it began."""
+"""The rules that a trainer's loop relies on, for any batch size, rank and starting point."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_length_is_the_batches_of_a_whole_epoch_and_the_same_for_every_rank(
 # --- loops
 
 
-def test_an_iterator_of_an_epoch_that_nobody_asks_is_an_error_and_no_endless_loop(client: Client) -> None:
+def test_an_epoch_iterator_that_is_not_consumed_raises_instead_of_looping_for_ever(client: Client) -> None:
     with client.subscribe("train", epochs=2) as stream:
         with pytest.raises(StreamdError, match=r"nothing was taken of epoch 0 of stream 'train': iterate over each"):
             list(stream.epochs())
@@ -97,7 +97,7 @@ def test_several_iterators_take_turns(client: Client) -> None:
         assert rows_of(taken) == rows_of_epochs(client, 1)
 
 
-def test_an_epochs_iterator_gives_nothing_more_when_another_has_ended_the_epoch(client: Client) -> None:
+def test_an_epoch_iterator_yields_nothing_after_another_has_ended_the_epoch(client: Client) -> None:
     with client.subscribe("train", epochs=2) as stream:
         early = next(stream.epochs())
         next(early)
@@ -106,7 +106,7 @@ def test_an_epochs_iterator_gives_nothing_more_when_another_has_ended_the_epoch(
         assert stream.epoch == 1
 
 
-def test_a_loop_after_the_end_gives_nothing_at_once_and_one_more_receipt_never(client: Client) -> None:
+def test_a_loop_after_the_last_epoch_yields_nothing_and_adds_no_receipt(client: Client) -> None:
     with client.subscribe("train", epochs=1) as stream:
         batches = iter(stream)
         rows_of(batches)
@@ -118,7 +118,7 @@ def test_a_loop_after_the_end_gives_nothing_at_once_and_one_more_receipt_never(c
 # --- places
 
 
-def test_seeking_in_the_midst_of_a_loop_changes_where_the_loop_is(client: Client) -> None:
+def test_a_seek_within_a_loop_moves_the_loop(client: Client) -> None:
     with client.subscribe("train", epochs=2) as stream:
         start, seen = stream.token, []
         for batch in stream:
@@ -129,7 +129,7 @@ def test_seeking_in_the_midst_of_a_loop_changes_where_the_loop_is(client: Client
     assert seen == whole[:8] + whole
 
 
-def test_a_token_within_a_batch_is_for_worlds_of_the_same_size(client: Client) -> None:
+def test_a_token_within_a_batch_is_refused_in_a_world_of_another_size(client: Client) -> None:
     """Elsewhere those rows of other ranks' batches would be skipped or repeated."""
     with client.subscribe("train", epochs=1, rank=1, world=2, batch_size=4) as stream:
         within, after = (batch.token for batch in islice(stream, 2))
@@ -146,13 +146,16 @@ def test_a_token_within_a_batch_is_for_worlds_of_the_same_size(client: Client) -
 
 
 @pytest.mark.parametrize(("size", "steps"), [(2, 5), (2, 2), (8, 3), (16, 2)])
-def test_an_early_stop_has_a_receipt_of_just_what_was_taken(client: Client, size: int, steps: int) -> None:
+def test_the_receipt_of_an_early_stop_counts_the_batches_taken(client: Client, size: int, steps: int) -> None:
     with client.subscribe("train", epochs=1, batch_size=size) as stream:
         taken = rows_of(islice(stream, steps))
     assert account(stream) == [(False, True, steps, len(taken))]
+    with client.subscribe("train") as untouched:
+        pass
+    assert untouched.receipts == []
 
 
-def test_an_early_stop_of_a_resumed_stream_counts_what_was_before(client: Client) -> None:
+def test_the_receipt_of_a_resumed_stream_counts_the_steps_before_it_too(client: Client) -> None:
     with client.subscribe("train", epochs=1, batch_size=2) as stream:
         rows_of(islice(stream, 5))
     with client.subscribe("train", epochs=1, batch_size=2, resume=stream.token) as resumed:
@@ -160,7 +163,7 @@ def test_an_early_stop_of_a_resumed_stream_counts_what_was_before(client: Client
     assert account(resumed) == [(False, True, 6, 12)]
 
 
-def test_what_was_gathered_and_not_handed_over_is_no_step_of_an_early_stop(
+def test_a_batch_gathered_but_not_handed_over_is_not_counted_by_an_early_stop(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with client.subscribe("train", epochs=1, batch_size=16) as stream:
@@ -187,9 +190,7 @@ def test_iterating_after_close_is_an_error_also_at_the_end(client: Client) -> No
 
 
 @pytest.mark.parametrize(("size", "steps"), [(None, 6), (4, 11), (16, 3)])
-def test_an_epoch_whose_last_batch_was_taken_is_complete_though_nobody_asked_for_more(
-    client: Client, size: int | None, steps: int
-) -> None:
+def test_an_epoch_is_complete_once_its_last_batch_is_taken(client: Client, size: int | None, steps: int) -> None:
     with client.subscribe("train", epochs=3, batch_size=size) as stream:
         taken = [len(batch) for _, batch in zip(range(len(stream)), stream, strict=False)]
     assert len(taken) == steps

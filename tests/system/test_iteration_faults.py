@@ -1,4 +1,4 @@
-"""What a trainer's loop may rely on when something gets in its way: a close, a fork, a signal, a daemon that dies."""
+"""The rules that a trainer's loop relies on after a close, a fork, an interrupt or the death of its daemon."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.forked_child import in_a_forked_child
 from support.keyboard_interrupts import Interrupter
 from support.running_trainers import Trainer, trainers
@@ -46,8 +46,8 @@ def daemon(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
 
 
 @pytest.fixture
-def own_daemon(start_daemon: Callable[..., DaemonProcess], folder: Path) -> DaemonProcess:
-    """One that a test may kill."""
+def own_daemon(start_daemon: Start, folder: Path) -> DaemonProcess:
+    """A daemon that a test may kill."""
     return start_daemon({"workers": 1, "streams": {"train": stream_config(folder)}})
 
 
@@ -80,7 +80,7 @@ def interrupt_a_wait(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize(("size", "slots"), [(2, 1), (8, 3), (16, 0)])
-def test_what_is_held_outlives_the_stream_and_its_memory_goes_back_with_it(
+def test_held_batches_outlive_the_stream_and_free_their_memory_when_dropped(
     client: Client, size: int, slots: int
 ) -> None:
     before = mapped_slots()
@@ -107,7 +107,7 @@ def test_a_stream_that_nobody_refers_to_ends_its_session_and_its_thread(client: 
 
 
 @pytest.mark.long
-def test_a_stream_keeps_the_daemon_of_its_private_client(folder: Path) -> None:
+def test_a_stream_keeps_the_daemon_of_its_local_client_running(folder: Path) -> None:
     stream = streamd.local({"workers": 1, "streams": {"train": stream_config(folder)}}).subscribe("train", epochs=1)
     gc.collect()
     assert sum(1 for _ in stream) == len(stream)
@@ -121,7 +121,7 @@ def test_a_stream_keeps_the_daemon_of_its_private_client(folder: Path) -> None:
 @pytest.mark.fault("45", "a child that reads, closes and drops what it got by a fork in mid-epoch")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("size", SIZES)
-def test_a_forked_child_may_read_what_it_has_but_never_the_stream_and_ends_nothing_of_its_parent(
+def test_a_forked_child_reads_its_batches_but_not_the_stream_and_its_parent_is_unaffected(
     client: Client, rows: list[int], size: int
 ) -> None:
     with client.subscribe("train", epochs=1, prefetch=2, batch_size=size) as stream:
@@ -147,7 +147,7 @@ def test_a_forked_child_may_read_what_it_has_but_never_the_stream_and_ends_nothi
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.fault("45", "a child that keeps its views while its parent reads on, memory being short")
-def test_what_a_child_got_by_a_fork_stays_right_though_its_parent_reads_on(client: Client) -> None:
+def test_a_batch_that_a_forked_child_holds_stays_unchanged_while_its_parent_reads_on(client: Client) -> None:
     with client.subscribe("train", epochs=2, prefetch=2) as stream:
         batches = iter(stream)
         held = [next(batches)]
@@ -168,7 +168,7 @@ def test_what_a_child_got_by_a_fork_stays_right_though_its_parent_reads_on(clien
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_an_interrupted_wait_loses_nothing_and_the_same_iterator_goes_on(
+def test_an_interrupted_wait_loses_nothing_and_the_same_iterator_continues(
     daemon: DaemonProcess, client: Client, rows: list[int], size: int
 ) -> None:
     with client.subscribe("train", epochs=1, batch_size=size, prefetch=2) as stream:
@@ -194,7 +194,7 @@ def interrupted(*_: object, **__: object) -> NoReturn:
 @pytest.mark.parametrize(
     "step", ["streamd.client.stream.Stream._build_receipt", "streamd.client.stream.Handoff.move_cursor"]
 )
-def test_an_interrupt_at_an_epochs_account_loses_neither_account_nor_batches(
+def test_an_interrupt_while_a_receipt_is_built_loses_neither_receipt_nor_batches(
     client: Client, rows: list[int], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     with client.subscribe("train", epochs=2) as stream:
@@ -226,7 +226,7 @@ def test_an_interrupted_seek_leaves_the_stream_where_it_was(
 
 
 @pytest.mark.parametrize(("size", "every"), [(2, 1), (8, 2), (16, 3)])
-def test_an_interrupt_at_any_moment_comes_out_as_one_and_loses_and_repeats_nothing(
+def test_an_interrupt_at_any_moment_is_raised_and_loses_and_repeats_nothing(
     client: Client, rows: list[int], size: int, every: int
 ) -> None:
     """Between batches, within a wait, at an epoch's end, and where the stream goes back after the interrupt before."""
@@ -250,7 +250,7 @@ def test_an_interrupt_at_any_moment_comes_out_as_one_and_loses_and_repeats_nothi
 # --- waiting for company, and for a daemon
 
 
-def test_when_patience_is_over_the_same_iterator_goes_on_with_the_daemon_that_comes_back(
+def test_the_iterator_that_ran_out_of_patience_continues_when_the_daemon_is_back(
     own_daemon: DaemonProcess, rows: list[int]
 ) -> None:
     with (
@@ -271,7 +271,7 @@ def test_when_patience_is_over_the_same_iterator_goes_on_with_the_daemon_that_co
 
 
 @pytest.mark.long
-def test_a_daemon_that_dies_costs_no_row_and_repeats_none_wherever_and_however_a_trainer_is(
+def test_a_killed_daemon_loses_and_repeats_no_row_for_any_kind_of_subscription(
     own_daemon: DaemonProcess, rows: list[int]
 ) -> None:
     wishes: list[dict[str, Any]] = [

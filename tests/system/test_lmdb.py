@@ -1,15 +1,14 @@
-"""An LMDB in the layout of ml-pyxis: from its file to trainers, until somebody writes to it."""
+"""An LMDB in the layout of ml-pyxis: from its file to trainers, until it is written to."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.checked_epochs import verdicts
-from support.daemon_process import DaemonProcess
+from support.daemon_process import Start
 from support.lmdb_files import put, write_lmdb
 
 import streamd
@@ -19,7 +18,7 @@ PIXELS = np.random.default_rng(5).integers(0, 256, (203, 6, 5, 3), dtype=np.uint
 
 
 def test_each_sample_comes_once_with_its_labels_and_a_write_stops_the_stream(
-    start_daemon: Callable[..., DaemonProcess], tmp_path: Path
+    start_daemon: Start, tmp_path: Path
 ) -> None:
     samples = [{"X": image, "y": [number], "kind": "ab"[number % 2]} for number, image in enumerate(PIXELS)]
     path = write_lmdb(tmp_path / "data.lmdb", samples)

@@ -1,4 +1,4 @@
-"""What a whole daemon says of itself, from its start to its end, for programs to read."""
+"""The JSON log of a daemon, from its start to its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def daemon(tmp_path: Path) -> JsonDaemon:
 
 
 @pytest.mark.long
-def test_every_line_is_an_event_and_an_epoch_is_told_once_for_all_its_trainers(daemon: JsonDaemon) -> None:
+def test_every_log_line_is_an_event_and_each_epoch_is_reported_once(daemon: JsonDaemon) -> None:
     daemon.start()
     try:
         with streamd.connect(daemon.endpoint) as client:

@@ -1,4 +1,4 @@
-"""Memory counts as long as a trainer holds it: over a seek, a close, a lost connection; shared memory is measured."""
+"""Held batches count in the memory limit after a seek, a close or a lost connection; shared memory is measured."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held is complained of at once."""
+    """Held batches raise an error at once."""
     monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.05)
     monkeypatch.setattr("streamd.client.waiting.HELD_ERROR_S", 0.05)
 
@@ -81,7 +81,7 @@ def seek_and_hold(stream: streamd.Stream, held: list[streamd.Batch], seen: list[
         seen.append(in_slots(daemon))
 
 
-def test_forty_seeks_that_hold_a_batch_each_stay_within_the_memory_and_say_what_is_held(tight: DaemonProcess) -> None:
+def test_seeks_that_hold_a_batch_each_stay_within_the_memory_and_raise(tight: DaemonProcess) -> None:
     with streamd.connect(tight.endpoint) as client, client.subscribe("train") as stream:
         held, seen = [take(stream)], [0]
         with pytest.raises(BatchesHeldError, match="of them from before a seek") as raised:
@@ -96,7 +96,7 @@ def test_forty_seeks_that_hold_a_batch_each_stay_within_the_memory_and_say_what_
         assert in_slots(tight) <= MEMORY_BYTES
 
 
-def test_seeks_that_hold_nothing_leave_nothing_behind(tight: DaemonProcess) -> None:
+def test_seeks_that_hold_no_batch_leak_neither_memory_nor_descriptors(tight: DaemonProcess) -> None:
     with streamd.connect(tight.endpoint) as client, client.subscribe("train") as stream:
         take(stream)
         place, before = stream.token, descriptors()
@@ -108,7 +108,7 @@ def test_seeks_that_hold_nothing_leave_nothing_behind(tight: DaemonProcess) -> N
         assert client.status().held_over_bytes == 0
 
 
-def test_a_loop_that_seeks_while_it_holds_its_batch_goes_on_in_memory_that_just_fits(tight: DaemonProcess) -> None:
+def test_a_loop_that_seeks_while_it_holds_its_batch_runs_in_memory_that_just_fits(tight: DaemonProcess) -> None:
     with streamd.connect(tight.endpoint) as client, client.subscribe("train", prefetch=2) as stream:
         place, seen = "", []
         for batch in stream:
@@ -123,7 +123,7 @@ def test_a_loop_that_seeks_while_it_holds_its_batch_goes_on_in_memory_that_just_
         del batch
 
 
-def test_what_is_held_of_closed_streams_counts_in_the_next_one(tight: DaemonProcess) -> None:
+def test_held_batches_of_a_closed_stream_count_in_the_next_one(tight: DaemonProcess) -> None:
     with streamd.connect(tight.endpoint) as client:
         with client.subscribe("train", prefetch=2) as stream:
             held = [take(stream), take(stream)]
@@ -136,7 +136,7 @@ def test_what_is_held_of_closed_streams_counts_in_the_next_one(tight: DaemonProc
             assert take(stream).sample_ids.size == 8
 
 
-def test_another_trainer_is_refused_with_the_arithmetic_of_what_is_held(tight: DaemonProcess) -> None:
+def test_another_trainer_is_refused_with_the_memory_that_ended_subscriptions_hold(tight: DaemonProcess) -> None:
     held: list[streamd.Batch] = []
     with streamd.connect(tight.endpoint, timeout=0.5) as client:
         with client.subscribe("train") as stream:
@@ -151,7 +151,7 @@ def test_another_trainer_is_refused_with_the_arithmetic_of_what_is_held(tight: D
         assert not HELD_OVER_CONNECTIONS
 
 
-def test_what_is_held_over_a_lost_connection_counts_until_it_is_dropped(tight: DaemonProcess) -> None:
+def test_held_batches_of_a_lost_connection_count_until_they_are_dropped(tight: DaemonProcess) -> None:
     with streamd.connect(tight.endpoint) as client, client.subscribe("train", prefetch=2) as stream:
         held = take(stream)
         lose_connection(stream)
@@ -165,7 +165,7 @@ def test_what_is_held_over_a_lost_connection_counts_until_it_is_dropped(tight: D
         del both
 
 
-def test_what_is_held_counts_also_where_memory_cannot_be_shared_any_more(
+def test_held_batches_count_also_when_memory_can_no_longer_be_shared(
     tight: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> memoryview:
@@ -181,7 +181,7 @@ def test_what_is_held_counts_also_where_memory_cannot_be_shared_any_more(
         wait_until(lambda: not client.status().held_over_bytes, "nothing is held over")
 
 
-def test_what_is_held_of_a_stream_that_was_changed_counts_until_it_is_dropped(tight: DaemonProcess) -> None:
+def test_held_batches_of_a_changed_stream_count_until_they_are_dropped(tight: DaemonProcess) -> None:
     with streamd.connect(tight.endpoint) as client, client.subscribe("train", prefetch=2) as stream:
         held = [take(stream)]
         config = json.loads(tight.config.read_text())

@@ -1,19 +1,16 @@
-"""What a monitored daemon tells of trainers that read from it, against what their receipts say."""
+"""The metrics of a daemon, compared with its trainers' receipts."""
 
 from __future__ import annotations
 
 import urllib.error
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import Start, stream_config, wait_until, write_images
 from support.monitor_requests import fetch, url_of
 
 import streamd
-
-Start = Callable[..., DaemonProcess]
 
 
 def scrape(url: str) -> dict[str, float]:
@@ -26,7 +23,7 @@ def scrape(url: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("changes", [{}, {"shuffle": "none", "drop_remainder": "pad"}], ids=["substituted", "masked"])
-def test_the_figures_are_those_of_the_receipts(tmp_path: Path, start_daemon: Start, changes: dict[str, object]) -> None:
+def test_the_metrics_agree_with_the_receipts(tmp_path: Path, start_daemon: Start, changes: dict[str, object]) -> None:
     folder = write_images(tmp_path / "data", {"cat": 21, "dog": 12}, size=(16, 16))
     (folder / "cat" / "page.jpg").write_text("<!DOCTYPE html><title>404</title>")
     daemon = start_daemon({"monitor": "127.0.0.1:0", "streams": {"train": stream_config(folder, **changes)}})

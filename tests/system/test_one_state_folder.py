@@ -1,24 +1,21 @@
-"""Two daemons with one state folder: neither takes the other's list away, nor condemns what the other has."""
+"""Two daemons with one state folder: neither replaces the other's manifest or bad-sample records."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, write_images
 from support.daemon_reload import refusal, reload
 from support.short_stream import all_rows
 
 import streamd
-
-Start = Callable[..., DaemonProcess]
 
 
 @pytest.fixture
@@ -42,17 +39,17 @@ def second(first: DaemonProcess, tmp_path: Path) -> Iterator[DaemonProcess]:
 
 
 def two_parts(folder: Path) -> dict[str, dict[str, Any]]:
-    """Two streams whose lists are made together."""
+    """Two streams whose manifests are made together."""
     train = stream_config(folder, source={"kind": "folder", "path": str(folder), "part": "train"})
     validation = {"like": "train", "source": {"kind": "folder", "path": str(folder), "part": "validation"}}
     return {"train": train | {"split": {"validation": 0.2}}, "validation": validation}
 
 
-def list_anew(daemon: DaemonProcess, first: DaemonProcess) -> subprocess.Popen[str]:
+def rescan(daemon: DaemonProcess, first: DaemonProcess) -> subprocess.CompletedProcess[str]:
     """`streamd serve --rescan` with the configuration of `daemon` and the state folder of `first`."""
     command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(daemon.config), "--rescan"]
     environment = os.environ | {"STATE_DIRECTORY": str(first.state)}
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    return subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, timeout=40, check=False)
 
 
 def lists(daemon: DaemonProcess) -> dict[str, bytes]:
@@ -70,13 +67,10 @@ def test_a_second_daemon_does_not_list_again_what_a_first_serves(
 ) -> None:
     before = lists(first)
     write_images(folder, {"ant": 10})  # they would come first, and all numbers be others'
-    with contextlib.ExitStack() as ended:
-        asked = list_anew(second, first)
-        ended.callback(asked.kill)
-        _, told = asked.communicate(timeout=40)
-    assert asked.returncode == 2
-    assert f"streams.train, validation: another streamd (pid {first.pid}) is serving these samples" in told
-    assert "set STATE_DIRECTORY to another folder" in told
+    refused = rescan(second, first)
+    assert refused.returncode == 2
+    assert f"streams.train, validation: another streamd (pid {first.pid}) is serving these samples" in refused.stderr
+    assert "set STATE_DIRECTORY to another folder" in refused.stderr
     assert lists(first) == before
     spoilt = folder / "cat/0003.jpg", folder / "dog/0003.jpg"
     for path in spoilt:
@@ -90,7 +84,7 @@ def test_a_second_daemon_does_not_list_again_what_a_first_serves(
 
 
 @pytest.mark.long
-def test_two_daemons_of_one_list_serve_the_same_samples_and_record_what_both_find(
+def test_two_daemons_of_one_manifest_serve_the_same_samples_and_record_the_same_bad_ones(
     first: DaemonProcess, second: DaemonProcess, folder: Path
 ) -> None:
     second.start()
@@ -106,7 +100,7 @@ def test_two_daemons_of_one_list_serve_the_same_samples_and_record_what_both_fin
 
 
 @pytest.mark.long
-def test_a_reload_makes_a_list_that_was_removed_unless_another_daemon_serves_its_family(
+def test_a_reload_makes_a_removed_manifest_unless_another_daemon_serves_the_same_samples(
     first: DaemonProcess, second: DaemonProcess
 ) -> None:
     (removed,) = first.state.glob("validation-*.manifest")
@@ -122,7 +116,7 @@ def test_a_reload_makes_a_list_that_was_removed_unless_another_daemon_serves_its
 
 
 @pytest.mark.long
-def test_a_list_that_lost_its_kin_in_a_reload_keeps_its_verdicts_from_a_second_daemon(
+def test_a_reload_that_removes_one_of_two_split_streams_keeps_the_manifest_from_a_second_daemon(
     first: DaemonProcess, second: DaemonProcess, folder: Path
 ) -> None:
     for path in folder.glob("*/000[0-4].jpg"):
@@ -137,10 +131,6 @@ def test_a_list_that_lost_its_kin_in_a_reload_keeps_its_verdicts_from_a_second_d
         each.config.write_text(json.dumps(config))
     assert "kept=train" in reload(first)
     before = lists(first)
-    with contextlib.ExitStack() as ended:
-        asked = list_anew(second, first)
-        ended.callback(asked.kill)
-        _, told = asked.communicate(timeout=40)
-    assert f"another streamd (pid {first.pid}) is serving these samples" in told
+    assert f"another streamd (pid {first.pid}) is serving these samples" in rescan(second, first).stderr
     assert lists(first) == before
     assert bad_files(first) == bad

@@ -1,4 +1,4 @@
-"""SIGHUP under load: streams that nobody changed go on, changed ones end, saying why, and are there again at once."""
+"""SIGHUP under load: unchanged streams keep running; changed ones end with the reason and restart at once."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.daemon_reload import refusal, reload, said
 from support.running_trainers import Trainer, trainers
 
 import streamd
 
-Start = Callable[..., DaemonProcess]
 Streams = dict[str, dict[str, Any]]
 BATCHES = 20  # of `train` and of `other`
 SOME = 6
@@ -48,7 +47,7 @@ def running(streams: Streams, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def daemon(running: DaemonProcess, streams: Streams) -> DaemonProcess:
-    """One for several tests: each finds it with the configuration that it was started with."""
+    """A daemon for several tests: each finds it with its first configuration."""
     if json.loads(running.config.read_text())["streams"] != streams:
         write(running, streams)
         reload(running)
@@ -65,7 +64,7 @@ def keys(epochs: int = 1, batches: int = BATCHES) -> list[tuple[int, int]]:
 
 
 @pytest.mark.fault("43", "reload under load")
-def test_a_changed_stream_ends_and_begins_again_while_the_other_goes_on(
+def test_a_reload_ends_and_restarts_a_changed_stream_and_leaves_the_other_running(
     daemon: DaemonProcess, streams: Streams
 ) -> None:
     both = (Trainer(daemon.endpoint, "other", epochs=2, allowed=SOME), Trainer(daemon.endpoint, epochs=2, allowed=SOME))
@@ -78,12 +77,14 @@ def test_a_changed_stream_ends_and_begins_again_while_the_other_goes_on(
         with pytest.raises(streamd.StreamChangedError, match=r"batch_size was 8 and is 16.*subscribe again"):
             changed.finish()
         assert changed.keys == keys()[: len(changed.keys)]
-    with trainers(Trainer(daemon.endpoint, epochs=1)) as (anew,):
-        assert [receipt.ok for receipt in anew.finish()] == [True]
-        assert (anew.stream.spec.batch_size, anew.keys) == (16, keys(batches=BATCHES // 2))
+    with trainers(Trainer(daemon.endpoint, epochs=1)) as (restarted,):
+        assert [receipt.ok for receipt in restarted.finish()] == [True]
+        assert (restarted.stream.spec.batch_size, restarted.keys) == (16, keys(batches=BATCHES // 2))
 
 
-def test_streams_come_and_go_and_who_reads_one_that_goes_hears_of_it(daemon: DaemonProcess, streams: Streams) -> None:
+def test_a_reload_adds_and_removes_streams_and_ends_trainers_of_a_removed_one(
+    daemon: DaemonProcess, streams: Streams
+) -> None:
     both = (Trainer(daemon.endpoint, "other", epochs=1, allowed=SOME), Trainer(daemon.endpoint, epochs=1, allowed=SOME))
     with trainers(*both) as (gone, kept):
         wait_until(lambda: len(gone.keys) == len(kept.keys) == SOME, "both are reading")
@@ -105,7 +106,7 @@ def test_streams_come_and_go_and_who_reads_one_that_goes_hears_of_it(daemon: Dae
             assert stream.receipts[0].ok
 
 
-def test_batches_that_were_sent_before_the_change_may_still_be_taken(daemon: DaemonProcess, streams: Streams) -> None:
+def test_batches_sent_before_the_reload_may_still_be_taken(daemon: DaemonProcess, streams: Streams) -> None:
     with trainers(Trainer(daemon.endpoint, epochs=1, allowed=1)) as (trainer,):
         wait_until(lambda: len(trainer.keys) == 1 and trainer.undelivered, "batches lie ready")
         ready = trainer.undelivered
@@ -127,7 +128,7 @@ def test_batches_that_were_sent_before_the_change_may_still_be_taken(daemon: Dae
     ],
     ids=["schema", "data", "not served", "no transform"],
 )
-def test_a_mistake_is_told_as_at_a_start_and_nothing_changes(
+def test_a_reload_reports_a_mistake_as_a_start_does_and_changes_nothing(
     daemon: DaemonProcess, streams: Streams, mistake: Streams, says: list[str]
 ) -> None:
     with trainers(Trainer(daemon.endpoint, epochs=1, allowed=SOME)) as (trainer,):
@@ -142,7 +143,9 @@ def test_a_mistake_is_told_as_at_a_start_and_nothing_changes(
 
 
 @pytest.mark.fault("43", "ten reloads in a row under load")
-def test_ten_reloads_in_a_row_disturb_nobody_whose_stream_stays(daemon: DaemonProcess, streams: Streams) -> None:
+def test_ten_reloads_in_a_row_do_not_disturb_trainers_of_an_unchanged_stream(
+    daemon: DaemonProcess, streams: Streams
+) -> None:
     other = Trainer(daemon.endpoint, "other", epochs=3, allowed=SOME)
     with trainers(other, Trainer(daemon.endpoint, "other", epochs=3)) as both:
         for number in range(10):
@@ -171,7 +174,9 @@ def manifests(daemon: DaemonProcess) -> list[str]:
 
 
 @pytest.mark.long
-def test_tokens_of_a_kept_stream_fit_after_a_restart_with_the_new_file(start_daemon: Start, tmp_path: Path) -> None:
+def test_a_token_of_an_unchanged_stream_resumes_after_a_reload_and_a_restart(
+    start_daemon: Start, tmp_path: Path
+) -> None:
     streams = two_streams(tmp_path)
     (tmp_path / "other" / "cat" / "0003.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
     other = streams["other"] | {"bad_samples": {"max_fraction": 0.5}}
@@ -198,7 +203,7 @@ def read(daemon: DaemonProcess, epochs: int) -> list[list[int]]:
         return [batch.sample_ids.tolist() for batch in stream]
 
 
-def test_a_stream_that_stopped_for_bad_samples_goes_on_when_more_are_allowed(
+def test_a_stream_that_stopped_for_bad_samples_runs_again_when_more_are_allowed(
     start_daemon: Start, tmp_path: Path
 ) -> None:
     streams = two_streams(tmp_path)
@@ -216,7 +221,7 @@ def test_a_stream_that_stopped_for_bad_samples_goes_on_when_more_are_allowed(
 
 
 @pytest.mark.long
-def test_a_folder_that_is_gone_stops_the_reload_and_no_stream(daemon: DaemonProcess, streams: Streams) -> None:
+def test_a_missing_folder_fails_the_reload_and_no_stream(daemon: DaemonProcess, streams: Streams) -> None:
     folder = Path(streams["train"]["source"]["path"])
     with trainers(Trainer(daemon.endpoint, "other", epochs=1, allowed=SOME)) as (trainer,):
         moved = folder.rename(folder.with_name("moved"))
@@ -250,7 +255,7 @@ def begin_listing(daemon: DaemonProcess, gate: Path, streams: Streams, folder: P
 
 @pytest.mark.long
 @pytest.mark.fault("43", "SIGTERM during a reload")
-def test_a_daemon_that_is_told_to_end_ends_its_reload(
+def test_a_daemon_that_gets_sigterm_ends_its_reload(
     gated: tuple[DaemonProcess, Path], streams: Streams, tmp_path: Path
 ) -> None:
     daemon, gate = gated
@@ -263,7 +268,7 @@ def test_a_daemon_that_is_told_to_end_ends_its_reload(
 
 
 @pytest.mark.long
-def test_reloads_asked_for_during_one_are_one_more_after_it(
+def test_reloads_requested_during_a_reload_cause_one_more_after_it(
     gated: tuple[DaemonProcess, Path], streams: Streams, tmp_path: Path
 ) -> None:
     daemon, gate = gated

@@ -1,4 +1,4 @@
-"""Trainings that go on in steps of another size, on a real daemon: more ranks or fewer, larger batches or smaller."""
+"""Trainings resumed with another step size on a real daemon: more or fewer ranks, larger or smaller batches."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def train(client: Client, place: Path, size: Size, rank: int = 0, kill: int = 10**6) -> Run:
-    """One rank's part, until it is killed."""
+    """The epochs of one rank, until it is killed."""
     keras = load_keras()
     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile("sgd", "mse", run_eagerly=True)
@@ -72,7 +72,7 @@ def train(client: Client, place: Path, size: Size, rank: int = 0, kill: int = 10
 
 @dataclass(frozen=True)
 class Account:
-    """What a run got that was killed and gone on with, in each of its epochs."""
+    """What a killed and resumed run got in each of its epochs."""
 
     samples: list[list[int]]
     steps: list[int]  # in those of the process that went on
@@ -95,7 +95,7 @@ def _of_all_ranks(ranks: list[list[list[list[int]]]]) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def order(client: Client) -> list[int]:
-    """The samples of three epochs, one behind the other."""
+    """The samples of three epochs, one after the other."""
     with client.subscribe("train", epochs=EPOCHS) as stream:
         return [sample for batch in stream for sample in batch.sample_ids.tolist()]
 
@@ -122,7 +122,7 @@ def order(client: Client) -> list[int]:
     ],
     ids=str,
 )
-def test_what_is_left_of_an_epoch_comes_first_and_each_sample_once_in_steps_of_another_size(
+def test_a_resume_with_another_step_size_gives_the_rest_of_the_epoch_first(
     client: Client, order: list[int], tmp_path: Path, before: Size, kill: int, after: Size, steps: list[int]
 ) -> None:
     account = Account.of(client, tmp_path, before, kill, after)
@@ -144,7 +144,7 @@ def test_what_is_left_of_an_epoch_comes_first_and_each_sample_once_in_steps_of_a
     ],
     ids=str,
 )
-def test_more_ranks_or_fewer_share_what_is_left_of_an_epoch_and_whole_ones_follow(
+def test_more_or_fewer_ranks_share_the_rest_of_an_epoch_and_then_whole_epochs(
     client: Client, tmp_path: Path, before: Size, kill: int, after: Size, steps: list[int], dropped: list[int]
 ) -> None:
     account = Account.of(client, tmp_path, before, kill, after)
@@ -154,7 +154,7 @@ def test_more_ranks_or_fewer_share_what_is_left_of_an_epoch_and_whole_ones_follo
 
 
 @pytest.mark.parametrize(("after", "steps"), [(Size(world=2), [3, 3]), (Size(world=2, steps=2), [2, 2])], ids=str)
-def test_an_epoch_of_which_no_step_is_left_is_over_with_a_receipt_that_counts_what_was_dropped(
+def test_an_epoch_with_no_step_left_is_complete_and_its_receipt_counts_the_dropped_samples(
     client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str], after: Size, steps: list[int]
 ) -> None:
     train(client, tmp_path, Size(), kill=6)
@@ -165,21 +165,17 @@ def test_an_epoch_of_which_no_step_is_left_is_over_with_a_receipt_that_counts_wh
     assert "epoch that was interrupted makes no step, so it is over, and not validated" in capfd.readouterr().err
 
 
-def test_a_place_within_a_batch_is_refused_to_another_world_naming_both(client: Client, tmp_path: Path) -> None:
+def test_a_state_saved_within_a_batch_is_refused_in_another_world(client: Client, tmp_path: Path) -> None:
     train(client, tmp_path, Size(world=2, batch_size=4), kill=1)
     with pytest.raises(TokenError, match=r"within a batch, after 4 rows, with world=2: .*world=2.*world=1"):
         train(client, tmp_path, Size())
 
 
-def test_a_run_that_is_killed_twice_in_an_epoch_of_many_sizes_goes_on_as_well(
+def test_a_run_killed_several_times_in_an_epoch_resumes_with_steps_of_each_size(
     client: Client, tmp_path: Path, order: list[int]
 ) -> None:
-    parts = [
-        (Size(steps=5), 1),
-        (Size(), 2),
-        (Size(batch_size=4), 1),
-        (Size(), 4),
-    ]  # Keras begins one step more than a rest has
+    # Keras begins one step more than a rest has.
+    parts = [(Size(steps=5), 1), (Size(), 2), (Size(batch_size=4), 1), (Size(), 4)]
     runs = [train(client, tmp_path, size, kill=kill).epochs for size, kill in parts]
     assert [[len(steps) for steps in run] for run in runs] == [[1], [2], [1], [2, 1]]
     taken = [sample for run in runs for steps in run for step in steps for sample in step]

@@ -1,4 +1,4 @@
-"""Tokens against real daemons: every place of an epoch, other worlds, other data, other orders, other pixels."""
+"""Tokens on real daemons: every position of an epoch, other worlds, other data, other orders, other pixels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, write_images
 from support.short_stream import CLASSES, FULL, SAMPLES, STEPS, all_rows, rows
 
 import streamd
@@ -22,7 +22,6 @@ from streamd.client import Client
 from streamd.core.receipt import Receipt
 from streamd.errors import TokenError
 
-Start = Callable[..., DaemonProcess]
 NOT_TOKENS: Final[list[Any]] = ["", "no token", "null", "5", "-1", str(1 << 63), "{}", b"\xff", 5, 1.5, {}, [], ("{}",)]
 DAMAGE: Final[list[dict[str, Any]]] = [
     {"rows": -1},
@@ -66,7 +65,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[D
 
 
 def taken(client: Client, steps: int, **wish: Any) -> tuple[list[int], str]:
-    """What so many steps deliver, and the token behind them."""
+    """The samples of the first `steps` steps, and the token after them."""
     with client.subscribe("train", **wish) as stream:
         return rows(islice(stream, steps)), stream.token
 
@@ -89,7 +88,7 @@ def changed(token: str, **fields: Any) -> str:
 
 @pytest.mark.fault("31", "resumed and sought at every edge of an epoch, in whole batches, parts and groups")
 @pytest.mark.parametrize("size", [4, 8, 16])
-def test_a_token_of_any_edge_resumes_and_seeks_to_just_what_follows(client: Client, size: int) -> None:
+def test_a_token_at_any_edge_of_an_epoch_resumes_and_seeks_to_the_next_row(client: Client, size: int) -> None:
     whole = all_rows(client, 3)
     with client.subscribe("train", epochs=3, batch_size=size) as stream:
         places = [(0, stream.token)]
@@ -108,7 +107,7 @@ def test_a_token_of_any_edge_resumes_and_seeks_to_just_what_follows(client: Clie
 
 
 @pytest.mark.fault("31", "garbage, damaged numbers and wrong types in place of a token")
-def test_what_is_no_token_is_refused_with_what_to_do_and_the_stream_stays_where_it_is(client: Client) -> None:
+def test_an_invalid_token_is_refused_with_a_remedy_and_the_stream_does_not_move(client: Client) -> None:
     with client.subscribe("train", epochs=1) as stream:
         first = rows(islice(stream, 2))
         another_stream = stream.token.replace('"train"', '"validation"')
@@ -122,7 +121,7 @@ def test_what_is_no_token_is_refused_with_what_to_do_and_the_stream_stays_where_
         assert first + rows(stream) == all_rows(client)
 
 
-def test_a_token_of_a_version_that_named_no_order_is_read(client: Client) -> None:
+def test_a_token_of_a_version_without_order_facts_is_read(client: Client) -> None:
     done, token = taken(client, 3)
     old = {key: value for key, value in json.loads(token).items() if key not in {"order", "changed"}}
     assert done + resumed(client.endpoint, json.dumps(old), epochs=1)[0] == all_rows(client)
@@ -148,7 +147,7 @@ sys.stdin.read()
 
 @pytest.mark.fault("46", "a plain loop with prefetch 4, killed with -9 after a checkpoint, with batches lying ready")
 @pytest.mark.parametrize("steps", [1, STEPS - 1, STEPS, STEPS + 3])
-def test_a_trainer_killed_with_batches_on_their_way_resumes_with_the_step_after_its_checkpoint(
+def test_a_trainer_killed_with_batches_in_flight_resumes_with_the_step_after_its_checkpoint(
     client: Client, steps: int
 ) -> None:
     command = [sys.executable, "-c", _CHECKPOINTS, client.endpoint, str(steps)]
@@ -193,7 +192,7 @@ def walk(client: Client, world: int, steps: int | None, token: str | None, uneve
 @pytest.mark.fault("3", "4, 3 and 4 ranks in one epoch, each world resumed from any rank's token")
 @pytest.mark.parametrize("uneven", ["drop", "pad"])
 @pytest.mark.parametrize("worlds", [[4, 3, 4], [3, 4, 3], [4, 2, 3], [1, 4, 5]])
-def test_other_worlds_go_on_in_equal_steps_and_get_exactly_the_rest(
+def test_another_world_resumes_in_equal_steps_and_gets_exactly_the_rest_of_the_epoch(
     client: Client, worlds: list[int], uneven: str
 ) -> None:
     parts: list[Walked] = []
@@ -210,7 +209,9 @@ def test_other_worlds_go_on_in_equal_steps_and_get_exactly_the_rest(
 
 
 @pytest.mark.fault("3", "a world that has no step left of an epoch that others had begun")
-def test_a_world_too_large_for_the_rest_gets_the_receipt_that_names_what_is_dropped(client: Client) -> None:
+def test_a_world_too_large_for_the_rest_of_an_epoch_gets_a_receipt_that_counts_the_dropped_samples(
+    client: Client,
+) -> None:
     done, token = taken(client, STEPS - 3)
     with client.subscribe("train", epochs=2, rank=1, world=4, resume=token) as stream:
         assert next(iter(stream)).epoch == 1
@@ -223,7 +224,7 @@ def test_a_world_too_large_for_the_rest_gets_the_receipt_that_names_what_is_drop
 
 
 @pytest.fixture
-def served(start_daemon: Start, folder: Path) -> Callable[..., DaemonProcess]:
+def served(start_daemon: Start, folder: Path) -> Start:
     """A daemon on the folder, or on another, with changes to its stream."""
 
     def serve(place: Path = folder, **changes: object) -> DaemonProcess:
@@ -233,8 +234,8 @@ def served(start_daemon: Start, folder: Path) -> Callable[..., DaemonProcess]:
 
 
 @pytest.mark.fault("31", "the data set copied elsewhere, with other times, listed anew by another daemon")
-def test_a_copied_data_set_with_other_times_goes_on_where_the_first_was_left(
-    client: Client, served: Callable[..., DaemonProcess], folder: Path, tmp_path: Path
+def test_a_token_resumes_on_a_copy_of_the_data_with_other_file_times(
+    client: Client, served: Start, folder: Path, tmp_path: Path
 ) -> None:
     done, token = taken(client, 5)
     copied = tmp_path / "elsewhere" / "images"
@@ -258,7 +259,7 @@ DIFFERENCES: Final[dict[str, dict[str, object]]] = {
 @pytest.mark.fault("31", "the token of another order: the error names each setting that differs")
 @pytest.mark.parametrize("difference", DIFFERENCES if FULL else [*DIFFERENCES][:1])
 def test_a_token_of_another_order_is_refused_and_the_difference_named(
-    client: Client, served: Callable[..., DaemonProcess], difference: str
+    client: Client, served: Start, difference: str
 ) -> None:
     _, token = taken(client, 5)
     says = f"^stream 'train' has another order now: {difference}; to go on, serve the stream as it was before, or"
@@ -267,8 +268,8 @@ def test_a_token_of_another_order_is_refused_and_the_difference_named(
 
 
 @pytest.mark.fault("31", "an image more, or a longer one: the token is refused since the files differ")
-def test_other_files_are_named_as_the_difference(
-    client: Client, served: Callable[..., DaemonProcess], folder: Path, tmp_path: Path
+def test_a_token_of_other_files_is_refused_and_the_difference_named(
+    client: Client, served: Start, folder: Path, tmp_path: Path
 ) -> None:
     _, token = taken(client, 5)
     for number, change in enumerate((b"more", b"longer") if FULL else (b"more",)):
@@ -295,7 +296,9 @@ def smaller(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[
 
 
 @pytest.mark.fault("31", "the token of other pixels: accepted, and noted in the receipt of just that epoch")
-def test_other_pixels_are_noted_in_the_epochs_receipt_however_often_it_resumes(client: Client, smaller: str) -> None:
+def test_other_pixels_are_noted_in_the_receipt_of_their_epoch_after_any_number_of_resumes(
+    client: Client, smaller: str
+) -> None:
     done, token = taken(client, 3)
     for steps in (2, 3):  # the second time nothing changes any more, and the receipt must know all the same
         with streamd.connect(smaller) as other, other.subscribe("train", epochs=2, resume=token) as stream:

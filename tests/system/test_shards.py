@@ -1,22 +1,19 @@
-"""Images that lie in shards: what trainers get of them, and what becomes of a stream whose shard is replaced."""
+"""Images in tar shards: what trainers get, and the end of a stream whose shard is replaced."""
 
 from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.checked_epochs import verdicts
-from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_process import Start, stream_config, write_images
 from support.tar_shards import pack, pack_folder
 
 import streamd
 from streamd.errors import StreamStoppedError
-
-Start = Callable[..., DaemonProcess]
 
 
 def test_shards_give_what_their_folder_gives_until_one_is_replaced(start_daemon: Start, tmp_path: Path) -> None:
@@ -28,11 +25,11 @@ def test_shards_give_what_their_folder_gives_until_one_is_replaced(start_daemon:
     with streamd.connect(daemon.endpoint) as client:
         assert client.names("packed", [0, 39]) == ["all.tar/cat/0000.jpg", "all.tar/dog/0019.jpg"]
         with client.subscribe("loose", epochs=1) as loose, client.subscribe("packed", epochs=1) as shards:
-            for theirs, ours in zip(loose, shards, strict=True):
-                assert np.array_equal(theirs.images, ours.images)
-                assert np.array_equal(theirs.labels["label"], ours.labels["label"])
-                assert theirs.sample_ids.tolist() == ours.sample_ids.tolist()
-                assert [bad.sample_id for bad in theirs.bad] == [bad.sample_id for bad in ours.bad]
+            for loose_batch, packed_batch in zip(loose, shards, strict=True):
+                assert np.array_equal(loose_batch.images, packed_batch.images)
+                assert np.array_equal(loose_batch.labels["label"], packed_batch.labels["label"])
+                assert loose_batch.sample_ids.tolist() == packed_batch.sample_ids.tolist()
+                assert [bad.sample_id for bad in loose_batch.bad] == [bad.sample_id for bad in packed_batch.bad]
         assert shards.receipts[0].bad == 1
         with client.subscribe("packed") as stream:
             next(iter(stream))

@@ -1,4 +1,4 @@
-"""Several trainers on one daemon: each batch decoded once, and nobody in anybody's way."""
+"""Several trainers on one daemon: each batch is decoded once, and no trainer holds up another."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 from support.checked_epochs import number
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 from support.running_trainers import Trainer, TrainerProcess, trainers
 
 from streamd.limits import DRAIN_S
 
-Start = Callable[..., DaemonProcess]
 BATCHES = 40
 LATE = 16  # batches that a trainer has taken when another comes
 
@@ -23,17 +22,16 @@ LATE = 16  # batches that a trainer has taken when another comes
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     place = tmp_path_factory.mktemp("d")
     folder = write_images(place / "data", {"cat": 160, "dog": 160})
-    streams = {"train": stream_config(folder), "validation": stream_config(folder, shuffle="none", batch_size=16)}
-    with DaemonProcess(place, {"streams": streams}) as process:
+    with DaemonProcess(place, {"streams": {"train": stream_config(folder)}}) as process:
         yield process
 
 
-def produced(daemon: DaemonProcess, stream: str = "train") -> float:
-    return number(daemon, f"stream.{stream}", "produced")
+def produced(daemon: DaemonProcess) -> float:
+    return number(daemon, "stream.train", "produced")
 
 
-def all_keys(epochs: int, batches: int = BATCHES) -> list[tuple[int, int]]:
-    return [(epoch, index) for epoch in range(epochs) for index in range(batches)]
+def all_keys(epochs: int) -> list[tuple[int, int]]:
+    return [(epoch, index) for epoch in range(epochs) for index in range(BATCHES)]
 
 
 def test_four_trainers_that_start_together_share_each_decode(daemon: DaemonProcess) -> None:
@@ -45,16 +43,7 @@ def test_four_trainers_that_start_together_share_each_decode(daemon: DaemonProce
     assert BATCHES * 3 <= produced(daemon) - before < BATCHES * 3 * 1.1
 
 
-def test_two_streams_are_read_at_once(daemon: DaemonProcess) -> None:
-    before = produced(daemon, "validation")
-    both = (Trainer(daemon.endpoint, epochs=2), Trainer(daemon.endpoint, "validation", epochs=2))
-    with trainers(*both) as (train, validation):
-        assert [receipt.ok for receipt in train.finish() + validation.finish()] == [True] * 4
-        assert validation.keys == all_keys(2, BATCHES // 2)
-    assert produced(daemon, "validation") - before == BATCHES
-
-
-def test_one_who_comes_late_gets_everything_too(daemon: DaemonProcess) -> None:
+def test_a_late_trainer_gets_every_batch_too(daemon: DaemonProcess) -> None:
     with trainers(Trainer(daemon.endpoint, epochs=2, allowed=30)) as (early,):
         with trainers(Trainer(daemon.endpoint, epochs=2)) as (late,):
             assert [receipt.ok for receipt in late.finish()] == [True] * 2
@@ -63,7 +52,7 @@ def test_one_who_comes_late_gets_everything_too(daemon: DaemonProcess) -> None:
 
 
 @pytest.mark.fault("8", "a trainer killed with -9 while it holds four batches, another reading")
-def test_a_killed_trainer_gives_everything_back_within_a_second(daemon: DaemonProcess) -> None:
+def test_the_session_of_a_killed_trainer_ends_within_a_second(daemon: DaemonProcess) -> None:
     def sessions() -> float:
         return number(daemon, "daemon", "sessions")
 
@@ -80,7 +69,7 @@ def test_a_killed_trainer_gives_everything_back_within_a_second(daemon: DaemonPr
 
 @pytest.mark.long
 @pytest.mark.fault("43", "SIGTERM twice, while a trainer is stopped", departs="no systemd")
-def test_a_second_signal_ends_the_daemon_though_a_trainer_does_not_leave(start_daemon: Start, tmp_path: Path) -> None:
+def test_a_second_sigterm_ends_the_daemon_though_a_trainer_stays(start_daemon: Start, tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 40})
     daemon = start_daemon({"streams": {"train": stream_config(folder)}})
     with TrainerProcess(daemon.endpoint, hold=2) as stopped:
@@ -106,7 +95,7 @@ def slow_daemon(start_daemon: Start, tmp_path: Path) -> Callable[[str], DaemonPr
     return start
 
 
-def test_who_comes_late_where_decoding_is_slow_draws_level_and_both_share_each_decode(
+def test_a_late_trainer_catches_up_where_decoding_is_slow_and_then_shares_each_decode(
     slow_daemon: Callable[[str], DaemonProcess],
 ) -> None:
     daemon = slow_daemon("20MiB")
@@ -122,7 +111,7 @@ def test_who_comes_late_where_decoding_is_slow_draws_level_and_both_share_each_d
     assert produced(daemon) <= BATCHES + LATE + 8
 
 
-def test_who_comes_late_finds_in_memory_what_was_slow_to_decode(slow_daemon: Callable[[str], DaemonProcess]) -> None:
+def test_a_late_trainer_gets_slowly_decoded_batches_from_memory(slow_daemon: Callable[[str], DaemonProcess]) -> None:
     daemon = slow_daemon("128MiB")
     with trainers(Trainer(daemon.endpoint, epochs=1)) as (early,):
         wait_until(lambda: len(early.keys) >= LATE, "the first has taken some")
@@ -133,9 +122,7 @@ def test_who_comes_late_finds_in_memory_what_was_slow_to_decode(slow_daemon: Cal
 
 
 @pytest.mark.long
-def test_trainers_whose_credit_was_shrunk_for_each_other_both_come_to_their_end(
-    start_daemon: Start, tmp_path: Path
-) -> None:
+def test_trainers_whose_credit_was_reduced_for_each_other_both_finish(start_daemon: Start, tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 320})
     tight = stream_config(folder, image={"size": [64, 64]})  # ten slots in all, and each loop holds its last batch
     daemon = start_daemon({"memory": "1MiB", "streams": {"train": tight}})

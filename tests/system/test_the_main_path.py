@@ -1,22 +1,19 @@
-"""From a file through a worker process, a slot, the window and the ROUTER into a client in another process."""
+"""From a file through a worker process, a slot, the scheduler and the ROUTER to a client in another process."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import simplejpeg
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 
 import streamd
-
-Start = Callable[..., DaemonProcess]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +30,7 @@ def daemon(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
 
 @pytest.fixture
 def doomed(start_daemon: Start, folder: Path) -> DaemonProcess:
-    """One that a test may kill."""
+    """A daemon that a test may kill."""
     return start_daemon({"workers": 2, "streams": {"train": stream_config(folder)}})
 
 
@@ -63,18 +60,7 @@ def test_an_image_for_a_trained_model_has_the_pixels_that_were_served(daemon: Da
             assert np.array_equal(streamd.load_image(names[sample_id], stream.spec), batch.images[row])
 
 
-@pytest.mark.parametrize("transport", ["shared", "inline"])
-def test_two_epochs_hold_the_same_samples_in_other_orders(daemon: DaemonProcess, transport: str) -> None:
-    with streamd.connect(daemon.endpoint) as client:
-        stream = client.subscribe("train", epochs=2, transport=transport)  # type: ignore[arg-type]  # parametrised
-        orders = [[batch.sample_ids.tolist() for batch in epoch] for epoch in stream.epochs()]
-    assert len(orders) == 2
-    assert orders[0] != orders[1]
-    assert [sorted(chain.from_iterable(order)) for order in orders] == [list(range(63))] * 2
-    assert [receipt.ok for receipt in stream.receipts] == [True, True]
-
-
-def test_where_memory_cannot_be_shared_pixels_come_by_socket(
+def test_pixels_come_by_socket_where_memory_cannot_be_shared(
     daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(descriptor: int, nbytes: int) -> memoryview:
@@ -86,18 +72,6 @@ def test_where_memory_cannot_be_shared_pixels_come_by_socket(
     assert keys == [(epoch, index) for epoch in range(2) for index in range(8)]
     assert [receipt.ok for receipt in stream.receipts] == [True, True]
     assert capsys.readouterr().err.count("memory cannot be shared here") == 1
-
-
-def test_a_killed_daemon_costs_a_trainer_nothing(doomed: DaemonProcess) -> None:
-    with streamd.connect(doomed.endpoint) as client, client.subscribe("train", epochs=3, prefetch=4) as stream:
-        keys = []
-        for batch in stream:
-            keys.append((batch.epoch, batch.index))
-            if len(keys) in {3, 8, 13}:
-                doomed.restart_after_kill()
-    assert keys == [(epoch, index) for epoch in range(3) for index in range(8)]
-    assert stream.reconnects == 3
-    assert [(each.missed, each.repeated, each.ok) for each in stream.receipts] == [(0, 0, True)] * 3
 
 
 def test_workers_end_when_their_daemon_is_killed(doomed: DaemonProcess) -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, write_images
+from support.daemon_process import Start, stream_config, write_images
 
 import streamd
 
 pytestmark = pytest.mark.train
 
-Start = Callable[..., DaemonProcess]
 TRAIN = [sys.executable, "-m", "streamd.cli.train.command"]
 
 
@@ -27,7 +25,7 @@ def table_of(folder: Path) -> Path:
     return path
 
 
-def test_two_trainers_at_once_learn_from_one_daemon_and_both_account_for_every_batch(
+def test_two_trainers_at_once_learn_from_one_daemon_and_their_receipts_are_complete(
     start_daemon: Start, tmp_path: Path
 ) -> None:
     folder = write_images(tmp_path / "data", {"cat": 24, "dog": 24})

@@ -7,11 +7,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import DaemonProcess, Start, stream_config, wait_until, write_images
 
 from streamd.frameworks.keras import load_keras
 
@@ -21,7 +20,7 @@ TRAIN = [sys.executable, "-m", "streamd.cli.train.command", "--stream", "train"]
 
 
 @pytest.fixture
-def daemon(start_daemon: Callable[..., DaemonProcess], tmp_path: Path) -> DaemonProcess:
+def daemon(start_daemon: Start, tmp_path: Path) -> DaemonProcess:
     folder = write_images(tmp_path / "data", {"cat": 24, "dog": 24})
     return start_daemon({"streams": {"train": stream_config(folder)}})
 
@@ -50,7 +49,7 @@ class Trainer:
         return self.process.wait(120)
 
 
-def test_ctrl_c_saves_the_model_and_the_receipts_so_far_and_the_same_command_goes_on(
+def test_ctrl_c_saves_the_model_and_the_receipts_and_the_same_command_resumes(
     daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     options = ["--resume", str(tmp_path / "states"), "--epochs", "2000", "--batch-size", "16"]
@@ -74,9 +73,7 @@ def test_ctrl_c_saves_the_model_and_the_receipts_so_far_and_the_same_command_goe
     assert f"Epoch {epoch.group(1)}/2000" in trainer.said
 
 
-def test_ctrl_c_ends_a_wait_for_other_trainers_and_there_is_nothing_to_save(
-    daemon: DaemonProcess, tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_a_wait_for_other_trainers_and_saves_nothing(daemon: DaemonProcess, tmp_path: Path) -> None:
     trainer = Trainer(daemon, tmp_path, "--epochs", "2", "--together", "2")
     trainer.signal_at("Epoch 1/2")
     assert trainer.wait() == 130, trainer.said
@@ -84,9 +81,7 @@ def test_ctrl_c_ends_a_wait_for_other_trainers_and_there_is_nothing_to_save(
     assert list(tmp_path.glob("*pets*")) == []
 
 
-def test_ctrl_c_ends_a_wait_for_a_daemon_that_is_gone_and_saves_what_there_is(
-    daemon: DaemonProcess, tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_a_wait_for_a_missing_daemon_and_saves_the_model(daemon: DaemonProcess, tmp_path: Path) -> None:
     trainer = Trainer(daemon, tmp_path, "--epochs", "2000")
     wait_until(lambda: "Epoch 2/" in trainer.said, "an epoch is over", 120)
     daemon.process.send_signal(signal.SIGKILL)
@@ -95,7 +90,9 @@ def test_ctrl_c_ends_a_wait_for_a_daemon_that_is_gone_and_saves_what_there_is(
     assert (tmp_path / "pets.interrupted.keras").exists()
 
 
-def test_a_second_ctrl_c_ends_at_once_and_leaves_no_half_model(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_a_second_ctrl_c_ends_the_training_at_once_and_leaves_no_partial_model(
+    daemon: DaemonProcess, tmp_path: Path
+) -> None:
     trainer = Trainer(daemon, tmp_path, "--epochs", "2000")
     trainer.signal_at("Epoch 2/")
     trainer.signal_at("stopping after the running step")
@@ -104,7 +101,7 @@ def test_a_second_ctrl_c_ends_at_once_and_leaves_no_half_model(daemon: DaemonPro
         load_keras().models.load_model(model)
 
 
-def test_ctrl_c_before_the_training_begins_is_one_line(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_ctrl_c_before_the_training_begins_prints_one_line(daemon: DaemonProcess, tmp_path: Path) -> None:
     (tmp_path / "slowmodel.py").write_text(
         "import threading\ndef build(spec):\n    print('building', flush=True)\n    threading.Event().wait()\n"
     )

@@ -1,4 +1,4 @@
-"""A transform in a daemon: what trainers get, and what a reload makes of one that was edited under load."""
+"""Transforms in a daemon: what trainers get, and an edit with a reload under load."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
 
 
 @pytest.mark.long
-def test_an_edited_transform_is_used_after_a_reload_by_new_workers_and_other_streams_go_on(
+def test_new_workers_use_an_edited_transform_after_a_reload_and_other_streams_keep_running(
     daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     images, flipped = epoch(daemon, "plain"), epoch(daemon, "train")

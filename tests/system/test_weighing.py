@@ -38,7 +38,7 @@ def client(tmp_path: Path) -> Iterator[streamd.Client]:
 
 
 @pytest.mark.long
-def test_each_row_weighs_what_the_sample_in_it_does(client: streamd.Client) -> None:
+def test_each_row_has_the_weight_of_its_sample(client: streamd.Client) -> None:
     spec = client.streams()["train"]
     assert spec.weighted
     assert (spec.labels["kind"].classes, spec.labels["kind"].counts) == (("cat", "dog", "bird"), (7, 7, 7))

@@ -74,7 +74,7 @@ def test_a_slow_transform_is_found_to_keep_all_workers_busy(client: Client) -> N
 
 
 @pytest.mark.long
-def test_a_slow_way_to_the_trainer_is_found_while_batches_lie_ready(
+def test_a_slow_transport_is_found_while_batches_lie_ready(
     client: Client, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with streamd.connect(daemon.endpoint) as other:

@@ -1,4 +1,4 @@
-"""What is JAX's own: one batch taken ahead beside an accelerator, and several devices. Run by test_keras_backends."""
+"""`fit_data` on JAX only: one batch taken ahead for an accelerator, and several devices. Run by test_keras_backends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _accelerated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_accelerated")
 @pytest.mark.parametrize("last", [0, 1, 2])
-def test_a_batch_that_was_taken_ahead_of_an_early_stop_is_given_again(last: int) -> None:
+def test_a_batch_taken_ahead_of_an_early_stop_is_given_again(last: int) -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
     recorder.model.fit(data, verbose=0, callbacks=[stop_after(last, recorder.model)])
@@ -44,7 +44,7 @@ def test_a_batch_that_was_taken_ahead_of_an_early_stop_is_given_again(last: int)
 
 
 @pytest.mark.usefixtures("_accelerated")
-def test_a_batch_that_was_taken_ahead_is_given_again_after_an_evaluation_too() -> None:
+def test_a_batch_taken_ahead_is_given_again_after_an_evaluation_too() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
     recorder.model.fit(data, verbose=0, callbacks=[stop_after(0, recorder.model)])
@@ -56,7 +56,7 @@ def test_a_batch_that_was_taken_ahead_is_given_again_after_an_evaluation_too() -
 
 
 @pytest.mark.usefixtures("_accelerated")
-def test_a_batch_that_was_taken_ahead_is_not_finished() -> None:
+def test_a_batch_taken_ahead_is_not_finished() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
     data.finished_steps = FinishedSteps()
@@ -79,7 +79,7 @@ def test_a_model_is_built_without_a_batch_where_two_are_asked_for() -> None:
     assert stream.taken == steps(0, 3)
 
 
-def test_steps_that_wait_for_their_turn_hold_no_batches() -> None:
+def test_queued_steps_hold_no_batches() -> None:
     """JAX returns from a step before it is computed: here many steps are begun while the first is at work."""
     keras = load_keras()
     stream = FakeStream(make_spec(ANGLE))
@@ -125,7 +125,7 @@ def test_devices_that_share_each_batch_see_every_sample_once() -> None:
 
 
 @pytest.mark.usefixtures("_four_devices")
-def test_a_training_that_devices_share_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_training_on_several_devices_resumes_where_it_stopped(tmp_path: Path) -> None:
     def train(folder: str, stop: int | None = None) -> tuple[list[Any], FakeStream]:
         keras = load_keras()
         keras.utils.set_random_seed(1)

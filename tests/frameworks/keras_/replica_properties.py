@@ -1,4 +1,4 @@
-"""What models see of a stream under tf.distribute, on two devices of the CPU. Run by test_keras_replicas."""
+"""What models see of a stream under tf.distribute, on two devices of the CPU. Run by test_keras_backends."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_replicas_see_each_sample_once_and_two_fits_and_validations_take_whole_e
     assert stream.most_leases <= 2
 
 
-def test_an_early_stop_has_read_nothing_ahead(mirrored: Any) -> None:
+def test_an_early_stop_reads_no_batch_ahead(mirrored: Any) -> None:
     stream = FakeStream(make_spec(ANGLE))
     model, seen = shared_model(mirrored)
     data = fit_data(stream)
@@ -114,7 +114,7 @@ def test_replicas_compute_what_one_device_computes(mirrored: Any) -> None:
         np.testing.assert_allclose(shared, alone, rtol=1e-5)
 
 
-def test_a_training_of_replicas_goes_on_where_it_was(mirrored: Any, tmp_path: Path) -> None:
+def test_a_training_of_replicas_resumes_where_it_stopped(mirrored: Any, tmp_path: Path) -> None:
     def train(folder: str, *others: Any) -> tuple[list[Any], FakeStream]:
         keras.utils.set_random_seed(1)
         stream = FakeStream(make_spec(ANGLE))
@@ -141,7 +141,7 @@ def test_a_batch_too_small_for_its_replicas_is_refused_before_anything_is_fetche
     assert stream.taken == []
 
 
-def test_a_strategy_that_shares_no_batches_is_refused_with_the_way_out() -> None:
+def test_a_strategy_that_shares_no_batches_is_refused_with_a_remedy() -> None:
     stream = FakeStream(make_spec(ANGLE))
     model, _ = shared_model(tf.distribute.experimental.CentralStorageStrategy(DEVICES))
     with pytest.raises(

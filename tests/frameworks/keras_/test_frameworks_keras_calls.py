@@ -26,7 +26,7 @@ def make_validation(**changes: Any) -> FakeStream:
 def test_every_validation_takes_the_same_samples_whoever_gives_its_steps(
     ours: int | None, kerass: int | None, count: int
 ) -> None:
-    """The weights stay as they are, so the losses tell whether the samples do."""
+    """The model's weights do not change, so equal losses mean equal samples."""
     train, validation, recorder = FakeStream(make_spec(ANGLE)), make_validation(total_epochs=1), Recorder()
     data = fit_data(validation, steps=ours)
     history = recorder.model.fit(
@@ -41,7 +41,7 @@ def test_every_validation_takes_the_same_samples_whoever_gives_its_steps(
     assert accounts == 5 * [(0, count, count == 3, True)]
 
 
-def test_fit_goes_on_where_it_was_whatever_was_evaluated_between() -> None:
+def test_fit_continues_where_it_was_whatever_was_evaluated_between() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE), total_epochs=2), Recorder()
     data = fit_data(stream)
     recorder.model.evaluate(data, steps=1, verbose=0)
@@ -67,7 +67,7 @@ def test_an_evaluation_that_a_callback_ends_is_followed_by_a_whole_one() -> None
 
 @pytest.mark.parametrize("method", ["evaluate", "predict"])
 @pytest.mark.parametrize("shared", [False, True])
-def test_what_a_running_fit_reads_is_not_taken_away_from_it(method: str, shared: bool) -> None:
+def test_a_stream_that_a_running_fit_reads_is_refused(method: str, shared: bool) -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
     other = fit_data(stream) if shared else data
@@ -81,7 +81,7 @@ def test_what_a_running_fit_reads_is_not_taken_away_from_it(method: str, shared:
     assert recorder.trained == ids_of(stream, *steps(0, 6))
 
 
-def test_a_stream_that_is_to_be_trained_and_validated_on_is_refused_before_the_first_step() -> None:
+def test_training_and_validating_on_one_stream_is_refused_before_the_first_step() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
     with pytest.raises(ConfigError, match=r"validation would take stream 'train' away from the fit.*of its own"):
@@ -93,7 +93,7 @@ def interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_fit_that_was_interrupted_does_not_keep_its_stream() -> None:
+def test_an_interrupted_fit_releases_its_stream() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
     callback = load_keras().callbacks.LambdaCallback(on_train_batch_end=interrupt)
@@ -107,7 +107,7 @@ def test_a_fit_that_was_interrupted_does_not_keep_its_stream() -> None:
 
 
 @pytest.mark.parametrize("evaluated", [0, 2])
-def test_a_batch_that_was_only_taken_ahead_goes_back_whatever_was_evaluated_before(
+def test_a_batch_only_taken_ahead_is_given_again_whatever_was_evaluated_before(
     monkeypatch: pytest.MonkeyPatch, evaluated: int
 ) -> None:
     """Where Keras takes each batch one step early, no step has got the first one before the second is taken."""

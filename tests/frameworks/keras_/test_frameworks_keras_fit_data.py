@@ -1,4 +1,4 @@
-"""What models see of a stream in `fit`, `evaluate` and `predict`. test_keras_backends runs it on other backends too."""
+"""Which samples models get in `fit`, `evaluate` and `predict`. test_keras_backends runs it on other backends too."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_several_steps_an_execution_see_each_sample_once(steps_per_execution: in
     assert stream.taken == steps(0, 6)
 
 
-def test_steps_makes_epochs_of_that_length() -> None:
+def test_the_argument_steps_sets_the_length_of_an_epoch() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream, steps=2)
     recorder.model.fit(data, epochs=2, verbose=0)
@@ -149,7 +149,7 @@ def test_the_loss_as_a_weighted_metric_is_exact_where_a_whole_batch_has_no_weigh
     assert found["loss"] == pytest.approx(wanted / 2, rel=1e-4)  # the mean of the batches, one of which counts as 0
 
 
-def test_samples_without_weight_do_not_count() -> None:
+def test_samples_of_weight_0_do_not_count_in_the_loss() -> None:
     stream = FakeStream(make_spec(ANGLE, bad_policy="mask"), weightless=frozenset(range(1, 10)))
     recorder = Recorder(load_keras().layers.Dense(1, kernel_initializer="zeros", bias_initializer="ones"))
     losses = recorder.model.evaluate(fit_data(stream), verbose=0, return_dict=True)
@@ -165,14 +165,14 @@ def test_no_more_batches_are_held_than_the_smallest_credit_allows(eager: bool) -
     assert stream.most_leases <= 2
 
 
-def test_a_subscription_that_is_used_up_says_so() -> None:
+def test_a_subscription_with_no_epoch_left_raises() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE), total_epochs=1), Recorder()
     recorder.model.fit(fit_data(stream), verbose=0)
     with pytest.raises(ConfigError, match="'train' has no epoch left: subscribe with epochs=None"):
         recorder.model.fit(fit_data(stream), verbose=0)
 
 
-def test_an_account_that_does_not_add_up_ends_fit() -> None:
+def test_a_receipt_that_is_not_ok_ends_fit() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE), missed=1), Recorder()
     with pytest.raises(ReceiptError, match="epoch 0 does not add up"):
         recorder.model.fit(fit_data(stream), epochs=2, verbose=0)
@@ -194,7 +194,7 @@ def test_normalization_does_what_the_stream_says(normalize: Any, black: list[flo
 
 
 @pytest.mark.parametrize("given", [0, -1, "2", 2.5, True])
-def test_steps_that_are_no_whole_number_from_one_on_are_refused(given: Any) -> None:
+def test_steps_must_be_a_whole_number_of_at_least_1(given: Any) -> None:
     with pytest.raises(ConfigError, match=f"steps must be a whole number, 1 or more, not {given!r}"):
         fit_data(FakeStream(make_spec(ANGLE)), steps=given)
 

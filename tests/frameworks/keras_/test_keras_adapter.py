@@ -1,4 +1,4 @@
-"""What `fit_data` returns, as users look at it: its batches, its words, and what stands beside a prediction."""
+"""What `fit_data` returns to users: its batches, its repr, and the labels and names of predicted rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def numbers_of(batch: tuple[Any, ...]) -> list[int]:
-    """The samples of a batch, as its pixels name them."""
+    """The sample numbers of a batch, which are its pixel values."""
     images: list[int] = np.asarray(batch[0])[:, 0, 0, 0].tolist()
     return images
 
@@ -33,7 +33,7 @@ def make_reader_of_means() -> Any:
 
 
 @pytest.mark.parametrize("given", [None, 2])
-def test_a_loop_sees_what_evaluate_gets_and_fit_goes_on_where_it_was(given: int | None) -> None:
+def test_a_loop_sees_the_batches_of_evaluate_and_fit_continues_where_it_was(given: int | None) -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream, steps=given)
     recorder.model.fit(fit_data(stream), verbose=0, callbacks=[stop_after(0, recorder.model)])
@@ -47,7 +47,7 @@ def test_a_loop_sees_what_evaluate_gets_and_fit_goes_on_where_it_was(given: int 
     assert recorder.trained == ids_of(stream, *steps(0, 3))
 
 
-def test_what_a_loop_gives_is_of_the_types_that_fit_gets_and_outlives_the_batch() -> None:
+def test_a_loop_gives_the_types_that_fit_gets_and_they_outlive_the_batch() -> None:
     stream, seen = FakeStream(make_spec(KIND)), list[Any]()
     keras = load_keras()
 
@@ -77,7 +77,7 @@ def test_a_loop_within_a_fit_of_the_same_stream_is_refused_and_takes_nothing() -
     assert stream.taken == steps(0, 3)
 
 
-def test_a_loop_says_so_when_another_call_has_moved_the_stream() -> None:
+def test_a_loop_raises_when_another_call_has_moved_the_stream() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
     batches = iter(data)
@@ -89,7 +89,7 @@ def test_a_loop_says_so_when_another_call_has_moved_the_stream() -> None:
     assert recorder.trained == ids_of(stream, *steps(0, 6))
 
 
-def test_its_words_tell_stream_steps_shapes_and_what_the_model_gets() -> None:
+def test_the_repr_of_fit_data_shows_stream_steps_shapes_and_inputs() -> None:
     stream = FakeStream(make_spec(ANGLE, KIND, bad_policy="mask"))
     told = "2 steps an epoch, 4 images of 8x8x3; x: images, angle; y: kind (3 classes); with weights"
     assert repr(fit_data(stream, inputs="angle", steps=2)) == f"<fit_data of 'train': {told}>"
@@ -110,7 +110,7 @@ def test_labels_and_names_stand_beside_the_rows_of_a_prediction() -> None:
     assert data.class_names == ["car", "cat", "dog"]
 
 
-def test_labels_are_those_that_were_served_whatever_the_model_gets() -> None:
+def test_labels_are_the_served_ones_whatever_the_model_gets() -> None:
     stream, model = FakeStream(make_spec(ANGLE, KIND)), make_reader_of_means()
     data = fit_data(stream, one_hot=True)
     predicted = np.round(model.predict(data, verbose=0)[:, 0]).astype(int)
@@ -149,6 +149,6 @@ def test_the_confusion_matrix_of_the_readme_counts_every_sample() -> None:
         (3, "fit_data takes a stream, not int: write"),
     ],
 )
-def test_what_is_no_stream_is_refused_with_what_to_write(given: Any, said: str) -> None:
+def test_an_argument_that_is_not_a_stream_is_refused_with_what_to_write(given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         fit_data(given)

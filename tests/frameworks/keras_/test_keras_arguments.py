@@ -116,7 +116,7 @@ def test_an_argument_for_validation_is_refused_before_training_begins(given: dic
     assert stream.taken == validation.taken == []
 
 
-def test_validation_data_beside_arrays_are_held_to_the_same_rules() -> None:
+def test_validation_data_beside_arrays_follow_the_same_rules() -> None:
     recorder, images = Recorder(), np.zeros((4, 8, 8, 3), np.uint8)
     data = fit_data(make_validation())
     with pytest.raises(ConfigError, match=r"fit\(validation_batch_size=.*'val' have 4 samples"):
@@ -125,7 +125,7 @@ def test_validation_data_beside_arrays_are_held_to_the_same_rules() -> None:
     assert len(recorder.validated) == 10
 
 
-def test_arguments_that_say_what_the_stream_does_anyway_pass() -> None:
+def test_arguments_that_agree_with_the_stream_are_accepted() -> None:
     train, validation, recorder = FakeStream(make_spec(ANGLE, shuffle="none")), make_validation(), Recorder()
     recorder.model.fit(
         fit_data(train),
@@ -147,7 +147,7 @@ def test_arguments_that_say_what_the_stream_does_anyway_pass() -> None:
 
 
 @pytest.mark.parametrize("named", [{"car": 4.0, "dog": 0.0}, {0: 4.0, np.int64(2): 0.0}])
-def test_class_weights_that_fit_is_given_weigh_the_loss_of_that_fit_alone(named: Any) -> None:
+def test_class_weights_given_to_fit_weigh_the_loss_of_that_fit_alone(named: Any) -> None:
     stream, recorder = make_kinds()
     data = fit_data(stream)
     weighted, plain = (recorder.model.fit(data, verbose=0, **how) for how in ({"class_weight": named}, {}))
@@ -169,7 +169,7 @@ def test_a_stream_without_targets_is_refused_where_the_loss_needs_them(method: s
     assert stream.taken == []
 
 
-def test_a_model_whose_loss_is_its_own_trains_without_targets() -> None:
+def test_a_model_with_its_own_loss_trains_without_targets() -> None:
     keras, stream = load_keras(), FakeStream(make_spec())
 
     class Autoencoder(keras.Sequential):  # type: ignore[misc, name-defined]  # Keras has no types
@@ -206,7 +206,7 @@ def test_class_weights_given_twice_are_refused() -> None:
 
 
 @pytest.mark.filterwarnings("error:Your input ran out of data")
-def test_steps_per_epoch_makes_epochs_of_that_length_which_follow_each_other() -> None:
+def test_steps_per_epoch_sets_the_length_of_consecutive_epochs() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data, bars = fit_data(stream), list[int]()
     count = load_keras().callbacks.LambdaCallback(on_train_batch_end=lambda batch, **_: bars.append(batch))
@@ -217,7 +217,7 @@ def test_steps_per_epoch_makes_epochs_of_that_length_which_follow_each_other() -
 
 
 @pytest.mark.parametrize(("ours", "kerass"), [(2, 3), (3, 2)])
-def test_steps_that_a_call_is_given_count_before_those_of_fit_data(ours: int, kerass: int) -> None:
+def test_steps_given_to_a_call_override_those_of_fit_data(ours: int, kerass: int) -> None:
     stream, recorder = make_validation(), Recorder()
     data = fit_data(stream, steps=ours)
     recorder.model.evaluate(data, steps=kerass, verbose=0)

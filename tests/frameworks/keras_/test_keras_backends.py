@@ -30,12 +30,13 @@ pytestmark = [pytest.mark.train, pytest.mark.timeout(360)]  # it may have to ins
 
 
 def run_tests(backend: str, compiled: Path, *modules: str) -> str:
-    """What pytest says of these modules, where Keras runs on `backend`. The test fails when one of theirs does."""
+    """The output of pytest for these modules, with Keras on `backend`. Fails when one of their tests does."""
     # Its own configuration is ours, of which not all is installed there.
     options = f"-q --noconftest -c {os.devnull} --rootdir={ROOT} -p no:cacheprovider -o markers=train".split()
     warnings = ["-W", "error", "-W", "ignore:__array__ implementation:DeprecationWarning"]  # of Keras, beside NumPy 2
+    python = python_of(None if backend == "tensorflow" else f"keras_{backend}")
     done = subprocess.run(
-        [python_of(f"keras_{backend}"), "-m", "pytest", *options, *warnings, *(HERE / name for name in modules)],
+        [python, "-m", "pytest", *options, *warnings, *(HERE / name for name in modules)],
         env={
             **os.environ,
             "KERAS_BACKEND": backend,
@@ -58,17 +59,18 @@ def run_tests(backend: str, compiled: Path, *modules: str) -> str:
 @pytest.mark.parametrize(
     ("backend", "modules"),
     [
-        ("jax", ("test_keras_nan_guard.py", "jax_properties.py")),
-        ("torch", ("test_keras_training_state.py",)),
+        ("jax", (*FIT_DATA, "test_keras_nan_guard.py", "jax_properties.py")),
+        ("torch", (*FIT_DATA, "test_keras_training_state.py")),
+        ("tensorflow", ("replica_properties.py",)),  # in its own process: devices are divided before they are used
     ],
 )
 def test_a_backend_keeps_every_property_of_fit_data(tmp_path: Path, backend: str, modules: tuple[str, ...]) -> None:
-    last = run_tests(backend, tmp_path, *FIT_DATA, *modules).splitlines()[-1]
+    last = run_tests(backend, tmp_path, *modules).splitlines()[-1]
     assert "passed" in last
     assert "skipped" not in last
 
 
-def test_memory_is_lent_again_when_the_framework_has_let_go_of_it() -> None:
+def test_memory_is_lent_again_when_the_framework_has_released_it() -> None:
     from streamd.frameworks.keras.backends import LeaseSparingConverter  # noqa: PLC0415 - imports Keras
 
     lender, held = Lender(), list[object]()
@@ -97,13 +99,13 @@ def test_labels_are_copied_since_their_owner_may_write_them() -> None:
     assert given.tolist() == [0, 1, 2, 3]
 
 
-def test_a_backend_that_is_not_known_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_backend_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_keras().backend, "backend", lambda: "openvino")
     with pytest.raises(ConfigError, match="TensorFlow, JAX and torch, and here Keras runs on openvino: set KERAS_BACK"):
         fit_data(FakeStream(make_spec(ANGLE)))
 
 
-def test_a_distribution_of_kerass_own_is_refused_where_it_would_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keras_distribution_is_refused_on_a_backend_that_ignores_it(monkeypatch: pytest.MonkeyPatch) -> None:
     keras = load_keras()
     mesh = SimpleNamespace(shape=(2,), axis_names=["batch"])
     both = SimpleNamespace(device_mesh=mesh, batch_dim_name="batch")

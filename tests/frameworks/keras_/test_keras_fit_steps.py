@@ -1,4 +1,4 @@
-"""What stands in the place of a data set, asked as Keras asks it."""
+"""The stand-in for a data set, called as Keras calls it."""
 
 from __future__ import annotations
 

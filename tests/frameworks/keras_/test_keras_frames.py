@@ -1,4 +1,4 @@
-"""What is found in the frames of a running `fit`, and not when it has ended."""
+"""What is read from the frames of a running `fit`, and not after it has ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamd.errors import ConfigError
 from streamd.frameworks.keras import load_keras
 
 pytestmark = pytest.mark.train
@@ -43,7 +42,7 @@ def test_a_fit_runs_until_it_returns_or_fails() -> None:
     assert not is_callback_in_running_fit(weakref.ref(mine))
 
 
-def test_a_callback_that_nobody_has_any_more_is_in_no_fit() -> None:
+def test_a_collected_callback_is_in_no_running_fit() -> None:
     from streamd.frameworks.keras.frames import is_callback_in_running_fit  # noqa: PLC0415 - as above
 
     gone = callback()
@@ -54,7 +53,7 @@ def test_a_callback_that_nobody_has_any_more_is_in_no_fit() -> None:
 
 
 @pytest.mark.parametrize("how", [{}, {"steps_per_epoch": 12}])
-def test_the_next_epoch_has_as_many_steps_as_are_set_and_so_has_its_bar(how: dict[str, int]) -> None:
+def test_the_next_epoch_and_its_progress_bar_have_the_steps_that_were_set(how: dict[str, int]) -> None:
     from streamd.frameworks.keras.frames import set_keras_epoch_steps  # noqa: PLC0415 - as above
 
     bar, seen = load_keras().callbacks.ProgbarLogger(), list[tuple[int, int]]()
@@ -68,10 +67,3 @@ def test_the_next_epoch_has_as_many_steps_as_are_set_and_so_has_its_bar(how: dic
         bar, callback(on_train_begin=lambda *_: set_keras_epoch_steps(next(lengths)), on_epoch_end=end), epochs=3, **how
     )
     assert seen == [(3, 3), (12, 12), (12, 12)]
-
-
-def test_what_no_list_of_callbacks_calls_is_told_where_it_belongs() -> None:
-    from streamd.frameworks.keras.frames import find_fit_callbacks  # noqa: PLC0415 - as above
-
-    with pytest.raises(ConfigError, match=r"called by none of Keras's: give it to  fit\(callbacks"):
-        find_fit_callbacks()

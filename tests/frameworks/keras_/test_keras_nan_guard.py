@@ -1,4 +1,4 @@
-"""A training whose loss is not a number, on Keras itself."""
+"""NanGuard on Keras itself: a training whose loss becomes NaN or infinite."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def spoiled_in(epoch: int, index: int) -> tuple[FakeClient, list[int]]:
     return FakeClient([SPEC], spoiled=ids[:1]), ids
 
 
-def test_the_batch_whose_label_spoils_the_loss_is_shown_and_nobody_after_sees_its_end(tmp_path: Path) -> None:
+def test_the_batch_whose_label_spoils_the_loss_is_shown_and_ends_the_training(tmp_path: Path) -> None:
     client, ids = spoiled_in(0, 1)
     seen: list[int] = []
     counting = load_keras().callbacks.LambdaCallback(on_train_batch_end=lambda batch, **_: seen.append(batch))
@@ -58,21 +58,21 @@ def test_the_batch_whose_label_spoils_the_loss_is_shown_and_nobody_after_sees_it
     assert seen == [0]
 
 
-def test_a_loss_that_grows_beyond_all_numbers_is_the_weights_fault(tmp_path: Path) -> None:
+def test_a_diverged_loss_is_blamed_on_the_weights(tmp_path: Path) -> None:
     made = model()
     made.optimizer.learning_rate = 1e30
     with pytest.raises(LossError, match="all its labels are finite, so the weights have outgrown"):
         fit(made, FakeClient([SPEC]), tmp_path, epochs=2)
 
 
-def test_of_steps_that_are_one_execution_the_spoiled_one_is_drawn(tmp_path: Path) -> None:
+def test_the_spoiled_step_of_one_execution_is_shown(tmp_path: Path) -> None:
     client, _ = spoiled_in(0, 1)
     with pytest.raises(LossError, match="after batches 0:0 to 0:1 of 'train', which were executed together"):
         fit(model(steps_per_execution=2), client, tmp_path)
     assert [page.name for page in tmp_path.iterdir()] == ["nan-train-0-1.html"]
 
 
-def test_a_daemon_that_is_gone_costs_the_pictures_and_not_the_message(
+def test_the_error_is_complete_without_pictures_when_the_daemon_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*_: object) -> None:
@@ -84,16 +84,14 @@ def test_a_daemon_that_is_gone_costs_the_pictures_and_not_the_message(
         fit(model(), client, tmp_path)
 
 
-def test_a_batch_that_the_daemon_makes_of_other_samples_is_not_shown_as_the_trainers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_of_other_samples_is_not_shown_as_the_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, _ = spoiled_in(0, 0)
     monkeypatch.setattr(client, "batch", lambda *_: FakeClient([SPEC]).batch("train", 1, 1))
     with pytest.raises(LossError, match="could not be saved: batch 0:0 of 'train' holds other samples"):
         fit(model(), client, tmp_path)
 
 
-def test_a_training_that_is_sound_ends_and_leaves_the_data_to_others(tmp_path: Path) -> None:
+def test_a_sound_training_ends_without_a_page_and_detaches_from_the_data(tmp_path: Path) -> None:
     assert fit(model(), FakeClient([SPEC]), tmp_path, epochs=2).on_batch is None
     assert list(tmp_path.iterdir()) == []
 
@@ -115,7 +113,7 @@ def test_a_callback_for_other_data_than_the_fit_reads_ends_it_before_the_first_s
     assert stream.taken == []
 
 
-def test_another_than_fit_datas_is_refused(tmp_path: Path) -> None:
+def test_nan_guard_refuses_data_that_fit_data_did_not_return(tmp_path: Path) -> None:
     other: Any = []
     with pytest.raises(ConfigError, match="NanGuard needs what fit_data gave to fit, not list"):
         ours.NanGuard(other, FakeClient([SPEC]), tmp_path)

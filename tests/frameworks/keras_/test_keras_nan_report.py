@@ -1,4 +1,4 @@
-"""Which samples a loss that is not a number is blamed on, and in which words."""
+"""Which samples a NaN loss is blamed on, and the message."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SOUND = step(3, [7, 8], angle=[0.0, 1.0], kind=[2, 0])
 SPOILED = step(4, [1, 5], angle=[np.nan, 1.0], box=[[1.0, 2.0], [np.inf, 0.0]])
 
 
-def test_the_samples_are_those_of_which_any_number_is_not_finite() -> None:
+def test_samples_with_any_non_finite_label_are_found() -> None:
     assert SOUND.find_non_finite_labels() == {}
     assert SPOILED.find_non_finite_labels() == {"angle": [1], "box": [5]}
 
 
-def test_steps_with_such_labels_are_suspected_and_all_where_there_are_none() -> None:
+def test_steps_with_non_finite_labels_are_suspected_or_else_all_steps() -> None:
     assert find_suspects([SOUND, SPOILED]) == [SPOILED]
     assert find_suspects([SOUND, SOUND]) == [SOUND, SOUND]
 
@@ -41,13 +41,13 @@ def test_many_spoiled_samples_are_counted() -> None:
     assert told.endswith("in 20 of 20 samples, which spoils the loss: fix #0, #1, #2, #3, #4, #5, #6, #7 and 12 more")
 
 
-def test_sound_labels_leave_the_weights() -> None:
+def test_finite_labels_leave_only_the_weights_to_blame() -> None:
     told = describe_loss(float("inf"), "train", [SOUND], {7: "7.jpg"})
     assert told.startswith("the loss is inf after batch 0:3 of 'train'\nall its labels are finite, so the weights")
     assert "smaller learning rate" in told
 
 
 @pytest.mark.parametrize("spoiled", [SOUND, SPOILED])
-def test_of_steps_that_were_executed_together_the_range_is_told(spoiled: StepRecord) -> None:
+def test_steps_executed_together_are_reported_as_a_range(spoiled: StepRecord) -> None:
     told = describe_loss(float("nan"), "train", [SOUND, spoiled], {})
     assert f"after batches 0:3 to {spoiled.batch_position_text} of 'train', which were executed together" in told

@@ -1,4 +1,4 @@
-"""What stands beside the rows of a prediction, put together from its batches."""
+"""The ids, labels and class names of predicted rows, joined from their batches."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_several_targets_are_given_by_name() -> None:
 
 
 @pytest.mark.parametrize("rows", [None, []])
-def test_where_nothing_was_predicted_the_error_says_what_to_call(rows: Any) -> None:
+def test_joining_rows_before_a_prediction_raises_with_what_to_call(rows: Any) -> None:
     for join in (join_sample_ids, lambda each: join_target_labels(each, "kind")):
         with pytest.raises(ConfigError, match=r"call  model.predict\(data\)  first"):
             join(rows)
 
 
-def test_labels_are_copies_since_whoever_has_the_batch_may_write_them() -> None:
+def test_labels_are_copied_since_the_owner_of_the_batch_may_write_them() -> None:
     labels = {"kind": np.array([1, 2])}
     kept = copy_target_labels(labels, "kind")
     labels["kind"][:] = 0

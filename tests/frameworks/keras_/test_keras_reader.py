@@ -1,4 +1,4 @@
-"""Where a stream is read from, as Keras's methods begin and end; test_keras_calls has them call."""
+"""Where Keras's methods begin to read a stream. test_frameworks_keras_calls tests the same through Keras."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def take(batches: Iterable[FeedBatch], steps: int | None = None) -> list[tuple[i
 
 
 def evaluate(reader: KerasReader, steps: int | None = None) -> list[tuple[int, int]]:
-    """What a call of `evaluate` takes."""
+    """The batches that a call of `evaluate` takes."""
     batches: Iterator[FeedBatch] = reader.restart_stream()
     taken = take(batches, steps)
     reader.end_evaluation()
     return taken
 
 
-def test_each_evaluation_begins_at_the_first_batch_and_has_an_account() -> None:
+def test_each_evaluation_begins_at_the_first_batch_and_has_its_own_receipt() -> None:
     stream = make_stream()
     reader = find_or_create_reader(stream)
     assert evaluate(reader, 2) == [(0, 0), (0, 1)]
@@ -43,7 +43,7 @@ def test_each_evaluation_begins_at_the_first_batch_and_has_an_account() -> None:
     assert [(each.complete, each.ok) for each in stream.receipts] == [(False, True), (True, True), (False, True)]
 
 
-def test_fit_goes_on_where_it_was_before_an_evaluation() -> None:
+def test_fit_continues_where_it_was_before_an_evaluation() -> None:
     reader = find_or_create_reader(make_stream())
     assert take(reader.continue_fit_batches(whole=True), 2) == [(0, 0), (0, 1)]
     assert evaluate(reader, 1) == [(0, 0)]
@@ -52,7 +52,7 @@ def test_fit_goes_on_where_it_was_before_an_evaluation() -> None:
     assert take(reader.continue_fit_batches(whole=False), 4) == [(1, 0), (1, 1), (1, 2), (2, 0)]
 
 
-def test_an_evaluation_that_ends_where_fit_goes_on_has_an_account_of_its_own() -> None:
+def test_an_evaluation_that_ends_where_fit_continues_has_its_own_receipt() -> None:
     stream = make_stream()
     reader = find_or_create_reader(stream)
     take(reader.continue_fit_batches(whole=True), 2)
@@ -61,7 +61,7 @@ def test_an_evaluation_that_ends_where_fit_goes_on_has_an_account_of_its_own() -
     assert [(each.steps, each.complete) for each in stream.receipts] == [(2, False), (2, False), (3, True)]
 
 
-def test_a_loop_of_ones_own_goes_on_where_it_was_before_an_evaluation() -> None:
+def test_a_users_own_loop_continues_where_it_was_before_an_evaluation() -> None:
     stream = make_stream()
     reader = find_or_create_reader(stream)
     loop = stream.epochs()
@@ -74,7 +74,7 @@ def test_a_loop_of_ones_own_goes_on_where_it_was_before_an_evaluation() -> None:
 
 
 def test_a_stream_waits_where_it_will_be_read_next() -> None:
-    """What its trainer will want is made while nobody reads."""
+    """The daemon prepares the next batches while nobody reads."""
     stream = make_stream()
     reader = find_or_create_reader(stream)
     evaluate(reader, 2)
@@ -85,7 +85,7 @@ def test_a_stream_waits_where_it_will_be_read_next() -> None:
     assert stream.rewinds == 2
 
 
-def test_who_seeks_after_an_evaluation_has_fit_go_on_from_there() -> None:
+def test_fit_continues_from_a_seek_after_an_evaluation() -> None:
     stream = make_stream()
     reader = find_or_create_reader(stream)
     evaluate(reader)
@@ -98,7 +98,7 @@ def test_who_seeks_after_an_evaluation_has_fit_go_on_from_there() -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 2, 3])
-def test_who_seeks_after_an_evaluation_that_was_interrupted_has_fit_go_on_from_there(taken: int) -> None:
+def test_fit_continues_from_a_seek_after_an_interrupted_evaluation(taken: int) -> None:
     """Of such a one, no method of Keras's comes to its end."""
     stream = make_stream()
     reader = find_or_create_reader(stream)
@@ -109,7 +109,7 @@ def test_who_seeks_after_an_evaluation_that_was_interrupted_has_fit_go_on_from_t
 
 
 @pytest.mark.parametrize("taken", [0, 2, 3])
-def test_fit_goes_on_where_it_was_after_an_evaluation_that_was_interrupted(taken: int) -> None:
+def test_fit_continues_where_it_was_after_an_interrupted_evaluation(taken: int) -> None:
     reader = find_or_create_reader(make_stream())
     take(reader.continue_fit_batches(whole=True), 1)
     take(reader.restart_stream(), taken)
@@ -121,11 +121,11 @@ class Asking:
 
 
 def begin(reader: KerasReader, asking: Asking) -> str:
-    """What a method of Keras's does, in whose frame this is called."""
+    """Registers the calling frame, as a method of Keras does."""
     return reader.register_keras_call([sys._getframe(1)], weakref.ref(asking))
 
 
-def test_what_a_call_of_another_thread_reads_is_not_taken_away_from_it_while_that_runs() -> None:
+def test_a_stream_that_another_thread_reads_is_refused_while_its_call_runs() -> None:
     reader, asking, other = find_or_create_reader(make_stream()), Asking(), Asking()
     begun, over = Event(), Event()
 
@@ -149,7 +149,7 @@ def test_what_a_call_of_another_thread_reads_is_not_taken_away_from_it_while_tha
     assert evaluate() == "evaluate"
 
 
-def test_all_that_is_made_of_a_stream_shares_its_reader() -> None:
+def test_everything_made_of_one_stream_shares_its_reader() -> None:
     stream = make_stream()
     reader = find_or_create_reader(stream)
     assert find_or_create_reader(stream) is reader

@@ -1,4 +1,4 @@
-"""Trainings that end in their midst and go on in another process: what becomes of them."""
+"""Trainings that are interrupted and resumed in another process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ QUICK = {  # without this, each process compiles again on JAX
 
 
 class Unkilled(NamedTuple):
-    """What a training ends with that nobody kills, and the batches it took."""
+    """The final values of a training that was not killed, and the batches it took."""
 
     values: list[Any]
     history: Any
@@ -59,14 +59,14 @@ def train_until_killed(directory: Path, step: int, **changes: Any) -> None:
 
 @pytest.fixture(scope="module")
 def unkilled() -> Unkilled:
-    """What two epochs end with."""
+    """The result of two epochs."""
     model, history, stream = train(None, epochs=2)
     return Unkilled(values(model), history, stream.taken)
 
 
 @pytest.fixture(scope="module")
 def first_epoch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is saved after the first of them, which was validated."""
+    """The folder saved after the first epoch, with validation."""
     directory = tmp_path_factory.mktemp("first")
     train(directory, epochs=1, validated=True)
     return directory
@@ -74,13 +74,13 @@ def first_epoch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def begun(first_epoch: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """A copy of `first_epoch`."""
     return shutil.copytree(first_epoch, tmp_path / "begun")
 
 
 @pytest.mark.timeout(240)  # it may have to install a backend
 @pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
-def test_ten_kills_end_in_the_bits_of_a_run_without(tmp_path: Path, backend: str) -> None:
+def test_a_run_killed_ten_times_ends_with_the_bits_of_an_unkilled_run(tmp_path: Path, backend: str) -> None:
     python = python_of(None if backend == "tensorflow" else f"keras_{backend}")
     command = [str(python), str(TESTS / "support" / "killed_training.py"), str(tmp_path)]
     environment = {**os.environ, **QUICK, "KERAS_BACKEND": backend, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
@@ -105,7 +105,7 @@ def test_several_steps_an_execution_are_saved_when_they_are_finished(tmp_path: P
     assert same_bits(values(model), unkilled.values)
 
 
-def test_fewer_steps_than_the_streams_epoch_has_are_an_epoch_of_their_own(tmp_path: Path, unkilled: Unkilled) -> None:
+def test_an_epoch_may_have_fewer_steps_than_the_streams(tmp_path: Path, unkilled: Unkilled) -> None:
     train_until_killed(tmp_path, 15, steps=4, epochs=7, every=5)
     model, history, stream = train(tmp_path, steps=4, epochs=7, every=5)
     assert stream.taken[: 26 - 15] == unkilled.taken[15:]
@@ -115,7 +115,7 @@ def test_fewer_steps_than_the_streams_epoch_has_are_an_epoch_of_their_own(tmp_pa
 
 
 @pytest.mark.parametrize(("steps", "counts"), [(4, [1, 4, 4, 4]), (2, [2, 2, 2])])  # three steps are done of the fourth
-def test_a_state_of_a_version_that_knew_of_steps_of_one_size_is_gone_on_with(
+def test_a_state_of_a_version_with_one_step_size_is_resumed(
     tmp_path: Path, unkilled: Unkilled, steps: int, counts: list[int]
 ) -> None:
     train_until_killed(tmp_path, 15, steps=4, epochs=7, every=5)
@@ -131,7 +131,7 @@ def test_a_state_of_a_version_that_knew_of_steps_of_one_size_is_gone_on_with(
     assert len(history["loss"]) == 3 + len(counts)
 
 
-def test_a_fit_that_another_callback_ends_before_its_first_step_leaves_nothing_to_a_later_one(tmp_path: Path) -> None:
+def test_a_fit_ended_before_its_first_step_does_not_affect_a_later_one(tmp_path: Path) -> None:
     train_until_killed(tmp_path, 7, steps=4, every=2)
     model, stream = make_model(), make_stream()
     data = fit_data(stream, steps=4)
@@ -147,7 +147,7 @@ def test_a_fit_that_another_callback_ends_before_its_first_step_leaves_nothing_t
     assert len(stream.taken) == 4
 
 
-def test_a_run_that_is_through_is_only_loaded(begun: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_only_loaded(begun: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model, history, stream = train(begun, epochs=1, seed=2, rate=0.5)
     assert stream.taken == []
     assert int(model.optimizer.iterations) == STEPS
@@ -157,14 +157,14 @@ def test_a_run_that_is_through_is_only_loaded(begun: Path, capfd: pytest.Capture
     assert "learning rate" not in said
 
 
-def test_more_epochs_go_on_with_a_run_that_is_through(begun: Path, unkilled: Unkilled) -> None:
+def test_more_epochs_continue_a_finished_run(begun: Path, unkilled: Unkilled) -> None:
     model, history, stream = train(begun, epochs=2, seed=2)
     assert stream.taken == unkilled.taken[STEPS:]
     assert same_bits(values(model), unkilled.values)
     assert (history["loss"], history["mae"]) == (unkilled.history["loss"], unkilled.history["mae"])
 
 
-def test_a_second_fit_with_the_same_callback_goes_on_and_one_without_it_begins_again(tmp_path: Path) -> None:
+def test_a_second_fit_with_the_callback_continues_and_one_without_it_starts_over(tmp_path: Path) -> None:
     model, stream = make_model(), make_stream()
     data = fit_data(stream)
     resume = ours.ResumeCallback(data, tmp_path)
@@ -186,7 +186,7 @@ def test_a_run_that_a_callback_has_ended_stays_ended(tmp_path: Path, capfd: pyte
     assert "a callback ended this training after epoch 2; remove the folder" in capfd.readouterr().err
 
 
-def test_a_run_that_a_callback_has_left_within_an_epoch_goes_on_there(tmp_path: Path, unkilled: Unkilled) -> None:
+def test_a_run_that_a_callback_stopped_within_an_epoch_resumes_there(tmp_path: Path, unkilled: Unkilled) -> None:
     def leave(batch: int, **_: Any) -> None:
         callback.model.stop_training = batch == 4
 
@@ -199,7 +199,7 @@ def test_a_run_that_a_callback_has_left_within_an_epoch_goes_on_there(tmp_path: 
     assert history == unkilled.history
 
 
-def test_a_state_that_is_no_number_any_more_is_not_saved(tmp_path: Path) -> None:
+def test_a_state_with_a_nan_is_not_saved(tmp_path: Path) -> None:
     def spoil(batch: int, **_: Any) -> None:
         if batch == 4:
             callback.model.optimizer.learning_rate = float("nan")
@@ -209,7 +209,7 @@ def test_a_state_that_is_no_number_any_more_is_not_saved(tmp_path: Path) -> None
     assert states(tmp_path) == ["step-0000003"]
 
 
-def test_a_disk_that_is_full_costs_a_line_and_no_training(
+def test_a_full_disk_prints_a_line_and_the_training_continues(
     begun: Path, unkilled: Unkilled, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def full(_: int) -> None:
@@ -224,7 +224,7 @@ def test_a_disk_that_is_full_costs_a_line_and_no_training(
     assert f"after step {2 * STEPS} could not be saved in {begun} (No space left on device); the train" in lines[0]
 
 
-def test_a_folder_that_is_removed_is_made_again_with_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_removed_folder_is_created_again_with_a_message(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     directory = tmp_path / "run" / "a"
 
     def remove(epoch: int, _: Any) -> None:
@@ -239,7 +239,7 @@ def test_a_folder_that_is_removed_is_made_again_with_a_word(tmp_path: Path, capf
     ]
 
 
-def test_where_no_folder_can_be_made_again_no_state_is_said_to_be_there(
+def test_a_folder_that_cannot_be_created_again_is_reported_with_no_state_left(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     directory = tmp_path / "run"
@@ -253,7 +253,7 @@ def test_where_no_folder_can_be_made_again_no_state_is_said_to_be_there(
     assert "(Not a directory); the training goes on, and no earlier one is still there" in capfd.readouterr().err
 
 
-def test_two_fits_of_one_process_at_a_time_have_a_folder_each(tmp_path: Path) -> None:
+def test_two_concurrent_fits_may_not_share_a_folder(tmp_path: Path) -> None:
     begun, done = threading.Event(), threading.Event()
 
     def wait(*_: Any, **__: Any) -> None:
@@ -272,15 +272,7 @@ def test_two_fits_of_one_process_at_a_time_have_a_folder_each(tmp_path: Path) ->
     assert train(tmp_path)[2].taken == []  # the first was through, and nothing of it is lost
 
 
-def test_a_fit_within_another_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    within = load_keras().callbacks.LambdaCallback(on_epoch_end=lambda *_, **__: train(tmp_path, epochs=1))
-    with pytest.raises(ConfigError, match="another fit of this process saves in"):
-        train(tmp_path, within)
-
-
-def test_it_is_said_that_the_learning_rate_of_the_state_counts_and_how_another_one_is_set(
-    begun: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_message_tells_that_the_saved_learning_rate_applies(begun: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model, _, _ = train(begun, epochs=2, rate=0.5)
     assert float(model.optimizer.learning_rate) == pytest.approx(0.001)
     line = "the learning rate is 0.001, as it was saved; the 0.5 of this program does not count: set model.optimizer."
@@ -289,7 +281,7 @@ def test_it_is_said_that_the_learning_rate_of_the_state_counts_and_how_another_o
     assert "learning rate" not in capfd.readouterr().err
 
 
-def test_nothing_is_said_of_a_rate_that_a_callback_has_changed(
+def test_no_message_appears_for_a_rate_that_a_callback_changed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def halve(*_: Any) -> None:
@@ -301,7 +293,7 @@ def test_nothing_is_said_of_a_rate_that_a_callback_has_changed(
     assert "learning rate" not in capfd.readouterr().err
 
 
-def test_the_schedule_of_the_program_counts_and_that_is_said_where_it_is_another_one(
+def test_the_programs_schedule_applies_and_a_message_tells_when_it_changed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     decay = load_keras().optimizers.schedules.ExponentialDecay
@@ -312,7 +304,7 @@ def test_the_schedule_of_the_program_counts_and_that_is_said_where_it_is_another
     assert "the learning rate's schedule is another one than was saved: that of this p" in capfd.readouterr().err
 
 
-def test_it_is_said_how_long_epochs_are_where_steps_are_others(
+def test_a_message_tells_the_new_epoch_length_when_steps_changed(
     tmp_path: Path, unkilled: Unkilled, capfd: pytest.CaptureFixture[str]
 ) -> None:
     train_until_killed(tmp_path, 3, steps=5, epochs=3, every=1)
@@ -340,12 +332,12 @@ def test_another_stream_is_refused_before_a_step_is_done(begun: Path, monkeypatc
         train(begun, epochs=2)
 
 
-def test_a_run_that_goes_on_is_validated_on_the_same_samples(begun: Path) -> None:
+def test_a_resumed_run_is_validated_on_the_same_samples(begun: Path) -> None:
     _, history, _ = train(None, epochs=2, validated=True)
     assert train(begun, epochs=2, validated=True)[1]["val_loss"] == history["val_loss"]
 
 
-def test_what_cannot_be_counted_with_is_refused(tmp_path: Path) -> None:
+def test_steps_per_epoch_with_a_resume_callback_is_refused(tmp_path: Path) -> None:
     data = fit_data(make_stream())
     with pytest.raises(ConfigError, match=r"steps_per_epoch=5: give  fit_data\(stream, steps=5\)"):
         make_model().fit(data, steps_per_epoch=5, callbacks=[ours.ResumeCallback(data, tmp_path)], verbose=0)
@@ -360,17 +352,19 @@ def test_what_cannot_be_counted_with_is_refused(tmp_path: Path) -> None:
         ({"data": [1]}, "needs what fit_data gave to fit, not list"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_once(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_of_resume_callback_are_refused_at_once(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         ours.ResumeCallback(**{"data": fit_data(make_stream()), "directory": tmp_path, **changes})
 
 
-def test_a_callback_that_fit_does_not_know_of_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"give it to  fit\(callbacks=\[\.\.\.\]\)"):
+def test_a_callback_that_fit_does_not_call_raises_with_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"called by none of Keras's: give it to  fit\(callbacks=\[\.\.\.\]\)"):
         ours.ResumeCallback(fit_data(make_stream()), tmp_path).set_model(make_model())
 
 
-def test_it_saves_in_the_step_itself_when_it_is_given_alone(tmp_path: Path) -> None:
+def test_a_resume_callback_given_alone_saves_within_the_step(tmp_path: Path) -> None:
     model, data = make_model(), fit_data(make_stream())
     model.fit(data, epochs=1, verbose=0, callbacks=ours.ResumeCallback(data, tmp_path, every=6, keep=9))
     assert states(tmp_path) == ["step-0000006", "step-0000012", "step-0000013"]

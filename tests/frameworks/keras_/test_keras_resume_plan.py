@@ -1,4 +1,4 @@
-"""What is left of an epoch, in steps of another size, and what is said of it."""
+"""The rest of an epoch in steps of another size, and the messages about it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_no_sample_is_left_behind_and_no_step_is_empty(
         ),
     ],
 )
-def test_what_is_another_size_now_is_said_with_both_values(
+def test_a_changed_size_is_reported_with_both_values(
     then: StepGeometry, now: StepGeometry, rest: int | None, said: str | None
 ) -> None:
     assert describe_step_change(then, now, rest, left=rest or 0) == said
@@ -108,9 +108,7 @@ def test_what_is_another_size_now_is_said_with_both_values(
         (3, 1, ", but the first of them has the 11 that are left of the stream's"),  # they reach into its next one
     ],
 )
-def test_it_is_said_where_epochs_that_are_whole_now_begin_with_a_shorter_one(
-    rest: int | None, left: int, first: str
-) -> None:
+def test_a_message_tells_when_whole_epochs_begin_with_a_shorter_one(rest: int | None, left: int, first: str) -> None:
     said = describe_step_change(ONE, WHOLE, rest, left)
     assert str(said).partition(";")[0] == f"an epoch had 4 steps, and has the 13 of this program from here on{first}"
 
@@ -127,7 +125,7 @@ def test_it_is_said_where_epochs_that_are_whole_now_begin_with_a_shorter_one(
         ("Decay of {'rate': 1}", None, "Decay of {'rate': 2}", "that of this program counts, Decay of {'rate': 2}"),
     ],
 )
-def test_it_is_said_which_of_two_learning_rates_counts(
+def test_a_message_tells_which_of_two_learning_rates_applies(
     begun: float | str | None, kept: float | None, given: float | str | None, said: str | None
 ) -> None:
     line = describe_learning_rate_change(begun, kept, given)

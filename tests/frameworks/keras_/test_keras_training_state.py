@@ -1,4 +1,4 @@
-"""A training taken and put back: all that a model is made of, what other callbacks learned, and random generators."""
+"""Saving and restoring a training: model variables, other callbacks, and random generators."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def state() -> tuple[dict[str, Any], list[Any]]:
     return taken(trained())
 
 
-def test_a_model_that_was_never_called_gets_every_variable_and_goes_on_alike() -> None:
+def test_an_unbuilt_model_gets_every_variable_and_trains_the_same() -> None:
     model, fresh = trained(), make_model()
     put_back(fresh, *taken(model))
     assert len(all_values(fresh)) == 4 + 1 + 2 + 2 * 4 + 2 * 2  # weights, seed, iterations and rate, moments, metrics
@@ -87,21 +87,21 @@ def test_a_model_that_was_never_called_gets_every_variable_and_goes_on_alike() -
         ({"metrics": ()}, "other metrics; compile with those of then, .*: it has 4 variables where there are 2 now"),
     ],
 )
-def test_another_model_is_refused_and_left_as_it_is(state: Any, changes: dict[str, Any], message: str) -> None:
+def test_another_model_is_refused_and_not_changed(state: Any, changes: dict[str, Any], message: str) -> None:
     other = make_model(**changes)
     with pytest.raises(ConfigError, match=f"run/step-0000004 holds {message}"):
         put_back(other, *state)
     assert int(other.optimizer.iterations) == 0
 
 
-def test_an_optimizer_made_otherwise_is_refused(state: Any) -> None:
+def test_an_optimizer_with_other_settings_is_refused(state: Any) -> None:
     optimizer = load_keras().optimizers.Adam(amsgrad=True)
     with pytest.raises(ConfigError, match=r"it has 10 variables where there are 14 now"):
         put_back(make_model(optimizer=optimizer), *state)
 
 
 @pytest.mark.parametrize("error", [None, NotImplementedError, AttributeError])
-def test_a_schedule_of_ones_own_is_described_alike_in_each_process(error: type[Exception] | None) -> None:
+def test_a_users_own_schedule_is_described_the_same_in_each_process(error: type[Exception] | None) -> None:
     keras = load_keras()
 
     class Halving(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc, name-defined]  # Keras has no types
@@ -143,7 +143,7 @@ def moved(from_: Any, to: Any) -> list[Any]:
     return list(state)
 
 
-def test_what_changed_comes_back_and_what_the_program_says_stays() -> None:
+def test_changed_callback_attributes_are_restored_and_others_keep_the_programs_values() -> None:
     said: list[str] = []
     before, after = Own(), Own(limit=7)
     old, new = kept([before], said), kept([after], said)
@@ -153,7 +153,7 @@ def test_what_changed_comes_back_and_what_the_program_says_stays() -> None:
     assert said == []
 
 
-def test_what_cannot_be_kept_is_named_once() -> None:
+def test_a_callback_attribute_that_cannot_be_kept_is_named_once() -> None:
     said: list[str] = []
     own = Own()
     old = kept([own], said)
@@ -165,7 +165,7 @@ def test_what_cannot_be_kept_is_named_once() -> None:
     ]
 
 
-def test_callbacks_of_a_kind_are_told_apart_by_their_order_and_others_are_left_alone() -> None:
+def test_callbacks_of_one_class_are_matched_by_their_order() -> None:
     first, second, third = Own(), Own(), Own()
     old = kept([first, second], [])
     first.seen, second.seen = 1, 2
@@ -174,7 +174,7 @@ def test_callbacks_of_a_kind_are_told_apart_by_their_order_and_others_are_left_a
     assert (again.seen, third.seen) == (1, 2)
 
 
-def test_a_plateau_that_was_reached_knows_its_direction_again() -> None:
+def test_a_restored_reduce_lr_callback_keeps_its_direction() -> None:
     plateau = load_keras().callbacks.ReduceLROnPlateau
     before, after = (plateau(monitor="loss", min_delta=0.5) for _ in range(2))
     old, new = kept([before], []), kept([after], [])
@@ -185,7 +185,7 @@ def test_a_plateau_that_was_reached_knows_its_direction_again() -> None:
     assert (after.best, after.wait, after.min_delta) == (0.25, 4, -0.5)
 
 
-def test_keras_own_business_is_not_reported() -> None:
+def test_changed_attributes_of_keras_callbacks_are_not_reported() -> None:
     said: list[str] = []
     log = load_keras().callbacks.CSVLogger("unused.csv")
     old = kept([log, load_keras().callbacks.ProgbarLogger()], said)
@@ -206,7 +206,7 @@ def through_packing(states: dict[str, Any]) -> Any:
     return unpack_value(packer.pack_value(states), packer.arrays, None)
 
 
-def test_what_is_drawn_next_is_drawn_again() -> None:
+def test_restored_generators_draw_the_same_numbers() -> None:
     states = through_packing(module().collect_generator_states())
     drawn = draw()
     assert draw() != drawn
@@ -214,7 +214,7 @@ def test_what_is_drawn_next_is_drawn_again() -> None:
     assert draw() == drawn
 
 
-def test_torch_takes_part_where_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_torch_generator_is_kept_where_torch_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     held = [np.array([1, 2], np.uint8)]
     torch = SimpleNamespace(
         get_rng_state=lambda: SimpleNamespace(numpy=lambda: held[-1]), from_numpy=list, set_rng_state=held.append

@@ -1,4 +1,4 @@
-"""Batches as torch tensors, with a stand-in for torch, which takes by DLPack what NumPy takes."""
+"""Batches as torch tensors, with a stand-in for torch that uses NumPy's DLPack."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from streamd.errors import MissingExtraError
 from streamd.frameworks.torch import loader, normalization, tensor
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(from_dlpack=np.from_dlpack, from_numpy=np.asarray))
 
 
-@pytest.mark.usefixtures("_stand_in")
 def test_a_tensor_lies_over_the_lent_memory_and_holds_its_lease() -> None:
     lender = Lender()
     images = lender.lend()
@@ -32,8 +31,7 @@ def test_a_tensor_lies_over_the_lent_memory_and_holds_its_lease() -> None:
     assert lender.held == 0
 
 
-@pytest.mark.usefixtures("_stand_in")
-def test_what_is_strided_is_copied_and_its_lease_ends() -> None:
+def test_a_strided_array_is_copied_and_its_lease_ends() -> None:
     lender = Lender()
     images = lender.lend()
     copied = tensor(images[:, ::2])
@@ -43,7 +41,6 @@ def test_what_is_strided_is_copied_and_its_lease_ends() -> None:
     assert lender.held == 0
 
 
-@pytest.mark.usefixtures("_stand_in")
 def test_labels_are_copied() -> None:
     labels = np.arange(4)
     assert not np.shares_memory(tensor(labels), labels)

@@ -1,4 +1,4 @@
-"""A stream in the place of a DataLoader, with a stand-in for torch that has NumPy's memory."""
+"""`loader`, which takes the place of a DataLoader, with a stand-in for torch on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_each_loop_is_an_epoch_in_the_streams_order() -> None:
     assert [receipt.complete for receipt in stream.receipts] == [True, True]
 
 
-def test_what_is_no_stream_is_refused_with_what_to_write() -> None:
+def test_an_argument_that_is_not_a_stream_is_refused_with_what_to_write() -> None:
     client: Any = FakeClient([make_spec(KIND)])
     with pytest.raises(ConfigError, match=r"loader takes a stream, not a client: write  loader\(client.subscribe\("):
         loader(client)
@@ -56,14 +56,14 @@ def test_what_is_no_stream_is_refused_with_what_to_write() -> None:
         loader(FakeStream(make_spec(KIND)), targets=number)
 
 
-def test_a_loop_too_many_says_so() -> None:
+def test_a_loop_after_the_last_epoch_raises() -> None:
     data = loader(FakeStream(make_spec(KIND), total_epochs=1))
     assert len(list(data)) == 3
     with pytest.raises(ConfigError, match="'train' has no epoch left: subscribe with epochs=None"):
         iter(data)
 
 
-def test_an_epoch_that_was_left_early_is_gone_on_with() -> None:
+def test_the_next_loop_continues_an_epoch_that_was_left_early() -> None:
     stream = FakeStream(make_spec(KIND))
     data = loader(stream)
     next(iter(data))
@@ -97,7 +97,7 @@ def test_images_lie_over_the_batch_and_hold_its_lease(channels_first: bool, shap
     assert stream.leases == 0
 
 
-def test_no_more_than_the_step_in_hand_and_the_one_to_come_are_held() -> None:
+def test_at_most_the_current_and_the_next_batch_are_held() -> None:
     stream = FakeStream(make_spec(KIND))
     for _, _ in loader(stream):
         pass
@@ -138,7 +138,7 @@ def test_a_shorter_batch_keeps_its_layout_and_ends_its_lease() -> None:
     assert stream.leases == 0  # what is left is a copy
 
 
-def test_a_batch_of_which_no_row_is_left_is_not_given() -> None:
+def test_a_batch_with_no_row_left_is_skipped() -> None:
     stream = FakeStream(make_spec(KIND), total_epochs=1)
     for gone in (0, 2):
         stream.weightless |= frozenset(stream.ids(0, gone).tolist())
@@ -151,7 +151,7 @@ def test_a_batch_of_which_no_row_is_left_is_not_given() -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, {"weighted": True}, {"bad_policy": "mask"}], ids=str)
-def test_weights_are_a_third_on_request_and_leave_no_row_out(changes: dict[str, Any]) -> None:
+def test_weights_are_a_third_element_on_request_and_no_row_is_left_out(changes: dict[str, Any]) -> None:
     stream = FakeStream(make_spec(ANGLE, **changes), weightless=frozenset({3}))
     for images, labels, weights in loader(stream, weights=True):
         assert len(images) == len(labels) == len(weights)
@@ -159,14 +159,14 @@ def test_weights_are_a_third_on_request_and_leave_no_row_out(changes: dict[str, 
         assert (weights == 0).tolist() == [sample == 3 for sample in samples(images)]
 
 
-def test_weights_of_samples_are_not_ignored() -> None:
+def test_sample_weights_cannot_be_ignored() -> None:
     with pytest.raises(ConfigError, match=r"'train' have weights of their own.*loader\(stream, weights=True\)"):
         loader(FakeStream(make_spec(KIND, weighted=True)))
 
 
 @pytest.mark.usefixtures("_two_gpus")
 @pytest.mark.parametrize(("device", "number"), [("cuda:1", 1), ("cuda", 0)])
-def test_a_gpu_copies_aside_and_its_work_waits_for_the_copy(device: str, number: int) -> None:
+def test_a_gpu_copies_on_a_side_stream_and_its_work_waits_for_the_copy(device: str, number: int) -> None:
     stream = FakeStream(make_spec())
     images, _ = next(iter(loader(stream, device)))
     wanted = [
@@ -181,7 +181,7 @@ def test_a_gpu_copies_aside_and_its_work_waits_for_the_copy(device: str, number:
 
 @pytest.mark.usefixtures("_two_gpus")
 @pytest.mark.parametrize("device", ["cuda", "mps"])
-def test_the_lease_ends_when_another_device_has_its_step(device: str) -> None:
+def test_the_lease_ends_when_the_device_has_its_copy(device: str) -> None:
     stream = FakeStream(make_spec(KIND))
     steps = iter(loader(stream, device))
     images, _ = next(steps)
@@ -207,24 +207,24 @@ def test_the_cpu_copies_nothing(device: str | None) -> None:
     assert DIARY == []
 
 
-def test_a_gpu_that_is_not_there_is_refused_before_anything_is_fetched() -> None:
-    with pytest.raises(ConfigError, match=r"device='cuda', and torch 2.0 sees 0 CUDA devices"):
-        loader(FakeStream(make_spec(KIND)), "cuda")
-
-
-@pytest.mark.usefixtures("_two_gpus")
-def test_a_gpu_too_many_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"device='cuda:2', and torch 2.0 sees 2 CUDA devices"):
-        loader(FakeStream(make_spec(KIND)), "cuda:2")
-
-
-@pytest.mark.parametrize("device", ["gpu", 1.5])
-def test_a_device_that_torch_does_not_know_is_refused(device: object) -> None:
-    with pytest.raises(ConfigError, match=f"device={device!r} is none that torch knows: [^\n]+$"):
+@pytest.mark.parametrize(
+    ("gpus", "device", "said"),
+    [
+        (0, "cuda", "device='cuda', and torch 2.0 sees 0 CUDA devices"),
+        (2, "cuda:2", "device='cuda:2', and torch 2.0 sees 2 CUDA devices"),
+        (0, "gpu", "device='gpu' is none that torch knows: [^\n]+$"),
+        (0, 1.5, "device=1.5 is none that torch knows: [^\n]+$"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, device: object, said: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", make(devices=gpus))
+    with pytest.raises(ConfigError, match=said):
         loader(FakeStream(make_spec(KIND)), device)
 
 
-def test_what_a_data_loader_asks_for_is_refused_with_the_reason() -> None:
+def test_indexing_and_pickling_a_loader_are_refused_with_the_reason() -> None:
     data = loader(FakeStream(make_spec(KIND)))
     with pytest.raises(NoDatasetError, match=r"loader\(stream\) in the place of the DataLoader, not into it"):
         data[0]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from loader_process import python_of
 from PIL import Image
-from support.daemon_process import DaemonProcess, stream_config
+from support.daemon_process import Start, stream_config
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -29,7 +28,7 @@ def write_levels(folder: Path) -> Path:
     return folder
 
 
-def test_a_network_in_torch_learns_from_a_stream(tmp_path: Path, start_daemon: Callable[..., DaemonProcess]) -> None:
+def test_a_network_in_torch_learns_from_a_stream(tmp_path: Path, start_daemon: Start) -> None:
     folder = write_levels(tmp_path / "data")
     held_back = write_levels(tmp_path / "validation")
     (held_back / "dark" / "07.png").write_bytes(bytes(100))
@@ -51,9 +50,7 @@ def test_a_network_in_torch_learns_from_a_stream(tmp_path: Path, start_daemon: C
     assert done.returncode == 0, done.stderr
 
 
-def test_two_ranks_in_step_see_each_sample_once_but_for_the_tail(
-    tmp_path: Path, start_daemon: Callable[..., DaemonProcess]
-) -> None:
+def test_two_ranks_in_step_see_each_sample_once_but_for_the_tail(tmp_path: Path, start_daemon: Start) -> None:
     """Five batches: every rank has two, and the last one is dropped."""
     daemon = start_daemon({"streams": {"train": stream_config(write_levels(tmp_path / "data"), batch_size=6)}})
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

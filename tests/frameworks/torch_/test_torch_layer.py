@@ -29,7 +29,7 @@ class Module:
         setattr(self, name, value)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch = SimpleNamespace(nn=SimpleNamespace(Module=Module), tensor=np.array, float32=np.float32)
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -37,9 +37,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop(LAYER, None)  # it was made with the stand-in
 
 
-@pytest.mark.usefixtures("_stand_in")
 @pytest.mark.parametrize(("normalize", "black", "white"), FORMS, ids=str)
-def test_the_module_does_what_the_stream_says(normalize: Any, black: list[float], white: list[float]) -> None:
+def test_the_module_normalizes_as_the_stream_says(normalize: Any, black: list[float], white: list[float]) -> None:
     module = normalization(make_spec(normalize=normalize))
     pixels = np.zeros((2, 3, 4, 5), np.uint8)
     pixels[1] = 255
@@ -49,16 +48,14 @@ def test_the_module_does_what_the_stream_says(normalize: Any, black: list[float]
         np.testing.assert_allclose(normalized[place, :, 3, 4], expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.usefixtures("_stand_in")
-def test_its_numbers_are_saved_with_the_model() -> None:
+def test_the_mean_and_std_are_saved_with_the_model() -> None:
     module = normalization(make_spec(normalize="imagenet"))
     assert module.buffers == ["mean", "std"]
     assert (module.mean.shape, module.mean.dtype.name) == ((3, 1, 1), "float32")
 
 
-@pytest.mark.usefixtures("_stand_in")
 @pytest.mark.parametrize(("channels", "shape"), [(3, (2, 8, 8, 3)), (1, (2, 3, 8, 8)), (3, (8, 8)), (3, (3,))])
-def test_channels_elsewhere_are_refused_with_what_puts_them_first(channels: int, shape: tuple[int, ...]) -> None:
+def test_images_without_channels_first_are_refused_with_the_permutation(channels: int, shape: tuple[int, ...]) -> None:
     module = normalization(make_spec(normalize="unit", image=ImageSpec(8, 8, channels)))
     with pytest.raises(ValueError, match=rf"\(batch, {channels}, height, width\) is needed: images.permute"):
         module.forward(np.zeros(shape, np.uint8))

@@ -1,4 +1,4 @@
-"""Run with torch's own Python, beside a daemon: what a loader gives to torch itself. What is wrong ends it.
+"""Run with torch's own Python, beside a daemon: checks what a loader gives to torch itself. A failed check ends it.
 
 python torch_program.py ENDPOINT
 """
