@@ -23,7 +23,6 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.frames import decode_daemon_frame, split_records
 from streamd.ipc.messages import BatchReady
 from streamd.ipc.slots import SlotStore
-from streamd.scheduler.actions import SendBatch
 
 BOOT = 77
 
@@ -67,15 +66,21 @@ class Desk:
     def peer(self, *, credit: int = 8) -> Connection:
         return Connection(b"me", 1, self.stream, "shared", 0, 1, credit)
 
-    def decoded(self, index: int, *, busy_s: float = 0.0, waited_s: float = 0.0, at_work: float = 0.0) -> SendBatch:
-        """Batch `index` is whole, in slot index + 1, and is the session's next."""
+    def queue(
+        self,
+        connection: Connection,
+        index: int = 0,
+        *,
+        is_awaited: bool = False,
+        busy_s: float = 0.0,
+        waited_s: float = 0.0,
+        busy_fraction: float = 0.0,
+    ) -> None:
+        """Queues batch `index`, which was decoded into slot index + 1."""
         key = BatchKey("train", 0, index)
-        job = BatchJob(key, self.stream, 0, index + 1, 4096, busy_s=busy_s, waited_s=waited_s, busy_fraction=at_work)
-        self.sender.add_filled_batch(job)
-        return SendBatch(1, index, index + 1)
-
-    def queue(self, connection: Connection, action: SendBatch, *, is_awaited: bool = False) -> None:
-        self.sender.queue_delivery(connection, action.number, action.slot, is_awaited=is_awaited)
+        took = {"busy_s": busy_s, "waited_s": waited_s, "busy_fraction": busy_fraction}
+        self.sender.add_filled_batch(BatchJob(key, self.stream, 0, index + 1, 4096, **took))
+        self.sender.queue_delivery(connection, index, index + 1, is_awaited=is_awaited)
 
 
 @pytest.fixture
@@ -88,16 +93,19 @@ def desk(stream: ServedStream) -> Iterator[Desk]:
     sender.close()
 
 
-async def test_a_batch_that_lay_ready_leaves_at_once(desk: Desk) -> None:
-    desk.queue(desk.peer(), desk.decoded(0))
-    desk.sender.send_queued_or_delay(is_fresh=False)
+@pytest.mark.parametrize(("credit", "is_fresh"), [(8, False), (7, True)], ids=["ready batch", "little credit"])
+async def test_a_ready_batch_and_a_batch_for_little_credit_are_sent_at_once(
+    desk: Desk, credit: int, *, is_fresh: bool
+) -> None:
+    desk.queue(desk.peer(credit=credit))
+    desk.sender.send_queued_or_delay(is_fresh=is_fresh)
     assert desk.outbox.numbers == [0]
 
 
 async def test_samples_are_counted_as_they_leave(desk: Desk) -> None:
     peer = desk.peer()
     for index in range(2):
-        desk.queue(peer, desk.decoded(index))
+        desk.queue(peer, index)
     assert desk.sender._stats.values_by_group() == {}
     desk.sender.send_queued_or_delay(is_fresh=False)
     counted = desk.sender._stats.values_by_group()["stream.train"]
@@ -107,10 +115,10 @@ async def test_samples_are_counted_as_they_leave(desk: Desk) -> None:
 async def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_order(desk: Desk) -> None:
     peer = desk.peer()
     for index in range(3):
-        desk.queue(peer, desk.decoded(index))
+        desk.queue(peer, index)
         desk.sender.send_queued_or_delay(is_fresh=True)
         assert desk.outbox.numbers == []
-    desk.queue(peer, desk.decoded(3))
+    desk.queue(peer, 3)
     desk.sender.send_queued_or_delay(is_fresh=True)
     assert desk.outbox.numbers == [0, 1, 2, 3]
     assert desk.outbox.messages == 1
@@ -119,16 +127,16 @@ async def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_orde
 async def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_number(desk: Desk) -> None:
     peer = desk.peer()
     for index in range(2):
-        desk.queue(peer, desk.decoded(index, busy_s=4.0, waited_s=3.0, at_work=0.5), is_awaited=True)
+        desk.queue(peer, index, is_awaited=True, busy_s=4.0, waited_s=3.0, busy_fraction=0.5)
     for index in (2, 3, 4):
-        desk.queue(peer, desk.decoded(index, busy_s=100.0, at_work=1.0))
+        desk.queue(peer, index, busy_s=100.0, busy_fraction=1.0)
     desk.sender.send_queued_or_delay(is_fresh=False)
     assert peer.supply_counter.take_and_reset_supply() == BatchSupply(3, 2, 6.0, 2.0, 0.5)
     assert peer.supply_counter.take_and_reset_supply() == BatchSupply()
 
 
 async def test_a_batch_that_nobody_joins_leaves_after_a_moment(desk: Desk) -> None:
-    desk.queue(desk.peer(), desk.decoded(0))
+    desk.queue(desk.peer())
     desk.sender.send_queued_or_delay(is_fresh=True)
     async with asyncio.timeout(10):
         await desk.outbox.some.wait()
@@ -137,24 +145,18 @@ async def test_a_batch_that_nobody_joins_leaves_after_a_moment(desk: Desk) -> No
 
 async def test_a_batch_that_lay_ready_takes_those_that_wait_along(desk: Desk) -> None:
     peer = desk.peer()
-    desk.queue(peer, desk.decoded(0))
+    desk.queue(peer)
     desk.sender.send_queued_or_delay(is_fresh=True)
     desk.sender.send_queued_or_delay(is_fresh=False)
     assert desk.outbox.numbers == [], "an event that sends nothing ends no wait"
-    desk.queue(peer, desk.decoded(1))
+    desk.queue(peer, 1)
     desk.sender.send_queued_or_delay(is_fresh=False)
     assert desk.outbox.numbers == [0, 1]
 
 
-async def test_a_trainer_with_little_credit_is_not_kept_waiting(desk: Desk) -> None:
-    desk.queue(desk.peer(credit=7), desk.decoded(0))
-    desk.sender.send_queued_or_delay(is_fresh=True)
-    assert desk.outbox.numbers == [0]
-
-
 async def test_whoever_is_gone_meanwhile_is_sent_nothing(desk: Desk) -> None:
     peer = desk.peer()
-    desk.queue(peer, desk.decoded(0))
+    desk.queue(peer)
     desk.sender.send_queued_or_delay(is_fresh=True)
     peer.is_gone = True
     desk.sender.remove_batches_in_slots((1,))
@@ -164,7 +166,7 @@ async def test_whoever_is_gone_meanwhile_is_sent_nothing(desk: Desk) -> None:
 
 async def test_whoever_cannot_be_reached_is_reported(desk: Desk) -> None:
     desk.outbox.reachable = False
-    desk.queue(desk.peer(), desk.decoded(0))
+    desk.queue(desk.peer())
     desk.sender.send_queued_or_delay(is_fresh=False)
     assert desk.lost == [1]
 
@@ -173,11 +175,10 @@ async def test_whoever_cannot_be_reached_is_reported(desk: Desk) -> None:
 async def test_a_batch_given_back_before_it_was_sent_costs_only_who_did_so_its_session(
     desk: Desk, other: int | None
 ) -> None:
-    early = desk.decoded(0)
-    desk.queue(desk.peer(), early)
+    desk.queue(desk.peer())
     desk.sender.send_queued_or_delay(is_fresh=True)
-    desk.sender.remove_batches_in_slots((early.slot,))
+    desk.sender.remove_batches_in_slots((1,))
     if other is not None:  # the slot holds another batch by now
-        desk.sender.add_filled_batch(BatchJob(BatchKey("train", 0, other), desk.stream, 0, early.slot, 4096))
+        desk.sender.add_filled_batch(BatchJob(BatchKey("train", 0, other), desk.stream, 0, 1, 4096))
     desk.sender.send_queued_batches()
     assert (desk.outbox.numbers, desk.lost) == ([], [1])

@@ -111,32 +111,35 @@ async def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
 ) -> None:
     late = Late(tmp_path / "data")
     monkeypatch.setattr("streamd.daemon.daemon.wait_for_mount", late)
-    wanted = {
-        "listen": [f"ipc://{tmp_path}/s"],
-        "streams": {"t": {"source": folder_source(late.path), "image": {"size": [8, 8]}}},
-    }
     with pytest.raises(ConfigError, match="no images in" if waits else r"there is no .*data"):
-        await Daemon(wanted, state=tmp_path / "state", manager=manager).run()
+        await Daemon(settings(tmp_path, late.path), state=tmp_path / "state", manager=manager).run()
     assert late.waits == waits
 
 
-class Said(logging.Handler):
-    """Events that are logged while a loop runs, to be waited for."""
+class LoggedEvents(logging.Handler):
+    """Collects the events that are logged while a loop runs."""
 
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self._said: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    def __init__(self, level: int = logging.INFO) -> None:
+        super().__init__(level)
+        self.queue: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         logging.getLogger("streamd").addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._said.put_nowait((record.__dict__["event"], record.getMessage()))
+        self.queue.put_nowait((record.__dict__["event"], record.getMessage()))
 
-    async def event(self, name: str) -> str:
+    async def wait_for_event(self, name: str) -> str:
+        """Returns the message of the next event of this name."""
         async with asyncio.timeout(LIMIT_S):
             while True:
-                event, message = await self._said.get()
+                event, message = await self.queue.get()
                 if event == name:
                     return message
+
+
+def settings(tmp_path: Path, data: Path) -> dict[str, object]:
+    """One stream over a folder, and an endpoint of its own."""
+    stream = {"source": folder_source(data), "image": {"size": [8, 8]}}
+    return {"listen": [f"ipc://{tmp_path}/s"], "streams": {"t": stream}}
 
 
 async def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
@@ -145,13 +148,10 @@ async def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
     answers = threading.Event()
     monkeypatch.setattr(places, "_is_absent_or_empty", lambda _: answers.wait(LIMIT_S))
     monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
-    wanted = {
-        "listen": [f"ipc://{tmp_path}/s"],
-        "streams": {"t": {"source": folder_source(tmp_path / "data"), "image": {"size": [8, 8]}}},
-    }
-    said, daemon = Said(), Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
+    wanted, logged = settings(tmp_path, tmp_path / "data"), LoggedEvents()
+    daemon = Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
     running = asyncio.create_task(daemon.run())
-    assert f"waits for '{tmp_path}/data': does not answer within" in await said.event("data.absent")
+    assert f"waits for '{tmp_path}/data': does not answer within" in await logged.wait_for_event("data.absent")
     daemon.request_stop()
     await running
     answers.set()
@@ -169,13 +169,16 @@ async def test_a_service_that_waits_for_its_data_reads_the_configuration_again_w
         written.write_text(f"listen: ['ipc://{tmp_path}/s']\nstreams:\n  t: {stream}\n")
 
     write("wrong")
-    said, daemon = Said(), Daemon(written, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
+    logged, daemon = (
+        LoggedEvents(),
+        Daemon(written, state=tmp_path / "state", manager=ServiceManager("/no/such/socket")),
+    )
     running = asyncio.create_task(daemon.run())
-    assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
+    assert f"waits for '{tmp_path}/wrong'" in await logged.wait_for_event("data.absent")
     write("right", ", batch: 3")
     os.kill(os.getpid(), signal.SIGHUP)
-    assert "batch" in await said.event("reload.failed")
-    assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
+    assert "batch" in await logged.wait_for_event("reload.failed")
+    assert f"waits for '{tmp_path}/wrong'" in await logged.wait_for_event("data.absent")
     write("right")
     os.kill(os.getpid(), signal.SIGHUP)
     with pytest.raises(ConfigError, match=r"no images in .*right"):
@@ -208,29 +211,15 @@ def served(config: Config, state: Path) -> list[ServedStream]:
     return open_streams(config, state)
 
 
-class Warnings(logging.Handler):
-    """What is warned of while a loop runs."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.said: list[str] = []
-        self.came = asyncio.Event()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
-        self.came.set()
-
-
-async def warned(config: Config, streams: list[ServedStream], answers: threading.Event) -> list[str]:
-    """What it says at last of files of which one was written since."""
-    handler = Warnings()
-    logging.getLogger("streamd").addHandler(handler)
+async def collect_warning(config: Config, streams: list[ServedStream], answers: threading.Event) -> str:
+    """Returns the one warning about label files, which comes only when file systems answer."""
+    logged = LoggedEvents(logging.WARNING)
     warn_of_newer_label_files(config, streams)
-    assert handler.said == []
+    assert logged.queue.empty()
     answers.set()
-    async with asyncio.timeout(LIMIT_S):
-        await handler.came.wait()
-    return handler.said
+    warning = await logged.wait_for_event("manifest.older")
+    assert logged.queue.empty()
+    return warning
 
 
 def test_a_table_that_was_written_since_is_spoken_of_when_its_file_system_answers_and_its_samples_stay(
@@ -249,7 +238,7 @@ def test_a_table_that_was_written_since_is_spoken_of_when_its_file_system_answer
 
     monkeypatch.setattr(os, "stat", stat_late)
     after = served(config, tmp_path / "state")
-    (said,) = asyncio.run(warned(config, after, answers))
+    said = asyncio.run(collect_warning(config, after, answers))
     assert "all.csv' was written after its samples were listed: --rescan" in said
     assert after[0].spec.order_id == before.spec.order_id
 
@@ -287,5 +276,5 @@ def test_arrays_of_labels_and_weights_written_since_are_spoken_of(folder: Path, 
     config = load_config({"streams": {"train": stream_config(folder, source=source, image={}, **{key: named[key]})}})
     streams = served(config, tmp_path / "state")
     change_times(tmp_path / "y.npy", streams[0].manifest_path.stat().st_mtime_ns + LATER_NS)
-    (said,) = asyncio.run(warned(config, streams, threading.Event()))
+    said = asyncio.run(collect_warning(config, streams, threading.Event()))
     assert "y.npy' was written after" in said

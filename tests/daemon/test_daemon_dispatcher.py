@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import zmq
+from support.checked_epochs import number
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
@@ -104,11 +105,6 @@ def raw(daemon: DaemonProcess) -> Iterator[Raw]:
     yield client
     client.close()
     wait_until(lambda: number(daemon, *SESSIONS) == 0, "all sessions have ended")
-
-
-def number(daemon: DaemonProcess, group: str, name: str) -> float:
-    with streamd.connect(daemon.endpoint) as client:
-        return client.stats().get(group, {}).get(name, 0.0)
 
 
 def test_only_owner_and_group_may_open_either_socket(daemon: DaemonProcess) -> None:
@@ -216,8 +212,7 @@ def test_batches_come_as_far_as_credit_goes_and_are_numbered(raw: Raw) -> None:
 def test_a_subscription_that_cannot_be_is_refused_with_its_reason(
     raw: Raw, changes: dict[str, Any], why: str, says: str
 ) -> None:
-    wish = {name: getattr(WISH, name) for name in WISH.__struct_fields__} | changes
-    refused = raw.ask(Subscribe(**wish))
+    refused = raw.ask(msgspec.structs.replace(WISH, **changes))
     assert isinstance(refused, Refused), refused
     assert (refused.why, refused.retry_s) == (why, None)
     assert says in refused.text
@@ -244,16 +239,12 @@ def test_a_session_that_says_absurd_numbers_hurts_nobody(daemon: DaemonProcess, 
 
 @pytest.mark.parametrize("cursor", [Cursor((1 << 40) - 1), Cursor(0, (Segment(0, 5, 0, 1),))])
 def test_the_edges_of_what_a_cursor_may_be_are_served(raw: Raw, cursor: Cursor) -> None:
-    header = raw.subscribe(replace_wish(cursor=cursor))
+    header = raw.subscribe(msgspec.structs.replace(WISH, cursor=cursor))
     raw.say(Progress(1, (), 0, 0), header)
     _, message = raw.hear()
     while not isinstance(message, BatchReady):
         _, message = raw.hear()
     assert message.index == 0
-
-
-def replace_wish(**changes: Any) -> Subscribe:
-    return Subscribe(**{name: getattr(WISH, name) for name in WISH.__struct_fields__} | changes)
 
 
 def test_a_client_that_vanishes_without_a_word_is_noticed(daemon: DaemonProcess) -> None:
@@ -265,13 +256,11 @@ def test_a_client_that_vanishes_without_a_word_is_noticed(daemon: DaemonProcess)
 
 
 def test_many_who_ask_and_leave_are_no_trouble(daemon: DaemonProcess) -> None:
-    asking: list[Callable[[], object]] = []
-    for _ in range(20):
-        client = Raw(daemon.endpoint)
+    clients = [Raw(daemon.endpoint) for _ in range(20)]
+    for client in clients:
         client.say(AskStreams())
-        asking.append(client.close)
-    for close in asking:
-        close()
+    for client in clients:
+        client.close()
     assert number(daemon, *SESSIONS) == 0
 
 

@@ -43,15 +43,21 @@ def test_what_is_wrong_is_said_on_its_output_with_the_status_of_the_mistake(tmp_
     assert not (tmp_path / "own").exists()
 
 
+def run_without(
+    libraries: tuple[str, ...], config: dict[str, object], tmp_path: Path
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs the daemon's side on a configuration, where these libraries cannot be imported."""
+    for folder in ("hidden", "own"):
+        (tmp_path / folder).mkdir()
+    for library in libraries:
+        (tmp_path / "hidden" / f"{library}.py").write_text(f"raise ModuleNotFoundError('no', name='{library}')")
+    line = msgspec.json.encode(LocalDaemonRequest(config, str(tmp_path / "own"))) + b"\n"
+    path = {"PYTHONPATH": f"{tmp_path}/hidden:{Path(__file__).resolve().parents[2]}"}
+    return subprocess.run(COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env=path)
+
+
 def test_without_the_daemons_libraries_it_names_the_extra(tmp_path: Path) -> None:
-    (tmp_path / "hidden").mkdir()
-    (tmp_path / "hidden" / "pydantic.py").write_text("raise ModuleNotFoundError('no', name='pydantic')")
-    (tmp_path / "own").mkdir()
-    line = msgspec.json.encode(LocalDaemonRequest({"streams": {}}, str(tmp_path / "own"))) + b"\n"
-    path = f"{tmp_path}/hidden:{Path(__file__).resolve().parents[2]}"
-    said = subprocess.run(
-        COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env={"PYTHONPATH": path}
-    )
+    said = run_without(("pydantic",), {"streams": {}}, tmp_path)
     assert said.returncode == 2
     assert (
         b"streamd.local needs pydantic, which is not installed: run  pip install 'streamd-loader[serve]'" in said.stdout
@@ -86,13 +92,5 @@ def test_what_is_neither_is_refused(
 
 
 def test_a_mistake_in_the_configuration_is_found_before_the_daemons_libraries_are_loaded(tmp_path: Path) -> None:
-    for folder in ("hidden", "own"):
-        (tmp_path / folder).mkdir()
-    for library in ("numpy", "zmq"):
-        (tmp_path / "hidden" / f"{library}.py").write_text(f"raise ModuleNotFoundError('no', name='{library}')")
-    line = msgspec.json.encode(LocalDaemonRequest({"memroy": "1GiB"}, str(tmp_path / "own"))) + b"\n"
-    path = f"{tmp_path}/hidden:{Path(__file__).resolve().parents[2]}"
-    said = subprocess.run(
-        COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env={"PYTHONPATH": path}
-    )
+    said = run_without(("numpy", "zmq"), {"memroy": "1GiB"}, tmp_path)
     assert b"configuration: memroy: unknown key; did you mean 'memory'?" in said.stdout

@@ -67,11 +67,17 @@ def test_whatever_a_trainer_would_see_ends_its_sessions(change: dict[str, Any]) 
     assert (changes.kept, tuple(changes.changed)) == ((), ("train",))
 
 
-def test_files_written_again_change_a_stream_though_nothing_else_shows_it() -> None:
-    changes = plan_stream_changes(named(SPEC), named(some_spec()), relisted={"train"})
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [({"relisted": {"train"}}, "its files were listed again"), ({"transformed": {"train"}}, "transform differs")],
+    ids=["files listed again", "another transform"],
+)
+def test_new_files_and_another_transform_change_a_stream_whose_spec_is_the_same(
+    known: dict[str, set[str]], says: str
+) -> None:
+    changes = plan_stream_changes(named(SPEC), named(some_spec()), **known)
     assert changes.changed == {
-        "train": "stream 'train' changed: its files were listed again; subscribe again: its order is the same, and "
-        "tokens of it fit"
+        "train": f"stream 'train' changed: {says}; subscribe again: its order is the same, and tokens of it fit"
     }
 
 
@@ -130,11 +136,3 @@ def test_settings_of_the_whole_daemon_are_named_when_they_differ() -> None:
         "listen",
     )
     assert find_restart_settings(running, dict(running)) == ()
-
-
-def test_another_transform_changes_a_stream_though_nothing_else_shows_it() -> None:
-    changes = plan_stream_changes(named(SPEC), named(some_spec()), transformed={"train"})
-    assert changes.changed == {
-        "train": "stream 'train' changed: transform differs; subscribe again: its order is the same, and tokens of it "
-        "fit"
-    }

@@ -25,7 +25,7 @@ WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resum
 
 @dataclass
 class Door:
-    """The descriptor server: whom it expects. And everything that was said, to whom."""
+    """A descriptor server that notes the sessions it expects, and every message with its receiver."""
 
     expected: set[int] = field(default_factory=set)
     said: list[tuple[int | bytes, DaemonMessage]] = field(default_factory=list)

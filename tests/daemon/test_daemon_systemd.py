@@ -126,32 +126,30 @@ SESSION = SessionStatus(1, "train", 0, 1, 0, 2, 3, 13, 8, 2, "reading", 1234.4, 
 STATUS = DaemonStatus("1", 7, "ipc:///s", 9.0, 2, 0.5, 1, 1, draining=False, streams=(STREAM,))
 
 
-def test_a_daemon_that_nobody_asks_is_well_for_ever() -> None:
-    pulse = ProgressWatch(0.0, stalled_s=10.0)
-    assert [
-        pulse.is_progressing(is_producing=False, progress_count=0, now_s=now_s) for now_s in (5.0, 500.0, 50000.0)
-    ] == [True] * 3
-
-
-def test_who_decodes_is_well_and_who_stands_still_is_not() -> None:
-    pulse = ProgressWatch(0.0, stalled_s=10.0)
-    assert pulse.is_progressing(is_producing=True, progress_count=1, now_s=1.0)
-    assert pulse.is_progressing(is_producing=True, progress_count=2, now_s=10.5)
-    assert pulse.is_progressing(is_producing=True, progress_count=2, now_s=20.0)
-    assert not pulse.is_progressing(is_producing=True, progress_count=2, now_s=20.5)
-
-
-def test_the_time_allowed_begins_with_the_wish_not_with_the_last_work() -> None:
-    pulse = ProgressWatch(0.0, stalled_s=10.0)
-    assert pulse.is_progressing(is_producing=False, progress_count=5, now_s=100.0)
-    assert pulse.is_progressing(is_producing=True, progress_count=5, now_s=109.0)
-    assert not pulse.is_progressing(is_producing=True, progress_count=5, now_s=110.0)
-
-
-def test_who_moves_again_is_well_again() -> None:
-    pulse = ProgressWatch(0.0, stalled_s=10.0)
-    assert not pulse.is_progressing(is_producing=True, progress_count=0, now_s=11.0)
-    assert pulse.is_progressing(is_producing=True, progress_count=1, now_s=12.0)
+@pytest.mark.parametrize(
+    ("checks", "progressing"),  # a check: is producing, progress count, seconds
+    [
+        ([(False, 0, 5.0), (False, 0, 500.0), (False, 0, 50000.0)], [True, True, True]),
+        ([(True, 1, 1.0), (True, 2, 10.5), (True, 2, 20.0), (True, 2, 20.5)], [True, True, True, False]),
+        ([(False, 5, 100.0), (True, 5, 109.0), (True, 5, 110.0)], [True, True, False]),
+        ([(True, 0, 11.0), (True, 1, 12.0)], [False, True]),
+    ],
+    ids=[
+        "without requests it never stalls",
+        "it stalls when its work stops",
+        "time counts from the request, not from the last work",
+        "new work ends the stall",
+    ],
+)
+def test_a_daemon_stalls_after_ten_seconds_without_progress(
+    checks: list[tuple[bool, int, float]], progressing: list[bool]
+) -> None:
+    watch = ProgressWatch(0.0, stalled_s=10.0)
+    found = [
+        watch.is_progressing(is_producing=producing, progress_count=count, now_s=now_s)
+        for producing, count, now_s in checks
+    ]
+    assert found == progressing
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,6 @@ LABELS: Mapping[str, object] = {
     "text": "string",
     "where": {"type": "int", "from": ["x", "y"]},
 }
-KEPT = ("label", "angle", "tags", "text", "where")
 
 
 def write_table(folder: Path, *, channels: int = 3) -> dict[str, Any]:
