@@ -10,7 +10,13 @@ from support.sample_specs import some_spec
 
 WISH = Subscription("train", rank=0, world=1, epochs=2, uneven="drop", credit=8, transport="shared")
 SPEC = some_spec(
-    samples=20, batch_size=4, batches=5, image=ImageSpec(8, 8, 3), labels={}, normalize="none", order_id=OrderId("order")
+    samples=20,
+    batch_size=4,
+    batches=5,
+    image=ImageSpec(8, 8, 3),
+    labels={},
+    normalize="none",
+    order_id=OrderId("order"),
 )
 BOOT, NUMBER = 77, 3
 HERE = FrameHeader(BOOT, NUMBER, 0)

@@ -6,22 +6,17 @@ import asyncio
 import errno
 import os
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.worker_pool_fake import WorkerFake, new_job, new_task, running_pool, turn, with_workers
+from support.worker_pool_fake import WorkerFake, new_job, new_task, running_pool, running_real_pool, turn, with_workers
 
-from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import worker_pool
-from streamd.daemon.engine.crashes import WorkerExit
 from streamd.daemon.engine.worker_handle import WorkerProcess
-from streamd.daemon.engine.worker_pool import WorkerPool
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import CloseStream, UnmapSlots, WorkerReport
-from streamd.limits import MAX_TASKS_AHEAD, ROW_DEADLINE_S
+from streamd.ipc.worker_messages import CloseStream, UnmapSlots
+from streamd.limits import MAX_TASKS_AHEAD
 
 LIMIT_S = 20.0
 
@@ -137,41 +132,19 @@ async def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkey
         assert rig.workers == [rig.started[1]]
 
 
-class Deaths:
-    """A listener that notes who starts and who dies, of real workers."""
-
-    def __init__(self) -> None:
-        self.started: asyncio.Queue[WorkerProcess] = asyncio.Queue()
-        self.died: list[tuple[WorkerProcess, WorkerExit]] = []
-
-    def on_worker_started(self, worker: WorkerProcess) -> None:
-        self.started.put_nowait(worker)
-
-    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None: ...
-
-    def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None: ...
-
-    def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
-        self.died.append((worker, worker_exit))
-
-
 async def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
-    listener, stats = Deaths(), ProcessStats()
-    pool = WorkerPool(1, ROW_DEADLINE_S, SlotStore(), stats, listener)
-    running = asyncio.create_task(pool.run())
-    first = await asyncio.wait_for(listener.started.get(), LIMIT_S)
-    os.kill(first.pid, signal.SIGKILL)
-    second = await asyncio.wait_for(listener.started.get(), LIMIT_S)
-    assert [(each is first, death.description) for each, death in listener.died] == [(True, "killed by SIGKILL")]
-    assert (pool.workers, pool.death_count) == ([second], 1)
-    assert stats.values_by_group()["engine"]["worker_deaths"] == 1
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
-    assert pool.workers == []  # that no process is left, conftest sees to
+    async with running_real_pool() as rig:  # that no process is left, conftest sees to
+        await asyncio.wait_for(rig.has_started.wait(), LIMIT_S)
+        (first,) = rig.pool.workers
+        rig.has_started.clear()
+        os.kill(first.pid, signal.SIGKILL)
+        await asyncio.wait_for(rig.has_started.wait(), LIMIT_S)
+        assert rig.died == rig.started[:1] == [first]
+        assert (rig.workers, rig.pool.death_count) == (rig.started[1:], 1)
+        assert rig.stats.values_by_group()["engine"]["worker_deaths"] == 1
 
 
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.EMFILE])
@@ -185,13 +158,9 @@ async def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch:
         return await start(*arguments)
 
     monkeypatch.setattr(WorkerProcess, "start", refused)
-    listener = Deaths()
-    running = asyncio.create_task(WorkerPool(1, ROW_DEADLINE_S, SlotStore(), ProcessStats(), listener).run())
-    await asyncio.wait_for(listener.started.get(), LIMIT_S)
+    async with running_real_pool() as rig:
+        await asyncio.wait_for(rig.has_started.wait(), LIMIT_S)
     assert refusals == []
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
 
 
 # --- generations: the one that begins a batch finishes it, and an earlier one ends with its last batch
