@@ -88,22 +88,13 @@ def test_a_second_daemon_is_refused_and_the_first_goes_on(start_daemon: Start, c
     assert serves(first)
 
 
-def test_what_a_killed_daemon_left_is_replaced(start_daemon: Start, config: dict[str, object]) -> None:
-    daemon = start_daemon(config)
-    daemon.process.kill()
-    daemon.process.wait()
-    assert sockets(daemon) == [True, True]
-    daemon.start()
-    assert serves(daemon)
-
-
 @pytest.mark.long
 def test_the_end_of_the_terminal_that_it_was_started_in_ends_it(config: dict[str, object], tmp_path: Path) -> None:
     daemon = DaemonProcess(tmp_path, config)
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(daemon.config)]
     environment = os.environ | {"STATE_DIRECTORY": str(daemon.state)}
-    # As a shell starts it: in a session of its own, whose terminal this is.
+    # As a shell starts it: in a new session, whose terminal this is.
     enter = ["setsid", "--ctty", *command]
     process = subprocess.Popen(enter, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)

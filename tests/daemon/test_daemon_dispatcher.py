@@ -62,7 +62,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 
 class Raw:
-    """A client that says whatever it is told to."""
+    """A client that sends any message, whether the protocol allows it or not."""
 
     def __init__(self, endpoint: str) -> None:
         self._context = zmq.Context(io_threads=1)
@@ -209,7 +209,7 @@ def test_batches_come_as_far_as_credit_goes_and_are_numbered(raw: Raw) -> None:
         ({"world": 6}, "usage", "world 6 is more than the 5 batches of an epoch"),
     ],
 )
-def test_a_subscription_that_cannot_be_is_refused_with_its_reason(
+def test_an_impossible_subscription_is_refused_with_its_reason(
     raw: Raw, changes: dict[str, Any], why: str, says: str
 ) -> None:
     refused = raw.ask(msgspec.structs.replace(WISH, **changes))

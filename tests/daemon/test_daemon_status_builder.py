@@ -58,8 +58,7 @@ class Desk:
         trainer: SubscribedTrainer = SubscribedTrainer(),  # noqa: B008 - frozen
     ) -> None:
         wish = Subscribed(number, "train", rank, world, "drop", 3, Cursor(epoch), 4, resuming=False, together=together)
-        self.window.handle_events((wish,), now_s)
-        self.window.handle_events((CreditGranted(number, grant),), now_s)
+        self.window.handle_events((wish, CreditGranted(number, grant)), now_s)
         self.overview.on_session_began(number, ("train", rank, world), now_s, trainer)
 
     def send(self, number: int, batches: int, now_s: float, *, shared: bool = False, epoch: int = 0) -> None:
@@ -103,7 +102,7 @@ def test_two_in_step_share_each_decode_and_two_apart_do_not(desk: Desk) -> None:
     assert desk.decodes_per_batch(27.0) == 2.0
 
 
-def test_a_trainer_alone_is_at_one_whatever_was_decoded_ahead_of_it(desk: Desk) -> None:
+def test_batches_decoded_ahead_of_a_single_trainer_do_not_count(desk: Desk) -> None:
     desk.subscribe(1)
     desk.decode(50, 5.0)
     desk.send(1, 10, 5.0)
@@ -135,13 +134,6 @@ def test_a_remedy_is_for_trainers_of_one_rank_that_are_still_apart(
     desk.send(2, 10, 5.0)
     (stream,) = desk.status(6.0).streams
     assert (stream.remedy is not None) == apart
-
-
-def test_ranks_need_batches_of_their_own(desk: Desk) -> None:
-    for rank in (0, 1):
-        desk.subscribe(1 + rank, rank=rank, world=2)
-        desk.send(1 + rank, 10, 5.0)
-    assert desk.decodes_per_batch(6.0) == 1.0
 
 
 def test_the_figure_is_of_the_last_seconds(desk: Desk) -> None:
@@ -180,6 +172,7 @@ def test_a_rank_that_comes_again_goes_on_with_its_count(desk: Desk) -> None:
     for rank in (0, 1):
         desk.subscribe(1 + rank, rank=rank, world=2)
         desk.send(1 + rank, 10, 5.0)
+    assert desk.decodes_per_batch(6.0) == 1.0, "each rank needs batches of its own"
     desk.overview.on_session_ended(1, 6.0)
     assert desk.decodes_per_batch(6.0) == 1.0
     desk.subscribe(3, 7.0, rank=0, world=2)
@@ -287,16 +280,15 @@ def test_a_stream_that_stops_everybody_says_why(desk: Desk) -> None:
     assert trouble.startswith("stream 'train' is stopped: 11 of 80 samples are bad")
 
 
-def test_why_trainers_were_ended_is_told_until_one_comes_again(desk: Desk) -> None:
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_a_failure_is_shown_until_the_stream_changes_or_a_trainer_subscribes(desk: Desk, *, is_changed: bool) -> None:
     desk.overview.on_stream_failed("train", "the disk is away")
     assert desk.status().streams[0].failed == "the disk is away"
-    desk.subscribe(1)
+    if is_changed:
+        desk.overview.on_stream_changed("train")
+    else:
+        desk.subscribe(1)
     assert desk.status().streams[0].failed is None
-
-
-def test_why_trainers_were_ended_is_no_longer_told_of_a_stream_that_has_changed(desk: Desk) -> None:
-    desk.overview.on_stream_failed("train", "the disk is away")
-    desk.overview.on_stream_changed("train")
     assert desk.status().all_troubles == []
 
 

@@ -50,19 +50,6 @@ def test_what_was_listed_apart_can_be_opened_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_is_known_is_listed_again_only_when_asked(tmp_path: Path) -> None:
-    config = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
-    state = tmp_path / "state"
-    samples = []
-    for more, anew in enumerate((False, False, True)):
-        write_images(tmp_path / "data", {f"dog{more}": 1})
-        asyncio.run(list_samples_in_process(config, state, anew=anew))
-        samples += [stream.spec.samples for stream in open_streams(load_config(config), state)]
-
-    assert samples == [4, 4, 6]
-
-
-@pytest.mark.long
 def test_what_is_wrong_with_the_data_is_told_in_its_own_words(tmp_path: Path) -> None:
     config = config_of(tmp_path, tmp_path / "nothing")
 
