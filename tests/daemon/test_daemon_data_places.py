@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +211,18 @@ def served(config: Config, state: Path) -> list[ServedStream]:
     return open_streams(config, state)
 
 
+def call_before_stat(call: Callable[[], None], file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has every `os.stat` of a file make a call first."""
+    stat = os.stat
+
+    def stat_after_call(path: str | Path, **how: bool) -> os.stat_result:
+        if Path(path) == file:
+            call()
+        return stat(path, **how)
+
+    monkeypatch.setattr(os, "stat", stat_after_call)
+
+
 async def collect_warning(config: Config, streams: list[ServedStream], answers: threading.Event) -> str:
     """Returns the one warning about label files, which comes only when file systems answer."""
     logged = LoggedEvents(logging.WARNING)
@@ -228,15 +240,13 @@ def test_a_table_that_was_written_since_is_spoken_of_when_its_file_system_answer
     config, table = over_table(folder)
     (before,) = served(config, tmp_path / "state")
     change_times(table, before.manifest_path.stat().st_mtime_ns + LATER_NS)
-    answers, stat = threading.Event(), os.stat
+    answers = threading.Event()
 
-    def stat_late(path: str | Path, **how: bool) -> os.stat_result:
-        if Path(path) == table:
-            assert threading.current_thread() is not threading.main_thread()
-            answers.wait(LIMIT_S)
-        return stat(path, **how)
+    def wait_for_answer() -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        answers.wait(LIMIT_S)
 
-    monkeypatch.setattr(os, "stat", stat_late)
+    call_before_stat(wait_for_answer, table, monkeypatch)
     after = served(config, tmp_path / "state")
     said = asyncio.run(collect_warning(config, after, answers))
     assert "all.csv' was written after its samples were listed: --rescan" in said
@@ -248,14 +258,11 @@ def test_a_table_on_a_dead_mount_keeps_no_stream_from_being_opened(
 ) -> None:
     config, table = over_table(folder)
     served(config, tmp_path / "state")
-    stat = os.stat
 
-    def stat_dead(path: str | Path, **how: bool) -> os.stat_result:
-        if Path(path) == table:
-            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
-        return stat(path, **how)
+    def fail() -> None:
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
 
-    monkeypatch.setattr(os, "stat", stat_dead)
+    call_before_stat(fail, table, monkeypatch)
     streams = served(config, tmp_path / "state")
     assert [stream.spec.samples for stream in streams] == [4]
     assert find_files_newer_than_manifest([table], streams[0].manifest_path) == []

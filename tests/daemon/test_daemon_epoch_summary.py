@@ -135,17 +135,14 @@ def test_who_begins_in_the_middle_has_had_what_came_from_there(daemon: Daemon) -
     assert finished.samples == 23
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0, 62.1])
-def test_a_time_that_cannot_be_is_not_believed(daemon: Daemon, seconds: float) -> None:
-    daemon.send(1, now_s=40.0)
-    (finished,) = daemon.end(1, timing=timing(seconds, float("nan"), "disk"), now_s=100.0)
-    assert (finished.seconds, finished.verdict) == (60.0, "disk")
-
-
-def test_a_trainers_own_time_begins_with_its_wish_before_any_batch(daemon: Daemon) -> None:
-    daemon.send(1, now_s=40.0)
-    (finished,) = daemon.end(1, timing=timing(61.9, 1.0), now_s=100.0)
-    assert finished.seconds == 61.9
+@pytest.mark.parametrize(
+    ("reported_s", "seconds"),
+    [(float("nan"), 60.0), (float("inf"), 60.0), (-1.0, 60.0), (0.0, 60.0), (62.1, 60.0), (61.9, 61.9)],
+)
+def test_a_reported_time_is_used_unless_it_is_impossible(daemon: Daemon, reported_s: float, seconds: float) -> None:
+    daemon.send(1, now_s=40.0)  # subscribed at 38 s
+    (finished,) = daemon.end(1, timing=timing(reported_s, float("nan"), "disk"), now_s=100.0)
+    assert (finished.seconds, finished.verdict) == (seconds, "disk")
 
 
 def test_a_trainer_that_tells_no_time_has_the_daemons_and_no_verdict(daemon: Daemon) -> None:

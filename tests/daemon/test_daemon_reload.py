@@ -146,20 +146,17 @@ def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
     assert "changed=b" in done.getMessage() or "b" in str(done.__dict__)
 
 
-def test_more_tolerance_for_bad_samples_ends_no_session(daemon: Daemon, a: dict[str, Any]) -> None:
+def test_more_tolerance_for_bad_samples_and_another_cache_end_no_session(
+    daemon: Daemon, a: dict[str, Any], tmp_path: Path
+) -> None:
     daemon.start({"a": a})
     was = daemon.streams["a"]
-    daemon.reload({"a": a | {"bad_samples": {"max_fraction": 0.5}}})
+    cache = {"path": str(tmp_path / "cache"), "max": "1GiB"}
+    daemon.reload({"a": a | {"bad_samples": {"max_fraction": 0.5}, "cache": cache}})
     assert daemon.told == ["open a", "renew a"]
     now = daemon.streams["a"]
     assert (now.max_bad_fraction, now.quarantine, now.manifest) == (0.5, was.quarantine, was.manifest)
-
-
-def test_another_cache_ends_no_session(daemon: Daemon, a: dict[str, Any], tmp_path: Path) -> None:
-    daemon.start({"a": a})
-    daemon.reload({"a": a | {"cache": {"path": str(tmp_path / "cache"), "max": "1GiB"}}})
-    assert daemon.told == ["open a", "renew a"]
-    assert daemon.streams["a"].cache == CachePlace(str(tmp_path / "cache"), 1 << 30)
+    assert now.cache == CachePlace(str(tmp_path / "cache"), 1 << 30)
 
 
 def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(

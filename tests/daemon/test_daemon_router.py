@@ -192,18 +192,20 @@ async def test_sockets_that_were_handed_over_are_served_and_outlive_the_server(
         link.close()
 
 
-async def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:
-    place.parent.write_text("a file where a folder is needed")
-    with pytest.raises(ConfigError, match=f"cannot listen on {place}: .*; choose another endpoint with `listen:`"):
+async def assert_cannot_listen(place: Path, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
         async with serving(place):
             pytest.fail("it listens")
+
+
+async def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:
+    place.parent.write_text("a file where a folder is needed")
+    await assert_cannot_listen(place, f"cannot listen on {place}: .*; choose another endpoint with `listen:`")
 
 
 async def test_a_folder_is_no_endpoint_and_stays_as_it_is(place: Path) -> None:
     place.mkdir(parents=True)
-    with pytest.raises(ConfigError, match="it is a folder; give the path of a file in it"):
-        async with serving(place):
-            pytest.fail("it listens")
+    await assert_cannot_listen(place, "it is a folder; give the path of a file in it")
     assert list(place.parent.iterdir()) == [place]
 
 
@@ -211,9 +213,7 @@ async def test_a_link_in_the_lock_files_place_is_not_followed(place: Path) -> No
     place.parent.mkdir()
     victim = place.parent / "victim"
     Path(f"{place}.lock").symlink_to(victim)
-    with pytest.raises(ConfigError, match="cannot listen"):
-        async with serving(place):
-            pytest.fail("it listens")
+    await assert_cannot_listen(place, "cannot listen")
     assert not victim.exists()
 
 

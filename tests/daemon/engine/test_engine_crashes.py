@@ -20,46 +20,35 @@ TRYING = TransformTrial(2, "transform at augment.py:1", WorkerPhase.TRYING, 0)
 
 
 @pytest.mark.parametrize(
-    ("code", "killed_for", "blame"),
+    ("at", "code", "killed_for", "fault"),
     [
-        (-signal.SIGSEGV, None, "crashes its decoder: SIGSEGV"),
-        (-signal.SIGABRT, None, "crashes its decoder: SIGABRT"),
-        (-signal.SIGFPE, None, "crashes its decoder: SIGFPE"),
-        (OUT_OF_MEMORY_STATUS, None, "needs more memory to decode than a worker has, 3 GiB"),
-        (-signal.SIGKILL, WorkerCondition.SLOW_ROW, "takes more than 30 s to decode"),
-        (-signal.SIGKILL, None, None),
-        (-signal.SIGBUS, None, None),
-        (-signal.SIGTERM, None, None),
-        (1, None, None),
-        (0, None, None),
-        (-signal.SIGKILL, WorkerCondition.STOPPED, None),
-        (-signal.SIGKILL, WorkerCondition.NOT_READING, None),
-        (-signal.SIGSEGV, WorkerCondition.STOPPED, None),
+        (DECODING, -signal.SIGSEGV, None, "crashes its decoder: SIGSEGV"),
+        (DECODING, -signal.SIGABRT, None, "crashes its decoder: SIGABRT"),
+        (DECODING, -signal.SIGFPE, None, "crashes its decoder: SIGFPE"),
+        (DECODING, OUT_OF_MEMORY_STATUS, None, "needs more memory to decode than a worker has, 3 GiB"),
+        (DECODING, -signal.SIGKILL, WorkerCondition.SLOW_ROW, "takes more than 30 s to decode"),
+        (DECODING, -signal.SIGKILL, None, None),
+        (DECODING, -signal.SIGBUS, None, None),
+        (DECODING, -signal.SIGTERM, None, None),
+        (DECODING, 1, None, None),
+        (DECODING, 0, None, None),
+        (DECODING, -signal.SIGKILL, WorkerCondition.STOPPED, None),
+        (DECODING, -signal.SIGKILL, WorkerCondition.NOT_READING, None),
+        (DECODING, -signal.SIGSEGV, WorkerCondition.STOPPED, None),
+        (TRANSFORMING, -signal.SIGSEGV, None, "crashes the transform: SIGSEGV"),
+        (TRANSFORMING, OUT_OF_MEMORY_STATUS, None, "needs more memory to transform than a worker has, 3 GiB"),
+        (TRANSFORMING, -signal.SIGKILL, WorkerCondition.SLOW_ROW, "takes more than 30 s to transform"),
+        (TRANSFORMING, -signal.SIGKILL, None, None),
+        (READING, -signal.SIGSEGV, None, None),
+        (READING, OUT_OF_MEMORY_STATUS, None, None),
+        (ELSEWHERE, -signal.SIGSEGV, None, None),
+        (ELSEWHERE, OUT_OF_MEMORY_STATUS, None, None),
     ],
 )
-def test_a_death_while_decoding_blames_the_sample_or_not(
-    code: int, killed_for: WorkerCondition | None, blame: str | None
+def test_only_what_decoding_and_transforms_can_do_to_a_worker_is_a_fault_of_the_sample(
+    at: RowProgress, code: int, killed_for: WorkerCondition | None, fault: str | None
 ) -> None:
-    assert diagnose_worker_exit(code, DECODING, NONE, killed_for, 30.0).sample_fault == blame
-
-
-@pytest.mark.parametrize(
-    ("code", "killed_for", "blame"),
-    [
-        (-signal.SIGSEGV, None, "crashes the transform: SIGSEGV"),
-        (OUT_OF_MEMORY_STATUS, None, "needs more memory to transform than a worker has, 3 GiB"),
-        (-signal.SIGKILL, WorkerCondition.SLOW_ROW, "takes more than 30 s to transform"),
-        (-signal.SIGKILL, None, None),
-    ],
-)
-def test_a_death_in_the_transform_blames_it(code: int, killed_for: WorkerCondition | None, blame: str | None) -> None:
-    assert diagnose_worker_exit(code, TRANSFORMING, NONE, killed_for, 30.0).sample_fault == blame
-
-
-@pytest.mark.parametrize("at", [READING, ELSEWHERE])
-@pytest.mark.parametrize("code", [-signal.SIGSEGV, OUT_OF_MEMORY_STATUS])
-def test_a_death_anywhere_else_blames_nobody(at: RowProgress, code: int) -> None:
-    assert diagnose_worker_exit(code, at, NONE, None, 30.0).sample_fault is None
+    assert diagnose_worker_exit(code, at, NONE, killed_for, 30.0).sample_fault == fault
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,16 @@ from streamd.errors import ConfigError
 FILES = [f"{number:03}.jpg" for number in range(8)]
 
 
+def touch_images(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        (folder / name).touch()
+    return folder
+
+
 def write_table(folder: Path, columns: Mapping[str, Sequence[object]], *, images: str = ".") -> Path:
     """A CSV, and its images as empty files."""
-    (folder / images).mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        (folder / images / name).touch()
+    touch_images(folder / images)
     rows = zip(*columns.values(), strict=True)
     lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
     path = folder / "all.csv"
@@ -59,19 +64,14 @@ def test_the_root_is_where_the_files_are(tmp_path: Path) -> None:
 
 
 def test_names_with_their_folder_begin_at_the_parent(tmp_path: Path) -> None:
-    (tmp_path / "pictures").mkdir()
-    for name in FILES:
-        (tmp_path / "pictures" / name).touch()
+    touch_images(tmp_path / "pictures")
     columns: Mapping[str, Sequence[object]] = {"file": [f"pictures/{name}" for name in FILES], "angle": [0.5, 1] * 4}
     found = survey_table(write_table(tmp_path / "tables", columns))
     assert found.sources["train"]["root"] == str(tmp_path)
 
 
 def test_absolute_names_have_the_folder_that_holds_them_all_as_root(tmp_path: Path) -> None:
-    images = tmp_path / "far" / "away"
-    images.mkdir(parents=True)
-    for name in FILES:
-        (images / name).touch()
+    images = touch_images(tmp_path / "far" / "away")
     found = survey(tmp_path / "here", {"file": [f"{images}/{name}" for name in FILES], "y": [0.5, 1] * 4})
     assert found.sources["train"]["root"] == str(images)
 
@@ -100,8 +100,7 @@ def test_a_table_without_names_of_images_is_refused_with_its_columns(tmp_path: P
 
 
 def test_lists_of_parquet_are_vectors_and_tags(tmp_path: Path) -> None:
-    for name in FILES:
-        (tmp_path / name).touch()
+    touch_images(tmp_path)
     lists = {
         "vector": [[0.5, 1.5]] * 8,
         "tags": [["a"], ["a", "b"]] * 4,
