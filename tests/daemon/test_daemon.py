@@ -51,7 +51,7 @@ def serve(config: Path, state: Path, *options: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
-def test_a_signal_ends_it_in_good_order_and_gives_the_endpoint_up(
+def test_a_signal_stops_the_daemon_cleanly_and_removes_its_sockets(
     start_daemon: Start, config: dict[str, object], number: signal.Signals
 ) -> None:
     daemon = start_daemon(config)
@@ -64,7 +64,7 @@ def test_a_signal_ends_it_in_good_order_and_gives_the_endpoint_up(
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "its workers have ended")
 
 
-def test_its_workers_start_no_threads_for_products_of_matrices(
+def test_workers_start_no_openblas_threads(
     start_daemon: Start, config: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
@@ -72,7 +72,7 @@ def test_its_workers_start_no_threads_for_products_of_matrices(
         assert b"\0OPENBLAS_NUM_THREADS=1\0" in Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_a_second_daemon_is_refused_and_the_first_goes_on(start_daemon: Start, config: dict[str, object]) -> None:
+def test_a_second_daemon_is_refused_and_the_first_keeps_serving(start_daemon: Start, config: dict[str, object]) -> None:
     first = start_daemon(config)
     before = [path.stat() for path in sorted(first.state.iterdir())]
     second = serve(first.config, first.state, "--rescan")
@@ -89,7 +89,7 @@ def test_a_second_daemon_is_refused_and_the_first_goes_on(start_daemon: Start, c
 
 
 @pytest.mark.long
-def test_the_end_of_the_terminal_that_it_was_started_in_ends_it(config: dict[str, object], tmp_path: Path) -> None:
+def test_closing_its_terminal_stops_the_daemon(config: dict[str, object], tmp_path: Path) -> None:
     daemon = DaemonProcess(tmp_path, config)
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(daemon.config)]
@@ -112,7 +112,7 @@ def test_the_end_of_the_terminal_that_it_was_started_in_ends_it(config: dict[str
 
 
 @pytest.mark.long
-def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, config: dict[str, object]) -> None:
+def test_samples_are_listed_again_only_with_rescan(start_daemon: Start, config: dict[str, object]) -> None:
     daemon = start_daemon(config, apart=True)
     assert daemon.terminate() == 0
     daemon.start()
@@ -128,9 +128,7 @@ def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, 
 
 
 @pytest.mark.long
-def test_a_state_folder_that_fails_while_it_serves_stops_what_needs_it_and_says_why(
-    start_daemon: Start, tmp_path: Path
-) -> None:
+def test_a_state_folder_that_disappears_stops_the_stream_with_the_reason(start_daemon: Start, tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 16})
     (folder / "cat" / "0003.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
     daemon = start_daemon({"workers": 1, "streams": {"train": stream_config(folder)}})
@@ -172,7 +170,7 @@ def said() -> Iterator[Said]:
         listener.close()
 
 
-def test_the_service_manager_hears_of_start_health_reloads_and_end(
+def test_the_service_manager_is_notified_of_start_health_reload_and_stop(
     start_daemon: Start, config: dict[str, object], said: Said
 ) -> None:
     environment = {"NOTIFY_SOCKET": str(said.path), "WATCHDOG_USEC": "100000"}
@@ -189,7 +187,7 @@ def test_the_service_manager_hears_of_start_health_reloads_and_end(
     assert said.until("STOPPING=1")[-1] == "STATUS=sends 0 trainers away"
 
 
-def test_a_daemon_whose_work_is_stuck_says_so_and_is_not_well(
+def test_a_stuck_daemon_logs_it_and_sends_no_watchdog_message(
     config: dict[str, object], said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stuck:

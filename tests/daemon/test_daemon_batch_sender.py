@@ -102,7 +102,7 @@ async def test_a_ready_batch_and_a_batch_for_little_credit_are_sent_at_once(
     assert desk.outbox.numbers == [0]
 
 
-async def test_samples_are_counted_as_they_leave(desk: Desk) -> None:
+async def test_samples_are_counted_when_they_are_sent(desk: Desk) -> None:
     peer = desk.peer()
     for index in range(2):
         desk.queue(peer, index)
@@ -112,7 +112,7 @@ async def test_samples_are_counted_as_they_leave(desk: Desk) -> None:
     assert (counted["sent_samples"], counted["send_count"]) == (2 * desk.stream.spec.batch_size, 2)
 
 
-async def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_order(desk: Desk) -> None:
+async def test_a_fresh_batch_waits_for_three_others_and_all_are_sent_in_order(desk: Desk) -> None:
     peer = desk.peer()
     for index in range(3):
         desk.queue(peer, index)
@@ -124,7 +124,7 @@ async def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_orde
     assert desk.outbox.messages == 1
 
 
-async def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_number(desk: Desk) -> None:
+async def test_awaited_batches_count_their_times_and_ready_ones_only_their_number(desk: Desk) -> None:
     peer = desk.peer()
     for index in range(2):
         desk.queue(peer, index, is_awaited=True, busy_s=4.0, waited_s=3.0, busy_fraction=0.5)
@@ -135,7 +135,7 @@ async def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_b
     assert peer.supply_counter.take_and_reset_supply() == BatchSupply()
 
 
-async def test_a_batch_that_nobody_joins_leaves_after_a_moment(desk: Desk) -> None:
+async def test_a_single_fresh_batch_is_sent_after_a_moment(desk: Desk) -> None:
     desk.queue(desk.peer())
     desk.sender.send_queued_or_delay(is_fresh=True)
     async with asyncio.timeout(10):
@@ -143,7 +143,7 @@ async def test_a_batch_that_nobody_joins_leaves_after_a_moment(desk: Desk) -> No
     assert desk.outbox.numbers == [0]
 
 
-async def test_a_batch_that_lay_ready_takes_those_that_wait_along(desk: Desk) -> None:
+async def test_a_ready_batch_is_sent_together_with_waiting_ones(desk: Desk) -> None:
     peer = desk.peer()
     desk.queue(peer)
     desk.sender.send_queued_or_delay(is_fresh=True)
@@ -154,7 +154,7 @@ async def test_a_batch_that_lay_ready_takes_those_that_wait_along(desk: Desk) ->
     assert desk.outbox.numbers == [0, 1]
 
 
-async def test_whoever_is_gone_meanwhile_is_sent_nothing(desk: Desk) -> None:
+async def test_a_trainer_that_has_left_is_sent_nothing(desk: Desk) -> None:
     peer = desk.peer()
     desk.queue(peer)
     desk.sender.send_queued_or_delay(is_fresh=True)
@@ -164,7 +164,7 @@ async def test_whoever_is_gone_meanwhile_is_sent_nothing(desk: Desk) -> None:
     assert desk.outbox.numbers == []
 
 
-async def test_whoever_cannot_be_reached_is_reported(desk: Desk) -> None:
+async def test_an_unreachable_trainer_is_reported(desk: Desk) -> None:
     desk.outbox.reachable = False
     desk.queue(desk.peer())
     desk.sender.send_queued_or_delay(is_fresh=False)
@@ -172,9 +172,7 @@ async def test_whoever_cannot_be_reached_is_reported(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("other", [None, 7])
-async def test_a_batch_given_back_before_it_was_sent_costs_only_who_did_so_its_session(
-    desk: Desk, other: int | None
-) -> None:
+async def test_a_session_that_returns_a_batch_before_it_was_sent_ends(desk: Desk, other: int | None) -> None:
     desk.queue(desk.peer())
     desk.sender.send_queued_or_delay(is_fresh=True)
     desk.sender.remove_batches_in_slots((1,))

@@ -56,7 +56,7 @@ def test_each_path_of_a_source_is_named_once_and_a_pattern_by_its_folder(tmp_pat
     assert found == [tmp_path / "a.csv", tmp_path / "r", tmp_path / "shards"]
 
 
-def test_arrays_of_labels_and_weights_are_places_and_absent_while_they_are_not_there(tmp_path: Path) -> None:
+def test_arrays_of_labels_and_weights_are_data_places_too(tmp_path: Path) -> None:
     (tmp_path / "data" / "cat").mkdir(parents=True)
     source, arrays = folder_source(tmp_path / "data"), [tmp_path / name for name in ("y.npy", "w.npy")]
     stream = {"source": source, "image": {"size": [8, 8]}, "weights": str(arrays[1])}
@@ -68,7 +68,7 @@ def test_arrays_of_labels_and_weights_are_places_and_absent_while_they_are_not_t
     assert absences(*streams.values()) == [f"'{arrays[1]}': not there, or empty"]
 
 
-def test_what_is_not_there_or_empty_is_absent_and_the_rest_is_not(tmp_path: Path) -> None:
+def test_missing_files_and_empty_folders_are_absent(tmp_path: Path) -> None:
     for name in ("empty", "full"):
         (tmp_path / name).mkdir()
     (tmp_path / "full" / "a.txt").touch()
@@ -82,7 +82,7 @@ def test_a_wait_for_a_mount_ends_without_one(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(wait_for_mount(asyncio.Event()))
 
 
-async def test_a_wait_for_a_mount_ends_when_a_look_is_wanted() -> None:
+async def test_a_wait_for_a_mount_ends_when_a_check_is_requested() -> None:
     wanted = asyncio.Event()
     wanted.set()
     async with asyncio.timeout(LIMIT_S / 4):
@@ -106,7 +106,7 @@ class Late:
     ("manager", "waits"),
     [(ServiceManager("/no/such/socket"), 2), pytest.param(ServiceManager(), 0, marks=pytest.mark.long)],
 )
-async def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
+async def test_a_service_waits_for_its_data_and_a_terminal_command_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: ServiceManager, waits: int
 ) -> None:
     late = Late(tmp_path / "data")
@@ -142,7 +142,7 @@ def settings(tmp_path: Path, data: Path) -> dict[str, object]:
     return {"listen": [f"ipc://{tmp_path}/s"], "streams": {"t": stream}}
 
 
-async def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
+async def test_a_service_with_a_hanging_mount_logs_it_and_can_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
@@ -158,7 +158,7 @@ async def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
 
 
 @pytest.mark.long
-async def test_a_service_that_waits_for_its_data_reads_the_configuration_again_when_it_is_asked_to(
+async def test_a_service_that_waits_for_its_data_rereads_its_configuration_on_sighup(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "right" / "cat").mkdir(parents=True)
@@ -234,7 +234,7 @@ async def collect_warning(config: Config, streams: list[ServedStream], answers: 
     return warning
 
 
-def test_a_table_that_was_written_since_is_spoken_of_when_its_file_system_answers_and_its_samples_stay(
+def test_a_newer_table_is_warned_of_without_waiting_for_its_file_system(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, table = over_table(folder)
@@ -253,7 +253,7 @@ def test_a_table_that_was_written_since_is_spoken_of_when_its_file_system_answer
     assert after[0].spec.order_id == before.spec.order_id
 
 
-def test_a_table_on_a_dead_mount_keeps_no_stream_from_being_opened(
+def test_a_stream_opens_though_its_table_is_on_a_dead_mount(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, table = over_table(folder)
@@ -268,14 +268,14 @@ def test_a_table_on_a_dead_mount_keeps_no_stream_from_being_opened(
     assert find_files_newer_than_manifest([table], streams[0].manifest_path) == []
 
 
-def test_a_table_that_was_not_written_since_is_not_spoken_of(folder: Path, tmp_path: Path) -> None:
+def test_an_older_table_is_not_warned_of(folder: Path, tmp_path: Path) -> None:
     config, table = over_table(folder)
     (stream,) = served(config, tmp_path / "state")
     assert find_files_newer_than_manifest([table], stream.manifest_path) == []
 
 
 @pytest.mark.parametrize("key", ["labels", "weights"])
-def test_arrays_of_labels_and_weights_written_since_are_spoken_of(folder: Path, tmp_path: Path, key: str) -> None:
+def test_newer_arrays_of_labels_and_weights_are_warned_of(folder: Path, tmp_path: Path, key: str) -> None:
     np.save(tmp_path / "x.npy", np.zeros((4, 8, 8, 3), np.uint8))
     np.save(tmp_path / "y.npy", np.arange(4))
     named = {"labels": {"y": {"type": "int", "from": str(tmp_path / "y.npy")}}, "weights": str(tmp_path / "y.npy")}

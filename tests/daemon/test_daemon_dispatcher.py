@@ -152,7 +152,7 @@ def test_frames_of_another_boot_or_session_are_counted_and_dropped(daemon: Daemo
     assert number(daemon, *SESSIONS) == 1
 
 
-def test_nobody_speaks_for_a_session_from_another_connection(daemon: DaemonProcess, raw: Raw) -> None:
+def test_messages_for_a_session_from_another_connection_are_dropped(daemon: DaemonProcess, raw: Raw) -> None:
     header = raw.subscribe()
     other = Raw(daemon.endpoint)
     before = number(daemon, "wire", "stale")
@@ -163,7 +163,7 @@ def test_nobody_speaks_for_a_session_from_another_connection(daemon: DaemonProce
     other.close()
 
 
-def test_a_ping_is_answered_with_the_session_as_it_is_here(raw: Raw) -> None:
+def test_a_pong_has_the_daemons_view_of_the_session(raw: Raw) -> None:
     header = raw.subscribe()
     raw.say(Progress(2, (), 0, 0), header)
     assert [type(raw.hear()[1]) for _ in range(2)] == [BatchReady] * 2
@@ -191,7 +191,7 @@ def test_subscribing_again_ends_the_earlier_session(daemon: DaemonProcess, raw: 
     assert number(daemon, *SESSIONS) == 1
 
 
-def test_batches_come_as_far_as_credit_goes_and_are_numbered(raw: Raw) -> None:
+def test_batches_are_sent_up_to_the_credit_and_numbered(raw: Raw) -> None:
     header = raw.subscribe()
     raw.say(Progress(2, (), 0, 0), header)
     batches = [raw.hear() for _ in range(2)]
@@ -229,7 +229,7 @@ def test_an_impossible_subscription_is_refused_with_its_reason(
         ),
     ],
 )
-def test_a_session_that_says_absurd_numbers_hurts_nobody(daemon: DaemonProcess, raw: Raw, message: Any) -> None:
+def test_absurd_numbers_from_one_session_do_not_affect_others(daemon: DaemonProcess, raw: Raw, message: Any) -> None:
     header = raw.subscribe()
     raw.say(message, header)
     with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream:
@@ -238,7 +238,7 @@ def test_a_session_that_says_absurd_numbers_hurts_nobody(daemon: DaemonProcess, 
 
 
 @pytest.mark.parametrize("cursor", [Cursor((1 << 40) - 1), Cursor(0, (Segment(0, 5, 0, 1),))])
-def test_the_edges_of_what_a_cursor_may_be_are_served(raw: Raw, cursor: Cursor) -> None:
+def test_extreme_cursors_are_served(raw: Raw, cursor: Cursor) -> None:
     header = raw.subscribe(msgspec.structs.replace(WISH, cursor=cursor))
     raw.say(Progress(1, (), 0, 0), header)
     _, message = raw.hear()
@@ -247,7 +247,7 @@ def test_the_edges_of_what_a_cursor_may_be_are_served(raw: Raw, cursor: Cursor) 
     assert message.index == 0
 
 
-def test_a_client_that_vanishes_without_a_word_is_noticed(daemon: DaemonProcess) -> None:
+def test_a_client_that_disappears_is_noticed(daemon: DaemonProcess) -> None:
     client = Raw(daemon.endpoint)
     client.subscribe()
     assert number(daemon, *SESSIONS) == 1
@@ -255,7 +255,7 @@ def test_a_client_that_vanishes_without_a_word_is_noticed(daemon: DaemonProcess)
     wait_until(lambda: number(daemon, *SESSIONS) == 0, "its session has ended", limit_s=1)
 
 
-def test_many_who_ask_and_leave_are_no_trouble(daemon: DaemonProcess) -> None:
+def test_clients_that_leave_before_their_answer_do_no_harm(daemon: DaemonProcess) -> None:
     clients = [Raw(daemon.endpoint) for _ in range(20)]
     for client in clients:
         client.say(AskStreams())
@@ -264,7 +264,7 @@ def test_many_who_ask_and_leave_are_no_trouble(daemon: DaemonProcess) -> None:
     assert number(daemon, *SESSIONS) == 0
 
 
-def test_a_client_of_another_version_hears_which_one_is_spoken_here(raw: Raw) -> None:
+def test_a_client_of_another_version_is_told_the_daemons_version(raw: Raw) -> None:
     foreign = bytearray(encode_frame(EMPTY_HEADER, AskStreams()))
     foreign[2] = OTHER_VERSION
     raw.socket.send(bytes(foreign))
@@ -273,13 +273,15 @@ def test_a_client_of_another_version_hears_which_one_is_spoken_here(raw: Raw) ->
     assert f"protocol version {OTHER_VERSION} where {VERSION} is spoken" in answer.text
 
 
-def test_a_daemon_of_another_version_is_told_at_once(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connecting_to_a_daemon_of_another_version_raises_at_once(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("streamd.ipc.frames.VERSION", OTHER_VERSION)
     with pytest.raises(OtherVersionError, match="install the same streamd"):
         streamd.connect(daemon.endpoint)
 
 
-def test_the_kernel_says_which_process_a_trainer_is_whatever_it_says_itself(daemon: DaemonProcess, raw: Raw) -> None:
+def test_the_pid_of_a_trainer_comes_from_the_kernel(daemon: DaemonProcess, raw: Raw) -> None:
     raw.subscribe(msgspec.structs.replace(WISH, name="lr-0.01", pid=1))
 
     def whose() -> list[tuple[str, int]]:

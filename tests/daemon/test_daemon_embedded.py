@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "streamd.daemon.embedded"]
 
 
 @pytest.mark.long
-def test_it_says_ready_serves_and_ends_with_its_input(tmp_path: Path) -> None:
+def test_it_reports_ready_and_ends_when_its_input_closes(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 8})
     (tmp_path / "own").mkdir()
     errand = LocalDaemonRequest({"workers": 1, "streams": {"train": stream_config(folder)}}, str(tmp_path / "own"))
@@ -34,7 +34,7 @@ def test_it_says_ready_serves_and_ends_with_its_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_is_wrong_is_said_on_its_output_with_the_status_of_the_mistake(tmp_path: Path) -> None:
+def test_an_error_is_written_to_standard_output_with_its_exit_status(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     line = msgspec.json.encode(LocalDaemonRequest(str(tmp_path / "none.yaml"), str(tmp_path / "own"))) + b"\n"
     said = subprocess.run(COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S)
@@ -64,7 +64,7 @@ def test_without_the_daemons_libraries_it_names_the_extra(tmp_path: Path) -> Non
     )
 
 
-def test_data_are_told_from_configurations_and_take_a_size(tmp_path: Path) -> None:
+def test_data_paths_take_a_size_and_configurations_are_kept(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 6, "dog": 6})
     made = choose_config_source(LocalDaemonRequest(str(folder), "", (8, 9)))
     assert isinstance(made, dict)
@@ -82,7 +82,7 @@ def test_data_are_told_from_configurations_and_take_a_size(tmp_path: Path) -> No
         (".", None, "holds no images, but 'config.yaml'; .*: give streamd.local the path of that file$"),
     ],
 )
-def test_what_is_neither_is_refused(
+def test_a_path_that_is_neither_data_nor_configuration_is_refused(
     path: str, size: tuple[int, int] | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.yaml").touch()

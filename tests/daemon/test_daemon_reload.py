@@ -114,7 +114,7 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
     return caplog
 
 
-def test_only_what_changed_is_opened_again_and_removed_first(
+def test_only_changed_streams_are_opened_after_removed_ones_are_closed(
     daemon: Daemon, a: dict[str, Any], b: dict[str, Any]
 ) -> None:
     daemon.start({"a": a, "b": b, "c": a})
@@ -126,7 +126,7 @@ def test_only_what_changed_is_opened_again_and_removed_first(
     assert daemon.streams["a"] is kept
 
 
-def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
+def test_a_stream_that_no_worker_can_open_keeps_its_version_and_others_change(
     daemon: Daemon, a: dict[str, Any], b: dict[str, Any], log: pytest.LogCaptureFixture
 ) -> None:
     daemon.start({"a": a, "b": b})
@@ -159,9 +159,7 @@ def test_more_tolerance_for_bad_samples_and_another_cache_end_no_session(
     assert now.cache == CachePlace(str(tmp_path / "cache"), 1 << 30)
 
 
-def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(
-    daemon: Daemon, a: dict[str, Any], b: dict[str, Any]
-) -> None:
+def test_an_unchanged_list_is_kept_with_its_bad_samples(daemon: Daemon, a: dict[str, Any], b: dict[str, Any]) -> None:
     daemon.start({"a": a})
     kept = daemon.streams["a"]
     kept.quarantine.append_new_bad_samples([BadSample(3, "bad")])
@@ -191,9 +189,7 @@ def test_more_streams_than_descriptors_allow_change_nothing(
     assert "the descriptors of 1 more stream are 7, and of 256 only 1 are not promised to trainers" in log.text
 
 
-def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_again(
-    daemon: Daemon, a: dict[str, Any]
-) -> None:
+def test_changed_files_end_the_sessions_of_a_stream_that_is_listed_again(daemon: Daemon, a: dict[str, Any]) -> None:
     daemon.start({"a": a})
     daemon.streams["a"].quarantine.append_new_bad_samples([BadSample(3, "bad")])
     change_times(daemon.streams["a"].manifest.root / "cat" / "0000.jpg", 10**18)
@@ -202,7 +198,7 @@ def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_again(
     assert daemon.streams["a"].quarantine.reasons == {}
 
 
-def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemon: Daemon, a: dict[str, Any]) -> None:
+def test_bad_samples_found_by_the_old_version_reach_the_new_one(daemon: Daemon, a: dict[str, Any]) -> None:
     daemon.start({"a": a})
     was = daemon.streams["a"]
     daemon.reload({"a": a | {"normalize": "unit"}})
@@ -210,9 +206,7 @@ def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemo
     assert daemon.streams["a"].quarantine.reasons == {3: "bad"}
 
 
-def test_a_list_made_again_in_the_place_of_one_that_was_removed_has_no_verdicts_of_it(
-    daemon: Daemon, a: dict[str, Any]
-) -> None:
+def test_a_list_made_again_has_no_bad_samples_of_the_removed_one(daemon: Daemon, a: dict[str, Any]) -> None:
     daemon.start({"a": a})
     was = daemon.streams["a"]
     was.quarantine.append_new_bad_samples([BadSample(3, "bad")])
@@ -233,7 +227,7 @@ def test_a_list_made_again_in_the_place_of_one_that_was_removed_has_no_verdicts_
     ],
     ids=["mistakes in the configuration", "state that cannot be written"],
 )
-def test_what_is_wrong_changes_nothing_and_every_line_of_it_is_logged(
+def test_an_error_changes_nothing_and_every_line_of_it_is_logged(
     daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture, error: Exception, lines: list[str]
 ) -> None:
     def read() -> tuple[Config, list[ServedStream]]:
@@ -248,7 +242,7 @@ def test_what_is_wrong_changes_nothing_and_every_line_of_it_is_logged(
     assert errors == [*lines, "nothing was changed; fix the configuration and send SIGHUP again"]
 
 
-def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
+def test_settings_that_need_a_restart_are_named_and_the_rest_is_reloaded(
     daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
 ) -> None:
     daemon.start({"a": a})
@@ -257,7 +251,7 @@ def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
     assert daemon.streams["a"].spec.batch_size == 4
 
 
-def test_a_stream_whose_batches_hold_one_class_each_is_warned_of(
+def test_a_stream_with_one_class_per_batch_is_warned_of(
     daemon: Daemon, tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
     folder = write_images(tmp_path / "sorted", {"cat": 16, "dog": 16}, size=(8, 8))
@@ -274,7 +268,7 @@ def test_a_stream_whose_batches_hold_one_class_each_is_warned_of(
     assert "streamd pack poor DEST --shuffle" in warning
 
 
-def test_a_stream_that_nobody_can_subscribe_to_is_warned_of(
+def test_a_stream_too_large_to_subscribe_to_is_warned_of(
     daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
 ) -> None:
     config, streams = daemon.read({"a": a | {"image": {"size": [900, 900]}}}, memory="1MiB", workers=1)
@@ -292,7 +286,7 @@ def transformed(
     return {"a": a | {"transform": "one:f"}, "b": b | {"transform": "two:f"}, "c": a}
 
 
-def test_a_transform_that_was_edited_changes_its_stream_alone_though_the_configuration_is_the_same(
+def test_an_edited_transform_changes_its_stream_though_the_configuration_is_the_same(
     daemon: Daemon, transformed: dict[str, Any], program: Write
 ) -> None:
     daemon.start(transformed)
@@ -316,7 +310,7 @@ def test_streams_whose_transforms_need_new_workers_are_opened_in_them_together(
     ]  # fmt: skip
 
 
-def test_when_one_of_them_cannot_be_opened_all_go_on_as_they_were(
+def test_streams_opened_together_all_keep_their_version_when_one_fails(
     daemon: Daemon, transformed: dict[str, Any], program: Write, log: pytest.LogCaptureFixture
 ) -> None:
     daemon.start(transformed)
@@ -330,7 +324,7 @@ def test_when_one_of_them_cannot_be_opened_all_go_on_as_they_were(
     assert "it raises; it goes on as it was, if it was" in log.text
 
 
-def test_what_a_transform_raised_on_is_forgiven_when_it_is_edited_and_remembered_when_it_is_put_back(
+def test_bad_samples_belong_to_the_source_of_the_transform_that_found_them(
     daemon: Daemon, transformed: dict[str, Any], program: Write
 ) -> None:
     daemon.start(transformed)

@@ -69,7 +69,7 @@ async def serving(place: Path) -> AsyncIterator[tuple[Router, Heard]]:
         server.close()
 
 
-async def test_a_frame_that_comes_while_one_is_sent_to_nobody_is_heard(place: Path, dealer: zmq.Socket[bytes]) -> None:
+async def test_a_frame_that_arrives_during_a_failing_send_is_received(place: Path, dealer: zmq.Socket[bytes]) -> None:
     """What is sent may take the signal of a frame with it: libzmq gives one signal for all that has come."""
     async with serving(place) as (server, heard):
         dealer.send(b"hello")
@@ -132,14 +132,16 @@ async def test_a_thousand_frames_at_once_are_all_received(place: Path, dealer: z
         assert [int.from_bytes(data, "little") for _, data in await heard.count(1000)] == list(range(1000))
 
 
-async def test_sending_to_nobody_is_a_no_and_never_waits(place: Path) -> None:
+async def test_sending_to_an_unknown_identity_returns_false_at_once(place: Path) -> None:
     async with serving(place) as (server, _):
         assert server.send_frame(b"nobody", b"data") is False
         server.close()
         assert server.send_frame(b"nobody", b"data") is False
 
 
-async def test_a_taken_endpoint_is_refused_and_the_first_server_goes_on(place: Path, dealer: zmq.Socket[bytes]) -> None:
+async def test_a_taken_endpoint_is_refused_and_the_first_server_keeps_receiving(
+    place: Path, dealer: zmq.Socket[bytes]
+) -> None:
     async with serving(place) as (_, heard):
         second = Router(f"ipc://{place}")
         with pytest.raises(
@@ -151,7 +153,7 @@ async def test_a_taken_endpoint_is_refused_and_the_first_server_goes_on(place: P
         assert len(await heard.count(1)) == 1
 
 
-async def test_what_a_dead_daemon_left_is_replaced_and_closing_gives_the_endpoint_up(place: Path) -> None:
+async def test_files_of_a_dead_daemon_are_replaced_and_closing_removes_them(place: Path) -> None:
     place.parent.mkdir()
     beside = Path(f"{place}.fd")
     place.touch()
@@ -198,12 +200,12 @@ async def assert_cannot_listen(place: Path, says: str) -> None:
             pytest.fail("it listens")
 
 
-async def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:
+async def test_a_path_that_cannot_be_listened_on_is_named(place: Path) -> None:
     place.parent.write_text("a file where a folder is needed")
     await assert_cannot_listen(place, f"cannot listen on {place}: .*; choose another endpoint with `listen:`")
 
 
-async def test_a_folder_is_no_endpoint_and_stays_as_it_is(place: Path) -> None:
+async def test_a_folder_is_refused_as_endpoint_and_kept(place: Path) -> None:
     place.mkdir(parents=True)
     await assert_cannot_listen(place, "it is a folder; give the path of a file in it")
     assert list(place.parent.iterdir()) == [place]
@@ -276,7 +278,7 @@ async def opened(place: Path, most: int = 100) -> AsyncIterator[House]:
         house.close()
 
 
-async def test_who_knocks_is_let_in_and_the_path_is_for_the_next(place: Path) -> None:
+async def test_each_connection_is_accepted_through_a_new_socket(place: Path) -> None:
     async with opened(place) as house:
         for number in range(5):
             assert house.knock()
@@ -285,7 +287,7 @@ async def test_who_knocks_is_let_in_and_the_path_is_for_the_next(place: Path) ->
     assert found == [("s", SOCKET_MODE)]
 
 
-async def test_no_more_are_let_in_at_a_time_than_may_wait(place: Path) -> None:
+async def test_at_most_one_backlog_of_connections_is_accepted_at_a_time(place: Path) -> None:
     async with opened(place) as house:
         assert [house.knock() for _ in range(KNOCKS + 2)] == [True] * KNOCKS + [False] * 2
         first = await house.group(0)
@@ -296,7 +298,7 @@ async def test_no_more_are_let_in_at_a_time_than_may_wait(place: Path) -> None:
         assert house.accept(await house.group(1)) == 1
 
 
-async def test_with_no_room_who_knocks_waits_and_is_let_in_when_others_have_gone(
+async def test_without_descriptors_new_connections_wait_until_others_have_ended(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     most = 1 + 4 * (1 + KNOCKS)
@@ -321,7 +323,7 @@ async def test_with_no_room_who_knocks_waits_and_is_let_in_when_others_have_gone
     }
 
 
-async def test_what_a_killed_daemon_left_beside_the_path_is_no_obstacle(place: Path) -> None:
+async def test_files_that_a_killed_daemon_left_beside_the_path_do_not_matter(place: Path) -> None:
     place.parent.mkdir()
     mine = Path(f"{place}~01")
     mine.touch()
@@ -334,7 +336,7 @@ async def test_what_a_killed_daemon_left_beside_the_path_is_no_obstacle(place: P
     assert sorted(place.parent.iterdir()) == [place, mine]
 
 
-async def test_a_folder_that_may_not_be_written_any_more_costs_newcomers_a_pause(
+async def test_listening_is_retried_when_the_folder_cannot_be_written(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("streamd.daemon.router._LISTEN_RETRY_S", 0.01)

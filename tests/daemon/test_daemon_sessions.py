@@ -71,9 +71,7 @@ def begin(reception: SessionManager, identity: bytes) -> int:
     return asked.session
 
 
-def test_who_may_come_is_asked_for_and_greeted_when_let_in(
-    reception: SessionManager, door: Door, stream: ServedStream
-) -> None:
+def test_an_admitted_trainer_gets_a_welcome(reception: SessionManager, door: Door, stream: ServedStream) -> None:
     asked = reception.validate_and_add_connection(b"one", WISH, is_draining=False)
     assert asked is not None
     assert (asked.session, asked.stream, asked.credit, door.said) == (1, "train", 4, [])
@@ -85,13 +83,13 @@ def test_who_may_come_is_asked_for_and_greeted_when_let_in(
     assert peer.credit == 3
 
 
-def test_who_may_not_come_hears_why_and_leaves_no_trace(reception: SessionManager, door: Door) -> None:
+def test_a_refused_trainer_gets_the_reason_and_no_connection(reception: SessionManager, door: Door) -> None:
     assert reception.validate_and_add_connection(b"one", WISH, is_draining=True) is None
     ((identity, refusal),) = door.said
     assert (identity, isinstance(refusal, Refused), len(reception.connections)) == (b"one", True, 0)
 
 
-def test_whom_the_window_refuses_is_told_by_name_and_struck_off(reception: SessionManager, door: Door) -> None:
+def test_a_trainer_refused_by_the_scheduler_is_told_and_removed(reception: SessionManager, door: Door) -> None:
     reception.validate_and_add_connection(b"one", WISH, is_draining=False)
     reception.apply_session_action(RefuseSession(1, "memory", "too little", 2.0), 1.0)
     assert door.said == [(b"one", Refused("memory", "too little", 2.0))]
@@ -99,7 +97,7 @@ def test_whom_the_window_refuses_is_told_by_name_and_struck_off(reception: Sessi
 
 
 @pytest.mark.parametrize("changed", [True, False])
-def test_who_reads_a_stream_that_ends_is_told_why_and_hangs_up_itself(
+def test_trainers_of_a_stopped_stream_get_the_reason_and_close_themselves(
     reception: SessionManager, door: Door, *, changed: bool
 ) -> None:
     gone, stays = begin(reception, b"one"), begin(reception, b"two")
@@ -112,7 +110,7 @@ def test_who_reads_a_stream_that_ends_is_told_why_and_hangs_up_itself(
 
 
 @pytest.mark.parametrize(("changed", "told"), [(False, [("train", "for a reason")]), (True, [])])
-def test_the_status_tells_why_trainers_were_ended_but_not_that_their_stream_has_changed(
+def test_the_status_shows_why_a_stream_failed_but_not_that_it_changed(
     reception: SessionManager, monkeypatch: pytest.MonkeyPatch, *, changed: bool, told: list[tuple[str, str]]
 ) -> None:
     heard: list[tuple[str, str]] = []
@@ -128,7 +126,7 @@ def test_a_session_ends_once_and_its_lifeline_with_it(reception: SessionManager,
     assert door.expected == set()
 
 
-async def test_the_last_one_out_ends_the_wait(reception: SessionManager) -> None:
+async def test_the_wait_ends_with_the_last_session(reception: SessionManager) -> None:
     reception.end_session(begin(reception, b"long ago"), "done")
     sessions = [begin(reception, b"one"), begin(reception, b"two")]
     waiting = asyncio.ensure_future(reception.wait_until_no_sessions(asyncio.Event()))
@@ -140,7 +138,7 @@ async def test_the_last_one_out_ends_the_wait(reception: SessionManager) -> None
     await waiting
 
 
-async def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: SessionManager) -> None:
+async def test_the_wait_ends_without_sessions_or_time(reception: SessionManager) -> None:
     await reception.wait_until_no_sessions(asyncio.Event())
     begin(reception, b"one")
     hurry = asyncio.Event()
@@ -149,7 +147,7 @@ async def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: S
     assert len(reception.connections) == 1
 
 
-def test_who_is_lent_more_or_less_is_told(reception: SessionManager, door: Door) -> None:
+def test_a_changed_credit_is_sent_to_its_session(reception: SessionManager, door: Door) -> None:
     session = begin(reception, b"one")
     reception.apply_session_action(SetCredit(session, 2), 2.0)
     assert door.said[-1] == (session, CreditNow(2))
@@ -160,7 +158,7 @@ def test_who_is_lent_more_or_less_is_told(reception: SessionManager, door: Door)
 
 
 @pytest.mark.parametrize("numbers", [(-1, -5, -9), (1 << 60, 0, 0)])
-def test_what_a_client_says_of_its_trainer_is_made_fit_to_be_shown(numbers: tuple[int, int, int]) -> None:
+def test_the_description_of_a_trainer_is_sanitized(numbers: tuple[int, int, int]) -> None:
     pid, batch_size, steps = numbers
     wish = msgspec.structs.replace(WISH, name="\x1b[2J" + "n" * 1000, pid=pid, batch_size=batch_size, steps=steps)
     told = describe_trainer(wish)
@@ -179,7 +177,7 @@ def refusal_of(
 
 
 @pytest.mark.parametrize("session_count", [0, MAX_SESSIONS - 1])
-def test_nothing_speaks_against_an_ordinary_wish(stream: ServedStream, session_count: int) -> None:
+def test_an_ordinary_subscription_is_not_refused(stream: ServedStream, session_count: int) -> None:
     assert refusal_of(stream, session_count=session_count) is None
 
 
@@ -205,7 +203,7 @@ def at(*history: Segment, epoch: int = 0) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_a_subscription_that_cannot_be_is_refused_for_good_with_its_reason(
+def test_an_impossible_subscription_is_refused_for_good_with_its_reason(
     stream: ServedStream, changes: dict[str, Any], why: str, says: str
 ) -> None:
     refused = refusal_of(stream, **changes)
@@ -215,14 +213,14 @@ def test_a_subscription_that_cannot_be_is_refused_for_good_with_its_reason(
 
 
 @pytest.mark.parametrize(("sessions", "draining"), [(MAX_SESSIONS, False), (0, True)], ids=["full", "leaving"])
-def test_a_full_or_leaving_daemon_asks_to_come_back(stream: ServedStream, sessions: int, draining: bool) -> None:
+def test_a_full_or_draining_daemon_asks_to_retry(stream: ServedStream, sessions: int, draining: bool) -> None:
     refused = refusal_of(stream, session_count=sessions, is_draining=draining)
     assert refused is not None
     assert refused.why == "busy"
     assert refused.retry_s is not None
 
 
-def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stream: ServedStream) -> None:
+def test_another_order_is_refused_with_the_difference(stream: ServedStream) -> None:
     other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32), batch_size=16, batches=1))
     facts = stream.spec.order_facts
     refused = refusal_of(other, **at(Segment(0, 3, 0, 1)), order_id="0" * 32, resuming=True, order=facts)
@@ -231,7 +229,7 @@ def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stre
     assert "has another order now: batch_size was 8 and is 16; serve it as it was" in refused.text
 
 
-def test_another_order_of_who_says_no_more_is_refused_with_both_named(stream: ServedStream) -> None:
+def test_another_order_without_details_is_refused_with_both_ids(stream: ServedStream) -> None:
     other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
     refused = refusal_of(other, order_id=stream.spec.order_id, resuming=True)
     assert refused is not None
@@ -246,7 +244,7 @@ def peer(session: int, identity: bytes) -> Connection:
     return Connection(identity, session, cast("ServedStream", None), "shared", 0, 1)
 
 
-def test_a_peer_is_found_by_session_and_by_identity() -> None:
+def test_a_connection_is_found_by_session_and_by_identity() -> None:
     peers = Connections()
     one, two = peer(1, b"a"), peer(2, b"b")
     peers.add_connection(one)
@@ -255,7 +253,7 @@ def test_a_peer_is_found_by_session_and_by_identity() -> None:
     assert (peers.find_by_session(3), peers.find_by_identity(b"c")) == (None, None)
 
 
-def test_a_removed_peer_is_found_no_more_and_removed_only_once() -> None:
+def test_a_removed_connection_is_not_found_again() -> None:
     peers = Connections()
     one = peer(1, b"a")
     peers.add_connection(one)
@@ -264,7 +262,7 @@ def test_a_removed_peer_is_found_no_more_and_removed_only_once() -> None:
     assert (peers.find_by_session(1), peers.find_by_identity(b"a"), len(peers)) == (None, None, 0)
 
 
-def test_peers_may_be_removed_while_all_are_walked() -> None:
+def test_connections_may_be_removed_while_they_are_listed() -> None:
     peers = Connections()
     for number in range(3):
         peers.add_connection(peer(number, bytes([number])))

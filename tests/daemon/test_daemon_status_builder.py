@@ -87,11 +87,11 @@ def desk(serve_images: Serve) -> Desk:
     return Desk(serve_images({"cat": 80}))
 
 
-def test_nobody_reading_means_no_figure_for_sharing(desk: Desk) -> None:
+def test_without_trainers_decodes_per_batch_is_unknown(desk: Desk) -> None:
     assert desk.decodes_per_batch(1.0) is None
 
 
-def test_two_in_step_share_each_decode_and_two_apart_do_not(desk: Desk) -> None:
+def test_trainers_in_step_share_decodes_and_trainers_apart_do_not(desk: Desk) -> None:
     desk.subscribe(1)
     desk.subscribe(2)
     desk.send(1, 10, 5.0)
@@ -109,7 +109,7 @@ def test_batches_decoded_ahead_of_a_single_trainer_do_not_count(desk: Desk) -> N
     assert desk.decodes_per_batch(6.0) == 1.0
 
 
-def test_decodes_a_batch_are_told_once_a_trainer_has_read_an_epoch_and_why_not_before(desk: Desk) -> None:
+def test_decodes_per_batch_is_known_after_an_epoch_and_explained_before(desk: Desk) -> None:
     desk.subscribe(1)
     desk.send(1, 10, 5.0)
     (early,) = desk.status(6.0).streams
@@ -125,7 +125,7 @@ def test_decodes_a_batch_are_told_once_a_trainer_has_read_an_epoch_and_why_not_b
 
 
 @pytest.mark.parametrize(("epoch", "rank", "apart"), [(1, 0, True), (0, 0, False), (1, 1, False)])
-def test_a_remedy_is_for_trainers_of_one_rank_that_are_still_apart(
+def test_only_trainers_of_one_rank_that_are_apart_get_a_remedy(
     desk: Desk, epoch: int, rank: int, *, apart: bool
 ) -> None:
     desk.subscribe(1, world=2)
@@ -136,7 +136,7 @@ def test_a_remedy_is_for_trainers_of_one_rank_that_are_still_apart(
     assert (stream.remedy is not None) == apart
 
 
-def test_the_figure_is_of_the_last_seconds(desk: Desk) -> None:
+def test_decodes_per_batch_covers_the_last_seconds(desk: Desk) -> None:
     desk.subscribe(1)
     desk.subscribe(2)
     for number in (1, 2):
@@ -145,7 +145,7 @@ def test_the_figure_is_of_the_last_seconds(desk: Desk) -> None:
     assert desk.decodes_per_batch(41.0) == 1.0
 
 
-def test_who_comes_to_an_empty_stream_does_not_answer_for_those_before(desk: Desk) -> None:
+def test_a_trainer_of_an_empty_stream_starts_a_new_count(desk: Desk) -> None:
     desk.subscribe(1)
     desk.send(1, 10, 1.0)
     desk.overview.on_session_ended(1, 2.0)
@@ -154,7 +154,7 @@ def test_who_comes_to_an_empty_stream_does_not_answer_for_those_before(desk: Des
     assert desk.decodes_per_batch(3.0) == 1.0
 
 
-def test_who_joined_a_trainer_that_has_ended_does_not_answer_for_its_decodes(desk: Desk) -> None:
+def test_decodes_of_an_ended_trainer_do_not_count_against_the_others(desk: Desk) -> None:
     desk.subscribe(1)
     desk.send(1, 100, 1.0)
     for number in (2, 3):
@@ -168,7 +168,7 @@ def test_who_joined_a_trainer_that_has_ended_does_not_answer_for_its_decodes(des
     assert desk.decodes_per_batch(100.0) is None
 
 
-def test_a_rank_that_comes_again_goes_on_with_its_count(desk: Desk) -> None:
+def test_a_rank_that_reconnects_continues_its_count(desk: Desk) -> None:
     for rank in (0, 1):
         desk.subscribe(1 + rank, rank=rank, world=2)
         desk.send(1 + rank, 10, 5.0)
@@ -179,7 +179,7 @@ def test_a_rank_that_comes_again_goes_on_with_its_count(desk: Desk) -> None:
     assert desk.decodes_per_batch(7.0) == 1.0
 
 
-def test_what_a_session_is_at(desk: Desk) -> None:
+def test_a_session_shows_its_state_and_position(desk: Desk) -> None:
     desk.subscribe(1, grant=4)
     desk.subscribe(2)
     desk.subscribe(3, together=9)
@@ -192,7 +192,7 @@ def test_what_a_session_is_at(desk: Desk) -> None:
     assert (desk.session(1, 2.0).step, desk.session(1, 2.0).steps, desk.session(1, 2.0).epochs) == (0, 10, 3)
 
 
-def test_rates_are_what_trainers_took_over_one_window_and_the_age_is_since_subscribing(desk: Desk) -> None:
+def test_rates_count_taken_batches_and_age_counts_from_subscribing(desk: Desk) -> None:
     desk.subscribe(1, 100.0)
     desk.send(1, 10, 105.0)
     assert desk.session(1, 110.0).samples_per_s == 0.0
@@ -206,7 +206,7 @@ def test_rates_are_what_trainers_took_over_one_window_and_the_age_is_since_subsc
     assert status.streams[0].samples_per_s > 0, "it took them, though it is gone"
 
 
-def test_a_trainer_stands_where_it_took_and_in_its_own_steps(desk: Desk) -> None:
+def test_a_session_shows_taken_batches_and_the_trainers_own_steps(desk: Desk) -> None:
     desk.subscribe(1, trainer=SubscribedTrainer("lr-0.01", 77, 4, 20), grant=4)
     session = desk.window.sessions[0]
     for slot in range(4):
@@ -219,7 +219,7 @@ def test_a_trainer_stands_where_it_took_and_in_its_own_steps(desk: Desk) -> None
     assert (told.own_step, told.own_steps) == (6, 20)
 
 
-def test_an_epoch_that_a_trainer_has_behind_it_was_taken_to_its_end(desk: Desk) -> None:
+def test_a_received_epoch_counts_as_taken_to_its_end(desk: Desk) -> None:
     desk.subscribe(1, grant=10)
     session = desk.window.sessions[0]
     for slot in range(10):
@@ -231,7 +231,7 @@ def test_an_epoch_that_a_trainer_has_behind_it_was_taken_to_its_end(desk: Desk) 
     assert (desk.session(1, 2.0).epoch, desk.session(1, 2.0).step, desk.session(1, 2.0).in_flight) == (1, 0, 0)
 
 
-def test_the_kernels_word_on_a_process_stands_over_the_trainers_own(desk: Desk) -> None:
+def test_the_pid_from_the_kernel_replaces_the_reported_one(desk: Desk) -> None:
     desk.subscribe(1, trainer=SubscribedTrainer("", 1))
     desk.overview.set_process(1, 0)  # of another namespace
     assert desk.session(1, 1.0).pid == 1
@@ -250,7 +250,7 @@ def test_no_share_is_above_one(desk: Desk) -> None:
     assert status.reading_fraction + status.decoding_fraction <= 1.0
 
 
-def test_the_timing_that_a_session_tells_is_its_own_and_one_that_has_ended_tells_nothing(desk: Desk) -> None:
+def test_an_epoch_timing_belongs_to_its_session_and_is_ignored_after_its_end(desk: Desk) -> None:
     timing = EpochTiming(0, 43.0, 2.0, "none", BatchSupply())
     desk.subscribe(1)
     desk.subscribe(2)
@@ -264,7 +264,7 @@ def test_workers_are_busy_as_long_as_they_read_and_decode(desk: Desk) -> None:
     assert desk.status(100.999).busy_fraction == pytest.approx(0.5, 0.01)
 
 
-def test_receipts_and_bad_samples_are_those_that_are_known(desk: Desk) -> None:
+def test_receipts_and_bad_samples_are_counted(desk: Desk) -> None:
     desk.stats.add_count("stream.train", "receipts_ok", 3)
     desk.stats.add_count("stream.train", "receipts_bad")
     status = desk.status(1.0, is_draining=True)
@@ -272,7 +272,7 @@ def test_receipts_and_bad_samples_are_those_that_are_known(desk: Desk) -> None:
     assert len(status.all_troubles) == 2
 
 
-def test_a_stream_that_stops_everybody_says_why(desk: Desk) -> None:
+def test_a_stopped_stream_shows_the_reason(desk: Desk) -> None:
     (sound,) = desk.status().streams
     assert sound.stopped is None
     desk.stream.quarantine.reasons.update(dict.fromkeys(range(11), "no image"))
@@ -292,7 +292,7 @@ def test_a_failure_is_shown_until_the_stream_changes_or_a_trainer_subscribes(des
     assert desk.status().all_troubles == []
 
 
-def test_deaths_of_workers_are_all_counted_and_those_of_half_a_minute_by_themselves(desk: Desk) -> None:
+def test_worker_deaths_are_counted_in_total_and_over_half_a_minute(desk: Desk) -> None:
     for now_s in (0.0, 100.0, 101.0):
         desk.stats.add_count("engine", "worker_deaths")
         desk.overview.on_worker_died(now_s)
@@ -300,7 +300,7 @@ def test_deaths_of_workers_are_all_counted_and_those_of_half_a_minute_by_themsel
     assert (status.worker_deaths, status.deaths_lately) == (3, 2)
 
 
-def test_a_stream_that_waits_for_its_data_is_stopped_until_it_goes_on_or_is_another(desk: Desk) -> None:
+def test_a_paused_stream_is_stopped_until_it_resumes_or_changes(desk: Desk) -> None:
     def stopped() -> str | None:
         return desk.status().streams[0].stopped
 
@@ -313,13 +313,13 @@ def test_a_stream_that_waits_for_its_data_is_stopped_until_it_goes_on_or_is_anot
     assert stopped() is None
 
 
-def test_a_reload_that_failed_is_told_until_one_succeeds(desk: Desk) -> None:
+def test_a_failed_reload_is_shown_until_one_succeeds(desk: Desk) -> None:
     for failed in (True, False):
         desk.overview.set_reload_failed(failed=failed)
         assert desk.status().reload_failed == failed
 
 
-def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shuffle_score_of_a_stream_is_shown_with_its_advice(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     (plain,) = desk.status().streams
     assert (plain.shuffle_score, plain.poorly_mixed) == (None, None)  # of one class
     meter = ShuffleMeter(desk.stream.spec, desk.stream.manifest.gather_label)
@@ -330,7 +330,7 @@ def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk, mon
     assert (told.shuffle_score, told.poorly_mixed) == (0.25, "mix it")
 
 
-def test_a_changed_stream_is_counted_anew(desk: Desk) -> None:
+def test_a_changed_stream_starts_a_new_count(desk: Desk) -> None:
     desk.subscribe(1)
     desk.subscribe(2)
     for number in (1, 2):
@@ -343,7 +343,7 @@ def test_a_changed_stream_is_counted_anew(desk: Desk) -> None:
     assert desk.decodes_per_batch(3.0) == 1.0
 
 
-def test_an_added_stream_is_told_of_and_a_removed_one_is_not(desk: Desk) -> None:
+def test_an_added_stream_is_shown_and_a_removed_one_is_not(desk: Desk) -> None:
     streams = dict(desk.overview.streams)
     desk.overview.streams = streams
     streams["other"] = replace(desk.stream, spec=replace(desk.stream.spec, name="other"))
@@ -375,14 +375,14 @@ def ask(answers: QueryResponder, query: QueryMessage, *, session_count: int = 0,
     return answers.answer_query(query, session_count=session_count, is_draining=is_draining)
 
 
-def test_streams_are_those_served_now(answers: QueryResponder, streams: dict[str, ServedStream]) -> None:
+def test_a_query_for_streams_gets_those_served_now(answers: QueryResponder, streams: dict[str, ServedStream]) -> None:
     spec = streams["train"].spec
     assert ask(answers, AskStreams()) == Streams({"train": spec})
     del streams["train"]
     assert ask(answers, AskStreams()) == Streams({})
 
 
-def test_numbers_are_read_when_they_are_asked_for(answers: QueryResponder) -> None:
+def test_stats_are_read_at_the_time_of_the_query(answers: QueryResponder) -> None:
     told = ask(answers, AskStats(), session_count=3)
     assert isinstance(told, Stats)
     assert told.values["daemon"] == {
@@ -390,7 +390,7 @@ def test_numbers_are_read_when_they_are_asked_for(answers: QueryResponder) -> No
     }  # fmt: skip
 
 
-def test_where_the_dashboard_is_is_told_or_how_to_have_one(answers: QueryResponder) -> None:
+def test_a_query_for_the_dashboard_gets_its_address_or_how_to_enable_it(answers: QueryResponder) -> None:
     none = ask(answers, AskMonitor())
     assert isinstance(none, Refused)
     assert "`monitor: 127.0.0.1:9191`" in none.text
@@ -398,7 +398,7 @@ def test_where_the_dashboard_is_is_told_or_how_to_have_one(answers: QueryRespond
     assert ask(replace(answers, monitor=there), AskMonitor()) == there
 
 
-def test_it_is_told_how_often_each_rule_of_the_window_was_checked(answers: QueryResponder) -> None:
+def test_stats_count_the_checks_of_each_scheduler_rule(answers: QueryResponder) -> None:
     answers.scheduler.handle_events((TimePassed(),), 0.0)
     told = ask(answers, AskStats())
     assert isinstance(told, Stats)
@@ -406,7 +406,7 @@ def test_it_is_told_how_often_each_rule_of_the_window_was_checked(answers: Query
     assert told.values["rules"]["memory_within_budget"] == 1
 
 
-def test_the_status_says_whether_the_daemon_is_going_away(answers: QueryResponder) -> None:
+def test_the_status_shows_whether_the_daemon_is_draining(answers: QueryResponder) -> None:
     for draining in (False, True):
         told = ask(answers, AskStatus(), is_draining=draining)
         assert isinstance(told, StatusNow)
@@ -414,7 +414,7 @@ def test_the_status_says_whether_the_daemon_is_going_away(answers: QueryResponde
         assert [stream.name for stream in told.status.streams] == ["train"]
 
 
-def test_names_are_told_in_the_order_asked_or_refused(answers: QueryResponder) -> None:
+def test_names_are_returned_in_the_order_asked_or_refused(answers: QueryResponder) -> None:
     told = ask(answers, AskNames("train", (8, 0)))
     assert told == Names(("dog/0004.jpg", "cat/0000.jpg"))
     assert isinstance(ask(answers, AskNames("train", (9,))), Refused)

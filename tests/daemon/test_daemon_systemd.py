@@ -34,7 +34,7 @@ def address_of(listener: socket.socket) -> str:
     return name if isinstance(name, str) else f"@{name[1:].decode()}"
 
 
-def test_it_says_the_lines_of_the_protocol(listener: socket.socket) -> None:
+def test_notifications_follow_the_sd_notify_protocol(listener: socket.socket) -> None:
     manager = ServiceManager(address_of(listener))
     manager.notify_starting("lists the samples")
     manager.notify_ready("serves train")
@@ -49,7 +49,7 @@ def test_it_says_the_lines_of_the_protocol(listener: socket.socket) -> None:
     ]
 
 
-def test_a_reload_carries_the_time_at_which_it_began(listener: socket.socket) -> None:
+def test_a_reload_notification_has_its_start_time(listener: socket.socket) -> None:
     before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
     ServiceManager(address_of(listener)).notify_reloading("reads")
     found = re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=(\d+)\nSTATUS=reads", listener.recv(4096))
@@ -57,7 +57,7 @@ def test_a_reload_carries_the_time_at_which_it_began(listener: socket.socket) ->
     assert before_us <= int(found[1]) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
 
 
-def test_a_status_cannot_bring_lines_of_its_own(listener: socket.socket) -> None:
+def test_a_status_cannot_inject_lines(listener: socket.socket) -> None:
     ServiceManager(address_of(listener)).notify_ready("serves a\nSTOPPING=1")
     assert listener.recv(4096) == b"READY=1\nSTATUS=serves a\\nSTOPPING=1"
 
@@ -86,22 +86,22 @@ def test_the_environment_names_the_manager_and_children_do_not_inherit_it() -> N
         ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}, ServiceManager("/n")),
     ],
 )
-def test_who_is_not_meant_says_nothing_and_is_not_watched(environment: dict[str, str], manager: ServiceManager) -> None:
+def test_variables_for_another_process_are_ignored(environment: dict[str, str], manager: ServiceManager) -> None:
     assert ServiceManager.from_environment(environment) == manager
 
 
-def test_without_a_manager_nothing_is_said_or_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_manager_no_socket_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "socket", lambda *_: pytest.fail("it opens a socket"))
     ServiceManager().notify_ready("serves")
 
 
-def test_a_manager_that_is_gone_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_manager_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "streamd"):
         ServiceManager(str(tmp_path / "gone")).notify_ready("serves")
     assert "the service manager does not listen" in caplog.text
 
 
-def test_a_start_that_cannot_be_is_held_until_it_is_told_to_end(listener: socket.socket) -> None:
+def test_a_refused_start_waits_for_sigterm(listener: socket.socket) -> None:
     def hold() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         os.kill(os.getpid(), signal.SIGTERM)
@@ -111,7 +111,7 @@ def test_a_start_that_cannot_be_is_held_until_it_is_told_to_end(listener: socket
     assert listener.recv(4096) == b"STATUS=cannot start, is tried again: a mistake\\nand another"
 
 
-def test_a_start_that_cannot_be_is_held_for_some_time(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_start_waits_for_a_limited_time(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamd.daemon.systemd.REFUSED_START_S", 0.01)
     assert (
         in_a_forked_child(lambda: ServiceManager(address_of(listener)).notify_refused_start_and_wait("a mistake")) == 0
@@ -164,5 +164,5 @@ def test_a_daemon_stalls_after_ten_seconds_without_progress(
         ),
     ],
 )
-def test_the_line_names_streams_trainers_rate_and_troubles(status: DaemonStatus, said: str) -> None:
+def test_the_headline_names_streams_trainers_rate_and_troubles(status: DaemonStatus, said: str) -> None:
     assert format_status_headline(status) == said

@@ -42,7 +42,7 @@ def served(serve_images: Serve) -> Serve:
 # --- whole batches
 
 
-async def test_batches_come_out_whole(served: Serve) -> None:
+async def test_batches_are_filled_with_the_planned_samples(served: Serve) -> None:
     stream = served(20)
     async with ready_engine(stream, workers=2) as rig:
         for index in range(3):
@@ -56,7 +56,7 @@ async def test_batches_come_out_whole(served: Serve) -> None:
 
 
 @pytest.mark.long
-async def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
+async def test_a_batch_of_several_tasks_is_reported_once(served: Serve) -> None:
     rows = 2 * TASK_ROWS + 6
     stream = served(rows, batch_size=rows)
     async with ready_engine(stream, workers=2) as rig:
@@ -68,7 +68,9 @@ async def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
 
 
 @pytest.mark.long
-async def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_of_expensive_rows_is_shared_by_the_workers(
+    served: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_cost, "_NS_A_BYTE", 1e6)
     stream = served(8)
     async with ready_engine(stream, workers=2) as rig:
@@ -79,7 +81,7 @@ async def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monk
 
 
 @pytest.mark.long
-async def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None:
+async def test_the_workers_report_their_pixel_id(served: Serve) -> None:
     stream = served(8)
     async with ready_engine(stream) as rig:
         assert await rig.engine.wait_for_pixel_ids() == {"train": compute_pixel_id(stream.spec.image)}
@@ -88,7 +90,7 @@ async def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None
 # --- streams that come and go
 
 
-async def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_own(
+async def test_a_new_version_is_used_once_it_is_open_and_running_batches_keep_the_old_one(
     served: Serve,
 ) -> None:
     old, new = served(), served(shuffle="none")
@@ -107,7 +109,7 @@ async def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_
 
 
 @pytest.mark.long
-async def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serve) -> None:
+async def test_workers_close_a_stream_after_its_last_batch(served: Serve) -> None:
     stream = served()
 
     def holds(pid: int) -> bool:
@@ -143,7 +145,7 @@ async def test_a_replaced_worker_knows_the_streams_that_were_opened_since(served
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
-async def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: int) -> None:
+async def test_batches_survive_the_death_of_a_worker(served: Serve, workers: int) -> None:
     rows = 3 * TASK_ROWS
     stream = served(rows, batch_size=rows)
     async with ready_engine(stream, workers) as rig:
@@ -163,7 +165,7 @@ async def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, worke
         assert stream.quarantine.reasons == {}
 
 
-async def test_a_task_that_kills_every_worker_gives_its_stream_up(
+async def test_a_task_that_kills_every_worker_fails_its_batch(
     served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = served(8)
@@ -192,7 +194,7 @@ async def test_a_task_that_kills_every_worker_gives_its_stream_up(
 
 
 @pytest.mark.long
-async def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve) -> None:
+async def test_tasks_of_a_failed_batch_end_with_their_worker(served: Serve) -> None:
     async with ready_engine(served(8)) as rig:
         (victim,) = rig.engine.worker_pids
         os.kill(victim, signal.SIGSTOP)
@@ -210,7 +212,7 @@ async def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: 
 
 
 @pytest.mark.long
-async def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> None:
+async def test_a_bad_sample_is_recorded_before_its_batch_is_reported(served: Serve) -> None:
     stream = served()
     bad = int(stream.compute_planned_ids(0, 0)[3])
     spoil(stream, bad)
@@ -239,7 +241,7 @@ async def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> N
 
 
 @pytest.mark.long
-async def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
+async def test_a_batch_without_a_good_row_is_fully_masked(served: Serve) -> None:
     stream = served(16)
     for sample_id in stream.compute_planned_ids(0, 0).tolist():
         spoil(stream, sample_id)
@@ -288,7 +290,7 @@ async def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Ser
 
 
 @pytest.mark.long
-async def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_passing_read_error_leaves_no_trace(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = served()
     monkeypatch.setattr(engine, "_READ_RETRY_S", 0.05)
     async with ready_engine(stream) as rig:
@@ -302,7 +304,7 @@ async def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypat
 
 
 @pytest.mark.long
-async def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
+async def test_a_lasting_read_error_stops_the_stream_and_no_sample_is_bad(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = served()

@@ -51,7 +51,7 @@ async def hearing() -> AsyncIterator[Heard]:
             await running
 
 
-async def test_a_stream_is_away_until_its_folder_is_back_and_both_are_said_once(
+async def test_a_missing_folder_and_its_return_are_logged_once(
     stream: ServedStream, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
@@ -68,7 +68,7 @@ async def test_a_stream_is_away_until_its_folder_is_back_and_both_are_said_once(
     assert [record.__dict__["event"] for record in caplog.records] == ["data.away", "data.back"]
 
 
-async def test_who_looks_before_the_start_finds_those_that_are_away(stream: ServedStream, tmp_path: Path) -> None:
+async def test_streams_without_data_are_found_before_the_start(stream: ServedStream, tmp_path: Path) -> None:
     heard = Heard()
     await heard.absences.add_streams_without_data({3: stream})
     assert heard.absences.messages_by_stream == {}
@@ -89,7 +89,7 @@ def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     answers.set()
 
 
-async def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_thread_at_a_time(
+async def test_a_file_system_that_does_not_answer_is_missing_and_checked_by_one_thread(
     stream: ServedStream, hung: threading.Event
 ) -> None:
     async with hearing() as heard:
@@ -102,14 +102,12 @@ async def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_threa
         assert await heard.came.get() == "train"
 
 
-def test_a_process_that_hangs_on_a_look_can_end(stream: ServedStream, hung: threading.Event) -> None:
+def test_a_process_with_a_hanging_lookup_can_end(stream: ServedStream, hung: threading.Event) -> None:
     asyncio.run(build_absence_lookup(stream).wait_for_answer())
     hung.set()  # its answer finds no loop any more
 
 
-async def test_a_stream_that_keeps_a_worker_waiting_is_asked_once_whether_it_is_there(
-    stream: ServedStream, tmp_path: Path
-) -> None:
+async def test_the_data_of_a_waiting_worker_is_checked_once(stream: ServedStream, tmp_path: Path) -> None:
     async with hearing() as heard:
         (tmp_path / "data").rename(tmp_path / "aside")
         heard.absences.start_data_check(8, stream)
@@ -121,7 +119,7 @@ async def test_a_stream_that_keeps_a_worker_waiting_is_asked_once_whether_it_is_
         assert heard.left.empty()
 
 
-async def test_who_is_served_no_more_is_looked_for_no_more(stream: ServedStream, tmp_path: Path) -> None:
+async def test_a_removed_stream_is_no_longer_looked_for(stream: ServedStream, tmp_path: Path) -> None:
     aside = (tmp_path / "data").rename(tmp_path / "aside")
     async with hearing() as heard:
         heard.absences.add_stream(7, stream, "gone")
@@ -134,7 +132,7 @@ async def test_who_is_served_no_more_is_looked_for_no_more(stream: ServedStream,
         assert 7 not in heard.absences
 
 
-async def test_looks_that_are_contradicted_at_once_come_ever_more_seldom(stream: ServedStream) -> None:
+async def test_pauses_grow_when_returned_data_is_reported_missing_again(stream: ServedStream) -> None:
     async with hearing() as heard:
         pauses_s = []
         for _ in range(4):

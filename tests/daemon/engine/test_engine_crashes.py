@@ -60,7 +60,7 @@ def test_only_what_decoding_and_transforms_can_do_to_a_worker_is_a_fault_of_the_
         (-signal.SIGKILL, WorkerCondition.STOPPED, "killed since it was stopped"),
     ],
 )
-def test_how_a_worker_ended_is_told_in_words(code: int, killed_for: WorkerCondition | None, words: str) -> None:
+def test_the_end_of_a_worker_is_described_in_words(code: int, killed_for: WorkerCondition | None, words: str) -> None:
     assert diagnose_worker_exit(code, ELSEWHERE, NONE, killed_for, 30.0).description == words
 
 
@@ -117,7 +117,7 @@ def test_only_a_stopped_worker_or_one_at_a_rows_pixels_or_a_transform_is_overdue
         (0, IMPORTING, None, "module 'augment' ends its process when it is imported, with exit status 0: run it"),
     ],
 )
-def test_the_end_of_a_worker_that_tries_a_transform_is_the_transforms(
+def test_a_worker_that_ends_in_a_trial_is_a_fault_of_the_transform(
     code: int, trial: TransformTrial, killed_for: WorkerCondition | None, reason: str
 ) -> None:
     charge = diagnose_worker_exit(code, ELSEWHERE, trial, killed_for, 30.0).transform_fault
@@ -137,13 +137,13 @@ def test_the_end_of_a_worker_that_tries_a_transform_is_the_transforms(
         (-signal.SIGSEGV, DECODING, TRYING, None),
     ],
 )
-def test_what_comes_from_outside_or_from_a_row_is_not_the_transforms(
+def test_ends_caused_from_outside_or_by_a_row_are_no_fault_of_the_transform(
     code: int, at: RowProgress, trial: TransformTrial, killed_for: WorkerCondition | None
 ) -> None:
     assert diagnose_worker_exit(code, at, trial, killed_for, 30.0).transform_fault is None
 
 
-def test_a_row_that_waits_for_a_transform_that_is_tried_is_not_to_blame() -> None:
+def test_a_row_that_waits_for_a_transform_trial_has_no_fault() -> None:
     found = diagnose_worker_exit(-signal.SIGKILL, TRANSFORMING, TRYING, WorkerCondition.ENDLESS_TRIAL, 30.0)
     assert found.sample_fault is None
     assert isinstance(found.transform_fault, TransformFault)

@@ -22,7 +22,7 @@ def register(stream: ServedStream) -> OpenStreams:
     return OpenStreams([stream])
 
 
-def test_workers_are_told_the_manifest_and_no_classes(stream: ServedStream) -> None:
+def test_workers_get_the_manifest_path_and_no_classes(stream: ServedStream) -> None:
     (opening,) = OpenStreams([stream]).make_open_commands()
     assert (opening.number, opening.manifest) == (0, str(stream.manifest_path))
     assert stream.spec.labels["label"].classes == ("dog", "cat")
@@ -59,7 +59,7 @@ def test_a_cache_that_another_daemon_writes_is_read_until_it_is_free(
     second.retire_stream_version(1)
 
 
-def test_what_several_workers_remark_is_logged_once(
+def test_a_remark_of_several_workers_is_logged_once(
     register: OpenStreams, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
@@ -69,13 +69,13 @@ def test_what_several_workers_remark_is_logged_once(
     assert [record.getMessage() for record in caplog.records] == ["the disk is full", "rows were damaged"]
 
 
-def test_a_number_that_is_not_in_use_yet_is_told_but_not_begun(stream: ServedStream, register: OpenStreams) -> None:
+def test_a_new_version_is_opened_by_workers_before_batches_use_it(stream: ServedStream, register: OpenStreams) -> None:
     assert register.add_stream(replace(stream)) == 1
     assert [each.number for each in register.make_open_commands()] == [0, 1]
     assert register.add_batch_under_way("train") == (0, stream)
 
 
-def test_those_that_names_stand_for_are_known_by_number(stream: ServedStream, register: OpenStreams) -> None:
+def test_served_streams_are_found_by_number(stream: ServedStream, register: OpenStreams) -> None:
     number = register.add_stream(stream)
     assert register.served_streams() == {0: stream}
     assert register.get_stream(number) is stream
@@ -122,13 +122,13 @@ async def test_a_worker_with_another_pipeline_is_an_error(register: OpenStreams)
         register.on_stream_opened(0, PixelId("other"))
 
 
-async def test_a_late_word_about_a_closed_stream_is_not_heard(register: OpenStreams) -> None:
+async def test_a_late_report_about_a_closed_stream_is_ignored(register: OpenStreams) -> None:
     register.on_stream_opened(0, PixelId("one"))
     register.close_stream("train")
     register.on_stream_opened(0, PixelId("other"))
 
 
-async def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_opened(register: OpenStreams) -> None:
+async def test_a_stream_that_cannot_be_opened_raises_its_reason(register: OpenStreams) -> None:
     register.on_stream_open_failed(0, "the folder is gone")
     with pytest.raises(ConfigError, match=r"streams\.train: cannot be opened: the folder is gone"):
         await register.wait_for_pixel_id(0)
@@ -136,7 +136,7 @@ async def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_ope
     register.on_stream_open_failed(7, "nobody knows this one")
 
 
-async def test_a_later_worker_that_cannot_open_a_stream_changes_nothing_of_what_is_known(register: OpenStreams) -> None:
+async def test_a_later_worker_that_cannot_open_a_stream_changes_nothing(register: OpenStreams) -> None:
     register.on_stream_opened(0, PixelId("pixels"))
     register.on_stream_open_failed(0, "the folder is gone")
     assert await register.wait_for_pixel_id(0) == "pixels"
@@ -157,7 +157,7 @@ async def test_of_several_streams_the_first_refusal_is_raised_when_all_have_answ
         await asking
 
 
-def test_transforms_are_those_of_the_streams_that_names_stand_for(stream: ServedStream) -> None:
+def test_current_transforms_are_those_of_the_served_streams(stream: ServedStream) -> None:
     first, second = (TransformPlace("m", "f", "/", digest) for digest in ("one", "two"))
     register = OpenStreams([replace(stream, transform=first)])
     (opening,) = register.make_open_commands()
@@ -167,7 +167,7 @@ def test_transforms_are_those_of_the_streams_that_names_stand_for(stream: Served
     assert register.current_transforms() == {second}
 
 
-async def test_a_transform_that_ended_two_workers_is_given_up_and_no_worker_is_told_of_its_stream(
+async def test_a_transform_that_ended_two_workers_closes_its_stream(
     register: OpenStreams,
 ) -> None:
     ended = TransformFault(0, "it ends its process", is_certain=False)
@@ -181,7 +181,7 @@ async def test_a_transform_that_ended_two_workers_is_given_up_and_no_worker_is_t
     assert register.count_transform_fault(TransformFault(7, "closed meanwhile", is_certain=True)) == ""
 
 
-async def test_a_transform_that_never_returns_is_given_up_at_once(register: OpenStreams) -> None:
+async def test_a_transform_that_never_returns_fails_at_once(register: OpenStreams) -> None:
     register.on_stream_opened(0, PixelId("pixels"))
     assert register.count_transform_fault(TransformFault(0, "it takes too long", is_certain=True)) != ""
     assert await register.wait_for_pixel_id(0) == "pixels"

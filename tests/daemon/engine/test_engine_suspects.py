@@ -58,9 +58,7 @@ def served(tmp_path: Path) -> Iterator[Serve]:
 
 @pytest.mark.usefixtures("ills")
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
-async def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled_by_another(
-    served: Serve, workers: int
-) -> None:
+async def test_a_sample_that_crashes_two_workers_is_bad_and_its_row_is_substituted(served: Serve, workers: int) -> None:
     stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "substitute"})
     async with ready_engine(stream, workers) as rig:
         rig.produce()
@@ -96,7 +94,7 @@ async def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
 
 
 @pytest.mark.long
-async def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, ills: Broken) -> None:
+async def test_a_crash_that_does_not_repeat_makes_no_sample_bad(served: Serve, ills: Broken) -> None:
     stream = served({3: crashing_decoders.KILLED})
     ills.kill(signal.SIGSEGV)
     async with ready_engine(stream) as rig:
@@ -119,7 +117,7 @@ async def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("ills")
-async def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
+async def test_a_suspect_of_a_failed_batch_is_dropped(served: Serve) -> None:
     stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "fail"})
     spoil(stream, 9)
     async with ready_engine(stream) as rig:
@@ -144,7 +142,7 @@ async def test_the_policy_fail_stops_at_a_sample_that_crashes(served: Serve) -> 
 
 
 @pytest.mark.long
-async def test_a_worker_that_waits_for_a_file_is_told_of_then_replaced_and_no_sample_is_to_blame(
+async def test_a_worker_that_waits_for_a_file_is_logged_then_replaced_and_no_sample_is_bad(
     served: Serve, ills: Broken, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = served({})
@@ -159,7 +157,7 @@ async def test_a_worker_that_waits_for_a_file_is_told_of_then_replaced_and_no_sa
         assert "cat/0000.jpg, cat/0001.jpg, cat/0002.jpg" in str(told[0].__dict__)
 
 
-async def test_a_verdict_that_cannot_be_written_stops_the_stream_and_is_not_used(
+async def test_a_bad_sample_that_cannot_be_recorded_stops_the_stream(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = served({})

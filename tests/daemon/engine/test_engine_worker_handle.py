@@ -96,7 +96,9 @@ async def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStre
         assert (await worker.wait_for_exit()).description == "with exit status 0"
 
 
-async def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: ServedStream, slots: SlotStore) -> None:
+async def test_commands_to_a_dead_worker_are_lost_and_its_tasks_are_kept(
+    stream: ServedStream, slots: SlotStore
+) -> None:
     async with started() as (worker, _):
         os.kill(worker.pid, signal.SIGKILL)
         await worker.wait_for_exit()
@@ -105,7 +107,7 @@ async def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: Se
         assert list(worker.tasks) == [7]
 
 
-async def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream, slots: SlotStore) -> None:
+async def test_the_last_reports_of_a_dead_worker_are_read(stream: ServedStream, slots: SlotStore) -> None:
     async with started(stream) as (worker, said):
         asyncio.get_running_loop().remove_reader(worker._link)
         worker.send_task(one_row(stream, 7), slots)
@@ -116,7 +118,7 @@ async def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStre
 
 
 @pytest.mark.long
-async def test_a_worker_that_is_seen_off_has_ended() -> None:
+async def test_shut_down_waits_until_the_worker_has_ended() -> None:
     idle, stopped = [await WorkerProcess.start(0, Ear(), ANSWER_S) for _ in range(2)]
     os.kill(stopped.pid, signal.SIGSTOP)
     for worker, code in ((idle, 0), (stopped, -signal.SIGKILL)):
@@ -134,7 +136,7 @@ async def test_a_worker_that_does_not_read_is_ended() -> None:
         assert (await worker.wait_for_exit()).description == "killed since it was not reading what it is told"
 
 
-async def test_where_a_worker_was_is_known_after_its_death(stream: ServedStream, slots: SlotStore) -> None:
+async def test_the_progress_of_a_dead_worker_is_known(stream: ServedStream, slots: SlotStore) -> None:
     async with started(stream) as (worker, said):
         worker.send_task(one_row(stream, 7), slots)
         await said.get()
@@ -144,7 +146,7 @@ async def test_where_a_worker_was_is_known_after_its_death(stream: ServedStream,
         assert death.description == "killed by SIGSEGV"
 
 
-async def test_a_program_that_is_not_there_leaves_no_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_missing_program_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):
         await WorkerProcess.start(0, Ear(), ANSWER_S)

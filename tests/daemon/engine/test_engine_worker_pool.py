@@ -34,26 +34,26 @@ def test_the_worker_with_the_fewest_tasks_gets_the_next() -> None:
     assert given(WorkerFake(1), WorkerFake(0), WorkerFake(1)) == [0, 1, 0]
 
 
-def test_no_worker_gets_more_tasks_than_the_scheduler_may_have_meant_for_it() -> None:
+def test_no_worker_gets_more_tasks_than_the_limit() -> None:
     assert given(WorkerFake(MAX_TASKS_AHEAD), WorkerFake(MAX_TASKS_AHEAD)) == [0, 0]
 
 
-def test_no_worker_gets_more_dear_tasks_than_one_ahead() -> None:
+def test_no_worker_gets_more_than_one_expensive_task_ahead() -> None:
     assert given(WorkerFake(2), WorkerFake(1), tasks_ahead=2) == [0, 1]
     assert given(WorkerFake(2), WorkerFake(3), tasks_ahead=2) == [0, 0]
 
 
-def test_a_worker_with_a_suspect_gets_nothing_beside_it() -> None:
+def test_a_worker_with_a_suspect_gets_no_other_task() -> None:
     assert given(WorkerFake(1, alone=True), WorkerFake(1)) == [0, 1]
     assert given(WorkerFake(1, alone=True)) == [0]
 
 
-def test_a_suspect_gets_a_worker_that_was_never_given_anything() -> None:
+def test_a_suspect_goes_to_a_worker_that_never_had_a_task() -> None:
     assert given(WorkerFake(0), WorkerFake(0, fresh=True), is_suspect=True) == [0, 1]
     assert given(WorkerFake(0), is_suspect=True) == [0]
 
 
-def test_a_suspect_that_waits_holds_up_no_other_task() -> None:
+def test_a_waiting_suspect_does_not_delay_other_tasks() -> None:
     worker = WorkerFake(0)
     pool = with_workers(worker)
     job = new_job(pool)
@@ -65,7 +65,7 @@ def test_a_suspect_that_waits_holds_up_no_other_task() -> None:
     assert repr(pool) == "<WorkerPool 1 worker, 1 busy, 1 queued>"
 
 
-def test_a_task_that_is_queued_again_is_the_next() -> None:
+def test_a_requeued_task_is_assigned_first() -> None:
     worker = WorkerFake(0)
     pool = with_workers(worker)
     job = new_job(pool)
@@ -75,7 +75,7 @@ def test_a_task_that_is_queued_again_is_the_next() -> None:
     assert [task.number for task in worker.given] == [3, 1, 2]
 
 
-def test_a_batch_whose_tasks_are_removed_leaves_those_of_others() -> None:
+def test_removing_the_tasks_of_a_batch_keeps_those_of_others() -> None:
     worker = WorkerFake(0)
     pool = with_workers(worker)
     stays, goes = new_job(pool), new_job(pool)
@@ -179,7 +179,7 @@ async def test_tasks_go_to_the_generation_that_began_their_batch(monkeypatch: py
         assert [[task.job for task in worker.given] for worker in rig.started] == [[early], [late]]
 
 
-async def test_an_earlier_generation_ends_with_its_last_batch_and_its_deaths_are_counted_on(
+async def test_an_earlier_generation_ends_with_its_last_batch_and_its_deaths_still_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running_pool(monkeypatch) as rig:
@@ -197,7 +197,7 @@ async def test_an_earlier_generation_ends_with_its_last_batch_and_its_deaths_are
         assert rig.workers == [second]
 
 
-async def test_a_generation_that_has_nothing_to_finish_ends_at_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_generation_without_batches_ends_at_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_pool(monkeypatch) as rig:
         rig.pool.start_next_generation()
         await turn()
@@ -223,7 +223,7 @@ async def test_a_generation_that_is_discarded_changes_nothing(monkeypatch: pytes
         assert len(first.given) == 1
 
 
-async def test_all_generations_are_told_what_is_over_and_only_the_newest_what_begins(
+async def test_commands_go_to_all_generations_or_to_the_current_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running_pool(monkeypatch) as rig:

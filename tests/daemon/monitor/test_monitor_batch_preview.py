@@ -54,7 +54,7 @@ async def ask(leaving: BatchPreview, stream: str = "train") -> asyncio.Task[Prev
     return asked
 
 
-async def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: ServedStream, slots: SlotStore) -> None:
+async def test_a_viewer_gets_the_first_rows_of_the_next_batch(stream: ServedStream, slots: SlotStore) -> None:
     leaving = BatchPreview(slots)
     asked = await ask(leaving)
     leaving.on_batch_sent(stream, READY)
@@ -71,12 +71,12 @@ async def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: Ser
 @pytest.mark.parametrize(
     ("rows", "side", "shown"), [(5, 8, 5), (4096, 8, SHOWN_ROWS), (32, 1024, SHOWN_BYTES // (3 << 20)), (8, 4000, 1)]
 )
-def test_of_large_images_fewer_are_copied(stream: ServedStream, rows: int, side: int, shown: int) -> None:
+def test_fewer_large_images_are_copied(stream: ServedStream, rows: int, side: int, shown: int) -> None:
     image = replace(stream.spec.image, height=side, width=side)
     assert compute_preview_row_count(replace(stream.spec, image=image), rows) == shown
 
 
-async def test_a_batch_that_cannot_be_copied_is_the_trouble_of_those_who_look(stream: ServedStream) -> None:
+async def test_a_batch_that_cannot_be_copied_cancels_its_viewers(stream: ServedStream) -> None:
     leaving = BatchPreview(SlotStore())
     asked = await ask(leaving)
     leaving.on_batch_sent(stream, READY)
@@ -85,7 +85,7 @@ async def test_a_batch_that_cannot_be_copied_is_the_trouble_of_those_who_look(st
     assert not leaving.has_waiters
 
 
-async def test_all_who_wait_see_the_same_and_then_nobody_waits(stream: ServedStream, slots: SlotStore) -> None:
+async def test_all_viewers_get_the_same_preview(stream: ServedStream, slots: SlotStore) -> None:
     leaving = BatchPreview(slots)
     asked = [await ask(leaving), await ask(leaving)]
     awaited = [leaving.has_waiters]
@@ -95,7 +95,7 @@ async def test_all_who_wait_see_the_same_and_then_nobody_waits(stream: ServedStr
     assert first is second
 
 
-async def test_at_the_end_nobody_waits(slots: SlotStore) -> None:
+async def test_all_viewers_are_cancelled_at_the_end(slots: SlotStore) -> None:
     leaving = BatchPreview(slots)
     asked = [await ask(leaving), await ask(leaving, "other")]
     leaving.cancel_waiters()
@@ -104,7 +104,7 @@ async def test_at_the_end_nobody_waits(slots: SlotStore) -> None:
     assert not leaving.has_waiters
 
 
-async def test_while_nobody_waits_for_a_stream_nothing_of_it_is_read(
+async def test_without_viewers_nothing_is_copied(
     stream: ServedStream, slots: SlotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[object] = []

@@ -97,7 +97,7 @@ def pictures(glimpse: Preview | None) -> BatchDrawer:
     return BatchDrawer(cast("BatchPreview", Passing(glimpse)), ProcessStats())
 
 
-async def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_with_several_viewers_is_drawn_once(glimpse: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Preview] = []
 
     def draw(each: Preview) -> BatchView:
@@ -113,9 +113,7 @@ async def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Preview, monk
     assert one._drawings["train"].preview is None, "it is drawn, and kept no longer"
 
 
-async def test_who_comes_a_moment_later_sees_what_the_last_one_saw(
-    glimpse: Preview, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_viewer_a_moment_later_gets_the_same_batch(glimpse: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
     async def see() -> int:
         return int(json.loads(await one.draw_next_sent_batch("train") or b"")["index"])
 
@@ -128,12 +126,12 @@ async def test_who_comes_a_moment_later_sees_what_the_last_one_saw(
     assert await see() == 3
 
 
-async def test_where_no_batch_leaves_the_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_sent_batches_the_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "SHOWN_S", 0.0)
     assert await pictures(None).draw_next_sent_batch("train") is None
 
 
-async def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear_of_it(
+async def test_a_failed_drawing_without_viewers_raises_nothing(
     glimpse: Preview, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, ends = threading.Event(), threading.Event()
@@ -195,7 +193,7 @@ async def of(stream: ServedStream, thumbnails: ThumbnailCache, *ids: int) -> lis
     return await asyncio.gather(*(thumbnails.get_or_draw_thumbnail(stream, each) for each in ids))
 
 
-async def test_a_process_with_the_environment_of_the_daemon_draws_what_can_be_seen(
+async def test_thumbnails_are_drawn_in_a_process_with_the_daemons_environment(
     stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("open(__file__ + '.seen', 'x')")
@@ -206,21 +204,21 @@ async def test_a_process_with_the_environment_of_the_daemon_draws_what_can_be_se
     assert (tmp_path / "sitecustomize.py.seen").exists()
 
 
-async def test_what_is_asked_for_meanwhile_is_drawn_together_and_kept(stream: ServedStream, drawing: Drawing) -> None:
+async def test_waiting_requests_are_drawn_together_and_cached(stream: ServedStream, drawing: Drawing) -> None:
     thumbnails = ThumbnailCache()
     assert await of(stream, thumbnails, 0, 1, 2, 1) == [b"0", b"1", b"2", b"1"]
     assert await of(stream, thumbnails, 2, 0) == [b"2", b"0"]
     assert drawing.runs == [[0], [1, 2]]
 
 
-async def test_the_sample_that_crashes_the_process_has_none_and_the_others_do(
+async def test_only_the_sample_that_crashes_the_process_has_no_thumbnail(
     stream: ServedStream, drawing: Drawing
 ) -> None:
     assert await of(stream, ThumbnailCache(), 0, 3, 1) == [b"0", b"", b"1"]
     assert drawing.runs == [[0], [3, 1], [1]]
 
 
-async def test_who_leaves_takes_nobodys_picture_along(stream: ServedStream, drawing: Drawing) -> None:
+async def test_a_cancelled_request_does_not_affect_others(stream: ServedStream, drawing: Drawing) -> None:
     thumbnails = ThumbnailCache()
     first, second, third = (asyncio.ensure_future(thumbnails.get_or_draw_thumbnail(stream, each)) for each in (0, 1, 2))
     await first
@@ -231,7 +229,7 @@ async def test_who_leaves_takes_nobodys_picture_along(stream: ServedStream, draw
     assert drawing.runs == [[0], [1, 2], [2]]
 
 
-async def test_so_many_are_kept_and_no_more(
+async def test_the_thumbnail_cache_is_bounded(
     stream: ServedStream, drawing: Drawing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(under_test, "MAX_THUMBNAILS", 2)
@@ -241,7 +239,7 @@ async def test_so_many_are_kept_and_no_more(
     assert drawing.runs == [[0], [1], [2], [0]]
 
 
-async def test_what_a_list_has_become_is_not_drawn_for_what_it_was(stream: ServedStream, drawing: Drawing) -> None:
+async def test_thumbnails_of_an_old_list_are_not_used_for_a_new_one(stream: ServedStream, drawing: Drawing) -> None:
     changed = replace(stream, spec=replace(stream.spec, content_id="another"))
     thumbnails = ThumbnailCache()
     asked = (stream, 0), (stream, 1), (changed, 1), (stream, 2)
@@ -266,7 +264,7 @@ class Hanging(Drawing):
             raise under_test._HangingProcessError(self)  # type: ignore[arg-type]  # stands in for the process
 
 
-async def test_a_process_that_hangs_costs_its_list_its_pictures_until_it_ends_and_no_other_list(
+async def test_a_hanging_process_blocks_thumbnails_of_its_list_alone(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = Hanging()
@@ -280,7 +278,7 @@ async def test_a_process_that_hangs_costs_its_list_its_pictures_until_it_ends_an
     assert await of(stream, thumbnails, 1) == [b"1"]
 
 
-async def test_a_process_that_outlives_its_kill_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_survives_its_kill_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Process:
         pid = 1
 

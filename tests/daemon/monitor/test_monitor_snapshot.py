@@ -13,7 +13,7 @@ from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
 
 
-def test_bad_samples_are_counted_by_kind_as_they_come(stream: ServedStream) -> None:
+def test_new_bad_samples_are_counted_by_kind(stream: ServedStream) -> None:
     sight = SnapshotBuilder(Books(streams={"train": stream}), ProcessStats())
     assert sight.take_snapshot().bad_counts == {"train": {}}
     stream.quarantine.reasons.update({1: "stale: x", 2: "stale: y"})
@@ -33,7 +33,7 @@ def test_a_stream_that_was_changed_has_bad_samples_of_its_own(stream: ServedStre
     assert sight.take_snapshot().bad_counts == {}
 
 
-def test_reads_and_decodes_are_those_of_stats_and_do_not_move_afterwards(stream: ServedStream) -> None:
+def test_a_snapshot_copies_the_histograms_of_stats(stream: ServedStream) -> None:
     stats = ProcessStats()
     sight = SnapshotBuilder(Books(streams={"train": stream}), stats)
     stats.stage_histogram("stream.train", "read").add_runs(0.02, 10)
@@ -47,7 +47,7 @@ def test_reads_and_decodes_are_those_of_stats_and_do_not_move_afterwards(stream:
     )
 
 
-def test_status_and_numbers_are_the_services_and_what_was_not_counted_is_none() -> None:
+def test_missing_counters_are_zero() -> None:
     seen = SnapshotBuilder(Books(counted={"stream.train": {"produced": 3}}), ProcessStats()).take_snapshot()
     assert seen.status is STATUS
     assert (

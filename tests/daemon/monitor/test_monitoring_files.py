@@ -30,9 +30,7 @@ def told() -> dict[str, dict[str, set[str]]]:
 
 
 @pytest.mark.parametrize("expression", sorted({*drawn(), *(rule["expr"] for rule in rules())}))
-def test_every_metric_label_and_value_that_is_asked_for_is_told(
-    expression: str, told: dict[str, dict[str, set[str]]]
-) -> None:
+def test_every_queried_metric_label_and_value_exists(expression: str, told: dict[str, dict[str, set[str]]]) -> None:
     selectors = SELECTOR.findall(expression)
     assert selectors
     for name, matchers in selectors:
@@ -42,7 +40,7 @@ def test_every_metric_label_and_value_that_is_asked_for_is_told(
         assert name in told
 
 
-def test_every_alert_says_how_bad_it_is_what_happened_and_what_to_do() -> None:
+def test_every_alert_has_severity_summary_and_description() -> None:
     for rule in rules():
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert {"summary", "description"} == set(rule["annotations"])

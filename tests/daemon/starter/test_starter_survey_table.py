@@ -82,7 +82,7 @@ def test_of_two_columns_that_name_images_the_first_is_taken(tmp_path: Path) -> N
     assert found.left_out == {"right": "names images, as left does"}
 
 
-def test_files_that_are_not_near_are_named_in_a_note(tmp_path: Path) -> None:
+def test_a_note_names_files_that_were_not_found(tmp_path: Path) -> None:
     found = survey(tmp_path, {"file": [f"no/{name}" for name in FILES], "angle": [0.5, 1] * 4})
     assert "none of 8 files that column file names is in" in found.notes[0]
     assert "set root to their folder" in found.notes[0]
@@ -135,14 +135,14 @@ def test_a_column_of_parts_names_nothing_but_parts(
     assert (found and found.values) == values
 
 
-def test_a_first_line_that_names_a_picture_is_no_header(tmp_path: Path) -> None:
+def test_a_first_line_that_names_a_picture_is_refused_as_header(tmp_path: Path) -> None:
     path = write_table(tmp_path, {"file": FILES, "angle": [0.5] * len(FILES)})
     path.write_text(path.read_text().split("\n", 1)[1])
     with pytest.raises(ConfigError, match=r"the first line of '.*all.csv' names the picture '000.jpg', so the table"):
         survey_table(path)
 
 
-def test_decimal_commas_are_numbers_where_semicolons_part_the_cells(tmp_path: Path) -> None:
+def test_decimal_commas_are_numbers_where_semicolons_separate_the_cells(tmp_path: Path) -> None:
     path = write_table(tmp_path, {"file": FILES, "angle": [number / 8 for number in range(8)]})
     path.write_text(path.read_text().replace(",0.", ";0,").replace(",", ";", 1))
     assert survey_table(path).labels == {"angle": "float"}

@@ -45,7 +45,7 @@ def test_an_epoch_holds_every_sample_once(stream: ServedStream) -> None:
     assert sorted(np.concatenate(batches).tolist()) == list(range(20))
 
 
-def test_without_verdicts_what_is_planned_is_delivered(stream: ServedStream) -> None:
+def test_without_bad_samples_the_planned_samples_are_delivered(stream: ServedStream) -> None:
     delivered, marks = stream.resolve_delivered_ids(0, 1)
     assert np.array_equal(delivered, stream.compute_planned_ids(0, 1))
     assert not marks.any()
@@ -73,7 +73,7 @@ def test_a_masked_row_is_called_masked(stream: ServedStream) -> None:
     assert [row.action for row in masking.list_bad_rows(0, 0, marks)] == ["masked"]
 
 
-def test_ten_bad_samples_never_stop_a_stream_and_the_eleventh_may(stream: ServedStream) -> None:
+def test_more_than_ten_bad_samples_stop_a_stream(stream: ServedStream) -> None:
     condemn(stream, *range(10))
     assert stream.explain_too_many_bad_samples() is None
     condemn(stream, 10)
@@ -87,7 +87,7 @@ def test_ten_bad_samples_never_stop_a_stream_and_the_eleventh_may(stream: Served
     )
 
 
-def test_a_sample_that_cannot_be_read_is_named_unless_its_whole_stream_is_out_of_reach(stream: ServedStream) -> None:
+def test_an_unreadable_sample_is_named_unless_the_transform_is_at_fault(stream: ServedStream) -> None:
     assert (
         stream.format_unreadable_reason(3, "Input/output error")
         == f"{stream.format_file_name(3)} cannot be read: Input/output error"
@@ -98,7 +98,7 @@ def test_a_sample_that_cannot_be_read_is_named_unless_its_whole_stream_is_out_of
     )
 
 
-def test_a_fraction_that_was_allowed_is_allowed(stream: ServedStream) -> None:
+def test_an_allowed_fraction_of_bad_samples_does_not_stop_a_stream(stream: ServedStream) -> None:
     lenient = replace(stream, max_bad_fraction=0.55)
     condemn(lenient, *range(11))
     assert lenient.explain_too_many_bad_samples() is None
@@ -123,7 +123,7 @@ def test_names_of_any_bytes_can_be_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("batch_size", "tasks"), [(8, 1), (32, 1), (33, 2), (1000, 4)])
-def test_the_window_is_told_batches_slot_and_tasks(stream: ServedStream, batch_size: int, tasks: int) -> None:
+def test_the_stream_shape_has_batches_slot_bytes_and_tasks(stream: ServedStream, batch_size: int, tasks: int) -> None:
     assert TASK_ROWS == 32
     spec = replace(stream.spec, batch_size=batch_size, samples=100)
     shape = replace(stream, spec=spec).stream_shape
@@ -161,20 +161,20 @@ def tallied(stream: ServedStream, epoch: int) -> str:
 
 
 @pytest.mark.parametrize("chunks", [{}, {"shuffle": "chunk", "chunk": 3, "buffer": 2}], ids=["full", "chunks"])
-async def test_the_daemons_word_is_what_a_trainer_tallies(stream: ServedStream, chunks: dict[str, Any]) -> None:
+async def test_the_daemons_digest_equals_the_trainers(stream: ServedStream, chunks: dict[str, Any]) -> None:
     condemn(stream, 3)
     mixed = replace(stream, order=msgspec.structs.replace(stream.order, **chunks))
     assert await ExpectedDigests().compute_digest(mixed, whole_epoch(1)) == tallied(mixed, 1)
     assert (tallied(mixed, 1) == tallied(stream, 1)) == (not chunks)
 
 
-async def test_epochs_and_parts_of_epochs_differ(stream: ServedStream) -> None:
+async def test_epochs_and_parts_of_epochs_have_different_digests(stream: ServedStream) -> None:
     book = ExpectedDigests()
     cursors = [whole_epoch(0), whole_epoch(1), Cursor(0, (Segment(0, 2, 0, 1),)), Cursor(0)]
     assert len({await book.compute_digest(stream, cursor) for cursor in cursors}) == 4
 
 
-async def test_many_who_ask_at_once_cost_one_computation(stream: ServedStream, computed: list[Cursor]) -> None:
+async def test_concurrent_requests_share_one_computation(stream: ServedStream, computed: list[Cursor]) -> None:
     book = ExpectedDigests()
     digests = await asyncio.gather(*(book.compute_digest(stream, whole_epoch(0)) for _ in range(5)))
     assert len(set(digests)) == 1
@@ -184,7 +184,7 @@ async def test_many_who_ask_at_once_cost_one_computation(stream: ServedStream, c
 @pytest.mark.parametrize(
     ("cursor", "ahead"), [(whole_epoch(4), [whole_epoch(5)]), (Cursor(4, (Segment(1, 2, 0, 1),)), [])]
 )
-async def test_who_read_a_whole_epoch_finds_the_next_ones_digest_ready(
+async def test_the_digest_of_the_next_epoch_is_computed_ahead(
     stream: ServedStream, computed: list[Cursor], cursor: Cursor, ahead: list[Cursor]
 ) -> None:
     book = ExpectedDigests()
@@ -193,7 +193,9 @@ async def test_who_read_a_whole_epoch_finds_the_next_ones_digest_ready(
     assert computed == [cursor, *ahead]
 
 
-async def test_one_who_leaves_takes_nothing_from_the_others(stream: ServedStream, computed: list[Cursor]) -> None:
+async def test_a_cancelled_request_does_not_cancel_the_computation(
+    stream: ServedStream, computed: list[Cursor]
+) -> None:
     book = ExpectedDigests()
     impatient = asyncio.ensure_future(book.compute_digest(stream, whole_epoch(0)))
     patient = asyncio.ensure_future(book.compute_digest(stream, whole_epoch(0)))
@@ -203,7 +205,7 @@ async def test_one_who_leaves_takes_nothing_from_the_others(stream: ServedStream
     assert computed.count(whole_epoch(0)) == 1
 
 
-async def test_a_new_verdict_changes_no_account(stream: ServedStream, computed: list[Cursor]) -> None:
+async def test_a_new_bad_sample_changes_no_digest(stream: ServedStream, computed: list[Cursor]) -> None:
     book = ExpectedDigests()
     before = await book.compute_digest(stream, whole_epoch(0))
     condemn(stream, 3)
@@ -211,7 +213,7 @@ async def test_a_new_verdict_changes_no_account(stream: ServedStream, computed: 
     assert computed.count(whole_epoch(0)) == 1
 
 
-async def test_another_stream_of_the_same_name_has_accounts_of_its_own(
+async def test_another_stream_of_the_same_name_has_its_own_digests(
     stream: ServedStream, computed: list[Cursor]
 ) -> None:
     book, other = ExpectedDigests(), replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
@@ -220,7 +222,7 @@ async def test_another_stream_of_the_same_name_has_accounts_of_its_own(
     assert computed.count(whole_epoch(0)) == 2
 
 
-async def test_the_book_has_an_end(stream: ServedStream, computed: list[Cursor]) -> None:
+async def test_the_number_of_kept_digests_is_bounded(stream: ServedStream, computed: list[Cursor]) -> None:
     book = ExpectedDigests()
     for epoch in (*range(0, 2 * served_stream._MAX_KEPT_DIGESTS + 1, 2), 0):
         await book.compute_digest(stream, whole_epoch(epoch))
@@ -229,11 +231,11 @@ async def test_the_book_has_an_end(stream: ServedStream, computed: list[Cursor])
 
 
 @pytest.mark.parametrize(("steps", "world", "dropped"), [(3, 1, 0), (2, 1, 4), (1, 2, 4), (0, 1, 20)])
-def test_samples_behind_the_last_step_are_counted(stream: ServedStream, steps: int, world: int, dropped: int) -> None:
+def test_samples_after_the_last_step_are_counted(stream: ServedStream, steps: int, world: int, dropped: int) -> None:
     assert count_dropped_samples(stream, Cursor(0, (Segment(0, steps, 0, world),))) == dropped
 
 
-def test_a_padded_step_beyond_the_last_batch_hides_no_dropped_remainder(stream: ServedStream) -> None:
+def test_a_padded_last_step_does_not_hide_a_dropped_remainder(stream: ServedStream) -> None:
     short = replace(stream, spec=replace(stream.spec, batches=2, remainder="drop"))
     assert count_dropped_samples(short, Cursor(0, (Segment(0, 1, 0, 4),))) == 4
     assert count_dropped_samples(stream, Cursor(0, (Segment(0, 1, 0, 4),))) == 0
