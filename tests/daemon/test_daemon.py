@@ -1,4 +1,4 @@
-"""The daemon's life, seen from outside: start, serve, drain, shut down; and what it says when it cannot."""
+"""The daemon as a process: it starts, serves, drains and stops, and reports why it cannot."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def test_a_state_folder_that_disappears_stops_the_stream_with_the_reason(start_d
     assert daemon.terminate() == 0
 
 
-class Said:
-    """What the service manager is told, a list of lines a datagram."""
+class NotifySocket:
+    """The socket of a service manager, and the datagrams it received."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "notify"
@@ -149,8 +149,8 @@ class Said:
         self._link.bind(str(self.path))
         self._link.settimeout(LIMIT_S)
 
-    def until(self, first: str) -> list[str]:
-        """The datagrams up to the one that begins with this line; their first lines, and its last."""
+    def read_until(self, first: str) -> list[str]:
+        """Reads datagrams until one begins with this line; returns all first lines, and its last line."""
         firsts = []
         while True:
             lines = self._link.recv(4096).decode().splitlines()
@@ -163,37 +163,42 @@ class Said:
 
 
 @pytest.fixture
-def said() -> Iterator[Said]:
+def notified() -> Iterator[NotifySocket]:
     with tempfile.TemporaryDirectory(prefix="sd") as folder:
-        listener = Said(Path(folder))
+        listener = NotifySocket(Path(folder))
         yield listener
         listener.close()
 
 
 def test_the_service_manager_is_notified_of_start_health_reload_and_stop(
-    start_daemon: Start, config: dict[str, object], said: Said
+    start_daemon: Start, config: dict[str, object], notified: NotifySocket
 ) -> None:
-    environment = {"NOTIFY_SOCKET": str(said.path), "WATCHDOG_USEC": "100000"}
+    environment = {"NOTIFY_SOCKET": str(notified.path), "WATCHDOG_USEC": "100000"}
     daemon = start_daemon(config, environment=environment, apart=False)
     serves_nobody = "STATUS=serves train to 0 trainers"
-    assert said.until("READY=1") == ["STATUS=lists the samples", "STATUS=starts the workers", "READY=1", serves_nobody]
-    assert said.until("WATCHDOG=1") == ["WATCHDOG=1", serves_nobody]
+    assert notified.read_until("READY=1") == [
+        "STATUS=lists the samples",
+        "STATUS=starts the workers",
+        "READY=1",
+        serves_nobody,
+    ]
+    assert notified.read_until("WATCHDOG=1") == ["WATCHDOG=1", serves_nobody]
     daemon.config.write_text("nonsense")
     daemon.process.send_signal(signal.SIGHUP)
-    assert "READY=1" not in said.until("RELOADING=1")
-    assert said.until("READY=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
-    assert said.until("WATCHDOG=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
+    assert "READY=1" not in notified.read_until("RELOADING=1")
+    assert notified.read_until("READY=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
+    assert notified.read_until("WATCHDOG=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
     daemon.process.terminate()
-    assert said.until("STOPPING=1")[-1] == "STATUS=sends 0 trainers away"
+    assert notified.read_until("STOPPING=1")[-1] == "STATUS=sends 0 trainers away"
 
 
 def test_a_stuck_daemon_logs_it_and_sends_no_watchdog_message(
-    config: dict[str, object], said: Said, monkeypatch: pytest.MonkeyPatch
+    config: dict[str, object], notified: NotifySocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stuck:
         is_producing, finished_work_count = True, 0
 
-    daemon = Daemon(config, manager=ServiceManager(str(said.path)))
+    daemon = Daemon(config, manager=ServiceManager(str(notified.path)))
     monkeypatch.setattr(streamd.daemon.daemon, "ProgressWatch", partial(ProgressWatch, stalled_s=0.0))
 
     async def be_watched() -> list[str]:
@@ -207,4 +212,4 @@ def test_a_stuck_daemon_logs_it_and_sends_no_watchdog_message(
     assert asyncio.run(asyncio.wait_for(be_watched(), LIMIT_S)) == ["daemon.stuck"] * 3
     daemon._router.close()
     daemon._manager.notify_stopping("goes")
-    assert said.until("STOPPING=1") == ["STOPPING=1", "STATUS=goes"]
+    assert notified.read_until("STOPPING=1") == ["STOPPING=1", "STATUS=goes"]

@@ -1,4 +1,4 @@
-"""Where data lie, whether they are there yet, and which labels were written after their samples were listed."""
+"""Where data lies, whether it is there yet, and which label files are newer than their list."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ async def test_a_wait_for_a_mount_ends_when_a_check_is_requested() -> None:
         await wait_for_mount(wanted)
 
 
-class Late:
-    """Stands for the wait: the data come while it lasts."""
+class LateData:
+    """Stands for the wait for a mount: the data appears during the second wait."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -109,7 +109,7 @@ class Late:
 async def test_a_service_waits_for_its_data_and_a_terminal_command_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: ServiceManager, waits: int
 ) -> None:
-    late = Late(tmp_path / "data")
+    late = LateData(tmp_path / "data")
     monkeypatch.setattr("streamd.daemon.daemon.wait_for_mount", late)
     with pytest.raises(ConfigError, match="no images in" if waits else r"there is no .*data"):
         await Daemon(settings(tmp_path, late.path), state=tmp_path / "state", manager=manager).run()

@@ -1,4 +1,4 @@
-"""What a daemon makes of frames, told by hand over a raw socket: garbage, strangers, and those who ask too much."""
+"""Frames that a raw socket sends to a daemon: garbage, wrong sessions, and impossible requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon's side of `streamd.local`: one line in, one line out, and an end with its input."""
+"""The daemon of `streamd.local`: one line in, one line out, and it ends with its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An epoch of a stream is told once, when the last trainer that was in it is through with it or gone."""
+"""Each epoch of a stream has one summary, when its last trainer has finished or left it."""
 
 from __future__ import annotations
 

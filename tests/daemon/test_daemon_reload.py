@@ -1,4 +1,4 @@
-"""A reload over real lists of samples: what the service and the engine are told, and what becomes of verdicts."""
+"""Reloads over real lists of samples: calls to service and engine, and which bad samples are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reload means for each stream: what trainers would see decides, and they learn what to do."""
+"""What a reload changes for each stream, and what its trainers are told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A count that forgets."""
+"""A count over the last seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at a file system that may not answer is bounded, and had by one thread at a time."""
+"""A lookup on a slow file system is bounded in time and runs in one thread at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets that are handed over: taken by path, refused when they are others, and never inherited."""
+"""Sockets from systemd are found by path, refused if they do not fit, and not inherited by children."""
 
 from __future__ import annotations
 

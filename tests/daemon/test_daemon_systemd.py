@@ -1,4 +1,4 @@
-"""What the service manager hears: the lines of sd_notify, and when the daemon is well."""
+"""Notifications to the service manager: the sd_notify lines, and when the daemon counts as stalled."""
 
 from __future__ import annotations
 

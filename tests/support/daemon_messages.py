@@ -1,4 +1,4 @@
-"""What a daemon would say to a client's session, and the sessions it is said to."""
+"""Messages of a daemon to a client's session, and sessions that receive them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGHUP to a daemon, and what it says of it."""
+"""Sends SIGHUP to a daemon and waits for what it logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data with everything wrong that a first day brings, and reading processes that crash on purpose."""
+"""Data with the faults of a first day, and reading processes that crash on purpose."""
 
 from __future__ import annotations
 

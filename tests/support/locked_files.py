@@ -1,4 +1,4 @@
-"""Files whose locks several want."""
+"""Waits until a process waits for the lock of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A monitor that answers without a daemon, and how it is asked."""
+"""A monitor without a daemon, and requests to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of a daemon that nobody runs, and what Prometheus reads of them."""
+"""Made-up figures of a daemon, and the lines that Prometheus reads of them."""
 
 from __future__ import annotations
 

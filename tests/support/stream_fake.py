@@ -1,4 +1,4 @@
-"""A stream and a client that keep the contract trainers rely on, without a daemon; the memory is mapped and leased."""
+"""A fake stream and client that keep the contract with trainers, without a daemon; memory is mapped and leased."""
 
 from __future__ import annotations
 

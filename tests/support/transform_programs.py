@@ -1,4 +1,4 @@
-"""Transforms as users write them, in a folder of their own, and nothing of them left in this process afterwards."""
+"""Transforms as users write them, in a folder of their own, and unloaded after the test."""
 
 from __future__ import annotations
 

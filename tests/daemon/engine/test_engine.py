@@ -1,4 +1,4 @@
-"""The local engine with real workers: batches come out whole whatever dies, and what is bad is on record."""
+"""The local engine with real workers: batches survive dead workers, and bad samples are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local engine when the data of a stream are away: its batches come to nothing, and nobody is condemned."""
+"""The local engine when the data of a stream is missing: its batches are returned, and no sample is bad."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stream(serve_images: Serve, monkeypatch: pytest.MonkeyPatch) -> ServedStream
 
 
 def empty(folder: Path) -> Path:
-    """Leaves an empty folder; where its files are now."""
+    """Empties a folder; returns where its files are now."""
     aside = folder.with_name("aside")
     aside.mkdir()
     for each in folder.iterdir():
@@ -121,13 +121,12 @@ async def test_data_missing_before_the_start_is_reported_to_the_listener(stream:
 async def test_workers_that_wait_for_missing_data_are_replaced_and_no_sample_is_bad(
     stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_early: bool
 ) -> None:
-    ills = Broken(tmp_path / "ills")
-    for name, value in ills.environment.items():
-        monkeypatch.setenv(name, value)
+    faults = Broken(tmp_path / "faults")
+    monkeypatch.setenv("PYTHONPATH", faults.environment["PYTHONPATH"])
     async with ready_engine(stream) as rig:
         engine = rig.engine
         rig.wait_for_data()
-        ills.hang_reads()
+        faults.hang_reads()
         rig.produce()
         (worker,) = engine._pool.workers
         await rig.until(lambda: worker.row_progress.task in worker.tasks)
@@ -138,7 +137,7 @@ async def test_workers_that_wait_for_missing_data_are_replaced_and_no_sample_is_
             engine.on_worker_waiting(worker, worker.row_progress)
         assert (await rig.missing.get())[0] == "train"
         await rig.until(lambda: engine.worker_death_count == 1 and not engine._pool.find_stream_jobs(0))
-        ills.let_reads_go()
+        faults.let_reads_go()
         assert await rig.returned.get() == "train"
         rig.produce(slot=2)
         await rig.filled()

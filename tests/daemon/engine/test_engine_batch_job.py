@@ -1,4 +1,4 @@
-"""A batch on its way: which rows are asked for, at first, again, and after new verdicts."""
+"""A batch in production: the rows of its first tasks, of retries, and of refills after new bad samples."""
 
 from __future__ import annotations
 

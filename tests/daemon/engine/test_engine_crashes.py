@@ -1,4 +1,4 @@
-"""Only what a sample's pixels can do to a worker is held against the sample."""
+"""Only a crash that a sample's pixels can cause is a fault of the sample."""
 
 from __future__ import annotations
 

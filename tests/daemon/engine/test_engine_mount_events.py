@@ -1,4 +1,4 @@
-"""Mounts that change wake those who wait, and a bound does."""
+"""A wait for mount changes ends with a change or at its timeout."""
 
 from __future__ import annotations
 

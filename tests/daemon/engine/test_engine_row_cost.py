@@ -1,4 +1,4 @@
-"""Tasks of dear rows are small, so that workers share a batch; all others are as large as they can be."""
+"""Tasks of expensive rows are small, so that workers share a batch; all others are as large as possible."""
 
 from __future__ import annotations
 

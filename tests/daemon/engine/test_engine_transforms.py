@@ -1,4 +1,4 @@
-"""Transforms in real workers: all make the same, what no batch can carry stops the stream, new sources get new ones."""
+"""Transforms in real workers: equal results, wrong results that stop the stream, new workers for new sources."""
 
 from __future__ import annotations
 

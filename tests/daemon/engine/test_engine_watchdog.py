@@ -1,4 +1,4 @@
-"""The watch over a worker: silent when all is well, and when there is nothing to do."""
+"""The watchdog of a worker: it reports overdue work, and nothing while the worker is idle."""
 
 from __future__ import annotations
 

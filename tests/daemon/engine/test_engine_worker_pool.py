@@ -1,4 +1,4 @@
-"""The worker pool: which worker gets a task, that another starts when one dies, and generations of workers."""
+"""The worker pool: which worker gets a task, replacement of dead workers, and generations of workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons become kinds, by the very words of the code that finds them; and lists of bad samples, page by page."""
+"""Kinds of bad samples, from the texts of the code that finds them, and lists of bad samples page by page."""
 
 from __future__ import annotations
 

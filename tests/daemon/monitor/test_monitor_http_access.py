@@ -1,4 +1,4 @@
-"""Who may see samples, which hosts are answered, and how answers look."""
+"""Who may see samples, which hosts are accepted, and the headers of responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is answered over HTTP, and to whom; no daemon needed."""
+"""The HTTP server of the monitor, without a daemon: responses, and who may read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told second by second, and what of it the page shows."""
+"""The events sent every second, and the view that the page shows."""
 
 from __future__ import annotations
 

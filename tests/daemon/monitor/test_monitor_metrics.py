@@ -1,4 +1,4 @@
-"""Families as Prometheus has them, what they tell, and the text that Prometheus reads."""
+"""Metric families, their values, and the text that Prometheus reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What monitoring/ asks Prometheus for is what the daemon tells."""
+"""Every metric that monitoring/ queries exists, and its alerts and panels are documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A survey as a configuration that serve takes."""
+"""A survey of data becomes a configuration that `streamd serve` accepts."""
 
 from __future__ import annotations
 

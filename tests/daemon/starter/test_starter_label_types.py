@@ -1,4 +1,4 @@
-"""What a column of texts is as a label."""
+"""The label type of a column of texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A configuration made in a process of its own."""
+"""A configuration is made in a separate process."""
 
 from __future__ import annotations
 

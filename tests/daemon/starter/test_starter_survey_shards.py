@@ -1,4 +1,4 @@
-"""What stands beside the images of the first shard."""
+"""Labels from the files beside the images of the first shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of a table, as a survey understands them."""
+"""The columns of a table in a survey: images, labels, parts, and what is left out."""
 
 from __future__ import annotations
 

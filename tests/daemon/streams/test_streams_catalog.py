@@ -1,4 +1,4 @@
-"""From configuration to streams: manifests are made once, identities follow what decides order and pixels."""
+"""From configuration to streams: manifests are made once, and ids follow what decides order and pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images in arrays, and what stands in arrays beside images: as they are stored, and spoken of when written since."""
+"""Streams over arrays of images, labels and weights are served as the arrays store them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from support.served_folder import serve
 
 from streamd.dataset.hdf5 import chunk_cost
 from streamd.errors import ConfigError
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_images(tmp_path / "data", {"cat": 5, "dog": 6}, size=(8, 8))
 
 
 @pytest.fixture
@@ -81,7 +76,8 @@ def test_an_image_shape_that_differs_from_the_array_is_refused(
         serve(tmp_path, state, source=source, image=image)
 
 
-def test_weights_give_a_list_another_content_id(folder: Path, state: Path, tmp_path: Path) -> None:
+def test_weights_give_a_list_another_content_id(state: Path, tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 5, "dog": 6}, size=(8, 8))
     np.save(tmp_path / "w.npy", np.arange(11))
     plain, weighted = serve(folder, state), serve(folder, state, weights=str(tmp_path / "w.npy"))
     assert plain.manifest_path != weighted.manifest_path

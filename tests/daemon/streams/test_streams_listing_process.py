@@ -1,4 +1,4 @@
-"""The samples are listed in a process that ends: its mistakes come back as the daemon's own, and it can be stopped."""
+"""Samples are listed in a separate process: its errors are raised here, and it can be cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Daemons share the lock of a list; whoever lists it again has it alone, and otherwise the error says whose it is."""
+"""Daemons share the lock of a list; listing again needs it alone, and the error names the holder."""
 
 from __future__ import annotations
 

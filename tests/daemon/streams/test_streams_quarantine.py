@@ -1,4 +1,4 @@
-"""Verdicts outlive the daemon, are recorded once, and a list that cannot be trusted is not used."""
+"""Bad samples survive the daemon and are recorded once, and a damaged list is refused."""
 
 from __future__ import annotations
 

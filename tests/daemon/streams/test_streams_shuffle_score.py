@@ -1,4 +1,4 @@
-"""The shuffle score: 1 for what a full shuffle makes, 0 for batches of one label, and what to do in between."""
+"""The shuffle score: 1 for a full shuffle, 0 for batches of one label, and the advice in between."""
 
 from __future__ import annotations
 
