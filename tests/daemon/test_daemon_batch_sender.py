@@ -78,8 +78,10 @@ class SenderRig:
     ) -> None:
         """Queues batch `index`, which was decoded into slot index + 1."""
         key = BatchKey("train", 0, index)
-        took = {"busy_s": busy_s, "waited_s": waited_s, "busy_fraction": busy_fraction}
-        self.sender.add_filled_batch(BatchJob(key, self.stream, 0, index + 1, 4096, **took))
+        job = BatchJob(
+            key, self.stream, 0, index + 1, 4096, busy_s=busy_s, waited_s=waited_s, busy_fraction=busy_fraction
+        )
+        self.sender.add_filled_batch(job)
         self.sender.queue_delivery(connection, index, index + 1, is_awaited=is_awaited)
 
 

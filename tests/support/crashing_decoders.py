@@ -88,11 +88,11 @@ class Broken:
         return {"PYTHONPATH": os.pathsep.join([str(self._place), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])}
 
     def hang_reads(self) -> None:
-        """From now on who reads a file waits."""
+        """From now on every read of a file waits."""
         os.mkfifo(self._place / "gate")
 
     def let_reads_go(self) -> None:
-        """Whoever waits reads on, and nobody waits again."""
+        """Lets the waiting reads continue; later reads do not wait."""
         (self._place / "gate").rename(self._place / "open gate")
         with contextlib.suppress(OSError):  # nobody waits
             os.close(os.open(self._place / "open gate", os.O_WRONLY | os.O_NONBLOCK))

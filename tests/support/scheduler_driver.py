@@ -1,7 +1,7 @@
-"""A simulated daemon with workers and trainers around the real Window.
+"""A simulated daemon with workers and trainers around the real scheduler.
 
-The window's own ledger checks its rules; here is checked what it cannot see: each trainer's way, counted otherwise, and
-that no worker idles while somebody could have a batch.
+The scheduler's invariant checker checks its rules. Checked here is what it cannot see: the batches of each trainer,
+counted in another way, and that no worker idles while a trainer could have a batch.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ DRAWN: Final = """
 
 @contextmanager
 def forgotten(folder: Path) -> Iterator[None]:
-    """What is imported from a folder meanwhile, and its place on the path, is forgotten afterwards."""
+    """Afterwards forgets the modules imported from a folder, and its place on the path."""
     path, known = list(sys.path), set(sys.modules)
     try:
         yield

@@ -132,7 +132,7 @@ async def test_workers_that_wait_for_missing_data_are_replaced_and_no_sample_is_
         await rig.until(lambda: worker.row_progress.task in worker.tasks)
         if is_early:
             engine._missing_data.on_missing(0, "its mount hangs")
-        else:  # it was somebody else's word, and this one is found later
+        else:  # another worker reported it first
             engine._pause_stream_without_data(0, "its mount hangs")
             engine.on_worker_waiting(worker, worker.row_progress)
         assert (await rig.missing.get())[0] == "train"

@@ -19,7 +19,7 @@ MATCHER: Final = re.compile(r'(\w+)(=~?)"([^"]*)"')
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, dict[str, set[str]]]:
-    """The labels of every metric that is told, and their values."""
+    """The labels of every metric, and their values."""
     known: dict[str, dict[str, set[str]]] = {name: dict(labels) for name, labels in OF_PROMETHEUS.items()}
     text = asyncio.run(MetricsExposition(lambda: figures(SESSION)).encode_metrics()).decode()
     for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
