@@ -1,4 +1,4 @@
-"""The daemon's life, seen from outside: start, serve, drain, shut down; and what it says when it cannot."""
+"""The daemon as a process: it starts, serves, drains and stops, and reports why it cannot."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def serve(config: Path, state: Path, *options: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
-def test_a_signal_ends_it_in_good_order_and_gives_the_endpoint_up(
+def test_a_signal_stops_the_daemon_cleanly_and_removes_its_sockets(
     start_daemon: Start, config: dict[str, object], number: signal.Signals
 ) -> None:
     daemon = start_daemon(config)
@@ -64,7 +64,7 @@ def test_a_signal_ends_it_in_good_order_and_gives_the_endpoint_up(
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "its workers have ended")
 
 
-def test_its_workers_start_no_threads_for_products_of_matrices(
+def test_workers_start_no_openblas_threads(
     start_daemon: Start, config: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
@@ -72,7 +72,7 @@ def test_its_workers_start_no_threads_for_products_of_matrices(
         assert b"\0OPENBLAS_NUM_THREADS=1\0" in Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_a_second_daemon_is_refused_and_the_first_goes_on(start_daemon: Start, config: dict[str, object]) -> None:
+def test_a_second_daemon_is_refused_and_the_first_keeps_serving(start_daemon: Start, config: dict[str, object]) -> None:
     first = start_daemon(config)
     before = [path.stat() for path in sorted(first.state.iterdir())]
     second = serve(first.config, first.state, "--rescan")
@@ -88,22 +88,13 @@ def test_a_second_daemon_is_refused_and_the_first_goes_on(start_daemon: Start, c
     assert serves(first)
 
 
-def test_what_a_killed_daemon_left_is_replaced(start_daemon: Start, config: dict[str, object]) -> None:
-    daemon = start_daemon(config)
-    daemon.process.kill()
-    daemon.process.wait()
-    assert sockets(daemon) == [True, True]
-    daemon.start()
-    assert serves(daemon)
-
-
 @pytest.mark.long
-def test_the_end_of_the_terminal_that_it_was_started_in_ends_it(config: dict[str, object], tmp_path: Path) -> None:
+def test_closing_its_terminal_stops_the_daemon(config: dict[str, object], tmp_path: Path) -> None:
     daemon = DaemonProcess(tmp_path, config)
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(daemon.config)]
     environment = os.environ | {"STATE_DIRECTORY": str(daemon.state)}
-    # As a shell starts it: in a session of its own, whose terminal this is.
+    # As a shell starts it: in a new session, whose terminal this is.
     enter = ["setsid", "--ctty", *command]
     process = subprocess.Popen(enter, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
@@ -121,7 +112,7 @@ def test_the_end_of_the_terminal_that_it_was_started_in_ends_it(config: dict[str
 
 
 @pytest.mark.long
-def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, config: dict[str, object]) -> None:
+def test_samples_are_listed_again_only_with_rescan(start_daemon: Start, config: dict[str, object]) -> None:
     daemon = start_daemon(config, apart=True)
     assert daemon.terminate() == 0
     daemon.start()
@@ -137,9 +128,7 @@ def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, 
 
 
 @pytest.mark.long
-def test_a_state_folder_that_fails_while_it_serves_stops_what_needs_it_and_says_why(
-    start_daemon: Start, tmp_path: Path
-) -> None:
+def test_a_state_folder_that_disappears_stops_the_stream_with_the_reason(start_daemon: Start, tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 16})
     (folder / "cat" / "0003.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
     daemon = start_daemon({"workers": 1, "streams": {"train": stream_config(folder)}})
@@ -151,8 +140,8 @@ def test_a_state_folder_that_fails_while_it_serves_stops_what_needs_it_and_says_
     assert daemon.terminate() == 0
 
 
-class Said:
-    """What the service manager is told, a list of lines a datagram."""
+class NotifySocket:
+    """The socket of a service manager, and the datagrams it received."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "notify"
@@ -160,8 +149,8 @@ class Said:
         self._link.bind(str(self.path))
         self._link.settimeout(LIMIT_S)
 
-    def until(self, first: str) -> list[str]:
-        """The datagrams up to the one that begins with this line; their first lines, and its last."""
+    def read_until(self, first: str) -> list[str]:
+        """Reads datagrams until one begins with this line; returns all first lines, and its last line."""
         firsts = []
         while True:
             lines = self._link.recv(4096).decode().splitlines()
@@ -174,37 +163,42 @@ class Said:
 
 
 @pytest.fixture
-def said() -> Iterator[Said]:
+def notified() -> Iterator[NotifySocket]:
     with tempfile.TemporaryDirectory(prefix="sd") as folder:
-        listener = Said(Path(folder))
+        listener = NotifySocket(Path(folder))
         yield listener
         listener.close()
 
 
-def test_the_service_manager_hears_of_start_health_reloads_and_end(
-    start_daemon: Start, config: dict[str, object], said: Said
+def test_the_service_manager_is_notified_of_start_health_reload_and_stop(
+    start_daemon: Start, config: dict[str, object], notified: NotifySocket
 ) -> None:
-    environment = {"NOTIFY_SOCKET": str(said.path), "WATCHDOG_USEC": "100000"}
+    environment = {"NOTIFY_SOCKET": str(notified.path), "WATCHDOG_USEC": "100000"}
     daemon = start_daemon(config, environment=environment, apart=False)
     serves_nobody = "STATUS=serves train to 0 trainers"
-    assert said.until("READY=1") == ["STATUS=lists the samples", "STATUS=starts the workers", "READY=1", serves_nobody]
-    assert said.until("WATCHDOG=1") == ["WATCHDOG=1", serves_nobody]
+    assert notified.read_until("READY=1") == [
+        "STATUS=lists the samples",
+        "STATUS=starts the workers",
+        "READY=1",
+        serves_nobody,
+    ]
+    assert notified.read_until("WATCHDOG=1") == ["WATCHDOG=1", serves_nobody]
     daemon.config.write_text("nonsense")
     daemon.process.send_signal(signal.SIGHUP)
-    assert "READY=1" not in said.until("RELOADING=1")
-    assert said.until("READY=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
-    assert said.until("WATCHDOG=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
+    assert "READY=1" not in notified.read_until("RELOADING=1")
+    assert notified.read_until("READY=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
+    assert notified.read_until("WATCHDOG=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
     daemon.process.terminate()
-    assert said.until("STOPPING=1")[-1] == "STATUS=sends 0 trainers away"
+    assert notified.read_until("STOPPING=1")[-1] == "STATUS=sends 0 trainers away"
 
 
-def test_a_daemon_whose_work_is_stuck_says_so_and_is_not_well(
-    config: dict[str, object], said: Said, monkeypatch: pytest.MonkeyPatch
+def test_a_stuck_daemon_logs_it_and_sends_no_watchdog_message(
+    config: dict[str, object], notified: NotifySocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stuck:
         is_producing, finished_work_count = True, 0
 
-    daemon = Daemon(config, manager=ServiceManager(str(said.path)))
+    daemon = Daemon(config, manager=ServiceManager(str(notified.path)))
     monkeypatch.setattr(streamd.daemon.daemon, "ProgressWatch", partial(ProgressWatch, stalled_s=0.0))
 
     async def be_watched() -> list[str]:
@@ -218,4 +212,4 @@ def test_a_daemon_whose_work_is_stuck_says_so_and_is_not_well(
     assert asyncio.run(asyncio.wait_for(be_watched(), LIMIT_S)) == ["daemon.stuck"] * 3
     daemon._router.close()
     daemon._manager.notify_stopping("goes")
-    assert said.until("STOPPING=1") == ["STOPPING=1", "STATUS=goes"]
+    assert notified.read_until("STOPPING=1") == ["STOPPING=1", "STATUS=goes"]

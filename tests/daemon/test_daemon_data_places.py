@@ -1,4 +1,4 @@
-"""Where data lie, whether they are there yet, and which labels were written after their samples were listed."""
+"""Where data lies, whether it is there yet, and which label files are newer than their list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +56,7 @@ def test_each_path_of_a_source_is_named_once_and_a_pattern_by_its_folder(tmp_pat
     assert found == [tmp_path / "a.csv", tmp_path / "r", tmp_path / "shards"]
 
 
-def test_arrays_of_labels_and_weights_are_places_and_absent_while_they_are_not_there(tmp_path: Path) -> None:
+def test_arrays_of_labels_and_weights_are_data_places_too(tmp_path: Path) -> None:
     (tmp_path / "data" / "cat").mkdir(parents=True)
     source, arrays = folder_source(tmp_path / "data"), [tmp_path / name for name in ("y.npy", "w.npy")]
     stream = {"source": source, "image": {"size": [8, 8]}, "weights": str(arrays[1])}
@@ -68,7 +68,7 @@ def test_arrays_of_labels_and_weights_are_places_and_absent_while_they_are_not_t
     assert absences(*streams.values()) == [f"'{arrays[1]}': not there, or empty"]
 
 
-def test_what_is_not_there_or_empty_is_absent_and_the_rest_is_not(tmp_path: Path) -> None:
+def test_missing_files_and_empty_folders_are_absent(tmp_path: Path) -> None:
     for name in ("empty", "full"):
         (tmp_path / name).mkdir()
     (tmp_path / "full" / "a.txt").touch()
@@ -82,15 +82,15 @@ def test_a_wait_for_a_mount_ends_without_one(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(wait_for_mount(asyncio.Event()))
 
 
-async def test_a_wait_for_a_mount_ends_when_a_look_is_wanted() -> None:
+async def test_a_wait_for_a_mount_ends_when_a_check_is_requested() -> None:
     wanted = asyncio.Event()
     wanted.set()
     async with asyncio.timeout(LIMIT_S / 4):
         await wait_for_mount(wanted)
 
 
-class Late:
-    """Stands for the wait: the data come while it lasts."""
+class LateData:
+    """Stands for the wait for a mount: the data appears during the second wait."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -106,59 +106,59 @@ class Late:
     ("manager", "waits"),
     [(ServiceManager("/no/such/socket"), 2), pytest.param(ServiceManager(), 0, marks=pytest.mark.long)],
 )
-async def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
+async def test_a_service_waits_for_its_data_and_a_terminal_command_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: ServiceManager, waits: int
 ) -> None:
-    late = Late(tmp_path / "data")
+    late = LateData(tmp_path / "data")
     monkeypatch.setattr("streamd.daemon.daemon.wait_for_mount", late)
-    wanted = {
-        "listen": [f"ipc://{tmp_path}/s"],
-        "streams": {"t": {"source": folder_source(late.path), "image": {"size": [8, 8]}}},
-    }
     with pytest.raises(ConfigError, match="no images in" if waits else r"there is no .*data"):
-        await Daemon(wanted, state=tmp_path / "state", manager=manager).run()
+        await Daemon(settings(tmp_path, late.path), state=tmp_path / "state", manager=manager).run()
     assert late.waits == waits
 
 
-class Said(logging.Handler):
-    """Events that are logged while a loop runs, to be waited for."""
+class LoggedEvents(logging.Handler):
+    """Collects the events that are logged while a loop runs."""
 
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self._said: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    def __init__(self, level: int = logging.INFO) -> None:
+        super().__init__(level)
+        self.queue: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         logging.getLogger("streamd").addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._said.put_nowait((record.__dict__["event"], record.getMessage()))
+        self.queue.put_nowait((record.__dict__["event"], record.getMessage()))
 
-    async def event(self, name: str) -> str:
+    async def wait_for_event(self, name: str) -> str:
+        """Returns the message of the next event of this name."""
         async with asyncio.timeout(LIMIT_S):
             while True:
-                event, message = await self._said.get()
+                event, message = await self.queue.get()
                 if event == name:
                     return message
 
 
-async def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
+def settings(tmp_path: Path, data: Path) -> dict[str, object]:
+    """One stream over a folder, and an endpoint of its own."""
+    stream = {"source": folder_source(data), "image": {"size": [8, 8]}}
+    return {"listen": [f"ipc://{tmp_path}/s"], "streams": {"t": stream}}
+
+
+async def test_a_service_with_a_hanging_mount_logs_it_and_can_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
     monkeypatch.setattr(places, "_is_absent_or_empty", lambda _: answers.wait(LIMIT_S))
     monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
-    wanted = {
-        "listen": [f"ipc://{tmp_path}/s"],
-        "streams": {"t": {"source": folder_source(tmp_path / "data"), "image": {"size": [8, 8]}}},
-    }
-    said, daemon = Said(), Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
+    wanted, logged = settings(tmp_path, tmp_path / "data"), LoggedEvents()
+    daemon = Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
     running = asyncio.create_task(daemon.run())
-    assert f"waits for '{tmp_path}/data': does not answer within" in await said.event("data.absent")
+    assert f"waits for '{tmp_path}/data': does not answer within" in await logged.wait_for_event("data.absent")
     daemon.request_stop()
     await running
     answers.set()
 
 
 @pytest.mark.long
-async def test_a_service_that_waits_for_its_data_reads_the_configuration_again_when_it_is_asked_to(
+async def test_a_service_that_waits_for_its_data_rereads_its_configuration_on_sighup(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "right" / "cat").mkdir(parents=True)
@@ -169,13 +169,16 @@ async def test_a_service_that_waits_for_its_data_reads_the_configuration_again_w
         written.write_text(f"listen: ['ipc://{tmp_path}/s']\nstreams:\n  t: {stream}\n")
 
     write("wrong")
-    said, daemon = Said(), Daemon(written, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
+    logged, daemon = (
+        LoggedEvents(),
+        Daemon(written, state=tmp_path / "state", manager=ServiceManager("/no/such/socket")),
+    )
     running = asyncio.create_task(daemon.run())
-    assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
+    assert f"waits for '{tmp_path}/wrong'" in await logged.wait_for_event("data.absent")
     write("right", ", batch: 3")
     os.kill(os.getpid(), signal.SIGHUP)
-    assert "batch" in await said.event("reload.failed")
-    assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
+    assert "batch" in await logged.wait_for_event("reload.failed")
+    assert f"waits for '{tmp_path}/wrong'" in await logged.wait_for_event("data.absent")
     write("right")
     os.kill(os.getpid(), signal.SIGHUP)
     with pytest.raises(ConfigError, match=r"no images in .*right"):
@@ -208,78 +211,71 @@ def served(config: Config, state: Path) -> list[ServedStream]:
     return open_streams(config, state)
 
 
-class Warnings(logging.Handler):
-    """What is warned of while a loop runs."""
+def call_before_stat(call: Callable[[], None], file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has every `os.stat` of a file make a call first."""
+    stat = os.stat
 
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.said: list[str] = []
-        self.came = asyncio.Event()
+    def stat_after_call(path: str | Path, **how: bool) -> os.stat_result:
+        if Path(path) == file:
+            call()
+        return stat(path, **how)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
-        self.came.set()
+    monkeypatch.setattr(os, "stat", stat_after_call)
 
 
-async def warned(config: Config, streams: list[ServedStream], answers: threading.Event) -> list[str]:
-    """What it says at last of files of which one was written since."""
-    handler = Warnings()
-    logging.getLogger("streamd").addHandler(handler)
+async def collect_warning(config: Config, streams: list[ServedStream], answers: threading.Event) -> str:
+    """Returns the one warning about label files, which comes only when file systems answer."""
+    logged = LoggedEvents(logging.WARNING)
     warn_of_newer_label_files(config, streams)
-    assert handler.said == []
+    assert logged.queue.empty()
     answers.set()
-    async with asyncio.timeout(LIMIT_S):
-        await handler.came.wait()
-    return handler.said
+    warning = await logged.wait_for_event("manifest.older")
+    assert logged.queue.empty()
+    return warning
 
 
-def test_a_table_that_was_written_since_is_spoken_of_when_its_file_system_answers_and_its_samples_stay(
+def test_a_newer_table_is_warned_of_without_waiting_for_its_file_system(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, table = over_table(folder)
     (before,) = served(config, tmp_path / "state")
     change_times(table, before.manifest_path.stat().st_mtime_ns + LATER_NS)
-    answers, stat = threading.Event(), os.stat
+    answers = threading.Event()
 
-    def stat_late(path: str | Path, **how: bool) -> os.stat_result:
-        if Path(path) == table:
-            assert threading.current_thread() is not threading.main_thread()
-            answers.wait(LIMIT_S)
-        return stat(path, **how)
+    def wait_for_answer() -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        answers.wait(LIMIT_S)
 
-    monkeypatch.setattr(os, "stat", stat_late)
+    call_before_stat(wait_for_answer, table, monkeypatch)
     after = served(config, tmp_path / "state")
-    (said,) = asyncio.run(warned(config, after, answers))
+    said = asyncio.run(collect_warning(config, after, answers))
     assert "all.csv' was written after its samples were listed: --rescan" in said
     assert after[0].spec.order_id == before.spec.order_id
 
 
-def test_a_table_on_a_dead_mount_keeps_no_stream_from_being_opened(
+def test_a_stream_opens_though_its_table_is_on_a_dead_mount(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, table = over_table(folder)
     served(config, tmp_path / "state")
-    stat = os.stat
 
-    def stat_dead(path: str | Path, **how: bool) -> os.stat_result:
-        if Path(path) == table:
-            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
-        return stat(path, **how)
+    def fail() -> None:
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
 
-    monkeypatch.setattr(os, "stat", stat_dead)
+    call_before_stat(fail, table, monkeypatch)
     streams = served(config, tmp_path / "state")
     assert [stream.spec.samples for stream in streams] == [4]
     assert find_files_newer_than_manifest([table], streams[0].manifest_path) == []
 
 
-def test_a_table_that_was_not_written_since_is_not_spoken_of(folder: Path, tmp_path: Path) -> None:
+def test_an_older_table_is_not_warned_of(folder: Path, tmp_path: Path) -> None:
     config, table = over_table(folder)
     (stream,) = served(config, tmp_path / "state")
     assert find_files_newer_than_manifest([table], stream.manifest_path) == []
 
 
 @pytest.mark.parametrize("key", ["labels", "weights"])
-def test_arrays_of_labels_and_weights_written_since_are_spoken_of(folder: Path, tmp_path: Path, key: str) -> None:
+def test_newer_arrays_of_labels_and_weights_are_warned_of(folder: Path, tmp_path: Path, key: str) -> None:
     np.save(tmp_path / "x.npy", np.zeros((4, 8, 8, 3), np.uint8))
     np.save(tmp_path / "y.npy", np.arange(4))
     named = {"labels": {"y": {"type": "int", "from": str(tmp_path / "y.npy")}}, "weights": str(tmp_path / "y.npy")}
@@ -287,5 +283,5 @@ def test_arrays_of_labels_and_weights_written_since_are_spoken_of(folder: Path, 
     config = load_config({"streams": {"train": stream_config(folder, source=source, image={}, **{key: named[key]})}})
     streams = served(config, tmp_path / "state")
     change_times(tmp_path / "y.npy", streams[0].manifest_path.stat().st_mtime_ns + LATER_NS)
-    (said,) = asyncio.run(warned(config, streams, threading.Event()))
+    said = asyncio.run(collect_warning(config, streams, threading.Event()))
     assert "y.npy' was written after" in said

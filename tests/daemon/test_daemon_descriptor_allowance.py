@@ -31,7 +31,7 @@ def given(limit: int, *, workers: int = 1, streams: int = 1, is_monitored: bool 
 
 
 @pytest.mark.parametrize("limit", [200, 256, 1024, 4096, 1 << 20])
-def test_all_that_is_allowed_together_fits_into_the_limit(limit: int) -> None:
+def test_the_allowed_descriptors_fit_into_the_limit(limit: int) -> None:
     allowed = given(limit)
     processes = allowed.sessions
     assert (
@@ -46,18 +46,18 @@ def test_all_that_is_allowed_together_fits_into_the_limit(limit: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [200, 256, 1024])
-def test_each_session_has_its_batches_though_half_of_all_are_in_production(limit: int) -> None:
+def test_half_of_the_slots_suffice_for_the_minimum_credit_of_all_sessions(limit: int) -> None:
     allowed = given(limit)
     assert allowed.slots // 2 >= MIN_CREDIT * allowed.sessions
 
 
-def test_with_many_descriptors_other_bounds_hold() -> None:
+def test_with_many_descriptors_the_fixed_limits_apply() -> None:
     allowed = given(1 << 20, workers=64)
     assert (allowed.sessions, allowed.slots) == (MAX_SESSIONS, MAX_SLOTS)
     assert allowed.format_session_refusal() == f"{MAX_SESSIONS} sessions are open, which is the most"
 
 
-def test_the_refusal_has_the_arithmetic_and_what_to_do() -> None:
+def test_the_refusal_shows_the_arithmetic_and_the_remedy() -> None:
     allowed = given(256)
     assert allowed.format_session_refusal() == (
         f"{allowed.sessions} sessions are open, which is the most with 256 descriptors: the daemon and its workers "
@@ -66,11 +66,11 @@ def test_the_refusal_has_the_arithmetic_and_what_to_do() -> None:
     )
 
 
-def test_a_monitor_takes_what_its_visitors_may() -> None:
+def test_a_monitor_reserves_descriptors_for_its_connections() -> None:
     assert given(1024, is_monitored=True).own_descriptors == given(1024).own_descriptors + MAX_MONITOR_CONNECTIONS
 
 
-def test_too_few_for_one_trainer_are_refused_with_the_number_that_is_enough() -> None:
+def test_too_few_descriptors_are_refused_with_the_number_needed() -> None:
     with pytest.raises(ConfigError, match="64 descriptors are too few to serve a trainer: 1 worker ") as refused:
         given(64)
     needed = int(str(refused.value).partition("which makes ")[2].partition(";")[0])
@@ -79,7 +79,7 @@ def test_too_few_for_one_trainer_are_refused_with_the_number_that_is_enough() ->
         given(needed - 1)
 
 
-def test_streams_that_a_reload_adds_must_fit_beside_what_was_promised() -> None:
+def test_streams_added_by_a_reload_must_fit_beside_the_promised_descriptors() -> None:
     allowed = given(1024)
     assert allowed.explain_too_many_streams(1) is None
     assert allowed.explain_too_many_streams(0) is None

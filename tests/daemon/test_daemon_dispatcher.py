@@ -1,16 +1,17 @@
-"""What a daemon makes of frames, told by hand over a raw socket: garbage, strangers, and those who ask too much."""
+"""Frames that a raw socket sends to a daemon: garbage, wrong sessions, and impossible requests."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import zmq
+from support.checked_epochs import number
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
@@ -61,7 +62,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 
 class Raw:
-    """A client that says whatever it is told to."""
+    """A client that sends any message, whether the protocol allows it or not."""
 
     def __init__(self, endpoint: str) -> None:
         self._context = zmq.Context(io_threads=1)
@@ -104,11 +105,6 @@ def raw(daemon: DaemonProcess) -> Iterator[Raw]:
     yield client
     client.close()
     wait_until(lambda: number(daemon, *SESSIONS) == 0, "all sessions have ended")
-
-
-def number(daemon: DaemonProcess, group: str, name: str) -> float:
-    with streamd.connect(daemon.endpoint) as client:
-        return client.stats().get(group, {}).get(name, 0.0)
 
 
 def test_only_owner_and_group_may_open_either_socket(daemon: DaemonProcess) -> None:
@@ -156,7 +152,7 @@ def test_frames_of_another_boot_or_session_are_counted_and_dropped(daemon: Daemo
     assert number(daemon, *SESSIONS) == 1
 
 
-def test_nobody_speaks_for_a_session_from_another_connection(daemon: DaemonProcess, raw: Raw) -> None:
+def test_messages_for_a_session_from_another_connection_are_dropped(daemon: DaemonProcess, raw: Raw) -> None:
     header = raw.subscribe()
     other = Raw(daemon.endpoint)
     before = number(daemon, "wire", "stale")
@@ -167,7 +163,7 @@ def test_nobody_speaks_for_a_session_from_another_connection(daemon: DaemonProce
     other.close()
 
 
-def test_a_ping_is_answered_with_the_session_as_it_is_here(raw: Raw) -> None:
+def test_a_pong_has_the_daemons_view_of_the_session(raw: Raw) -> None:
     header = raw.subscribe()
     raw.say(Progress(2, (), 0, 0), header)
     assert [type(raw.hear()[1]) for _ in range(2)] == [BatchReady] * 2
@@ -195,7 +191,7 @@ def test_subscribing_again_ends_the_earlier_session(daemon: DaemonProcess, raw: 
     assert number(daemon, *SESSIONS) == 1
 
 
-def test_batches_come_as_far_as_credit_goes_and_are_numbered(raw: Raw) -> None:
+def test_batches_are_sent_up_to_the_credit_and_numbered(raw: Raw) -> None:
     header = raw.subscribe()
     raw.say(Progress(2, (), 0, 0), header)
     batches = [raw.hear() for _ in range(2)]
@@ -213,11 +209,10 @@ def test_batches_come_as_far_as_credit_goes_and_are_numbered(raw: Raw) -> None:
         ({"world": 6}, "usage", "world 6 is more than the 5 batches of an epoch"),
     ],
 )
-def test_a_subscription_that_cannot_be_is_refused_with_its_reason(
+def test_an_impossible_subscription_is_refused_with_its_reason(
     raw: Raw, changes: dict[str, Any], why: str, says: str
 ) -> None:
-    wish = {name: getattr(WISH, name) for name in WISH.__struct_fields__} | changes
-    refused = raw.ask(Subscribe(**wish))
+    refused = raw.ask(msgspec.structs.replace(WISH, **changes))
     assert isinstance(refused, Refused), refused
     assert (refused.why, refused.retry_s) == (why, None)
     assert says in refused.text
@@ -234,7 +229,7 @@ def test_a_subscription_that_cannot_be_is_refused_with_its_reason(
         ),
     ],
 )
-def test_a_session_that_says_absurd_numbers_hurts_nobody(daemon: DaemonProcess, raw: Raw, message: Any) -> None:
+def test_absurd_numbers_from_one_session_do_not_affect_others(daemon: DaemonProcess, raw: Raw, message: Any) -> None:
     header = raw.subscribe()
     raw.say(message, header)
     with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream:
@@ -243,8 +238,8 @@ def test_a_session_that_says_absurd_numbers_hurts_nobody(daemon: DaemonProcess, 
 
 
 @pytest.mark.parametrize("cursor", [Cursor((1 << 40) - 1), Cursor(0, (Segment(0, 5, 0, 1),))])
-def test_the_edges_of_what_a_cursor_may_be_are_served(raw: Raw, cursor: Cursor) -> None:
-    header = raw.subscribe(replace_wish(cursor=cursor))
+def test_extreme_cursors_are_served(raw: Raw, cursor: Cursor) -> None:
+    header = raw.subscribe(msgspec.structs.replace(WISH, cursor=cursor))
     raw.say(Progress(1, (), 0, 0), header)
     _, message = raw.hear()
     while not isinstance(message, BatchReady):
@@ -252,11 +247,7 @@ def test_the_edges_of_what_a_cursor_may_be_are_served(raw: Raw, cursor: Cursor) 
     assert message.index == 0
 
 
-def replace_wish(**changes: Any) -> Subscribe:
-    return Subscribe(**{name: getattr(WISH, name) for name in WISH.__struct_fields__} | changes)
-
-
-def test_a_client_that_vanishes_without_a_word_is_noticed(daemon: DaemonProcess) -> None:
+def test_a_client_that_disappears_is_noticed(daemon: DaemonProcess) -> None:
     client = Raw(daemon.endpoint)
     client.subscribe()
     assert number(daemon, *SESSIONS) == 1
@@ -264,18 +255,16 @@ def test_a_client_that_vanishes_without_a_word_is_noticed(daemon: DaemonProcess)
     wait_until(lambda: number(daemon, *SESSIONS) == 0, "its session has ended", limit_s=1)
 
 
-def test_many_who_ask_and_leave_are_no_trouble(daemon: DaemonProcess) -> None:
-    asking: list[Callable[[], object]] = []
-    for _ in range(20):
-        client = Raw(daemon.endpoint)
+def test_clients_that_leave_before_their_answer_do_no_harm(daemon: DaemonProcess) -> None:
+    clients = [Raw(daemon.endpoint) for _ in range(20)]
+    for client in clients:
         client.say(AskStreams())
-        asking.append(client.close)
-    for close in asking:
-        close()
+    for client in clients:
+        client.close()
     assert number(daemon, *SESSIONS) == 0
 
 
-def test_a_client_of_another_version_hears_which_one_is_spoken_here(raw: Raw) -> None:
+def test_a_client_of_another_version_is_told_the_daemons_version(raw: Raw) -> None:
     foreign = bytearray(encode_frame(EMPTY_HEADER, AskStreams()))
     foreign[2] = OTHER_VERSION
     raw.socket.send(bytes(foreign))
@@ -284,13 +273,15 @@ def test_a_client_of_another_version_hears_which_one_is_spoken_here(raw: Raw) ->
     assert f"the other side speaks protocol version {OTHER_VERSION}, but this side speaks {VERSION}:" in answer.text
 
 
-def test_a_daemon_of_another_version_is_told_at_once(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connecting_to_a_daemon_of_another_version_raises_at_once(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("streamd.ipc.frames.VERSION", OTHER_VERSION)
     with pytest.raises(OtherVersionError, match="install the same streamd"):
         streamd.connect(daemon.endpoint)
 
 
-def test_the_kernel_says_which_process_a_trainer_is_whatever_it_says_itself(daemon: DaemonProcess, raw: Raw) -> None:
+def test_the_pid_of_a_trainer_comes_from_the_kernel(daemon: DaemonProcess, raw: Raw) -> None:
     raw.subscribe(msgspec.structs.replace(WISH, name="lr-0.01", pid=1))
 
     def whose() -> list[tuple[str, int]]:

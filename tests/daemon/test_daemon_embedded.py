@@ -1,4 +1,4 @@
-"""The daemon's side of `streamd.local`: one line in, one line out, and an end with its input."""
+"""The daemon of `streamd.local`: one line in, one line out, and it ends with its input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "streamd.daemon.embedded"]
 
 
 @pytest.mark.long
-def test_it_says_ready_serves_and_ends_with_its_input(tmp_path: Path) -> None:
+def test_it_reports_ready_and_ends_when_its_input_closes(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 8})
     (tmp_path / "own").mkdir()
     errand = LocalDaemonRequest({"workers": 1, "streams": {"train": stream_config(folder)}}, str(tmp_path / "own"))
@@ -34,7 +34,7 @@ def test_it_says_ready_serves_and_ends_with_its_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_is_wrong_is_said_on_its_output_with_the_status_of_the_mistake(tmp_path: Path) -> None:
+def test_an_error_is_written_to_standard_output_with_its_exit_status(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     line = msgspec.json.encode(LocalDaemonRequest(str(tmp_path / "none.yaml"), str(tmp_path / "own"))) + b"\n"
     said = subprocess.run(COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S)
@@ -43,22 +43,28 @@ def test_what_is_wrong_is_said_on_its_output_with_the_status_of_the_mistake(tmp_
     assert not (tmp_path / "own").exists()
 
 
+def run_without(
+    libraries: tuple[str, ...], config: dict[str, object], tmp_path: Path
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs the daemon's side on a configuration, where these libraries cannot be imported."""
+    for folder in ("hidden", "own"):
+        (tmp_path / folder).mkdir()
+    for library in libraries:
+        (tmp_path / "hidden" / f"{library}.py").write_text(f"raise ModuleNotFoundError('no', name='{library}')")
+    line = msgspec.json.encode(LocalDaemonRequest(config, str(tmp_path / "own"))) + b"\n"
+    path = {"PYTHONPATH": f"{tmp_path}/hidden:{Path(__file__).resolve().parents[2]}"}
+    return subprocess.run(COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env=path)
+
+
 def test_without_the_daemons_libraries_it_names_the_extra(tmp_path: Path) -> None:
-    (tmp_path / "hidden").mkdir()
-    (tmp_path / "hidden" / "pydantic.py").write_text("raise ModuleNotFoundError('no', name='pydantic')")
-    (tmp_path / "own").mkdir()
-    line = msgspec.json.encode(LocalDaemonRequest({"streams": {}}, str(tmp_path / "own"))) + b"\n"
-    path = f"{tmp_path}/hidden:{Path(__file__).resolve().parents[2]}"
-    said = subprocess.run(
-        COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env={"PYTHONPATH": path}
-    )
+    said = run_without(("pydantic",), {"streams": {}}, tmp_path)
     assert said.returncode == 2
     assert (
         b"streamd.local needs pydantic, which is not installed: run  pip install 'streamd-loader[serve]'" in said.stdout
     )
 
 
-def test_data_are_told_from_configurations_and_take_a_size(tmp_path: Path) -> None:
+def test_data_paths_take_a_size_and_configurations_are_kept(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 6, "dog": 6})
     made = choose_config_source(LocalDaemonRequest(str(folder), "", (8, 9)))
     assert isinstance(made, dict)
@@ -76,7 +82,7 @@ def test_data_are_told_from_configurations_and_take_a_size(tmp_path: Path) -> No
         (".", None, "holds no images, but 'config.yaml'; .*: give streamd.local the path of that file$"),
     ],
 )
-def test_what_is_neither_is_refused(
+def test_a_path_that_is_neither_data_nor_configuration_is_refused(
     path: str, size: tuple[int, int] | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.yaml").touch()
@@ -86,13 +92,5 @@ def test_what_is_neither_is_refused(
 
 
 def test_a_mistake_in_the_configuration_is_found_before_the_daemons_libraries_are_loaded(tmp_path: Path) -> None:
-    for folder in ("hidden", "own"):
-        (tmp_path / folder).mkdir()
-    for library in ("numpy", "zmq"):
-        (tmp_path / "hidden" / f"{library}.py").write_text(f"raise ModuleNotFoundError('no', name='{library}')")
-    line = msgspec.json.encode(LocalDaemonRequest({"memroy": "1GiB"}, str(tmp_path / "own"))) + b"\n"
-    path = f"{tmp_path}/hidden:{Path(__file__).resolve().parents[2]}"
-    said = subprocess.run(
-        COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env={"PYTHONPATH": path}
-    )
+    said = run_without(("numpy", "zmq"), {"memroy": "1GiB"}, tmp_path)
     assert b"configuration: memroy: unknown key; did you mean 'memory'?" in said.stdout

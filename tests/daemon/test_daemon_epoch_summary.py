@@ -1,4 +1,4 @@
-"""An epoch of a stream is told once, when the last trainer that was in it is through with it or gone."""
+"""Each epoch of a stream has one summary, when its last trainer has finished or left it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def daemon() -> Daemon:
     return Daemon()
 
 
-def test_one_trainers_epoch_is_told_with_all_its_figures(daemon: Daemon) -> None:
+def test_the_summary_of_one_trainers_epoch_has_all_figures(daemon: Daemon) -> None:
     daemon.decode()
     daemon.send(1)
     marks = np.array([1, 1, 2, *[0] * 7], np.uint8)
@@ -65,14 +65,14 @@ def test_one_trainers_epoch_is_told_with_all_its_figures(daemon: Daemon) -> None
     ]
 
 
-def test_a_batch_that_was_decoded_ahead_dropped_and_decoded_again_counts_once(daemon: Daemon) -> None:
+def test_a_batch_decoded_again_before_it_was_sent_counts_once(daemon: Daemon) -> None:
     daemon.decode(times=2)
     daemon.send(1)
     daemon.decode()
     assert [each.decodes_per_batch for each in daemon.end(1)] == [1.0]
 
 
-def test_trainers_in_step_share_one_line_that_comes_with_the_last(daemon: Daemon) -> None:
+def test_trainers_in_step_share_one_summary_when_the_last_is_done(daemon: Daemon) -> None:
     daemon.decode()
     for session in (1, 2, 3):
         daemon.send(session)
@@ -85,7 +85,7 @@ def test_trainers_in_step_share_one_line_that_comes_with_the_last(daemon: Daemon
     assert finished.text.endswith(f"an epoch; {BOTTLENECK_ADVICE['decode'].sentence}")
 
 
-def test_ranks_share_one_line_and_samples_count_once(daemon: Daemon) -> None:
+def test_ranks_share_one_summary_and_samples_count_once(daemon: Daemon) -> None:
     daemon.decode()
     for rank in (0, 1):
         daemon.send(rank, first=rank, rank=rank)
@@ -95,7 +95,7 @@ def test_ranks_share_one_line_and_samples_count_once(daemon: Daemon) -> None:
     assert finished.decodes_per_batch == 1.1
 
 
-def test_who_has_gone_on_to_the_next_epoch_is_not_in_the_last_one_any_more(daemon: Daemon) -> None:
+def test_a_trainer_in_the_next_epoch_is_no_longer_in_the_last_one(daemon: Daemon) -> None:
     for session in (1, 2):
         daemon.send(session)
     daemon.send(1, epoch=1)
@@ -106,7 +106,7 @@ def test_who_has_gone_on_to_the_next_epoch_is_not_in_the_last_one_any_more(daemo
     assert [(each.epoch, each.trainers) for each in daemon.end(1, epoch=1)] == [(1, 2)]
 
 
-def test_who_leaves_in_the_middle_holds_nothing_up_and_is_not_counted(daemon: Daemon) -> None:
+def test_a_trainer_that_leaves_early_is_not_waited_for_and_not_counted(daemon: Daemon) -> None:
     for session in (1, 2):
         daemon.send(session)
     assert daemon.end(1) == []
@@ -114,13 +114,13 @@ def test_who_leaves_in_the_middle_holds_nothing_up_and_is_not_counted(daemon: Da
     assert finished.trainers == 1
 
 
-def test_an_epoch_that_nobody_came_to_the_end_of_is_not_told(daemon: Daemon) -> None:
+def test_an_epoch_that_no_trainer_finished_has_no_summary(daemon: Daemon) -> None:
     daemon.send(1)
     assert daemon.epochs.remove_session(1) == []
     assert daemon.epochs.remove_session(1) == []
 
 
-def test_who_comes_later_begins_another_account(daemon: Daemon) -> None:
+def test_a_later_trainer_gets_a_summary_of_its_own(daemon: Daemon) -> None:
     daemon.decode()
     daemon.send(1)
     assert [each.decodes_per_batch for each in daemon.end(1)] == [1.0]
@@ -129,32 +129,29 @@ def test_who_comes_later_begins_another_account(daemon: Daemon) -> None:
     assert [each.decodes_per_batch for each in daemon.end(2)] == [1.0]
 
 
-def test_who_begins_in_the_middle_has_had_what_came_from_there(daemon: Daemon) -> None:
+def test_a_trainer_that_starts_inside_an_epoch_counts_only_its_samples(daemon: Daemon) -> None:
     daemon.send(1, first=8)
     (finished,) = daemon.end(1)
     assert finished.samples == 23
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0, 62.1])
-def test_a_time_that_cannot_be_is_not_believed(daemon: Daemon, seconds: float) -> None:
-    daemon.send(1, now_s=40.0)
-    (finished,) = daemon.end(1, timing=timing(seconds, float("nan"), "disk"), now_s=100.0)
-    assert (finished.seconds, finished.verdict) == (60.0, "disk")
+@pytest.mark.parametrize(
+    ("reported_s", "seconds"),
+    [(float("nan"), 60.0), (float("inf"), 60.0), (-1.0, 60.0), (0.0, 60.0), (62.1, 60.0), (61.9, 61.9)],
+)
+def test_a_reported_time_is_used_unless_it_is_impossible(daemon: Daemon, reported_s: float, seconds: float) -> None:
+    daemon.send(1, now_s=40.0)  # subscribed at 38 s
+    (finished,) = daemon.end(1, timing=timing(reported_s, float("nan"), "disk"), now_s=100.0)
+    assert (finished.seconds, finished.verdict) == (seconds, "disk")
 
 
-def test_a_trainers_own_time_begins_with_its_wish_before_any_batch(daemon: Daemon) -> None:
-    daemon.send(1, now_s=40.0)
-    (finished,) = daemon.end(1, timing=timing(61.9, 1.0), now_s=100.0)
-    assert finished.seconds == 61.9
-
-
-def test_a_trainer_that_tells_no_time_has_the_daemons_and_no_verdict(daemon: Daemon) -> None:
+def test_without_a_reported_time_the_daemons_is_used_and_there_is_no_bottleneck(daemon: Daemon) -> None:
     daemon.send(1, now_s=40.0)
     (finished,) = daemon.end(1, now_s=100.0)
     assert (finished.seconds, finished.samples_per_s, finished.verdict) == (60.0, 103 / 60, None)
 
 
-def test_only_who_was_sent_an_epoch_ends_it(daemon: Daemon) -> None:
+def test_only_a_session_that_was_sent_the_whole_epoch_ends_it(daemon: Daemon) -> None:
     daemon.send(1)
     assert daemon.epochs.confirm_epoch_received(1, 0, timing(1.0), 2.0) == [], "it was not sent the last batch"
     assert daemon.epochs.confirm_epoch_received(2, 0, timing(1.0), 2.0) == []
@@ -163,7 +160,7 @@ def test_only_who_was_sent_an_epoch_ends_it(daemon: Daemon) -> None:
     assert daemon.end(1) == [], "it says so twice"
 
 
-def test_what_is_known_of_epochs_ahead_is_forgotten_with_the_last_trainer(daemon: Daemon) -> None:
+def test_bad_rows_of_later_epochs_are_forgotten_with_the_last_trainer(daemon: Daemon) -> None:
     daemon.send(1, epoch=1)
     daemon.epochs.on_batch_produced(BatchKey("train", 2, 0), np.ones(1, np.uint8))
     daemon.epochs.remove_session(1)
@@ -172,7 +169,7 @@ def test_what_is_known_of_epochs_ahead_is_forgotten_with_the_last_trainer(daemon
     assert finished.bad == 0
 
 
-def test_epochs_that_nobody_is_in_are_bounded(daemon: Daemon) -> None:
+def test_epochs_without_trainers_are_kept_in_bounded_number(daemon: Daemon) -> None:
     for epoch in range(10_000):
         daemon.epochs.on_batch_produced(BatchKey("train", epoch, 0), np.ones(1, np.uint8))
     daemon.send(1, epoch=9_999)

@@ -1,4 +1,4 @@
-"""A reload over real lists of samples: what the service and the engine are told, and what becomes of verdicts."""
+"""Reloads over real lists of samples: calls to service and engine, and which bad samples are kept."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import CachePlace
 
+Settings = dict[str, Any]  # the keys of one stream
+
 
 class Daemon:
-    """What a reload talks to: service and engine in one, and a list of what they were told, in order."""
+    """Service and engine in one, with a list of the calls that a reload made, in order."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
         self.streams: dict[str, ServedStream] = {}
-        self.told: list[str] = []
-        self.closed_to: set[str] = set()  # streams that no worker can open
+        self.calls: list[str] = []
+        self.unopenable: set[str] = set()  # streams that no worker can open
         self.stale: set[str] = set()  # streams whose transforms need new workers
 
     def read(self, streams: dict[str, Any], **settings: object) -> tuple[Config, list[ServedStream]]:
@@ -46,9 +48,9 @@ class Daemon:
         self.streams = {stream.spec.name: stream for stream in served}
 
     def reload(self, streams: dict[str, Any], **settings: object) -> None:
-        self.reload_what(lambda: self.read(streams, **settings))
+        self.reload_with(lambda: self.read(streams, **settings))
 
-    def reload_what(
+    def reload_with(
         self, read: Callable[[], tuple[Config, list[ServedStream]]], allowance: DescriptorAllowance = AMPLE_ALLOWANCE
     ) -> bool:
         async def read_streams() -> tuple[Config, list[ServedStream]]:
@@ -58,7 +60,7 @@ class Daemon:
         return asyncio.run(Reloader(self.running, read_streams, daemon, daemon, allowance).reload_streams())
 
     def replace_stream_ending_sessions(self, name: str, stream: ServedStream | None, why: str) -> None:
-        self.told.append(f"change {name}: {why}" if stream else f"remove {name}")
+        self.calls.append(f"change {name}: {why}" if stream else f"remove {name}")
         if stream:
             assert stream.spec.pixel_id == "pixels"
             self.streams[name] = stream
@@ -66,12 +68,12 @@ class Daemon:
             del self.streams[name]
 
     def replace_stream_keeping_sessions(self, stream: ServedStream) -> None:
-        self.told.append(f"renew {stream.spec.name}")
+        self.calls.append(f"renew {stream.spec.name}")
         self.streams[stream.spec.name] = stream
 
     async def open_stream(self, stream: ServedStream) -> PixelId:
-        self.told.append(f"open {stream.spec.name}")
-        if stream.spec.name in self.closed_to:
+        self.calls.append(f"open {stream.spec.name}")
+        if stream.spec.name in self.unopenable:
             raise ConfigError(f"streams.{stream.spec.name}: cannot be opened: its folder is gone")
         return PixelId("pixels")
 
@@ -80,13 +82,13 @@ class Daemon:
 
     async def open_streams_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
         names = [stream.spec.name for stream in streams]
-        self.told.append(f"new workers for {' and '.join(names)}")
-        if self.closed_to & set(names):
+        self.calls.append(f"new workers for {' and '.join(names)}")
+        if self.unopenable & set(names):
             raise ConfigError("it raises")
         return {name: PixelId("pixels") for name in names}
 
     def close_stream(self, name: str) -> None:
-        self.told.append(f"close {name}")
+        self.calls.append(f"close {name}")
 
 
 @pytest.fixture
@@ -97,12 +99,12 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def a(tmp_path: Path) -> dict[str, Any]:
+def a(tmp_path: Path) -> Settings:
     return stream_config(write_images(tmp_path / "a", {"cat": 5, "dog": 6}, size=(8, 8)), labels={"a": "category"})
 
 
 @pytest.fixture
-def b(tmp_path: Path) -> dict[str, Any]:
+def b(tmp_path: Path) -> Settings:
     return stream_config(write_images(tmp_path / "b", {"cat": 5, "emu": 6}, size=(8, 8)), labels={"b": "category"})
 
 
@@ -114,31 +116,31 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
     return caplog
 
 
-def test_only_what_changed_is_opened_again_and_removed_first(
-    daemon: Daemon, a: dict[str, Any], b: dict[str, Any]
+def test_only_changed_streams_are_opened_after_removed_ones_are_closed(
+    daemon: Daemon, a: Settings, b: Settings
 ) -> None:
     daemon.start({"a": a, "b": b, "c": a})
     kept = daemon.streams["a"]
     daemon.reload({"d": b, "b": b | {"batch_size": 4}, "a": a})
-    removed, closed, opened, changed, *added = daemon.told
+    removed, closed, opened, changed, *added = daemon.calls
     assert [removed, closed, opened, *added] == ["remove c", "close c", "open b", "open d", "change d: "]
     assert changed.startswith("change b: stream 'b' has another order now: batch_size was 8 and is 4")
     assert daemon.streams["a"] is kept
 
 
-def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
-    daemon: Daemon, a: dict[str, Any], b: dict[str, Any], log: pytest.LogCaptureFixture
+def test_a_stream_that_no_worker_can_open_keeps_its_version_and_others_change(
+    daemon: Daemon, a: Settings, b: Settings, log: pytest.LogCaptureFixture
 ) -> None:
     daemon.start({"a": a, "b": b})
     before = daemon.streams["a"]
-    daemon.closed_to.add("a")
+    daemon.unopenable.add("a")
 
     def read() -> tuple[Config, list[ServedStream]]:
         config, streams = daemon.read({"a": a | {"batch_size": 4}, "b": b | {"batch_size": 4}})
         config._places = KeyLocations("config.yaml", {("streams", "a"): 3}, {})
         return config, streams
 
-    daemon.reload_what(read)
+    daemon.reload_with(read)
     assert daemon.streams["a"] is before
     assert daemon.streams["b"].spec.batch_size == 4
     assert (
@@ -149,37 +151,32 @@ def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
     assert "changed=b" in done.getMessage() or "b" in str(done.__dict__)
 
 
-def test_more_tolerance_for_bad_samples_ends_no_session(daemon: Daemon, a: dict[str, Any]) -> None:
+def test_more_tolerance_for_bad_samples_and_another_cache_end_no_session(
+    daemon: Daemon, a: Settings, tmp_path: Path
+) -> None:
     daemon.start({"a": a})
     was = daemon.streams["a"]
-    daemon.reload({"a": a | {"bad_samples": {"max_fraction": 0.5}}})
-    assert daemon.told == ["open a", "renew a"]
+    cache = {"path": str(tmp_path / "cache"), "max": "1GiB"}
+    daemon.reload({"a": a | {"bad_samples": {"max_fraction": 0.5}, "cache": cache}})
+    assert daemon.calls == ["open a", "renew a"]
     now = daemon.streams["a"]
     assert (now.max_bad_fraction, now.quarantine, now.manifest) == (0.5, was.quarantine, was.manifest)
+    assert now.cache == CachePlace(str(tmp_path / "cache"), 1 << 30)
 
 
-def test_another_cache_ends_no_session(daemon: Daemon, a: dict[str, Any], tmp_path: Path) -> None:
-    daemon.start({"a": a})
-    daemon.reload({"a": a | {"cache": {"path": str(tmp_path / "cache"), "max": "1GiB"}}})
-    assert daemon.told == ["open a", "renew a"]
-    assert daemon.streams["a"].cache == CachePlace(str(tmp_path / "cache"), 1 << 30)
-
-
-def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(
-    daemon: Daemon, a: dict[str, Any], b: dict[str, Any]
-) -> None:
+def test_an_unchanged_list_is_kept_with_its_bad_samples(daemon: Daemon, a: Settings, b: Settings) -> None:
     daemon.start({"a": a})
     kept = daemon.streams["a"]
     kept.quarantine.append_new_bad_samples([BadSample(3, "bad")])
     daemon.reload({"a": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert "a" in daemon.streams
-    assert daemon.told[0].startswith("open a"), "the classes of b's folder are a's now, too"
+    assert daemon.calls[0].startswith("open a"), "the classes of b's folder are a's now, too"
 
-    daemon.told.clear()
+    daemon.calls.clear()
     kept = daemon.streams["a"]
     kept.quarantine.append_new_bad_samples([BadSample(4, "bad")])
     daemon.reload({"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
-    assert daemon.told == ["open again", "change again: "]
+    assert daemon.calls == ["open again", "change again: "]
     assert daemon.streams["a"] is kept
     kept.quarantine.append_new_bad_samples([BadSample(5, "worse")])
     _, (anew, *_) = daemon.read({"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
@@ -188,27 +185,25 @@ def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(
 
 
 def test_more_streams_than_descriptors_allow_change_nothing(
-    daemon: Daemon, a: dict[str, Any], b: dict[str, Any], log: pytest.LogCaptureFixture
+    daemon: Daemon, a: Settings, b: Settings, log: pytest.LogCaptureFixture
 ) -> None:
     daemon.start({"a": a})
     allowed = compute_descriptor_allowance(256, workers=1, streams=1, is_monitored=False)
-    assert not daemon.reload_what(lambda: daemon.read({"a": a, "b": b}), allowed)
-    assert daemon.told == []
+    assert not daemon.reload_with(lambda: daemon.read({"a": a, "b": b}), allowed)
+    assert daemon.calls == []
     assert "the descriptors of 1 more stream are 7, and of 256 only 1 are not promised to trainers" in log.text
 
 
-def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_again(
-    daemon: Daemon, a: dict[str, Any]
-) -> None:
+def test_changed_files_end_the_sessions_of_a_stream_that_is_listed_again(daemon: Daemon, a: Settings) -> None:
     daemon.start({"a": a})
     daemon.streams["a"].quarantine.append_new_bad_samples([BadSample(3, "bad")])
     change_times(daemon.streams["a"].manifest.root / "cat" / "0000.jpg", 10**18)
     daemon.reload({"a": a, "again": a})
-    assert "its files were listed again" in daemon.told[1]
+    assert "its files were listed again" in daemon.calls[1]
     assert daemon.streams["a"].quarantine.reasons == {}
 
 
-def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemon: Daemon, a: dict[str, Any]) -> None:
+def test_bad_samples_found_by_the_old_version_reach_the_new_one(daemon: Daemon, a: Settings) -> None:
     daemon.start({"a": a})
     was = daemon.streams["a"]
     daemon.reload({"a": a | {"normalize": "unit"}})
@@ -216,9 +211,7 @@ def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemo
     assert daemon.streams["a"].quarantine.reasons == {3: "bad"}
 
 
-def test_a_list_made_again_in_the_place_of_one_that_was_removed_has_no_verdicts_of_it(
-    daemon: Daemon, a: dict[str, Any]
-) -> None:
+def test_a_list_made_again_has_no_bad_samples_of_the_removed_one(daemon: Daemon, a: Settings) -> None:
     daemon.start({"a": a})
     was = daemon.streams["a"]
     was.quarantine.append_new_bad_samples([BadSample(3, "bad")])
@@ -239,23 +232,23 @@ def test_a_list_made_again_in_the_place_of_one_that_was_removed_has_no_verdicts_
     ],
     ids=["mistakes in the configuration", "state that cannot be written"],
 )
-def test_what_is_wrong_changes_nothing_and_every_line_of_it_is_logged(
-    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture, error: Exception, lines: list[str]
+def test_an_error_changes_nothing_and_every_line_of_it_is_logged(
+    daemon: Daemon, a: Settings, log: pytest.LogCaptureFixture, error: Exception, lines: list[str]
 ) -> None:
     def read() -> tuple[Config, list[ServedStream]]:
         raise error
 
     daemon.start({"a": a})
     before = dict(daemon.streams)
-    assert not daemon.reload_what(read)
+    assert not daemon.reload_with(read)
     assert daemon.streams == before
-    assert daemon.told == []
+    assert daemon.calls == []
     errors = [record.getMessage() for record in log.records if record.levelno == logging.ERROR]
     assert errors == [*lines, "nothing was changed; fix the configuration and send SIGHUP again"]
 
 
-def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
-    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
+def test_settings_that_need_a_restart_are_named_and_the_rest_is_reloaded(
+    daemon: Daemon, a: Settings, log: pytest.LogCaptureFixture
 ) -> None:
     daemon.start({"a": a})
     daemon.reload({"a": a | {"batch_size": 4}}, memory="2MiB", workers=1)
@@ -263,7 +256,7 @@ def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
     assert daemon.streams["a"].spec.batch_size == 4
 
 
-def test_a_stream_whose_batches_hold_one_class_each_is_warned_of(
+def test_a_stream_with_one_class_per_batch_is_warned_of(
     daemon: Daemon, tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
     folder = write_images(tmp_path / "sorted", {"cat": 16, "dog": 16}, size=(8, 8))
@@ -280,8 +273,8 @@ def test_a_stream_whose_batches_hold_one_class_each_is_warned_of(
     assert "streamd pack poor DEST --shuffle" in warning
 
 
-def test_a_stream_that_nobody_can_subscribe_to_is_warned_of(
-    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
+def test_a_stream_too_large_to_subscribe_to_is_warned_of(
+    daemon: Daemon, a: Settings, log: pytest.LogCaptureFixture
 ) -> None:
     config, streams = daemon.read({"a": a | {"image": {"size": [900, 900]}}}, memory="1MiB", workers=1)
     log_served_streams(streams, config)
@@ -289,45 +282,43 @@ def test_a_stream_that_nobody_can_subscribe_to_is_warned_of(
 
 
 @pytest.fixture
-def transformed(
-    a: dict[str, Any], b: dict[str, Any], program: Write, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, dict[str, Any]]:
+def transformed(a: Settings, b: Settings, program: Write, monkeypatch: pytest.MonkeyPatch) -> dict[str, Settings]:
     """Three streams, of which two have transforms of their own."""
     monkeypatch.chdir(program("one", "").parent)
     program("two", "")
     return {"a": a | {"transform": "one:f"}, "b": b | {"transform": "two:f"}, "c": a}
 
 
-def test_a_transform_that_was_edited_changes_its_stream_alone_though_the_configuration_is_the_same(
-    daemon: Daemon, transformed: dict[str, Any], program: Write
+def test_an_edited_transform_changes_its_stream_though_the_configuration_is_the_same(
+    daemon: Daemon, transformed: dict[str, Settings], program: Write
 ) -> None:
     daemon.start(transformed)
     program("two", "# edited")
     daemon.reload(transformed)
-    opened, changed = daemon.told
+    opened, changed = daemon.calls
     assert opened == "open b"
     assert changed.startswith("change b: stream 'b' changed: transform differs; subscribe again: its order is the same")
 
 
 def test_streams_whose_transforms_need_new_workers_are_opened_in_them_together(
-    daemon: Daemon, transformed: dict[str, Any], program: Write
+    daemon: Daemon, transformed: dict[str, Settings], program: Write
 ) -> None:
     daemon.start(transformed)
     daemon.stale = {"b"}
     program("one", "# edited")
     program("two", "# edited")
     daemon.reload(transformed | {"c": transformed["c"] | {"batch_size": 4}})
-    assert [told.split(":")[0] for told in daemon.told] == [
+    assert [told.split(":")[0] for told in daemon.calls] == [
         "new workers for a and b", "change a", "change b", "open c", "change c",
     ]  # fmt: skip
 
 
-def test_when_one_of_them_cannot_be_opened_all_go_on_as_they_were(
-    daemon: Daemon, transformed: dict[str, Any], program: Write, log: pytest.LogCaptureFixture
+def test_streams_opened_together_all_keep_their_version_when_one_fails(
+    daemon: Daemon, transformed: dict[str, Settings], program: Write, log: pytest.LogCaptureFixture
 ) -> None:
     daemon.start(transformed)
     before = dict(daemon.streams)
-    daemon.stale, daemon.closed_to = {"b"}, {"b"}
+    daemon.stale, daemon.unopenable = {"b"}, {"b"}
     program("one", "# edited")
     program("two", "# edited")
     daemon.reload(transformed | {"c": transformed["c"] | {"batch_size": 4}})
@@ -336,8 +327,8 @@ def test_when_one_of_them_cannot_be_opened_all_go_on_as_they_were(
     assert "it raises; if the stream was served before, it is still served as it was" in log.text
 
 
-def test_what_a_transform_raised_on_is_forgiven_when_it_is_edited_and_remembered_when_it_is_put_back(
-    daemon: Daemon, transformed: dict[str, Any], program: Write
+def test_bad_samples_belong_to_the_source_of_the_transform_that_found_them(
+    daemon: Daemon, transformed: dict[str, Settings], program: Write
 ) -> None:
     daemon.start(transformed)
     daemon.streams["a"].quarantine.append_new_bad_samples([BadSample(0, "transform raised ValueError")])

@@ -1,4 +1,4 @@
-"""What a reload means for each stream: what trainers would see decides, and they learn what to do."""
+"""What a reload changes for each stream, and what its trainers are told."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_label(label: LabelSpec) -> dict[str, LabelSpec]:
     return {**SPEC.labels, label.name: label}
 
 
-def test_each_stream_is_judged_by_itself() -> None:
+def test_each_stream_is_compared_by_itself() -> None:
     kept, changed, removed, added = (some_spec(name=name) for name in ("kept", "changed", "removed", "added"))
     after = named(added, replace(changed, batch_size=5), kept)
     changes = plan_stream_changes(named(kept, changed, removed), after)
@@ -62,16 +62,22 @@ def test_the_identity_of_the_pixels_is_not_known_yet_and_is_not_compared() -> No
     ],
     ids=str,
 )
-def test_whatever_a_trainer_would_see_ends_its_sessions(change: dict[str, Any]) -> None:
+def test_a_change_that_a_trainer_would_see_ends_its_sessions(change: dict[str, Any]) -> None:
     changes = plan_stream_changes(named(SPEC), named(some_spec(**change)))
     assert (changes.kept, tuple(changes.changed)) == ((), ("train",))
 
 
-def test_files_written_again_change_a_stream_though_nothing_else_shows_it() -> None:
-    changes = plan_stream_changes(named(SPEC), named(some_spec()), relisted={"train"})
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [({"relisted": {"train"}}, "its files were listed again"), ({"transformed": {"train"}}, "transform differs")],
+    ids=["files listed again", "another transform"],
+)
+def test_new_files_and_another_transform_change_a_stream_whose_spec_is_the_same(
+    known: dict[str, set[str]], says: str
+) -> None:
+    changes = plan_stream_changes(named(SPEC), named(some_spec()), **known)
     assert changes.changed == {
-        "train": "stream 'train' changed: its files were listed again; subscribe again: its order is the same, and "
-        "tokens of it fit"
+        "train": f"stream 'train' changed: {says}; subscribe again: its order is the same, and tokens of it fit"
     }
 
 
@@ -82,7 +88,7 @@ def test_another_order_is_named_and_tokens_do_not_fit() -> None:
     )
 
 
-def test_the_same_order_is_gone_on_with_by_its_tokens() -> None:
+def test_tokens_fit_when_the_order_is_the_same() -> None:
     assert told(image=ImageSpec(6, 8, 3), bad_policy="mask") == (
         "stream 'train' changed: image differs; bad_samples.policy was substitute and is mask; subscribe again: its "
         "order is the same, and tokens of it fit"
@@ -104,7 +110,7 @@ def test_classes_that_another_stream_brought_are_named(classes: tuple[int | str,
     assert f"the classes of label 'label', which all streams share, are others: {says}; subscribe" in text
 
 
-def test_labels_that_come_go_or_become_of_another_kind_are_named() -> None:
+def test_added_removed_and_retyped_labels_are_named() -> None:
     labels = {"label": replace(LABEL, type="string", classes=()), "new": LabelSpec("new", "int")}
     text = told(order_id=OTHER_ORDER, labels=labels)
     assert "label 'angle' is gone; label 'box' is gone" in text
@@ -118,23 +124,15 @@ def test_labels_that_come_go_or_become_of_another_kind_are_named() -> None:
         (["b", "a"], "; the daemon serves: b, a"),
     ],
 )
-def test_who_reads_a_removed_stream_hears_what_there_is(left: list[str], says: str) -> None:
+def test_trainers_of_a_removed_stream_get_the_names_of_the_others(left: list[str], says: str) -> None:
     changes = plan_stream_changes(named(SPEC), named(*(some_spec(name=name) for name in left)))
     assert changes.removed == {"train": f"stream 'train' was removed from the daemon's configuration{says}"}
 
 
-def test_settings_of_the_whole_daemon_are_named_when_they_differ() -> None:
+def test_changed_settings_that_need_a_restart_are_named() -> None:
     running = {"memory": 1, "workers": "auto", "listen": None}
     assert find_restart_settings(running, {"memory": 2, "workers": "auto", "listen": ("ipc:///s",)}) == (
         "memory",
         "listen",
     )
     assert find_restart_settings(running, dict(running)) == ()
-
-
-def test_another_transform_changes_a_stream_though_nothing_else_shows_it() -> None:
-    changes = plan_stream_changes(named(SPEC), named(some_spec()), transformed={"train"})
-    assert changes.changed == {
-        "train": "stream 'train' changed: transform differs; subscribe again: its order is the same, and tokens of it "
-        "fit"
-    }

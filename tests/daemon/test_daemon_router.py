@@ -1,4 +1,4 @@
-"""The ROUTER: one endpoint, locked, with modest permissions, that nobody's frames can hurt; and the door to it."""
+"""The ROUTER socket: one locked endpoint with limited permissions, and the gate for new connections."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def dealer(place: Path) -> Iterator[zmq.Socket[bytes]]:
         yield socket
 
 
-class Heard:
-    """What a server received, and a way to wait for more of it."""
+class ReceivedFrames:
+    """The frames that a router received, and a way to wait for more."""
 
     def __init__(self) -> None:
         self.frames: list[tuple[bytes, bytes]] = []
@@ -59,38 +59,38 @@ class Heard:
 
 
 @asynccontextmanager
-async def serving(place: Path) -> AsyncIterator[tuple[Router, Heard]]:
-    """A listening server."""
-    server, heard = Router(f"ipc://{place}"), Heard()
+async def serving(place: Path) -> AsyncIterator[tuple[Router, ReceivedFrames]]:
+    """Runs a listening router."""
+    router, received = Router(f"ipc://{place}"), ReceivedFrames()
     try:
-        server.start_listening(heard)
-        yield server, heard
+        router.start_listening(received)
+        yield router, received
     finally:
-        server.close()
+        router.close()
 
 
-async def test_a_frame_that_comes_while_one_is_sent_to_nobody_is_heard(place: Path, dealer: zmq.Socket[bytes]) -> None:
+async def test_a_frame_that_arrives_during_a_failing_send_is_received(place: Path, dealer: zmq.Socket[bytes]) -> None:
     """What is sent may take the signal of a frame with it: libzmq gives one signal for all that has come."""
-    async with serving(place) as (server, heard):
+    async with serving(place) as (router, received):
         dealer.send(b"hello")
-        await heard.count(1)
+        await received.count(1)
         dealer.send(b"question")
-        router = server._socket
-        assert router is not None
-        assert select.select([router.fileno()], [], [], LIMIT_S)[0]  # the loop stands still meanwhile
-        assert not server.send_frame(b"nobody", b"news")
-        assert not select.select([router.fileno()], [], [], 0)[0]
-        assert [frame for _, frame in await heard.count(2)] == [b"hello", b"question"]
+        link = router._socket
+        assert link is not None
+        assert select.select([link.fileno()], [], [], LIMIT_S)[0]  # the loop stands still meanwhile
+        assert not router.send_frame(b"nobody", b"news")
+        assert not select.select([link.fileno()], [], [], 0)[0]
+        assert [frame for _, frame in await received.count(2)] == [b"hello", b"question"]
 
 
 async def test_a_frame_reaches_the_receiver_and_an_answer_the_client(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async with serving(place) as (server, heard):
+    async with serving(place) as (router, received):
         dealer.send(b"question")
-        [(identity, question)] = await heard.count(1)
+        [(identity, question)] = await received.count(1)
         assert question == b"question"
-        assert server.send_frame(identity, b"answer")
+        assert router.send_frame(identity, b"answer")
         assert dealer.recv_multipart() == [b"answer"]
-        assert server.send_frame(identity, b"header", memoryview(b"pixels"))
+        assert router.send_frame(identity, b"header", memoryview(b"pixels"))
         assert dealer.recv_multipart() == [b"header", b"pixels"]
 
 
@@ -106,59 +106,61 @@ async def test_only_owner_and_group_may_open_the_socket(place: Path) -> None:
 
 
 async def test_frames_of_several_parts_arrive_as_an_empty_one(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async with serving(place) as (_, heard):
+    async with serving(place) as (_, received):
         dealer.send_multipart([b"one", b"two"])
         dealer.send(b"")
         dealer.send(b"after")
-        assert [data for _, data in await heard.count(3)] == [b"", b"", b"after"]
+        assert [data for _, data in await received.count(3)] == [b"", b"", b"after"]
 
 
 async def test_a_frame_over_the_limit_is_never_received(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async with serving(place) as (_, heard):
+    async with serving(place) as (_, received):
         dealer.send(b"x" * MAX_CLIENT_FRAME_BYTES)
-        assert len((await heard.count(1))[0][1]) == MAX_CLIENT_FRAME_BYTES
+        assert len((await received.count(1))[0][1]) == MAX_CLIENT_FRAME_BYTES
         dealer.send(b"x" * (MAX_CLIENT_FRAME_BYTES + 1))
         with zmq.Context() as context, context.socket(zmq.DEALER) as other:
             other.linger = 0
             other.connect(f"ipc://{place}")
             other.send(b"from another client")
-            assert (await heard.count(2))[1][1] == b"from another client"
+            assert (await received.count(2))[1][1] == b"from another client"
 
 
 async def test_a_thousand_frames_at_once_are_all_received(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async with serving(place) as (_, heard):
+    async with serving(place) as (_, received):
         for number in range(1000):
             dealer.send(number.to_bytes(2, "little"))
-        assert [int.from_bytes(data, "little") for _, data in await heard.count(1000)] == list(range(1000))
+        assert [int.from_bytes(data, "little") for _, data in await received.count(1000)] == list(range(1000))
 
 
-async def test_sending_to_nobody_is_a_no_and_never_waits(place: Path) -> None:
-    async with serving(place) as (server, _):
-        assert server.send_frame(b"nobody", b"data") is False
-        server.close()
-        assert server.send_frame(b"nobody", b"data") is False
+async def test_sending_to_an_unknown_identity_returns_false_at_once(place: Path) -> None:
+    async with serving(place) as (router, _):
+        assert router.send_frame(b"nobody", b"data") is False
+        router.close()
+        assert router.send_frame(b"nobody", b"data") is False
 
 
-async def test_a_taken_endpoint_is_refused_and_the_first_server_goes_on(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async with serving(place) as (_, heard):
+async def test_a_taken_endpoint_is_refused_and_the_first_server_keeps_receiving(
+    place: Path, dealer: zmq.Socket[bytes]
+) -> None:
+    async with serving(place) as (_, received):
         second = Router(f"ipc://{place}")
         with pytest.raises(
             ConfigError, match=r"another streamd is already listening on .*: stop it, or choose another endpoint"
         ):
-            second.start_listening(Heard())
+            second.start_listening(ReceivedFrames())
         second.close()
         dealer.send(b"still there?")
-        assert len(await heard.count(1)) == 1
+        assert len(await received.count(1)) == 1
 
 
-async def test_what_a_dead_daemon_left_is_replaced_and_closing_gives_the_endpoint_up(place: Path) -> None:
+async def test_files_of_a_dead_daemon_are_replaced_and_closing_removes_them(place: Path) -> None:
     place.parent.mkdir()
     beside = Path(f"{place}.fd")
     place.touch()
     beside.touch()
     for _ in range(2):
-        async with serving(place) as (server, _):
-            assert server.descriptor_socket_path == str(beside)
+        async with serving(place) as (router, _):
+            assert router.descriptor_socket_path == str(beside)
             assert place.is_socket()
             assert not beside.exists()
             beside.touch()
@@ -178,32 +180,34 @@ async def test_sockets_that_were_handed_over_are_served_and_outlive_the_server(
         link.listen()
 
     for said in (b"to the first", b"to its successor"):
-        heard = Heard()
-        server = Router(f"ipc://{place}", {path: link.dup() for path, link in zip(paths, held, strict=True)})
+        received = ReceivedFrames()
+        router = Router(f"ipc://{place}", {path: link.dup() for path, link in zip(paths, held, strict=True)})
         try:
-            assert server.handed_descriptor_socket is not None
-            server.start_listening(heard)
+            assert router.handed_descriptor_socket is not None
+            router.start_listening(received)
             dealer.send(said)
-            assert [data for _, data in await heard.count(1)] == [said]
+            assert [data for _, data in await received.count(1)] == [said]
         finally:
-            server.close()
+            router.close()
         assert all(path.exists() for path in paths)
     for link in held:
         link.close()
 
 
-async def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:
+async def assert_cannot_listen(place: Path, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        async with serving(place):
+            pytest.fail("it listens")
+
+
+async def test_a_path_that_cannot_be_listened_on_is_named(place: Path) -> None:
     place.parent.write_text("a file where a folder is needed")
-    with pytest.raises(ConfigError, match=f"cannot listen on {place}: .*; choose another endpoint with `listen:`"):
-        async with serving(place):
-            pytest.fail("it listens")
+    await assert_cannot_listen(place, f"cannot listen on {place}: .*; choose another endpoint with `listen:`")
 
 
-async def test_a_folder_is_no_endpoint_and_stays_as_it_is(place: Path) -> None:
+async def test_a_folder_is_refused_as_endpoint_and_kept(place: Path) -> None:
     place.mkdir(parents=True)
-    with pytest.raises(ConfigError, match="it is a folder; give the path of a file in it"):
-        async with serving(place):
-            pytest.fail("it listens")
+    await assert_cannot_listen(place, "it is a folder; give the path of a file in it")
     assert list(place.parent.iterdir()) == [place]
 
 
@@ -211,143 +215,141 @@ async def test_a_link_in_the_lock_files_place_is_not_followed(place: Path) -> No
     place.parent.mkdir()
     victim = place.parent / "victim"
     Path(f"{place}.lock").symlink_to(victim)
-    with pytest.raises(ConfigError, match="cannot listen"):
-        async with serving(place):
-            pytest.fail("it listens")
+    await assert_cannot_listen(place, "cannot listen")
     assert not victim.exists()
 
 
-# --- the door: it lets in a few at a time, and nobody when there is no room
+# --- the gate: it accepts a few connections at a time, and none without descriptors
 
 
-class House:
-    """What libzmq is to a door: it accepts all who wait at a socket that it is given, when it is told to."""
+class GateRig:
+    """Stands for libzmq behind a gate: accepts the waiting connections of a socket when a test says so."""
 
     def __init__(self, place: Path, most: int) -> None:
         self.place = place
-        self.inside: dict[str, socket.socket] = {}
-        self.guests: list[socket.socket] = []
-        self.dismissed: list[str] = []
+        self.sockets: dict[str, socket.socket] = {}
+        self.clients: list[socket.socket] = []
+        self.closed: list[str] = []
         self._news = asyncio.Event()
-        self.door = ConnectionGate(place, SOCKET_MODE, most, self._let_in, self.dismissed.append)
+        self.gate = ConnectionGate(place, SOCKET_MODE, most, self._add_socket, self.closed.append)
 
-    def _let_in(self, waiting: socket.socket, name: str) -> None:
-        self.inside[name] = waiting
+    def _add_socket(self, waiting: socket.socket, name: str) -> None:
+        self.sockets[name] = waiting
         self._news.set()
 
-    def knock(self) -> bool:
-        """Whether somebody who connects now is in the queue, at least."""
-        guest = socket.socket(socket.AF_UNIX)
-        guest.setblocking(False)
-        self.guests.append(guest)
-        return not guest.connect_ex(str(self.place))
+    def connect(self) -> bool:
+        """Connects a client; returns whether it is at least in the queue."""
+        client = socket.socket(socket.AF_UNIX)
+        client.setblocking(False)
+        self.clients.append(client)
+        return not client.connect_ex(str(self.place))
 
     async def group(self, number: int) -> str:
-        """The name of the socket that was let in so many others after the first, once it is."""
+        """Returns the name of the socket with this number, once the gate has handed it over."""
         async with asyncio.timeout(LIMIT_S):
-            while len(self.inside) <= number:
+            while len(self.sockets) <= number:
                 self._news.clear()
                 await self._news.wait()
-        return list(self.inside)[number]
+        return list(self.sockets)[number]
 
     def accept(self, name: str) -> int:
-        """Accepts who waits in a group, and tells the door; how many they were."""
+        """Accepts the waiting connections of a socket, reports each to the gate, and returns their number."""
         count = 0
         with contextlib.suppress(BlockingIOError):
             while True:
-                self.guests.append(self.inside[name].accept()[0])
-                self.door.on_connection_accepted(name)
+                self.clients.append(self.sockets[name].accept()[0])
+                self.gate.on_connection_accepted(name)
                 count += 1
         return count
 
     def close(self) -> None:
-        self.door.close()
-        for link in (*self.inside.values(), *self.guests):
+        self.gate.close()
+        for link in (*self.sockets.values(), *self.clients):
             link.close()
 
 
 @asynccontextmanager
-async def opened(place: Path, most: int = 100) -> AsyncIterator[House]:
+async def opened(place: Path, most: int = 100) -> AsyncIterator[GateRig]:
     place.parent.mkdir(exist_ok=True)
-    house = House(place, most)
+    rig = GateRig(place, most)
     try:
-        yield house
+        yield rig
     finally:
-        house.close()
+        rig.close()
 
 
-async def test_who_knocks_is_let_in_and_the_path_is_for_the_next(place: Path) -> None:
-    async with opened(place) as house:
+async def test_each_connection_is_accepted_through_a_new_socket(place: Path) -> None:
+    async with opened(place) as rig:
         for number in range(5):
-            assert house.knock()
-            assert house.accept(await house.group(number)) == 1
+            assert rig.connect()
+            assert rig.accept(await rig.group(number)) == 1
         found = [(path.name, stat.S_IMODE(path.stat().st_mode)) for path in place.parent.iterdir()]
     assert found == [("s", SOCKET_MODE)]
 
 
-async def test_no_more_are_let_in_at_a_time_than_may_wait(place: Path) -> None:
-    async with opened(place) as house:
-        assert [house.knock() for _ in range(KNOCKS + 2)] == [True] * KNOCKS + [False] * 2
-        first = await house.group(0)
-        assert house.knock()  # at the next socket
+async def test_at_most_one_backlog_of_connections_is_accepted_at_a_time(place: Path) -> None:
+    async with opened(place) as rig:
+        assert [rig.connect() for _ in range(KNOCKS + 2)] == [True] * KNOCKS + [False] * 2
+        first = await rig.group(0)
+        assert rig.connect()  # at the next socket
         await asyncio.sleep(0)
-        assert len(house.inside) == 1, "the next group waits until the first is known to be accepted"
-        assert house.accept(first) == KNOCKS
-        assert house.accept(await house.group(1)) == 1
+        assert len(rig.sockets) == 1, "the next group waits until the first is known to be accepted"
+        assert rig.accept(first) == KNOCKS
+        assert rig.accept(await rig.group(1)) == 1
 
 
-async def test_with_no_room_who_knocks_waits_and_is_let_in_when_others_have_gone(
+async def test_without_descriptors_new_connections_wait_until_others_have_ended(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     most = 1 + 4 * (1 + KNOCKS)
     caplog.set_level(logging.WARNING, "streamd")
-    async with opened(place, most) as house:
+    async with opened(place, most) as rig:
         names: list[str] = []
-        while house.door.used_descriptor_count + 1 + KNOCKS <= most:
+        while rig.gate.used_descriptor_count + 1 + KNOCKS <= most:
             for _ in range(KNOCKS):
-                house.knock()
-            names.append(await house.group(len(names)))
-            house.accept(names[-1])
-        house.knock()
+                rig.connect()
+            names.append(await rig.group(len(names)))
+            rig.accept(names[-1])
+        rig.connect()
         await asyncio.sleep(0)
-        assert len(house.inside) == len(names)
-        assert house.door.used_descriptor_count <= most
+        assert len(rig.sockets) == len(names)
+        assert rig.gate.used_descriptor_count <= most
         for _ in range(KNOCKS):
-            house.door.on_connection_ended(names[0])
-        assert house.dismissed == names[:1]
-        assert house.accept(await house.group(len(names))) == 1
+            rig.gate.on_connection_ended(names[0])
+        assert rig.closed == names[:1]
+        assert rig.accept(await rig.group(len(names))) == 1
     assert {each.message.partition(";")[0] for each in caplog.records} == {
         f"no more connections for now: they take {most} of the {most} descriptors that there are for them"
     }
 
 
-async def test_what_a_killed_daemon_left_beside_the_path_is_no_obstacle(place: Path) -> None:
+async def test_files_that_a_killed_daemon_left_beside_the_path_do_not_matter(place: Path) -> None:
     place.parent.mkdir()
     mine = Path(f"{place}~01")
     mine.touch()
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(f"{place}~00")
-    async with opened(place) as house:
+    async with opened(place) as rig:
         for number in range(3):
-            assert house.knock()
-            assert house.accept(await house.group(number)) == 1
+            assert rig.connect()
+            assert rig.accept(await rig.group(number)) == 1
     assert sorted(place.parent.iterdir()) == [place, mine]
 
 
-async def test_a_folder_that_may_not_be_written_any_more_costs_newcomers_a_pause(
+async def test_listening_is_retried_when_the_folder_cannot_be_written(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("streamd.daemon.router._LISTEN_RETRY_S", 0.01)
     caplog.set_level(logging.WARNING, "streamd")
-    async with opened(place) as house:
-        listen, refused = house.door._open_listening_socket, iter([OSError(28, "No space left on device")])
+    async with opened(place) as rig:
+        listen, refused = rig.gate._open_listening_socket, iter([OSError(28, "No space left on device")])
 
         def listen_later() -> tuple[socket.socket, str]:
             for error in refused:
                 raise error
             return listen()
 
-        monkeypatch.setattr(house.door, "_open_listening_socket", listen_later)
-        assert house.knock()
-        assert house.accept(await house.group(0)) == 1
+        monkeypatch.setattr(rig.gate, "_open_listening_socket", listen_later)
+        assert rig.connect()
+        assert rig.accept(await rig.group(0)) == 1
     assert caplog.messages == [f"no new trainer for 0.01 s: {place}: No space left on device"]

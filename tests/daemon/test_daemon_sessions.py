@@ -1,4 +1,4 @@
-"""Who comes, who is let in, who goes and what they hear, with a book instead of sockets."""
+"""Sessions without sockets: admission, refusal, messages and ends."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resum
 
 
 @dataclass
-class Door:
-    """The descriptor server: whom it expects. And everything that was said, to whom."""
+class Recorder:
+    """A descriptor server that notes the sessions it expects, and every message with its receiver."""
 
     expected: set[int] = field(default_factory=set)
     said: list[tuple[int | bytes, DaemonMessage]] = field(default_factory=list)
@@ -37,130 +37,128 @@ class Door:
     def close_session(self, session: int) -> None:
         self.expected.discard(session)
 
-    def send(self, peer: Connection, message: DaemonMessage) -> None:
-        self.said.append((peer.session, message))
+    def send(self, connection: Connection, message: DaemonMessage) -> None:
+        self.said.append((connection.session, message))
 
-    def tell(self, identity: bytes, message: DaemonMessage) -> None:
+    def send_without_session(self, identity: bytes, message: DaemonMessage) -> None:
         self.said.append((identity, message))
 
 
 @pytest.fixture
-def door() -> Door:
-    return Door()
+def recorder() -> Recorder:
+    return Recorder()
 
 
 @pytest.fixture
-def reception(stream: ServedStream, door: Door) -> SessionManager:
+def manager(stream: ServedStream, recorder: Recorder) -> SessionManager:
     streams = {"train": stream}
     overview = StatusBuilder(streams, 2, 8 * MIB, "ipc:///s", ProcessStats(), began_s=0.0)
     return SessionManager(
         streams,
-        cast("DescriptorServer", door),
+        cast("DescriptorServer", recorder),
         "/s.fd",
         overview,
-        send_to_session=door.send,
-        send_without_session=door.tell,
+        send_to_session=recorder.send,
+        send_without_session=recorder.send_without_session,
     )
 
 
-def begin(reception: SessionManager, identity: bytes) -> int:
-    """A session that was let in."""
-    asked = reception.validate_and_add_connection(identity, WISH, is_draining=False)
+def begin(manager: SessionManager, identity: bytes) -> int:
+    """Admits a session and returns its number."""
+    asked = manager.validate_and_add_connection(identity, WISH, is_draining=False)
     assert asked is not None
-    reception.apply_session_action(AdmitSession(asked.session, 4, None), 1.0)
+    manager.apply_session_action(AdmitSession(asked.session, 4, None), 1.0)
     return asked.session
 
 
-def test_who_may_come_is_asked_for_and_greeted_when_let_in(
-    reception: SessionManager, door: Door, stream: ServedStream
-) -> None:
-    asked = reception.validate_and_add_connection(b"one", WISH, is_draining=False)
+def test_an_admitted_trainer_gets_a_welcome(manager: SessionManager, recorder: Recorder, stream: ServedStream) -> None:
+    asked = manager.validate_and_add_connection(b"one", WISH, is_draining=False)
     assert asked is not None
-    assert (asked.session, asked.stream, asked.credit, door.said) == (1, "train", 4, [])
-    reception.apply_session_action(AdmitSession(1, 3, None), 1.0)
-    assert door.said == [(1, Welcome(stream.spec, 3, "shared", "/s.fd", b"secret", None))]
-    assert door.expected == {1}
-    peer = reception.connections.find_by_session(1)
-    assert peer is not None
-    assert peer.credit == 3
+    assert (asked.session, asked.stream, asked.credit, recorder.said) == (1, "train", 4, [])
+    manager.apply_session_action(AdmitSession(1, 3, None), 1.0)
+    assert recorder.said == [(1, Welcome(stream.spec, 3, "shared", "/s.fd", b"secret", None))]
+    assert recorder.expected == {1}
+    connection = manager.connections.find_by_session(1)
+    assert connection is not None
+    assert connection.credit == 3
 
 
-def test_who_may_not_come_hears_why_and_leaves_no_trace(reception: SessionManager, door: Door) -> None:
-    assert reception.validate_and_add_connection(b"one", WISH, is_draining=True) is None
-    ((identity, refusal),) = door.said
-    assert (identity, isinstance(refusal, Refused), len(reception.connections)) == (b"one", True, 0)
+def test_a_refused_trainer_gets_the_reason_and_no_connection(manager: SessionManager, recorder: Recorder) -> None:
+    assert manager.validate_and_add_connection(b"one", WISH, is_draining=True) is None
+    ((identity, refusal),) = recorder.said
+    assert (identity, isinstance(refusal, Refused), len(manager.connections)) == (b"one", True, 0)
 
 
-def test_whom_the_window_refuses_is_told_by_name_and_struck_off(reception: SessionManager, door: Door) -> None:
-    reception.validate_and_add_connection(b"one", WISH, is_draining=False)
-    reception.apply_session_action(RefuseSession(1, "memory", "too little", 2.0), 1.0)
-    assert door.said == [(b"one", Refused("memory", "too little", 2.0))]
-    assert len(reception.connections) == 0
+def test_a_trainer_refused_by_the_scheduler_is_told_and_removed(manager: SessionManager, recorder: Recorder) -> None:
+    manager.validate_and_add_connection(b"one", WISH, is_draining=False)
+    manager.apply_session_action(RefuseSession(1, "memory", "too little", 2.0), 1.0)
+    assert recorder.said == [(b"one", Refused("memory", "too little", 2.0))]
+    assert len(manager.connections) == 0
 
 
 @pytest.mark.parametrize("changed", [True, False])
-def test_who_reads_a_stream_that_ends_is_told_why_and_hangs_up_itself(
-    reception: SessionManager, door: Door, *, changed: bool
+def test_trainers_of_a_stopped_stream_get_the_reason_and_close_themselves(
+    manager: SessionManager, recorder: Recorder, *, changed: bool
 ) -> None:
-    gone, stays = begin(reception, b"one"), begin(reception, b"two")
-    door.said.clear()
-    reception.apply_session_action(StopStream("train", (gone,), "for a reason", changed), 2.0)
-    assert door.said == [(gone, Stopped("for a reason", changed))]
-    assert reception.connections.find_by_session(gone) is None
-    assert reception.connections.find_by_session(stays) is not None
-    assert door.expected == {gone, stays}
+    gone, stays = begin(manager, b"one"), begin(manager, b"two")
+    recorder.said.clear()
+    manager.apply_session_action(StopStream("train", (gone,), "for a reason", changed), 2.0)
+    assert recorder.said == [(gone, Stopped("for a reason", changed))]
+    assert manager.connections.find_by_session(gone) is None
+    assert manager.connections.find_by_session(stays) is not None
+    assert recorder.expected == {gone, stays}
 
 
 @pytest.mark.parametrize(("changed", "told"), [(False, [("train", "for a reason")]), (True, [])])
-def test_the_status_tells_why_trainers_were_ended_but_not_that_their_stream_has_changed(
-    reception: SessionManager, monkeypatch: pytest.MonkeyPatch, *, changed: bool, told: list[tuple[str, str]]
+def test_the_status_shows_why_a_stream_failed_but_not_that_it_changed(
+    manager: SessionManager, monkeypatch: pytest.MonkeyPatch, *, changed: bool, told: list[tuple[str, str]]
 ) -> None:
     heard: list[tuple[str, str]] = []
     monkeypatch.setattr(StatusBuilder, "on_stream_failed", lambda _, stream, reason: heard.append((stream, reason)))
-    reception.apply_session_action(StopStream("train", (begin(reception, b"one"),), "for a reason", changed), 2.0)
+    manager.apply_session_action(StopStream("train", (begin(manager, b"one"),), "for a reason", changed), 2.0)
     assert heard == told
 
 
-def test_a_session_ends_once_and_its_lifeline_with_it(reception: SessionManager, door: Door) -> None:
-    session = begin(reception, b"one")
-    assert reception.end_session(session, "said goodbye")
-    assert not reception.end_session(session, "lost")
-    assert door.expected == set()
+def test_a_session_ends_once_and_its_lifeline_with_it(manager: SessionManager, recorder: Recorder) -> None:
+    session = begin(manager, b"one")
+    assert manager.end_session(session, "said goodbye")
+    assert not manager.end_session(session, "lost")
+    assert recorder.expected == set()
 
 
-async def test_the_last_one_out_ends_the_wait(reception: SessionManager) -> None:
-    reception.end_session(begin(reception, b"long ago"), "done")
-    sessions = [begin(reception, b"one"), begin(reception, b"two")]
-    waiting = asyncio.ensure_future(reception.wait_until_no_sessions(asyncio.Event()))
-    reception.end_session(sessions[0], "done")
+async def test_the_wait_ends_with_the_last_session(manager: SessionManager) -> None:
+    manager.end_session(begin(manager, b"long ago"), "done")
+    sessions = [begin(manager, b"one"), begin(manager, b"two")]
+    waiting = asyncio.ensure_future(manager.wait_until_no_sessions(asyncio.Event()))
+    manager.end_session(sessions[0], "done")
     for _ in range(5):
         await asyncio.sleep(0)
     assert not waiting.done()
-    reception.end_session(sessions[1], "done")
+    manager.end_session(sessions[1], "done")
     await waiting
 
 
-async def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: SessionManager) -> None:
-    await reception.wait_until_no_sessions(asyncio.Event())
-    begin(reception, b"one")
+async def test_the_wait_ends_without_sessions_or_time(manager: SessionManager) -> None:
+    await manager.wait_until_no_sessions(asyncio.Event())
+    begin(manager, b"one")
     hurry = asyncio.Event()
     hurry.set()
-    await reception.wait_until_no_sessions(hurry)
-    assert len(reception.connections) == 1
+    await manager.wait_until_no_sessions(hurry)
+    assert len(manager.connections) == 1
 
 
-def test_who_is_lent_more_or_less_is_told(reception: SessionManager, door: Door) -> None:
-    session = begin(reception, b"one")
-    reception.apply_session_action(SetCredit(session, 2), 2.0)
-    assert door.said[-1] == (session, CreditNow(2))
-    peer = reception.connections.find_by_session(session)
-    assert peer is not None
-    assert peer.credit == 2
-    reception.apply_session_action(SetCredit(99, 2), 2.0)
+def test_a_changed_credit_is_sent_to_its_session(manager: SessionManager, recorder: Recorder) -> None:
+    session = begin(manager, b"one")
+    manager.apply_session_action(SetCredit(session, 2), 2.0)
+    assert recorder.said[-1] == (session, CreditNow(2))
+    connection = manager.connections.find_by_session(session)
+    assert connection is not None
+    assert connection.credit == 2
+    manager.apply_session_action(SetCredit(99, 2), 2.0)
 
 
 @pytest.mark.parametrize("numbers", [(-1, -5, -9), (1 << 60, 0, 0)])
-def test_what_a_client_says_of_its_trainer_is_made_fit_to_be_shown(numbers: tuple[int, int, int]) -> None:
+def test_the_description_of_a_trainer_is_sanitized(numbers: tuple[int, int, int]) -> None:
     pid, batch_size, steps = numbers
     wish = msgspec.structs.replace(WISH, name="\x1b[2J" + "n" * 1000, pid=pid, batch_size=batch_size, steps=steps)
     told = describe_trainer(wish)
@@ -179,7 +177,7 @@ def refusal_of(
 
 
 @pytest.mark.parametrize("session_count", [0, MAX_SESSIONS - 1])
-def test_nothing_speaks_against_an_ordinary_wish(stream: ServedStream, session_count: int) -> None:
+def test_an_ordinary_subscription_is_not_refused(stream: ServedStream, session_count: int) -> None:
     assert refusal_of(stream, session_count=session_count) is None
 
 
@@ -205,7 +203,7 @@ def at(*history: Segment, epoch: int = 0) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_a_subscription_that_cannot_be_is_refused_for_good_with_its_reason(
+def test_an_impossible_subscription_is_refused_for_good_with_its_reason(
     stream: ServedStream, changes: dict[str, Any], why: str, says: str
 ) -> None:
     refused = refusal_of(stream, **changes)
@@ -215,14 +213,14 @@ def test_a_subscription_that_cannot_be_is_refused_for_good_with_its_reason(
 
 
 @pytest.mark.parametrize(("sessions", "draining"), [(MAX_SESSIONS, False), (0, True)], ids=["full", "leaving"])
-def test_a_full_or_leaving_daemon_asks_to_come_back(stream: ServedStream, sessions: int, draining: bool) -> None:
+def test_a_full_or_draining_daemon_asks_to_retry(stream: ServedStream, sessions: int, draining: bool) -> None:
     refused = refusal_of(stream, session_count=sessions, is_draining=draining)
     assert refused is not None
     assert refused.why == "busy"
     assert refused.retry_s is not None
 
 
-def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stream: ServedStream) -> None:
+def test_another_order_is_refused_with_the_difference(stream: ServedStream) -> None:
     other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32), batch_size=16, batches=1))
     facts = stream.spec.order_facts
     refused = refusal_of(other, **at(Segment(0, 3, 0, 1)), order_id="0" * 32, resuming=True, order=facts)
@@ -234,7 +232,7 @@ def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stre
     )
 
 
-def test_another_order_of_who_says_no_more_is_refused_with_both_named(stream: ServedStream) -> None:
+def test_another_order_without_details_is_refused_with_both_ids(stream: ServedStream) -> None:
     other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
     refused = refusal_of(other, order_id=stream.spec.order_id, resuming=True)
     assert refused is not None
@@ -245,32 +243,32 @@ def test_another_order_of_who_says_no_more_is_refused_with_both_named(stream: Se
 # --- the connections
 
 
-def peer(session: int, identity: bytes) -> Connection:
+def connection(session: int, identity: bytes) -> Connection:
     return Connection(identity, session, cast("ServedStream", None), "shared", 0, 1)
 
 
-def test_a_peer_is_found_by_session_and_by_identity() -> None:
-    peers = Connections()
-    one, two = peer(1, b"a"), peer(2, b"b")
-    peers.add_connection(one)
-    peers.add_connection(two)
-    assert (peers.find_by_session(1), peers.find_by_identity(b"b"), len(peers)) == (one, two, 2)
-    assert (peers.find_by_session(3), peers.find_by_identity(b"c")) == (None, None)
+def test_a_connection_is_found_by_session_and_by_identity() -> None:
+    connections = Connections()
+    one, two = connection(1, b"a"), connection(2, b"b")
+    connections.add_connection(one)
+    connections.add_connection(two)
+    assert (connections.find_by_session(1), connections.find_by_identity(b"b"), len(connections)) == (one, two, 2)
+    assert (connections.find_by_session(3), connections.find_by_identity(b"c")) == (None, None)
 
 
-def test_a_removed_peer_is_found_no_more_and_removed_only_once() -> None:
-    peers = Connections()
-    one = peer(1, b"a")
-    peers.add_connection(one)
-    assert peers.remove_session(1) is one
-    assert peers.remove_session(1) is None
-    assert (peers.find_by_session(1), peers.find_by_identity(b"a"), len(peers)) == (None, None, 0)
+def test_a_removed_connection_is_not_found_again() -> None:
+    connections = Connections()
+    one = connection(1, b"a")
+    connections.add_connection(one)
+    assert connections.remove_session(1) is one
+    assert connections.remove_session(1) is None
+    assert (connections.find_by_session(1), connections.find_by_identity(b"a"), len(connections)) == (None, None, 0)
 
 
-def test_peers_may_be_removed_while_all_are_walked() -> None:
-    peers = Connections()
+def test_connections_may_be_removed_while_they_are_listed() -> None:
+    connections = Connections()
     for number in range(3):
-        peers.add_connection(peer(number, bytes([number])))
-    for each in peers.list_connections():
-        peers.remove_session(each.session)
-    assert len(peers) == 0
+        connections.add_connection(connection(number, bytes([number])))
+    for each in connections.list_connections():
+        connections.remove_session(each.session)
+    assert len(connections) == 0

@@ -1,4 +1,4 @@
-"""A count that forgets."""
+"""A count over the last seconds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from streamd.core.status import COUNTED_SPAN_S
 from streamd.daemon.sliding_count import SlidingCount, compute_window
 
 
-def test_what_happened_within_the_span_is_counted() -> None:
+def test_amounts_within_the_span_are_counted() -> None:
     recent = SlidingCount()
     for second in range(10):
         recent.add_amount(100.0 + second, 3)
     assert recent.compute_total(109.5) == 30
 
 
-def test_what_is_older_than_the_span_is_forgotten() -> None:
+def test_amounts_older_than_the_span_are_forgotten() -> None:
     recent = SlidingCount()
     recent.add_amount(20.0, 5)
     recent.add_amount(28.0, 7)
@@ -39,14 +39,14 @@ def test_the_window_is_what_the_counts_cover(now_s: float, began_s: float, windo
 
 
 @pytest.mark.parametrize("now_s", [50.0, 50.4, 50.999])
-def test_a_steady_rate_is_told_as_it_is(now_s: float) -> None:
+def test_a_steady_rate_is_measured_exactly(now_s: float) -> None:
     recent = SlidingCount()
     for tenth in range(int(now_s * 1000) + 1):
         recent.add_amount(tenth / 1000)
     assert recent.compute_total(now_s) / compute_window(now_s, 0.0) == pytest.approx(1000, rel=0.001)
 
 
-def test_covering_another_count_takes_the_larger_of_each_moment() -> None:
+def test_merging_takes_the_larger_amount_of_each_moment() -> None:
     one, other = SlidingCount(), SlidingCount()
     one.add_amount(1.0, 5)
     one.add_amount(4.0, 5)

@@ -1,4 +1,4 @@
-"""A look at a file system that may not answer is bounded, and had by one thread at a time."""
+"""A lookup on a slow file system is bounded in time and runs in one thread at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamd.daemon.slow_lookup import SlowLookup
 ANSWER_S = 20.0
 
 
-async def test_a_look_that_is_not_answered_is_not_had_twice_and_its_answer_counts_later(
+async def test_a_pending_lookup_is_not_repeated_and_its_late_answer_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers, threads = threading.Event(), threading.active_count()
@@ -29,6 +29,6 @@ async def test_a_look_that_is_not_answered_is_not_had_twice_and_its_answer_count
     assert not lookup.is_unanswered
 
 
-def test_what_a_look_raises_is_raised_where_it_is_awaited() -> None:
+def test_an_error_of_a_lookup_is_raised_to_its_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         asyncio.run(SlowLookup(lambda: 1 / 0, 0.0).wait_for_answer())

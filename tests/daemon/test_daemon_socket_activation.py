@@ -1,4 +1,4 @@
-"""Sockets that are handed over: taken by path, refused when they are others, and never inherited."""
+"""Sockets from systemd are found by path, refused if they do not fit, and not inherited by children."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pair(place: Path) -> Iterator[HandedSockets]:
         yield {place: stream, beside: packets}
 
 
-def test_sockets_come_by_their_paths_and_children_inherit_nothing(pair: HandedSockets) -> None:
+def test_handed_sockets_are_keyed_by_path_and_not_inherited_by_children(pair: HandedSockets) -> None:
     for number, link in enumerate(pair.values(), FIRST):
         os.dup2(link.fileno(), number)
     environment = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:b", "HOME": "/"}
@@ -61,23 +61,23 @@ def test_sockets_come_by_their_paths_and_children_inherit_nothing(pair: HandedSo
 @pytest.mark.parametrize(
     "environment", [{}, {"LISTEN_PID": "1", "LISTEN_FDS": "2"}, {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "0"}]
 )
-def test_nothing_is_taken_that_was_handed_to_nobody_or_to_another(environment: dict[str, str]) -> None:
+def test_sockets_handed_to_another_process_are_not_taken(environment: dict[str, str]) -> None:
     assert take_handed_sockets(environment, FIRST) == {}
 
 
-def test_a_socket_of_the_network_is_refused_by_its_kind() -> None:
+def test_a_network_socket_is_refused_by_its_kind() -> None:
     with socket.socket(socket.AF_INET) as link:
         os.dup2(link.fileno(), FIRST)
     with pytest.raises(ConfigError, match=r"no path \(AF_INET\): a socket unit of streamd has ListenStream=PATH"):
         take_handed_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}, FIRST)
 
 
-def test_the_endpoints_own_two_are_chosen(pair: HandedSockets, place: Path) -> None:
+def test_the_two_sockets_of_the_endpoint_are_chosen(pair: HandedSockets, place: Path) -> None:
     assert choose_endpoint_sockets(pair, place, Path(f"{place}.fd")) == tuple(pair.values())
     assert choose_endpoint_sockets({}, place, Path(f"{place}.fd")) is None
 
 
-def test_sockets_of_another_place_name_both(pair: HandedSockets, place: Path) -> None:
+def test_sockets_of_another_endpoint_are_refused_with_both_paths(pair: HandedSockets, place: Path) -> None:
     with pytest.raises(
         ConfigError, match=rf"hands over {place}, {place}\.fd, while this configuration listens on /o/s"
     ):
@@ -100,7 +100,7 @@ def test_a_socket_of_the_wrong_type_is_named_with_its_setting(place: Path) -> No
         choose_endpoint_sockets({place: stream, beside: other}, place, beside)
 
 
-def test_who_has_connected_and_was_not_let_in_is_waited_for(pair: HandedSockets, place: Path) -> None:
+def test_a_waiting_connection_is_detected(pair: HandedSockets, place: Path) -> None:
     assert not has_waiting_connection(pair.values())
     with socket.socket(socket.AF_UNIX) as trainer:
         trainer.connect(str(place))

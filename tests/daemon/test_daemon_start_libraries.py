@@ -1,4 +1,4 @@
-"""What is said where a library of the daemon is missing."""
+"""Errors when a library of the daemon is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a daemon tells of itself, over a real scheduler and made-up deliveries, and what it answers to queries."""
+"""The status of a daemon over a real scheduler and made-up deliveries, and its responder to queries."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from streamd.scheduler.scheduler import Scheduler
 MIB = 1 << 20
 
 
-class Desk:
-    """An overview, the window it looks at, and what a service would tell it."""
+class StatusRig:
+    """A status builder over a scheduler, and the events that a service would report."""
 
     def __init__(self, stream: ServedStream) -> None:
         self.stream, self.stats = stream, ProcessStats()
-        self.window = Scheduler([stream.stream_shape], SchedulerLimits(64 * MIB, workers=2))
-        self.overview = StatusBuilder({"train": stream}, 2, 64 * MIB, "ipc:///s", self.stats, began_s=0.0)
+        self.scheduler = Scheduler([stream.stream_shape], SchedulerLimits(64 * MIB, workers=2))
+        self.builder = StatusBuilder({"train": stream}, 2, 64 * MIB, "ipc:///s", self.stats, began_s=0.0)
 
     def subscribe(
         self,
@@ -58,65 +58,64 @@ class Desk:
         trainer: SubscribedTrainer = SubscribedTrainer(),  # noqa: B008 - frozen
     ) -> None:
         wish = Subscribed(number, "train", rank, world, "drop", 3, Cursor(epoch), 4, resuming=False, together=together)
-        self.window.handle_events((wish,), now_s)
-        self.window.handle_events((CreditGranted(number, grant),), now_s)
-        self.overview.on_session_began(number, ("train", rank, world), now_s, trainer)
+        self.scheduler.handle_events((wish, CreditGranted(number, grant)), now_s)
+        self.builder.on_session_began(number, ("train", rank, world), now_s, trainer)
 
     def send(self, number: int, batches: int, now_s: float, *, shared: bool = False, epoch: int = 0) -> None:
-        """Batches of 8 for a session, which has them to itself, or gets what went to another before."""
-        self.overview.on_batches_sent(number, [(epoch, 8)] * batches, now_s, first_sent=0 if shared else batches)
+        """Sends batches of 8 to a session; `shared` ones were sent to another session before."""
+        self.builder.on_batches_sent(number, [(epoch, 8)] * batches, now_s, first_sent=0 if shared else batches)
 
     def decode(self, batches: int, now_s: float, *, busy_s: float = 0.0) -> None:
         for index in range(batches):
             job = BatchJob(BatchKey("train", 0, index % self.stream.spec.batches), self.stream, 0, 1, 4096)
             job.busy_s = busy_s
-            self.overview.on_batch_produced(job, now_s)
+            self.builder.on_batch_produced(job, now_s)
 
     def decodes_per_batch(self, now_s: float) -> float | None:
-        self.overview.on_epoch_received(max((0, *self.overview._sessions)), -1, now_s)  # else it is not told yet
+        self.builder.on_epoch_received(max((0, *self.builder._sessions)), -1, now_s)  # else it is not known yet
         return self.status(now_s).streams[0].decodes_per_batch
 
     def status(self, now_s: float = 1.0, *, is_draining: bool = False) -> DaemonStatus:
-        return self.overview.build_status(self.window, now_s, is_draining=is_draining)
+        return self.builder.build_status(self.scheduler, now_s, is_draining=is_draining)
 
     def session(self, number: int, now_s: float) -> SessionStatus:
         return next(session for session in self.status(now_s).sessions if session.session == number)
 
 
 @pytest.fixture
-def desk(serve_images: Serve) -> Desk:
-    return Desk(serve_images({"cat": 80}))
+def rig(serve_images: Serve) -> StatusRig:
+    return StatusRig(serve_images({"cat": 80}))
 
 
-def test_nobody_reading_means_no_figure_for_sharing(desk: Desk) -> None:
-    assert desk.decodes_per_batch(1.0) is None
+def test_without_trainers_decodes_per_batch_is_unknown(rig: StatusRig) -> None:
+    assert rig.decodes_per_batch(1.0) is None
 
 
-def test_two_in_step_share_each_decode_and_two_apart_do_not(desk: Desk) -> None:
-    desk.subscribe(1)
-    desk.subscribe(2)
-    desk.send(1, 10, 5.0)
-    desk.send(2, 10, 5.0, shared=True)
-    assert desk.decodes_per_batch(6.0) == 1.0
-    desk.send(1, 10, 26.0)
-    desk.send(2, 10, 26.0)
-    assert desk.decodes_per_batch(27.0) == 2.0
+def test_trainers_in_step_share_decodes_and_trainers_apart_do_not(rig: StatusRig) -> None:
+    rig.subscribe(1)
+    rig.subscribe(2)
+    rig.send(1, 10, 5.0)
+    rig.send(2, 10, 5.0, shared=True)
+    assert rig.decodes_per_batch(6.0) == 1.0
+    rig.send(1, 10, 26.0)
+    rig.send(2, 10, 26.0)
+    assert rig.decodes_per_batch(27.0) == 2.0
 
 
-def test_a_trainer_alone_is_at_one_whatever_was_decoded_ahead_of_it(desk: Desk) -> None:
-    desk.subscribe(1)
-    desk.decode(50, 5.0)
-    desk.send(1, 10, 5.0)
-    assert desk.decodes_per_batch(6.0) == 1.0
+def test_batches_decoded_ahead_of_a_single_trainer_do_not_count(rig: StatusRig) -> None:
+    rig.subscribe(1)
+    rig.decode(50, 5.0)
+    rig.send(1, 10, 5.0)
+    assert rig.decodes_per_batch(6.0) == 1.0
 
 
-def test_decodes_a_batch_are_told_once_a_trainer_has_read_an_epoch_and_why_not_before(desk: Desk) -> None:
-    desk.subscribe(1)
-    desk.send(1, 10, 5.0)
-    (early,) = desk.status(6.0).streams
-    desk.overview.on_epoch_received(1, 0, 6.0)
-    (told,) = desk.status(6.0).streams
-    (late,) = desk.status(60.0).streams
+def test_decodes_per_batch_is_known_after_an_epoch_and_explained_before(rig: StatusRig) -> None:
+    rig.subscribe(1)
+    rig.send(1, 10, 5.0)
+    (early,) = rig.status(6.0).streams
+    rig.builder.on_epoch_received(1, 0, 6.0)
+    (told,) = rig.status(6.0).streams
+    (late,) = rig.status(60.0).streams
     assert (early.decodes_per_batch, told.decodes_per_batch, late.decodes_per_batch) == (None, 1.0, None)
     assert [each.decodes_unknown for each in (early, told, late)] == [
         "known once a trainer has read an epoch",
@@ -126,244 +125,241 @@ def test_decodes_a_batch_are_told_once_a_trainer_has_read_an_epoch_and_why_not_b
 
 
 @pytest.mark.parametrize(("epoch", "rank", "apart"), [(1, 0, True), (0, 0, False), (1, 1, False)])
-def test_a_remedy_is_for_trainers_of_one_rank_that_are_still_apart(
-    desk: Desk, epoch: int, rank: int, *, apart: bool
+def test_only_trainers_of_one_rank_that_are_apart_get_a_remedy(
+    rig: StatusRig, epoch: int, rank: int, *, apart: bool
 ) -> None:
-    desk.subscribe(1, world=2)
-    desk.subscribe(2, rank=rank, world=2, epoch=epoch)
-    desk.send(1, 10, 5.0)
-    desk.send(2, 10, 5.0)
-    (stream,) = desk.status(6.0).streams
+    rig.subscribe(1, world=2)
+    rig.subscribe(2, rank=rank, world=2, epoch=epoch)
+    rig.send(1, 10, 5.0)
+    rig.send(2, 10, 5.0)
+    (stream,) = rig.status(6.0).streams
     assert (stream.remedy is not None) == apart
 
 
-def test_ranks_need_batches_of_their_own(desk: Desk) -> None:
-    for rank in (0, 1):
-        desk.subscribe(1 + rank, rank=rank, world=2)
-        desk.send(1 + rank, 10, 5.0)
-    assert desk.decodes_per_batch(6.0) == 1.0
-
-
-def test_the_figure_is_of_the_last_seconds(desk: Desk) -> None:
-    desk.subscribe(1)
-    desk.subscribe(2)
+def test_decodes_per_batch_covers_the_last_seconds(rig: StatusRig) -> None:
+    rig.subscribe(1)
+    rig.subscribe(2)
     for number in (1, 2):
-        desk.send(number, 25, 1.0)
-    desk.send(1, 10, 40.0)
-    assert desk.decodes_per_batch(41.0) == 1.0
+        rig.send(number, 25, 1.0)
+    rig.send(1, 10, 40.0)
+    assert rig.decodes_per_batch(41.0) == 1.0
 
 
-def test_who_comes_to_an_empty_stream_does_not_answer_for_those_before(desk: Desk) -> None:
-    desk.subscribe(1)
-    desk.send(1, 10, 1.0)
-    desk.overview.on_session_ended(1, 2.0)
-    desk.subscribe(2, 2.0)
-    desk.send(2, 5, 3.0)
-    assert desk.decodes_per_batch(3.0) == 1.0
+def test_a_trainer_of_an_empty_stream_starts_a_new_count(rig: StatusRig) -> None:
+    rig.subscribe(1)
+    rig.send(1, 10, 1.0)
+    rig.builder.on_session_ended(1, 2.0)
+    rig.subscribe(2, 2.0)
+    rig.send(2, 5, 3.0)
+    assert rig.decodes_per_batch(3.0) == 1.0
 
 
-def test_who_joined_a_trainer_that_has_ended_does_not_answer_for_its_decodes(desk: Desk) -> None:
-    desk.subscribe(1)
-    desk.send(1, 100, 1.0)
+def test_decodes_of_an_ended_trainer_do_not_count_against_the_others(rig: StatusRig) -> None:
+    rig.subscribe(1)
+    rig.send(1, 100, 1.0)
     for number in (2, 3):
-        desk.subscribe(number, 5.0)
-        desk.send(number, 5, 6.0, shared=True)
-    desk.send(1, 5, 6.0)
-    assert desk.decodes_per_batch(6.0) == 1.0
+        rig.subscribe(number, 5.0)
+        rig.send(number, 5, 6.0, shared=True)
+    rig.send(1, 5, 6.0)
+    assert rig.decodes_per_batch(6.0) == 1.0
     for number in (1, 2, 3):
-        desk.overview.on_session_ended(number, 7.0)
-        assert desk.decodes_per_batch(7.0) == 1.0
-    assert desk.decodes_per_batch(100.0) is None
+        rig.builder.on_session_ended(number, 7.0)
+        assert rig.decodes_per_batch(7.0) == 1.0
+    assert rig.decodes_per_batch(100.0) is None
 
 
-def test_a_rank_that_comes_again_goes_on_with_its_count(desk: Desk) -> None:
+def test_a_rank_that_reconnects_continues_its_count(rig: StatusRig) -> None:
     for rank in (0, 1):
-        desk.subscribe(1 + rank, rank=rank, world=2)
-        desk.send(1 + rank, 10, 5.0)
-    desk.overview.on_session_ended(1, 6.0)
-    assert desk.decodes_per_batch(6.0) == 1.0
-    desk.subscribe(3, 7.0, rank=0, world=2)
-    assert desk.decodes_per_batch(7.0) == 1.0
+        rig.subscribe(1 + rank, rank=rank, world=2)
+        rig.send(1 + rank, 10, 5.0)
+    assert rig.decodes_per_batch(6.0) == 1.0, "each rank needs batches of its own"
+    rig.builder.on_session_ended(1, 6.0)
+    assert rig.decodes_per_batch(6.0) == 1.0
+    rig.subscribe(3, 7.0, rank=0, world=2)
+    assert rig.decodes_per_batch(7.0) == 1.0
 
 
-def test_what_a_session_is_at(desk: Desk) -> None:
-    desk.subscribe(1, grant=4)
-    desk.subscribe(2)
-    desk.subscribe(3, together=9)
-    desk.send(2, 1, 1.0)
-    assert desk.session(1, 1.5).doing == "waiting"
-    assert desk.session(2, 1.5).doing == "reading"
-    assert desk.session(2, 1.5 + RESTING_S).doing == "resting"
-    assert desk.session(3, 1.5).doing == "gathering"
-    desk.window.handle_events((ProgressReported(1, 1),), 2.0)
-    assert (desk.session(1, 2.0).step, desk.session(1, 2.0).steps, desk.session(1, 2.0).epochs) == (0, 10, 3)
+def test_a_session_shows_its_state_and_position(rig: StatusRig) -> None:
+    rig.subscribe(1, grant=4)
+    rig.subscribe(2)
+    rig.subscribe(3, together=9)
+    rig.send(2, 1, 1.0)
+    assert rig.session(1, 1.5).doing == "waiting"
+    assert rig.session(2, 1.5).doing == "reading"
+    assert rig.session(2, 1.5 + RESTING_S).doing == "resting"
+    assert rig.session(3, 1.5).doing == "gathering"
+    rig.scheduler.handle_events((ProgressReported(1, 1),), 2.0)
+    assert (rig.session(1, 2.0).step, rig.session(1, 2.0).steps, rig.session(1, 2.0).epochs) == (0, 10, 3)
 
 
-def test_rates_are_what_trainers_took_over_one_window_and_the_age_is_since_subscribing(desk: Desk) -> None:
-    desk.subscribe(1, 100.0)
-    desk.send(1, 10, 105.0)
-    assert desk.session(1, 110.0).samples_per_s == 0.0
-    desk.overview.on_progress(1, 7, 0.0, 105.0)
-    status = desk.status(109.5)
+def test_rates_count_taken_batches_and_age_counts_from_subscribing(rig: StatusRig) -> None:
+    rig.subscribe(1, 100.0)
+    rig.send(1, 10, 105.0)
+    assert rig.session(1, 110.0).samples_per_s == 0.0
+    rig.builder.on_progress(1, 7, 0.0, 105.0)
+    status = rig.status(109.5)
     assert status.sessions[0].samples_per_s == pytest.approx(7 * 8 / status.window_s)
     assert status.streams[0].samples_per_s == status.sessions[0].samples_per_s
     assert status.sessions[0].age_s == 9.5
-    desk.overview.on_session_ended(1, 109.5)
-    status = desk.status(109.5)
+    rig.builder.on_session_ended(1, 109.5)
+    status = rig.status(109.5)
     assert status.streams[0].samples_per_s > 0, "it took them, though it is gone"
 
 
-def test_a_trainer_stands_where_it_took_and_in_its_own_steps(desk: Desk) -> None:
-    desk.subscribe(1, trainer=SubscribedTrainer("lr-0.01", 77, 4, 20), grant=4)
-    session = desk.window.sessions[0]
+def test_a_session_shows_taken_batches_and_the_trainers_own_steps(rig: StatusRig) -> None:
+    rig.subscribe(1, trainer=SubscribedTrainer("lr-0.01", 77, 4, 20), grant=4)
+    session = rig.scheduler.sessions[0]
     for slot in range(4):
         session.lease_next_batch(slot)
-    desk.send(1, 4, 1.0)
-    desk.overview.on_progress(1, 3, 0.0, 2.0)
-    told = desk.session(1, 2.0)
+    rig.send(1, 4, 1.0)
+    rig.builder.on_progress(1, 3, 0.0, 2.0)
+    told = rig.session(1, 2.0)
     assert (told.name, told.pid, told.batch_size) == ("lr-0.01", 77, 4)
     assert (told.epoch, told.step, told.steps, told.in_flight) == (0, 3, 10, 1)
     assert (told.own_step, told.own_steps) == (6, 20)
 
 
-def test_an_epoch_that_a_trainer_has_behind_it_was_taken_to_its_end(desk: Desk) -> None:
-    desk.subscribe(1, grant=10)
-    session = desk.window.sessions[0]
+def test_a_received_epoch_counts_as_taken_to_its_end(rig: StatusRig) -> None:
+    rig.subscribe(1, grant=10)
+    session = rig.scheduler.sessions[0]
     for slot in range(10):
         session.lease_next_batch(slot)
     session.finish_epoch()
-    desk.send(1, 10, 1.0)
-    assert (desk.session(1, 1.0).epoch, desk.session(1, 1.0).step) == (0, 0)
-    desk.overview.on_epoch_received(1, 0, 2.0)
-    assert (desk.session(1, 2.0).epoch, desk.session(1, 2.0).step, desk.session(1, 2.0).in_flight) == (1, 0, 0)
+    rig.send(1, 10, 1.0)
+    assert (rig.session(1, 1.0).epoch, rig.session(1, 1.0).step) == (0, 0)
+    rig.builder.on_epoch_received(1, 0, 2.0)
+    assert (rig.session(1, 2.0).epoch, rig.session(1, 2.0).step, rig.session(1, 2.0).in_flight) == (1, 0, 0)
 
 
-def test_the_kernels_word_on_a_process_stands_over_the_trainers_own(desk: Desk) -> None:
-    desk.subscribe(1, trainer=SubscribedTrainer("", 1))
-    desk.overview.set_process(1, 0)  # of another namespace
-    assert desk.session(1, 1.0).pid == 1
-    desk.overview.set_process(1, 4711)
-    assert desk.session(1, 1.0).pid == 4711
+def test_the_pid_from_the_kernel_replaces_the_reported_one(rig: StatusRig) -> None:
+    rig.subscribe(1, trainer=SubscribedTrainer("", 1))
+    rig.builder.set_process(1, 0)  # of another namespace
+    assert rig.session(1, 1.0).pid == 1
+    rig.builder.set_process(1, 4711)
+    assert rig.session(1, 1.0).pid == 4711
 
 
-def test_no_share_is_above_one(desk: Desk) -> None:
-    desk.subscribe(1)
-    desk.send(1, 1, 100.0)
-    desk.decode(10, 100.0, busy_s=1000.0)
-    desk.overview.on_progress(1, 1, 1000.0, 100.0)
-    desk.window._slot_wait_s = 1000.0
-    status = desk.status(101.0)
+def test_no_share_is_above_one(rig: StatusRig) -> None:
+    rig.subscribe(1)
+    rig.send(1, 1, 100.0)
+    rig.decode(10, 100.0, busy_s=1000.0)
+    rig.builder.on_progress(1, 1, 1000.0, 100.0)
+    rig.scheduler._slot_wait_s = 1000.0
+    status = rig.status(101.0)
     assert (status.busy_fraction, status.slot_wait_fraction, status.waiting_trainers) == (1.0, 1.0, 1.0)
     assert status.reading_fraction + status.decoding_fraction <= 1.0
 
 
-def test_the_timing_that_a_session_tells_is_its_own_and_one_that_has_ended_tells_nothing(desk: Desk) -> None:
+def test_an_epoch_timing_belongs_to_its_session_and_is_ignored_after_its_end(rig: StatusRig) -> None:
     timing = EpochTiming(0, 43.0, 2.0, "none", BatchSupply())
-    desk.subscribe(1)
-    desk.subscribe(2)
-    desk.overview.on_epoch_timing_reported(2, timing)
-    desk.overview.on_epoch_timing_reported(3, timing)
-    assert [desk.session(number, 1.0).last_epoch for number in (1, 2)] == [None, timing]
+    rig.subscribe(1)
+    rig.subscribe(2)
+    rig.builder.on_epoch_timing_reported(2, timing)
+    rig.builder.on_epoch_timing_reported(3, timing)
+    assert [rig.session(number, 1.0).last_epoch for number in (1, 2)] == [None, timing]
 
 
-def test_workers_are_busy_as_long_as_they_read_and_decode(desk: Desk) -> None:
-    desk.decode(10, 100.0, busy_s=COUNTED_SPAN_S / 10)
-    assert desk.status(100.999).busy_fraction == pytest.approx(0.5, 0.01)
+def test_workers_are_busy_as_long_as_they_read_and_decode(rig: StatusRig) -> None:
+    rig.decode(10, 100.0, busy_s=COUNTED_SPAN_S / 10)
+    assert rig.status(100.999).busy_fraction == pytest.approx(0.5, 0.01)
 
 
-def test_receipts_and_bad_samples_are_those_that_are_known(desk: Desk) -> None:
-    desk.stats.add_count("stream.train", "receipts_ok", 3)
-    desk.stats.add_count("stream.train", "receipts_bad")
-    status = desk.status(1.0, is_draining=True)
+def test_receipts_and_bad_samples_are_counted(rig: StatusRig) -> None:
+    rig.stats.add_count("stream.train", "receipts_ok", 3)
+    rig.stats.add_count("stream.train", "receipts_bad")
+    status = rig.status(1.0, is_draining=True)
     assert (status.streams[0].receipts_ok, status.streams[0].receipts_bad, status.streams[0].bad) == (3, 1, 0)
     assert len(status.all_troubles) == 2
 
 
-def test_a_stream_that_stops_everybody_says_why(desk: Desk) -> None:
-    (sound,) = desk.status().streams
+def test_a_stopped_stream_shows_the_reason(rig: StatusRig) -> None:
+    (sound,) = rig.status().streams
     assert sound.stopped is None
-    desk.stream.quarantine.reasons.update(dict.fromkeys(range(11), "no image"))
-    (trouble,) = desk.status().all_troubles
+    rig.stream.quarantine.reasons.update(dict.fromkeys(range(11), "no image"))
+    (trouble,) = rig.status().all_troubles
     assert trouble.startswith("stream 'train' is stopped: 11 of 80 samples are bad")
 
 
-def test_why_trainers_were_ended_is_told_until_one_comes_again(desk: Desk) -> None:
-    desk.overview.on_stream_failed("train", "the disk is away")
-    assert desk.status().streams[0].failed == "the disk is away"
-    desk.subscribe(1)
-    assert desk.status().streams[0].failed is None
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_a_failure_is_shown_until_the_stream_changes_or_a_trainer_subscribes(
+    rig: StatusRig, *, is_changed: bool
+) -> None:
+    rig.builder.on_stream_failed("train", "the disk is away")
+    assert rig.status().streams[0].failed == "the disk is away"
+    if is_changed:
+        rig.builder.on_stream_changed("train")
+    else:
+        rig.subscribe(1)
+    assert rig.status().streams[0].failed is None
+    assert rig.status().all_troubles == []
 
 
-def test_why_trainers_were_ended_is_no_longer_told_of_a_stream_that_has_changed(desk: Desk) -> None:
-    desk.overview.on_stream_failed("train", "the disk is away")
-    desk.overview.on_stream_changed("train")
-    assert desk.status().all_troubles == []
-
-
-def test_deaths_of_workers_are_all_counted_and_those_of_half_a_minute_by_themselves(desk: Desk) -> None:
+def test_worker_deaths_are_counted_in_total_and_over_half_a_minute(rig: StatusRig) -> None:
     for now_s in (0.0, 100.0, 101.0):
-        desk.stats.add_count("engine", "worker_deaths")
-        desk.overview.on_worker_died(now_s)
-    status = desk.status(102.0)
+        rig.stats.add_count("engine", "worker_deaths")
+        rig.builder.on_worker_died(now_s)
+    status = rig.status(102.0)
     assert (status.worker_deaths, status.deaths_lately) == (3, 2)
 
 
-def test_a_stream_that_waits_for_its_data_is_stopped_until_it_goes_on_or_is_another(desk: Desk) -> None:
+def test_a_paused_stream_is_stopped_until_it_resumes_or_changes(rig: StatusRig) -> None:
     def stopped() -> str | None:
-        return desk.status().streams[0].stopped
+        return rig.status().streams[0].stopped
 
-    desk.overview.on_stream_paused("train", "it waits")
-    assert (stopped(), desk.overview.is_stream_paused("train")) == ("it waits", True)
-    desk.overview.on_stream_resumed("train")
-    assert (stopped(), desk.overview.is_stream_paused("train")) == (None, False)
-    desk.overview.on_stream_paused("train", "it waits")
-    desk.overview.on_stream_changed("train")
+    rig.builder.on_stream_paused("train", "it waits")
+    assert (stopped(), rig.builder.is_stream_paused("train")) == ("it waits", True)
+    rig.builder.on_stream_resumed("train")
+    assert (stopped(), rig.builder.is_stream_paused("train")) == (None, False)
+    rig.builder.on_stream_paused("train", "it waits")
+    rig.builder.on_stream_changed("train")
     assert stopped() is None
 
 
-def test_a_reload_that_failed_is_told_until_one_succeeds(desk: Desk) -> None:
+def test_a_failed_reload_is_shown_until_one_succeeds(rig: StatusRig) -> None:
     for failed in (True, False):
-        desk.overview.set_reload_failed(failed=failed)
-        assert desk.status().reload_failed == failed
+        rig.builder.set_reload_failed(failed=failed)
+        assert rig.status().reload_failed == failed
 
 
-def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    (plain,) = desk.status().streams
+def test_the_shuffle_score_of_a_stream_is_shown_with_its_advice(
+    rig: StatusRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (plain,) = rig.status().streams
     assert (plain.shuffle_score, plain.poorly_mixed) == (None, None)  # of one class
-    meter = ShuffleMeter(desk.stream.spec, desk.stream.manifest.gather_label)
+    meter = ShuffleMeter(rig.stream.spec, rig.stream.manifest.gather_label)
     monkeypatch.setattr(meter, "measure_mixing", lambda: MixingScore("label", 0.25, 0.01, "mix it"))
-    poor = replace(desk.stream, shuffle_meter=meter)
-    desk.overview.streams = {"train": poor}
-    (told,) = desk.status().streams
+    poor = replace(rig.stream, shuffle_meter=meter)
+    rig.builder.streams = {"train": poor}
+    (told,) = rig.status().streams
     assert (told.shuffle_score, told.poorly_mixed) == (0.25, "mix it")
 
 
-def test_a_changed_stream_is_counted_anew(desk: Desk) -> None:
-    desk.subscribe(1)
-    desk.subscribe(2)
+def test_a_changed_stream_starts_a_new_count(rig: StatusRig) -> None:
+    rig.subscribe(1)
+    rig.subscribe(2)
     for number in (1, 2):
-        desk.send(number, 10, 1.0)
-        desk.overview.on_session_ended(number, 2.0)
-    desk.overview.on_stream_changed("train")
-    assert desk.decodes_per_batch(2.0) is None
-    desk.subscribe(3, 2.0)
-    desk.send(3, 5, 3.0)
-    assert desk.decodes_per_batch(3.0) == 1.0
+        rig.send(number, 10, 1.0)
+        rig.builder.on_session_ended(number, 2.0)
+    rig.builder.on_stream_changed("train")
+    assert rig.decodes_per_batch(2.0) is None
+    rig.subscribe(3, 2.0)
+    rig.send(3, 5, 3.0)
+    assert rig.decodes_per_batch(3.0) == 1.0
 
 
-def test_an_added_stream_is_told_of_and_a_removed_one_is_not(desk: Desk) -> None:
-    streams = dict(desk.overview.streams)
-    desk.overview.streams = streams
-    streams["other"] = replace(desk.stream, spec=replace(desk.stream.spec, name="other"))
+def test_an_added_stream_is_shown_and_a_removed_one_is_not(rig: StatusRig) -> None:
+    streams = dict(rig.builder.streams)
+    rig.builder.streams = streams
+    streams["other"] = replace(rig.stream, spec=replace(rig.stream.spec, name="other"))
     del streams["train"]
-    desk.overview.on_stream_changed("other")
-    desk.overview.on_stream_changed("train")
-    desk.decode(1, 1.5)  # it was under way when its stream was taken away
-    (told,) = desk.status(2.0).streams
+    rig.builder.on_stream_changed("other")
+    rig.builder.on_stream_changed("train")
+    rig.decode(1, 1.5)  # it was under way when its stream was taken away
+    (told,) = rig.status(2.0).streams
     assert (told.name, told.sessions, told.decoded_per_s) == ("other", 0, 0.0)
 
 
-# --- queries: the answers are of now, whatever has been reloaded since
+# --- queries: the responder are of now, whatever has been reloaded since
 
 
 @pytest.fixture
@@ -372,58 +368,58 @@ def streams(stream: ServedStream) -> dict[str, ServedStream]:
 
 
 @pytest.fixture
-def answers(streams: dict[str, ServedStream]) -> QueryResponder:
+def responder(streams: dict[str, ServedStream]) -> QueryResponder:
     stats = ProcessStats()
-    window = Scheduler([each.stream_shape for each in streams.values()], SchedulerLimits(8 * MIB, workers=2))
-    overview = StatusBuilder(streams, 2, 8 * MIB, "ipc:///s", stats, began_s=0.0)
-    return QueryResponder(streams, window, SlotStore(), stats, overview)
+    scheduler = Scheduler([each.stream_shape for each in streams.values()], SchedulerLimits(8 * MIB, workers=2))
+    builder = StatusBuilder(streams, 2, 8 * MIB, "ipc:///s", stats, began_s=0.0)
+    return QueryResponder(streams, scheduler, SlotStore(), stats, builder)
 
 
-def ask(answers: QueryResponder, query: QueryMessage, *, session_count: int = 0, is_draining: bool = False) -> Any:
-    return answers.answer_query(query, session_count=session_count, is_draining=is_draining)
+def ask(responder: QueryResponder, query: QueryMessage, *, session_count: int = 0, is_draining: bool = False) -> Any:
+    return responder.answer_query(query, session_count=session_count, is_draining=is_draining)
 
 
-def test_streams_are_those_served_now(answers: QueryResponder, streams: dict[str, ServedStream]) -> None:
+def test_a_query_for_streams_gets_those_served_now(responder: QueryResponder, streams: dict[str, ServedStream]) -> None:
     spec = streams["train"].spec
-    assert ask(answers, AskStreams()) == Streams({"train": spec})
+    assert ask(responder, AskStreams()) == Streams({"train": spec})
     del streams["train"]
-    assert ask(answers, AskStreams()) == Streams({})
+    assert ask(responder, AskStreams()) == Streams({})
 
 
-def test_numbers_are_read_when_they_are_asked_for(answers: QueryResponder) -> None:
-    told = ask(answers, AskStats(), session_count=3)
+def test_stats_are_read_at_the_time_of_the_query(responder: QueryResponder) -> None:
+    told = ask(responder, AskStats(), session_count=3)
     assert isinstance(told, Stats)
     assert told.values["daemon"] == {
         "sessions": 3, "memory_used_bytes": 0, "slots": 0, "producing": 0, "slot_wait_s": 0.0,
     }  # fmt: skip
 
 
-def test_where_the_dashboard_is_is_told_or_how_to_have_one(answers: QueryResponder) -> None:
-    none = ask(answers, AskMonitor())
+def test_a_query_for_the_dashboard_gets_its_address_or_how_to_enable_it(responder: QueryResponder) -> None:
+    none = ask(responder, AskMonitor())
     assert isinstance(none, Refused)
     assert "`monitor: 127.0.0.1:9191`" in none.text
     there = MonitorAt("http://127.0.0.1:9191", "secret")
-    assert ask(replace(answers, monitor=there), AskMonitor()) == there
+    assert ask(replace(responder, monitor=there), AskMonitor()) == there
 
 
-def test_it_is_told_how_often_each_rule_of_the_window_was_checked(answers: QueryResponder) -> None:
-    answers.scheduler.handle_events((TimePassed(),), 0.0)
-    told = ask(answers, AskStats())
+def test_stats_count_the_checks_of_each_scheduler_rule(responder: QueryResponder) -> None:
+    responder.scheduler.handle_events((TimePassed(),), 0.0)
+    told = ask(responder, AskStats())
     assert isinstance(told, Stats)
-    assert told.values["rules"] == answers.scheduler.checks_by_rule
+    assert told.values["rules"] == responder.scheduler.checks_by_rule
     assert told.values["rules"]["memory_within_budget"] == 1
 
 
-def test_the_status_says_whether_the_daemon_is_going_away(answers: QueryResponder) -> None:
+def test_the_status_shows_whether_the_daemon_is_draining(responder: QueryResponder) -> None:
     for draining in (False, True):
-        told = ask(answers, AskStatus(), is_draining=draining)
+        told = ask(responder, AskStatus(), is_draining=draining)
         assert isinstance(told, StatusNow)
         assert told.status.draining == draining
         assert [stream.name for stream in told.status.streams] == ["train"]
 
 
-def test_names_are_told_in_the_order_asked_or_refused(answers: QueryResponder) -> None:
-    told = ask(answers, AskNames("train", (8, 0)))
+def test_names_are_returned_in_the_order_asked_or_refused(responder: QueryResponder) -> None:
+    told = ask(responder, AskNames("train", (8, 0)))
     assert told == Names(("dog/0004.jpg", "cat/0000.jpg"))
-    assert isinstance(ask(answers, AskNames("train", (9,))), Refused)
-    assert isinstance(ask(answers, AskNames("other", ())), Refused)
+    assert isinstance(ask(responder, AskNames("train", (9,))), Refused)
+    assert isinstance(ask(responder, AskNames("other", ())), Refused)

@@ -1,4 +1,4 @@
-"""What the service manager hears: the lines of sd_notify, and when the daemon is well."""
+"""Notifications to the service manager: the sd_notify lines, and when the daemon counts as stalled."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def address_of(listener: socket.socket) -> str:
     return name if isinstance(name, str) else f"@{name[1:].decode()}"
 
 
-def test_it_says_the_lines_of_the_protocol(listener: socket.socket) -> None:
+def test_notifications_follow_the_sd_notify_protocol(listener: socket.socket) -> None:
     manager = ServiceManager(address_of(listener))
     manager.notify_starting("lists the samples")
     manager.notify_ready("serves train")
@@ -49,7 +49,7 @@ def test_it_says_the_lines_of_the_protocol(listener: socket.socket) -> None:
     ]
 
 
-def test_a_reload_carries_the_time_at_which_it_began(listener: socket.socket) -> None:
+def test_a_reload_notification_has_its_start_time(listener: socket.socket) -> None:
     before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
     ServiceManager(address_of(listener)).notify_reloading("reads")
     found = re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=(\d+)\nSTATUS=reads", listener.recv(4096))
@@ -57,7 +57,7 @@ def test_a_reload_carries_the_time_at_which_it_began(listener: socket.socket) ->
     assert before_us <= int(found[1]) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
 
 
-def test_a_status_cannot_bring_lines_of_its_own(listener: socket.socket) -> None:
+def test_a_status_cannot_inject_lines(listener: socket.socket) -> None:
     ServiceManager(address_of(listener)).notify_ready("serves a\nSTOPPING=1")
     assert listener.recv(4096) == b"READY=1\nSTATUS=serves a\\nSTOPPING=1"
 
@@ -86,22 +86,22 @@ def test_the_environment_names_the_manager_and_children_do_not_inherit_it() -> N
         ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}, ServiceManager("/n")),
     ],
 )
-def test_who_is_not_meant_says_nothing_and_is_not_watched(environment: dict[str, str], manager: ServiceManager) -> None:
+def test_variables_for_another_process_are_ignored(environment: dict[str, str], manager: ServiceManager) -> None:
     assert ServiceManager.from_environment(environment) == manager
 
 
-def test_without_a_manager_nothing_is_said_or_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_manager_no_socket_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "socket", lambda *_: pytest.fail("it opens a socket"))
     ServiceManager().notify_ready("serves")
 
 
-def test_a_manager_that_is_gone_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_manager_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "streamd"):
         ServiceManager(str(tmp_path / "gone")).notify_ready("serves")
     assert "the service manager does not listen" in caplog.text
 
 
-def test_a_start_that_cannot_be_is_held_until_it_is_told_to_end(listener: socket.socket) -> None:
+def test_a_refused_start_waits_for_sigterm(listener: socket.socket) -> None:
     def hold() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         os.kill(os.getpid(), signal.SIGTERM)
@@ -111,7 +111,7 @@ def test_a_start_that_cannot_be_is_held_until_it_is_told_to_end(listener: socket
     assert listener.recv(4096) == b"STATUS=cannot start, is tried again: a mistake\\nand another"
 
 
-def test_a_start_that_cannot_be_is_held_for_some_time(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_start_waits_for_a_limited_time(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamd.daemon.systemd.REFUSED_START_S", 0.01)
     assert (
         in_a_forked_child(lambda: ServiceManager(address_of(listener)).notify_refused_start_and_wait("a mistake")) == 0
@@ -126,32 +126,30 @@ SESSION = SessionStatus(1, "train", 0, 1, 0, 2, 3, 13, 8, 2, "reading", 1234.4, 
 STATUS = DaemonStatus("1", 7, "ipc:///s", 9.0, 2, 0.5, 1, 1, draining=False, streams=(STREAM,))
 
 
-def test_a_daemon_that_nobody_asks_is_well_for_ever() -> None:
-    pulse = ProgressWatch(0.0, stalled_s=10.0)
-    assert [
-        pulse.is_progressing(is_producing=False, progress_count=0, now_s=now_s) for now_s in (5.0, 500.0, 50000.0)
-    ] == [True] * 3
-
-
-def test_who_decodes_is_well_and_who_stands_still_is_not() -> None:
-    pulse = ProgressWatch(0.0, stalled_s=10.0)
-    assert pulse.is_progressing(is_producing=True, progress_count=1, now_s=1.0)
-    assert pulse.is_progressing(is_producing=True, progress_count=2, now_s=10.5)
-    assert pulse.is_progressing(is_producing=True, progress_count=2, now_s=20.0)
-    assert not pulse.is_progressing(is_producing=True, progress_count=2, now_s=20.5)
-
-
-def test_the_time_allowed_begins_with_the_wish_not_with_the_last_work() -> None:
-    pulse = ProgressWatch(0.0, stalled_s=10.0)
-    assert pulse.is_progressing(is_producing=False, progress_count=5, now_s=100.0)
-    assert pulse.is_progressing(is_producing=True, progress_count=5, now_s=109.0)
-    assert not pulse.is_progressing(is_producing=True, progress_count=5, now_s=110.0)
-
-
-def test_who_moves_again_is_well_again() -> None:
-    pulse = ProgressWatch(0.0, stalled_s=10.0)
-    assert not pulse.is_progressing(is_producing=True, progress_count=0, now_s=11.0)
-    assert pulse.is_progressing(is_producing=True, progress_count=1, now_s=12.0)
+@pytest.mark.parametrize(
+    ("checks", "progressing"),  # a check: is producing, progress count, seconds
+    [
+        ([(False, 0, 5.0), (False, 0, 500.0), (False, 0, 50000.0)], [True, True, True]),
+        ([(True, 1, 1.0), (True, 2, 10.5), (True, 2, 20.0), (True, 2, 20.5)], [True, True, True, False]),
+        ([(False, 5, 100.0), (True, 5, 109.0), (True, 5, 110.0)], [True, True, False]),
+        ([(True, 0, 11.0), (True, 1, 12.0)], [False, True]),
+    ],
+    ids=[
+        "without requests it never stalls",
+        "it stalls when its work stops",
+        "time counts from the request, not from the last work",
+        "new work ends the stall",
+    ],
+)
+def test_a_daemon_stalls_after_ten_seconds_without_progress(
+    checks: list[tuple[bool, int, float]], progressing: list[bool]
+) -> None:
+    watch = ProgressWatch(0.0, stalled_s=10.0)
+    found = [
+        watch.is_progressing(is_producing=producing, progress_count=count, now_s=now_s)
+        for producing, count, now_s in checks
+    ]
+    assert found == progressing
 
 
 @pytest.mark.parametrize(
@@ -166,5 +164,5 @@ def test_who_moves_again_is_well_again() -> None:
         ),
     ],
 )
-def test_the_line_names_streams_trainers_rate_and_troubles(status: DaemonStatus, said: str) -> None:
+def test_the_headline_names_streams_trainers_rate_and_troubles(status: DaemonStatus, said: str) -> None:
     assert format_status_headline(status) == said

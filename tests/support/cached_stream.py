@@ -1,4 +1,4 @@
-"""A stream with a cache in a folder, without daemon and worker, and its rows as decoders would make them."""
+"""A stream with a cache in a folder, without daemon and worker, and rows to write into it."""
 
 from __future__ import annotations
 

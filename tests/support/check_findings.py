@@ -1,4 +1,4 @@
-"""Findings made by hand, for tests of what is said about them."""
+"""Made-up findings, for tests of their report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs read whole, every row that came checked against its file; and what the daemon has on record."""
+"""Reads whole epochs and checks each row against its file; reads counters and bad samples of a daemon."""
 
 from __future__ import annotations
 

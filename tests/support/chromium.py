@@ -1,4 +1,4 @@
-"""Chromium for tests of the dashboard: one a module, a context a visit, and nothing goes wrong on a page unseen."""
+"""Chromium for tests of the dashboard: one per module, one context per visit, and errors on a page fail the test."""
 
 from __future__ import annotations
 

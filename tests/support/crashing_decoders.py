@@ -1,4 +1,4 @@
-"""Decoders that crash and disks that fail, on purpose: a `sitecustomize` that the daemon and its workers import.
+"""Decoders that crash and reads that hang, on purpose: a `sitecustomize` that the daemon and its workers import.
 
 A file says by its last bytes what is to happen when it is decoded. Nothing of this is in the product.
 """
@@ -19,7 +19,7 @@ EAT: Final = b"\0eat memory"
 KILLED: Final = b"\0killed"  # by the signals that `kill` names, in their order, one a decoding
 
 _WORKER: Final = """
-    import errno, os, signal, threading
+    import os, signal, threading
     import numpy
     import streamd.dataset.paths.open_beneath as confined
     import streamd.decode.decoders as decode
@@ -44,10 +44,6 @@ _WORKER: Final = """
         return open(HERE + "/kills", "rb").read() if os.path.exists(HERE + "/kills") else b""
 
     def broken_read(root, name, size, mtime_ns):
-        if os.path.exists(HERE + "/ill") and name in open(HERE + "/ill", "rb").read().split(b"\\n"):
-            with open(HERE + "/refused", "ab") as count:
-                count.write(b".")
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
         if os.path.exists(HERE + "/gate"):
             open(HERE + "/gate", "rb").close()
         return read_file(root, name, size, mtime_ns)
@@ -91,23 +87,12 @@ class Broken:
     def environment(self) -> dict[str, str]:
         return {"PYTHONPATH": os.pathsep.join([str(self._place), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])}
 
-    def fail_to_read(self, *names: str) -> None:
-        """From now on these files, named as the manifest does, are refused with EIO; none, when none is named."""
-        (self._place / "next").write_text("\n".join(names))
-        (self._place / "next").rename(self._place / "ill")
-
-    @property
-    def refusals(self) -> int:
-        """How often a read was refused."""
-        count = self._place / "refused"
-        return count.stat().st_size if count.exists() else 0
-
     def hang_reads(self) -> None:
-        """From now on who reads a file waits."""
+        """From now on every read of a file waits."""
         os.mkfifo(self._place / "gate")
 
     def let_reads_go(self) -> None:
-        """Whoever waits reads on, and nobody waits again."""
+        """Lets the waiting reads continue; later reads do not wait."""
         (self._place / "gate").rename(self._place / "open gate")
         with contextlib.suppress(OSError):  # nobody waits
             os.close(os.open(self._place / "open gate", os.O_WRONLY | os.O_NONBLOCK))

@@ -1,27 +1,22 @@
-"""What a daemon would say to a client's session, and the sessions it is said to."""
+"""Messages of a daemon to a client's session, and sessions that receive them."""
 
 from __future__ import annotations
 
 from streamd.client.session import ClientAction, ClientSession, FailStream, SendMessage, Subscription
-from streamd.core.spec import Cursor, ImageSpec, OrderId, PixelId, StreamSpec
+from streamd.core.spec import Cursor, ImageSpec, OrderId, StreamSpec
 from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import BatchReady, Progress, Welcome
+from support.sample_specs import some_spec
 
 WISH = Subscription("train", rank=0, world=1, epochs=2, uneven="drop", credit=8, transport="shared")
-SPEC = StreamSpec(
-    name="train",
+SPEC = some_spec(
     samples=20,
     batch_size=4,
     batches=5,
     image=ImageSpec(8, 8, 3),
     labels={},
     normalize="none",
-    shuffle="full",
-    seed=0,
-    remainder="keep",
-    bad_policy="substitute",
     order_id=OrderId("order"),
-    pixel_id=PixelId("pixels"),
 )
 BOOT, NUMBER = 77, 3
 HERE = FrameHeader(BOOT, NUMBER, 0)

@@ -1,4 +1,4 @@
-"""SIGHUP to a daemon, and what it says of it."""
+"""Sends SIGHUP to a daemon and waits for what it logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def said(daemon: DaemonProcess, event: str) -> list[str]:
 
 
 def reload(daemon: DaemonProcess, ends: str = "reload.done") -> str:
-    """SIGHUP, and the last line about it."""
+    """Sends SIGHUP; returns the last line about it."""
     before = len(said(daemon, ends))
     daemon.process.send_signal(signal.SIGHUP)
     wait_until(lambda: len(said(daemon, ends)) > before, f"{ends} is logged")
@@ -20,7 +20,7 @@ def reload(daemon: DaemonProcess, ends: str = "reload.done") -> str:
 
 
 def refusal(daemon: DaemonProcess) -> str:
-    """SIGHUP, and all that is said against the new configuration; the last line says what becomes of the old one."""
+    """Sends SIGHUP; returns the errors of the new configuration, and the line about the old one."""
     before = len(said(daemon, "reload.failed"))
     reload(daemon, "reload.failed")
     wait_until(lambda: "nothing was changed" in "".join(said(daemon, "reload.failed")[before:]), "it has refused")

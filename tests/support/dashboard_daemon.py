@@ -1,4 +1,4 @@
-"""Dashboards for tests: a daemon with one, the pictures behind it, and what its tables say."""
+"""Dashboards for tests: a daemon with one, its pictures, and the cells of its tables."""
 
 from __future__ import annotations
 

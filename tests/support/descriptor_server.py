@@ -1,4 +1,4 @@
-"""A descriptor server with one slot, for the tests of it, and clients of it."""
+"""A descriptor server with one slot, and clients of it."""
 
 from __future__ import annotations
 

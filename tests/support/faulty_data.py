@@ -1,12 +1,10 @@
-"""Data with everything wrong that a first day brings, and reading processes that crash on purpose."""
+"""Data with the faults of a first day, and reading processes that crash on purpose."""
 
 from __future__ import annotations
 
 import json
 import os
-import struct
 import sys
-import zlib
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +17,7 @@ from streamd.cli.check.run import inspect_data
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.daemon.streams.served_stream import ServedStream
 from support.daemon_process import stream_config, write_images
+from support.smooth_pictures import png
 
 CRASH: Final = b"this file crashes the decoder"
 
@@ -67,22 +66,13 @@ def animals(place: Path) -> Path:
     return write_images(place / "data", {"cat": 5, "dog": 3})
 
 
-def huge_png() -> bytes:
-    """A PNG whose header promises 400 million pixels."""
-    header = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(100))), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
-    )
-
-
 def spoil(folder: Path) -> dict[str, str]:
     """Adds files that are no images; their names, with a part of the reason that each must get."""
     good = next(folder.glob("cat/*.jpg")).read_bytes()
     files = {
         "cat/cut.jpg": (good[: len(good) // 2], "damaged JPEG"),
         "cat/empty.jpg": (b"", "empty"),
-        "dog/huge.png": (huge_png(), "pixels"),
+        "dog/huge.png": (png(8, 2, [bytes(99)], (20_000, 20_000)), "pixels"),  # 400 million of them
         "dog/page.jpg": (b"<!DOCTYPE html><p>404", ""),
     }
     for name, (data, _) in files.items():

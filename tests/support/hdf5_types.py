@@ -1,4 +1,4 @@
-"""Types of numbers that HDF5 can describe and NumPy has not."""
+"""Number types that HDF5 has and NumPy does not."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _EVERY_DAY: Final = 120
 
 
 def explored(examples: int = _ASKED or _EVERY_DAY, *, shrink: bool = True) -> settings:
-    """Settings of a machine; without `shrink` the first failure is told as it was found."""
+    """Settings of a machine; without `shrink` the first failure is reported unchanged."""
     return settings(
         max_examples=examples,
         stateful_step_count=50,

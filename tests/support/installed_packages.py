@@ -1,4 +1,4 @@
-"""streamd as its users get it: built from a clean copy of the checkout, installed into environments of its own."""
+"""streamd as users install it: built from a clean copy of the checkout, in environments of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that writes down which samples it was given, as their pixels name them, in any backend's compiled steps."""
+"""A Keras model that records the samples it was given, by their pixels, in the compiled steps of any backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at a chosen moment of a call: where Python looks for signals, at its begin, behind calls and in loops."""
+"""Ctrl-C at a chosen moment of a call: at each point where Python checks for signals."""
 
 from __future__ import annotations
 

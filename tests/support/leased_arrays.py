@@ -1,4 +1,4 @@
-"""Images in memory that is lent, as a stream lends it, and how many of them are still held."""
+"""Images in leased memory, and how many of them are still held."""
 
 from __future__ import annotations
 

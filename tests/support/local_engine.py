@@ -33,7 +33,7 @@ Outcome = tuple[BatchJob, str | None]
 
 
 class Rig:
-    """An engine with what it needs, and what it has reported; the listener is the rig itself."""
+    """An engine with its slots, and what it has reported; the rig is its listener."""
 
     waits_for_data = False
 
@@ -79,13 +79,13 @@ class Rig:
         return await asyncio.wait_for(self.outcomes.get(), ANSWER_S)
 
     async def filled(self) -> BatchJob:
-        """The next outcome, which is a batch."""
+        """Returns the next outcome, which must be a batch."""
         job, reason = await self.outcome()
         assert reason is None
         return job
 
     async def failure(self) -> str:
-        """The next outcome, which is a reason."""
+        """Returns the reason of the next outcome, which must be a failure."""
         _, reason = await self.outcome()
         assert reason is not None
         return reason

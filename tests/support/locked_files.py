@@ -1,4 +1,4 @@
-"""Files whose locks several want."""
+"""Waits until a process waits for the lock of a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from support.daemon_process import wait_until
 
 
 def until_waited_for(path: Path) -> None:
-    """Returns when somebody waits for the lock of a file."""
+    """Returns when a process or thread waits for the lock of a file."""
 
     def is_waited_for() -> bool:
         waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line]

@@ -1,4 +1,4 @@
-"""A monitor that answers without a daemon, and how it is asked."""
+"""A monitor without a daemon, and requests to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Answer(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def monitor(books: Books | None = None) -> AsyncIterator[Monitor]:
-    """One that answers, of `books` or of a daemon that starts."""
+    """Runs a monitor of `books`, or of a daemon that still starts."""
     monitor = Monitor("127.0.0.1:0")
     await monitor.start_listening()
     if books is not None:
@@ -36,7 +36,7 @@ async def monitor(books: Books | None = None) -> AsyncIterator[Monitor]:
 
 
 async def say(to: Monitor, words: bytes) -> Answer:
-    """What is answered to some bytes."""
+    """Sends bytes and returns the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(to.url.rpartition(":")[2]))
     writer.write(words)
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
@@ -46,13 +46,13 @@ async def say(to: Monitor, words: bytes) -> Answer:
 
 
 async def ask(to: Monitor, path: str, method: str = "GET", host: str = "localhost", token: str | None = None) -> Answer:
-    """The answer; with a token, what it opens."""
+    """Sends a request, with a token if there is one, and returns the answer."""
     key = "" if token is None else f"Authorization: Bearer {token}\r\n"
     return await say(to, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{key}Connection: close\r\n\r\n".encode())
 
 
 def answers(books: Books | None, *questions: Callable[[Monitor], Awaitable[Answer]]) -> list[Answer]:
-    """One after the other."""
+    """Sends requests one after the other and returns their answers."""
 
     async def run() -> list[Answer]:
         async with monitor(books) as running:
@@ -62,6 +62,6 @@ def answers(books: Books | None, *questions: Callable[[Monitor], Awaitable[Answe
 
 
 def answer(books: Books | None, path: str, method: str = "GET", host: str = "localhost") -> Answer:
-    """What is answered to one question."""
+    """Sends one request and returns the answer."""
     (only,) = answers(books, lambda to: ask(to, path, method, host))
     return only

@@ -1,4 +1,4 @@
-"""How a daemon of a test is asked for its figures, and what monitoring/ asks Prometheus for."""
+"""Requests for metrics of a test's daemon, and the queries of monitoring/ to Prometheus."""
 
 from __future__ import annotations
 

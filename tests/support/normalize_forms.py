@@ -1,4 +1,4 @@
-"""Every form of `normalize`, with what black and white become by it."""
+"""Every form of `normalize`, with the values that it gives black and white."""
 
 from __future__ import annotations
 

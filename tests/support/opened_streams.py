@@ -1,4 +1,4 @@
-"""Streams as workers have them open, with stores of our own in them."""
+"""Streams as the daemon serves them and as workers open them, and a fake store of samples."""
 
 from __future__ import annotations
 

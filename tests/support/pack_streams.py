@@ -1,4 +1,4 @@
-"""Streams to pack, and the decoding of them in this process: a worker takes longer to start than all else here."""
+"""Streams to pack, decoded in this process because a worker takes long to start."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ LABELS: Mapping[str, object] = {
     "text": "string",
     "where": {"type": "int", "from": ["x", "y"]},
 }
-KEPT = ("label", "angle", "tags", "text", "where")
 
 
 def write_table(folder: Path, *, channels: int = 3) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The daemon that probes drain."""
+"""A daemon with one stream, for tests of probes."""
 
 from __future__ import annotations
 

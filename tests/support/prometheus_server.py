@@ -1,4 +1,4 @@
-"""A real Prometheus for tests: configured as monitoring/README.md says, on a port and a storage of its own."""
+"""A real Prometheus for tests, configured as monitoring/README.md says, on a free port with its own storage."""
 
 from __future__ import annotations
 

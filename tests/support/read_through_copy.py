@@ -1,4 +1,4 @@
-"""A process that lists a data set and reads all of it through the package that PYTHONPATH has, and tells as JSON."""
+"""A process that lists and reads a data set with the package on PYTHONPATH, and prints the result as JSON."""
 
 from __future__ import annotations
 

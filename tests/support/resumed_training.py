@@ -1,4 +1,4 @@
-"""A training that can be killed at any step and gone on with: its stream, its model, and what became of it."""
+"""A training that can be killed at any step and resumed: its stream, its model and its history."""
 
 from __future__ import annotations
 

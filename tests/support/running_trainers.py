@@ -77,7 +77,7 @@ class Trainer:
         return len(self.stream._handoff._received)
 
     def finish(self) -> list[Receipt]:
-        """Lets it read to its end; raises what it raised."""
+        """Lets it read to the end; raises its error."""
         self.allow(None)
         self._thread.join(LIMIT_S)
         assert not self._thread.is_alive(), f"still reading after {LIMIT_S:g} s, at {self.stream!r}"
@@ -104,7 +104,7 @@ def trainers(*each: Trainer) -> Iterator[tuple[Trainer, ...]]:
 
 
 class TrainerProcess:
-    """A trainer that takes `hold` batches, says so, and reads on when it is told to."""
+    """A trainer that takes `hold` batches, reports it, and reads the rest when `finish` is called."""
 
     def __init__(self, endpoint: str, *, hold: int, stream: str = "train", epochs: int = 1) -> None:
         command = [sys.executable, "-c", _PROCESS, endpoint, stream, str(hold), str(epochs)]

@@ -1,4 +1,4 @@
-"""Figures of a daemon that nobody runs, and what Prometheus reads of them."""
+"""Made-up figures of a daemon, and the lines that Prometheus reads of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def figures(
     numbers: ValuesByGroup | None = None,
     draining: bool = False,
 ) -> MonitorSnapshot:
-    """Of a daemon that serves `train`, with nothing bad and nothing read."""
+    """A snapshot of a daemon that serves `train`, without bad samples and reads."""
     status = replace(STATUS, streams=tuple(streams), sessions=sessions, draining=draining)
     none: Mapping[str, TimeHistogram] = {each.name: NOTHING for each in status.streams}
     return MonitorSnapshot(status, numbers or {}, {each.name: {} for each in status.streams}, none, none)
@@ -39,7 +39,7 @@ def figures(
 
 @dataclass
 class Books:
-    """A service to look at."""
+    """A made-up service for the monitor."""
 
     told: DaemonStatus = STATUS
     counted: dict[str, dict[str, float]] = field(default_factory=dict)

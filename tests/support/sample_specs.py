@@ -1,4 +1,4 @@
-"""A stream's specification for tests that need one and care for little of it."""
+"""The specification of a stream for tests that need any one."""
 
 from __future__ import annotations
 

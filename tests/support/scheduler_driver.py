@@ -1,14 +1,14 @@
-"""A simulated daemon with workers and trainers around the real Window.
+"""A simulated daemon with workers and trainers around the real scheduler.
 
-The window's own ledger checks its rules; here is checked what it cannot see: each trainer's way, counted otherwise, and
-that no worker idles while somebody could have a batch.
+The scheduler's invariant checker checks its rules. Checked here is what it cannot see: the batches of each trainer,
+counted in another way, and that no worker idles while a trainer could have a batch.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -322,7 +322,9 @@ class World:
                 assert next(trainer.due) == cursor.epoch, "a receipt follows the last batch of its epoch"
                 trainer.receipts.append(cursor)
             case DropSlots(slots):
-                self._see_drop(slots)
+                for slot in slots:
+                    del self.slots[slot]
+                self.gone.update(slots)
             case StopStream(_, sessions):
                 for session in sessions:
                     trainer = self._of(session)
@@ -355,11 +357,6 @@ class World:
         trainer.sent += 1
         trainer.held[action.number] = action.slot
         trainer.inbox.append((action.number, key))
-
-    def _see_drop(self, slots: Sequence[int]) -> None:
-        for slot in slots:
-            del self.slots[slot]
-            self.gone.add(slot)
 
     # --- rules that hold after every event
 
@@ -411,7 +408,9 @@ def wander(world: World, rng: random.Random, *, losses: int) -> None:
     while waiting := [each for each in world.trainers if each.taken != whole[id(each)]]:
         here = [each for each in world.trainers if each.open]
         away = [each for each in waiting if not each.open]
-        moves: list[Callable[[], object]] = [_Step(world, rng, each) for each in here if each.inbox or each.held]
+        moves: list[Callable[[], object]] = [
+            partial(_step, world, rng, each) for each in here if each.inbox or each.held
+        ]
         moves += [partial(world.end, each, lost=False) for each in here if each not in waiting]
         if world.producing:
             moves.append(partial(world.produce, rng.randrange(len(world.producing))))
@@ -433,25 +432,17 @@ def _drop_some(world: World, rng: random.Random, trainer: Trainer) -> None:
     world.drop(trainer, session, *rng.sample(held, rng.randint(1, len(held))))
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A trainer does something it may do."""
-
-    world: World
-    rng: random.Random
-    trainer: Trainer
-
-    def __call__(self) -> None:
-        world, trainer = self.world, self.trainer
-        kept = sorted(trainer.held.keys() - {number for number, _ in trainer.inbox})
-        if trainer.inbox and (not kept or self.rng.random() < 0.6):
-            world.receive(trainer)
-            return
-        freed = self.rng.sample(kept, self.rng.randint(1, len(kept)))
-        forked = self.rng.random() < 0.1
-        world.release(trainer, *freed, retired=tuple(freed[:1]) if forked else ())
-        if self.rng.random() < 0.2:
-            world.release(trainer, *freed)  # told twice
-        world.grant(trainer, trainer.sent + trainer.credit - len(trainer.held))
-        if self.rng.random() < 0.2:
-            world.handle(CreditGranted(trainer.session, self.rng.randrange(trainer.upto + 1)))  # an old one, late
+def _step(world: World, rng: random.Random, trainer: Trainer) -> None:
+    """Does something that the trainer may do."""
+    kept = sorted(trainer.held.keys() - {number for number, _ in trainer.inbox})
+    if trainer.inbox and (not kept or rng.random() < 0.6):
+        world.receive(trainer)
+        return
+    freed = rng.sample(kept, rng.randint(1, len(kept)))
+    forked = rng.random() < 0.1
+    world.release(trainer, *freed, retired=tuple(freed[:1]) if forked else ())
+    if rng.random() < 0.2:
+        world.release(trainer, *freed)  # a repeated message
+    world.grant(trainer, trainer.sent + trainer.credit - len(trainer.held))
+    if rng.random() < 0.2:
+        world.handle(CreditGranted(trainer.session, rng.randrange(trainer.upto + 1)))  # an old one, late

@@ -1,4 +1,4 @@
-"""A stream of eleven batches, ten of 8 and one of 4, and what is read of it."""
+"""A stream of eleven batches, ten of 8 samples and one of 4, and a reader of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory slots take on this host: every one counted once, whoever maps it or has it open."""
+"""The memory that slots take on this host; each slot counts once, however many processes map it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures for the decoders' tests: smooth enough that a lossy file or a resampling moves them by a few levels only."""
+"""Smooth pictures for the decoders' tests: a lossy file or a resampling changes them by a few levels only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration asks of a source, by hand."""
+"""Sources, labels and streams of a configuration, made directly."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A stream and a client that keep the contract trainers rely on, without a daemon; the memory is mapped and leased."""
+"""A fake stream and client that keep the contract with trainers, without a daemon; memory is mapped and leased."""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -17,9 +17,10 @@ from streamd.core.epoch_timing import EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.core.sampler import Ids
 from streamd.core.slot_layout import compute_layout
-from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
+from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.errors import ReceiptError, RefusedError, suggest_name
 from streamd.ipc.mapping import build_leased_array
+from support.sample_specs import some_spec
 
 ANGLE = LabelSpec("angle", "float", mean=0.1, std=0.5)
 KIND = LabelSpec("kind", "category", classes=("car", "cat", "dog"), counts=(6, 2, 2))
@@ -27,22 +28,8 @@ KIND = LabelSpec("kind", "category", classes=("car", "cat", "dog"), counts=(6, 2
 
 def make_spec(*labels: LabelSpec, **changes: Any) -> StreamSpec:
     """Ten samples of 8x8 pixels in batches of four, unless changed."""
-    spec = StreamSpec(
-        name="train",
-        samples=10,
-        batch_size=4,
-        batches=3,
-        image=ImageSpec(8, 8, 3),
-        labels={label.name: label for label in labels},
-        normalize="unit",
-        shuffle="full",
-        seed=0,
-        remainder="keep",
-        bad_policy="substitute",
-        order_id=OrderId("order"),
-        pixel_id=PixelId("pixel"),
-    )
-    return replace(spec, **changes)
+    small = {"samples": 10, "batch_size": 4, "batches": 3, "image": ImageSpec(8, 8, 3), "normalize": "unit"}
+    return some_spec(**{**small, "labels": {label.name: label for label in labels}, **changes})
 
 
 @dataclass(frozen=True)

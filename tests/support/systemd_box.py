@@ -1,4 +1,4 @@
-"""streamd as a service of the box that a test runs in: installed, configured, asked of systemd."""
+"""streamd as a systemd service of the box that a test runs in: installed, configured and queried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tars as people pack them, by the standard library."""
+"""Tar files as users pack them, written by the standard library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for torch: NumPy's memory, torch's words, and a diary of what would happen on a CUDA device."""
+"""A fake torch: NumPy's memory, torch's names, and a log of what a CUDA device would do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transforms as users write them, in a folder of their own, and nothing of them left in this process afterwards."""
+"""Transforms as users write them, in a folder of their own, and unloaded after the test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DRAWN: Final = """
 
 @contextmanager
 def forgotten(folder: Path) -> Iterator[None]:
-    """What is imported from a folder meanwhile, and its place on the path, is forgotten afterwards."""
+    """Afterwards forgets the modules imported from a folder, and its place on the path."""
     path, known = list(sys.path), set(sys.modules)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A machine in virtual time: decoders that take a while, trainers at their own pace, the real window between them."""
+"""A machine in virtual time: slow decoders, trainers at their own pace, and the real scheduler between them."""
 
 from __future__ import annotations
 

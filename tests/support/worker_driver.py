@@ -1,4 +1,4 @@
-"""A worker process in the hands of a test: its end of the socket, and what it is to have done."""
+"""A worker process that a test drives through its socket."""
 
 from __future__ import annotations
 

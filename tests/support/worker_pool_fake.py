@@ -1,4 +1,4 @@
-"""A worker pool whose workers are none: they take tasks and commands, and die when a test says so."""
+"""A worker pool of fake workers, which take tasks and commands and die when a test says so."""
 
 from __future__ import annotations
 
@@ -48,6 +48,9 @@ class WorkerFake:
     def send_command(self, command: WorkerCommand) -> None:
         self.commands.append(command)
 
+    def remove_finished_task(self, number: int) -> Task:
+        return self.tasks.pop(number)
+
     def forget_mapped_slots(self, slots: tuple[int, ...]) -> bool:
         return bool(slots)
 
@@ -71,10 +74,11 @@ class WorkerFake:
 
 
 class PoolRig:
-    """A pool of `count` fakes in each generation, and what its listener hears."""
+    """A pool of `count` workers in each generation; the rig is its listener."""
 
     def __init__(self, count: int = 1) -> None:
-        self.pool = WorkerPool(count, ROW_DEADLINE_S, SlotStore(), ProcessStats(), self)
+        self.stats = ProcessStats()
+        self.pool = WorkerPool(count, ROW_DEADLINE_S, SlotStore(), self.stats, self)
         self.started: list[WorkerFake] = []
         self.has_started = asyncio.Event()  # set at the first start after it was cleared
         self.died: list[WorkerFake] = []
@@ -123,26 +127,33 @@ def new_task(job: BatchJob, number: int = 1, *, is_suspect: bool = False) -> Tas
 
 
 async def turn() -> None:
-    """What was asked for in this turn of the loop happens."""
+    """Lets the loop do all that it has to do now."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 @asynccontextmanager
-async def running_pool(monkeypatch: pytest.MonkeyPatch, count: int = 1) -> AsyncIterator[PoolRig]:
-    """A pool that runs; no worker is left at its end."""
+async def running_real_pool() -> AsyncIterator[PoolRig]:
+    """Runs a pool of one real worker; no worker is left at its end."""
+    rig = PoolRig()
+    running = asyncio.ensure_future(rig.pool.run())
+    yield rig
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert rig.workers == []
+
+
+@asynccontextmanager
+async def running_pool(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PoolRig]:
+    """Runs a pool of one fake worker a generation; no worker is left at its end."""
 
     async def start(*_: object) -> WorkerFake:
         return WorkerFake(fresh=True)
 
     monkeypatch.setattr(WorkerProcess, "start", start)
-    rig = PoolRig(count)
-    running = asyncio.ensure_future(rig.pool.run())
-    await turn()
-    assert len(rig.started) == count
-    yield rig
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    async with running_real_pool() as rig:
+        await turn()
+        assert len(rig.started) == 1
+        yield rig
     assert not any(worker.is_running for worker in rig.started)
-    assert rig.workers == []

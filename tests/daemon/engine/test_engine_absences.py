@@ -1,4 +1,4 @@
-"""Data that are away are looked for until they are there, in threads that nobody waits for beyond a bound."""
+"""Missing data is looked for until it is back, in threads that block nobody beyond a time limit."""
 
 from __future__ import annotations
 
@@ -23,65 +23,65 @@ QUICK_S = 0.001
 
 
 @pytest.fixture(autouse=True)
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(absences, "RETURN_MIN_S", QUICK_S)
 
 
-class Heard:
-    """What an engine would hear."""
+class MissingDataRig:
+    """Missing data, and the calls that an engine would get."""
 
     def __init__(self) -> None:
-        self.left: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
-        self.came: asyncio.Queue[str] = asyncio.Queue()
-        self.absences = MissingData(lambda *left: self.left.put_nowait(left), self.came.put_nowait)
+        self.lost: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
+        self.returned: asyncio.Queue[str] = asyncio.Queue()
+        self.missing_data = MissingData(lambda *lost: self.lost.put_nowait(lost), self.returned.put_nowait)
 
 
 @asynccontextmanager
-async def hearing() -> AsyncIterator[Heard]:
-    """While data are looked for."""
-    heard = Heard()
-    running = asyncio.ensure_future(heard.absences.watch_for_returned_data())
+async def running_rig() -> AsyncIterator[MissingDataRig]:
+    """Runs the search for missing data."""
+    rig = MissingDataRig()
+    running = asyncio.ensure_future(rig.missing_data.watch_for_returned_data())
     await asyncio.sleep(0)
     try:
         async with asyncio.timeout(ANSWER_S):
-            yield heard
+            yield rig
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
 
 
-async def test_a_stream_is_away_until_its_folder_is_back_and_both_are_said_once(
+async def test_a_missing_folder_and_its_return_are_logged_once(
     stream: ServedStream, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
     caplog.set_level(logging.INFO, "streamd")
     aside = (tmp_path / "data").rename(tmp_path / "aside")
-    async with hearing() as heard:
-        said = heard.absences.add_stream(7, stream, "it is gone")
+    async with running_rig() as rig:
+        said = rig.missing_data.add_stream(7, stream, "it is gone")
         assert said.startswith("it waits for its data: it is gone; mount or bring them back, and the stream goes on")
-        assert 7 in heard.absences
-        assert heard.absences.messages_by_stream == {"train": said}
+        assert 7 in rig.missing_data
+        assert rig.missing_data.messages_by_stream == {"train": said}
         aside.rename(tmp_path / "data")
-        assert await heard.came.get() == "train"
-        assert 7 not in heard.absences
+        assert await rig.returned.get() == "train"
+        assert 7 not in rig.missing_data
     assert [record.__dict__["event"] for record in caplog.records] == ["data.away", "data.back"]
 
 
-async def test_who_looks_before_the_start_finds_those_that_are_away(stream: ServedStream, tmp_path: Path) -> None:
-    heard = Heard()
-    await heard.absences.add_streams_without_data({3: stream})
-    assert heard.absences.messages_by_stream == {}
+async def test_streams_without_data_are_found_before_the_start(stream: ServedStream, tmp_path: Path) -> None:
+    rig = MissingDataRig()
+    await rig.missing_data.add_streams_without_data({3: stream})
+    assert rig.missing_data.messages_by_stream == {}
     (tmp_path / "data").rename(tmp_path / "aside")
-    await heard.absences.add_streams_without_data({3: stream})
-    assert 3 in heard.absences
+    await rig.missing_data.add_streams_without_data({3: stream})
+    assert 3 in rig.missing_data
     with pytest.raises(DataAwayError, match=r"^streams\.train\.source: '.*data' cannot be opened"):
         await check_data_present(stream)
 
 
 @pytest.fixture
 def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Looks that do not return before the event, and are given up at once."""
+    """Lookups that end with the event, and are given up at once."""
     answers = threading.Event()
     monkeypatch.setattr(absences, "find_absence_reason", lambda _: "" if answers.wait(ANSWER_S) else "hung")
     monkeypatch.setattr(slow_lookup, "PROOF_S", QUICK_S)
@@ -89,60 +89,58 @@ def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     answers.set()
 
 
-async def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_thread_at_a_time(
+async def test_a_file_system_that_does_not_answer_is_missing_and_checked_by_one_thread(
     stream: ServedStream, hung: threading.Event
 ) -> None:
-    async with hearing() as heard:
+    async with running_rig() as rig:
         lookup, before = build_absence_lookup(stream), threading.active_count()
         for _ in range(3):
             assert await lookup.wait_for_answer() == f"'{stream.manifest.root}' does not answer within 10 s"
         assert threading.active_count() == before + 1
-        heard.absences.add_stream(7, stream, await lookup.wait_for_answer())
+        rig.missing_data.add_stream(7, stream, await lookup.wait_for_answer())
         hung.set()
-        assert await heard.came.get() == "train"
+        assert await rig.returned.get() == "train"
 
 
-def test_a_process_that_hangs_on_a_look_can_end(stream: ServedStream, hung: threading.Event) -> None:
+def test_a_process_with_a_hanging_lookup_can_end(stream: ServedStream, hung: threading.Event) -> None:
     asyncio.run(build_absence_lookup(stream).wait_for_answer())
     hung.set()  # its answer finds no loop any more
 
 
-async def test_a_stream_that_keeps_a_worker_waiting_is_asked_once_whether_it_is_there(
-    stream: ServedStream, tmp_path: Path
-) -> None:
-    async with hearing() as heard:
+async def test_the_data_of_a_waiting_worker_is_checked_once(stream: ServedStream, tmp_path: Path) -> None:
+    async with running_rig() as rig:
         (tmp_path / "data").rename(tmp_path / "aside")
-        heard.absences.start_data_check(8, stream)
-        heard.absences.start_data_check(8, stream)
-        number, why = await heard.left.get()
+        rig.missing_data.start_data_check(8, stream)
+        rig.missing_data.start_data_check(8, stream)
+        number, why = await rig.lost.get()
         assert (number, "cannot be opened" in why) == (8, True)
-        heard.absences.add_stream(8, stream, why)
-        heard.absences.start_data_check(8, stream)
-        assert heard.left.empty()
+        rig.missing_data.add_stream(8, stream, why)
+        rig.missing_data.start_data_check(8, stream)
+        assert rig.lost.empty()
 
 
-async def test_who_is_served_no_more_is_looked_for_no_more(stream: ServedStream, tmp_path: Path) -> None:
+async def test_a_removed_stream_is_no_longer_looked_for(stream: ServedStream, tmp_path: Path) -> None:
     aside = (tmp_path / "data").rename(tmp_path / "aside")
-    async with hearing() as heard:
-        heard.absences.add_stream(7, stream, "gone")
-        heard.absences.add_stream(8, stream, "gone")
-        heard.absences.remove_stream(7)
-        heard.absences.remove_stream(99)
+    async with running_rig() as rig:
+        rig.missing_data.add_stream(7, stream, "gone")
+        rig.missing_data.add_stream(8, stream, "gone")
+        rig.missing_data.remove_stream(7)
+        rig.missing_data.remove_stream(99)
         aside.rename(tmp_path / "data")
-        await heard.came.get()
-        assert heard.came.empty()
-        assert 7 not in heard.absences
+        await rig.returned.get()
+        assert rig.returned.empty()
+        assert 7 not in rig.missing_data
 
 
-async def test_looks_that_are_contradicted_at_once_come_ever_more_seldom(stream: ServedStream) -> None:
-    async with hearing() as heard:
+async def test_pauses_grow_when_returned_data_is_reported_missing_again(stream: ServedStream) -> None:
+    async with running_rig() as rig:
         pauses_s = []
         for _ in range(4):
-            heard.absences.add_stream(7, stream, "says a worker")
-            pauses_s.append(heard.absences._missing[7].pause_s)
-            await heard.came.get()
+            rig.missing_data.add_stream(7, stream, "says a worker")
+            pauses_s.append(rig.missing_data._missing[7].pause_s)
+            await rig.returned.get()
         assert pauses_s == [QUICK_S, 2 * QUICK_S, 4 * QUICK_S, 8 * QUICK_S]
-        heard.absences._last_returns[7] = heard.absences._last_returns[7][0] - 2 * RETURN_MAX_S, 1.0
-        heard.absences.add_stream(7, stream, "much later")
-        assert heard.absences._missing[7].pause_s == QUICK_S
-        await heard.came.get()
+        rig.missing_data._last_returns[7] = rig.missing_data._last_returns[7][0] - 2 * RETURN_MAX_S, 1.0
+        rig.missing_data.add_stream(7, stream, "much later")
+        assert rig.missing_data._missing[7].pause_s == QUICK_S
+        await rig.returned.get()

@@ -1,4 +1,4 @@
-"""The local engine when the data of a stream are away: its batches come to nothing, and nobody is condemned."""
+"""The local engine when the data of a stream is missing: its batches are returned, and no sample is bad."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stream(serve_images: Serve, monkeypatch: pytest.MonkeyPatch) -> ServedStream
 
 
 def empty(folder: Path) -> Path:
-    """Leaves an empty folder; where its files are now."""
+    """Empties a folder; returns where its files are now."""
     aside = folder.with_name("aside")
     aside.mkdir()
     for each in folder.iterdir():
@@ -34,7 +34,7 @@ def empty(folder: Path) -> Path:
 
 
 @pytest.mark.long
-async def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_are_back(
+async def test_batches_of_missing_data_are_returned_and_made_when_the_data_is_back(
     stream: ServedStream,
 ) -> None:
     folder = stream.manifest.root
@@ -59,7 +59,9 @@ async def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_t
 
 
 @pytest.mark.long
-async def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(stream: ServedStream) -> None:
+async def test_without_a_waiting_listener_a_batch_of_missing_data_fails_and_no_sample_is_bad(
+    stream: ServedStream,
+) -> None:
     async with ready_engine(stream) as rig:
         empty(stream.manifest.root)
         rig.produce()
@@ -68,7 +70,7 @@ async def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(str
 
 
 @pytest.mark.long
-async def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(
+async def test_a_new_version_with_its_data_does_not_wait_for_the_old_one(
     stream: ServedStream, serve_images: Serve
 ) -> None:
     elsewhere = serve_images({"cat": 24})
@@ -86,7 +88,7 @@ async def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(
 
 
 @pytest.mark.long
-async def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_new(stream: ServedStream) -> None:
+async def test_missing_data_of_an_old_version_does_not_pause_the_new_one(stream: ServedStream) -> None:
     async with ready_engine(stream) as rig:
         engine = rig.engine
         rig.wait_for_data()
@@ -103,7 +105,7 @@ async def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_no
 
 
 @pytest.mark.long
-async def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(stream: ServedStream) -> None:
+async def test_data_missing_before_the_start_is_reported_to_the_listener(stream: ServedStream) -> None:
     async with ready_engine(stream) as rig:
         aside = empty(stream.manifest.root)
         await rig.engine.find_missing_data()
@@ -116,27 +118,26 @@ async def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_bat
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_early", [True, False])
-async def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_is_to_blame(
+async def test_workers_that_wait_for_missing_data_are_replaced_and_no_sample_is_bad(
     stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_early: bool
 ) -> None:
-    ills = Broken(tmp_path / "ills")
-    for name, value in ills.environment.items():
-        monkeypatch.setenv(name, value)
+    faults = Broken(tmp_path / "faults")
+    monkeypatch.setenv("PYTHONPATH", faults.environment["PYTHONPATH"])
     async with ready_engine(stream) as rig:
         engine = rig.engine
         rig.wait_for_data()
-        ills.hang_reads()
+        faults.hang_reads()
         rig.produce()
         (worker,) = engine._pool.workers
         await rig.until(lambda: worker.row_progress.task in worker.tasks)
         if is_early:
             engine._missing_data.on_missing(0, "its mount hangs")
-        else:  # it was somebody else's word, and this one is found later
+        else:  # another worker reported it first
             engine._pause_stream_without_data(0, "its mount hangs")
             engine.on_worker_waiting(worker, worker.row_progress)
         assert (await rig.missing.get())[0] == "train"
         await rig.until(lambda: engine.worker_death_count == 1 and not engine._pool.find_stream_jobs(0))
-        ills.let_reads_go()
+        faults.let_reads_go()
         assert await rig.returned.get() == "train"
         rig.produce(slot=2)
         await rig.filled()

@@ -41,7 +41,7 @@ def job(stream: ServedStream) -> BatchJob:
     return BatchJob(BatchKey("train", 1, 0), stream, 3, 9, 4096)
 
 
-def test_a_batch_is_cut_into_tasks_that_cover_it_once(job: BatchJob, stream: ServedStream) -> None:
+def test_a_batch_is_split_into_tasks_that_cover_it_once(job: BatchJob, stream: ServedStream) -> None:
     tasks = job.make_first_tasks(itertools.count(5))
     assert [task.number for task in tasks] == [5, 6, 7]
     assert [task.rows.size for task in tasks] == [TASK_ROWS, TASK_ROWS, 6]
@@ -50,23 +50,23 @@ def test_a_batch_is_cut_into_tasks_that_cover_it_once(job: BatchJob, stream: Ser
     assert {(task.stream, task.slot, task.slot_bytes, task.batch_rows) for task in tasks} == {(3, 9, 4096, ROWS)}
 
 
-def test_a_batch_of_dear_rows_is_cut_into_small_tasks(job: BatchJob, stream: ServedStream) -> None:
+def test_a_batch_of_expensive_rows_is_split_into_small_tasks(job: BatchJob, stream: ServedStream) -> None:
     job.row_cost.update_from_decoded_rows(2, 200_000_000)
     tasks = job.make_first_tasks(itertools.count())
     assert {task.rows.size for task in tasks} == {2}
     assert np.concatenate([task.ids for task in tasks]).tolist() == stream.compute_planned_ids(1, 0).tolist()
 
 
-def test_the_first_batch_is_cut_by_the_sizes_of_its_files(job: BatchJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_batch_is_split_by_the_sizes_of_its_files(job: BatchJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_job, "_NS_A_BYTE", 1e6)
     assert [task.rows.size for task in job.make_first_tasks(itertools.count())] == [1] * ROWS
 
 
-def test_nothing_is_renewed_while_nothing_is_known(job: BatchJob) -> None:
+def test_nothing_is_refilled_without_bad_samples(job: BatchJob) -> None:
     assert job.make_refill_tasks(itertools.count()) == []
 
 
-def test_a_verdict_renews_the_rows_it_changes_and_no_other(job: BatchJob, stream: ServedStream) -> None:
+def test_a_new_bad_sample_refills_its_rows_and_no_others(job: BatchJob, stream: ServedStream) -> None:
     planned = stream.compute_planned_ids(1, 0)
     stream.quarantine.append_new_bad_samples([BadSample(int(planned[row]), "bad") for row in (4, 40)])
     (task,) = job.make_refill_tasks(itertools.count(50))
@@ -75,7 +75,7 @@ def test_a_verdict_renews_the_rows_it_changes_and_no_other(job: BatchJob, stream
     assert job.make_refill_tasks(itertools.count()) == []
 
 
-def test_a_verdict_on_a_substitute_renews_every_row_it_stood_in_for(job: BatchJob, stream: ServedStream) -> None:
+def test_a_bad_substitute_refills_every_row_it_was_used_for(job: BatchJob, stream: ServedStream) -> None:
     planned = stream.compute_planned_ids(1, 0)
     stream.quarantine.append_new_bad_samples([BadSample(int(planned[4]), "bad")])
     job.make_refill_tasks(itertools.count())
@@ -84,14 +84,14 @@ def test_a_verdict_on_a_substitute_renews_every_row_it_stood_in_for(job: BatchJo
     assert (task.rows.tolist(), task.ids.tolist()) == ([4, 5], planned[[6, 6]].tolist())
 
 
-def test_a_verdict_on_a_sample_of_another_batch_renews_nothing(serve_images: Serve) -> None:
+def test_a_bad_sample_of_another_batch_refills_nothing(serve_images: Serve) -> None:
     stream = serve_images({"cat": 16})
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
     stream.quarantine.append_new_bad_samples([BadSample(int(stream.compute_planned_ids(0, 1)[0]), "bad")])
     assert job.make_refill_tasks(itertools.count()) == []
 
 
-def test_what_failed_for_now_is_asked_for_again_and_what_failed_for_good_is_not(job: BatchJob) -> None:
+def test_passing_failures_are_retried_and_lasting_ones_are_not(job: BatchJob) -> None:
     first, *_ = job.make_first_tasks(itertools.count())
     passing, lasting = (int(first.ids[row]) for row in (2, 3))
     bad = (UnfilledRow(passing, "I/O error", lasting=False), UnfilledRow(lasting, "damaged", lasting=True))
@@ -100,7 +100,7 @@ def test_what_failed_for_now_is_asked_for_again_and_what_failed_for_good_is_not(
     assert (task.failures, first.failures) == (1, 0)
 
 
-def test_a_suspect_is_parted_from_the_rows_of_all_others(job: BatchJob, stream: ServedStream) -> None:
+def test_a_suspect_gets_a_task_of_its_own(job: BatchJob, stream: ServedStream) -> None:
     planned = stream.compute_planned_ids(1, 0)
     stream.quarantine.append_new_bad_samples([BadSample(int(planned[4]), "bad")])  # row 5 stands in for row 4 now
     fresh = BatchJob(job.key, stream, 3, 9, 4096)
@@ -114,14 +114,14 @@ def test_a_suspect_is_parted_from_the_rows_of_all_others(job: BatchJob, stream: 
     assert (alone.is_suspect, rest.is_suspect) == (True, False)
 
 
-def test_a_suspect_that_is_alone_leaves_no_others(job: BatchJob) -> None:
+def test_a_task_of_the_suspect_alone_is_not_split_further(job: BatchJob) -> None:
     first, *_ = job.make_first_tasks(itertools.count())
     alone, _ = first.split_off_suspect(int(first.ids[0]), itertools.count(90))
     again, others = alone.split_off_suspect(int(first.ids[0]), itertools.count(92))
     assert (again.rows.tolist(), others) == ([0], [])
 
 
-def test_a_task_is_hopeless_after_so_many_deaths_over_such_a_time(job: BatchJob) -> None:
+def test_a_task_is_given_up_after_enough_deaths_over_enough_time(job: BatchJob) -> None:
     task, *_ = job.make_first_tasks(itertools.count())
     pauses_s = []
     for death in range(TASK_ATTEMPTS):
@@ -137,7 +137,7 @@ def test_a_task_is_hopeless_after_so_many_deaths_over_such_a_time(job: BatchJob)
     assert pauses_s == sorted(pauses_s)
 
 
-def test_a_suspect_has_the_deaths_of_the_task_that_it_was_a_part_of(job: BatchJob) -> None:
+def test_a_suspect_inherits_the_deaths_of_its_task(job: BatchJob) -> None:
     first, *_ = job.make_first_tasks(itertools.count())
     alone, (rest,) = first.with_one_more_death(5.0).split_off_suspect(int(first.ids[0]), itertools.count(90))
     assert [(each.deaths, each.queued_s) for each in (alone, rest)] == [(1, first.queued_s)] * 2
@@ -153,7 +153,7 @@ def task_of(job: BatchJob, rows: int) -> Task:
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_what_a_cache_held_is_counted_where_there_is_one(stream: ServedStream, *, cached: bool) -> None:
+def test_cache_hits_and_misses_are_counted_when_there_is_a_cache(stream: ServedStream, *, cached: bool) -> None:
     stats = ProcessStats()
     stream = replace(stream, cache=CachePlace("", None) if cached else None)
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
@@ -178,7 +178,7 @@ AWAY = UnfilledRow(0, "gone", lasting=False, away=True)
     ],
     ids=["unopened", "away", "held", "all but one held"],
 )
-def test_rows_that_were_not_decoded_make_no_row_of_a_stream_cheap(stream: ServedStream, report: TaskDone) -> None:
+def test_rows_that_were_not_decoded_do_not_lower_the_row_cost(stream: ServedStream, report: TaskDone) -> None:
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
     task = task_of(job, 32)
     job.row_cost.update_from_decoded_rows(2, 200 * MS)

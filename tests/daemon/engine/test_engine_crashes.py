@@ -1,4 +1,4 @@
-"""Only what a sample's pixels can do to a worker is held against the sample."""
+"""Only a crash that a sample's pixels can cause is a fault of the sample."""
 
 from __future__ import annotations
 
@@ -20,46 +20,35 @@ TRYING = TransformTrial(2, "transform at augment.py:1", WorkerPhase.TRYING, 0)
 
 
 @pytest.mark.parametrize(
-    ("code", "killed_for", "blame"),
+    ("at", "code", "killed_for", "fault"),
     [
-        (-signal.SIGSEGV, None, "crashes its decoder: SIGSEGV"),
-        (-signal.SIGABRT, None, "crashes its decoder: SIGABRT"),
-        (-signal.SIGFPE, None, "crashes its decoder: SIGFPE"),
-        (OUT_OF_MEMORY_STATUS, None, "needs more memory to decode than a worker has, 3 GiB"),
-        (-signal.SIGKILL, WorkerCondition.SLOW_ROW, "takes more than 30 s to decode"),
-        (-signal.SIGKILL, None, None),
-        (-signal.SIGBUS, None, None),
-        (-signal.SIGTERM, None, None),
-        (1, None, None),
-        (0, None, None),
-        (-signal.SIGKILL, WorkerCondition.STOPPED, None),
-        (-signal.SIGKILL, WorkerCondition.NOT_READING, None),
-        (-signal.SIGSEGV, WorkerCondition.STOPPED, None),
+        (DECODING, -signal.SIGSEGV, None, "crashes its decoder: SIGSEGV"),
+        (DECODING, -signal.SIGABRT, None, "crashes its decoder: SIGABRT"),
+        (DECODING, -signal.SIGFPE, None, "crashes its decoder: SIGFPE"),
+        (DECODING, OUT_OF_MEMORY_STATUS, None, "needs more memory to decode than a worker has, 3 GiB"),
+        (DECODING, -signal.SIGKILL, WorkerCondition.SLOW_ROW, "takes more than 30 s to decode"),
+        (DECODING, -signal.SIGKILL, None, None),
+        (DECODING, -signal.SIGBUS, None, None),
+        (DECODING, -signal.SIGTERM, None, None),
+        (DECODING, 1, None, None),
+        (DECODING, 0, None, None),
+        (DECODING, -signal.SIGKILL, WorkerCondition.STOPPED, None),
+        (DECODING, -signal.SIGKILL, WorkerCondition.NOT_READING, None),
+        (DECODING, -signal.SIGSEGV, WorkerCondition.STOPPED, None),
+        (TRANSFORMING, -signal.SIGSEGV, None, "crashes the transform: SIGSEGV"),
+        (TRANSFORMING, OUT_OF_MEMORY_STATUS, None, "needs more memory to transform than a worker has, 3 GiB"),
+        (TRANSFORMING, -signal.SIGKILL, WorkerCondition.SLOW_ROW, "takes more than 30 s to transform"),
+        (TRANSFORMING, -signal.SIGKILL, None, None),
+        (READING, -signal.SIGSEGV, None, None),
+        (READING, OUT_OF_MEMORY_STATUS, None, None),
+        (ELSEWHERE, -signal.SIGSEGV, None, None),
+        (ELSEWHERE, OUT_OF_MEMORY_STATUS, None, None),
     ],
 )
-def test_a_death_while_decoding_blames_the_sample_or_not(
-    code: int, killed_for: WorkerCondition | None, blame: str | None
+def test_only_what_decoding_and_transforms_can_do_to_a_worker_is_a_fault_of_the_sample(
+    at: RowProgress, code: int, killed_for: WorkerCondition | None, fault: str | None
 ) -> None:
-    assert diagnose_worker_exit(code, DECODING, NONE, killed_for, 30.0).sample_fault == blame
-
-
-@pytest.mark.parametrize(
-    ("code", "killed_for", "blame"),
-    [
-        (-signal.SIGSEGV, None, "crashes the transform: SIGSEGV"),
-        (OUT_OF_MEMORY_STATUS, None, "needs more memory to transform than a worker has, 3 GiB"),
-        (-signal.SIGKILL, WorkerCondition.SLOW_ROW, "takes more than 30 s to transform"),
-        (-signal.SIGKILL, None, None),
-    ],
-)
-def test_a_death_in_the_transform_blames_it(code: int, killed_for: WorkerCondition | None, blame: str | None) -> None:
-    assert diagnose_worker_exit(code, TRANSFORMING, NONE, killed_for, 30.0).sample_fault == blame
-
-
-@pytest.mark.parametrize("at", [READING, ELSEWHERE])
-@pytest.mark.parametrize("code", [-signal.SIGSEGV, OUT_OF_MEMORY_STATUS])
-def test_a_death_anywhere_else_blames_nobody(at: RowProgress, code: int) -> None:
-    assert diagnose_worker_exit(code, at, NONE, None, 30.0).sample_fault is None
+    assert diagnose_worker_exit(code, at, NONE, killed_for, 30.0).sample_fault == fault
 
 
 @pytest.mark.parametrize(
@@ -71,7 +60,7 @@ def test_a_death_anywhere_else_blames_nobody(at: RowProgress, code: int) -> None
         (-signal.SIGKILL, WorkerCondition.STOPPED, "killed since it was stopped"),
     ],
 )
-def test_how_a_worker_ended_is_told_in_words(code: int, killed_for: WorkerCondition | None, words: str) -> None:
+def test_the_end_of_a_worker_is_described_in_words(code: int, killed_for: WorkerCondition | None, words: str) -> None:
     assert diagnose_worker_exit(code, ELSEWHERE, NONE, killed_for, 30.0).description == words
 
 
@@ -128,7 +117,7 @@ def test_only_a_stopped_worker_or_one_at_a_rows_pixels_or_a_transform_is_overdue
         (0, IMPORTING, None, "module 'augment' ends its process when it is imported, with exit status 0: run it"),
     ],
 )
-def test_the_end_of_a_worker_that_tries_a_transform_is_the_transforms(
+def test_a_worker_that_ends_in_a_trial_is_a_fault_of_the_transform(
     code: int, trial: TransformTrial, killed_for: WorkerCondition | None, reason: str
 ) -> None:
     charge = diagnose_worker_exit(code, ELSEWHERE, trial, killed_for, 30.0).transform_fault
@@ -148,13 +137,13 @@ def test_the_end_of_a_worker_that_tries_a_transform_is_the_transforms(
         (-signal.SIGSEGV, DECODING, TRYING, None),
     ],
 )
-def test_what_comes_from_outside_or_from_a_row_is_not_the_transforms(
+def test_ends_caused_from_outside_or_by_a_row_are_no_fault_of_the_transform(
     code: int, at: RowProgress, trial: TransformTrial, killed_for: WorkerCondition | None
 ) -> None:
     assert diagnose_worker_exit(code, at, trial, killed_for, 30.0).transform_fault is None
 
 
-def test_a_row_that_waits_for_a_transform_that_is_tried_is_not_to_blame() -> None:
+def test_a_row_that_waits_for_a_transform_trial_has_no_fault() -> None:
     found = diagnose_worker_exit(-signal.SIGKILL, TRANSFORMING, TRYING, WorkerCondition.ENDLESS_TRIAL, 30.0)
     assert found.sample_fault is None
     assert isinstance(found.transform_fault, TransformFault)

@@ -1,4 +1,4 @@
-"""Mounts that change wake those who wait, and a bound does."""
+"""A wait for mount changes ends with a change or at its timeout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         yield ours
 
 
-async def test_nothing_wakes_before_the_bound_while_no_mount_changes() -> None:
+async def test_without_a_mount_change_a_wait_ends_at_its_timeout() -> None:
     events = MountEvents()
     woken: list[None] = []
     events._on_change = lambda: woken.append(None)  # type: ignore[method-assign]  # what the loop would call
@@ -36,7 +36,7 @@ async def test_nothing_wakes_before_the_bound_while_no_mount_changes() -> None:
     events.close()
 
 
-async def test_all_who_wait_hear_of_a_change(stand_in: socket.socket) -> None:
+async def test_a_mount_change_wakes_every_waiter(stand_in: socket.socket) -> None:
     events = MountEvents()
     waits = [asyncio.ensure_future(events.wait_for_change(1e6)) for _ in range(2)]
     await asyncio.sleep(0)
@@ -45,7 +45,7 @@ async def test_all_who_wait_hear_of_a_change(stand_in: socket.socket) -> None:
     events.close()
 
 
-def test_the_kernel_tells_of_mounts_as_of_urgent_data() -> None:
+def test_the_kernel_reports_mount_changes_as_urgent_data() -> None:
     descriptor = os.open("/proc/self/mountinfo", os.O_RDONLY)
     poll = select.poll()
     poll.register(descriptor, select.POLLPRI)

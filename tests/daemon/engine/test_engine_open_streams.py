@@ -1,4 +1,4 @@
-"""Which stream a number stands for, and that one is forgotten only when none of its batches is under way."""
+"""Numbers of opened streams: a stream is closed only when none of its batches is in production."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from streamd.ipc.worker_messages import CachePlace, CloseStream, TransformPlace
 
 
 @pytest.fixture
-def register(stream: ServedStream) -> OpenStreams:
+def opened(stream: ServedStream) -> OpenStreams:
     return OpenStreams([stream])
 
 
-def test_workers_are_told_the_manifest_and_no_classes(stream: ServedStream) -> None:
+def test_workers_get_the_manifest_path_and_no_classes(stream: ServedStream) -> None:
     (opening,) = OpenStreams([stream]).make_open_commands()
     assert (opening.number, opening.manifest) == (0, str(stream.manifest_path))
     assert stream.spec.labels["label"].classes == ("dog", "cat")
@@ -35,12 +35,12 @@ def cached(stream: ServedStream, tmp_path: Path) -> ServedStream:
 
 
 def test_workers_of_two_versions_may_write_one_cache(cached: ServedStream, tmp_path: Path) -> None:
-    register = OpenStreams([cached])
-    register.add_stream(cached)
-    places = [opening.cache for opening in register.make_open_commands()]
+    opened = OpenStreams([cached])
+    opened.add_stream(cached)
+    places = [opening.cache for opening in opened.make_open_commands()]
     assert places == [CachePlace(str(tmp_path / "cache"), 9, writable=True)] * 2
-    register.close_stream("train")
-    register.retire_stream_version(1)
+    opened.close_stream("train")
+    opened.retire_stream_version(1)
 
 
 def test_a_cache_that_another_daemon_writes_is_read_until_it_is_free(
@@ -59,129 +59,129 @@ def test_a_cache_that_another_daemon_writes_is_read_until_it_is_free(
     second.retire_stream_version(1)
 
 
-def test_what_several_workers_remark_is_logged_once(
-    register: OpenStreams, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_a_remark_of_several_workers_is_logged_once(
+    opened: OpenStreams, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
     for text in ("the disk is full", "the disk is full", "rows were damaged"):
-        register.log_worker_remark(0, text)
-    register.log_worker_remark(17, "of a stream that was closed")
+        opened.log_worker_remark(0, text)
+    opened.log_worker_remark(17, "of a stream that was closed")
     assert [record.getMessage() for record in caplog.records] == ["the disk is full", "rows were damaged"]
 
 
-def test_a_number_that_is_not_in_use_yet_is_told_but_not_begun(stream: ServedStream, register: OpenStreams) -> None:
-    assert register.add_stream(replace(stream)) == 1
-    assert [each.number for each in register.make_open_commands()] == [0, 1]
-    assert register.add_batch_under_way("train") == (0, stream)
+def test_a_new_version_is_opened_by_workers_before_batches_use_it(stream: ServedStream, opened: OpenStreams) -> None:
+    assert opened.add_stream(replace(stream)) == 1
+    assert [each.number for each in opened.make_open_commands()] == [0, 1]
+    assert opened.add_batch_under_way("train") == (0, stream)
 
 
-def test_those_that_names_stand_for_are_known_by_number(stream: ServedStream, register: OpenStreams) -> None:
-    number = register.add_stream(stream)
-    assert register.served_streams() == {0: stream}
-    assert register.get_stream(number) is stream
-    register.make_version_current(number)
-    assert register.served_streams() == {number: stream}
+def test_served_streams_are_found_by_number(stream: ServedStream, opened: OpenStreams) -> None:
+    number = opened.add_stream(stream)
+    assert opened.served_streams() == {0: stream}
+    assert opened.get_stream(number) is stream
+    opened.make_version_current(number)
+    assert opened.served_streams() == {number: stream}
 
 
-def test_a_new_version_closes_the_one_before(stream: ServedStream, register: OpenStreams) -> None:
+def test_a_new_version_closes_the_one_before(stream: ServedStream, opened: OpenStreams) -> None:
     version = replace(stream)
-    assert register.make_version_current(register.add_stream(version)) == [CloseStream(0)]
-    number, found = register.add_batch_under_way("train")
+    assert opened.make_version_current(opened.add_stream(version)) == [CloseStream(0)]
+    number, found = opened.add_batch_under_way("train")
     assert number == 1
     assert found is version
 
 
-def test_a_stream_is_closed_after_its_last_batch(register: OpenStreams) -> None:
-    register.add_batch_under_way("train")
-    register.add_batch_under_way("train")
-    assert register.close_stream("train") == []
-    assert [each.number for each in register.make_open_commands()] == [0]
-    assert register.remove_batch_under_way(0) == []
-    assert register.remove_batch_under_way(0) == [CloseStream(0)]
-    assert register.make_open_commands() == []
+def test_a_stream_is_closed_after_its_last_batch(opened: OpenStreams) -> None:
+    opened.add_batch_under_way("train")
+    opened.add_batch_under_way("train")
+    assert opened.close_stream("train") == []
+    assert [each.number for each in opened.make_open_commands()] == [0]
+    assert opened.remove_batch_under_way(0) == []
+    assert opened.remove_batch_under_way(0) == [CloseStream(0)]
+    assert opened.make_open_commands() == []
     with pytest.raises(KeyError):
-        register.add_batch_under_way("train")
+        opened.add_batch_under_way("train")
 
 
-def test_batches_that_end_close_nothing_that_is_still_served(register: OpenStreams) -> None:
-    register.add_batch_under_way("train")
-    assert register.remove_batch_under_way(0) == []
+def test_batches_that_end_close_nothing_that_is_still_served(opened: OpenStreams) -> None:
+    opened.add_batch_under_way("train")
+    assert opened.remove_batch_under_way(0) == []
 
 
-def test_numbers_are_never_used_twice(stream: ServedStream, register: OpenStreams) -> None:
-    register.close_stream("train")
-    register.make_version_current(register.add_stream(stream))
-    assert register.add_batch_under_way("train")[0] == 1
+def test_numbers_are_never_used_twice(stream: ServedStream, opened: OpenStreams) -> None:
+    opened.close_stream("train")
+    opened.make_version_current(opened.add_stream(stream))
+    assert opened.add_batch_under_way("train")[0] == 1
 
 
-async def test_a_worker_with_another_pipeline_is_an_error(register: OpenStreams) -> None:
-    register.on_stream_opened(0, PixelId("one"))
-    register.on_stream_opened(0, PixelId("one"))
-    assert await register.wait_for_pixel_id(0) == "one"
+async def test_a_worker_with_another_pipeline_is_an_error(opened: OpenStreams) -> None:
+    opened.on_stream_opened(0, PixelId("one"))
+    opened.on_stream_opened(0, PixelId("one"))
+    assert await opened.wait_for_pixel_id(0) == "one"
     with pytest.raises(OtherPixelsError, match=r"makes other pixels .* restart streamd"):
-        register.on_stream_opened(0, PixelId("other"))
+        opened.on_stream_opened(0, PixelId("other"))
 
 
-async def test_a_late_word_about_a_closed_stream_is_not_heard(register: OpenStreams) -> None:
-    register.on_stream_opened(0, PixelId("one"))
-    register.close_stream("train")
-    register.on_stream_opened(0, PixelId("other"))
+async def test_a_late_report_about_a_closed_stream_is_ignored(opened: OpenStreams) -> None:
+    opened.on_stream_opened(0, PixelId("one"))
+    opened.close_stream("train")
+    opened.on_stream_opened(0, PixelId("other"))
 
 
-async def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_opened(register: OpenStreams) -> None:
-    register.on_stream_open_failed(0, "the folder is gone")
+async def test_a_stream_that_cannot_be_opened_raises_its_reason(opened: OpenStreams) -> None:
+    opened.on_stream_open_failed(0, "the folder is gone")
     with pytest.raises(ConfigError, match=r"streams\.train: cannot be opened: the folder is gone"):
-        await register.wait_for_pixel_id(0)
-    register.on_stream_opened(0, PixelId("late"))  # another worker came later, or luckier
-    register.on_stream_open_failed(7, "nobody knows this one")
+        await opened.wait_for_pixel_id(0)
+    opened.on_stream_opened(0, PixelId("late"))  # another worker came later, or luckier
+    opened.on_stream_open_failed(7, "nobody knows this one")
 
 
-async def test_a_later_worker_that_cannot_open_a_stream_changes_nothing_of_what_is_known(register: OpenStreams) -> None:
-    register.on_stream_opened(0, PixelId("pixels"))
-    register.on_stream_open_failed(0, "the folder is gone")
-    assert await register.wait_for_pixel_id(0) == "pixels"
+async def test_a_later_worker_that_cannot_open_a_stream_changes_nothing(opened: OpenStreams) -> None:
+    opened.on_stream_opened(0, PixelId("pixels"))
+    opened.on_stream_open_failed(0, "the folder is gone")
+    assert await opened.wait_for_pixel_id(0) == "pixels"
 
 
 async def test_of_several_streams_the_first_refusal_is_raised_when_all_have_answered(
-    stream: ServedStream, register: OpenStreams
+    stream: ServedStream, opened: OpenStreams
 ) -> None:
-    numbers = {"a": register.add_stream(stream), "b": register.add_stream(stream), "c": register.add_stream(stream)}
-    asking = asyncio.ensure_future(register.wait_for_pixel_ids(numbers))
+    numbers = {"a": opened.add_stream(stream), "b": opened.add_stream(stream), "c": opened.add_stream(stream)}
+    asking = asyncio.ensure_future(opened.wait_for_pixel_ids(numbers))
     await asyncio.sleep(0)
-    register.on_stream_open_failed(numbers["b"], "the second")
-    register.on_stream_open_failed(numbers["c"], "the third")
+    opened.on_stream_open_failed(numbers["b"], "the second")
+    opened.on_stream_open_failed(numbers["c"], "the third")
     await asyncio.sleep(0)
     assert not asking.done()
-    register.on_stream_opened(numbers["a"], PixelId("one"))
+    opened.on_stream_opened(numbers["a"], PixelId("one"))
     with pytest.raises(ConfigError, match="the second"):
         await asking
 
 
-def test_transforms_are_those_of_the_streams_that_names_stand_for(stream: ServedStream) -> None:
+def test_current_transforms_are_those_of_the_served_streams(stream: ServedStream) -> None:
     first, second = (TransformPlace("m", "f", "/", digest) for digest in ("one", "two"))
-    register = OpenStreams([replace(stream, transform=first)])
-    (opening,) = register.make_open_commands()
-    number = register.add_stream(replace(stream, transform=second))
-    assert (opening.transform, register.current_transforms()) == (first, {first})
-    register.make_version_current(number)
-    assert register.current_transforms() == {second}
+    opened = OpenStreams([replace(stream, transform=first)])
+    (opening,) = opened.make_open_commands()
+    number = opened.add_stream(replace(stream, transform=second))
+    assert (opening.transform, opened.current_transforms()) == (first, {first})
+    opened.make_version_current(number)
+    assert opened.current_transforms() == {second}
 
 
-async def test_a_transform_that_ended_two_workers_is_given_up_and_no_worker_is_told_of_its_stream(
-    register: OpenStreams,
+async def test_a_transform_that_ended_two_workers_closes_its_stream(
+    opened: OpenStreams,
 ) -> None:
     ended = TransformFault(0, "it ends its process", is_certain=False)
-    assert register.count_transform_fault(ended) == ""
-    assert len(register.make_open_commands()) == 1
-    assert register.count_transform_fault(ended) == "streams.train.transform: it ends its process"
-    assert register.make_open_commands() == []
-    assert register.get_failure_reason(0) == "streams.train.transform: it ends its process"
+    assert opened.count_transform_fault(ended) == ""
+    assert len(opened.make_open_commands()) == 1
+    assert opened.count_transform_fault(ended) == "streams.train.transform: it ends its process"
+    assert opened.make_open_commands() == []
+    assert opened.get_failure_reason(0) == "streams.train.transform: it ends its process"
     with pytest.raises(ConfigError, match=r"^streams\.train\.transform: it ends its process$"):
-        await register.wait_for_pixel_id(0)
-    assert register.count_transform_fault(TransformFault(7, "closed meanwhile", is_certain=True)) == ""
+        await opened.wait_for_pixel_id(0)
+    assert opened.count_transform_fault(TransformFault(7, "closed meanwhile", is_certain=True)) == ""
 
 
-async def test_a_transform_that_never_returns_is_given_up_at_once(register: OpenStreams) -> None:
-    register.on_stream_opened(0, PixelId("pixels"))
-    assert register.count_transform_fault(TransformFault(0, "it takes too long", is_certain=True)) != ""
-    assert await register.wait_for_pixel_id(0) == "pixels"
+async def test_a_transform_that_never_returns_fails_at_once(opened: OpenStreams) -> None:
+    opened.on_stream_opened(0, PixelId("pixels"))
+    assert opened.count_transform_fault(TransformFault(0, "it takes too long", is_certain=True)) != ""
+    assert await opened.wait_for_pixel_id(0) == "pixels"

@@ -1,4 +1,4 @@
-"""The local engine when workers die of a row, or hang at one: who is suspected, and what it takes to be condemned."""
+"""The local engine when a row kills or blocks workers: which sample is suspected, and when it counts as bad."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ CRASHES = "crashes its decoder: SIGSEGV"
 
 
 @pytest.fixture
-def ills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
-    ills = Broken(tmp_path / "ills")
-    for name, value in ills.environment.items():
-        monkeypatch.setenv(name, value)
+def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
+    faults = Broken(tmp_path / "faults")
+    monkeypatch.setenv("PYTHONPATH", faults.environment["PYTHONPATH"])
     monkeypatch.setattr(batch_job, "WORKER_RESPAWN_S", 0.001)
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
-    return ills
+    return faults
 
 
 @pytest.fixture
@@ -56,11 +55,9 @@ def served(tmp_path: Path) -> Iterator[Serve]:
         stream.manifest.close()
 
 
-@pytest.mark.usefixtures("ills")
+@pytest.mark.usefixtures("faults")
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
-async def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled_by_another(
-    served: Serve, workers: int
-) -> None:
+async def test_a_sample_that_crashes_two_workers_is_bad_and_its_row_is_substituted(served: Serve, workers: int) -> None:
     stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "substitute"})
     async with ready_engine(stream, workers) as rig:
         rig.produce()
@@ -72,7 +69,7 @@ async def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("ills")
+@pytest.mark.usefixtures("faults")
 async def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,9 +93,9 @@ async def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
 
 
 @pytest.mark.long
-async def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, ills: Broken) -> None:
+async def test_a_crash_that_does_not_repeat_makes_no_sample_bad(served: Serve, faults: Broken) -> None:
     stream = served({3: crashing_decoders.KILLED})
-    ills.kill(signal.SIGSEGV)
+    faults.kill(signal.SIGSEGV)
     async with ready_engine(stream) as rig:
         rig.produce()
         production, reason = await rig.outcome()
@@ -108,18 +105,18 @@ async def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, i
 
 
 @pytest.mark.long
-async def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(served: Serve, ills: Broken) -> None:
+async def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(served: Serve, faults: Broken) -> None:
     stream = served({3: crashing_decoders.KILLED})
-    ills.kill(signal.SIGSEGV, signal.SIGKILL, signal.SIGKILL)
+    faults.kill(signal.SIGSEGV, signal.SIGKILL, signal.SIGKILL)
     async with ready_engine(stream) as rig:
         rig.produce()
         await rig.filled()
-        assert (stream.quarantine.reasons, rig.engine.worker_death_count, ills.kills_left) == ({}, 3, 0)
+        assert (stream.quarantine.reasons, rig.engine.worker_death_count, faults.kills_left) == ({}, 3, 0)
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("ills")
-async def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
+@pytest.mark.usefixtures("faults")
+async def test_a_suspect_of_a_failed_batch_is_dropped(served: Serve) -> None:
     stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "fail"})
     spoil(stream, 9)
     async with ready_engine(stream) as rig:
@@ -134,7 +131,7 @@ async def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) ->
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("ills")
+@pytest.mark.usefixtures("faults")
 async def test_the_policy_fail_stops_at_a_sample_that_crashes(served: Serve) -> None:
     stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "fail"})
     async with ready_engine(stream) as rig:
@@ -144,22 +141,22 @@ async def test_the_policy_fail_stops_at_a_sample_that_crashes(served: Serve) -> 
 
 
 @pytest.mark.long
-async def test_a_worker_that_waits_for_a_file_is_told_of_then_replaced_and_no_sample_is_to_blame(
-    served: Serve, ills: Broken, caplog: pytest.LogCaptureFixture
+async def test_a_worker_that_waits_for_a_file_is_logged_then_replaced_and_no_sample_is_bad(
+    served: Serve, faults: Broken, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = served({})
     async with ready_engine(stream, row_deadline_s=DEADLINE_S) as rig:
-        ills.hang_reads()
+        faults.hang_reads()
         rig.produce()
         await rig.until(lambda: rig.engine.worker_death_count)
-        ills.let_reads_go()
+        faults.let_reads_go()
         _, reason = await rig.outcome()
         assert (reason, stream.quarantine.reasons) == (None, {})
         told = [each for each in caplog.records if "has waited" in each.getMessage()]
         assert "cat/0000.jpg, cat/0001.jpg, cat/0002.jpg" in str(told[0].__dict__)
 
 
-async def test_a_verdict_that_cannot_be_written_stops_the_stream_and_is_not_used(
+async def test_a_bad_sample_that_cannot_be_recorded_stops_the_stream(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = served({})

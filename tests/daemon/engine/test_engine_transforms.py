@@ -1,4 +1,4 @@
-"""Transforms in real workers: all make the same, what no batch can carry stops the stream, new sources get new ones."""
+"""Transforms in real workers: equal results, wrong results that stop the stream, new workers for new sources."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
     assert [len(images) for images in found.values()] == [1] * 8
 
 
-async def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(served: Serve) -> None:
+async def test_a_transform_that_returns_the_wrong_shape_stops_the_stream_and_no_sample_is_bad(served: Serve) -> None:
     stream = served("def f(image, labels, rng):\n    return image[: 32 - labels['label']], labels")
     async with ready_engine(stream) as rig:
         rig.produce()
@@ -71,7 +71,7 @@ async def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nob
 
 
 @pytest.mark.long
-async def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_old_ones(
+async def test_an_edited_transform_gets_new_workers_and_the_old_ones_finish_their_batch(
     served: Serve,
 ) -> None:
     old = served(INVERT)
@@ -98,7 +98,7 @@ async def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_b
         assert rig.engine.worker_death_count == 0
 
 
-def test_only_streams_without_a_transform_or_with_one_that_was_tried_need_no_new_workers(served: Serve) -> None:
+def test_only_a_transform_that_was_not_tried_needs_new_workers(served: Serve) -> None:
     one, another = served(INVERT), served(INVERT, "another")
     plain = replace(one, transform=None)
     slots = SlotStore()
@@ -110,7 +110,7 @@ def test_only_streams_without_a_transform_or_with_one_that_was_tried_need_no_new
     assert engine.needs_new_workers([edited])
 
 
-async def test_new_workers_that_open_nothing_in_time_are_sent_away(
+async def test_new_workers_that_open_nothing_in_time_are_discarded(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "NEW_WORKERS_S", 0.01)
@@ -125,7 +125,7 @@ async def test_new_workers_that_open_nothing_in_time_are_sent_away(
 
 
 @pytest.mark.long
-async def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_workers_at_work_go_on(
+async def test_a_transform_that_ends_its_worker_or_never_returns_is_refused_and_old_workers_keep_working(
     served: Serve,
 ) -> None:
     good, ends = served(INVERT), served("import os\nos._exit(4)\ndef f(*_): pass", "ends")
@@ -141,7 +141,7 @@ async def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_an
         assert (rig.engine.worker_pids, rig.engine.worker_death_count) == (before, 0)
 
 
-async def test_a_transform_that_ends_workers_later_stops_its_stream_for_good(served: Serve) -> None:
+async def test_a_transform_that_later_ends_workers_stops_its_stream(served: Serve) -> None:
     rig = Rig(served(INVERT), workers=0)
     rig.produce()
     for certain in (False, False):

@@ -1,4 +1,4 @@
-"""The watch over a worker: silent when all is well, and when there is nothing to do."""
+"""The watchdog of a worker: it reports overdue work, and nothing while the worker is idle."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ async def test_a_row_that_takes_too_long_is_found(track: ProgressPage) -> None:
     assert await watched(track.read_row_progress) == [WorkerCondition.SLOW_ROW]
 
 
-async def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_at(track: ProgressPage) -> None:
+async def test_an_endless_transform_trial_is_found(track: ProgressPage) -> None:
     track.write_transform_trial(0, "module 'augment'", WorkerPhase.IMPORTING)
     assert await watched(track.read_transform_trial) == [WorkerCondition.ENDLESS_TRIAL]
 
 
-async def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: ProgressPage) -> None:
+async def test_each_row_gets_the_whole_deadline(track: ProgressPage) -> None:
     began_ns: list[int] = []
 
     def next_row() -> None:
@@ -71,7 +71,7 @@ async def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: P
     assert time.monotonic_ns() - began_ns[0] >= DEADLINE_S * 1e9
 
 
-async def test_work_that_was_given_just_now_is_not_overdue(track: ProgressPage) -> None:
+async def test_new_work_is_not_overdue(track: ProgressPage) -> None:
     track.write_row_progress(1, 0, WorkerPhase.DECODING)  # the last row of long ago
     given_ns: list[int] = []
 
@@ -113,13 +113,13 @@ def test_a_stopped_process_is_found_long_before_a_rows_deadline(
     process.wait()
 
 
-def test_a_process_that_is_gone_is_no_error(track: ProgressPage) -> None:
+def test_a_process_that_has_ended_raises_nothing(track: ProgressPage) -> None:
     process = subprocess.Popen(["/bin/true"])
     process.wait()
     assert asyncio.run(watched(track.read_row_progress, pid=process.pid))[0] is WorkerCondition.WAITING
 
 
-async def test_a_host_that_stood_still_is_given_another_deadline(
+async def test_a_host_that_was_suspended_gets_another_deadline(
     track: ProgressPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "_LATE_S", DEADLINE_S)

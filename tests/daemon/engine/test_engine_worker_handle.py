@@ -1,4 +1,4 @@
-"""A worker process as the engine sees it: what it maps, how it ends, and that the dead are spoken to in vain."""
+"""A worker process as the engine sees it: the slots it maps, how it ends, and commands after its death."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import OpenStream, StreamReady, TaskDone, UnmapSlots, WorkerReport
 
 ANSWER_S = 20.0
-Said = asyncio.Queue[WorkerReport]
+Reports = asyncio.Queue[WorkerReport]
 
 
-class Ear:
-    """A listener that keeps what the worker says."""
+class ReportRecorder:
+    """A listener that keeps the reports of a worker."""
 
     def __init__(self) -> None:
-        self.said: Said = asyncio.Queue()
+        self.reports: Reports = asyncio.Queue()
 
     def on_worker_reports(self, _worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None:
         for report in reports:
-            self.said.put_nowait(report)
+            self.reports.put_nowait(report)
 
     def on_worker_started(self, worker: WorkerProcess) -> None: ...
 
@@ -48,14 +48,14 @@ class Ear:
 
 
 @asynccontextmanager
-async def started(stream: ServedStream | None = None) -> AsyncIterator[tuple[WorkerProcess, Said]]:
+async def started(stream: ServedStream | None = None) -> AsyncIterator[tuple[WorkerProcess, Reports]]:
     """A worker, which has opened the stream if there is one, and what it says."""
-    ear = Ear()
-    worker = await WorkerProcess.start(0, ear, ANSWER_S)
+    recorder = ReportRecorder()
+    worker = await WorkerProcess.start(0, recorder, ANSWER_S)
     if stream is not None:
         worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
-        assert await ear.said.get() == StreamReady(0, compute_pixel_id(stream.spec.image))
-    yield worker, ear.said
+        assert await recorder.reports.get() == StreamReady(0, compute_pixel_id(stream.spec.image))
+    yield worker, recorder.reports
     worker.close()
 
 
@@ -78,12 +78,12 @@ def mapped(pid: int) -> int:
 
 
 async def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream, slots: SlotStore) -> None:
-    async with started(stream) as (worker, said):
+    async with started(stream) as (worker, reports):
         for number in (1, 2):
             worker.send_task(one_row(stream, number), slots)
         assert repr(worker) == f"<WorkerProcess {worker.pid}, 2 tasks, 1 slot mapped>"
         for number in (1, 2):
-            report = await said.get()
+            report = await reports.get()
             assert isinstance(report, TaskDone)
             assert report.number == number
             assert worker.remove_finished_task(number).number == number
@@ -96,7 +96,9 @@ async def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStre
         assert (await worker.wait_for_exit()).description == "with exit status 0"
 
 
-async def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: ServedStream, slots: SlotStore) -> None:
+async def test_commands_to_a_dead_worker_are_lost_and_its_tasks_are_kept(
+    stream: ServedStream, slots: SlotStore
+) -> None:
     async with started() as (worker, _):
         os.kill(worker.pid, signal.SIGKILL)
         await worker.wait_for_exit()
@@ -105,19 +107,19 @@ async def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: Se
         assert list(worker.tasks) == [7]
 
 
-async def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream, slots: SlotStore) -> None:
-    async with started(stream) as (worker, said):
+async def test_the_last_reports_of_a_dead_worker_are_read(stream: ServedStream, slots: SlotStore) -> None:
+    async with started(stream) as (worker, reports):
         asyncio.get_running_loop().remove_reader(worker._link)
         worker.send_task(one_row(stream, 7), slots)
         await asyncio.to_thread(select.select, [worker._link], [], [])
         os.kill(worker.pid, signal.SIGKILL)
         await worker.wait_for_exit()
-        assert isinstance(said.get_nowait(), TaskDone)
+        assert isinstance(reports.get_nowait(), TaskDone)
 
 
 @pytest.mark.long
-async def test_a_worker_that_is_seen_off_has_ended() -> None:
-    idle, stopped = [await WorkerProcess.start(0, Ear(), ANSWER_S) for _ in range(2)]
+async def test_shut_down_waits_until_the_worker_has_ended() -> None:
+    idle, stopped = [await WorkerProcess.start(0, ReportRecorder(), ANSWER_S) for _ in range(2)]
     os.kill(stopped.pid, signal.SIGSTOP)
     for worker, code in ((idle, 0), (stopped, -signal.SIGKILL)):
         await worker.shut_down()
@@ -134,17 +136,17 @@ async def test_a_worker_that_does_not_read_is_ended() -> None:
         assert (await worker.wait_for_exit()).description == "killed since it was not reading what it is told"
 
 
-async def test_where_a_worker_was_is_known_after_its_death(stream: ServedStream, slots: SlotStore) -> None:
-    async with started(stream) as (worker, said):
+async def test_the_progress_of_a_dead_worker_is_known(stream: ServedStream, slots: SlotStore) -> None:
+    async with started(stream) as (worker, reports):
         worker.send_task(one_row(stream, 7), slots)
-        await said.get()
+        await reports.get()
         os.kill(worker.pid, signal.SIGSEGV)
         death = await worker.wait_for_exit()
         assert (death.progress.task, death.progress.phase, death.sample_fault) == (7, WorkerPhase.IDLE, None)
         assert death.description == "killed by SIGSEGV"
 
 
-async def test_a_program_that_is_not_there_leaves_no_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_missing_program_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):
-        await WorkerProcess.start(0, Ear(), ANSWER_S)
+        await WorkerProcess.start(0, ReportRecorder(), ANSWER_S)

@@ -1,4 +1,4 @@
-"""The worker pool: which worker gets a task, that another starts when one dies, and generations of workers."""
+"""The worker pool: which worker gets a task, replacement of dead workers, and generations of workers."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ import asyncio
 import errno
 import os
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.worker_pool_fake import WorkerFake, new_job, new_task, running_pool, turn, with_workers
+from support.worker_pool_fake import WorkerFake, new_job, new_task, running_pool, running_real_pool, turn, with_workers
 
-from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import worker_pool
-from streamd.daemon.engine.crashes import WorkerExit
 from streamd.daemon.engine.worker_handle import WorkerProcess
-from streamd.daemon.engine.worker_pool import WorkerPool
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import CloseStream, UnmapSlots, WorkerReport
-from streamd.limits import MAX_TASKS_AHEAD, ROW_DEADLINE_S
+from streamd.ipc.worker_messages import CloseStream, UnmapSlots
+from streamd.limits import MAX_TASKS_AHEAD
 
 LIMIT_S = 20.0
 
@@ -39,26 +34,26 @@ def test_the_worker_with_the_fewest_tasks_gets_the_next() -> None:
     assert given(WorkerFake(1), WorkerFake(0), WorkerFake(1)) == [0, 1, 0]
 
 
-def test_no_worker_gets_more_tasks_than_the_scheduler_may_have_meant_for_it() -> None:
+def test_no_worker_gets_more_tasks_than_the_limit() -> None:
     assert given(WorkerFake(MAX_TASKS_AHEAD), WorkerFake(MAX_TASKS_AHEAD)) == [0, 0]
 
 
-def test_no_worker_gets_more_dear_tasks_than_one_ahead() -> None:
+def test_no_worker_gets_more_than_one_expensive_task_ahead() -> None:
     assert given(WorkerFake(2), WorkerFake(1), tasks_ahead=2) == [0, 1]
     assert given(WorkerFake(2), WorkerFake(3), tasks_ahead=2) == [0, 0]
 
 
-def test_a_worker_with_a_suspect_gets_nothing_beside_it() -> None:
+def test_a_worker_with_a_suspect_gets_no_other_task() -> None:
     assert given(WorkerFake(1, alone=True), WorkerFake(1)) == [0, 1]
     assert given(WorkerFake(1, alone=True)) == [0]
 
 
-def test_a_suspect_gets_a_worker_that_was_never_given_anything() -> None:
+def test_a_suspect_goes_to_a_worker_that_never_had_a_task() -> None:
     assert given(WorkerFake(0), WorkerFake(0, fresh=True), is_suspect=True) == [0, 1]
     assert given(WorkerFake(0), is_suspect=True) == [0]
 
 
-def test_a_suspect_that_waits_holds_up_no_other_task() -> None:
+def test_a_waiting_suspect_does_not_delay_other_tasks() -> None:
     worker = WorkerFake(0)
     pool = with_workers(worker)
     job = new_job(pool)
@@ -70,7 +65,7 @@ def test_a_suspect_that_waits_holds_up_no_other_task() -> None:
     assert repr(pool) == "<WorkerPool 1 worker, 1 busy, 1 queued>"
 
 
-def test_a_task_that_is_queued_again_is_the_next() -> None:
+def test_a_requeued_task_is_assigned_first() -> None:
     worker = WorkerFake(0)
     pool = with_workers(worker)
     job = new_job(pool)
@@ -80,7 +75,7 @@ def test_a_task_that_is_queued_again_is_the_next() -> None:
     assert [task.number for task in worker.given] == [3, 1, 2]
 
 
-def test_a_batch_whose_tasks_are_removed_leaves_those_of_others() -> None:
+def test_removing_the_tasks_of_a_batch_keeps_those_of_others() -> None:
     worker = WorkerFake(0)
     pool = with_workers(worker)
     stays, goes = new_job(pool), new_job(pool)
@@ -137,41 +132,18 @@ async def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkey
         assert rig.workers == [rig.started[1]]
 
 
-class Deaths:
-    """A listener that notes who starts and who dies, of real workers."""
-
-    def __init__(self) -> None:
-        self.started: asyncio.Queue[WorkerProcess] = asyncio.Queue()
-        self.died: list[tuple[WorkerProcess, WorkerExit]] = []
-
-    def on_worker_started(self, worker: WorkerProcess) -> None:
-        self.started.put_nowait(worker)
-
-    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None: ...
-
-    def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None: ...
-
-    def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
-        self.died.append((worker, worker_exit))
-
-
 async def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
-    listener, stats = Deaths(), ProcessStats()
-    pool = WorkerPool(1, ROW_DEADLINE_S, SlotStore(), stats, listener)
-    running = asyncio.create_task(pool.run())
-    first = await asyncio.wait_for(listener.started.get(), LIMIT_S)
-    os.kill(first.pid, signal.SIGKILL)
-    second = await asyncio.wait_for(listener.started.get(), LIMIT_S)
-    assert [(each is first, death.description) for each, death in listener.died] == [(True, "killed by SIGKILL")]
-    assert (pool.workers, pool.death_count) == ([second], 1)
-    assert stats.values_by_group()["engine"]["worker_deaths"] == 1
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
-    assert pool.workers == []  # that no process is left, conftest sees to
+    async with running_real_pool() as rig:  # that no process is left, conftest sees to
+        await asyncio.wait_for(rig.has_started.wait(), LIMIT_S)
+        rig.has_started.clear()
+        os.kill(rig.pool.workers[0].pid, signal.SIGKILL)
+        await asyncio.wait_for(rig.has_started.wait(), LIMIT_S)
+        assert rig.died == rig.started[:1]
+        assert (rig.workers, rig.pool.death_count) == (rig.started[1:], 1)
+        assert rig.stats.values_by_group()["engine"]["worker_deaths"] == 1
 
 
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.EMFILE])
@@ -185,13 +157,9 @@ async def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch:
         return await start(*arguments)
 
     monkeypatch.setattr(WorkerProcess, "start", refused)
-    listener = Deaths()
-    running = asyncio.create_task(WorkerPool(1, ROW_DEADLINE_S, SlotStore(), ProcessStats(), listener).run())
-    await asyncio.wait_for(listener.started.get(), LIMIT_S)
+    async with running_real_pool() as rig:
+        await asyncio.wait_for(rig.has_started.wait(), LIMIT_S)
     assert refusals == []
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
 
 
 # --- generations: the one that begins a batch finishes it, and an earlier one ends with its last batch
@@ -210,7 +178,7 @@ async def test_tasks_go_to_the_generation_that_began_their_batch(monkeypatch: py
         assert [[task.job for task in worker.given] for worker in rig.started] == [[early], [late]]
 
 
-async def test_an_earlier_generation_ends_with_its_last_batch_and_its_deaths_are_counted_on(
+async def test_an_earlier_generation_ends_with_its_last_batch_and_its_deaths_still_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running_pool(monkeypatch) as rig:
@@ -228,7 +196,7 @@ async def test_an_earlier_generation_ends_with_its_last_batch_and_its_deaths_are
         assert rig.workers == [second]
 
 
-async def test_a_generation_that_has_nothing_to_finish_ends_at_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_generation_without_batches_ends_at_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_pool(monkeypatch) as rig:
         rig.pool.start_next_generation()
         await turn()
@@ -254,7 +222,7 @@ async def test_a_generation_that_is_discarded_changes_nothing(monkeypatch: pytes
         assert len(first.given) == 1
 
 
-async def test_all_generations_are_told_what_is_over_and_only_the_newest_what_begins(
+async def test_commands_go_to_all_generations_or_to_the_current_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running_pool(monkeypatch) as rig:

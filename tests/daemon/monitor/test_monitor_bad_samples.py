@@ -1,4 +1,4 @@
-"""Reasons become kinds, by the very words of the code that finds them; and lists of bad samples, page by page."""
+"""Kinds of bad samples, from the texts of the code that finds them, and lists of bad samples page by page."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from streamd.decode.sniff import detect_format
         ("something that nobody has thought of", "unfit"),
     ],
 )
-def test_a_reason_is_of_one_kind(reason: str, kind: str) -> None:
+def test_each_reason_has_one_kind(reason: str, kind: str) -> None:
     assert classify_fault_reason(reason) == kind
 
 
 @pytest.mark.parametrize(("data", "kind"), [(b"", "damaged"), (bytes(100), "damaged"), (b"%PDF-1.7", "unfit")])
-def test_what_content_says_of_a_stranger_is_told_apart(data: bytes, kind: str) -> None:
+def test_damaged_files_and_other_formats_are_different_kinds(data: bytes, kind: str) -> None:
     with pytest.raises(BadImageError) as caught:
         detect_format(data)
     assert classify_fault_reason(str(caught.value)) == kind
 
 
-def test_there_are_few_kinds_however_many_reasons() -> None:
+def test_many_reasons_make_few_kinds() -> None:
     assert {
         classify_fault_reason(f"{word} {number}") for word in ("stale", "a damaged", "x") for number in range(99)
     } < set(FAULT_KINDS)
@@ -67,7 +67,7 @@ def test_the_newest_come_first_with_file_reason_and_kind() -> None:
     assert told.samples[0] == BadSampleView(149, "149.jpg", "a damaged JPEG: truncated", "damaged")
 
 
-def test_list_by_list_each_comes_once() -> None:
+def test_paging_returns_each_sample_once() -> None:
     seen, before, lists = [], None, 0
     while True:
         told = some(before)
@@ -78,16 +78,16 @@ def test_list_by_list_each_comes_once() -> None:
     assert (seen, lists) == (list(range(149, 99, -1)), 3)
 
 
-def test_those_that_come_meanwhile_shift_nothing() -> None:
+def test_samples_added_between_pages_shift_nothing() -> None:
     first = some(None)
     more = some(first.before, {**REASONS, 7: "an empty file"})
     assert more.samples[0].sample_id == first.samples[-1].sample_id - 1
 
 
 @pytest.mark.parametrize("before", [0, None])
-def test_where_there_are_none_there_is_nothing(before: int | None) -> None:
+def test_without_bad_samples_the_page_is_empty(before: int | None) -> None:
     assert some(before, {}) == BadSamplePage(0, [], None)
 
 
-def test_a_place_that_never_was_is_the_end() -> None:
+def test_a_position_beyond_the_list_gives_the_first_page() -> None:
     assert some(10**17).samples == some(None).samples

@@ -1,4 +1,4 @@
-"""What somebody who looks sees of a batch that leaves, and that nobody else pays for it."""
+"""Previews of sent batches: viewers get the first rows, and without viewers nothing is copied."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ def slots(stream: ServedStream) -> Iterator[SlotStore]:
     store.close()
 
 
-async def ask(leaving: BatchPreview, stream: str = "train") -> asyncio.Task[Preview]:
-    """Somebody who waits for a batch by now."""
-    asked = asyncio.ensure_future(leaving.wait_for_preview(stream))
+async def ask(batch_preview: BatchPreview, stream: str = "train") -> asyncio.Task[Preview]:
+    """Starts a wait for a preview."""
+    asked = asyncio.ensure_future(batch_preview.wait_for_preview(stream))
     await asyncio.sleep(0)
     return asked
 
 
-async def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: ServedStream, slots: SlotStore) -> None:
-    leaving = BatchPreview(slots)
-    asked = await ask(leaving)
-    leaving.on_batch_sent(stream, READY)
-    glimpse = await asked
-    batch = glimpse.first_rows
+async def test_a_viewer_gets_the_first_rows_of_the_next_batch(stream: ServedStream, slots: SlotStore) -> None:
+    batch_preview = BatchPreview(slots)
+    asked = await ask(batch_preview)
+    batch_preview.on_batch_sent(stream, READY)
+    preview = await asked
+    batch = preview.first_rows
     assert (batch.epoch, batch.index, batch.bad) == (2, 3, (BAD,))
-    assert (glimpse.row_count, glimpse.sample_count) == (ROWS, ROWS - 1)
+    assert (preview.row_count, preview.sample_count) == (ROWS, ROWS - 1)
     assert batch.images[:, 0, 0, 0].tolist() == list(range(1, SHOWN_ROWS + 1))
     assert batch.sample_ids.tolist() == list(range(100, 100 + SHOWN_ROWS))
     assert batch.weights.tolist() == list(range(SHOWN_ROWS))
@@ -71,53 +71,53 @@ async def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: Ser
 @pytest.mark.parametrize(
     ("rows", "side", "shown"), [(5, 8, 5), (4096, 8, SHOWN_ROWS), (32, 1024, SHOWN_BYTES // (3 << 20)), (8, 4000, 1)]
 )
-def test_of_large_images_fewer_are_copied(stream: ServedStream, rows: int, side: int, shown: int) -> None:
+def test_fewer_large_images_are_copied(stream: ServedStream, rows: int, side: int, shown: int) -> None:
     image = replace(stream.spec.image, height=side, width=side)
     assert compute_preview_row_count(replace(stream.spec, image=image), rows) == shown
 
 
-async def test_a_batch_that_cannot_be_copied_is_the_trouble_of_those_who_look(stream: ServedStream) -> None:
-    leaving = BatchPreview(SlotStore())
-    asked = await ask(leaving)
-    leaving.on_batch_sent(stream, READY)
+async def test_a_batch_that_cannot_be_copied_cancels_its_viewers(stream: ServedStream) -> None:
+    batch_preview = BatchPreview(SlotStore())
+    asked = await ask(batch_preview)
+    batch_preview.on_batch_sent(stream, READY)
     await asyncio.wait({asked})
     assert asked.cancelled()
-    assert not leaving.has_waiters
+    assert not batch_preview.has_waiters
 
 
-async def test_all_who_wait_see_the_same_and_then_nobody_waits(stream: ServedStream, slots: SlotStore) -> None:
-    leaving = BatchPreview(slots)
-    asked = [await ask(leaving), await ask(leaving)]
-    awaited = [leaving.has_waiters]
-    leaving.on_batch_sent(stream, READY)
+async def test_all_viewers_get_the_same_preview(stream: ServedStream, slots: SlotStore) -> None:
+    batch_preview = BatchPreview(slots)
+    asked = [await ask(batch_preview), await ask(batch_preview)]
+    awaited = [batch_preview.has_waiters]
+    batch_preview.on_batch_sent(stream, READY)
     first, second = await asyncio.gather(*asked)
-    assert [*awaited, leaving.has_waiters] == [True, False]
+    assert [*awaited, batch_preview.has_waiters] == [True, False]
     assert first is second
 
 
-async def test_at_the_end_nobody_waits(slots: SlotStore) -> None:
-    leaving = BatchPreview(slots)
-    asked = [await ask(leaving), await ask(leaving, "other")]
-    leaving.cancel_waiters()
+async def test_all_viewers_are_cancelled_at_the_end(slots: SlotStore) -> None:
+    batch_preview = BatchPreview(slots)
+    asked = [await ask(batch_preview), await ask(batch_preview, "other")]
+    batch_preview.cancel_waiters()
     await asyncio.wait(asked)
     assert [each.cancelled() for each in asked] == [True, True]
-    assert not leaving.has_waiters
+    assert not batch_preview.has_waiters
 
 
-async def test_while_nobody_waits_for_a_stream_nothing_of_it_is_read(
+async def test_without_viewers_nothing_is_copied(
     stream: ServedStream, slots: SlotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[object] = []
     monkeypatch.setattr(slots, "copy_slot_bytes", lambda *arguments: read.append(arguments))
-    leaving = BatchPreview(slots)
-    leaving.on_batch_sent(stream, READY)
-    asked = await ask(leaving, "other")
-    leaving.on_batch_sent(stream, READY)
+    batch_preview = BatchPreview(slots)
+    batch_preview.on_batch_sent(stream, READY)
+    asked = await ask(batch_preview, "other")
+    batch_preview.on_batch_sent(stream, READY)
     asked.cancel()
     await asyncio.wait({asked})
-    assert not leaving.has_waiters
-    asked = await ask(leaving)
+    assert not batch_preview.has_waiters
+    asked = await ask(batch_preview)
     asked.cancel()
-    leaving.on_batch_sent(stream, READY)  # in the same turn: the wait is over, and has not been told yet
+    batch_preview.on_batch_sent(stream, READY)  # in the same turn: the wait is over, and has not been told yet
     await asyncio.wait({asked})
     assert read == []

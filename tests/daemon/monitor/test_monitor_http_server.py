@@ -1,4 +1,4 @@
-"""What is answered over HTTP, and to whom; no daemon needed."""
+"""The HTTP server of the monitor, without a daemon: responses, and who may read them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WELL: Final = of_stream()
     ],
     ids=["draining", "stopped", "full"],
 )
-def test_it_is_not_ready_when_a_trainer_who_comes_would_not_be_served(status: DaemonStatus, says: str) -> None:
+def test_it_is_not_ready_when_a_new_trainer_would_not_be_served(status: DaemonStatus, says: str) -> None:
     assert answer(Books(status), "/readyz")[::2] == (503, says)
 
 
@@ -65,17 +65,17 @@ def test_it_is_not_ready_when_a_trainer_who_comes_would_not_be_served(status: Da
     ],
     ids=["failed", "receipts", "deaths", "reload"],
 )
-def test_it_is_ready_and_has_troubles_when_somebody_has_to_act_and_trainers_are_served(status: DaemonStatus) -> None:
+def test_it_is_ready_with_troubles_while_trainers_are_served(status: DaemonStatus) -> None:
     assert len(status.all_troubles) == 1
     assert answer(Books(status), "/readyz")[::2] == (200, "ready, with 1 trouble: see streamd status\n")
 
 
-def test_it_is_ready_with_a_trainer_less_than_the_most_and_nothing_wrong() -> None:
+def test_it_is_ready_while_one_more_trainer_fits() -> None:
     books = Books(replace(WELL, sessions=(SESSION,) * (MAX_SESSIONS - 1)))
     assert answer(books, "/readyz")[::2] == (200, "ready\n")
 
 
-def test_metrics_are_text_that_nobody_keeps() -> None:
+def test_metrics_are_uncached_text() -> None:
     said = answer(Books(), "/metrics")
     assert said.status == 200
     assert "content-type: text/plain; version=0.0.4; charset=utf-8" in said.headers
@@ -91,12 +91,12 @@ def test_head_is_answered_as_get_without_the_body(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/metric", "/metrics/", "/../etc/passwd", "/%00", "/page/", "/page/no.js", "/page/..%2Fweb.py"]
 )
-def test_what_is_not_there_says_what_is(path: str) -> None:
+def test_an_unknown_path_gets_the_list_of_known_ones(path: str) -> None:
     said = answer(Books(), path)
     assert (said.status, "/metrics, /healthz and /readyz" in said.body) == (404, True)
 
 
-def test_nothing_can_be_changed() -> None:
+def test_post_is_not_allowed() -> None:
     said = answer(Books(), "/metrics", "POST")
     assert (said.status, "allow: get,head" in said.headers) == (405, True)
 
@@ -107,19 +107,19 @@ def test_a_page_of_another_site_learns_nothing(path: str) -> None:
     assert (said.status, "streamd_" in said.body, "nothing here" in said.body) == (421, False, False)
 
 
-def test_our_own_name_and_nobodys_name_are_answered() -> None:
+def test_requests_with_our_host_name_or_without_one_are_answered() -> None:
     assert answer(Books(), "/healthz", host=f"{socket.gethostname()}:9191").status == 200
     (said,) = answers(None, lambda to: say(to, b"GET /healthz HTTP/1.0\r\n\r\n"))
     assert said.status == 200
 
 
-def test_what_is_no_http_costs_a_connection_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_that_is_not_http_only_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     said = answers(None, lambda to: say(to, b"\x16\x03\x01\r\n\r\n"), lambda to: ask(to, "/healthz"))
     assert [each.status for each in said] == [400, 200]
     assert caplog.text == ""
 
 
-async def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out() -> None:
+async def test_many_idle_connections_do_not_block_new_ones() -> None:
     async with monitor(Books()) as running:
         place = ("127.0.0.1", int(running.url.rpartition(":")[2]))
         with contextlib.ExitStack() as open_still:
@@ -133,14 +133,14 @@ async def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out() ->
             assert len(running._runner.server.connections) <= MAX_MONITOR_CONNECTIONS
 
 
-async def test_a_port_that_is_taken_is_a_mistake_that_says_what_to_do() -> None:
+async def test_a_taken_port_is_a_config_error_with_the_remedy() -> None:
     says = r"monitor: cannot listen on 127.*: Address already in use; choose another"
     async with monitor() as first:
         with pytest.raises(ConfigError, match=says):
             await Monitor(first.url.removeprefix("http://")).start_listening()
 
 
-def test_a_name_that_nobody_has_is_a_mistake_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_host_name_is_a_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -149,7 +149,7 @@ def test_a_name_that_nobody_has_is_a_mistake_too(monkeypatch: pytest.MonkeyPatch
         asyncio.run(Monitor("nobody:0").start_listening())
 
 
-async def test_a_star_is_every_address_which_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_star_listens_on_every_address_and_logs_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "streamd")
     monitor = Monitor("*:0")
     await monitor.start_listening()
@@ -159,7 +159,7 @@ async def test_a_star_is_every_address_which_is_told(caplog: pytest.LogCaptureFi
     await monitor.close()
 
 
-def test_an_address_of_this_machine_alone_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_listening_on_a_local_address_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "streamd")
     answer(None, "/healthz")
     assert caplog.text == ""
@@ -182,7 +182,7 @@ def test_the_url_is_one_that_a_browser_opens(address: str, bound: str, url: str)
     assert (monitor._host, monitor.url) == (address[:-5].strip("[]"), url)
 
 
-def test_a_failing_connection_is_not_the_daemons_end_and_any_other_failure_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_errors_outside_connections_reach_the_error_handler(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[object] = []
     loop = asyncio.new_event_loop()
     protocol = web.RequestHandler.__new__(web.RequestHandler)
@@ -213,13 +213,13 @@ def with_token(books: Books | None, path: str) -> Answer:
     return said
 
 
-def test_the_page_may_do_nothing_but_ask_here() -> None:
+def test_the_content_policy_of_the_page_allows_only_this_server() -> None:
     said = answer(None, "/")
     assert (said.status, "content-type: text/html" in said.headers) == (200, True)
     assert "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self';" in said.headers
 
 
-def test_all_that_the_page_names_is_there_and_small() -> None:
+def test_all_files_of_the_page_are_served_and_small() -> None:
     files = Dashboard("token")._page_files
     for name, text in files.items():
         said = answer(None, f"/page/{name}")
@@ -237,17 +237,17 @@ def test_samples_are_for_those_with_the_token(books: Books, path: str, token: st
 
 
 @pytest.mark.parametrize("path", SAMPLES)
-def test_while_the_daemon_starts_there_are_none(path: str) -> None:
+def test_while_the_daemon_starts_samples_are_unavailable(path: str) -> None:
     assert with_token(None, path).status == 503
 
 
 @pytest.mark.parametrize("path", [each.replace("train", "trian") for each in SAMPLES])
-def test_a_stream_that_is_not_served_is_said_with_the_near_name(books: Books, path: str) -> None:
+def test_an_unknown_stream_gets_the_nearest_name(books: Books, path: str) -> None:
     said = with_token(books, path)
     assert (said.status, "there is no stream 'trian'" in said.body, "'train'" in said.body) == (404, True, True)
 
 
-def test_bad_samples_are_told_with_file_and_reason(books: Books) -> None:
+def test_bad_samples_are_listed_with_file_and_reason(books: Books) -> None:
     said = with_token(books, "/bad/train")
     assert json.loads(said.body) == {
         "bad": 1,
@@ -258,7 +258,7 @@ def test_bad_samples_are_told_with_file_and_reason(books: Books) -> None:
 
 
 @pytest.mark.parametrize("before", ["-1", "x", "1e3", "%D9%A3", "9" * 19])
-def test_a_place_that_is_no_number_is_said(books: Books, before: str) -> None:
+def test_a_page_position_that_is_not_a_number_is_refused(books: Books, before: str) -> None:
     assert with_token(books, f"/bad/train?before={before}").status == 400
 
 
@@ -274,7 +274,7 @@ def test_a_thumbnail_is_of_bad_samples_only_and_may_be_none(books: Books, monkey
     assert with_token(books, f"/thumbnails/train/{'9' * 18}").status == 404
 
 
-def test_where_no_batch_leaves_there_is_nothing_to_see(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sent_batches_there_are_no_pictures(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_images, "SHOWN_S", 0.0)
     assert with_token(books, "/pictures/train").status == 204
 
@@ -297,7 +297,7 @@ async def test_only_with_the_token_events_name_files(books: Books, knows: bool) 
         assert (b"cat/0001.jpg" in await reader.readuntil(b"\n\n")) == knows
 
 
-async def test_what_goes_on_is_told_as_events_until_the_daemon_ends(books: Books) -> None:
+async def test_live_events_are_sent_until_the_daemon_ends(books: Books) -> None:
     async with contextlib.AsyncExitStack() as page:
         async with monitor(books) as running:
             reader = await page.enter_async_context(told_live(running))

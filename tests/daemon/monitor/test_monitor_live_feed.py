@@ -1,4 +1,4 @@
-"""What is told second by second, and what of it the page shows."""
+"""The events sent every second, and the view that the page shows."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def told(live: LiveFeed, *, whole: bool = True) -> dict[str, Any]:
     return dict(json.loads(event.removeprefix("data: ")))
 
 
-def test_a_daemon_that_starts_says_so() -> None:
+def test_a_starting_daemon_sends_only_that_it_starts() -> None:
     assert list(told(LiveFeed("token"))) == ["starting"]
 
 
-def test_those_who_look_at_once_are_told_the_same(stream: ServedStream, clock: Clock) -> None:
+def test_viewers_at_the_same_moment_get_the_same_event(stream: ServedStream, clock: Clock) -> None:
     books = Books(streams={"train": stream})
     live = watching(books)
     first = told(live)
@@ -70,7 +70,7 @@ def test_those_who_look_at_once_are_told_the_same(stream: ServedStream, clock: C
     assert told(live)["daemon"]["uptime_s"] == 61.0
 
 
-def test_a_look_of_long_ago_says_nothing_of_now(stream: ServedStream, clock: Clock) -> None:
+def test_an_old_snapshot_is_not_used_to_count_new_bad_samples(stream: ServedStream, clock: Clock) -> None:
     books = Books(streams={"train": stream})
     live = watching(books)
     told(live)
@@ -80,13 +80,9 @@ def test_a_look_of_long_ago_says_nothing_of_now(stream: ServedStream, clock: Clo
         assert told(live)["streams"][0]["new_bad"] == new
 
 
-def test_the_size_of_images_is_said_height_first_as_in_the_configuration(serve_images: Serve) -> None:
+def test_the_facts_of_a_stream_give_its_height_before_its_width(serve_images: Serve) -> None:
     wide = serve_images({"cat": 1}, image={"size": [24, 32], "mode": "L"})
-    assert build_facts_by_stream({"train": wide})["train"].image == "24x32 L"
-
-
-def test_a_stream_says_what_it_is_made_of(stream: ServedStream) -> None:
-    assert build_facts_by_stream({"train": stream}) == {"train": StreamFacts("files", "32x32 RGB", cached=False)}
+    assert build_facts_by_stream({"train": wide}) == {"train": StreamFacts("files", "24x32 L", cached=False)}
 
 
 REASON: Final = "cat/0001.jpg is bad"
@@ -111,7 +107,7 @@ def test_reasons_that_name_files_are_for_those_with_the_token(
     assert len(discreet["troubles"]) == 1
 
 
-def test_where_nothing_is_wrong_all_are_told_the_same(stream: ServedStream) -> None:
+def test_without_troubles_all_viewers_get_the_same(stream: ServedStream) -> None:
     live = watching(Books(streams={"train": stream}))
     assert told(live) == told(live, whole=False)
 
@@ -130,22 +126,22 @@ def later(then: MonitorSnapshot, seconds: float) -> MonitorSnapshot:
     return replace(then, status=replace(then.status, uptime_s=then.status.uptime_s + seconds))
 
 
-def test_the_daemon_says_which_it_is_and_what_it_takes() -> None:
+def test_the_daemon_shows_its_identity_and_memory() -> None:
     told = seen(figures()).daemon
     assert (told.host, told.pid, told.version, told.workers) == ("gpu1", STATUS.pid, STATUS.version, STATUS.workers)
     assert (told.memory_used_bytes, told.memory_bytes) == (STATUS.memory_used_bytes, STATUS.memory_bytes)
 
 
-def test_where_batches_wait_is_one_sentence_for_terminal_and_page() -> None:
+def test_the_bottleneck_sentence_is_the_same_as_in_the_terminal() -> None:
     way, advice = seen(figures(SESSION)).way, BOTTLENECK_ADVICE["none"]
     assert (way.limit, way.words, way.tag, way.is_bad) == ("none", advice.sentence, advice.limit, False)
 
 
-def test_all_rates_and_shares_are_over_one_stretch_that_is_named() -> None:
+def test_the_view_names_the_time_span_of_its_rates() -> None:
     assert seen(figures()).daemon.window == "over the last 10 s"
 
 
-def test_a_stream_has_what_was_sent_and_what_is_bad_by_kind() -> None:
+def test_a_stream_shows_sent_samples_and_bad_samples_by_kind() -> None:
     now = replace(
         figures(numbers={"stream.train": {"sent_samples": 96.0, "taken_samples": 88.0}}),
         bad_counts={"train": {"damaged": 2, "stale": 1}},
@@ -157,14 +153,14 @@ def test_a_stream_has_what_was_sent_and_what_is_bad_by_kind() -> None:
     assert told.faults == {"damaged": 2, "stale": 1}
 
 
-def test_a_trainer_has_its_name_its_process_and_its_own_steps() -> None:
+def test_a_trainer_shows_its_name_process_and_own_steps() -> None:
     own = replace(SESSION, name="lr-0.01", pid=77, batch_size=4, own_step=80, own_steps=124)
     (told,) = seen(figures(own)).trainers
     assert (told.name, told.pid, told.batch_size) == ("lr-0.01", 77, 4)
     assert (told.own_step, told.own_steps, told.samples_per_s) == (80, 124, own.samples_per_s)
 
 
-def test_a_trainer_says_how_its_last_epoch_went_and_who_shares_its_decodes() -> None:
+def test_a_trainer_shows_its_last_epoch_and_its_cohort() -> None:
     ahead = replace(SESSION, session=8, step=50)
     away = replace(SESSION, session=9, step=5, last_epoch=None)
     first, second, third = seen(figures(SESSION, ahead, away)).trainers
@@ -174,20 +170,20 @@ def test_a_trainer_says_how_its_last_epoch_went_and_who_shares_its_decodes() -> 
 
 
 @pytest.mark.parametrize("doing", ["gathering", "finished"])
-def test_a_trainer_that_has_finished_is_in_no_cohort_and_at_its_end(doing: SessionState) -> None:
+def test_a_finished_trainer_has_no_cohort_and_is_at_its_end(doing: SessionState) -> None:
     (told,) = seen(figures(replace(SESSION, epoch=4, step=0, own_step=0, doing=doing))).trainers
     at_its_end = doing == "finished"
     assert (told.cohort, told.lag) == ((None, None) if at_its_end else (0, 0))
     assert (told.epoch, told.own_step) == ((3, SESSION.own_steps) if at_its_end else (4, 0))
 
 
-def test_troubles_come_with_what_to_do() -> None:
+def test_troubles_are_shown_as_sentences() -> None:
     assert seen(figures(streams=[replace(STREAM, stopped="why", receipts_bad=0)])).troubles == [
         "stream 'train' is stopped: why"
     ]
 
 
-def test_all_of_it_is_json() -> None:
+def test_the_whole_view_is_encoded_as_json() -> None:
     told = msgspec.json.decode(msgspec.json.encode(seen(figures(SESSION))))
     assert told["trainers"][0]["doing_words"] == "reads"
     assert told["streams"][0]["sessions"] == 1

@@ -1,4 +1,4 @@
-"""Families as Prometheus has them, what they tell, and the text that Prometheus reads."""
+"""Metric families, their values, and the text that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from streamd.daemon.monitor.metrics import (
 from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram
 
 
-def test_what_has_no_value_has_no_line() -> None:
+def test_a_metric_without_a_value_has_no_line() -> None:
     assert values([build_gauge_metric("x", "text", ["s"], [(["a"], None), (["b"], 0)])]) == {"x{s=b}": 0}
 
 
@@ -68,13 +68,13 @@ def test_a_name_that_would_break_the_text_is_escaped() -> None:
 # --- of the daemon as a whole
 
 
-def test_memory_is_told_with_its_budget() -> None:
+def test_memory_metrics_include_the_budget() -> None:
     told = values(build_daemon_metrics(figures(numbers={"daemon": {"slots": 9, "slot_wait_s": 1.5, "producing": 2}})))
     assert (told["memory_limit_bytes{}"], told["memory_used_bytes{}"], told["slots{}"]) == (1 << 30, 1 << 20, 9)
     assert (told["slot_wait_seconds_total{}"], told["productions{}"]) == (1.5, 2)
 
 
-def test_workers_are_told_with_what_they_do_and_how_many_died() -> None:
+def test_worker_metrics_cover_activity_and_deaths() -> None:
     engine = {"worker_deaths": 3.0, "idle_s": 2.5, "queue_count": 40.0, "queue_s": 0.5}
     told = values(build_daemon_metrics(figures(numbers={"engine": engine})))
     assert (told["workers{}"], told["workers_busy_ratio{}"], told["worker_deaths_total{}"]) == (4, 0.5, 3)
@@ -85,13 +85,13 @@ def test_workers_are_told_with_what_they_do_and_how_many_died() -> None:
     )
 
 
-def test_a_reload_that_failed_is_told_until_one_succeeds() -> None:
+def test_a_failed_reload_is_shown_until_one_succeeds() -> None:
     told = figures()
     failed = replace(told, status=replace(told.status, reload_failed=True))
     assert [values(build_daemon_metrics(each))["reload_failed{}"] for each in (told, failed)] == [0, 1]
 
 
-def test_draining_frames_and_rules_are_told() -> None:
+def test_draining_frames_and_rules_have_metrics() -> None:
     numbers = {"wire": {"malformed": 2.0}, "rules": {"numbers_dense": 16.0}}
     told = values(build_daemon_metrics(figures(numbers=numbers, draining=True)))
     assert (told["draining{}"], told["troubles{}"], told["build_info{version=1.2}"]) == (1, 2, 1)
@@ -106,14 +106,14 @@ NO_FIGURES = replace(STREAM, name="idle", sessions=0, decodes_per_batch=None, sh
 IDLE = replace(NO_FIGURES, failed="a broken disk", stopped="too many bad")
 
 
-def test_counters_are_those_of_stats() -> None:
+def test_stream_counters_come_from_stats() -> None:
     counted = {"produced": 5.0, "send_count": 10.0, "send_s": 0.5, "sent_samples": 80.0, "client_wait_s": 7.0}
     told = values(build_stream_metrics(figures(numbers={"stream.train": counted})))
     names = ("batches_decoded", "batches_sent", "send_seconds", "samples_sent", "trainer_wait_seconds")
     assert [told[f"{name}_total{{stream=train}}"] for name in names] == [5, 10, 0.5, 80, 7]
 
 
-def test_what_a_stream_does_not_have_is_not_told() -> None:
+def test_unknown_values_of_a_stream_have_no_metric() -> None:
     told = values(build_stream_metrics(figures(streams=[IDLE, STREAM])))
     assert (told["decodes_per_batch{stream=train}"], told["shuffle_score{stream=train}"]) == (1.25, 0.75)
     assert {"decodes_per_batch{stream=idle}", "shuffle_score{stream=idle}"} & set(told) == set()
@@ -122,12 +122,12 @@ def test_what_a_stream_does_not_have_is_not_told() -> None:
     assert not [name for name in told if name.startswith("cache_")]
 
 
-def test_a_cache_is_told_of_where_there_is_one() -> None:
+def test_a_stream_with_a_cache_has_cache_metrics() -> None:
     told = values(build_stream_metrics(figures(numbers={"stream.train": {"cache_hits": 6.0, "cache_misses": 0.0}})))
     assert (told["cache_hits_total{stream=train}"], told["cache_misses_total{stream=train}"]) == (6, 0)
 
 
-def test_receipts_and_bad_samples_are_told_by_result_and_kind() -> None:
+def test_receipts_are_labelled_by_result_and_bad_samples_by_kind() -> None:
     told = values(build_stream_metrics(replace(figures(), bad_counts={"train": {"stale": 2}})))
     assert (told["receipts_total{result=ok,stream=train}"], told["receipts_total{result=bad,stream=train}"]) == (4, 1)
     assert told["bad_samples{fault=stale,stream=train}"] == 2
@@ -146,7 +146,7 @@ def test_trainers_are_counted_by_what_they_do_and_what_limits_them() -> None:
     assert (told["cohorts{stream=train}"], told["cohorts{stream=idle}"]) == (1, 0)
 
 
-def test_reads_and_decodes_are_not_mistaken_for_each_other() -> None:
+def test_reads_and_decodes_have_separate_histograms() -> None:
     reads, decodes = (TimeHistogram([0] * 13 + [count], seconds) for count, seconds in ((3, 40.0), (5, 60.0)))
     told = values(
         build_stream_metrics(replace(figures(), read_times={"train": reads}, decode_times={"train": decodes}))
@@ -171,13 +171,13 @@ def test_a_trainer_is_known_by_its_stream_and_number() -> None:
     assert told == {f"trainer_{name}{{stream=train,trainer=7}}": value for name, value in expected.items()}
 
 
-def test_one_in_its_first_epoch_has_no_time_of_one_and_is_behind() -> None:
+def test_a_trainer_in_its_first_epoch_has_no_epoch_time_and_a_lag() -> None:
     told = values(build_trainer_metrics(figures(SESSION, NEW)))
     assert "trainer_epoch_seconds{stream=train,trainer=8}" not in told
     assert told["trainer_lag_steps{stream=train,trainer=8}"] == 3 * 62 + 40
 
 
-def test_nobody_there_is_no_line() -> None:
+def test_without_trainers_there_are_no_trainer_metrics() -> None:
     assert values(build_trainer_metrics(figures())) == {}
 
 
@@ -191,14 +191,14 @@ def families(told: MonitorSnapshot) -> list[Metric]:
     return list(text_string_to_metric_families(asyncio.run(MetricsExposition(lambda: told).encode_metrics()).decode()))
 
 
-def test_every_family_is_ours_or_the_processs_comes_once_and_is_explained() -> None:
+def test_every_metric_family_is_prefixed_unique_and_documented() -> None:
     told = families(figures(SESSION))
     assert all(each.name.startswith(("streamd_", "process_")) for each in told)
     assert [name for name, count in Counter(each.name for each in told).items() if count > 1] == []
     assert [each.name for each in told if each.type == "unknown" or not each.documentation.endswith(".")] == []
 
 
-def test_no_family_is_cut_where_others_have_their_turn() -> None:
+def test_a_metric_family_written_in_several_turns_is_complete() -> None:
     trainers = [replace(SESSION, session=number, step=number) for number in range(MANY)]
     steps = next(each for each in families(figures(*trainers)) if each.name == "streamd_trainer_step")
     assert {(sample.labels["trainer"], sample.value) for sample in steps.samples} == {
@@ -206,7 +206,7 @@ def test_no_family_is_cut_where_others_have_their_turn() -> None:
     }
 
 
-def test_all_is_of_one_look_and_nobody_looks_before_somebody_asks() -> None:
+def test_one_snapshot_is_taken_for_each_request() -> None:
     looks: list[None] = []
 
     def look() -> MonitorSnapshot:
@@ -219,7 +219,7 @@ def test_all_is_of_one_look_and_nobody_looks_before_somebody_asks() -> None:
     assert len(looks) == 1
 
 
-def test_it_says_what_the_librarys_own_writer_says_also_of_a_name_that_would_break_lines() -> None:
+def test_the_text_matches_the_librarys_own_writer_for_names_with_special_characters() -> None:
     strange = replace(STREAM, name='a"b\\c\nd\\n{}', shuffle_score=1e-7)
     told = figures(replace(SESSION, stream=strange.name), streams=[strange])
     theirs = list(text_string_to_metric_families(generate_latest(SnapshotCollector(lambda: told)).decode()))
@@ -228,7 +228,7 @@ def test_it_says_what_the_librarys_own_writer_says_also_of_a_name_that_would_bre
     assert {sample.labels.get("stream", strange.name) for each in ours for sample in each.samples} == {strange.name}
 
 
-def test_others_have_their_turn_while_much_is_written() -> None:
+def test_writing_many_metrics_yields_to_other_tasks() -> None:
     trainers = [replace(SESSION, session=number) for number in range(MANY)]
 
     async def turns() -> int:

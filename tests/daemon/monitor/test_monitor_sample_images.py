@@ -1,4 +1,4 @@
-"""A batch as pictures with labels, and thumbnails of bad samples, drawn in a process that may crash, and kept."""
+"""Pictures of a batch, and thumbnails of bad samples, which a process that may crash draws."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from streamd.daemon.streams.served_stream import ServedStream
 
 
 @pytest.fixture
-def glimpse(stream: ServedStream) -> Preview:
+def preview(stream: ServedStream) -> Preview:
     """Its first three rows: a dog in the place of a broken cat, a cat, and none."""
     images = np.stack([np.full((32, 32, 3), shade, np.uint8) for shade in (10, 100, 0)])
     labels = {"label": np.array([0, 1, 0])}
@@ -49,8 +49,8 @@ def opened(address: str) -> Image.Image:
     return Image.open(BytesIO(base64.b64decode(data)))
 
 
-def test_each_row_has_its_picture_its_labels_and_its_file(glimpse: Preview) -> None:
-    told = build_batch_view(glimpse)
+def test_each_row_has_its_picture_its_labels_and_its_file(preview: Preview) -> None:
+    told = build_batch_view(preview)
     assert (told.stream, told.epoch, told.index, told.rows) == ("train", 4, 2, 5)
     assert [(each.labels, each.file, each.mark) for each in told.samples] == [
         (("dog",), "dog/0003.jpg", "substituted"),
@@ -58,7 +58,7 @@ def test_each_row_has_its_picture_its_labels_and_its_file(glimpse: Preview) -> N
         ((), "", "no sample"),
     ]
     assert told.samples[0].bad == BadRowView("cat/0005.jpg", "a damaged JPEG")
-    for sample, image in zip(told.samples, glimpse.first_rows.images, strict=True):
+    for sample, image in zip(told.samples, preview.first_rows.images, strict=True):
         assert np.array_equal(np.asarray(opened(sample.picture)), image)
 
 
@@ -80,24 +80,24 @@ def test_small_pictures_are_exact_and_large_ones_reduced(
     assert np.allclose(np.asarray(picture), 77, atol=2)
 
 
-class Passing:
+class BatchPreviewFake:
     """A stream of which the same batch leaves whenever somebody waits for it, or none ever does."""
 
-    def __init__(self, glimpse: Preview | None) -> None:
-        self._glimpse = glimpse
+    def __init__(self, preview: Preview | None) -> None:
+        self._preview = preview
 
     async def wait_for_preview(self, stream: str) -> Preview:
         assert stream == "train"
-        if self._glimpse is None:
+        if self._preview is None:
             await asyncio.get_running_loop().create_future()
-        return cast("Preview", self._glimpse)
+        return cast("Preview", self._preview)
 
 
-def pictures(glimpse: Preview | None) -> BatchDrawer:
-    return BatchDrawer(cast("BatchPreview", Passing(glimpse)), ProcessStats())
+def pictures(preview: Preview | None) -> BatchDrawer:
+    return BatchDrawer(cast("BatchPreview", BatchPreviewFake(preview)), ProcessStats())
 
 
-async def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_with_several_viewers_is_drawn_once(preview: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Preview] = []
 
     def draw(each: Preview) -> BatchView:
@@ -105,36 +105,34 @@ async def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Preview, monk
         return build_batch_view(each)
 
     monkeypatch.setattr(under_test, "build_batch_view", draw)
-    one = pictures(glimpse)
+    one = pictures(preview)
     first, second = await asyncio.gather(one.draw_next_sent_batch("train"), one.draw_next_sent_batch("train"))
     assert first == second
     assert json.loads(first or b"")["heading"] == "train 4:2 · 4 samples · 32x32 RGB"
-    assert drawn == [glimpse]
+    assert drawn == [preview]
     assert one._drawings["train"].preview is None, "it is drawn, and kept no longer"
 
 
-async def test_who_comes_a_moment_later_sees_what_the_last_one_saw(
-    glimpse: Preview, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_viewer_a_moment_later_gets_the_same_batch(preview: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
     async def see() -> int:
         return int(json.loads(await one.draw_next_sent_batch("train") or b"")["index"])
 
-    one = pictures(glimpse)
+    one = pictures(preview)
     assert await see() == 2
-    later = replace(glimpse, first_rows=replace(glimpse.first_rows, index=3))
-    one._batch_preview = cast("BatchPreview", Passing(later))
+    later = replace(preview, first_rows=replace(preview.first_rows, index=3))
+    one._batch_preview = cast("BatchPreview", BatchPreviewFake(later))
     assert await see() == 2
     monkeypatch.setattr(under_test, "_FRESH_S", 0.0)
     assert await see() == 3
 
 
-async def test_where_no_batch_leaves_the_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_sent_batches_the_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "SHOWN_S", 0.0)
     assert await pictures(None).draw_next_sent_batch("train") is None
 
 
-async def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear_of_it(
-    glimpse: Preview, monkeypatch: pytest.MonkeyPatch
+async def test_a_failed_drawing_without_viewers_raises_nothing(
+    preview: Preview, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, ends = threading.Event(), threading.Event()
 
@@ -147,7 +145,7 @@ async def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_t
     monkeypatch.setattr(under_test, "build_batch_view", fail)
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-    one = pictures(glimpse)
+    one = pictures(preview)
     asked = asyncio.ensure_future(one.draw_next_sent_batch("train"))
     await asyncio.to_thread(began.wait)
     page = one._drawings["train"].encoded_view
@@ -165,7 +163,7 @@ async def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_t
 # --- bad samples
 
 
-class Drawing:
+class DrawingFake:
     """Stands in for the process: it draws a sample's number, and dies at sample 3."""
 
     def __init__(self) -> None:
@@ -185,8 +183,8 @@ class Drawing:
 
 
 @pytest.fixture
-def drawing(monkeypatch: pytest.MonkeyPatch) -> Drawing:
-    drawing = Drawing()
+def drawing(monkeypatch: pytest.MonkeyPatch) -> DrawingFake:
+    drawing = DrawingFake()
     monkeypatch.setattr(under_test, "_draw_in_subprocess", drawing)
     return drawing
 
@@ -195,7 +193,7 @@ async def of(stream: ServedStream, thumbnails: ThumbnailCache, *ids: int) -> lis
     return await asyncio.gather(*(thumbnails.get_or_draw_thumbnail(stream, each) for each in ids))
 
 
-async def test_a_process_with_the_environment_of_the_daemon_draws_what_can_be_seen(
+async def test_thumbnails_are_drawn_in_a_process_with_the_daemons_environment(
     stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("open(__file__ + '.seen', 'x')")
@@ -206,21 +204,21 @@ async def test_a_process_with_the_environment_of_the_daemon_draws_what_can_be_se
     assert (tmp_path / "sitecustomize.py.seen").exists()
 
 
-async def test_what_is_asked_for_meanwhile_is_drawn_together_and_kept(stream: ServedStream, drawing: Drawing) -> None:
+async def test_waiting_requests_are_drawn_together_and_cached(stream: ServedStream, drawing: DrawingFake) -> None:
     thumbnails = ThumbnailCache()
     assert await of(stream, thumbnails, 0, 1, 2, 1) == [b"0", b"1", b"2", b"1"]
     assert await of(stream, thumbnails, 2, 0) == [b"2", b"0"]
     assert drawing.runs == [[0], [1, 2]]
 
 
-async def test_the_sample_that_crashes_the_process_has_none_and_the_others_do(
-    stream: ServedStream, drawing: Drawing
+async def test_only_the_sample_that_crashes_the_process_has_no_thumbnail(
+    stream: ServedStream, drawing: DrawingFake
 ) -> None:
     assert await of(stream, ThumbnailCache(), 0, 3, 1) == [b"0", b"", b"1"]
     assert drawing.runs == [[0], [3, 1], [1]]
 
 
-async def test_who_leaves_takes_nobodys_picture_along(stream: ServedStream, drawing: Drawing) -> None:
+async def test_a_cancelled_request_does_not_affect_others(stream: ServedStream, drawing: DrawingFake) -> None:
     thumbnails = ThumbnailCache()
     first, second, third = (asyncio.ensure_future(thumbnails.get_or_draw_thumbnail(stream, each)) for each in (0, 1, 2))
     await first
@@ -231,8 +229,8 @@ async def test_who_leaves_takes_nobodys_picture_along(stream: ServedStream, draw
     assert drawing.runs == [[0], [1, 2], [2]]
 
 
-async def test_so_many_are_kept_and_no_more(
-    stream: ServedStream, drawing: Drawing, monkeypatch: pytest.MonkeyPatch
+async def test_the_thumbnail_cache_is_bounded(
+    stream: ServedStream, drawing: DrawingFake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(under_test, "MAX_THUMBNAILS", 2)
     thumbnails = ThumbnailCache()
@@ -241,7 +239,7 @@ async def test_so_many_are_kept_and_no_more(
     assert drawing.runs == [[0], [1], [2], [0]]
 
 
-async def test_what_a_list_has_become_is_not_drawn_for_what_it_was(stream: ServedStream, drawing: Drawing) -> None:
+async def test_thumbnails_of_an_old_list_are_not_used_for_a_new_one(stream: ServedStream, drawing: DrawingFake) -> None:
     changed = replace(stream, spec=replace(stream.spec, content_id="another"))
     thumbnails = ThumbnailCache()
     asked = (stream, 0), (stream, 1), (changed, 1), (stream, 2)
@@ -251,7 +249,7 @@ async def test_what_a_list_has_become_is_not_drawn_for_what_it_was(stream: Serve
     assert drawing.runs == [[0], [1], [1, 2]]
 
 
-class Hanging(Drawing):
+class HangingDrawing(DrawingFake):
     """Its process waits for a mount that is gone, and outlives its kill for as long as that is so."""
 
     def __init__(self) -> None:
@@ -266,10 +264,10 @@ class Hanging(Drawing):
             raise under_test._HangingProcessError(self)  # type: ignore[arg-type]  # stands in for the process
 
 
-async def test_a_process_that_hangs_costs_its_list_its_pictures_until_it_ends_and_no_other_list(
+async def test_a_hanging_process_blocks_thumbnails_of_its_list_alone(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hanging = Hanging()
+    hanging = HangingDrawing()
     monkeypatch.setattr(under_test, "_draw_in_subprocess", hanging)
     changed = replace(stream, spec=replace(stream.spec, content_id="another"))
     thumbnails = ThumbnailCache()
@@ -280,7 +278,7 @@ async def test_a_process_that_hangs_costs_its_list_its_pictures_until_it_ends_an
     assert await of(stream, thumbnails, 1) == [b"1"]
 
 
-async def test_a_process_that_outlives_its_kill_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_survives_its_kill_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Process:
         pid = 1
 

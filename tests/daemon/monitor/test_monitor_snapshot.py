@@ -1,4 +1,4 @@
-"""What a look at the books sees, and that a second one sees what came between."""
+"""A snapshot of the daemon's state, and what a second one adds."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
 
 
-def test_bad_samples_are_counted_by_kind_as_they_come(stream: ServedStream) -> None:
-    sight = SnapshotBuilder(Books(streams={"train": stream}), ProcessStats())
-    assert sight.take_snapshot().bad_counts == {"train": {}}
+def test_new_bad_samples_are_counted_by_kind(stream: ServedStream) -> None:
+    builder = SnapshotBuilder(Books(streams={"train": stream}), ProcessStats())
+    assert builder.take_snapshot().bad_counts == {"train": {}}
     stream.quarantine.reasons.update({1: "stale: x", 2: "stale: y"})
-    assert sight.take_snapshot().bad_counts == {"train": {"stale": 2}}
+    assert builder.take_snapshot().bad_counts == {"train": {"stale": 2}}
     stream.quarantine.reasons[3] = "a damaged PNG: z"
-    assert sight.take_snapshot().bad_counts == {"train": {"stale": 2, "damaged": 1}}
+    assert builder.take_snapshot().bad_counts == {"train": {"stale": 2, "damaged": 1}}
 
 
 def test_a_stream_that_was_changed_has_bad_samples_of_its_own(stream: ServedStream, tmp_path: Path) -> None:
     streams = {"train": stream}
-    sight = SnapshotBuilder(Books(streams=streams), ProcessStats())
+    builder = SnapshotBuilder(Books(streams=streams), ProcessStats())
     stream.quarantine.reasons[1] = "stale: x"
-    sight.take_snapshot()
+    builder.take_snapshot()
     streams["train"] = replace(stream, quarantine=Quarantine(tmp_path / "other", str))
-    assert sight.take_snapshot().bad_counts == {"train": {}}
+    assert builder.take_snapshot().bad_counts == {"train": {}}
     del streams["train"]
-    assert sight.take_snapshot().bad_counts == {}
+    assert builder.take_snapshot().bad_counts == {}
 
 
-def test_reads_and_decodes_are_those_of_stats_and_do_not_move_afterwards(stream: ServedStream) -> None:
+def test_a_snapshot_copies_the_histograms_of_stats(stream: ServedStream) -> None:
     stats = ProcessStats()
-    sight = SnapshotBuilder(Books(streams={"train": stream}), stats)
+    builder = SnapshotBuilder(Books(streams={"train": stream}), stats)
     stats.stage_histogram("stream.train", "read").add_runs(0.02, 10)
     stats.stage_histogram("stream.gone", "read").add_runs(1.0)
-    seen = sight.take_snapshot()
+    seen = builder.take_snapshot()
     stats.stage_histogram("stream.train", "read").add_runs(1.0)
     assert (sum(seen.read_times["train"].bucket_counts), seen.read_times["train"].total_s) == (10, 0.02)
     assert (list(seen.read_times), seen.decode_times["train"].bucket_counts) == (
@@ -47,7 +47,7 @@ def test_reads_and_decodes_are_those_of_stats_and_do_not_move_afterwards(stream:
     )
 
 
-def test_status_and_numbers_are_the_services_and_what_was_not_counted_is_none() -> None:
+def test_missing_counters_are_zero() -> None:
     seen = SnapshotBuilder(Books(counted={"stream.train": {"produced": 3}}), ProcessStats()).take_snapshot()
     assert seen.status is STATUS
     assert (

@@ -1,4 +1,4 @@
-"""What monitoring/ asks Prometheus for is what the daemon tells."""
+"""Every metric that monitoring/ queries exists, and its alerts and panels are documented."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MATCHER: Final = re.compile(r'(\w+)(=~?)"([^"]*)"')
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, dict[str, set[str]]]:
-    """The labels of every metric that is told, and their values."""
+    """The labels of every metric, and their values."""
     known: dict[str, dict[str, set[str]]] = {name: dict(labels) for name, labels in OF_PROMETHEUS.items()}
     text = asyncio.run(MetricsExposition(lambda: figures(SESSION)).encode_metrics()).decode()
     for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
@@ -30,9 +30,7 @@ def told() -> dict[str, dict[str, set[str]]]:
 
 
 @pytest.mark.parametrize("expression", sorted({*drawn(), *(rule["expr"] for rule in rules())}))
-def test_every_metric_label_and_value_that_is_asked_for_is_told(
-    expression: str, told: dict[str, dict[str, set[str]]]
-) -> None:
+def test_every_queried_metric_label_and_value_exists(expression: str, told: dict[str, dict[str, set[str]]]) -> None:
     selectors = SELECTOR.findall(expression)
     assert selectors
     for name, matchers in selectors:
@@ -42,7 +40,7 @@ def test_every_metric_label_and_value_that_is_asked_for_is_told(
         assert name in told
 
 
-def test_every_alert_says_how_bad_it_is_what_happened_and_what_to_do() -> None:
+def test_every_alert_has_severity_summary_and_description() -> None:
     for rule in rules():
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert {"summary", "description"} == set(rule["annotations"])

@@ -1,4 +1,4 @@
-"""A survey as a configuration that serve takes."""
+"""A survey of data becomes a configuration that `streamd serve` accepts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamd.errors import ConfigError
 NO_PROGRESS = LoggedProgress(lambda: 0.0)
 
 
-def test_images_of_one_size_keep_it_and_others_get_224(tmp_path: Path) -> None:
+def test_one_common_size_is_kept_and_mixed_sizes_become_224(tmp_path: Path) -> None:
     write_images(tmp_path / "pets", {"cat": 12, "dog": 9})
     found = make_starter_config(tmp_path / "pets", None, NO_PROGRESS)
     assert (found.size, found.why_size) == ((40, 50), "the size of all 21 pictures")
@@ -66,7 +66,7 @@ def test_a_size_that_is_given_needs_no_listing(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_made_is_a_valid_configuration_whatever_the_data_are(tmp_path: Path) -> None:
+def test_every_kind_of_data_gives_a_valid_configuration(tmp_path: Path) -> None:
     pets = write_images(tmp_path / "pets", {"cat": 12, "dog": 9})
     write_images(tmp_path / "parts" / "train", {"cat": 4})
     write_images(tmp_path / "parts", {"test": 3})
@@ -94,7 +94,7 @@ def test_of_few_samples_neither_side_of_the_split_is_empty(tmp_path: Path) -> No
     assert build_unwritten_config(tmp_path, (40, 50), NO_PROGRESS) == made.build_settings()
 
 
-def test_what_serve_would_refuse_is_refused_here(tmp_path: Path) -> None:
+def test_data_that_serve_would_refuse_is_refused(tmp_path: Path) -> None:
     write_images(tmp_path, {"cat": 2})
     Image.new("RGB", (9, 9)).save(tmp_path / "stray.png")
     with pytest.raises(ConfigError, match=r"holds both 1 image \('stray.png'\) and 1 sub-folder "):
@@ -102,7 +102,7 @@ def test_what_serve_would_refuse_is_refused_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [None, (8, 8)])
-def test_what_init_would_print_about_data_is_logged_where_nothing_is_written(
+def test_notes_about_the_data_are_logged_when_no_file_is_written(
     size: tuple[int, int] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_images(tmp_path / "data", {"cat": 6})
@@ -111,7 +111,7 @@ def test_what_init_would_print_about_data_is_logged_where_nothing_is_written(
     assert "one class only, cat: labels: {} takes the images without labels" in caplog.messages
 
 
-def test_a_long_look_is_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_of_a_long_survey_is_logged_every_few_seconds(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     progress = LoggedProgress(lambda: now)
     with caplog.at_level("INFO", "streamd"):

@@ -1,4 +1,4 @@
-"""What a column of texts is as a label."""
+"""The label type of a column of texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from streamd.daemon.starter.label_types import guess_label_type
         ("count", ["7", "9", "8"], "int", ""),
     ],
 )
-def test_cells_say_what_a_label_is_and_names_only_what_whole_numbers_are(
+def test_cells_decide_the_label_type_and_column_names_only_that_of_whole_numbers(
     name: str, cells: list[str], type_: str | None, left_out: str
 ) -> None:
     guess = guess_label_type(name, pa.array(cells, pa.large_string()))

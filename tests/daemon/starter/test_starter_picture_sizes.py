@@ -31,7 +31,7 @@ def encode(size: tuple[int, int], form: str = "JPEG", mode: str = "RGB", orienta
     return file.getvalue()
 
 
-def test_all_pictures_are_looked_at_where_all_are_equal(tmp_path: Path) -> None:
+def test_all_pictures_are_read_when_all_sizes_are_equal(tmp_path: Path) -> None:
     write_images(tmp_path, {"cat": 30, "dog": 20})
     seen: list[int] = []
     found = find_common_size([scan(FolderSource(tmp_path))], seen.append)
@@ -39,28 +39,28 @@ def test_all_pictures_are_looked_at_where_all_are_equal(tmp_path: Path) -> None:
     assert seen == [16, 50]
 
 
-def test_the_first_two_that_differ_end_the_look(tmp_path: Path) -> None:
+def test_two_different_sizes_end_the_search(tmp_path: Path) -> None:
     write_images(tmp_path, {"cat": 40})
     (tmp_path / "cat" / "0001.jpg").write_bytes(encode((9, 8)))
     found = find_common_size([scan(FolderSource(tmp_path))], lambda _: None)
     assert (found.size, found.seen) == (None, 16)
 
 
-def test_pictures_in_shards_are_looked_at_where_they_lie(tmp_path: Path) -> None:
+def test_pictures_in_shards_are_read_in_place(tmp_path: Path) -> None:
     pack_folder(tmp_path / "s" / "0.tar", write_images(tmp_path / "a", {"cat": 3}))
     pack_folder(tmp_path / "s" / "1.tar", write_images(tmp_path / "b", {"cat": 2}))
     found = find_common_size([scan(TarSource(str(tmp_path / "s")))], lambda _: None)
     assert (found.size, found.seen) == ((40, 50), 5)
 
 
-def test_what_is_no_picture_counts_for_nothing(tmp_path: Path) -> None:
+def test_unreadable_pictures_do_not_affect_the_common_size(tmp_path: Path) -> None:
     write_images(tmp_path, {"cat": 2})
     (tmp_path / "cat" / "bad.jpg").write_text("<html>")
     found = find_common_size([scan(FolderSource(tmp_path))], lambda _: None)
     assert (found.size, found.seen, found.unreadable) == ((40, 50), 3, 1)
 
 
-def test_grey_is_said_of_all_or_of_none(tmp_path: Path) -> None:
+def test_pictures_are_grey_only_if_all_of_them_are(tmp_path: Path) -> None:
     for number in range(2):
         Image.fromarray(np.zeros((7, 5), np.uint8)).save(tmp_path / f"{number}.png")
     assert find_common_size([scan(FolderSource(tmp_path))], lambda _: None) == SizeFindings((7, 5), 2, is_grey=True)

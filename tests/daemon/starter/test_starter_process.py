@@ -1,4 +1,4 @@
-"""A configuration made in a process of its own."""
+"""A configuration is made in a separate process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamd.errors import ConfigError
 
 
 @pytest.mark.long
-def test_it_makes_what_would_be_made_here(tmp_path: Path) -> None:
+def test_the_process_makes_the_same_configuration_as_a_direct_call(tmp_path: Path) -> None:
     write_images(tmp_path, {"cat": 6, "dog": 6})
     for size in (None, (8, 9)):
         made = build_config_in_process(tmp_path, size, level=log.NOTICE, as_json=False)
@@ -24,17 +24,17 @@ def test_it_makes_what_would_be_made_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_is_wrong_with_the_data_is_a_config_error(tmp_path: Path) -> None:
+def test_an_error_in_the_data_becomes_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is empty; streamd makes a configuration only from"):
         build_config_in_process(tmp_path, None, level=log.NOTICE, as_json=True)
 
 
-def test_a_process_that_says_nothing_is_explained_by_its_end() -> None:
+def test_a_silent_process_is_explained_by_its_exit_status() -> None:
     assert process._explain_process_exit(3) == "making a configuration failed with status 3"
     assert process._explain_process_exit(-signal.SIGKILL).startswith("making a configuration was ended by SIGKILL:")
 
 
-def test_the_processs_output_is_the_configuration_or_what_is_wrong(
+def test_the_process_writes_the_configuration_or_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_images(tmp_path, {"cat": 6, "dog": 6})

@@ -112,13 +112,13 @@ def test_a_folder_above_the_classes_is_named_in_a_note(tmp_path: Path) -> None:
         (["a"], "b", "there is no '.*/b'; the nearest folder that exists is"),
     ],
 )
-def test_what_is_none_of_ours_is_refused_by_name(tmp_path: Path, names: list[str], path: str, says: str) -> None:
+def test_unknown_data_is_refused_by_its_kind(tmp_path: Path, names: list[str], path: str, says: str) -> None:
     place(tmp_path, *names)
     with pytest.raises(ConfigError, match=f"PATH: .*{says}"):
         survey_data(tmp_path / path)
 
 
-def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\\xff' is not a name in UTF-8; rename it"):
         survey_data(tmp_path / "a\udcff")
 
@@ -131,7 +131,7 @@ def test_images_are_found_at_any_depth_and_links_that_lead_back_end(tmp_path: Pa
     assert not holds_images(tmp_path / "d")
 
 
-def test_data_and_configurations_are_told_by_suffix(tmp_path: Path) -> None:
+def test_suffixes_tell_data_from_configurations(tmp_path: Path) -> None:
     assert names_data(tmp_path)
     assert names_data(Path("x.CSV"))
     assert names_data(Path("x.hdf5"))

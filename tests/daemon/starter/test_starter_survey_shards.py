@@ -1,4 +1,4 @@
-"""What stands beside the images of the first shard."""
+"""Labels from the files beside the images of the first shard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write_shard(folder: Path, beside: dict[str, list[bytes]], *, image: str = "{
     return pack(folder / "0.tar", files)
 
 
-def test_a_class_of_its_own_is_taken_and_what_lies_beside_is_named(tmp_path: Path) -> None:
+def test_class_files_are_the_labels_and_a_note_names_other_files(tmp_path: Path) -> None:
     found = survey_shard_labels(write_shard(tmp_path, {"cls": [b"1"] * 6, "txt": [b"a cat"] * 6}))
     assert found.labels is None
     assert found.notes[0].startswith("beside the images are .txt: labels:")
@@ -30,7 +30,7 @@ def test_folders_in_a_tar_are_classes(tmp_path: Path) -> None:
     assert survey_shard_labels(write_shard(tmp_path, {}, image="cat/{}.jpg")).labels is None
 
 
-def test_fields_of_json_are_labels_and_those_that_are_none_are_left_out(tmp_path: Path) -> None:
+def test_json_fields_become_labels_and_unusable_fields_are_left_out(tmp_path: Path) -> None:
     records = [{"angle": number / 4, "place": "ab"[number % 2], "key": f"k{number}", "box": [1]} for number in range(6)]
     found = survey_shard_labels(write_shard(tmp_path, {"json": [json.dumps(each).encode() for each in records]}))
     assert found.labels == {
@@ -53,7 +53,7 @@ def test_texts_are_numbers_classes_or_captions(tmp_path: Path, texts: list[bytes
     assert survey_shard_labels(write_shard(tmp_path, {"txt": texts})).labels == labels
 
 
-def test_records_that_are_none_are_no_labels(tmp_path: Path) -> None:
+def test_json_files_without_objects_give_no_labels(tmp_path: Path) -> None:
     assert survey_shard_labels(write_shard(tmp_path, {"json": [b"[1]"] * 6})).labels == {}
 
 

@@ -1,4 +1,4 @@
-"""The columns of a table, as a survey understands them."""
+"""The columns of a table in a survey: images, labels, parts, and what is left out."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ from streamd.errors import ConfigError
 FILES = [f"{number:03}.jpg" for number in range(8)]
 
 
+def touch_images(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        (folder / name).touch()
+    return folder
+
+
 def write_table(folder: Path, columns: Mapping[str, Sequence[object]], *, images: str = ".") -> Path:
     """A CSV, and its images as empty files."""
-    (folder / images).mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        (folder / images / name).touch()
+    touch_images(folder / images)
     rows = zip(*columns.values(), strict=True)
     lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
     path = folder / "all.csv"
@@ -59,19 +64,14 @@ def test_the_root_is_where_the_files_are(tmp_path: Path) -> None:
 
 
 def test_names_with_their_folder_begin_at_the_parent(tmp_path: Path) -> None:
-    (tmp_path / "pictures").mkdir()
-    for name in FILES:
-        (tmp_path / "pictures" / name).touch()
+    touch_images(tmp_path / "pictures")
     columns: Mapping[str, Sequence[object]] = {"file": [f"pictures/{name}" for name in FILES], "angle": [0.5, 1] * 4}
     found = survey_table(write_table(tmp_path / "tables", columns))
     assert found.sources["train"]["root"] == str(tmp_path)
 
 
 def test_absolute_names_have_the_folder_that_holds_them_all_as_root(tmp_path: Path) -> None:
-    images = tmp_path / "far" / "away"
-    images.mkdir(parents=True)
-    for name in FILES:
-        (images / name).touch()
+    images = touch_images(tmp_path / "far" / "away")
     found = survey(tmp_path / "here", {"file": [f"{images}/{name}" for name in FILES], "y": [0.5, 1] * 4})
     assert found.sources["train"]["root"] == str(images)
 
@@ -82,7 +82,7 @@ def test_of_two_columns_that_name_images_the_first_is_taken(tmp_path: Path) -> N
     assert found.left_out == {"right": "names images, as left does"}
 
 
-def test_files_that_are_not_near_are_named_in_a_note(tmp_path: Path) -> None:
+def test_a_note_names_files_that_were_not_found(tmp_path: Path) -> None:
     found = survey(tmp_path, {"file": [f"no/{name}" for name in FILES], "angle": [0.5, 1] * 4})
     assert "none of 8 files that column file names is in" in found.notes[0]
     assert "set root to their folder" in found.notes[0]
@@ -102,8 +102,7 @@ def test_a_table_without_names_of_images_is_refused_with_its_columns(tmp_path: P
 
 
 def test_lists_of_parquet_are_vectors_and_tags(tmp_path: Path) -> None:
-    for name in FILES:
-        (tmp_path / name).touch()
+    touch_images(tmp_path)
     lists = {
         "vector": [[0.5, 1.5]] * 8,
         "tags": [["a"], ["a", "b"]] * 4,
@@ -138,14 +137,14 @@ def test_a_column_of_parts_names_nothing_but_parts(
     assert (found and found.values) == values
 
 
-def test_a_first_line_that_names_a_picture_is_no_header(tmp_path: Path) -> None:
+def test_a_first_line_that_names_a_picture_is_refused_as_header(tmp_path: Path) -> None:
     path = write_table(tmp_path, {"file": FILES, "angle": [0.5] * len(FILES)})
     path.write_text(path.read_text().split("\n", 1)[1])
     with pytest.raises(ConfigError, match=r"the first line of '.*all.csv' names the picture '000.jpg', so the table"):
         survey_table(path)
 
 
-def test_decimal_commas_are_numbers_where_semicolons_part_the_cells(tmp_path: Path) -> None:
+def test_decimal_commas_are_numbers_where_semicolons_separate_the_cells(tmp_path: Path) -> None:
     path = write_table(tmp_path, {"file": FILES, "angle": [number / 8 for number in range(8)]})
     path.write_text(path.read_text().replace(",0.", ";0,").replace(",", ";", 1))
     assert survey_table(path).labels == {"angle": "float"}

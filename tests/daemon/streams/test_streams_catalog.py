@@ -1,4 +1,4 @@
-"""From configuration to streams: manifests are made once, identities follow what decides order and pixels."""
+"""From configuration to streams: manifests are made once, and ids follow what decides order and pixels."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_random_crop_keeps_its_bounds(folder: Path, state: Path) -> None:
     )
 
 
-def test_a_stream_is_what_its_configuration_says(folder: Path, state: Path) -> None:
+def test_a_stream_follows_its_configuration(folder: Path, state: Path) -> None:
     spec = serve(folder, state, image={"size": [10, 12], "mode": "L", "resize": "crop", "exact": True}).spec
     assert (spec.name, spec.samples, spec.batch_size, spec.batches) == ("train", 11, 8, 2)
     assert spec.image_shape == (10, 12, 1)
@@ -63,7 +63,7 @@ def test_a_stream_is_what_its_configuration_says(folder: Path, state: Path) -> N
     assert (spec.shuffle, spec.seed, spec.remainder, spec.bad_policy) == ("full", 0, "keep", "substitute")
 
 
-def test_the_state_is_for_its_user_alone(folder: Path, state: Path) -> None:
+def test_only_the_user_may_read_the_state(folder: Path, state: Path) -> None:
     serve(folder, state)
     assert state.stat().st_mode & 0o077 == 0
     assert all(path.stat().st_mode & 0o077 == 0 for path in state.iterdir())
@@ -78,7 +78,7 @@ def test_a_manifest_is_made_once_and_used_again(folder: Path, state: Path) -> No
     assert second.manifest_path.stat().st_ino == made.st_ino
 
 
-def test_a_rescan_lists_anew_and_forgives(folder: Path, state: Path) -> None:
+def test_a_rescan_lists_again_and_clears_bad_samples(folder: Path, state: Path) -> None:
     first = serve(folder, state)
     first.quarantine.append_new_bad_samples([BadSample(0, "bad")])
     assert serve(folder, state).quarantine.reasons == {0: "bad"}
@@ -89,9 +89,7 @@ def test_a_rescan_lists_anew_and_forgives(folder: Path, state: Path) -> None:
     assert second.quarantine.reasons == {}
 
 
-def test_a_verdict_that_comes_from_the_old_list_after_a_rescan_condemns_no_file_of_the_new_one(
-    folder: Path, state: Path
-) -> None:
+def test_a_late_bad_sample_of_the_old_list_does_not_affect_the_rescanned_one(folder: Path, state: Path) -> None:
     first = serve(folder, state)
     write_images(folder, {"ant": 1}, size=(8, 8))
     second = serve(folder, state, rescan=True)
@@ -100,7 +98,7 @@ def test_a_verdict_that_comes_from_the_old_list_after_a_rescan_condemns_no_file_
     assert serve(folder, state).quarantine.reasons == {1: "bad, too"}
 
 
-def test_lists_have_one_name_if_their_content_and_times_are_the_same(folder: Path, state: Path, tmp_path: Path) -> None:
+def test_lists_with_the_same_content_and_times_have_one_id(folder: Path, state: Path, tmp_path: Path) -> None:
     first = serve(folder, state)
     assert serve(folder, tmp_path / "elsewhere", batch_size=4).manifest.list_id == first.manifest.list_id
     change_times(folder / "cat/0000.jpg", 10**18)
@@ -124,11 +122,14 @@ def test_another_source_has_a_manifest_of_its_own(folder: Path, state: Path, tmp
         {"drop_remainder": True},
         {"drop_remainder": "pad"},
         {"labels": {"label": {"type": "category", "classes": ["dog", "cat"]}}},
+        {"image": {"size": [16, 16]}},
+        {"normalize": "unit"},
     ],
     ids=str,
 )
-def test_what_changes_the_order_changes_the_order_id(folder: Path, state: Path, change: dict[str, Any]) -> None:
-    assert serve(folder, state, **change).spec.order_id != serve(folder, state).spec.order_id
+def test_the_order_id_follows_the_order_and_not_the_pixels(folder: Path, state: Path, change: dict[str, Any]) -> None:
+    is_kept = serve(folder, state, **change).spec.order_id == serve(folder, state).spec.order_id
+    assert is_kept == (change.keys() <= {"image", "normalize"})
 
 
 def test_chunks_and_buffers_are_in_the_order_id_of_chunks_only(folder: Path, state: Path) -> None:
@@ -140,17 +141,15 @@ def test_chunks_and_buffers_are_in_the_order_id_of_chunks_only(folder: Path, sta
     assert (full.chunk, full.buffer) == (0, 0)
 
 
-def test_order_ids_are_what_they_always_were() -> None:
+def test_order_ids_do_not_change_between_versions() -> None:
     """Tokens of older versions carry them."""
+    chunks = some_spec(shuffle="chunk", chunk=3200, buffer=16)
     assert _compute_order_id(some_spec(), "content") == "ac15cf2244928540fe7061fb7f3f1cbc"
     assert _compute_order_id(some_spec(shuffle="none"), "content") == "217041106b0a6718bbe4d5796ef2851f"
-    assert (
-        _compute_order_id(some_spec(shuffle="chunk", chunk=3200, buffer=16), "content")
-        == "7beeb5458b54bb9b8d2d015b3efb353e"
-    )
+    assert _compute_order_id(chunks, "content") == "7beeb5458b54bb9b8d2d015b3efb353e"
 
 
-def test_a_stream_tells_how_well_it_is_mixed(folder: Path, state: Path) -> None:
+def test_a_stream_has_a_shuffle_score_and_advice(folder: Path, state: Path) -> None:
     sorted_by_class = serve(folder, state, shuffle={"kind": "chunk", "chunk": 1, "buffer": 1}, batch_size=2)
     found = score_shuffle_mixing(sorted_by_class.spec, sorted_by_class.manifest.gather_label)
     assert found is not None
@@ -159,7 +158,7 @@ def test_a_stream_tells_how_well_it_is_mixed(folder: Path, state: Path) -> None:
     assert (kept.shuffle_score, kept.mixing_advice) == (None, None)
 
 
-def test_opening_a_stream_reads_no_labels_and_its_score_is_worked_out_once(
+def test_opening_a_stream_reads_no_labels_and_its_score_is_computed_once(
     folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -176,7 +175,7 @@ def test_opening_a_stream_reads_no_labels_and_its_score_is_worked_out_once(
     assert (read, scores[0]) == (["label"], scores[1])
 
 
-def test_scores_are_worked_out_in_a_thread_before_they_are_shown(folder: Path, state: Path) -> None:
+def test_scores_are_computed_in_a_thread(folder: Path, state: Path) -> None:
     threads: list[int] = []
     stream = serve(folder, state)
 
@@ -201,11 +200,6 @@ def test_a_changed_name_or_size_changes_the_order_id(folder: Path, state: Path) 
     assert len({before, larger, renamed}) == 3
 
 
-@pytest.mark.parametrize("change", [{"image": {"size": [16, 16]}}, {"normalize": "unit"}], ids=str)
-def test_what_changes_pixels_only_leaves_the_order_id(folder: Path, state: Path, change: dict[str, Any]) -> None:
-    assert serve(folder, state, **change).spec.order_id == serve(folder, state).spec.order_id
-
-
 def test_neither_the_root_nor_the_mtimes_are_in_the_order_id(folder: Path, state: Path, tmp_path: Path) -> None:
     before = serve(folder, state).spec.order_id
     for path in folder.rglob("*.jpg"):
@@ -217,9 +211,8 @@ def test_neither_the_root_nor_the_mtimes_are_in_the_order_id(folder: Path, state
 
 def test_streams_share_one_class_list(folder: Path, state: Path, tmp_path: Path) -> None:
     other = write_images(tmp_path / "other", {"bee": 3, "dog": 2}, size=(8, 8))
-    config = load_config({"streams": {"train": stream_config(folder), "validation": stream_config(other)}})
-    write_sample_manifests(config, state, lambda *_: None)
-    train, validation = open_streams(config, state)
+    served = list_all({"train": stream_config(folder), "validation": stream_config(other)}, state)
+    train, validation = served["train"], served["validation"]
     assert train.spec.labels["label"].classes == ("bee", "cat", "dog") == validation.spec.labels["label"].classes
     assert validation.manifest.label_column("label").tolist() == [0, 0, 0, 2, 2]
 
@@ -255,7 +248,7 @@ def test_streams_of_one_folder_or_table_are_one_family(folder: Path, tmp_path: P
     assert set(group_streams_by_family(config)) == {frozenset({"whole", "part"}), frozenset({"other"})}
 
 
-def test_another_family_s_change_leaves_a_list_alone_though_files_came(state: Path, tmp_path: Path) -> None:
+def test_a_change_in_another_family_does_not_list_again(state: Path, tmp_path: Path) -> None:
     streams = folders(tmp_path, a={"x": "category"}, b={"y": "category"})
     before = list_all(streams, state)
     write_images(tmp_path / "a", {"emu": 1}, size=(8, 8))
@@ -267,7 +260,7 @@ def test_another_family_s_change_leaves_a_list_alone_though_files_came(state: Pa
     assert [after[name].spec.samples for name in "ab"] == [5, 6]
 
 
-def test_a_change_in_a_family_lists_all_of_it(state: Path, tmp_path: Path) -> None:
+def test_a_change_in_a_family_lists_the_whole_family_again(state: Path, tmp_path: Path) -> None:
     streams = folders(tmp_path, a={"x": "category"}, b={"x": "category"}, c={"y": "category"})
     before = list_all(streams, state)
     streams["b"] |= {"source": {"kind": "folder", "path": str(write_images(tmp_path / "e", {"emu": 1}))}}
@@ -278,7 +271,7 @@ def test_a_change_in_a_family_lists_all_of_it(state: Path, tmp_path: Path) -> No
     assert after["c"].spec == before["c"].spec
 
 
-def test_verdicts_of_other_families_outlive_a_listing(state: Path, tmp_path: Path) -> None:
+def test_bad_samples_of_other_families_survive_a_listing(state: Path, tmp_path: Path) -> None:
     streams = folders(tmp_path, a={"x": "category"}, b={"y": "category"})
     for stream in list_all(streams, state).values():
         stream.quarantine.append_new_bad_samples([BadSample(0, "bad")])
@@ -287,7 +280,7 @@ def test_verdicts_of_other_families_outlive_a_listing(state: Path, tmp_path: Pat
     assert [after[name].quarantine.reasons for name in "ab"] == [{0: "bad"}, {}]
 
 
-def test_going_back_to_an_earlier_configuration_finds_its_list(folder: Path, state: Path) -> None:
+def test_an_earlier_configuration_finds_its_list_again(folder: Path, state: Path) -> None:
     first = serve(folder, state)
     serve(folder, state, labels={"kind": "category"})
     assert has_all_manifests(load_config({"streams": {"train": stream_config(folder)}}), state)
@@ -295,19 +288,16 @@ def test_going_back_to_an_earlier_configuration_finds_its_list(folder: Path, sta
 
 
 def list_all(streams: dict[str, Any], state: Path) -> dict[str, ServedStream]:
-    """The streams, listed as far as they must be."""
+    """Lists the streams that are not listed yet, and opens all."""
     config = load_config({"streams": streams})
     write_sample_manifests(config, state, lambda *_: None, names=find_unlisted_streams(config, state))
     return {stream.spec.name: stream for stream in open_streams(config, state)}
 
 
 def opened(state: Path, train: dict[str, Any], validation: dict[str, Any]) -> list[ServedStream]:
-    """Both streams, the second like the first but for what it says itself."""
-    config = load_config(
-        {"streams": {"train": train, "validation": {"like": "train", "shuffle": "none", **validation}}}
-    )
-    write_sample_manifests(config, state, lambda *_: None)
-    return open_streams(config, state)
+    """The stream `train`, and one like it but for the keys of `validation`."""
+    streams = {"train": train, "validation": {"like": "train", "shuffle": "none", **validation}}
+    return [*list_all(streams, state).values()]
 
 
 def test_two_streams_are_the_parts_of_one_folder(folder: Path, state: Path) -> None:
@@ -353,7 +343,7 @@ def test_rows_of_one_table_make_two_streams_that_share_their_classes(folder: Pat
     assert validation.manifest.gather_label("tags", np.array([0])).tolist() == [[1, 1]]
 
 
-def test_a_list_whose_images_are_not_there_is_served_all_the_same(folder: Path, state: Path, tmp_path: Path) -> None:
+def test_a_stream_opens_without_its_images(folder: Path, state: Path, tmp_path: Path) -> None:
     listed = serve(folder, state).spec
     folder.rename(tmp_path / "elsewhere")
     assert serve(folder, state).spec == listed
@@ -373,7 +363,9 @@ def test_an_epoch_without_batches_is_refused_with_the_remedy(folder: Path, state
 
 
 @pytest.mark.parametrize("under", [False, True])
-def test_state_that_cannot_be_kept_is_told_with_the_remedy(folder: Path, tmp_path: Path, *, under: bool) -> None:
+def test_a_state_folder_that_cannot_be_made_is_refused_with_the_remedy(
+    folder: Path, tmp_path: Path, *, under: bool
+) -> None:
     blocked = tmp_path / "file"
     blocked.write_bytes(b"")
     with pytest.raises(ConfigError, match=r"cannot keep state in .*file.*set STATE_DIRECTORY"):
@@ -390,12 +382,12 @@ def test_a_full_disk_is_a_configuration_error(folder: Path, state: Path, monkeyp
     assert [path.name for path in state.iterdir()] == []
 
 
-def test_systemd_decides_where_state_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_directory_of_systemd_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/streamd:/var/lib/other")
     assert find_state_directory() == Path("/var/lib/streamd")
 
 
-def test_else_the_users_state_folder_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_systemd_the_users_state_folder_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert find_state_directory() == tmp_path / "streamd"
@@ -404,7 +396,7 @@ def test_else_the_users_state_folder_is_used(monkeypatch: pytest.MonkeyPatch, tm
     assert find_state_directory() == tmp_path / ".local/state/streamd"
 
 
-def test_state_is_not_kept_where_workers_could_not_be_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_folder_with_a_name_that_is_not_utf8_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", os.fsdecode(b"/var/lib/\xff"))
     with pytest.raises(ConfigError, match=r"^cannot keep state in '/var/lib/\\udcff', whose name is not UTF-8; set "):
         find_state_directory()
@@ -424,7 +416,7 @@ def test_parts_of_one_source_are_taken_from_one_listing(folder: Path, state: Pat
     assert train_ids.spec.samples + validation_ids.spec.samples == other.spec.samples == 11
 
 
-def test_a_later_key_of_a_source_lists_anew_only_where_it_is_given() -> None:
+def test_a_new_source_key_changes_the_list_id_only_where_it_is_set() -> None:
     plain = NpySource("x.npy", table=Path("t.csv"))
     assert _format_source_for_id(plain) == repr(plain)
     assert _format_source_for_id(replace(plain, names="file")) == f"{plain!r}{{'names': 'file'}}"
@@ -447,14 +439,14 @@ def test_a_transform_is_found_beside_the_configuration_and_follows_its_source(
     assert (second.spec, second.manifest_path) == (first.spec, first.manifest_path)
 
 
-def test_a_transform_that_is_nowhere_is_told_before_anything_is_listed(folder: Path, state: Path) -> None:
+def test_a_missing_transform_is_refused_before_samples_are_listed(folder: Path, state: Path) -> None:
     config = load_config({"streams": {"train": stream_config(folder, transform="nowhere_to_be_found:f")}})
     with pytest.raises(ConfigError, match=r"^streams\.train\.transform: there is no module 'nowhere_to_be_found'"):
         write_sample_manifests(config, state, lambda *_: pytest.fail("it lists"))
     assert find_unlisted_streams(config, state) == {"train"}
 
 
-def test_verdicts_are_on_one_version_of_a_transform_and_a_rescan_forgives_all(
+def test_bad_samples_belong_to_one_version_of_a_transform_and_a_rescan_clears_all(
     folder: Path, state: Path, program: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(program("augment", "").parent)

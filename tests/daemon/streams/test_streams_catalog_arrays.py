@@ -1,4 +1,4 @@
-"""Images in arrays, and what stands in arrays beside images: as they are stored, and spoken of when written since."""
+"""Streams over arrays of images, labels and weights are served as the arrays store them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from support.served_folder import serve
 
 from streamd.dataset.hdf5 import chunk_grid
 from streamd.errors import ConfigError
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_images(tmp_path / "data", {"cat": 5, "dog": 6}, size=(8, 8))
 
 
 @pytest.fixture
@@ -42,7 +37,7 @@ def in_array(tmp_path: Path, shape: tuple[int, ...] = (9, 4, 5, 3)) -> Path:
         ({"kind": "full"}, 0, 0),
     ],
 )
-def test_what_is_not_written_of_a_shuffle_is_what_compressed_chunks_are_read_fastest_by(
+def test_shuffle_defaults_follow_the_compressed_chunks(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, written: dict[str, object], chunk: int, buffer: int
 ) -> None:
     monkeypatch.setattr(chunk_grid, "CHUNKS_KEPT_BYTES", 4 * 5 * 60)
@@ -73,7 +68,7 @@ def test_images_of_an_array_have_the_size_that_is_stored(tmp_path: Path, state: 
         ((9, 4, 5), {}, "image.mode: RGB has 3 channels, but the images in the arrays have 1; write mode: L"),
     ],
 )
-def test_images_of_an_array_are_served_as_they_are_or_not_at_all(
+def test_an_image_shape_that_differs_from_the_array_is_refused(
     tmp_path: Path, state: Path, shape: tuple[int, ...], image: dict[str, object], told: str
 ) -> None:
     source = {"kind": "npy", "path": str(in_array(tmp_path, shape))}
@@ -81,7 +76,8 @@ def test_images_of_an_array_are_served_as_they_are_or_not_at_all(
         serve(tmp_path, state, source=source, image=image)
 
 
-def test_weights_belong_to_the_content_of_a_list_of_its_own(folder: Path, state: Path, tmp_path: Path) -> None:
+def test_weights_give_a_list_another_content_id(state: Path, tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 5, "dog": 6}, size=(8, 8))
     np.save(tmp_path / "w.npy", np.arange(11))
     plain, weighted = serve(folder, state), serve(folder, state, weights=str(tmp_path / "w.npy"))
     assert plain.manifest_path != weighted.manifest_path

@@ -1,4 +1,4 @@
-"""The samples are listed in a process that ends: its mistakes come back as the daemon's own, and it can be stopped."""
+"""Samples are listed in a separate process: its errors are raised here, and it can be cancelled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config_of(tmp_path: Path, folder: Path) -> Path:
     return path
 
 
-def test_what_was_listed_apart_can_be_opened_here(tmp_path: Path) -> None:
+def test_samples_listed_in_the_process_can_be_opened(tmp_path: Path) -> None:
     config = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3, "dog": 4}))
     state = tmp_path / "state"
     assert not has_all_manifests(load_config(config), state)
@@ -50,20 +50,7 @@ def test_what_was_listed_apart_can_be_opened_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_is_known_is_listed_again_only_when_asked(tmp_path: Path) -> None:
-    config = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
-    state = tmp_path / "state"
-    samples = []
-    for more, anew in enumerate((False, False, True)):
-        write_images(tmp_path / "data", {f"dog{more}": 1})
-        asyncio.run(list_samples_in_process(config, state, list_again=anew))
-        samples += [stream.spec.samples for stream in open_streams(load_config(config), state)]
-
-    assert samples == [4, 4, 6]
-
-
-@pytest.mark.long
-def test_what_is_wrong_with_the_data_is_told_in_its_own_words(tmp_path: Path) -> None:
+def test_an_error_in_the_data_is_raised_with_its_message(tmp_path: Path) -> None:
     config = config_of(tmp_path, tmp_path / "nothing")
 
     with pytest.raises(ConfigError, match=r"streams\.train.*nothing"):
@@ -82,7 +69,7 @@ async def test_cancelling_ends_the_process_and_leaves_no_manifest(tmp_path: Path
 
 
 @pytest.mark.long
-async def test_what_another_process_lists_just_now_is_waited_for_and_not_listed_again(tmp_path: Path) -> None:
+async def test_a_list_that_another_process_writes_is_waited_for(tmp_path: Path) -> None:
     path = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
     state, config = tmp_path / "state", load_config(path)
     make_state_folder(state)
@@ -97,7 +84,7 @@ async def test_what_another_process_lists_just_now_is_waited_for_and_not_listed_
 
 
 @pytest.mark.long
-def test_what_a_daemon_serves_is_not_listed_again_and_its_pid_is_named(tmp_path: Path) -> None:
+def test_a_list_that_a_daemon_serves_is_not_listed_again_and_its_pid_is_named(tmp_path: Path) -> None:
     path = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
     state = tmp_path / "state"
     asyncio.run(list_samples_in_process(path, state))
@@ -112,7 +99,7 @@ def test_what_a_daemon_serves_is_not_listed_again_and_its_pid_is_named(tmp_path:
     assert serving.acquire_shared()
 
 
-def test_an_end_without_words_is_told_by_its_status_or_its_signal() -> None:
+def test_a_silent_end_is_explained_by_status_or_signal() -> None:
     assert listing_process._explain_process_exit(3) == "listing the samples failed with status 3"
     assert listing_process._explain_process_exit(-signal.SIGSEGV).startswith(
         "listing the samples was ended by SIGSEGV: "

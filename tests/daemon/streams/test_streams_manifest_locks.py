@@ -1,4 +1,4 @@
-"""Daemons share the lock of a list; whoever lists it again has it alone, and otherwise the error says whose it is."""
+"""Daemons share the lock of a list; listing again needs it alone, and the error names the holder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_free(path: Path) -> bool:
         return False
 
 
-def test_any_number_of_daemons_share_a_lock_until_the_last_one_lets_go(path: Path) -> None:
+def test_daemons_share_a_lock_until_the_last_one_releases_it(path: Path) -> None:
     one, other = ManifestLock(path), ManifestLock(path)
     assert acquire_shared_locks([one, other])
     one.release_lock()
@@ -46,14 +46,14 @@ def test_any_number_of_daemons_share_a_lock_until_the_last_one_lets_go(path: Pat
     assert is_free(path)
 
 
-def test_nothing_is_shared_while_somebody_lists(path: Path) -> None:
+def test_a_lock_is_not_shared_while_samples_are_listed(path: Path) -> None:
     lock = ManifestLock(path)
     with hold_exclusive_lock(path, ["train"]):
         assert not lock.acquire_shared()
     assert lock.acquire_shared()
 
 
-def test_a_lock_ends_with_the_last_stream_that_has_it(tmp_path: Path) -> None:
+def test_a_lock_is_released_with_its_last_stream(tmp_path: Path) -> None:
     locks, paths = ManifestLocks(), {"a": tmp_path / "1.lock", "b": tmp_path / "1.lock", "c": tmp_path / "2.lock"}
     had = locks.get_or_create_locks(paths)
     assert had["a"] is had["b"] is locks.get_or_create_locks(paths)["a"]
@@ -71,7 +71,7 @@ def test_a_lock_is_for_its_user_alone(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_folder_that_cannot_hold_locks_is_told_and_its_lists_are_served(
+def test_a_folder_that_cannot_hold_locks_is_logged_and_its_lists_are_served(
     tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -81,7 +81,7 @@ def test_a_folder_that_cannot_hold_locks_is_told_and_its_lists_are_served(
     lock.release_lock()
 
 
-def test_a_file_system_without_locks_is_told_and_its_lists_are_served(
+def test_a_file_system_without_locks_is_logged_and_its_lists_are_served(
     path: Path, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: int) -> None:
@@ -104,7 +104,7 @@ sys.stdin.read()
 """
 
 
-def test_who_holds_it_is_named_and_not_who_has_it_open(path: Path) -> None:
+def test_the_error_names_the_holder_of_a_lock_and_not_its_readers(path: Path) -> None:
     path.touch()
     with ExitStack() as ended:
         holder, reader = (

@@ -1,4 +1,4 @@
-"""Verdicts outlive the daemon, are recorded once, and a list that cannot be trusted is not used."""
+"""Bad samples survive the daemon and are recorded once, and a damaged list is refused."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ NINE = BadSample(9, "truncated")
 SEVEN = BadSample(7, 'stale "now"\nüber')
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "q"
+
+
 def listed(path: Path, name: str = "a list") -> Quarantine:
     return Quarantine(path, lambda: name)
 
@@ -29,21 +34,19 @@ def loaded(path: Path, name: str = "a list") -> Quarantine:
     return quarantine
 
 
-def test_what_one_run_recorded_the_next_one_reads(tmp_path: Path) -> None:
-    path = tmp_path / "q"
+def test_bad_samples_recorded_by_one_run_are_read_by_the_next(path: Path) -> None:
     assert listed(path).append_new_bad_samples([FIVE, SEVEN]) == [FIVE, SEVEN]
     assert loaded(path).reasons == {5: FIVE.reason, 7: SEVEN.reason}
 
 
-def test_a_stream_without_verdicts_has_no_file(tmp_path: Path) -> None:
-    quarantine = loaded(tmp_path / "q")
+def test_a_stream_without_bad_samples_has_no_file(path: Path) -> None:
+    quarantine = loaded(path)
     assert quarantine.reasons == {}
     assert quarantine.append_new_bad_samples([]) == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(path.parent.iterdir()) == []
 
 
-def test_only_new_verdicts_are_written_and_the_first_reason_stays(tmp_path: Path) -> None:
-    path = tmp_path / "q"
+def test_only_new_bad_samples_are_written_and_the_first_reason_stays(path: Path) -> None:
     quarantine = listed(path)
     quarantine.append_new_bad_samples([FIVE])
     before = path.read_bytes()
@@ -53,8 +56,8 @@ def test_only_new_verdicts_are_written_and_the_first_reason_stays(tmp_path: Path
     assert loaded(path).reasons == {5: FIVE.reason, 7: SEVEN.reason}
 
 
-def test_verdicts_are_on_disk_before_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quarantine = listed(tmp_path / "q")
+def test_bad_samples_are_on_disk_before_they_are_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quarantine = listed(path)
     synced: list[tuple[int, bool]] = []
 
     def sync(descriptor: int) -> None:
@@ -62,11 +65,11 @@ def test_verdicts_are_on_disk_before_they_are_used(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(os, "fdatasync", sync)
     quarantine.append_new_bad_samples([FIVE])
-    assert synced == [((tmp_path / "q").stat().st_size, False)]
+    assert synced == [(path.stat().st_size, False)]
 
 
-def test_a_disk_that_refuses_is_an_error_and_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quarantine = listed(tmp_path / "q")
+def test_a_full_disk_raises_and_records_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quarantine = listed(path)
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -76,14 +79,13 @@ def test_a_disk_that_refuses_is_an_error_and_no_verdict(tmp_path: Path, monkeypa
         quarantine.append_new_bad_samples([FIVE])
     assert quarantine.reasons == {}
     monkeypatch.undo()
-    assert loaded(tmp_path / "q").reasons == {}
+    assert loaded(path).reasons == {}
 
 
-@pytest.mark.parametrize("first", [[], [FIVE]], ids=["the first", "a later one"])
+@pytest.mark.parametrize("first", [[], [FIVE]], ids=["the first line", "a later line"])
 def test_a_disk_that_fills_in_the_middle_of_a_line_leaves_no_part_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: list[BadSample]
+    path: Path, monkeypatch: pytest.MonkeyPatch, first: list[BadSample]
 ) -> None:
-    path = tmp_path / "q"
     quarantine = listed(path)
     quarantine.append_new_bad_samples(first)
     write, room = os.write, [9, 0]
@@ -104,15 +106,14 @@ def test_a_disk_that_fills_in_the_middle_of_a_line_leaves_no_part_of_it(
     assert loaded(path).reasons == {each.sample_id: each.reason for each in [*first, SEVEN]}
 
 
-def test_a_write_in_two_parts_is_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_write_is_completed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:40]))
-    listed(tmp_path / "q").append_new_bad_samples([FIVE])
-    assert loaded(tmp_path / "q").reasons == {5: FIVE.reason}
+    listed(path).append_new_bad_samples([FIVE])
+    assert loaded(path).reasons == {5: FIVE.reason}
 
 
-def test_half_a_line_that_could_not_be_undone_does_not_spoil_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "q"
+def test_half_a_line_that_could_not_be_undone_does_not_spoil_the_next(path: Path) -> None:
     quarantine = listed(path)
     quarantine.append_new_bad_samples([FIVE])
     path.write_bytes(path.read_bytes() + b'{"sample_id":7,"rea')
@@ -121,18 +122,17 @@ def test_half_a_line_that_could_not_be_undone_does_not_spoil_the_next(tmp_path: 
 
 
 def test_the_folder_is_synced_when_the_list_is_made_and_not_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
     monkeypatch.setattr("streamd.daemon.streams.quarantine.sync_folder", synced.append)
-    quarantine = listed(tmp_path / "q")
+    quarantine = listed(path)
     quarantine.append_new_bad_samples([FIVE])
     quarantine.append_new_bad_samples([SEVEN])
     assert synced == [tmp_path]
 
 
-def test_a_torn_last_line_is_dropped_for_good(tmp_path: Path) -> None:
-    path = tmp_path / "q"
+def test_a_torn_last_line_is_dropped_for_good(path: Path) -> None:
     listed(path).append_new_bad_samples([FIVE, SEVEN])
     whole = path.read_bytes()
     path.write_bytes(whole[:-4])
@@ -145,20 +145,19 @@ def test_a_torn_last_line_is_dropped_for_good(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [b"{}\n", b"nonsense\n", b'{"sample_id": "5", "reason": "x"}\n', b"\xff\xfe\n", b"\n"]
 )
-def test_a_damaged_line_is_named_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
-    path = tmp_path / "q"
+def test_a_damaged_line_is_named_with_the_remedy(path: Path, damage: bytes) -> None:
     listed(path).append_new_bad_samples([FIVE])
     path.write_bytes(path.read_bytes() + damage + b'{"sample_id":7,"reason":"x"}\n')
     with pytest.raises(ConfigError, match=r"q:2 is not a verdict .*: repair the line or remove the file"):
         loaded(path)
 
 
-def test_the_list_is_for_its_user_alone(tmp_path: Path) -> None:
-    listed(tmp_path / "q").append_new_bad_samples([FIVE])
-    assert (tmp_path / "q").stat().st_mode & 0o077 == 0
+def test_the_list_is_for_its_user_alone(path: Path) -> None:
+    listed(path).append_new_bad_samples([FIVE])
+    assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_list_that_moves_takes_its_verdicts_along_and_goes_on_there(tmp_path: Path) -> None:
+def test_a_moved_list_keeps_its_bad_samples_and_records_in_the_new_place(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     listed(there).append_new_bad_samples([SEVEN])
     quarantine = listed(here)
@@ -173,30 +172,27 @@ def test_a_list_that_moves_takes_its_verdicts_along_and_goes_on_there(tmp_path: 
     assert there.read_bytes().count(b"\n") == 3
 
 
-def test_a_verdict_on_another_list_says_nothing_of_this_one(tmp_path: Path) -> None:
-    path = tmp_path / "q"
+def test_bad_samples_of_another_list_are_not_used(path: Path) -> None:
     listed(path, "the old list").append_new_bad_samples([FIVE])
     listed(path, "the new list").append_new_bad_samples([SEVEN])
     assert loaded(path, "the old list").reasons == {5: FIVE.reason}
     assert loaded(path, "the new list").reasons == {7: SEVEN.reason}
 
 
-def test_verdicts_of_versions_that_named_no_list_belong_to_the_one_beside_them(tmp_path: Path) -> None:
-    path = tmp_path / "q"
+def test_lines_of_older_versions_without_a_list_id_are_read(path: Path) -> None:
     path.write_bytes(b'{"sample_id":5,"reason":"truncated"}\n')
     quarantine = loaded(path)
     quarantine.append_new_bad_samples([FIVE, SEVEN])
     assert loaded(path).reasons == {5: "truncated", 7: SEVEN.reason}
 
 
-def test_the_name_of_the_list_is_asked_for_by_verdicts_alone(tmp_path: Path) -> None:
-    quarantine = Quarantine(tmp_path / "q", lambda: pytest.fail("a large list takes a while"))
+def test_the_list_id_is_only_computed_for_bad_samples(path: Path) -> None:
+    quarantine = Quarantine(path, lambda: pytest.fail("a large list takes a while"))
     quarantine.load_bad_samples()
     assert quarantine.append_new_bad_samples([]) == []
 
 
-def test_half_a_line_that_another_daemon_is_writing_is_waited_for_and_stays(tmp_path: Path) -> None:
-    path = tmp_path / "q"
+def test_a_line_that_another_daemon_is_writing_is_waited_for(path: Path) -> None:
     listed(path).append_new_bad_samples([FIVE])
     half, rest = path.read_bytes()[:20], path.read_bytes()[20:]
     path.write_bytes(b"")

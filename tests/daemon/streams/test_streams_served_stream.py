@@ -1,4 +1,4 @@
-"""A served stream: its plan, its verdicts, when it has had enough of bad samples, and the digests of its epochs."""
+"""A served stream: its plan, its bad samples, when it stops, and the digests of its epochs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def with_policy(stream: ServedStream, policy: str) -> ServedStream:
     return replace(stream, spec=replace(stream.spec, bad_policy=policy))  # type: ignore[arg-type]  # one of its words
 
 
-def condemn(stream: ServedStream, *ids: int) -> None:
+def mark_bad(stream: ServedStream, *ids: int) -> None:
     stream.quarantine.append_new_bad_samples([BadSample(sample_id, f"reason {sample_id}") for sample_id in ids])
 
 
@@ -45,7 +45,7 @@ def test_an_epoch_holds_every_sample_once(stream: ServedStream) -> None:
     assert sorted(np.concatenate(batches).tolist()) == list(range(20))
 
 
-def test_without_verdicts_what_is_planned_is_delivered(stream: ServedStream) -> None:
+def test_without_bad_samples_the_planned_samples_are_delivered(stream: ServedStream) -> None:
     delivered, marks = stream.resolve_delivered_ids(0, 1)
     assert np.array_equal(delivered, stream.compute_planned_ids(0, 1))
     assert not marks.any()
@@ -55,7 +55,7 @@ def test_without_verdicts_what_is_planned_is_delivered(stream: ServedStream) -> 
 def test_a_substitute_is_named_with_row_sample_file_and_reason(stream: ServedStream) -> None:
     planned = stream.compute_planned_ids(0, 0)
     bad = int(planned[3])
-    condemn(stream, bad)
+    mark_bad(stream, bad)
     delivered, marks = stream.resolve_delivered_ids(0, 0)
     assert delivered[3] == planned[4]
     assert marks.tolist() == [0, 0, 0, SUBSTITUTED, 0, 0, 0, 0]
@@ -67,16 +67,16 @@ def test_a_substitute_is_named_with_row_sample_file_and_reason(stream: ServedStr
 def test_a_masked_row_is_called_masked(stream: ServedStream) -> None:
     masking = with_policy(stream, "mask")
     bad = int(stream.compute_planned_ids(0, 0)[0])
-    condemn(masking, bad)
+    mark_bad(masking, bad)
     delivered, marks = masking.resolve_delivered_ids(0, 0)
     assert (delivered[0], marks[0]) == (-1, MASKED)
     assert [row.action for row in masking.list_bad_rows(0, 0, marks)] == ["masked"]
 
 
-def test_ten_bad_samples_never_stop_a_stream_and_the_eleventh_may(stream: ServedStream) -> None:
-    condemn(stream, *range(10))
+def test_more_than_ten_bad_samples_stop_a_stream(stream: ServedStream) -> None:
+    mark_bad(stream, *range(10))
     assert stream.explain_too_many_bad_samples() is None
-    condemn(stream, 10)
+    mark_bad(stream, 10)
     reason = stream.explain_too_many_bad_samples()
     assert reason is not None
     assert "11 of 20 samples are bad, more than bad_samples.max_fraction 0.01 allows" in reason
@@ -87,7 +87,7 @@ def test_ten_bad_samples_never_stop_a_stream_and_the_eleventh_may(stream: Served
     )
 
 
-def test_a_sample_that_cannot_be_read_is_named_unless_its_whole_stream_is_out_of_reach(stream: ServedStream) -> None:
+def test_an_unreadable_sample_is_named_unless_the_transform_is_at_fault(stream: ServedStream) -> None:
     assert (
         stream.format_unreadable_reason(3, "Input/output error")
         == f"{stream.format_file_name(3)} cannot be read: Input/output error"
@@ -98,18 +98,18 @@ def test_a_sample_that_cannot_be_read_is_named_unless_its_whole_stream_is_out_of
     )
 
 
-def test_a_fraction_that_was_allowed_is_allowed(stream: ServedStream) -> None:
+def test_an_allowed_fraction_of_bad_samples_does_not_stop_a_stream(stream: ServedStream) -> None:
     lenient = replace(stream, max_bad_fraction=0.55)
-    condemn(lenient, *range(11))
+    mark_bad(lenient, *range(11))
     assert lenient.explain_too_many_bad_samples() is None
-    condemn(lenient, 11)
+    mark_bad(lenient, 11)
     assert lenient.explain_too_many_bad_samples() is not None
 
 
 def test_one_bad_sample_is_too_many_under_fail(stream: ServedStream) -> None:
     failing = with_policy(stream, "fail")
     assert failing.explain_too_many_bad_samples() is None
-    condemn(failing, 4)
+    mark_bad(failing, 4)
     assert failing.explain_too_many_bad_samples() == (
         f"sample 4, {stream.format_file_name(4)}, is bad (reason 4), and bad_samples.policy is fail"
     )
@@ -123,7 +123,7 @@ def test_names_of_any_bytes_can_be_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("batch_size", "tasks"), [(8, 1), (32, 1), (33, 2), (1000, 4)])
-def test_the_window_is_told_batches_slot_and_tasks(stream: ServedStream, batch_size: int, tasks: int) -> None:
+def test_the_stream_shape_has_batches_slot_bytes_and_tasks(stream: ServedStream, batch_size: int, tasks: int) -> None:
     assert TASK_ROWS == 32
     spec = replace(stream.spec, batch_size=batch_size, samples=100)
     shape = replace(stream, spec=spec).stream_shape
@@ -131,7 +131,7 @@ def test_the_window_is_told_batches_slot_and_tasks(stream: ServedStream, batch_s
     assert shape.tasks == tasks
 
 
-# --- expected digests: equal to what a trainer tallies, worked out once, whatever turns bad
+# --- expected digests: equal to what a trainer tallies, and computed once
 
 
 @pytest.fixture
@@ -161,22 +161,22 @@ def tallied(stream: ServedStream, epoch: int) -> str:
 
 
 @pytest.mark.parametrize("chunks", [{}, {"shuffle": "chunk", "chunk": 3, "buffer": 2}], ids=["full", "chunks"])
-async def test_the_daemons_word_is_what_a_trainer_tallies(stream: ServedStream, chunks: dict[str, Any]) -> None:
-    condemn(stream, 3)
+async def test_the_daemons_digest_equals_the_trainers(stream: ServedStream, chunks: dict[str, Any]) -> None:
+    mark_bad(stream, 3)
     mixed = replace(stream, order=msgspec.structs.replace(stream.order, **chunks))
     assert await ExpectedDigests().compute_digest(mixed, whole_epoch(1)) == tallied(mixed, 1)
     assert (tallied(mixed, 1) == tallied(stream, 1)) == (not chunks)
 
 
-async def test_epochs_and_parts_of_epochs_differ(stream: ServedStream) -> None:
-    book = ExpectedDigests()
+async def test_epochs_and_parts_of_epochs_have_different_digests(stream: ServedStream) -> None:
+    expected = ExpectedDigests()
     cursors = [whole_epoch(0), whole_epoch(1), Cursor(0, (Segment(0, 2, 0, 1),)), Cursor(0)]
-    assert len({await book.compute_digest(stream, cursor) for cursor in cursors}) == 4
+    assert len({await expected.compute_digest(stream, cursor) for cursor in cursors}) == 4
 
 
-async def test_many_who_ask_at_once_cost_one_computation(stream: ServedStream, computed: list[Cursor]) -> None:
-    book = ExpectedDigests()
-    digests = await asyncio.gather(*(book.compute_digest(stream, whole_epoch(0)) for _ in range(5)))
+async def test_concurrent_requests_share_one_computation(stream: ServedStream, computed: list[Cursor]) -> None:
+    expected = ExpectedDigests()
+    digests = await asyncio.gather(*(expected.compute_digest(stream, whole_epoch(0)) for _ in range(5)))
     assert len(set(digests)) == 1
     assert computed.count(whole_epoch(0)) == 1
 
@@ -184,56 +184,58 @@ async def test_many_who_ask_at_once_cost_one_computation(stream: ServedStream, c
 @pytest.mark.parametrize(
     ("cursor", "ahead"), [(whole_epoch(4), [whole_epoch(5)]), (Cursor(4, (Segment(1, 2, 0, 1),)), [])]
 )
-async def test_who_read_a_whole_epoch_finds_the_next_ones_digest_ready(
+async def test_the_digest_of_the_next_epoch_is_computed_ahead(
     stream: ServedStream, computed: list[Cursor], cursor: Cursor, ahead: list[Cursor]
 ) -> None:
-    book = ExpectedDigests()
-    await book.compute_digest(stream, cursor)
-    await asyncio.gather(*book._digests.values())
+    expected = ExpectedDigests()
+    await expected.compute_digest(stream, cursor)
+    await asyncio.gather(*expected._digests.values())
     assert computed == [cursor, *ahead]
 
 
-async def test_one_who_leaves_takes_nothing_from_the_others(stream: ServedStream, computed: list[Cursor]) -> None:
-    book = ExpectedDigests()
-    impatient = asyncio.ensure_future(book.compute_digest(stream, whole_epoch(0)))
-    patient = asyncio.ensure_future(book.compute_digest(stream, whole_epoch(0)))
+async def test_a_cancelled_request_does_not_cancel_the_computation(
+    stream: ServedStream, computed: list[Cursor]
+) -> None:
+    expected = ExpectedDigests()
+    impatient = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
+    patient = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
     await asyncio.sleep(0)
     impatient.cancel()
     assert await patient == tallied(stream, 0)
     assert computed.count(whole_epoch(0)) == 1
 
 
-async def test_a_new_verdict_changes_no_account(stream: ServedStream, computed: list[Cursor]) -> None:
-    book = ExpectedDigests()
-    before = await book.compute_digest(stream, whole_epoch(0))
-    condemn(stream, 3)
-    assert await book.compute_digest(stream, whole_epoch(0)) == before == tallied(stream, 0)
+async def test_a_new_bad_sample_changes_no_digest(stream: ServedStream, computed: list[Cursor]) -> None:
+    expected = ExpectedDigests()
+    before = await expected.compute_digest(stream, whole_epoch(0))
+    mark_bad(stream, 3)
+    assert await expected.compute_digest(stream, whole_epoch(0)) == before == tallied(stream, 0)
     assert computed.count(whole_epoch(0)) == 1
 
 
-async def test_another_stream_of_the_same_name_has_accounts_of_its_own(
+async def test_another_stream_of_the_same_name_has_its_own_digests(
     stream: ServedStream, computed: list[Cursor]
 ) -> None:
-    book, other = ExpectedDigests(), replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
-    digests = [await book.compute_digest(each, whole_epoch(0)) for each in (stream, other, stream)]
+    expected, other = ExpectedDigests(), replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
+    digests = [await expected.compute_digest(each, whole_epoch(0)) for each in (stream, other, stream)]
     assert digests[0] == digests[2] != digests[1]
     assert computed.count(whole_epoch(0)) == 2
 
 
-async def test_the_book_has_an_end(stream: ServedStream, computed: list[Cursor]) -> None:
-    book = ExpectedDigests()
+async def test_the_number_of_kept_digests_is_bounded(stream: ServedStream, computed: list[Cursor]) -> None:
+    expected = ExpectedDigests()
     for epoch in (*range(0, 2 * served_stream._MAX_KEPT_DIGESTS + 1, 2), 0):
-        await book.compute_digest(stream, whole_epoch(epoch))
-    assert len(book._digests) == served_stream._MAX_KEPT_DIGESTS
+        await expected.compute_digest(stream, whole_epoch(epoch))
+    assert len(expected._digests) == served_stream._MAX_KEPT_DIGESTS
     assert computed.count(whole_epoch(0)) == 2
 
 
 @pytest.mark.parametrize(("steps", "world", "dropped"), [(3, 1, 0), (2, 1, 4), (1, 2, 4), (0, 1, 20)])
-def test_samples_behind_the_last_step_are_counted(stream: ServedStream, steps: int, world: int, dropped: int) -> None:
+def test_samples_after_the_last_step_are_counted(stream: ServedStream, steps: int, world: int, dropped: int) -> None:
     assert count_dropped_samples(stream, Cursor(0, (Segment(0, steps, 0, world),))) == dropped
 
 
-def test_a_padded_step_beyond_the_last_batch_hides_no_dropped_remainder(stream: ServedStream) -> None:
+def test_a_padded_last_step_does_not_hide_a_dropped_remainder(stream: ServedStream) -> None:
     short = replace(stream, spec=replace(stream.spec, batches=2, remainder="drop"))
     assert count_dropped_samples(short, Cursor(0, (Segment(0, 1, 0, 4),))) == 4
     assert count_dropped_samples(stream, Cursor(0, (Segment(0, 1, 0, 4),))) == 0

@@ -1,4 +1,4 @@
-"""The shuffle score: 1 for what a full shuffle makes, 0 for batches of one label, and what to do in between."""
+"""The shuffle score: 1 for a full shuffle, 0 for batches of one label, and the advice in between."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_the_stored_order_scores_one_where_it_is_mixed_already() -> None:
 
 
 @pytest.mark.parametrize("buffer", [1, 2, 4, 8])
-def test_chunks_of_one_class_each_score_what_a_buffer_holds_of_others(buffer: int) -> None:
+def test_the_score_of_single_class_chunks_follows_the_buffer(buffer: int) -> None:
     """Of b chunks, each other one is of another class as often as in all: 1 - 1/b of the pairs are mixed."""
     score = Data(kind=(KIND, SORTED)).mixing(**chunks(640, buffer)).score
     assert score == pytest.approx(1 - 1 / buffer, abs=0.06)
 
 
-def test_labels_in_order_of_their_numbers_are_seen_in_tenths_whatever_their_scale() -> None:
+def test_sorted_numbers_score_zero_at_any_scale() -> None:
     climbing = np.arange(SAMPLES, dtype=np.float32)
     for values in (climbing, np.exp(climbing / 9000), -climbing):
         data = Data(angle=(ANGLE, values.astype(np.float32)))
@@ -78,13 +78,13 @@ def test_labels_in_order_of_their_numbers_are_seen_in_tenths_whatever_their_scal
     assert Data(angle=(LabelSpec("angle", "int"), SORTED)).mixing(shuffle="none").score < 0.02
 
 
-def test_rows_of_numbers_count_by_the_worst_of_them() -> None:
+def test_the_worst_column_of_a_vector_label_counts() -> None:
     values = np.stack([MIXED, MIXED, SORTED], axis=1).astype(np.float32)
     box = replace(ANGLE, name="box", width=3)
     assert Data(box=(box, values)).mixing(shuffle="none").score < 0.02
 
 
-def test_tags_count_like_the_classes_that_they_are() -> None:
+def test_tags_score_like_classes() -> None:
     one_hot = np.eye(10, dtype=np.uint8)[SORTED]
     tags = LabelSpec("kind", "tags", width=10, classes=KIND.classes)
     for order in ({"shuffle": "none"}, {}, chunks(640, 4)):
@@ -135,7 +135,7 @@ def test_a_batch_that_is_not_full_counts_by_its_samples(remainder: str, batches:
 
 
 @pytest.mark.parametrize("batch_size", [2, 100, 30_000])
-def test_no_more_is_looked_at_than_it_takes(batch_size: int) -> None:
+def test_only_as_many_samples_are_read_as_needed(batch_size: int) -> None:
     data = Data(kind=(KIND, np.arange(10**6) % 10))
     data.mixing(batch_size=batch_size)
     (ids,) = data.asked
@@ -146,7 +146,7 @@ def test_no_more_is_looked_at_than_it_takes(batch_size: int) -> None:
 # --- what is to be done
 
 
-def test_a_poor_mix_is_told_of_with_the_least_buffer_that_would_do() -> None:
+def test_a_poor_mix_is_advised_the_smallest_sufficient_buffer() -> None:
     found = Data(kind=(KIND, SORTED)).mixing(**chunks(640, 2))
     assert found.score < POORLY_MIXED
     assert found.advice == (
@@ -158,13 +158,13 @@ def test_a_poor_mix_is_told_of_with_the_least_buffer_that_would_do() -> None:
     assert Data(kind=(KIND, SORTED)).mixing(**chunks(640, 32)).score >= 0.95
 
 
-def test_where_no_buffer_would_do_a_full_shuffle_is_what_is_left() -> None:
+def test_where_no_buffer_suffices_a_full_shuffle_is_advised() -> None:
     advice = Data(kind=(KIND, SORTED)).mixing(**chunks(12_800, 3)).advice
     assert advice is not None
     assert "; write shuffle: full, or mix" in advice
 
 
-def test_samples_in_compressed_chunks_are_mixed_once_and_by_no_order() -> None:
+def test_poorly_mixed_compressed_chunks_are_advised_to_be_packed() -> None:
     data = Data(kind=(KIND, SORTED))
     found = score_shuffle_mixing(data.spec(**chunks(640, 2)), data.rows, is_packed=True)
     assert found is not None
@@ -179,7 +179,7 @@ def test_a_good_mix_a_kept_order_and_a_single_buffer_get_no_advice(order: dict[s
     assert Data(kind=(KIND, SORTED)).mixing(**order).advice is None
 
 
-def test_chance_in_a_handful_of_batches_is_no_poor_mix() -> None:
+def test_chance_in_a_few_batches_is_not_a_poor_mix() -> None:
     assert MixingScore("kind", 0.5, 0.1).is_poorly_mixed
     assert not MixingScore("kind", 0.5, 0.25).is_poorly_mixed
     few = Data(kind=(KIND, np.arange(12) % 2))
