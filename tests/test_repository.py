@@ -50,6 +50,7 @@ HELD_ELSEWHERE: Final[dict[str, str]] = {
     "streamd/daemon/starter/data_survey.py": "tests/daemon/starter/test_starter_survey.py",
     "streamd/dataset/arrays/npy_store.py": "tests/dataset/test_dataset_store_contract.py",
     "streamd/dataset/files/lookup.py": "tests/dataset/files/test_files_table.py",
+    "streamd/frameworks/keras/replicas.py": "tests/frameworks/keras_/test_keras_backends.py",
 }
 
 # What a trainer may carry; whatever else lies in streamd/ is forbidden to it by a contract in pyproject.toml.

@@ -147,11 +147,11 @@ def run_code(mistake: Mistake, endpoint: str) -> Ended:
     return Ended(caught.value.exit_status, [f"{caught.type.__name__}: {caught.value}"])
 
 
-async def _list_here(config: ConfigInput, state: Path, *, anew: bool = False) -> None:
+async def _list_here(config: ConfigInput, state: Path, *, list_again: bool = False) -> None:
     """Lists as the listing's process does, without the half second that it takes to start."""
     asked, said = io.TextIOWrapper(io.BytesIO(msgspec.json.encode(config, enc_hook=os.fspath))), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
-        patch.setattr("sys.argv", ["listing", str(state), str(log.current_level()), "all" if anew else "new"])
+        patch.setattr("sys.argv", ["listing", str(state), str(log.current_level()), "all" if list_again else "new"])
         patch.setattr("sys.stdin", asked)
         try:
             listing_process.main()
