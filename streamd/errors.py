@@ -52,7 +52,9 @@ class MissingExtraError(ConfigError):
 
     def __init__(self, library: str, extra: str, purpose: str) -> None:
         self.library, self.extra = library, extra
-        super().__init__(f"{purpose} needs {library}, which is not installed: run  {format_install_command(extra)}")
+        super().__init__(
+            f"{library}, which is needed for {purpose}, is not installed: run  {format_install_command(extra)}"
+        )
 
 
 class DataAwayError(ConfigError):
@@ -70,7 +72,7 @@ class NoDatasetError(ConfigError):
         super().__init__(
             message
             or "a stream is not a dataset for DataLoader: it comes shuffled, in whole batches, from workers of its "
-            "own. Put streamd.frameworks.torch.loader(stream) in the place of the DataLoader, not into it"
+            "own. Put streamd.frameworks.torch.loader(stream) in place of the DataLoader, not inside it"
         )
 
 
@@ -128,7 +130,7 @@ class BatchesHeldError(StreamdError):
             bound, remedy = f"of {ended} subscriptions that have ended, which is the limit for one trainer", ""
         super().__init__(
             f"{'1 batch is' if len(self.held) == 1 else f'{len(self.held)} batches are'} still held (epoch:index "
-            f"{names}{before}), {bound}: drop the arrays and tensors taken from them, keep batch.copy() or "
+            f"{names}{before}), {bound}: drop the arrays and tensors taken from them, and keep batch.copy() or "
             f"images.clone() instead{remedy}"
         )
 
@@ -175,8 +177,8 @@ class BrokenRuleError(StreamdError):
     def __init__(self, rule: str, facts: str) -> None:
         self.rule = rule
         super().__init__(
-            f"rule {rule} does not hold: {facts}. This is a fault in streamd; please report it with this line. The "
-            "daemon stops here; restart it, and every trainer continues where it is"
+            f"rule {rule} does not hold: {facts}. This is a fault in streamd; please report it and include this line. "
+            "The daemon stops here; restart it, and every trainer will continue where it was"
         )
 
 

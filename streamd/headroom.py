@@ -65,7 +65,7 @@ class Replay:
 
     def names(self, _: Iterable[int]) -> list[str]:
         """Raises StreamdError: held batches have no connection to the daemon, which knows the files."""
-        raise StreamdError("held batches have no file names: ask  client.names(STREAM, sample_ids)")
+        raise StreamdError("held batches have no file names: get them with  client.names(STREAM, sample_ids)")
 
     @property
     def token(self) -> str:
@@ -93,7 +93,7 @@ def hold(stream: Stream, batches: int = HELD_BATCHES, epochs: int | None = None)
     daemon's memory is held. Raises ConfigError when `batches` is below 1, StreamdError when the stream is at its end.
     """
     if batches < 1:
-        raise ConfigError(f"cannot hold {batches} batches: a whole number, at least 1")
+        raise ConfigError(f"cannot hold {batches} batches: give a whole number, at least 1")
     held = [batch.copy() for batch in itertools.islice(stream, min(batches, len(stream)))]
     if not held:
         raise StreamdError(f"stream {stream.spec.name!r} is at its end, so there is nothing to hold: subscribe again")

@@ -230,8 +230,8 @@ def parse_batch_position(text: str) -> tuple[int, int]:
     found = _POSITION_PATTERN.fullmatch(text)
     if found is None:
         raise ConfigError(
-            f"{text!r} names no batch; write EPOCH:INDEX, both counted from 0: 0:12 is the thirteenth batch of the "
-            "first epoch"
+            f"{text!r} does not name a batch; write EPOCH:INDEX, both counted from 0: 0:12 is the thirteenth batch of "
+            "the first epoch"
         )
     return int(found[1]), int(found[2])
 
@@ -239,7 +239,9 @@ def parse_batch_position(text: str) -> tuple[int, int]:
 def completion(context: typer.Context) -> None:
     """Names the option that took this command's place: shells complete by what typer installs for them."""
     del context
-    raise ConfigError("`streamd completion` is gone: run  streamd --install-completion  (and streamd-train, likewise)")
+    raise ConfigError(
+        "`streamd completion` is gone: run  streamd --install-completion  and  streamd-train --install-completion"
+    )
 
 
 # --- the application

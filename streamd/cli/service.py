@@ -161,7 +161,7 @@ def find_streamd_command() -> Path:
     for place in places:
         if os.access(place / "streamd", os.X_OK):
             return place / "streamd"
-    raise ConfigError(f"there is no command streamd in {places[0]}: install it with  {format_install_command('serve')}")
+    raise ConfigError(f"there is no streamd command in {places[0]}: install it with  {format_install_command('serve')}")
 
 
 def find_folders_hidden_from_services() -> list[Path]:
@@ -222,7 +222,9 @@ def _write_bind_drop_ins(host: ServiceHost, unseen: list[Path]) -> None:
         host.resolve_path(place).unlink(missing_ok=True)
         if unseen:
             binds = "".join(f"BindReadOnlyPaths={quote_path(folder)}\n" for folder in unseen)
-            host.write_file(place, f"# The command lies where services see nothing else.\n[Service]\n{binds}")
+            host.write_file(
+                place, f"# The command is in a place where services can see nothing else.\n[Service]\n{binds}"
+            )
         else:
             host.remove_empty_folder(place.parent)
 
@@ -287,7 +289,7 @@ def _write_first_config(host: ServiceHost) -> None:
     schema = SHARE_FOLDER.parent / "config" / "config.schema.json"
     host.write_file(CONFIG_PATH, first.replace(f"$schema={_SCHEMA_PATH}", f"$schema={schema}"))
     host.print_line(
-        f"say in {CONFIG_PATH} where the images are; if they lie on a file system of their own, install once more then"
+        f"say in {CONFIG_PATH} where the images are; if they are on a separate file system, install again after that"
     )
 
 
@@ -303,7 +305,7 @@ def quote_path(path: PurePath | str) -> str:
     if _UNQUOTED_CHARS.issuperset(text):
         return text
     if not is_encodable(text) or not text.isprintable():
-        raise ConfigError(f"a unit of systemd cannot name {text!a}: install streamd at a path of printable UTF-8")
+        raise ConfigError(f"a systemd unit cannot name {text!a}: install streamd at a path of printable UTF-8")
     for mark, written in (("\\", r"\\"), ('"', r"\""), ("%", "%%")):
         text = text.replace(mark, written)
     return f'"{text}"'

@@ -133,10 +133,10 @@ def parse_trainer_name(name: str | None) -> str:
     if name is None:
         return shorten_text(find_program_name(sys.argv), MAX_TRAINER_NAME_CHARS)
     if not isinstance(name, str):
-        raise ConfigError(f'name {name!r}: a text such as name="lr-0.01", or None for the program\'s name')
+        raise ConfigError(f'name {name!r}: write text such as name="lr-0.01", or None for the program\'s name')
     if not name.strip() or not name.isprintable() or len(name) > MAX_TRAINER_NAME_CHARS:
         raise ConfigError(
-            f"name {name!r}: 1 to {MAX_TRAINER_NAME_CHARS} printable characters, which tables have room for"
+            f"name {name!r}: write 1 to {MAX_TRAINER_NAME_CHARS} printable characters; tables have no room for more"
         )
     return name
 

@@ -131,5 +131,8 @@ def restore_planned_ids(delivered: Ids, bad: tuple[BadRow, ...], policy: BadPoli
     planned[[row.row for row in bad]] = [row.sample_id for row in bad]
     resolved, marks = replace_bad_sample_ids(planned, {row.sample_id for row in bad}, policy)
     if not np.array_equal(resolved, delivered):
-        raise ProtocolError(f"samples {delivered.tolist()} are not what {bad} make of samples {planned.tolist()}")
+        raise ProtocolError(
+            f"samples {delivered.tolist()} do not follow from the bad rows {bad} and the planned samples "
+            f"{planned.tolist()}"
+        )
     return planned, marks

@@ -412,7 +412,9 @@ def _parse_start_option(start: Start, *, is_resuming: bool) -> tuple[bool, int]:
         case "live" if not is_resuming:
             return True, 0
         case "live":
-            raise ConfigError('start="live" joins where others are, resume goes on where you were: choose one')
+            raise ConfigError(
+                'start="live" joins where the others are, but resume continues where you stopped: choose one'
+            )
         case {"together": count} if len(start) == 1:
             number = convert_whole_number(count)
             if number is not None and 1 <= number <= MAX_SESSIONS:

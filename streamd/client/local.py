@@ -238,8 +238,8 @@ class _LocalDaemon:
     def _report_daemon_exit(self, status: int) -> None:
         why = (
             f"the private daemon of this process, pid {self.pid}, ended "
-            f"{_describe_exit(status)}{self._format_last_lines()}; call streamd.local again: a stream goes on with "
-            "resume=, given the token of this one"
+            f"{_describe_exit(status)}{self._format_last_lines()}; call streamd.local again: to continue a stream, "
+            "pass its token as resume="
         )
         with self._lock:
             self._end_error = ConnectError(self._request.endpoint, why)

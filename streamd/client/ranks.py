@@ -49,8 +49,8 @@ def find_rank(environ: Environment, world: int = 1) -> tuple[int, int]:
     for other in several[1:]:
         if (other.rank, other.world) != (several[0].rank, several[0].world):
             raise ConfigError(
-                f"{several[0].variables} and {other.variables} disagree on which rank this process is: unset those "
-                "that are not meant, or subscribe with rank= and world= as numbers"
+                f"{several[0].variables} and {other.variables} disagree on which rank this process is: unset the ones "
+                "that do not apply, or subscribe with rank= and world= as numbers"
             )
     found = several[0] if several else _LauncherRank(0, 1, "no launcher has set its environment variables")
     if world not in {1, found.world}:
@@ -89,7 +89,7 @@ def _parse_rank_variables(environ: Environment, names: tuple[str, str]) -> Itera
     spelled = ", ".join(f"{name}={environ[name]}" for name in set_)
     if len(set_) == 1:
         missing = next(name for name in names if name not in environ)
-        raise ConfigError(f"{spelled} is set, and {missing} is not: set both, or subscribe with rank= and world=")
+        raise ConfigError(f"{spelled} is set, but {missing} is not: set both, or subscribe with rank= and world=")
     try:
         rank, world = (int(environ[name]) for name in names)
     except ValueError:
@@ -106,12 +106,14 @@ def _parse_tf_config(environ: Environment) -> Iterator[_LauncherRank]:
         sizes = {kind: len(config.get("cluster", {}).get(kind, [])) for kind in _TRAINING_TASKS}
         kind, index = config.get("task", {}).get("type"), int(config.get("task", {}).get("index", 0))
     except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"TF_CONFIG is not as TensorFlow wants it ({error}): {environ['TF_CONFIG'][:200]}") from error
+        raise ConfigError(
+            f"TF_CONFIG does not have the form that TensorFlow expects ({error}): {environ['TF_CONFIG'][:200]}"
+        ) from error
     if not any(sizes.values()):
         return  # it names no cluster
     spelled = f"TF_CONFIG, task {kind} {index} of {', '.join(f'{sizes[each]} {each}' for each in sizes if sizes[each])}"
     if kind not in sizes:
-        raise ConfigError(f"{spelled}: such a task is none of those that train; subscribe with rank= and world=")
+        raise ConfigError(f"{spelled}: this task is not one of those that train; subscribe with rank= and world=")
     if not 0 <= index < sizes[kind]:
         raise ConfigError(f"{spelled}: there is no such task")
     before = _TRAINING_TASKS[: _TRAINING_TASKS.index(kind)]

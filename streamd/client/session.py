@@ -154,8 +154,8 @@ def compute_leases_per_report(credit: int) -> int:
 def _build_stream_changed_error(spec: StreamSpec, others: list[str]) -> StreamChangedError:
     """Builds the error for a stream whose layout changed. A daemon refuses a changed order before this can happen."""
     return StreamChangedError(
-        f"stream {spec.name!r} changed in {', '.join(others)}; subscribe again: its order is the same, and tokens of "
-        "it fit"
+        f"stream {spec.name!r} changed in {', '.join(others)}; subscribe again: its order is the same, and its tokens "
+        "remain valid"
     )
 
 

@@ -224,8 +224,8 @@ class Stream:
             yield iter(partial(self._advance_to_next_batch, self._tally.cursor.epoch), None)
             if not self._was_asked:
                 raise StreamdError(
-                    f"nothing was taken of epoch {self.epoch} of stream {self.spec.name!r}: iterate over each of "
-                    "epochs() before the next one is asked for, since they all go on where the stream is"
+                    f"no batch was taken from epoch {self.epoch} of stream {self.spec.name!r}: iterate over each item "
+                    "of epochs() before you ask for the next one, since each item continues where the stream is"
                 )
 
     def seek(self, token: str | bytes, *, after: Literal["step", "epoch"] = "step") -> None:
@@ -415,7 +415,7 @@ class Stream:
     def _describe_place(self) -> str:
         """Describes where the stream continues, for a line on stderr."""
         cursor = self._tally.cursor
-        place = f"stream {self.spec.name!r} goes on at"
+        place = f"stream {self.spec.name!r} continues at"
         if not self._count_epoch_steps_left():
             return f"{place} the end of epoch {cursor.epoch}"
         return f"{place} epoch {cursor.epoch}, index {self._rebatcher.compute_next_index(cursor.next_base_index)}"

@@ -95,7 +95,7 @@ class WaitPolicy:
     describe_awaited: Callable[[], str] = str
     _: KW_ONLY
     describe_refusal: Callable[[], str] = str
-    describe_place: Callable[[], str] = lambda: "the stream goes on"
+    describe_place: Callable[[], str] = lambda: "the stream continues"
     wanted: str = "batch"
     reporter: AbsenceReporter = field(default_factory=AbsenceReporter)
     for_batch: bool = True
@@ -162,8 +162,8 @@ class WaitPolicy:
         if not awaited and now_s >= max(self._served_since_s, self._printed_s) + AWAY_LINE_S:
             self._print_line(
                 now_s,
-                f"no {self.wanted} for {now_s - self._served_since_s:.0f} s; the daemon at {self.endpoint} is there, "
-                "and `streamd status` shows what it is doing",
+                f"no {self.wanted} for {now_s - self._served_since_s:.0f} s; the daemon at {self.endpoint} is "
+                "running, and `streamd status` shows what it is doing",
             )
         if awaited:
             self._served_since_s = now_s
@@ -177,7 +177,7 @@ class WaitPolicy:
         away_s = now_s - since_s
         if self.patience_s is not None and away_s >= self.patience_s:
             raise ConnectError(
-                self.endpoint, f"the daemon has been away for {away_s:.0f} s, which is all the patience allowed"
+                self.endpoint, f"the daemon has been away for {away_s:.0f} s, which is as long as patience allows"
             )
         self.reporter.report_absence(now_s, since_s, lambda: self._describe_absence(now_s - away_since_s))
 
@@ -185,7 +185,7 @@ class WaitPolicy:
         """Returns the line to print, and chooses the text of the later line about the daemon's return."""
         if refusal := self.describe_refusal():
             self._return_text = "the daemon has admitted this stream"
-            return f"the daemon has put this stream off for {away_s:.0f} s: {refusal}; still waiting"
+            return f"the daemon has not admitted this stream for {away_s:.0f} s: {refusal}; still waiting"
         limit = "" if self.patience_s is None else f", at most {self.patience_s:g} s"
         if is_socket_listening(self.endpoint):
             self._return_text = f"the daemon at {self.endpoint} answers again"

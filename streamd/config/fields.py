@@ -95,7 +95,7 @@ def _parse_endpoint(value: object, info: ValidationInfo) -> str:
     # ZeroMQ takes a leading @ for an abstract socket, which has no permissions, and * for a temporary file.
     if path[0] in "@*":
         raise ValueError(
-            f"found {format_yaml_value(value)}; only a socket in a folder has permissions, use ipc:///path/to/socket"
+            f"found {format_yaml_value(value)}; only a socket in a folder has permissions; use ipc:///path/to/socket"
         )
     if path.endswith("/"):
         raise ValueError(f"found {format_yaml_value(value)}, a folder; name a socket in it, such as {text}streamd.sock")

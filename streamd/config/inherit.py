@@ -32,7 +32,7 @@ def resolve_streams(streams: object) -> ResolvedStreams:
     A stream that is left out has a problem of its own, or copies from one that has.
     """
     if not isinstance(streams, Mapping) or not streams:
-        found = "there are none" if not streams else f"found {format_yaml_value(streams)}, a mapping of names is needed"
+        found = "there are none" if not streams else f"found {format_yaml_value(streams)}; a mapping of names is needed"
         return ResolvedStreams({}, {}, (ConfigProblem(("streams",), f"{found}; {MISSING_KEY_HINTS['streams']}"),))
     raw: dict[str, object] = {}
     copied: dict[tuple[str, str], str] = {}
@@ -54,7 +54,7 @@ def _find_stream_name_problems(name: object) -> list[ConfigProblem]:
     place = ("streams", str(name))
     if not isinstance(name, str):
         return [ConfigProblem(place, f"a stream's name is text, found {format_yaml_value(name)}; put it in quotes")]
-    return [ConfigProblem(place, "a stream's name has 1 to 64 characters out of A-Z a-z 0-9 _ . -")]
+    return [ConfigProblem(place, "a stream's name has 1 to 64 characters from A-Z a-z 0-9 _ . -")]
 
 
 def _find_name_key_problems(name: object, stream: object) -> list[ConfigProblem]:

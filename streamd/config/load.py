@@ -421,7 +421,7 @@ _SENTENCE_FORMATTERS: Final[dict[str, Callable[[ErrorDetails], str]]] = {
     "bool_type": lambda error: (
         f"found {format_yaml_value(error['input'])}; use true or false{suggest_boolean(error['input'])}"
     ),
-    "invalid_key": _build_requirement_formatter("a key is text, put it in quotes"),
-    "string_type": _build_requirement_formatter("a text is needed, put it in quotes"),
+    "invalid_key": _build_requirement_formatter("a key must be text; put it in quotes"),
+    "string_type": _build_requirement_formatter("text is needed; put it in quotes"),
     **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), _format_needed_keys),
 }

@@ -62,13 +62,13 @@ def parse_scalar(value: object) -> object:
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     unserved = "conditions other than equality are not in this version; " if isinstance(value, dict | list) else ""
-    raise _build_refusal(value, f"{unserved}use a text, a number, true or false")
+    raise _build_refusal(value, f"{unserved}use text, a number, true or false")
 
 
 def parse_nonempty_text(value: object) -> object:
     if not isinstance(value, str) or not value or "\0" in value:
         quotes = "; put it in quotes" if isinstance(value, int | float) else ""
-        raise _build_refusal(value, f"use a text that is not empty{quotes}")
+        raise _build_refusal(value, f"use text that is not empty{quotes}")
     return value
 
 
@@ -132,9 +132,9 @@ def build_bounds_parser(low: float, high: float) -> Callable[[object], object]:
 def parse_pixel_range(value: object) -> object:
     ends = value if isinstance(value, list | tuple) else ()
     if len(ends) != _NUMBERS_OF_RANGE or not all(type(end) in {int, float} and math.isfinite(end) for end in ends):
-        raise _build_refusal(value, "use [low, high], the numbers of black and of white, such as [0, 1]")
+        raise _build_refusal(value, "use [low, high], the numbers for black and for white, such as [0, 1]")
     if ends[0] >= ends[1]:
-        raise _build_refusal(value, "the number of black comes first and is the lower one: [low, high]")
+        raise _build_refusal(value, "the number for black comes first and is the lower one: [low, high]")
     return tuple(float(end) for end in ends)
 
 
@@ -156,7 +156,7 @@ def _suggest_levels(levels: Sequence[float]) -> str:
     name = next((name for name, known in _FRACTIONS.items() if tuple(levels) in known), None)
     if name is not None:
         return f"normalize: {name}, or [{scaled}]"
-    return f"[{scaled}]; if images are as dark as that, normalize: none, and a layer of your own"
+    return f"[{scaled}]; if the images really are that dark, use normalize: none and a layer of your own"
 
 
 def parse_class_list(value: object) -> object:

@@ -188,7 +188,7 @@ class StreamConfig(ConfigModel):
     def _check_consistency(self) -> Self:
         problems = [*self._find_size_problems(), *self._find_crop_problems(), *self._find_channel_problems()]
         if not self.source.is_encoded and self.cache is not None:
-            problems.append((("cache",), "keeps what is decoded, and arrays need no decoding; remove it"))
+            problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
         if problems:
             raise build_validation_error(*problems)
         return self
@@ -292,7 +292,7 @@ def list_unserved_settings(config: Config) -> list[str]:
     ]
 
 
-_UnservedSetting = tuple[str, str, str]  # key path, what ("... is"), what to do instead
+_UnservedSetting = tuple[str, str, str]  # key path, what "... is", what to do instead
 
 
 def _iterate_unserved_settings(config: Config) -> Iterator[_UnservedSetting]:
@@ -306,7 +306,11 @@ def _iterate_unserved_settings(config: Config) -> Iterator[_UnservedSetting]:
     if config.engine.kind != "local":
         yield "engine", f"kind {config.engine.kind} is", "use local"
     if not is_encodable(str(config.base_folder)):  # the listing process and the workers receive the path in UTF-8
-        yield "streams", f"a configuration in {str(config.base_folder)!a}, no name in UTF-8, is", "keep it elsewhere"
+        yield (
+            "streams",
+            f"a configuration in {str(config.base_folder)!a}, whose name is not UTF-8, is",
+            "keep it elsewhere",
+        )
     for name, stream in config.streams.items():
         for place, what, remedy in _iterate_unserved_stream_settings(stream):
             yield f"streams.{name}.{place}", what, remedy

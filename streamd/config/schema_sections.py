@@ -175,7 +175,9 @@ class MeanStd(ConfigModel):
     @classmethod
     def _check_std_nonzero(cls, value: tuple[float, ...]) -> tuple[float, ...]:
         if not all(value):
-            raise ValueError(f"found {format_yaml_value(value)}; a std of 0 cannot divide, use numbers above 0")
+            raise ValueError(
+                f"found {format_yaml_value(value)}; pixels cannot be divided by a std of 0; use numbers above 0"
+            )
         return value
 
     def as_lists(self) -> dict[str, list[float]]:

@@ -76,7 +76,7 @@ BOTTLENECK_ADVICE: Final[dict[Bottleneck, BottleneckAdvice]] = {
         "trainer",
         "the trainer is the limit",
         is_bad=False,
-        meaning="data come faster than it takes them",
+        meaning="data come faster than the trainer takes them",
         remedy="only a faster model or device would save time",
     ),
     "pending": BottleneckAdvice(

@@ -126,7 +126,7 @@ class EpochTiming:
             case "decode":
                 return f"{supply.at_work:.0%} of the workers were busy"
             case "transport" if supply.fraction_of_batches_ready > LAY_READY:
-                return f"{supply.fraction_of_batches_ready:.0%} of the batches lay ready"
+                return f"{supply.fraction_of_batches_ready:.0%} of the batches were ready"
             case "transport":
                 return f"{supply.at_work:.0%} of the workers were busy, and not with reading"
 

@@ -85,7 +85,7 @@ def format_digest(lanes: Lanes) -> str:
 def parse_digest(text: str) -> Lanes:
     """Returns the lanes of a digest as text. Raises ValueError if the text is no digest."""
     if not DIGEST_PATTERN.fullmatch(text):
-        raise ValueError(f"a digest has 32 hexadecimal digits, which {text[:40]!r} has not")
+        raise ValueError(f"a digest has 32 hexadecimal digits, which {text[:40]!r} does not have")
     return int(text[16:], 16), int(text[:16], 16)
 
 

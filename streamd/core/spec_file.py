@@ -30,5 +30,5 @@ def read_spec(path: Path) -> StreamSpec:
     except msgspec.DecodeError as error:
         raise ConfigError(
             f"{path} does not say how a stream makes its images ({error}): give the  .streamd.json  that streamd-train "
-            "wrote beside the model, or stream.spec"
+            "wrote next to the model, or stream.spec"
         ) from error

@@ -166,7 +166,10 @@ def _find_stream_troubles(stream: StreamStatus) -> Iterator[str]:
     if stream.stopped:
         yield f"stream {stream.name!r} is stopped: {stream.stopped}"
     elif stream.failed:
-        yield f"stream {stream.name!r} has ended its trainers: {stream.failed}; start them again once it is fixed"
+        yield (
+            f"stream {stream.name!r} has stopped its trainers: {stream.failed}; start them again once the error is "
+            "fixed"
+        )
     if stream.receipts_bad:
         receipts = "1 receipt does" if stream.receipts_bad == 1 else f"{stream.receipts_bad:,} receipts do"
         yield f"stream {stream.name!r}: {receipts} not add up; see the daemon's log"
@@ -175,8 +178,8 @@ def _find_stream_troubles(stream: StreamStatus) -> Iterator[str]:
 def _find_daemon_troubles(daemon: DaemonStatus) -> Iterator[str]:
     if daemon.deaths_lately >= MANY_DEATHS:
         yield (
-            f"{format_count(daemon.deaths_lately, 'worker')} died within half a minute; the daemon's log says of "
-            "what: look for worker.died"
+            f"{format_count(daemon.deaths_lately, 'worker')} died within half a minute; the daemon's log says why: "
+            "look for worker.died"
         )
     if daemon.reload_failed:
         yield "the last reload failed, see the log; fix the configuration, then reload it again"
@@ -189,7 +192,7 @@ def suggest_remedy_for_apart_trainers(decodes_per_batch: float | None, *, are_ap
     if decodes_per_batch is None or not are_apart or decodes_per_batch <= WELL_SHARED:
         return None
     return (
-        f"each batch is decoded {decodes_per_batch:.1f} times, since the trainers are apart; those a few seconds apart "
-        'draw level by themselves, others subscribe with start="live" (join where the rest are) or '
-        'start={"together": K} (begin when K are there)'
+        f"each batch is decoded {decodes_per_batch:.1f} times, because the trainers are too far apart; those only a "
+        "few seconds apart catch up by themselves, others should subscribe with "
+        'start="live" (join where the rest are) or start={"together": K} (begin when K are there)'
     )

@@ -64,8 +64,8 @@ class Token:
             raise TokenError(f"this is not a valid streamd token: {error}; {_EARLIER}") from error
         if token.version != 1:
             raise TokenError(
-                f"a token of version {token.version}; this streamd reads version 1: use the streamd that saved it, "
-                f"{_ANEW}"
+                f"this token has version {token.version}, but this streamd reads version 1: use the streamd that "
+                f"saved it, {_ANEW}"
             )
         if not DIGEST_PATTERN.fullmatch(token.digest):
             raise _build_damage_error(f"{token.digest[:40]!r} is not a digest")
@@ -85,7 +85,9 @@ def parse_token(text: str | bytes, spec: StreamSpec) -> Token:
     check_cursor(token.cursor, spec.batches)
     most = sum(segment.steps for segment in token.cursor.history) * spec.batch_size
     if not (0 <= token.samples <= most and 0 <= token.bad <= most):
-        raise _build_damage_error(f"{token.samples} samples, {token.bad} of them bad, where {most} are the most")
+        raise _build_damage_error(
+            f"{token.samples} samples, {token.bad} of them bad, where at most {most} are possible"
+        )
     if not 0 <= token.rows < _count_rows_of_next_batch(token, spec):
         raise _build_damage_error(f"{token.rows} rows of a batch of {spec.batch_size}")
     return token
@@ -101,13 +103,16 @@ def explain_order_mismatch(
     """
     if order is None:
         what = (
-            "files, labels, batch_size, drop_remainder, shuffle or seed differ: the token was saved under "
-            f"{order_id[:12]}, {spec.order_id[:12]} is served"
+            "files, labels, batch_size, drop_remainder, shuffle or seed differ: the token was saved for order "
+            f"{order_id[:12]}, but order {spec.order_id[:12]} is served"
         )
     else:
         what = order.describe_difference(spec.order_facts)
     anew = "or subscribe again to start from the beginning" if is_running else _ANEW
-    return f"stream {spec.name!r} has another order now: {what}; to go on, serve the stream as it was before, {anew}"
+    return (
+        f"stream {spec.name!r} has a different order now: {what}; to continue, serve the stream as it was before, "
+        f"{anew}"
+    )
 
 
 def _count_rows_of_next_batch(token: Token, spec: StreamSpec) -> int:

@@ -242,7 +242,8 @@ class Daemon:
             if absent != reported:
                 reported = absent
                 log.error(
-                    "data.absent", f"waits for {absent}; mount it, or correct the path and restart or send SIGHUP"
+                    "data.absent",
+                    f"the daemon waits for data: {absent}; mount it, or correct the path and restart or send SIGHUP",
                 )
                 self._manager.notify_starting(f"waits for {absent}")
             await wait_for_mount(self._reload_requested)
@@ -320,7 +321,7 @@ class Daemon:
         elif isinstance(self._config_source, Mapping):
             log.notice(
                 "reload.nothing",
-                "the configuration is in no file to read again; a restart with --rescan lists new files",
+                "there is no configuration file to read again; a restart with --rescan lists new files",
             )
         else:
             self._reload_requested.set()
@@ -349,10 +350,10 @@ class Daemon:
 
     async def _drain_sessions(self, dispatcher: Dispatcher) -> None:
         """Sends all trainers away, and waits up to DRAIN_S until they have left; a second signal ends the wait."""
-        log.info("daemon.draining", "sending the trainers away", sessions=dispatcher.session_count)
+        log.info("daemon.draining", "disconnecting the trainers", sessions=dispatcher.session_count)
         # The first signal has set this event. Cleared, it reports the second one.
         self._stop_requested.clear()
-        self._manager.notify_stopping(f"sends {format_count(dispatcher.session_count, 'trainer')} away")
+        self._manager.notify_stopping(f"disconnects {format_count(dispatcher.session_count, 'trainer')}")
         dispatcher.drain_sessions()
         try:
             async with asyncio.timeout(DRAIN_S):

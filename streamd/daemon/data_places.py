@@ -104,8 +104,8 @@ def _log_newer_label_files(stream: str, asked: asyncio.Future[list[str]]) -> Non
     for file in asked.result():
         log.warning(
             "manifest.older",
-            f"{file} was written after its samples were listed: --rescan lists them again, until then the old labels "
-            "and files are served",
+            f"{file} was written after its samples were listed: restart with --rescan to list them again; until then, "
+            "the old labels and files are served",
             stream=stream,
         )
 

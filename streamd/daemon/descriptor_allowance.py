@@ -46,13 +46,13 @@ class DescriptorAllowance:
 
     def format_session_refusal(self, ended: int = 0) -> str:
         """Returns why no more sessions fit. `ended` of them are over while trainers still hold their batches."""
-        held = f" (of which {ended} are over while trainers still hold batches of them)" if ended else ""
+        held = f" (of which {ended} have ended while trainers still hold their batches)" if ended else ""
         if self.sessions == MAX_SESSIONS:
-            return f"{MAX_SESSIONS} sessions are open{held}, which is the most"
+            return f"{MAX_SESSIONS} sessions are open{held}, which is the limit"
         return (
-            f"{self.sessions} sessions are open{held}, which is the most with {self.descriptor_limit} descriptors: "
-            f"the daemon and its workers take {self.own_descriptors}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each "
-            f"session {SESSION_DESCRIPTORS}, and {self.slots} are for batches; {_REMEDY}"
+            f"{self.sessions} sessions are open{held}, which is the most that {self.descriptor_limit} descriptors "
+            f"allow: the daemon and its workers take {self.own_descriptors}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, "
+            f"each session {SESSION_DESCRIPTORS}, and {self.slots} are for batches; {_REMEDY}"
         )
 
     def explain_too_many_streams(self, streams: int) -> str | None:
@@ -62,9 +62,9 @@ class DescriptorAllowance:
         if added * STREAM_DESCRIPTORS <= max(0, self.descriptor_limit - promised):
             return None
         return (
-            f"the descriptors of {format_count(added, 'more stream')} are {added * STREAM_DESCRIPTORS}, and of "
-            f"{self.descriptor_limit} only {self.descriptor_limit - promised} are not promised to trainers: restart "
-            f"streamd, which counts again, or {_REMEDY}"
+            f"{format_count(added, 'more stream')} would need {added * STREAM_DESCRIPTORS} descriptors, but of "
+            f"{self.descriptor_limit} only {self.descriptor_limit - promised} are not reserved for trainers: restart "
+            f"streamd, which counts them again, or {_REMEDY}"
         )
 
 

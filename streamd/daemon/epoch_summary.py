@@ -40,7 +40,7 @@ class EpochSummary:
     def text(self) -> str:
         """The message that the epoch is over, with what limited it."""
         limit = f"; {BOTTLENECK_ADVICE[self.verdict].sentence}" if self.verdict else ""
-        return f"all who were in it are through with an epoch{limit}"
+        return f"all trainers that read this epoch have finished it{limit}"
 
 
 @dataclass(slots=True)

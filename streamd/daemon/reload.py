@@ -85,7 +85,11 @@ class Reloader:
         failed = await self._apply_stream_changes(changes, fresh, config)
         parts = {"kept": changes.kept, "changed": changes.changed, "added": changes.added, "removed": changes.removed}
         served = {word: ",".join(name for name in names if name not in failed) for word, names in parts.items()}
-        log.notice("reload.done", f"serving what it says{', but for what failed' if failed else ''}", **served)
+        log.notice(
+            "reload.done",
+            f"serving the configuration as it was read{', except for what failed' if failed else ''}",
+            **served,
+        )
         return not failed
 
     def _compare_with_served_streams(self, new_streams: dict[str, ServedStream]) -> StreamChanges:
@@ -156,7 +160,7 @@ class Reloader:
         except StreamdError as error:
             log.error(
                 "reload.failed",
-                (f"{error}; if the stream was served before, it is still served as it was"),
+                f"{error}; if the stream was served before, it is still served as it was",
                 stream=",".join(names),
             )
             return False
@@ -196,7 +200,7 @@ def keep_daemon_settings(running: Config, written: Config) -> Config:
     """Returns the written streams with the settings of the running daemon. Warns of settings that differ."""
     settings = _collect_daemon_settings(running)
     if names := find_restart_settings(settings, _collect_daemon_settings(written)):
-        log.warning("reload.restart_needed", f"{', '.join(names)}: as before, until the daemon is restarted")
+        log.warning("reload.restart_needed", f"{', '.join(names)}: unchanged until the daemon is restarted")
     return written.model_copy(update=settings)
 
 

@@ -65,11 +65,14 @@ def _format_change_reason(running: StreamSpec, written: StreamSpec, other_differ
     differences = [*_iterate_spec_differences(running, written), *other_differences]
     if running.order_id == written.order_id:
         what = "; ".join(differences) or "its files were listed again"
-        return f"stream {written.name!r} changed: {what}; subscribe again: its order is the same, and tokens of it fit"
+        return (
+            f"stream {written.name!r} changed: {what}; subscribe again: its order is the same, and its tokens remain "
+            "valid"
+        )
     what = "; ".join([running.order_facts.describe_difference(written.order_facts), *differences])
     return (
-        f"stream {written.name!r} has another order now: {what}; subscribe again to read it as it is, from an epoch's "
-        "beginning: tokens of the old order do not fit"
+        f"stream {written.name!r} has a different order now: {what}; subscribe again to read it in the new order, "
+        "from the beginning of an epoch: tokens of the old order are not valid for it"
     )
 
 
@@ -98,4 +101,6 @@ def _iterate_label_differences(name: str, running: LabelSpec | None, written: La
         parts = [
             f"{format_list(some, _SHOWN_CLASSES)} {word}" for some, word in ((came, "came"), (went, "went")) if some
         ]
-        yield f"the classes of label {name!r}, which all streams share, are others: {', '.join(parts) or 'their order'}"
+        yield (
+            f"the classes of label {name!r}, which all streams share, have changed: {', '.join(parts) or 'their order'}"
+        )

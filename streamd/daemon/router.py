@@ -319,7 +319,7 @@ class ConnectionGate:
             log.warning(
                 "session.refused",
                 f"no more connections for now: they take {self.used_descriptor_count} of the {self._max_descriptors} "
-                "descriptors that there are for them; who connects waits. Allow the daemon more open files (ulimit "
+                "descriptors that there are for them; new clients wait. Allow the daemon more open files (ulimit "
                 "-n, LimitNOFILE=)",
             )
         self._is_full = is_full
@@ -334,7 +334,10 @@ class ConnectionGate:
         try:
             self._queue, self._name = self._open_listening_socket()
         except OSError as error:  # the folder is full or not writable now: present trainers continue
-            log.warning("session.refused", f"no new trainer for {_LISTEN_RETRY_S:g} s: {self._path}: {error.strerror}")
+            log.warning(
+                "session.refused",
+                f"no new trainer can connect for {_LISTEN_RETRY_S:g} s: {self._path}: {error.strerror}",
+            )
             self._retry_timer = asyncio.get_running_loop().call_later(_LISTEN_RETRY_S, self._pause_or_resume_listening)
             return
         # The group is known before libzmq can report its connections.

@@ -100,9 +100,13 @@ def find_subscribe_refusal(
     if stream is None:
         return build_unknown_stream_refusal(message.stream, streams)
     if not 0 <= message.together <= MAX_SESSIONS:
-        return Refused("usage", f"{message.together} trainers together: from 1 to {MAX_SESSIONS}")
+        return Refused("usage", f"together is {message.together}: it must be from 1 to {MAX_SESSIONS}")
     if not 0 <= message.rank < message.world <= MAX_WORLD or (message.epochs is not None and message.epochs < 0):
-        return Refused("usage", f"rank {message.rank} of world {message.world}, epochs {message.epochs}: not possible")
+        return Refused(
+            "usage",
+            f"rank {message.rank} of world {message.world}, epochs {message.epochs}: rank must be from 0 to world - "
+            "1, world within its limit, and epochs 0 or more",
+        )
     if is_draining:
         return Refused("busy", "this daemon is shutting down; the next one will answer", _DRAINING_RETRY_S)
     if session_count >= allowance.sessions:
@@ -122,7 +126,7 @@ def _find_cursor_refusal(message: Subscribe, spec: StreamSpec) -> Refused | None
         return Refused("token", str(error))
     last_step = message.cursor.history[-1].world if message.cursor.history else 0
     if message.cursor.next_base_index >= spec.batches + last_step:
-        return Refused("token", f"the token's place lies beyond the {spec.batches} batches of an epoch")
+        return Refused("token", f"the token's position is beyond the {spec.batches} batches of an epoch")
     return None
 
 

@@ -50,7 +50,7 @@ from streamd.scheduler.session import ScheduledSession
 
 _DEATHS_SPAN_S: Final = 30
 _NO_EPOCH_TEXT: Final = "known once a trainer has read an epoch"
-_NO_BATCHES_TEXT: Final = "no trainer got a batch lately"
+_NO_BATCHES_TEXT: Final = "no trainer has received a batch lately"
 _NO_MONITOR_TEXT: Final = (
     "this daemon has no dashboard: give its configuration a line such as `monitor: 127.0.0.1:9191` and restart it"
 )
@@ -416,7 +416,9 @@ class QueryResponder:
         if stream is None:
             return build_unknown_stream_refusal(question.stream, self.streams)
         if len(question.sample_ids) > MAX_NAMES:
-            return Refused("usage", f"{len(question.sample_ids)} names asked for at once; {MAX_NAMES} are the most")
+            return Refused(
+                "usage", f"{len(question.sample_ids)} names were requested at once; ask for at most {MAX_NAMES}"
+            )
         last = stream.spec.samples - 1
         strange = next((each for each in question.sample_ids if not 0 <= each <= last), None)
         if strange is not None:

@@ -71,7 +71,7 @@ class ServiceManager:
         """
         asked = {signal.SIGTERM, signal.SIGINT}
         signal.pthread_sigmask(signal.SIG_BLOCK, asked)
-        self._send_notification(f"cannot start, is tried again: {reason}")
+        self._send_notification(f"cannot start; it will be tried again: {reason}")
         signal.sigtimedwait(asked, REFUSED_START_S)
 
     def notify_watchdog(self, status: str) -> None:

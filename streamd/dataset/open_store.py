@@ -42,7 +42,7 @@ def open_store(manifest: Manifest, root: int) -> SampleStore | None:
     store = _ROW_STORES.get(kind)
     if store is None:
         # Another version of streamd may have listed the samples, with a store that this one lacks.
-        raise ConfigError(f"no store of kind {kind!r} in this version: {_RESCAN_REMEDY}")
+        raise ConfigError(f"this version of streamd has no store of kind {kind!r}: {_RESCAN_REMEDY}")
     return store(manifest, arrays, root)
 
 
@@ -56,5 +56,5 @@ def open_shard_reader(manifest: Manifest, root: int) -> ShardReader | None:
         return None
     reader = _SHARD_READERS.get(shards.format)
     if reader is None:
-        raise ConfigError(f"no reader of {shards.format!r} files in this version: {_RESCAN_REMEDY}")
+        raise ConfigError(f"this version of streamd has no reader of {shards.format!r} files: {_RESCAN_REMEDY}")
     return reader(manifest, shards, root)

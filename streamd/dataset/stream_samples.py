@@ -71,7 +71,9 @@ def select_part_samples(stream: ListingRequest, scanned: ScannedSamples) -> Scan
     split = _find_active_split(stream)
     if split is None:
         if stream.split is not None and stream.source.part is None:
-            _log.warning("streams.%s: split does nothing, since the source has no `part`: all samples", stream.name)
+            _log.warning(
+                "streams.%s: split does nothing, since the source has no `part`: all samples are served", stream.name
+            )
         return _require_nonzero_weight(stream, scanned)
     held_out = find_validation_samples(scanned.sample_names() if scanned.groups is None else scanned.groups, split)
     rows = np.flatnonzero(held_out == (stream.source.part == "validation"))
@@ -109,7 +111,7 @@ def _empty_part_error(stream: ListingRequest, split: SplitRule, scanned: Scanned
     other = "larger" if part == "validation" else "smaller"
     return ConfigError(
         f"streams.{stream.name}.source.part: none of {format_count(samples, 'sample')}{groups} falls into part {part} "
-        f"of {{validation: {split.validation:g}, seed: {split.seed}}}; take a {other} fraction or another seed, or "
+        f"of {{validation: {split.validation:g}, seed: {split.seed}}}; choose a {other} fraction or another seed, or "
         "give each stream data of its own"
     )
 
@@ -187,9 +189,9 @@ def _warn_of_unrelated_classes(name: str, lists: Mapping[str, tuple[ClassValue, 
     for first, second in combinations(lists, 2):
         if lists[first] and lists[second] and set(lists[first]).isdisjoint(lists[second]):
             _log.warning(
-                "streams %s and %s have no class of label %r in common (%s; %s), and yet one list of classes, since "
-                "labels of one name share it: if these are different data, call the label of one of them otherwise, "
-                "such as labels: {kind: category}",
+                "streams %s and %s have no class of label %r in common (%s; %s), but they share one list of classes, "
+                "since labels with the same name do: if these are different data, rename the label of one stream, as "
+                "in labels: {kind: category}",
                 first,
                 second,
                 name,

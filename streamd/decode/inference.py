@@ -52,22 +52,22 @@ def load_image(file: File, spec: StreamSpec | str | os.PathLike[str]) -> npt.NDA
 def _explain_unknown_array_origin(spec: StreamSpec) -> str:
     height, width, channels = spec.image_shape
     return (
-        f"stream {spec.name!r} is served from arrays, and nothing says how they were made of files: make uint8 "
-        f"({height}, {width}, {channels}) of this one in the same way"
+        f"stream {spec.name!r} is served from arrays, and nothing says how they were made from image files: convert "
+        f"this file to a uint8 array of shape ({height}, {width}, {channels}) in the same way"
     )
 
 
 def _explain_pixel_mismatch(spec: StreamSpec) -> str:
     return (
-        f"the pixels of stream {spec.name!r} are not those made here: it has a transform, which load_image does not "
-        "apply, or its daemon has other versions of the decoders"
+        f"the pixels of stream {spec.name!r} differ from those that load_image makes: the stream has a transform, "
+        "which load_image does not apply, or its daemon has other versions of the decoders"
     )
 
 
 def _load_spec(spec: StreamSpec | str | os.PathLike[str]) -> StreamSpec:
     if isinstance(spec, StreamSpec):
         return spec
-    wanted = "give the  .streamd.json  that streamd-train wrote beside the model, or stream.spec"
+    wanted = "give the  .streamd.json  that streamd-train wrote next to the model, or stream.spec"
     if not isinstance(spec, str | os.PathLike):
         raise ConfigError(f"load_image cannot use a {type(spec).__name__} as spec: {wanted}")
     try:
@@ -89,7 +89,7 @@ def _read_file_bytes(file: File) -> bytes:
         kind = "a file opened as text" if isinstance(given, TextIOBase) else f"a {type(given).__name__}"
         raise ConfigError(f"load_image takes a path, the bytes of a file, or a file opened with 'rb', not {kind}")
     if not (data := file.read()):
-        raise ConfigError(f"{_describe_file(file)}: nothing is left to read in it; call its seek(0) first")
+        raise ConfigError(f"{_describe_file(file)}: nothing is left to read; call seek(0) on the file first")
     return data
 
 

@@ -99,7 +99,8 @@ def _raise_bad_image_for_pillow_errors(format_name: str) -> Iterator[None]:
     # A library in this process may have set the switch. This is no fault of the file, so it must not become a verdict.
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise RuntimeError(
-            "something in this process switched ImageFile.LOAD_TRUNCATED_IMAGES on: pixels would be invented"
+            "something in this process turned on ImageFile.LOAD_TRUNCATED_IMAGES, with which missing pixels would be "
+            "made up: turn it off"
         )
     try:
         with warnings.catch_warnings():
@@ -115,7 +116,7 @@ def _raise_bad_image_for_pillow_errors(format_name: str) -> Iterator[None]:
 
 def _format_fault(format_name: str, fault: str) -> str:
     if fault.startswith("Unsupported"):  # the file may be sound, and of a kind that Pillow cannot read
-        return f"a {format_name} that is not read ({fault}): convert it to PNG"
+        return f"a {format_name} that cannot be read ({fault}): convert it to PNG"
     return f"a damaged {format_name}: {fault}"
 
 
@@ -143,7 +144,9 @@ def _correct_png_transparent_level(picture: PngImagePlugin.PngImageFile) -> None
     if level is None:
         return
     if stored == "RGB;16B":
-        raise BadImageError("16 bits a channel with a transparent colour: convert it to 8 bits, or to an alpha channel")
+        raise BadImageError(
+            "16 bits per channel with a transparent colour: convert it to 8 bits, or to an alpha channel"
+        )
     steps = {"L;2": 3, "L;4": 15}.get(str(stored))
     if steps is not None:
         picture.info["transparency"] = min(level, steps) * 255 // steps
@@ -199,7 +202,9 @@ def _reduce_depth(part: Image.Image, whole: Image.Image, storage: PixelStorage) 
     levels = np.rint(deep * np.float32(255.0 / white))
     if not 0 <= levels.min() <= levels.max() <= 255:  # noqa: PLR2004 - uint8; NaN fails here, too
         low, high = _find_level_range(whole)
-        raise BadImageError(f"levels from {low:g} to {high:g}, where 0 is black and {white:g} is white: scale them so")
+        raise BadImageError(
+            f"levels from {low:g} to {high:g}, where 0 is black and {white:g} is white: rescale them to that range"
+        )
     if storage.inverted:
         levels = 255 - levels
     transparent = part.info.get("transparency")

@@ -40,7 +40,7 @@ def check_image_size(height: int, width: int) -> None:
     if height * width > MAX_PIXELS:
         raise BadImageError(f"{width}x{height} pixels are more than {MAX_PIXELS:,}: make it smaller")
     if height <= 0 or width <= 0:
-        raise BadImageError(f"a size of {width}x{height}")
+        raise BadImageError(f"its size is {width}x{height}, so it has no pixels")
 
 
 def compute_covering_size(height: int, width: int, image: ImageSpec) -> tuple[int, int]:

@@ -31,7 +31,7 @@ _KNOWN_MISTAKES: Final = (
     (b"\xff\x4f\xff\x51", "a JPEG 2000 image: convert it to JPEG or PNG"),
     (b"v/1\x01", "an OpenEXR image: convert it to JPEG or PNG"),
     (b"\x00\x00\x01\x00", "an icon: convert it to PNG"),
-    (b"\x00\x05\x16\x07", "what macOS keeps beside a file, not the image itself: delete it"),
+    (b"\x00\x05\x16\x07", "a metadata file that macOS stores next to an image, not the image itself: delete it"),
     (b"%PDF", "a PDF: convert its pages to JPEG or PNG"),
     (b"%!PS", "PostScript: convert it to JPEG or PNG"),
     (b"\x1a\x45\xdf\xa3", "a video: extract its frames"),

@@ -117,11 +117,11 @@ class Checkpoints:
             try:
                 return _read_state(folder)
             except _DamagedError as error:
-                self._warn(f"{folder} is damaged and passed over: {error}")
+                self._warn(f"{folder} is damaged and is skipped: {error}")
             except OSError as error:
                 raise ConfigError(
-                    f"{folder} cannot be read ({error.strerror}): see to that, or move it away to go on from an "
-                    "earlier one"
+                    f"{folder} cannot be read ({error.strerror}): fix that, or move the folder away to continue from "
+                    "an earlier state"
                 ) from error
         return None
 
@@ -209,8 +209,8 @@ def _read_state_file(folder: Path) -> dict[str, Any]:
         raise _DamagedError(f"{_STATE} is truncated or not a state") from error
     if version != _VERSION:
         raise ConfigError(
-            f"{folder} is of version {version}, but this streamd reads version {_VERSION}: go on with the streamd that "
-            "saved it, or choose another folder to start from the beginning"
+            f"{folder} is of version {version}, but this streamd reads version {_VERSION}: continue with the streamd "
+            "that saved it, or choose another folder to start from the beginning"
         )
     if not genuine:
         raise _DamagedError(f"{_STATE} is not what was written")
@@ -245,7 +245,7 @@ def claim_folder(folder: Path, is_at_work: IsAtWork) -> None:
         key = os.getpid(), folder.resolve()
         holder, descriptor = _CLAIMS.get(key, (is_at_work, None))
         if holder != is_at_work and holder():
-            raise ConfigError(f"another fit of this process saves in {folder}: give each one a folder of its own")
+            raise ConfigError(f"another fit in this process is saving to {folder}: give each one a folder of its own")
         _CLAIMS[key] = is_at_work, _lock_folder(folder, descriptor)
 
 
@@ -270,7 +270,7 @@ def _lock_folder(folder: Path, descriptor: int | None) -> int | None:
             if opened != descriptor:  # an earlier descriptor is kept for a later claim
                 os.close(opened)
             raise ConfigError(
-                f"another trainer saves in {folder}: give each one, and each rank, a folder of its own"
+                f"another trainer is saving to {folder}: give each one, and each rank, a folder of its own"
             ) from error
         os.close(opened)
         is_locked = False

@@ -205,9 +205,9 @@ def add_class_weights(feed: ModelFeed, spec: StreamSpec, class_weight: ClassWeig
     if class_weight != "balanced" and classes != tuple(range(len(classes))) and not isinstance(classes[0], str):
         more = ", ..." if len(classes) > 3 else ""  # noqa: PLR2004 - enough to see what they are
         raise ConfigError(
-            f"Keras counts the classes of {weights.label!r} from 0, but they are the numbers "
+            f"Keras numbers the classes of {weights.label!r} from 0, but the classes are "
             f"{', '.join(map(str, classes[:3]))}{more}: give  fit_data(stream, class_weight={{class: weight}}), which "
-            "takes them as they are called"
+            "takes the classes by these numbers"
         )
     return replace(feed, class_weights=weights, weighted=True)
 
@@ -231,15 +231,15 @@ def _check_labels_usable(spec: StreamSpec, inputs: tuple[str, ...], targets: tup
     for name in (*inputs, *targets):
         if name == IMAGES and name not in spec.labels:
             raise ConfigError(
-                "the images are always an input: inputs= names labels that go into the model beside them, and targets= "
-                f"labels that it learns; leave {IMAGES!r} out (the labels of stream {spec.name!r} are: "
-                f"{_describe_labels(spec)})"
+                "the images are always an input: inputs= names labels that go into the model together with them, and "
+                f"targets= names labels that the model learns; leave {IMAGES!r} out (the labels of stream "
+                f"{spec.name!r} are: {_describe_labels(spec)})"
             )
         _check_label_not_text(spec, find_label(spec, name))
     if targets and set(targets) <= set(inputs):
         raise ConfigError(
             f"label {targets[0]!r} of stream {spec.name!r} is both an input and a target, so the model would be given "
-            "its answer: name it in inputs= or in targets= only"
+            "the answer: name it in inputs= or in targets= only"
         )
 
 

@@ -41,7 +41,7 @@ def compute_pixel_scaling(spec: StreamSpec) -> PixelScaling:
         return _build_channel_scaling(spec, IMAGENET_MEAN, IMAGENET_STD)
     if spec.normalize not in _EVEN_SCALINGS:
         near = suggest_name(spec.normalize, [*_EVEN_SCALINGS, "imagenet"])
-        raise ConfigError(f"stream {spec.name!r}: no normalize {spec.normalize!r}{near}")
+        raise ConfigError(f"stream {spec.name!r}: there is no normalize setting {spec.normalize!r}{near}")
     mean, std = _EVEN_SCALINGS[spec.normalize]
     return PixelScaling((mean,) * channels, (std,) * channels, even=True)
 

@@ -42,7 +42,9 @@ class DataPacker:
         for a container that contains itself.
         """
         if len(within) > MAX_NESTING or id(value) in within:
-            raise UnkeptError(f"{type(value).__name__}, without end or {MAX_NESTING} levels deep,")
+            raise UnkeptError(
+                f"{type(value).__name__}, which contains itself or is nested more than {MAX_NESTING} levels deep,"
+            )
         inner = (*within, id(value))
         if value is None or type(value) in {bool, int, float, str}:
             return value

@@ -156,7 +156,9 @@ class DescriptorServer:
     def _pause_listening(self, error: OSError) -> None:
         """Stops accepting for _REST_S after descriptors or memory ran out; new connections wait in the backlog."""
         # The listener stays readable while connections wait. Its reader is removed, or the loop would spin.
-        logging.getLogger("streamd.descriptors").warning("no new trainer for %g s: %s", _REST_S, error.strerror)
+        logging.getLogger("streamd.descriptors").warning(
+            "no new trainers are accepted for %g s: %s", _REST_S, error.strerror
+        )
         loop = asyncio.get_running_loop()
         if self._listening_socket is not None:
             loop.remove_reader(self._listening_socket)
@@ -301,7 +303,7 @@ class Lifeline:
             self._link.send(secret)
         except OSError as error:
             self._link.close()
-            raise ConnectError(path, f"its descriptor socket: {error.strerror or error}") from error
+            raise ConnectError(path, f"its descriptor socket cannot be connected: {error.strerror or error}") from error
 
     def fileno(self) -> int:
         return self._link.fileno()

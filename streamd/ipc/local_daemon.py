@@ -43,7 +43,9 @@ def _to_json_value(value: object) -> object:
         return os.fsdecode(value)
     if isinstance(value, np.number | np.bool_):
         return value.item()
-    raise TypeError(f"{value!r} is of type {type(value).__name__}; write numbers, texts, lists and mappings of Python")
+    raise TypeError(
+        f"{value!r} is of type {type(value).__name__}; use only Python's own numbers, strings, lists and dicts"
+    )
 
 
 def endpoint_in_folder(folder: str) -> str:

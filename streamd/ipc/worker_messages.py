@@ -202,8 +202,8 @@ def _check_record_size(spec: StreamSpec, record: bytes) -> bytes:
     """
     if len(record) > MAX_RECORD_BYTES:
         raise ConfigError(
-            f"streams.{spec.name}.labels: {len(spec.labels)} labels take {len(record)} bytes to describe, "
-            f"{MAX_RECORD_BYTES} are the most; make columns of a kind one label, with from: [columns]"
+            f"streams.{spec.name}.labels: {len(spec.labels)} labels take {len(record)} bytes to describe, but at most "
+            f"{MAX_RECORD_BYTES} are allowed; combine similar columns into one label, with from: [columns]"
         )
     return record
 

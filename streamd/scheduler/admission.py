@@ -231,7 +231,9 @@ def _format_memory_arithmetic(
             f"the {held_over.apart_bytes / MIB:.1f} MiB of {format_count(held_over.apart_slots, 'batch', 'batches')} "
             "that trainers still hold of subscriptions that have ended"
         )
-        drop = "drop the arrays and tensors taken from them, keep batch.copy() or images.clone() instead, or "
+        drop = (
+            "drop the arrays and tensors taken from those batches and keep batch.copy() or images.clone() instead, or "
+        )
     others = f" together with {' and '.join(beside)}" if beside else ""
     return (
         f"stream {shape.name!r} does not fit into memory: one batch takes {batch:.1f} MiB; {MIN_CREDIT} batches for "

@@ -316,7 +316,7 @@ class InvariantChecker:
     def _check_admission(self, action: AdmitSession) -> None:
         came = self._current_event
         if not isinstance(came, Subscribed) or came.session != action.session or action.session in self._sessions:
-            self._raise_broken_rule("others_unmoved", f"{action} is no answer")
+            self._raise_broken_rule("others_unmoved", f"{action} does not answer the current event")
         account = self._sessions[action.session] = _SessionRecord.from_subscription(
             came, self._batches_by_stream[came.stream]
         )
@@ -391,7 +391,7 @@ class InvariantChecker:
         self._dropped_count += 1
         slot = self._slots.pop(number, None)
         if slot is None or slot.lease_count or slot.is_written:
-            self._raise_broken_rule("slot_free_to_drop", f"slot {number} goes: it is {slot}")
+            self._raise_broken_rule("slot_free_to_drop", f"slot {number} is dropped, yet it is {slot}")
         self._slot_bytes -= slot.slot_bytes
 
     def _check_stream_stop(self, action: StopStream) -> None:

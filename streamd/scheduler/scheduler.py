@@ -188,7 +188,8 @@ class Scheduler:
         if answer.shrunk_credits:
             actions.append(
                 LogWarning(
-                    f"memory is short: sessions {list(answer.shrunk_credits)} get fewer batches for another's sake"
+                    f"memory is short: sessions {list(answer.shrunk_credits)} get fewer batches to make room for "
+                    "another session"
                 )
             )
             self._lease_manager.set_credits(answer.shrunk_credits, actions)
@@ -281,7 +282,7 @@ class Scheduler:
         for session in self._sessions.values():
             session.forget_batch(entry.key)
         return [
-            LogWarning(f"{reason}: no more than {format_count(self._pool.most_slots, 'slot')}, for {_SLOT_RETRY_S:g} s")
+            LogWarning(f"{reason}: limited to {format_count(self._pool.most_slots, 'slot')}, for {_SLOT_RETRY_S:g} s")
         ]
 
     def _change_stream(self, stream: str, shape: StreamShape | None, reason: str) -> list[Action]:

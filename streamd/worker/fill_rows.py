@@ -132,7 +132,7 @@ class TaskRunner:
             self.unfilled_rows.append(UnfilledRow(sample_id, format_error_reason(error), lasting=True))
         except UnfitTransformError as error:
             file = self._reader.manifest.display_name(sample_id).decode(errors="backslashreplace")
-            raise UnfitTransformError(f"{error}; the sample: {file}; fix it and send SIGHUP") from error
+            raise UnfitTransformError(f"{error}; the sample was {file}; fix the transform and send SIGHUP") from error
 
     def write_labels(self) -> None:
         """Writes ids, weights and labels of the task's rows; a row without a sample has weight 0 and labels of zero."""

@@ -263,8 +263,8 @@ def open_listed_manifest(spec: StreamSpec, path: Path) -> Manifest:
     manifest = Manifest.open(path)
     if manifest.content_id != spec.content_id:
         raise ConfigError(
-            f"{str(path)!r} was listed again by another streamd since this one began: restart this one, or give each "
-            "a state directory of its own"
+            f"{str(path)!r} has been listed again by another streamd since this one started: restart this one, or "
+            "give each a state directory of its own"
         )
     return manifest
 
@@ -287,7 +287,7 @@ def open_reader(command: OpenStream, page: ProgressPage | None = None) -> tuple[
     try:
         cache = DecodedCache.open(command.cache, source.spec, source.manifest, source.decoded_pixel_id)
     except UnfitCacheError as error:
-        return source, "; ".join(filter(None, [remarks, f"nothing is kept: {error}"]))
+        return source, "; ".join(filter(None, [remarks, f"nothing is cached: {error}"]))
     return replace(source, store=cache, cache=cache), remarks
 
 

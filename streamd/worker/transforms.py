@@ -228,7 +228,9 @@ def _try_transform(transform: StreamTransform, image: ImageSpec, report_trial: R
     try:
         inspect.signature(transform.function).bind("image", "labels", "rng")
     except TypeError as error:
-        raise ConfigError(f"{subject} is called as f(image, labels, rng), which it does not take: {error}") from error
+        raise ConfigError(
+            f"{subject} is called as f(image, labels, rng), but does not accept these arguments: {error}"
+        ) from error
     except ValueError:  # a function written in C may have no signature to inspect
         pass
     # Twice in one process: this finds functions that keep state, or draw from another generator than `rng`.
@@ -303,8 +305,8 @@ def _check_source_digest(place: TransformPlace, folder: Path) -> None:
     """
     if compute_source_digest(place.module, folder) != place.digest:
         raise ConfigError(
-            f"the source of transform {place.module!r} was changed after streamd had read it: send SIGHUP to use it as "
-            "it is now, or put it back"
+            f"the source of transform {place.module!r} was changed after streamd had read it: send SIGHUP to use the "
+            "new source, or undo the change"
         )
 
 
@@ -313,7 +315,9 @@ def _check_module_names(module: str, folder: Path) -> None:
     for name, path in find_source_files(module, folder).items():
         file = getattr(sys.modules.get(name), "__file__", None) if name in sys.modules else str(path)
         if file != str(path) and (name != module or "." in name):
-            raise ConfigError(f"{path.name} is hidden by {file or 'a part of Python'}, a library: give it another name")
+            raise ConfigError(
+                f"{path.name} is hidden by {file or 'a part of Python'}, which is a library: rename your file"
+            )
 
 
 def _restore_pillow_switches(before: Sequence[object]) -> list[str]:

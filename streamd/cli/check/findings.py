@@ -220,7 +220,10 @@ class CheckFindings:
     def _find_joint_memory_warning(self) -> Iterator[str]:
         alone = all(stream.memory.trainers.at_most for stream in self.streams.values())
         if alone and self.together is not None and self.together.refusal is not None:
-            yield f"no trainer can read all streams at a time, though any one of them: {self.together.refusal}"
+            yield (
+                "no trainer can read all streams at the same time, though it can read any one of them: "
+                f"{self.together.refusal}"
+            )
 
     def to_json(self) -> bytes:
         """Returns one JSON object: the fields, with `ok`, `troubles` and `warnings`."""
@@ -236,7 +239,7 @@ def list_distinct_files(group: Sequence[str]) -> list[str]:
 def format_copy_count(duplicates: Iterable[Sequence[str]]) -> str:
     """Formats how many files are copies of others."""
     copies = sum(len(list_distinct_files(group)) - 1 for group in duplicates)
-    return f"{format_count(copies, 'file')} with the content of another"
+    return f"{format_count(copies, 'file')} with the same content as another"
 
 
 def _find_stream_troubles(name: str, stream: StreamFinding) -> Iterator[str]:
@@ -269,7 +272,7 @@ def _format_sufficient_max_fraction(stream: StreamFinding) -> str:
     if len(stream.unreadable) == stream.read:  # no picture would be left
         return ""
     enough = math.ceil(100 * len(stream.unreadable) / stream.read) / 100
-    return f"; bad_samples: {{max_fraction: {enough:g}}} lets it go on"
+    return f"; bad_samples: {{max_fraction: {enough:g}}} would let the stream continue"
 
 
 def _find_stream_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
@@ -287,7 +290,7 @@ def _find_stream_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
     if again:
         twice = next(group[0] for group in stream.duplicates if len(list_distinct_files(group)) < len(group))
         yield (
-            f"{name}: {format_count(again, 'sample')} of a file that is in the list already, by a link or a second "
+            f"{name}: {format_count(again, 'sample')} whose file is already in the list, through a link or a second "
             f"line, such as {twice}"
         )
 
@@ -297,8 +300,8 @@ def _find_cache_warning(name: str, cache: CacheEstimate | None) -> Iterator[str]
         yield f"{name}: cache.max leaves no room for a single sample: nothing would be kept; set a larger one"
     elif cache is not None and cache.bytes > cache.free_bytes:
         yield (
-            f"{name}: the disk of {cache.folder} has no room for the cache: nothing more would be kept; make room, or "
-            "set cache.max to what may be used"
+            f"{name}: the disk of {cache.folder} has no room for the whole cache: once the disk is full, nothing more "
+            "would be kept; make room, or set cache.max to the space that may be used"
         )
 
 
@@ -307,10 +310,10 @@ def _find_decompression_warning(name: str, stream: StreamFinding) -> Iterator[st
     if chunks is not None and chunks.per_sample > _TOO_MANY_CHUNKS * chunks.fast_per_sample:
         yield (
             f"{name}: a batch of {stream.batch_size} decompresses "
-            f"{format_chunks_per_batch(chunks.per_sample, stream)} chunks of {format_bytes(chunks.chunk_bytes)}, and "
-            f"{format_chunks_per_batch(chunks.fast_per_sample, stream)} with shuffle: {{kind: chunk, chunk: "
-            f"{chunks.fast_chunk}, buffer: {chunks.fast_buffer}}}; write that, or mix the data once: streamd pack "
-            f"{name} DEST --shuffle"
+            f"{format_chunks_per_batch(chunks.per_sample, stream)} chunks of {format_bytes(chunks.chunk_bytes)}, but "
+            f"only {format_chunks_per_batch(chunks.fast_per_sample, stream)} with shuffle: {{kind: chunk, chunk: "
+            f"{chunks.fast_chunk}, buffer: {chunks.fast_buffer}}}; use that setting, or shuffle the data once: "
+            f"streamd pack {name} DEST --shuffle"
         )
 
 
@@ -322,9 +325,8 @@ def format_chunks_per_batch(per_sample: float, stream: StreamFinding) -> str:
 
 def _format_leak(leak: DataLeak) -> str:
     return (
-        f"leakage: {format_count(leak.files, 'file')} of {leak.second} with the content of files of {leak.first}, "
-        f"such as {leak.example[1]} and {leak.example[0]}; what is learned by heart in one looks like skill in the "
-        "other"
+        f"leakage: {format_count(leak.files, 'file')} of {leak.second} with the same content as files of {leak.first}, "
+        f"such as {leak.example[1]} and {leak.example[0]}; what a model memorizes in one looks like skill in the other"
     )
 
 
@@ -339,7 +341,11 @@ def _format_contradictions(found: Iterable[LabelContradiction]) -> Iterator[str]
         for file, value in zip(first.files, first.values, strict=True):
             by_value.setdefault(value, file)
         shown = ", ".join(f"{file} ({value})" for value, file in islice(by_value.items(), _NAMED_FILES))
-        remedy = "keep the one that is right of each" if first.trouble else "fine if they were measured so"
+        remedy = (
+            ("for each picture, keep only the entry that is right")
+            if first.trouble
+            else "fine if these values were really measured"
+        )
         if len(set(by_value.values())) < len(by_value):
-            remedy += "; a file with two values is in the list twice, by a link or a second line"
+            remedy += "; a file with two values is in the list twice, through a link or a second line"
         yield f"{format_count(len(those), 'picture')} with different values of {label}, such as {shown}; {remedy}"

@@ -82,7 +82,10 @@ def _format_imbalance(finding: LabelFinding, is_shuffled: bool) -> str:
     fact = f"{largest} has {finding.imbalance:.0f} times the images of {smallest}"
     if not is_shuffled:
         return fact
-    return f'{fact}; fit_data(stream, class_weight="balanced") evens it out, and streamd-train --class-weight balanced'
+    return (
+        f'{fact}; to even this out, use fit_data(stream, class_weight="balanced") or streamd-train --class-weight '
+        "balanced"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +149,8 @@ def format_similar_classes(found: SimilarClasses) -> str:
     uses = [f"{each.name!r} ({format_count(each.samples, 'sample')}, such as {each.example})" for each in found.classes]
     return (
         f"{found.label}: {' and '.join(uses)} differ only in {_describe_difference(found)}, and are learned as "
-        f"{len(uses)} classes; give them one name in the data, or list each in labels.{found.label}.classes, if that "
-        "is meant"
+        f"{len(uses)} classes; give them one name in the data, or list each in labels.{found.label}.classes, if they "
+        "are meant to differ"
     )
 
 

@@ -89,8 +89,8 @@ class ReaderPool:
         ]
         if not any(fault.effect == "crash" for each in singles for fault in each.faults):
             self.notes.append(
-                f"a reading process ended, {death.description}, over {format_count(len(group.ids), 'file')} of "
-                "which each can be read by itself: is memory short?"
+                f"a reading process ended, {death.description}, while it read {format_count(len(group.ids), 'file')}, "
+                "each of which can be read by itself: is the machine short of memory?"
             )
         return singles
 
@@ -98,7 +98,9 @@ class ReaderPool:
         self._crashes += 1
         if self._crashes > _MAX_CRASHES:
             raise StreamdError(f"more than {_MAX_CRASHES} files crash {_explain_reader_crashes(death)}")
-        fault = SampleFault(group.ids[0], death.sample_fault or f"ends who reads it, {death.description}", "crash")
+        fault = SampleFault(
+            group.ids[0], death.sample_fault or f"ends the process that reads it, {death.description}", "crash"
+        )
         return GroupResult(group.stream, group.ids, faults=[fault])
 
 
@@ -107,8 +109,8 @@ def _explain_reader_crashes(death: WorkerExit) -> str:
     if death.progress.phase is WorkerPhase.TRANSFORMING:
         return f"the transform, the last {death.description}: run it by itself to see why"
     return (
-        f"the decoder, the last {death.description}: that is the installation's fault rather than the files'; run  "
-        "pip install --force-reinstall simplejpeg pillow opencv-python-headless"
+        f"the decoder, the last {death.description}: the installation is probably at fault, not the files; run  pip "
+        "install --force-reinstall simplejpeg pillow opencv-python-headless"
     )
 
 
@@ -155,7 +157,8 @@ class _RestartingReader:
             name = self._streams[death.transform_fault.stream_number].spec.name
             return ConfigError(f"streams.{name}.transform: {death.transform_fault.reason}")
         return StreamdError(
-            f"a reading process ended before it read anything, {death.description}; if it said why, that is above"
+            f"a reading process ended before it read anything, {death.description}; its error message, if there is "
+            "one, is above"
         )
 
     async def stop_process(self) -> WorkerExit:

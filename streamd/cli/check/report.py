@@ -34,8 +34,8 @@ _FEW_CLASSES: Final = 24  # up to so many classes are all shown; of more, the la
 _END_CLASSES: Final = 10
 _SHOWN_FILES: Final = 20  # of the unreadable files
 _REMEDIES: Final[dict[BadPolicy, str]] = {
-    "substitute": "substitute: the next good image of the batch takes the place of each",
-    "mask": "mask: zeros with weight 0 take the place of each",
+    "substitute": "substitute: the next good image of the batch takes the place of each bad one",
+    "mask": "mask: zeros with weight 0 take the place of each bad image",
     "fail": "fail: the first one stops the stream",
 }
 
@@ -64,8 +64,8 @@ def format_report(findings: CheckFindings, options: ReportOptions) -> Iterator[R
     yield from _format_total_memory(findings)
     if findings.streams:
         yield ReportLine(
-            "An epoch's time holds for files that come as fast as just now; how many came from memory rather than from "
-            "the disk is not known, so a first epoch may take longer.",
+            "An epoch's time assumes that files are read as fast as they were just now; it is not known how many came "
+            "from memory rather than from the disk, so a first epoch may take longer.",
             "dim",
         )
     yield from _format_titled_sentences("Trouble", findings.troubles, "bold red")
@@ -73,7 +73,7 @@ def format_report(findings: CheckFindings, options: ReportOptions) -> Iterator[R
     if not findings.troubles:
         yield ReportLine("")
         what = "Nothing in the configuration or the data" if findings.refused_here else "Nothing"
-        yield ReportLine(f"{what} speaks against serving this.", "bold green")
+        yield ReportLine(f"{what} stands in the way of serving this.", "bold green")
 
 
 def _format_titled_sentences(title: str, sentences: Sequence[str], style: str) -> Iterator[ReportLine]:
@@ -94,8 +94,8 @@ def _format_stream(name: str, stream: StreamFinding, options: ReportOptions) -> 
     if stream.read < stream.samples:
         yield _format_named_line(
             "read",
-            f"{stream.read:,} of {format_count(stream.samples, 'file')}, evenly spread; what is said of files holds "
-            "for these",
+            f"{stream.read:,} of {format_count(stream.samples, 'file')}, evenly spread; what is reported about files "
+            "applies to these",
         )
     for label, finding in stream.labels.items():
         yield from _format_label_rows(label, finding, options)
@@ -161,7 +161,7 @@ def _format_shuffle(stream: StreamFinding) -> str:
 
 def _format_weights(weights: WeightSummary, samples: int) -> str:
     span = f"{weights.least:g} to {weights.most:g}, mean {weights.mean:.4g}"
-    return f"{span}; {weights.zeros:,} of {format_count(samples, 'sample')} weigh nothing" if weights.zeros else span
+    return f"{span}; {weights.zeros:,} of {format_count(samples, 'sample')} have weight 0" if weights.zeros else span
 
 
 def _format_chunks(chunks: UnpackingEstimate, stream: StreamFinding) -> str:
@@ -177,9 +177,9 @@ def _format_images(pictures: ImageSummary) -> str:
     formats = ", ".join(f"{name} {count:,}" for name, count in pictures.formats.items())
     size, count = next(iter(pictures.sizes.items()))
     others = pictures.distinct_sizes - 1
-    sizes = f"all {size}" if not others else f"{size} most ({count:,}), {format_count(others, 'other size')}"
+    sizes = f"all {size}" if not others else f"mostly {size} ({count:,}), {format_count(others, 'other size')}"
     enlarged = f"; {pictures.enlarged:,} smaller than wanted, enlarged" if pictures.enlarged else ""
-    transparent = f"; {pictures.transparent:,} with transparency, laid on white" if pictures.transparent else ""
+    transparent = f"; {pictures.transparent:,} with transparency, placed on white" if pictures.transparent else ""
     return f"{formats}; {sizes}{enlarged}{transparent}"
 
 
@@ -205,7 +205,9 @@ def _format_unreadable(
     yield from (_format_named_line("", f"  {each.file}: {each.reason}") for each in shown)
     if left_out:
         yield _format_named_line("", f"  ... {left_out} more (--all or --json names them)", "dim")
-    end = "the daemon would stop the stream" if bad.stops else f"the stream goes on (max_fraction {bad.max_fraction:g})"
+    end = (
+        "the daemon would stop the stream" if bad.stops else f"the stream continues (max_fraction {bad.max_fraction:g})"
+    )
     yield _format_named_line("", f"bad_samples: {_REMEDIES[bad.policy]}; {end}")
 
 
@@ -227,7 +229,7 @@ def _format_stream_memory(memory: MemoryEstimate) -> str:
 
 
 def _format_cache(cache: CacheEstimate, samples: int) -> str:
-    free = f"in {cache.folder}, where {format_bytes(cache.free_bytes)} are free"
+    free = f"in {cache.folder}, where {format_bytes(cache.free_bytes)} is free"
     if cache.samples == samples:
         return f"takes {format_bytes(cache.bytes)} for all samples, {free}"
     part = f"{cache.samples:,} of {format_count(samples, 'sample')}"

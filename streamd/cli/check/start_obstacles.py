@@ -84,8 +84,8 @@ def _find_daemon_note(path: Path) -> str | None:
     if not pids:
         return None
     return escape_unprintable(
-        f"a daemon (pid {pids[0]}) serves at {path}: kill -HUP {pids[0]} has it read its configuration again; "
-        "another daemon needs another `listen:`"
+        f"a daemon (pid {pids[0]}) serves at {path}: kill -HUP {pids[0]} makes it read its configuration again; a "
+        "second daemon needs a different `listen:`"
     )
 
 

@@ -82,15 +82,15 @@ def _find_random_crop_warnings(streams: StreamsByName) -> Iterator[str]:
     for name, stream in streams.items():
         if (stream.spec.shuffle, stream.spec.image.resize) == ("none", "random_crop"):
             yield (
-                f"{name}: is not shuffled, as for evaluation, and shows another part of each image every epoch, so "
-                "that results differ by chance; set image.resize: crop there"
+                f"{name}: is not shuffled, as for evaluation, and shows a different part of each image in every "
+                "epoch, so that results differ by chance; set image.resize: crop there"
             )
 
 
 def _format_identical_streams(names: Sequence[str]) -> str:
     return (
-        f"{', '.join(names[:-1])} and {names[-1]} hold the same files: fine for training, but what one has taught none "
-        "of the others can judge"
+        f"{', '.join(names[:-1])} and {names[-1]} hold the same files: fine for training, but a model trained on one "
+        "of them cannot be judged on the others"
     )
 
 

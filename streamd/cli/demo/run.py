@@ -159,7 +159,7 @@ class _DemoDaemon:
         self._kill_due.wait()
         if trainer.poll() is None:
             self._console.print(
-                f"\n   [bold red]$ kill -9 {self._process.pid}[/bold red]   (the daemon; the trainer reads on, "
+                f"\n   [bold red]$ kill -9 {self._process.pid}[/bold red]   (the daemon; the trainer keeps reading, "
                 f"{self._request_lease_summary()})"
             )
             self._process.kill()
@@ -196,7 +196,7 @@ def _run_trainer(
     if trainer.returncode:
         raise StreamdError(f"the trainer failed with exit status {trainer.returncode}; its message is above")
     if not daemon.kills:
-        raise StreamdError("the trainer was done before the daemon could be killed: nothing was shown")
+        raise StreamdError("the trainer finished before the daemon could be killed, so the demo has shown nothing")
     receipts: dict[str, list[dict[str, object]]] = {}
     for receipt in json.loads(account.read_text()):
         receipts.setdefault(receipt["stream"], []).append(receipt)
@@ -243,7 +243,9 @@ def _print_receipt_table(console: Console, receipts: dict[str, list[dict[str, ob
     console.print(table)
     if wrong:
         raise StreamdError("the account does not add up: see the table above")
-    console.print(f"   the daemon was killed {daemon.kills} time with -9: [bold green]lost 0, repeated 0[/bold green]")
+    console.print(
+        f"   the daemon was killed {daemon.kills} time with kill -9: [bold green]lost 0, repeated 0[/bold green]"
+    )
 
 
 def _run_judge_process(endpoint: str, output: Path) -> list[str]:

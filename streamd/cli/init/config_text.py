@@ -51,7 +51,7 @@ def _iterate_stream_lines(starter: StarterConfig, stream: str, keys: Mapping[str
         else:
             yield from _add_comment(format_entry(key, value), _find_comment(starter, stream, key, value))
         if key == "source" and stream == TRAIN and starter.survey.labels is None:
-            yield "# labels: {}  # takes the images without labels"
+            yield "# labels: {}  # uncomment to serve the images without their labels"
     if stream == TRAIN:
         yield "# normalize: imagenet  # what the model does to pixels of 0-255; or unit, minus_one_one, or numbers"
 
@@ -71,11 +71,11 @@ def _find_comment(starter: StarterConfig, stream: str, key: str, value: object) 
             return _SOURCE_COMMENTS[starter.survey.kind] + (f"; classes: {_format_classes(label)}" if label else "")
         case "image":
             why = f", {starter.why_size}" if starter.why_size else ""
-            return f"[height, width]{why}; beside it resize: stretch, crop, pad or random_crop"
+            return f"[height, width]{why}; next to size you can set resize: stretch, crop, pad or random_crop"
         case "labels":
             return "none"
         case "like":
-            return "every key as in train, but for those below"
+            return "every key as in train, except for those below"
         case "split" if value is None:
             return "all of its samples"
     return _KEY_COMMENTS.get(key, "")

@@ -88,7 +88,9 @@ def pack(
         try:
             packed = run.pack_stream(load_config(config), options, shown)
         except KeyboardInterrupt:
-            shown.print_note("stopped; nothing is there yet. The same command goes on where it was")
+            shown.print_note(
+                "stopped; nothing has been put in place yet. Run the same command again to continue where it stopped"
+            )
             raise
     if json:
         typer.echo(msgspec.json.encode(packed).decode())

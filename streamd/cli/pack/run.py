@@ -98,7 +98,7 @@ def _check_not_random(config: Config, options: PackOptions) -> None:
     stream = config.streams.get(options.stream)
     if stream is not None and stream.image.resize == "random_crop" and options.format != "tar":
         raise ConfigError(
-            f"streams.{options.stream}.image.resize: random_crop takes another part in every epoch, but a pack of "
+            f"streams.{options.stream}.image.resize: random_crop takes a different part in every epoch, but a pack of "
             "decoded images has one: use --format tar, which keeps the files, or pack a stream of its own with "
             "resize: crop"
         )
@@ -109,7 +109,7 @@ def open_pack_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) ->
     if shard_bytes is not None and name in _SINGLE_FILE_FORMATS:
         raise ConfigError(f"--shard is for npy and tar; a pack in {name} is one file: leave --shard out")
     if shard_bytes is not None and shard_bytes < MIB:
-        raise ConfigError(f"--shard {shard_bytes}: a file takes 1MiB at least, or there are too many of them")
+        raise ConfigError(f"--shard {shard_bytes}: write 1MiB or more, or there would be too many files")
     match name:
         case "npy":
             from streamd.cli.pack.write_npy import NpyWriter  # noqa: PLC0415 - a format's libraries when it is wanted
@@ -195,9 +195,9 @@ class _PackRun:
         spec = self._stream.spec
         if earlier_journal and earlier_journal.identity != pack_identity:
             raise PackError(
-                f"{escape_unprintable(str(self._options.destination))}: a pack was begun of other data, or with other "
-                f"settings ({earlier_journal.done:,} of {format_count(earlier_journal.samples, 'sample')} are in it): "
-                "add --restart to throw it away, or name another place"
+                f"{escape_unprintable(str(self._options.destination))}: there is an unfinished pack of other data, or "
+                f"with other settings ({earlier_journal.done:,} of {format_count(earlier_journal.samples, 'sample')} "
+                "are in it): add --restart to throw it away, or name another place"
             )
         fresh = PackJournal(identity=pack_identity, samples=spec.samples, batch_rows=spec.batch_size)
         account = JournaledPack(earlier_journal or fresh, self._workdir.journal_path, self._writer)

@@ -51,7 +51,8 @@ class PackWorkdir:
         self.destination = Path(os.path.abspath(destination))  # noqa: PTH100 - links stay as they are
         if not self.destination.name:
             raise ConfigError(
-                f"{_format_printable_path(self.destination)} is there already; name a folder or file that is to be made"
+                f"{_format_printable_path(self.destination)} already exists; name a folder or file that does not "
+                "exist yet"
             )
         self.folder = self.destination.with_name(f".{self.destination.name}.packing")
         self.journal_path, self.product_path = self.folder / _JOURNAL_NAME, self.folder / _PRODUCT_NAME
@@ -67,7 +68,7 @@ class PackWorkdir:
             )
         if os.path.lexists(self.destination):
             raise ConfigError(
-                f"{_format_printable_path(self.destination)} is there already; remove it, or name another place"
+                f"{_format_printable_path(self.destination)} already exists; remove it, or name another place"
             )
 
     def __enter__(self) -> Self:
@@ -149,8 +150,8 @@ def translate_disk_full_error(workdir: PackWorkdir, estimate_bytes: Callable[[],
         raise PackError(
             f"{_format_printable_path(workdir.destination)}: {error.strerror or _NO_SPACE_TEXT}: about "
             f"{format_bytes(left)} are still to be written, and "
-            f"{format_bytes(shutil.disk_usage(workdir.folder).free)} are free. Nothing is there yet: make room, and "
-            "the same command goes on where it was"
+            f"{format_bytes(shutil.disk_usage(workdir.folder).free)} are free. Nothing has been put in place yet: "
+            "make room, then run the same command again to continue where it stopped"
         ) from error
 
 
@@ -203,10 +204,13 @@ def read_journal(path: Path) -> PackJournal | None:
         return None
     except (msgspec.MsgspecError, OSError) as error:
         raise PackError(
-            f"{path}: the journal of a pack that was begun cannot be read: {error}; add --restart"
+            f"{path}: the journal of an unfinished pack cannot be read: {error}; add --restart to start again"
         ) from error
     if found.version != _JOURNAL_VERSION:
-        raise PackError(f"{path}: another streamd began this pack; go on with that one, or add --restart")
+        raise PackError(
+            f"{path}: another version of streamd began this pack; continue with that version, or add --restart to "
+            "start again"
+        )
     return found
 
 

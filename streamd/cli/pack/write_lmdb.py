@@ -56,7 +56,9 @@ class LmdbWriter:
         self._job = job
         spec = job.stream.spec
         if PACK_IMAGE in spec.labels:
-            raise ConfigError(f"streams.{spec.name}.labels.{PACK_IMAGE}: an LMDB calls its images so; rename the label")
+            raise ConfigError(
+                f"streams.{spec.name}.labels.{PACK_IMAGE}: an LMDB uses this name for its images; rename the label"
+            )
         weights = {choose_weight_key(spec.labels): 0} if spec.weighted else {}
         self._text_widths = {**{name: compute_text_width(label) for name, label in spec.labels.items()}, **weights}
         self._name_key, self._name_bytes = choose_name_key(spec.labels), _find_longest_name_bytes(job)

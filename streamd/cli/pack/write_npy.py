@@ -80,7 +80,9 @@ def _encode_npy_header(shape: tuple[int, ...]) -> bytes:
     np.lib.format.write_array_header_1_0(memory, {"descr": "|u1", "fortran_order": False, "shape": shape})
     header = memory.getvalue()
     if len(header) != _HEADER_BYTES:
-        raise PackError(f"this NumPy writes headers of {len(header)} bytes; install another, or use --format hdf5")
+        raise PackError(
+            f"this NumPy writes headers of {len(header)} bytes; install another version, or use --format hdf5"
+        )
     return header
 
 

@@ -108,7 +108,7 @@ class TarWriter:
         found = self._reader.read_sample(sample_id)
         if isinstance(found, UnfilledRow):
             name = self._job.stream.format_file_name(sample_id)
-            raise PackError(f"{name} was decoded and cannot be read again: {found.reason}")
+            raise PackError(f"{name} was decoded, but cannot be read again: {found.reason}")
         return found
 
     def _iterate_label_members(self, ids: Ids) -> Iterator[dict[str, bytes]]:
@@ -200,7 +200,7 @@ def _encode_png(image: Pixels) -> bytes:
     shown = image[:, :, ::-1] if image.shape[2] > 1 else image  # the library wants blue first
     done, data = cv2.imencode(".png", shown, [cv2.IMWRITE_PNG_COMPRESSION, 1])
     if not done:
-        raise PackError(f"an image of {image.shape[1]}x{image.shape[0]} cannot be made a PNG; use --format npy")
+        raise PackError(f"an image of {image.shape[1]}x{image.shape[0]} cannot be written as a PNG; use --format npy")
     return data.tobytes()
 
 

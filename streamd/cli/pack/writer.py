@@ -81,6 +81,6 @@ class PackWriter(Protocol):
 def build_read_mismatch_error(path: Path) -> PackError:
     """Builds the error for a pack whose content differs from what was written."""
     return PackError(
-        f"{escape_unprintable(str(path))} is read from the disk otherwise than it was written: its disk, or this "
-        "machine's memory, fails. Nothing was put in place; see to the disk, then pack again with --restart"
+        f"{escape_unprintable(str(path))} does not read back from the disk as it was written: the disk or this "
+        "machine's memory is failing. Nothing was put in place; check the disk, then pack again with --restart"
     )

@@ -116,7 +116,9 @@ def _parse_interval(text: str) -> float:
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if seconds < _MIN_INTERVAL_S:
-        raise typer.BadParameter(f"found {text}: at least {_MIN_INTERVAL_S:g}s, or there is nothing to tell")
+        raise typer.BadParameter(
+            f"found {text}: write at least {_MIN_INTERVAL_S:g}s; in less time there is nothing new to show"
+        )
     return seconds
 
 

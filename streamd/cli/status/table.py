@@ -74,7 +74,10 @@ def format_daemon_summary(status: DaemonStatus) -> Iterator[Text]:
     )
     yield Text(f"rates and shares are those {format_window(status.window_s)}", style="dim")
     if status.held_over_bytes:
-        yield Text(f"{format_bytes(status.held_over_bytes)} of it held by trainers of subscriptions that have ended")
+        yield Text(
+            f"{format_bytes(status.held_over_bytes)} of the memory is still held by trainers whose subscriptions have "
+            "ended"
+        )
 
 
 def build_plain_table(*headings: str) -> Table:
@@ -231,7 +234,7 @@ def build_top_frame(activity: DaemonActivity | UnreachableDaemon) -> RenderableT
     """Builds one frame; for a daemon that is away the last one, with a line about its absence."""
     parts: list[RenderableType]
     if isinstance(activity, UnreachableDaemon):
-        absence = f"away for {format_time_span(activity.seconds)}: no answer; shown is what was seen last"
+        absence = f"away for {format_time_span(activity.seconds)}: no answer; the last known state is shown"
         now, parts = activity.last, [Text(absence, style="bold red")]
     else:
         now, parts = activity, [*format_trouble_lines(activity.status)]
@@ -253,7 +256,9 @@ def crop_to_window(frame: RenderableType, console: Console) -> RenderableType:
     if len(lines) <= console.height:
         return frame
     shown = max(0, console.height - 1)
-    below = Text(f"{format_count(len(lines) - shown, 'line')} more, in a taller window", style="dim")
+    below = Text(
+        f"{format_count(len(lines) - shown, 'line')} more; make the window taller to see the rest", style="dim"
+    )
     return Group(SegmentLines(lines[:shown], new_lines=True), below)
 
 

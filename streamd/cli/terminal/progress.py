@@ -126,7 +126,7 @@ class LineProgress(SilentProgress):
     def start_phase(self, phase: Phase, total: int, done: int = 0) -> None:
         super().start_phase(phase, total, done)
         if done:
-            self._write_line(f"going on behind {done:,} of {format_count(total, phase.unit)}")
+            self._write_line(f"continuing after {done:,} of {format_count(total, phase.unit)}")
 
     def advance(self, items: int) -> None:
         super().advance(items)

@@ -95,7 +95,7 @@ class PlaceRecorder(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
         """Describes the position, such as `in epoch 7 of 100, after step 31 of 125`."""
         place, epochs = self._place, self.params["epochs"]
         if place.is_validating:
-            return f"in the validation of epoch {place.epoch + 1} of {epochs}"
+            return f"during the validation of epoch {place.epoch + 1} of {epochs}"
         if not place.step:
             return f"after epoch {place.epoch} of {epochs}"
         earlier = max(0, self._data.num_batches - self._data.epoch_steps)  # steps that an earlier process did

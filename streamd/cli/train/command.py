@@ -215,7 +215,9 @@ def print_stop_notice() -> None:
 
     The text begins with a new line, since the progress bar leaves the cursor within its line.
     """
-    text = "stopping after the running step, and saving what there is; a second Ctrl-C ends at once and saves nothing"
+    text = (
+        "stopping after the current step, and saving the model so far; a second Ctrl-C ends at once and saves nothing"
+    )
     with suppress(OSError):  # the terminal is gone
         os.write(2, f"\n{PROGRAM}: {text}\n".encode())
 

@@ -326,7 +326,7 @@ def group_curves_by_metric(history: TrainingHistory) -> dict[str, dict[str, Sequ
 
 def load_matplotlib_figure() -> Any:
     """Imports and returns matplotlib.figure, which needs no display. Raises MissingExtraError."""
-    return import_library("matplotlib.figure", "train", "drawing the curves of a training")
+    return import_library("matplotlib.figure", "train", "drawing training curves")
 
 
 def draw_curves(history: TrainingHistory, path: Path) -> None:
@@ -373,13 +373,13 @@ def _format_remedy_lines(result: TrainingResult, options: TrainingOptions) -> li
     """Returns the lines about how to continue."""
     if options.resume:
         place = result.continued_place or "begins with epoch 1, since no state was saved yet"
-        return [f"to go on, run the same command again; it {place}:", f"  {options.command_line}"]
+        return [f"to continue, run the same command again; it {place}:", f"  {options.command_line}"]
     if not result.saved:
         return []
     folder = options.save.with_suffix(".resume")
     return [
         f"to use the model, or train it further:  keras.models.load_model({str(result.saved)!r})",
-        "this training cannot go on where it stopped; one that is started with  --resume DIR  can:",
+        "this training run cannot continue where it stopped; a run that is started with  --resume DIR  can:",
         f"  {options.command_line} --resume {shlex.quote(str(folder))}",
     ]
 

@@ -18,7 +18,8 @@ from streamd.errors import DataAwayError
 from streamd.limits import RETURN_MAX_S, RETURN_MIN_S
 
 _ADVICE: Final = (
-    "mount or bring them back, and the stream goes on by itself; if they were changed on purpose, restart with --rescan"
+    "mount them or bring them back, and the stream continues by itself; if they were changed on purpose, restart with "
+    "--rescan"
 )
 
 
@@ -88,7 +89,7 @@ class MissingData:
         # a tight loop. So a stream whose data were missing a short time ago starts with twice its last pause.
         relapsed = time.monotonic() < returned_s + 2 * RETURN_MAX_S
         pause_s = min(max(2 * paused_s, RETURN_MIN_S), RETURN_MAX_S) if relapsed else RETURN_MIN_S
-        message = f"it waits for its data: {reason}; {_ADVICE}"
+        message = f"the stream waits for its data: {reason}; {_ADVICE}"
         self._missing[number] = _MissingStream(name, build_absence_lookup(stream), message, pause_s)
         log.error("data.away", message, stream=name)
         if self._group is not None:
@@ -143,5 +144,5 @@ class MissingData:
         # `remove_stream` removes the entry and cancels this task in one step, so the entry is still there.
         del self._missing[number]
         self._last_returns[number] = time.monotonic(), absence.pause_s
-        log.notice("data.back", "its data are there again: it goes on", stream=absence.stream)
+        log.notice("data.back", "the data are there again: the stream continues", stream=absence.stream)
         self.on_returned(absence.stream)

@@ -29,10 +29,10 @@ class WorkerCondition(Enum):
 
     AT_WORK = "at work"
     WAITING = "not at a row's pixels: it starts, or waits for a file"
-    SLOW_ROW = "too long at one row"
-    ENDLESS_TRIAL = "too long over a transform"
+    SLOW_ROW = "working on one row for too long"
+    ENDLESS_TRIAL = "trying a transform for too long"
     STOPPED = "stopped"
-    NOT_READING = "not reading what it is told"
+    NOT_READING = "not reading its messages"
 
 
 def diagnose_silent_worker(
@@ -119,7 +119,7 @@ def _find_transform_fault(
         return None
     takes, ends = _TRIAL_PHASES[trial.phase]
     if killed_for is WorkerCondition.ENDLESS_TRIAL:
-        why = "is there a loop without an end, or does it wait for something?"
+        why = "is there an endless loop, or does it wait for something?"
         return TransformFault(
             trial.stream, f"{trial.subject} takes more than {deadline_s:g} s {takes}: {why}", is_certain=True
         )
@@ -133,7 +133,7 @@ def _find_transform_fault(
 
 def _describe_worker_exit(return_code: int, killed_for: WorkerCondition | None) -> str:
     if killed_for is not None:
-        return f"killed since it was {killed_for.value}"
+        return f"killed because it was {killed_for.value}"
     if return_code == OUT_OF_MEMORY_STATUS:
         return "out of memory"
     return f"killed by {signal.Signals(-return_code).name}" if return_code < 0 else f"with exit status {return_code}"

@@ -152,7 +152,7 @@ class LocalEngine:
             if isinstance(error, TimeoutError):
                 raise ConfigError(
                     f"no new worker has opened {', '.join(numbers)} within {NEW_WORKERS_S:g} s: does a transform wait "
-                    "for something, or end who imports it?"
+                    "for something, or end the process that imports it?"
                 ) from error
             raise
         # Nothing is awaited from here to the return, so no batch begins between the switch of workers and that of
@@ -367,7 +367,7 @@ class LocalEngine:
         task = worker.tasks.get(progress.task)
         log.warning(
             "worker.waiting",
-            f"a worker has waited for more than {self._row_deadline_s:g} s: is the disk slow, or a mount away?",
+            f"a worker has waited for more than {self._row_deadline_s:g} s: is the disk slow, or is a mount missing?",
             pid=worker.pid,
             files="none yet" if task is None else task.first_file_names,
         )
@@ -442,8 +442,8 @@ class LocalEngine:
         task = task.with_one_more_death(now_s)
         if task.has_killed_too_many_workers(now_s):
             words = (
-                f"{format_count(task.deaths, 'worker')} died, the last {worker_exit.description}, at files beginning "
-                f"with {task.first_file_names}"
+                f"{format_count(task.deaths, 'worker')} died, the last {worker_exit.description}, on a group of files "
+                f"that starts with {task.first_file_names}"
             )
             self._fail_batch(task.job, words)
             self._subtract_pending_tasks(task.job, 1)

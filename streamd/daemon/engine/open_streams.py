@@ -157,8 +157,8 @@ class OpenStreams:
             answer.set_result(pixel_id)
         elif answer.exception() is None and answer.result() != pixel_id:
             raise OtherPixelsError(
-                "a worker makes other pixels than the first: the installation changed, or a transform goes by more "
-                "than image, labels and rng; restart streamd"
+                "a worker makes different pixels from the first worker: the installation changed, or a transform "
+                "depends on more than image, labels and rng; restart streamd"
             )
 
     def on_stream_open_failed(self, number: int, reason: str) -> None:

@@ -264,5 +264,5 @@ class WorkerPool:
         except OSError as error:
             if error.errno not in _PASSING_ERRORS:
                 raise
-            log.warning("worker.denied", f"{error.strerror}; tried again in {WORKER_RESPAWN_MAX_S:g} s", place=place)
+            log.warning("worker.denied", f"{error.strerror}; trying again in {WORKER_RESPAWN_MAX_S:g} s", place=place)
             return None

@@ -20,7 +20,9 @@ from aiohttp import web
 
 _BEARER_PREFIX: Final = "Bearer "
 JSON_TYPE: Final = "application/json"
-STARTING_TEXT: Final = "the samples are listed, or the workers come up"  # what a daemon does before it serves
+STARTING_TEXT: Final = (
+    "the samples are being listed, or the workers are starting"  # what a daemon does before it serves
+)
 
 
 def is_authorized(authorization: str | None, token: str) -> bool:

@@ -135,7 +135,9 @@ class Dashboard:
     async def _answer_bad_samples(self, request: web.Request) -> web.Response:
         stream, before = self._find_authorized_stream(request), request.query.get("before")
         if before is not None and not _WHOLE_NUMBER.fullmatch(before):
-            raise RequestDeclined(build_text_response(400, "before: a whole number, as the answer before has it"))
+            raise RequestDeclined(
+                build_text_response(400, "before: write a whole number, as given in the previous answer")
+            )
         some = build_bad_sample_page(
             stream.quarantine.reasons, stream.format_file_name, None if before is None else int(before)
         )
@@ -211,7 +213,7 @@ class Monitor:
                 f"monitor: cannot listen on {self._address}: {why}; choose another address:port, or leave monitor out"
             ) from error
         if not all(ipaddress.ip_address(each.getsockname()[0]).is_loopback for each in self._listening_server.sockets):
-            log.notice("monitor.open", "whoever reaches this address may read the figures", address=self._address)
+            log.notice("monitor.open", "anyone who can reach this address can read the figures", address=self._address)
 
     def _create_connection_handler(self) -> web.RequestHandler:
         """Returns the protocol of a new connection, and schedules the closing of the oldest ones if there are many.
@@ -259,14 +261,14 @@ class Monitor:
         # Checked before every handler, since metrics are not for pages of other sites either.
         if not is_own_host_header(host, (self._host, socket.gethostname())):
             return build_text_response(
-                421, "this is not that host: ask by address, by localhost or by this machine's name"
+                421, "this machine does not answer for that host name: use its address, localhost or its own name"
             )
         try:
             response = await handler(request)
         except RequestDeclined as declined:
             response = declined.response
         except web.HTTPNotFound:
-            return build_text_response(404, f"there is nothing here; there are {_PATHS_TEXT}")
+            return build_text_response(404, f"there is nothing here; this server has {_PATHS_TEXT}")
         except web.HTTPMethodNotAllowed as error:
             return build_text_response(405, "only GET and HEAD are answered", Allow=error.headers["Allow"])
         return response
@@ -314,7 +316,7 @@ def _assess_readiness(daemon: MonitoredDaemon | None) -> tuple[list[str], int]:
     objections = ["draining: the daemon is shutting down"] if status.draining else []
     objections += [f"stream {each.name!r} is stopped: {_SEE_STATUS_TEXT}" for each in status.streams if each.stopped]
     if len(status.sessions) >= MAX_SESSIONS:
-        objections.append(f"full: {format_count(len(status.sessions), 'trainer')} are connected, which is the most")
+        objections.append(f"full: {format_count(len(status.sessions), 'trainer')} are connected, which is the limit")
     return objections, len(status.all_troubles)
 
 

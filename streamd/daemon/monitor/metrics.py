@@ -100,7 +100,7 @@ _STREAM_GAUGES: Final[Sequence[tuple[str, str, Callable[[StreamStatus], float | 
         "decodes_per_batch",
         (
             "How often each batch that trainers got was decoded, over the last 10 s: 1 if they share "
-            "each decode. No value before a trainer has read an epoch, and while nobody gets any."
+            "each decode. No value before a trainer has read an epoch, and while no trainer gets a batch."
         ),
         lambda each: each.decodes_per_batch,
     ),
@@ -303,7 +303,7 @@ _WORK_METRICS: Final[Sequence[DaemonMetric]] = (
     (
         build_counter_metric,
         "worker_deaths",
-        ("Workers that died and were replaced. A sample that kills them is set aside."),
+        "Workers that died and were replaced. A sample that kills them is set aside.",
         lambda at: at.counter_value("engine", "worker_deaths"),
     ),
     (
@@ -321,7 +321,7 @@ _WORK_METRICS: Final[Sequence[DaemonMetric]] = (
     (
         build_counter_metric,
         "task_wait_seconds",
-        ("Time, of all tasks together, between being made and being given to a worker."),
+        "Time, of all tasks together, between being made and being given to a worker.",
         lambda at: at.counter_value("engine", "queue_s"),
     ),
     (

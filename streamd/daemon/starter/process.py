@@ -48,8 +48,8 @@ def _explain_process_exit(status: int) -> str:
     if status >= 0:
         return f"making a configuration failed with status {status}"
     return (
-        f"making a configuration was ended by {signal.Signals(-status).name}: by somebody, or for want of memory; "
-        "write one with streamd init, and serve that"
+        f"making a configuration was ended by {signal.Signals(-status).name}: by a user, or for lack of memory; write "
+        "a configuration with streamd init, and serve that one"
     )
 
 

@@ -80,7 +80,7 @@ class StarterConfig:
         """Further remarks for the user."""
         notes = [*self.survey.notes]
         if self.is_grey:
-            notes.append("all pictures are grey: mode: L beside size serves one channel instead of three")
+            notes.append("all pictures are grey: add mode: L next to size to serve one channel instead of three")
         batch_bytes = self.size[0] * self.size[1] * _CHANNELS * BATCH_SIZE
         if batch_bytes > _LARGE_BATCH_BYTES:
             sizes = f"takes {format_bytes(batch_bytes)}, but memory is {format_bytes(GIB)}"

@@ -169,13 +169,13 @@ def find_part_folders(names: list[str]) -> dict[str, str]:
 def _find_folder_notes(path: Path, top: _FolderEntries, parts: dict[str, str]) -> list[str]:
     notes, served = [], _format_names([*parts.values()])
     if others := [name for name in top.folders if parts and name not in parts.values()]:
-        notes.append(f"not served: the sub-folders {_format_names(others)} beside {served}")
+        notes.append(f"not served: the sub-folders {_format_names(others)} next to {served}")
     if parts and (top.images or top.tars):
         beside = format_count(top.images, "image") if top.images else format_count(len(top.tars), "tar")
-        notes.append(f"not served: {beside} beside the sub-folders {served}")
+        notes.append(f"not served: {beside} next to the sub-folders {served}")
     tables = [name for name in top.others if name.lower().endswith(_TABLE_SUFFIXES)][:_SHOWN_NAMES]
     labels = "takes labels from its columns"
-    return [*notes, *(f"{table} lies there, too: streamd init {path / table} {labels}" for table in tables)]
+    return [*notes, *(f"there is also {table}: streamd init {path / table} {labels}" for table in tables)]
 
 
 def _format_names(names: list[str]) -> str:
@@ -208,9 +208,9 @@ def _refuse_folder_without_images(path: Path, entries: _FolderEntries) -> Config
         return build_refusal(f"{name} holds NumPy arrays", _NPY_REMEDY)
     nameable = [each for each in entries.others if each.lower().endswith((*_TABLE_SUFFIXES, *_HDF5_SUFFIXES))]
     if nameable:
-        return build_refusal(f"{name} holds no images, but {nameable[0]!r}", f"name {format_path(path / nameable[0])}")
+        return build_refusal(f"{name} holds no images, only {nameable[0]!r}", f"name {format_path(path / nameable[0])}")
     if configs := [each for each in entries.others if each.lower().endswith(CONFIG_SUFFIXES)]:
-        return build_refusal(f"{name} holds no images, but {configs[0]!r}", CONFIG_REMEDY)
+        return build_refusal(f"{name} holds no images, only {configs[0]!r}", CONFIG_REMEDY)
     for folder in entries.folders:
         if list_folder_entries(path / folder).tars:
             return build_refusal(f"{name} holds tars in {folder!r}", f"name {format_path(path / folder)}")

@@ -61,7 +61,7 @@ def _find_labels(shard: Shard) -> ShardLabels:
             left_out[source] = guess.left_out
         else:
             labels[name] = {"from": source, "type": guess.type}
-    note = f"what labels are was judged by {format_path(shard.name)} alone"
+    note = f"the labels and their types were guessed from {format_path(shard.name)} alone"
     return ShardLabels(len(shard.images), labels, left_out, (note,) if labels else ())
 
 

@@ -97,7 +97,7 @@ def _check_header(path: Path, names: Sequence[str]) -> None:
         if name.lower().endswith(_SUFFIX_ENDS) and _find_root(path, [os.fsencode(name)])[1]:
             raise ConfigError(
                 f"{PATH_KEY}: the first line of {format_path(path)} names the picture {name!r}, so the table has no "
-                "names of columns: write them above it, such as  file,label"
+                "column names: write them above that line, such as  file,label"
             )
 
 
@@ -132,7 +132,7 @@ def _guess_column(name: str, column: Column, texts: Mapping[str, Texts]) -> Labe
         compute_vector_width([column])
         cells.convert_to_numbers(cells.flatten_lists(column)[0], "float")
     except ConfigError:
-        return LabelGuess(None, "lists of different lengths, or no numbers")
+        return LabelGuess(None, "holds lists of different lengths, or lists that are not numbers")
     return LabelGuess("float")
 
 

@@ -135,9 +135,9 @@ def _format_shuffle_remedy(spec: StreamSpec, buffer: int | None) -> str:
 
 def _format_advice(spec: StreamSpec, found: MixingScore, remedy: str) -> str:
     return (
-        f"batches are poorly mixed, by a shuffle score of {found.score:.2f} where a full shuffle has 1: the stored "
-        f"order follows the label {found.label!r}, and to mix {format_count(spec.buffer, 'chunk')} of "
-        f"{format_count(spec.chunk, 'sample')} at a time is too little; {remedy}"
+        f"batches are poorly mixed: their shuffle score is {found.score:.2f}, and that of a full shuffle is 1. The "
+        f"stored order follows the label {found.label!r}, and mixing {format_count(spec.buffer, 'chunk')} of "
+        f"{format_count(spec.chunk, 'sample')} at a time is not enough; {remedy}"
     )
 
 

@@ -72,8 +72,8 @@ def _build_array_files(files: MatchedFiles, bounds: PixelRange | None, key: str)
     if other is not None:
         raise ConfigError(
             f"{key}: {format_path(files.names[other])} holds images of {_format_image_layout(*kinds[other])}, and "
-            f"{format_path(files.names[0])} of {_format_image_layout(*kinds[0])}; images of a stream are alike: "
-            "name only files that belong together, such as images-*.npy"
+            f"{format_path(files.names[0])} of {_format_image_layout(*kinds[0])}; all images of a stream must have "
+            "the same layout: name only files that belong together, such as images-*.npy"
         )
     if bounds and (warning := format_range_warning(_read_images_to_inspect(headers[0], files.file_path(0)), bounds)):
         _log.warning("%s: %s: %s", key, format_path(files.names[0]), warning)
@@ -174,7 +174,7 @@ def _read_table_columns(
     if opened is None:
         return {}
     if not requests:
-        _log.warning("%s: nothing is taken from %s; name its columns in labels", opened.key, format_path(opened.path))
+        _log.warning("%s: no column of %s is used; name its columns in labels", opened.key, format_path(opened.path))
         return {}
     with raise_collected_faults() as faults:
         found = table.read_requested_columns(opened, requests, faults)

@@ -42,7 +42,9 @@ def inspect_image_array(
     """
     fact = f"{what} holds {dtype} {tuple(shape)}"
     if dtype.kind == "O":
-        raise ConfigError(f"{fact}, rows of any length; if they are encoded images, write them to files: kind folder")
+        raise ConfigError(
+            f"{fact}, rows of any length; if they are encoded images, write them to files and use kind folder"
+        )
     if dtype.kind not in _NUMBER_KINDS:
         raise ConfigError(f"{fact}; pixels are numbers: save them as uint8, 0-255")
     served, channels_first = _interpret_image_shape(fact, shape)
@@ -63,8 +65,8 @@ def format_range_warning(first: npt.NDArray[Any], bounds: PixelRange) -> str | N
     what = "remove the key range" if first.dtype == np.uint8 else "correct range"
     return (
         f"found values from {numbers.min():g} to {numbers.max():g} in the first {format_count(len(first), 'image')}, "
-        f"of which {outside:.0%} lie beyond range [{bounds[0]:g}, {bounds[1]:g}] and become black or white; {what}, "
-        "unless this is intended"
+        f"of which {outside:.0%} lie beyond range [{bounds[0]:g}, {bounds[1]:g}] and become black or white; unless "
+        f"this is intended, {what}"
     )
 
 
@@ -90,15 +92,15 @@ def _interpret_image_shape(fact: str, shape: Sequence[int]) -> tuple[ImageShape,
     if len(shape) not in {_GREY, _COLOUR} or 0 in shape:
         labels = "; it looks like labels" if len(shape) < _GREY and 0 not in shape else ""
         raise ConfigError(
-            f"{fact}{labels}; images are (n, height, width, channels), (n, channels, height, width) or (n, height, "
-            "width), and at least one"
+            f"{fact}{labels}; an array of images has the shape (n, height, width, channels), (n, channels, height, "
+            "width) or (n, height, width), with at least one image"
         )
     first, second, last = shape[1:] if len(shape) == _COLOUR else (*shape[1:], 1)
     if last in _CHANNELS:
         return (first, second, last), False
     if first in _CHANNELS:
         return (second, last, first), True
-    raise ConfigError(f"{fact}; images have 1 channel or 3: leave others out, such as array[..., :3]")
+    raise ConfigError(f"{fact}; images have 1 channel or 3: leave the other channels out, as in array[..., :3]")
 
 
 def _suggest_range(few: npt.NDArray[Any]) -> str:
@@ -106,7 +108,7 @@ def _suggest_range(few: npt.NDArray[Any]) -> str:
     numbers = few[np.isfinite(few)]
     if not numbers.size:
         return (
-            f"found no numbers in the first {format_count(len(few), 'image')}; write range: [low, high], the numbers "
+            f"found no numbers in the first {format_count(len(few), 'image')}; write range: [low, high], the values "
             "of black and of white"
         )
     low, high = float(numbers.min()), float(numbers.max())

@@ -135,8 +135,8 @@ class ListedFiles:
         except OSError as error:
             if error.errno in ABSENT_ERRNOS:
                 raise DataAwayError(
-                    f"{format_path(name)} is not in {format_path(self._folder)} any more; bring it back, or name in "
-                    "source.path where it is now"
+                    f"{format_path(name)} is not in {format_path(self._folder)} any more; bring it back, or set "
+                    "source.path to where it is now"
                 ) from error
             path = self._folder / os.fsdecode(name)
             raise ConfigError(f"{format_path(path)} cannot be opened: {error.strerror}") from error

@@ -150,7 +150,9 @@ class CacheFile:
 def _initialize_cache_file(path: Path, place: CachePlace, layout: CacheLayout, descriptor: int) -> CacheFile:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_uid not in {0, os.geteuid()}:
-        raise UnfitCacheError(f"{path}: not a file of this user's; remove it, or give the cache another path")
+        raise UnfitCacheError(
+            f"{path}: it is not a regular file of this user; remove it, or give the cache another path"
+        )
     trouble = ""
     wanted = layout.count_rows_within_limit(place.max_bytes)
     if place.writable:
@@ -206,8 +208,8 @@ def _allocate_space(path: Path, descriptor: int, nbytes: int) -> str:
         else:
             return ""
     return (
-        f"{path} needs {nbytes / GIB:.2f} GiB and cannot have them ({why}; {free / GIB:.2f} GiB are free): nothing "
-        "more is kept; make room, or set a smaller max, and restart streamd"
+        f"{path} needs {nbytes / GIB:.2f} GiB, which it cannot get ({why}; {free / GIB:.2f} GiB are free): nothing "
+        "more is cached; make room, or set a smaller max, and restart streamd"
     )
 
 
@@ -264,7 +266,8 @@ def _open_cache_lock_file(path: Path) -> int | None:
     except OSError as error:
         os.close(descriptor)
         _warn_read_only(
-            path, "another streamd writes it" if isinstance(error, BlockingIOError) else f"no lock: {error.strerror}"
+            path,
+            "another streamd is writing to it" if isinstance(error, BlockingIOError) else f"no lock: {error.strerror}",
         )
         return None
     return descriptor
@@ -272,4 +275,4 @@ def _open_cache_lock_file(path: Path) -> int | None:
 
 def _warn_read_only(path: Path, why: str) -> None:
     folder = escape_unprintable(str(path.parent))
-    log.warning("cache.read_only", f"of the cache in {folder} only what is there is used, nothing is added: {why}")
+    log.warning("cache.read_only", f"the cache in {folder} is used as it is, and nothing is added to it: {why}")

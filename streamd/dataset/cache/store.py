@@ -120,7 +120,7 @@ class DecodedCache:
         self._states[sample_id] = _GOOD if sound else _DAMAGED
         if not sound:
             self._add_remark_once(
-                "rows of the cache were damaged: they are decoded again; see to the disk if this goes on"
+                "rows of the cache were damaged: they are decoded again; check the disk if this keeps happening"
             )
         return sound
 
@@ -195,7 +195,7 @@ class DecodedCache:
     def _disable_writing(self, error: OSError) -> None:
         self._writable_rows = 0
         self._add_remark_once(
-            f"the cache cannot be written: {error.strerror}; nothing more is kept until streamd is restarted"
+            f"the cache cannot be written: {error.strerror}; nothing more is cached until streamd is restarted"
         )
 
     def _add_remark_once(self, sentence: str) -> None:

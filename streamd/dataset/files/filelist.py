@@ -88,7 +88,7 @@ def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple
     if not kept.size:
         raise ConfigError(f"{key}: {format_path(path)} names no file; write one line `path label` for each sample")
     if comments := sum(part.comments for part in parts):
-        _log.info("%s: left out %s of %s for a # at the start", key, format_count(comments, "line"), path.name)
+        _log.info("%s: left out %s of %s that begin with #", key, format_count(comments, "line"), path.name)
     paths = pa.chunked_array([part.paths for part in parts], pa.large_string()).combine_chunks()
     rests = pa.chunked_array([part.rests for part in parts], pa.large_string())
     return paths, rests, SourceRows(path, lambda row: f"{path.name}, line {kept[row] + 1}")
@@ -219,8 +219,8 @@ def _split_label_values(rows: SourceRows, rests: ChunkedTexts, count: int, what:
         row = int(np.argmax(lengths != count))
         raise ConfigError(
             f"{what}: {rows.format_location(row)} has {format_count(int(lengths[row]), 'value')} after its path, but "
-            f"{format_count(count, 'label')} are needed, one value each; correct it, or keep one label for all that "
-            "comes after the path"
+            f"{format_count(count, 'label')} are needed, one value each; correct it, or keep a single label, which "
+            "takes everything after the path"
         )
     flat: list[Any] = [pc.list_flatten(part) for part in lists.chunks]
     return [

@@ -181,8 +181,8 @@ def _check_root_unchanged(walk: _FolderWalk, root: Path, seen: os.stat_result) -
     # A mount or unmount changes the device or the inode of the path. Then no single files were removed.
     if (found.st_dev, found.st_ino) != (seen.st_dev, seen.st_ino):
         raise ConfigError(
-            f"{walk.key}: another folder took the place of {format_path(root)} while it was listed, as where a disk is "
-            "mounted or unmounted; start again when it is there"
+            f"{walk.key}: another folder took the place of {format_path(root)} while it was listed, as happens when a "
+            "disk is mounted or unmounted; start again when the folder is back"
         )
 
 
@@ -206,7 +206,7 @@ def _report_walk_findings(walk: _FolderWalk, root: Path, folders: int, empty: li
         _log.info("%s: skipped %s: %s", walk.key, others, skipped)
     if empty:
         _log.warning(
-            "%s: %s all the same: %s",
+            "%s: %s nevertheless: %s",
             walk.key,
             format_count(
                 len(empty), "sub-folder holds no image and is a class", "sub-folders hold no image and are classes"

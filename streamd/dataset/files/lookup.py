@@ -142,7 +142,7 @@ def _format_root_advice(place: Path, suffix: bytes, count: int) -> str:
     names, some = ("name", "the file is") if count == 1 else ("names", "some of the files are")
     if suffix:
         return (
-            f"with {suffix.decode()} after the {names}, {some} in {format_path(place)}: write whole file names into "
+            f"with {suffix.decode()} added to the {names}, {some} in {format_path(place)}: write whole file names into "
             "the table"
         )
     return f"{'it is' if count == 1 else 'some are'} in {format_path(place)}: set root to that folder"

@@ -24,7 +24,7 @@ class Hdf5Source(DataSource):
 
     kind: Literal["hdf5"] = field(default="hdf5", init=False)
     path: Annotated[Path, "The file."]
-    images: Annotated[str, "The array of images in it, such as /training_samples."]
+    images: Annotated[str, "The array of images in the file, such as /training_samples."]
     range: RangeKey = None
     part: PartKey = None
     names: Annotated[

@@ -129,12 +129,12 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
     if leads_elsewhere:
         raise _external_data_error(full, path, key)
     if not isinstance(item, import_h5py().Dataset) or item.shape is None:
-        what = "there is no array" if item is None else "there is no array, but something else, called"
+        what = "there is no array" if item is None else "there is something other than an array called"
         raise ConfigError(f"{key}: {what} {full!r} in {format_path(path)}; {_format_arrays(file, full, images)}")
     if not _has_numpy_dtype(item):
         raise ConfigError(
-            f"{key}: {full} of {format_path(path)} holds values of a type that NumPy does not have; write it again "
-            "as numbers that it has, such as uint8 or float32"
+            f"{key}: {full} of {format_path(path)} holds values of a type that NumPy does not have; write it again as "
+            "a type that NumPy has, such as uint8 or float32"
         )
     # The manifest has the size and mtime of one file only. Data in another file could change without notice.
     if item.file.filename != file.filename or item.is_virtual or item.external:
@@ -174,7 +174,7 @@ def _has_numpy_dtype(dataset: Any) -> bool:
 
 def _external_data_error(full: str, path: Path, key: str) -> ConfigError:
     return ConfigError(
-        f"{key}: {full} of {format_path(path)} only points at data in another place, which may change unseen; name "
+        f"{key}: {full} of {format_path(path)} only points to data in another file, which may change unnoticed; name "
         "the file that holds them, or copy all into one: h5repack IN OUT"
     )
 
@@ -218,6 +218,7 @@ def _check_filters(dataset: Any, what: str) -> None:
         if not known(code):
             filter_name = name.decode(errors="replace") or f"filter {code}"
             raise ConfigError(
-                f"{what} is compressed by {filter_name}, which h5py does not have; pip install hdf5plugin, or name the "
-                "folder of its plugin in HDF5_PLUGIN_PATH, or write it again without: ptrepack --complevel=0 IN OUT"
+                f"{what} is compressed by {filter_name}, which h5py does not have; pip install hdf5plugin, or name "
+                "the folder of its plugin in HDF5_PLUGIN_PATH, or write the array again without compression: "
+                "ptrepack --complevel=0 IN OUT"
             )

@@ -113,7 +113,7 @@ def _open_unchanging_file(path: Path, key: str, seen: tuple[int, int]) -> Iterat
     finally:
         os.close(descriptor)
     if (found.st_size, found.st_mtime_ns) != seen:
-        raise ConfigError(f"{key}: {format_path(path)} is being written; list it when it is whole")
+        raise ConfigError(f"{key}: {format_path(path)} is still being written; list it once it is complete")
 
 
 def _read_display_names(file: Any, source: Hdf5Source, path: Path, key: str, images: int) -> list[bytes] | None:
@@ -130,7 +130,9 @@ def _read_display_names(file: Any, source: Hdf5Source, path: Path, key: str, ima
     if not (found.has_texts or found.dtype.kind == "S"):
         if is_packed:
             return None
-        raise ConfigError(f"{key}: {found.display_name} holds {found.dtype}, and names are texts; name another array")
+        raise ConfigError(
+            f"{key}: {found.display_name} holds {found.dtype}, but names must be text; name another array"
+        )
     npy_columns.check_row_count(key, found.display_name, found.shape[0], images)
     return found.read_texts_as_bytes(key)
 
@@ -225,8 +227,8 @@ def _check_chunk_cost(packed: CompressedArray | None, what: str) -> None:
         return
     if packed.chunk_bytes > MAX_CHUNK_BYTES:
         raise ConfigError(
-            f"{what} lies in chunks of {format_count(packed.chunk_rows, 'image')}, {packed.chunk_bytes // MIB:,} MiB, "
-            f"each of which is read whole; {MAX_CHUNK_BYTES // MIB} MiB are the most: write it with a smaller "
+            f"{what} is stored in chunks of {format_count(packed.chunk_rows, 'image')}, {packed.chunk_bytes // MIB:,} "
+            f"MiB, each of which is read whole; {MAX_CHUNK_BYTES // MIB} MiB is the limit: write it with a smaller "
             "chunkshape"
         )
     # A worker that keeps every chunk decompresses each once in any order, so there is nothing to warn of.
@@ -235,9 +237,9 @@ def _check_chunk_cost(packed: CompressedArray | None, what: str) -> None:
     chunk = packed.compute_shuffle_chunk_samples(packed.rows)
     buffer = packed.compute_shuffle_buffer_chunks(np.arange(packed.rows), chunk)
     _log.warning(
-        "%s lies in chunks of %s, each of which is read whole and unpacked to get one of them; shuffle: "
-        "{kind: chunk, chunk: %d, buffer: %d} does so seldom, and is what counts where none is written; streamd pack "
-        "makes something faster of it",
+        "%s is stored in chunks of %s, and a whole chunk is read and decompressed to get a single image; with "
+        "shuffle: {kind: chunk, chunk: %d, buffer: %d}, which is the default here, this happens seldom; streamd pack "
+        "writes the data in a faster format",
         what,
         format_count(packed.chunk_rows, "image"),
         chunk,

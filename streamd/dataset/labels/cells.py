@@ -200,15 +200,15 @@ def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
         row = int(np.argmax(points))
         raise ConfigError(
             f"{where}, with a decimal comma, but {texts[row].as_py()[:_SHOWN_CHARS]!r} "
-            f"({column.rows.format_location(row)}) has a point; write all its numbers in the same way, without marks "
-            "between thousands"
+            f"({column.rows.format_location(row)}) has a point; write all numbers of the column in the same way, "
+            "without thousands separators"
         )
     # Where every comma may stand between thousands, as in 1,234, the meaning is unclear. One number whose comma may
     # not, such as 1,5, settles it for all.
     if column.decimal_mark == "either" and not (commas & ~_find_matches(texts, _THOUSANDS)).any():
         raise ConfigError(
-            f"{where}, whose comma may stand before a fraction or between thousands, as in all its numbers; add "
-            "decimal: ',' under source, or remove the commas"
+            f"{where}, whose comma may be a decimal comma or a thousands separator, as in every number of the column; "
+            "add decimal: ',' under source, or remove the commas"
         )
     return replace_decimal_commas(texts)
 

@@ -194,8 +194,9 @@ def compute_vector_width(columns: Sequence[Column]) -> int:
     odd = int(np.argmax(lengths != lengths[0])) if lengths[0] else 0
     if not lengths[0] or lengths[odd] != lengths[0]:
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(odd)}: {column.display_name} holds {lengths[odd]} numbers "
-            f"where the first row holds {lengths[0]}; a vector has as many in every row, and at least one"
+            f"{column.key}: {column.rows.format_location(odd)}: {column.display_name} holds {lengths[odd]} numbers, "
+            f"but the first row holds {lengths[0]}; a vector needs the same number of values in every row, and at "
+            "least one"
         )
     return int(lengths[0])
 
@@ -279,7 +280,8 @@ def _choose_class_names(column: Column, classes: tuple[ClassValue, ...] | None, 
     if len(classes) != width:
         raise ConfigError(
             f"{column.key}: classes has {format_count(len(classes), 'class', 'classes')}, but {column.display_name} "
-            f"holds {format_count(width, 'number')} per row, one per class; list as many, in the order of the numbers"
+            f"holds {format_count(width, 'number')} per row, one per class; list that many classes, in the order of "
+            "the numbers"
         )
     return classes
 

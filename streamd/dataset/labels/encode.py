@@ -141,7 +141,7 @@ def build_number_label(
         # them.
         with np.errstate(over="ignore"):
             kept = wide.astype(np.float32)
-        _check_no_bad_value(~np.isfinite(kept), wide, "a finite number that float32 holds", format_location, key)
+        _check_no_bad_value(~np.isfinite(kept), wide, "a finite number that float32 can hold", format_location, key)
     else:
         with np.errstate(invalid="ignore"):
             kept = values.astype(np.int64)
@@ -149,7 +149,7 @@ def build_number_label(
             _check_no_bad_value(
                 np.abs(wide) >= 2.0**63,
                 wide,
-                "a number that int64 holds; use type category or string",
+                "a number that int64 can hold; use type category or string",
                 format_location,
                 key,
             )

@@ -74,8 +74,8 @@ def check_label_array(shape: tuple[int, ...], dtype: np.dtype[Any], file: str, k
     """
     if dtype.kind not in _KINDS or len(shape) not in {1, _VECTOR} or 0 in shape:
         raise ConfigError(
-            f"{key}: {file} holds {dtype} {shape}; labels are numbers or texts, (n,) or (n, k): reshape it, or save it "
-            "with .astype"
+            f"{key}: {file} holds {dtype} {shape}; labels must be numbers or text, of shape (n,) or (n, k): reshape "
+            "the array, or convert it with .astype and save it again"
         )
     check_row_count(key, file, shape[0], images)
 

@@ -78,7 +78,7 @@ def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | N
         named = (
             ""
             if _has_no_encoding_key(key)
-            else ", or add encoding: NAME under source, the encoding that it was saved in"
+            else ", or add encoding: NAME under source, where NAME is the encoding that the file was saved in"
         )
         return ConfigError(f"{where}; save the file as UTF-8{named}")
     return ConfigError(

@@ -208,8 +208,8 @@ class _LmdbListing:
         found = fields.get(self._name_array)
         if found is not None and (found.dtype.kind not in _TEXT_KINDS or prod(found.shape) != 1):
             raise ConfigError(
-                f"{self._names_key}: {self._name_array!r} is {found} in {self._format_sample(0)}, but a name is one "
-                "text; name another array"
+                f"{self._names_key}: {self._name_array!r} is {found} in {self._format_sample(0)}, but a name must be "
+                "a single text; name another array"
             )
         self._keys.setdefault(self._name_array, self._names_key)
         self.collectors.setdefault(self._name_array, _ArrayCollector())
@@ -239,8 +239,8 @@ class _LmdbListing:
         if found.shape != first.shape or kinds[0] != kinds[1]:
             raise ConfigError(
                 f"{key}: {name!r} is {found} in {self._format_sample(number)}, and {first} in "
-                f"{self._format_sample(0)}; all samples of a stream are alike: keep those that differ in a file of "
-                "their own"
+                f"{self._format_sample(0)}; all samples of a stream must have arrays of the same shape and type: keep "
+                "those that differ in a file of their own"
             )
 
     def _format_sample(self, number: int) -> str:
@@ -319,7 +319,7 @@ def open_pyxis_file(path: Path, key: str) -> Iterator[PyxisFile]:
     if _read_lmdb_head(path, key).commit != head.commit:
         raise ConfigError(
             f"{key}: {format_path(path)} was written to while its samples were listed; start again when its writer "
-            "has ended"
+            "has finished"
         )
 
 
@@ -375,8 +375,8 @@ def read_mapping_base_address(value: memoryview, file: PyxisFile) -> int:
         opened_file.seek(address - origin)
         if opened_file.read(len(value)) != value:
             raise ConfigError(
-                f"{file.key}: {format_path(file.path)} is not mapped where {_MAPS} says, so nobody else can read it; "
-                "pack its stream into another format where that works"
+                f"{file.key}: {format_path(file.path)} is not mapped where {_MAPS} says, so no other process can read "
+                "it; on a machine where it can be read, pack its stream into another format"
             )
     return origin
 

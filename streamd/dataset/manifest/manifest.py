@@ -421,4 +421,6 @@ def _read_manifest_header(path: Path, file: ColumnArray) -> tuple[_ManifestHeade
 
 
 def _unusable_error(path: Path, why: str) -> ConfigError:
-    return ConfigError(f"the manifest {str(path)!r} cannot be used: {why}; remove it, it is built again from the data")
+    return ConfigError(
+        f"the manifest {str(path)!r} cannot be used: {why}; remove it, and it will be built again from the data"
+    )

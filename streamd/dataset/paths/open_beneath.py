@@ -60,7 +60,7 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
         check_file_size(found.st_size)
         check_file_unchanged(found, size, mtime_ns)
         if len(data) != size:
-            raise UnfitFileError(f"stale: {len(data)} bytes where {size} were listed")
+            raise UnfitFileError(f"stale: it has {len(data)} bytes, but {size} were listed")
         return data
     finally:
         os.close(descriptor)
@@ -83,7 +83,7 @@ def open_unchanged_file(root: int, name: bytes, size: int, mtime_ns: int) -> int
 def check_file_size(size: int) -> None:
     """Raises UnfitFileError for a file larger than any image may be."""
     if size > MAX_FILE_BYTES:
-        raise UnfitFileError(f"{size} bytes are more than {MAX_FILE_BYTES}")
+        raise UnfitFileError(f"the file has {size} bytes, and at most {MAX_FILE_BYTES} are allowed")
 
 
 def _check_regular_file(found: os.stat_result) -> None:

@@ -55,7 +55,7 @@ def read_npy_header(path: Path, key: str) -> NpyHeader:
         raise ConfigError(f"{key}: {format_path(path)} holds Python objects; save numbers or texts: array.astype(...)")
     if in_columns:
         raise ConfigError(
-            f"{key}: {format_path(path)} is in Fortran order, where a row lies in pieces; save it with "
+            f"{key}: {format_path(path)} is in Fortran order, in which rows are not contiguous; save it with "
             "np.save(path, np.ascontiguousarray(array))"
         )
     if size < header.end_offset:
@@ -88,7 +88,7 @@ def _parse_npy_header(file: BinaryIO, path: Path, key: str) -> tuple[NpyHeader, 
         ) from error
     if any(side < 0 for side in shape):
         raise ConfigError(
-            f"{key}: {format_path(path)} is damaged: its header speaks of an array of {shape}; write it again"
+            f"{key}: {format_path(path)} is damaged: its header describes an array of {shape}; write it again"
         )
     return NpyHeader(shape, dtype, file.tell()), in_columns
 
@@ -134,12 +134,12 @@ def find_files(
     names = sorted(name for name in names if os.path.realpath(root / os.fsdecode(name)) not in others)
     if not names:
         raise ConfigError(
-            f"{key}: {format_path(path)} names no {kind.suffix} file; correct it, or name the folder of the files"
+            f"{key}: {format_path(path)} matches no {kind.suffix} file; correct it, or name the folder of the files"
         )
     if kind.max_files is not None and len(names) > kind.max_files:
         raise ConfigError(
-            f"{key}: {format_path(path)} names {format_count(len(names), 'file')}, each of which every worker keeps "
-            f"open; {kind.max_files} are the most: join some with np.concatenate"
+            f"{key}: {format_path(path)} matches {format_count(len(names), 'file')}, all of which every worker keeps "
+            f"open; at most {kind.max_files} are allowed: join some with np.concatenate"
         )
     fence = ConfinedRoot(os.fsencode(root), key)
     sizes, mtimes_ns, missing = stat_files(fence, names, progress)
@@ -171,7 +171,8 @@ def _glob_names(path: str, key: str, suffix: str) -> tuple[Path, list[bytes]]:
         return root, [os.fsencode(name) for name in glob.glob(pattern, root_dir=root)]  # noqa: PTH207 - names, not paths
     if not whole.exists() and _BRACES.search(path):  # as WebDataset writes a range of shards
         raise ConfigError(
-            f"{key}: {format_path(path)}: braces stand for nothing here; write {format_path(_BRACES.sub('*', path))}"
+            f"{key}: {format_path(path)}: braces have no special meaning here; write "
+            f"{format_path(_BRACES.sub('*', path))}"
         )
     with translate_read_errors(whole, key):
         if whole.is_dir():

@@ -137,13 +137,13 @@ class TarReader:
         rest = os.pread(self._descriptor, _MOST_PADDING_BYTES, place)
         if rest.count(0) < len(rest):
             raise BrokenTarError(
-                f"there is more after its end at byte {place:,}, as where tars were joined with cat: unpack it with "
-                "tar --ignore-zeros and pack it again"
+                f"there is more after its end at byte {place:,}, as happens when tars are joined with cat: unpack it "
+                "with tar --ignore-zeros and pack it again"
             )
         if self._size - place > _MOST_PADDING_BYTES:
             raise BrokenTarError(
-                f"from byte {place:,} on it holds zeros, as where a download stopped and its room was taken before: "
-                "copy it again"
+                f"from byte {place:,} on, it holds only zeros, as happens when a download stops after its space was "
+                "reserved: copy it again"
             )
         self.has_end_mark = True
 
@@ -199,4 +199,4 @@ def _damaged_error(place: int, block: bytes = b"") -> BrokenTarError:
 
 
 def _sparse_error(name: bytes) -> BrokenTarError:
-    return BrokenTarError(f"{format_path(name)} in it is stored without its gaps: pack it again without --sparse")
+    return BrokenTarError(f"{format_path(name)} in it is stored as a sparse file: pack the tar again without --sparse")

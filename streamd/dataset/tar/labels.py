@@ -81,7 +81,7 @@ def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
         return TarLabelSource(b"")
     raise ConfigError(
         f"{key}: {format_path(shard.name)} has no {' or '.join(f'.{suffix.decode()}' for suffix in suffixes)} files "
-        f"beside its images, and no folder for each class; it has {shard.suffix_summary}: write from: txt for the "
+        f"next to its images, and no folder for each class; it has {shard.suffix_summary}: write from: txt for the "
         "text of .txt files, from: json:angle for a field of .json files, or labels: {} to serve no labels"
     )
 
@@ -93,7 +93,10 @@ def _has_class_folders(shard: Shard) -> bool:
 def _parse_label_source(text: str, key: str) -> TarLabelSource:
     suffix, colon, field = text.removeprefix(".").partition(":")
     if not suffix or (colon and not field) or (field and suffix.rpartition(".")[2].lower() != _JSON):
-        raise ConfigError(f"{key}: {text!r} names no files of shards; write cls, txt or json:angle, or leave it out")
+        raise ConfigError(
+            f"{key}: {text!r} is not the suffix of label files in a shard; write a suffix or a field, such as cls, "
+            "txt or json:angle, or leave `from` out"
+        )
     return TarLabelSource(suffix.lower().encode(), field)
 
 
@@ -148,7 +151,7 @@ def _read_label_texts(shard: Shard, source: TarLabelSource, key: str) -> list[Fi
         more = f" (and {len(lacking) - 1} more like it)" if lacking[1:] else ""
         raise ConfigError(
             f"{key}: {_format_member_path(shard, shard.images[lacking[0]].name)} has no .{source.suffix.decode()} "
-            f"beside it{more}; the shard has {shard.suffix_summary}: "
+            f"file next to it{more}; the shard has {shard.suffix_summary}: "
             f"{_suggest_field(shard, lacking[0], source.suffix.decode())}"
         )
     return [_read_member_text(shard, files[sample], key) for sample in shard.images]
@@ -177,8 +180,8 @@ def _find_class_folder(shard: Shard, name: bytes, key: str) -> str:
     folder, _, _ = name.rpartition(b"/")
     if not folder or b"/" in folder:
         raise ConfigError(
-            f"{key}: {_format_member_path(shard, name)} does not lie in one folder, which would be its class, as "
-            "the first images do; pack it so, or write from: and what stands beside the images"
+            f"{key}: {_format_member_path(shard, name)} is not directly in a folder named after its class, as the "
+            "first images are; pack it that way, or write from: with the suffix of the label files next to the images"
         )
     return _decode_text(folder, shard, name, key)
 

@@ -114,7 +114,8 @@ def _duplicate_error(shard: Shard, members: list[TarMember], key: str) -> Config
     first, second = (member.name for member in members[:2])
     if first == second:
         return ConfigError(
-            f"{key}: {format_path(shard.name)} holds {format_path(first)} twice; pack it again with one of them"
+            f"{key}: {format_path(shard.name)} holds {format_path(first)} twice; pack the shard again with only one "
+            "of them"
         )
     suffix = escape_unprintable(first.rpartition(b"/")[2].partition(b".")[2].decode(errors="replace"))
     noun = "image" if first.lower().endswith(IMAGE_SUFFIXES) else f".{suffix} file"
@@ -129,7 +130,7 @@ def _check_no_links(shard: Shard, key: str) -> None:
     links = [link for link in shard.tar.links if link.lower().endswith(IMAGE_SUFFIXES) and not _HIDDEN.search(link)]
     if links:
         raise ConfigError(
-            f"{key}: {format_path(shard.name)} holds links in the place of images: {format_first_names(links)}; "
+            f"{key}: {format_path(shard.name)} holds links in place of images: {format_first_names(links)}; "
             "pack it again with tar --dereference --hard-dereference"
         )
 

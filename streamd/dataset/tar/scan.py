@@ -155,7 +155,9 @@ class _TarListing:
             part = self._read_shard_contents(shard)
             found = os.fstat(file.fileno())
         if (found.st_size, found.st_mtime_ns) != (size, int(self.files.mtimes_ns[number])):
-            raise ConfigError(f"{self.path_key}: {format_path(name)} is being written; list it when it is whole")
+            raise ConfigError(
+                f"{self.path_key}: {format_path(name)} is still being written; list it once it is complete"
+            )
         return part
 
     def _read_shard_contents(self, shard: Shard) -> _ShardContents:
@@ -187,9 +189,9 @@ class _TarListing:
         plan = _LabelPlan(labels, find_label_sources(self.stream, labels, shard), names)
         if self.plan is not None and plan.sources != self.plan.sources:
             raise ConfigError(
-                f"{self.path_key}: {format_path(shard.name)}, which has {shard.suffix_summary}, says otherwise than "
-                "the shards before it whether images have a class, and where; write labels, or name shards that "
-                "belong together"
+                f"{self.path_key}: {format_path(shard.name)}, which has {shard.suffix_summary}, differs from the "
+                "shards before it in whether its images have a class, or in where the class is stored; write labels, "
+                "or name only shards that belong together"
             )
         self.plan = self.plan or plan
         return self.plan
@@ -201,8 +203,8 @@ class _TarListing:
         if lone:
             raise ConfigError(
                 f"{self.path_key}: {format_path(shard.name)} has labels without an image, of the samples "
-                f"{format_first_names(sorted(lone))}; it has {shard.suffix_summary}: an image is named as its label, "
-                f"with one of the suffixes {_IMAGE_SUFFIX_TEXT}"
+                f"{format_first_names(sorted(lone))}; it has {shard.suffix_summary}: an image must have the same name "
+                f"as its label file, with one of the suffixes {_IMAGE_SUFFIX_TEXT}"
             )
 
     def log_ignored_files(self) -> None:
@@ -215,6 +217,6 @@ class _TarListing:
 
 def _find_warnings(shard: Shard) -> Iterator[str]:
     if not shard.tar.has_end_mark:
-        yield f"{format_path(shard.name)} has no mark of its end: if it is cut, samples are missing"
+        yield f"{format_path(shard.name)} has no end marker: if it was cut off, samples are missing"
     if not shard.images:
-        yield f"{format_path(shard.name)} holds no image, but {shard.suffix_summary}"
+        yield f"{format_path(shard.name)} holds no image, only {shard.suffix_summary}"

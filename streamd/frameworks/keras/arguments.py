@@ -73,7 +73,7 @@ def check_epochs_left(name: str, wanted: tuple[int, int], available: tuple[int, 
         return
     where = f"ends after {_describe_epochs(*available)}" if available[1] else "has no epoch left"
     raise ConfigError(
-        f"fit has {_describe_epochs(*wanted)} to go, and the subscription to {name!r} {where}: subscribe with "
+        f"fit has {_describe_epochs(*wanted)} to go, but the subscription to {name!r} {where}: subscribe with "
         "epochs=None, which never ends, or with as many epochs as all calls of fit take together"
     )
 
@@ -148,7 +148,7 @@ def _check_validation_data(call: KerasCall) -> str | None:
 def _explain_unfed_stream(data: object) -> str | None:
     """What to write for a stream, a client or a stream's name as validation data; None for other data."""
     if hasattr(data, "spec") and hasattr(data, "epochs"):
-        return "a stream goes to Keras by way of fit_data:  validation_data=fit_data(stream)"
+        return "a stream must be passed to Keras through fit_data:  validation_data=fit_data(stream)"
     if not hasattr(data, "subscribe") and not isinstance(data, str):
         return None
     what, name = (f"the name {data!r}", data) if isinstance(data, str) else ("a client", "validation")
@@ -214,11 +214,15 @@ def _check_validation_freq(call: KerasCall) -> str | None:
     given = call.get_value("validation_freq")
     if isinstance(given, list) or (isinstance(given, int) and given >= 1):
         return None
-    return "give a whole number of epochs, 1 or more, or a list of the epochs, counted from 1, to validate after"
+    return "give a whole number of epochs, 1 or more, or a list of the epochs after which to validate, counted from 1"
 
 
 def _require_validation_data(is_given: bool) -> str | None:
-    return "there is no validation_data that it could be for: give it too, or leave this out" if is_given else None
+    return (
+        "this argument needs validation_data, which is missing: give validation_data too, or leave this argument out"
+        if is_given
+        else None
+    )
 
 
 # --- order and weights of classes
@@ -234,8 +238,8 @@ def _check_shuffle(call: KerasCall) -> str | None:
     if given or spec.shuffle == "none":
         return None
     return (
-        f"stream {spec.name!r} comes shuffled ({spec.shuffle}), whatever Keras is told: leave shuffle out, or serve a "
-        "stream with  shuffle: none  in config.yaml"
+        f"stream {spec.name!r} comes shuffled ({spec.shuffle}), whatever shuffle is set to in Keras: leave shuffle "
+        "out, or serve a stream with  shuffle: none  in config.yaml"
     )
 
 
@@ -244,7 +248,7 @@ def _check_class_weight(call: KerasCall) -> str | None:
     if call.stream is None or given is None:
         return None
     if call.stream.has_class_weights:
-        return "fit_data has a class_weight already: give it there or to fit, not to both"
+        return "fit_data already has a class_weight: give class_weight to fit_data or to fit, not to both"
     return None
 
 

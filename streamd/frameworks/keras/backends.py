@@ -64,7 +64,7 @@ def build_converter(backend: str) -> Convert:
     if backend == "torch":
         return _build_torch_converter()
     raise ConfigError(
-        f"fit_data works with Keras on TensorFlow, JAX and torch, and here Keras runs on {backend}: set KERAS_BACKEND "
+        f"fit_data works with Keras on TensorFlow, JAX or torch, but here Keras runs on {backend}: set KERAS_BACKEND "
         "to one of these before Keras is imported"
     )
 
@@ -103,8 +103,8 @@ def check_distribution(row_counts: Iterable[int]) -> None:
         return
     if backend != "jax":
         raise ConfigError(
-            f"keras.distribution shares batches on JAX only; on {backend} one device would do all the work: set "
-            'KERAS_BACKEND=jax, or start one trainer a device, each with its own subscribe(rank="auto")'
+            f"keras.distribution divides batches among devices on JAX only; on {backend}, one device would do all the "
+            'work: set KERAS_BACKEND=jax, or start one trainer per device, each with its own subscribe(rank="auto")'
         )
     mesh = distribution.device_mesh
     devices = mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]

@@ -153,7 +153,7 @@ def find_fit_callbacks() -> Any:
         caller = frame.f_locals.get("self")
         if isinstance(caller, keras.callbacks.CallbackList):
             return caller
-    raise ConfigError("ResumeCallback is called by none of Keras's: give it to  fit(callbacks=[...])")
+    raise ConfigError("ResumeCallback was not called by Keras: give it to  fit(callbacks=[...])")
 
 
 def check_data_of_running_fit(data: object, name: str, call: str) -> None:
@@ -164,7 +164,7 @@ def check_data_of_running_fit(data: object, name: str, call: str) -> None:
     for _, epochs in _iterate_fit_calls(sys._getframe()):  # noqa: SLF001 - as above
         if isinstance(epochs, EpochIterator) and epochs.data_adapter is not data:
             raise ConfigError(
-                f"this fit reads other data than {name} was given: give both the same object,  data = "
+                f"this fit does not read the data that {name} was given: give both the same object,  data = "
                 f"fit_data(stream); model.fit(data, callbacks=[{call}])"
             )
         return

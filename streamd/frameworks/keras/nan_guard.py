@@ -84,7 +84,7 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
                 ids = step.sample_ids.tolist()
                 files |= zip(ids, self._client.names(stream, ids), strict=True)
             pages = [str(self._draw_batch(stream, step, files)) for step in shown]
-            pictures = f"its pictures: {', '.join(pages)}"
+            pictures = f"its pictures are in: {', '.join(pages)}"
         except (StreamdError, OSError) as error:
             pictures = f"its pictures could not be saved: {error}"
         raise LossError(f"{describe_loss(loss, stream, steps, files)}\n{pictures}")
@@ -93,8 +93,9 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         batch = self._client.batch(stream, step.epoch, step.index)
         if not np.array_equal(batch.sample_ids, step.sample_ids):
             raise StreamdError(
-                f"batch {step.batch_position_text} of {stream!r} holds other samples than the trainer's, which "
-                f"takes batches of another size; these were {', '.join(map(str, step.sample_ids.tolist()))}"
+                f"batch {step.batch_position_text} of {stream!r} does not hold the samples that the trainer received, "
+                "because the trainer takes batches of another size; the trainer's sample ids were "
+                f"{', '.join(map(str, step.sample_ids.tolist()))}"
             )
         self._directory.mkdir(parents=True, exist_ok=True)
         page = self._directory / f"nan-{stream}-{step.epoch}-{step.index}.html"

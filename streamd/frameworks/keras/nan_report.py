@@ -63,13 +63,13 @@ def _describe_loss_cause(steps: Sequence[StepRecord], files: Mapping[int, str]) 
             found.setdefault(name, []).extend(ids)
     if not found:
         return (
-            "all its labels are finite, so the weights have outgrown their numbers, here or in the step before: try a "
+            "all its labels are finite, so the weights have overflowed, in this step or the one before: try a "
             "smaller learning rate, or an optimizer with clipnorm"
         )
     samples = sum(step.sample_ids.size for step in steps)
     return "\n".join(
-        f"label {name!r} is NaN or infinite in {len(ids)} of {samples} samples, which spoils the loss: fix "
-        f"{_format_samples(ids, files)}"
+        f"label {name!r} is NaN or infinite in {len(ids)} of {samples} samples, which makes the loss NaN or infinite: "
+        f"fix {_format_samples(ids, files)}"
         for name, ids in found.items()
     )
 

@@ -49,7 +49,10 @@ def join_sample_ids(rows: Sequence[BatchRows] | None) -> npt.NDArray[np.int64]:
 
 def _require_rows(rows: Sequence[BatchRows] | None) -> Sequence[BatchRows]:
     if not rows:
-        raise ConfigError("nothing was predicted yet: call  model.predict(data)  first; labels and names are its rows'")
+        raise ConfigError(
+            "nothing has been predicted yet: call  model.predict(data)  first; labels and names belong to the rows "
+            "that it predicts"
+        )
     return rows
 
 

@@ -67,7 +67,7 @@ class _PresentEpoch:
             extra = next(self._batches, None)
             if extra is not None:
                 raise ReceiptError(
-                    f"epoch {extra.epoch} has more steps than announced: {extra.index} came after its end"
+                    f"epoch {extra.epoch} has more steps than announced: batch {extra.index} came after its end"
                 )
         return batch
 
@@ -130,8 +130,8 @@ class KerasReader:
     def _raise_stream_in_use(self, what: str, other: str) -> NoReturn:
         name = self.stream.spec.name
         raise ConfigError(
-            f"{what} would take stream {name!r} away from the {other} that reads it, and begin at another batch: give "
-            f"{what} a subscription of its own, as in  fit_data(client.subscribe({name!r}))"
+            f"{what} would take stream {name!r} away from the {other} that is reading it, and would move it to "
+            f"another batch: give {what} a subscription of its own, as in  fit_data(client.subscribe({name!r}))"
         )
 
     def continue_fit_batches(self, *, whole: bool) -> Iterator[FeedBatch]:

@@ -141,7 +141,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         steps = self.params["steps"]
         if steps != self._data.own_steps:
             raise ConfigError(
-                f"ResumeCallback cannot count with steps_per_epoch={steps}: give  fit_data(stream, steps={steps})"
+                f"ResumeCallback cannot count the steps with steps_per_epoch={steps}: give  fit_data(stream, "
+                f"steps={steps})"
             )
         # The folder is claimed before its states are read, so that no other training replaces them meanwhile.
         try:
@@ -220,7 +221,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         folder = self._checkpoints.directory
         if self._checkpoints.recreate_missing_folder():
             print_stderr_line(
-                f"{folder} was removed, and with it what was saved there: it is made again, for the states to come"
+                f"{folder} was removed, together with the states saved there: it is created again for new states"
             )
         claim_folder(folder, self._is_at_work)
 
@@ -263,8 +264,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             why = error.strerror if isinstance(error, OSError) else error
             kept = "the last one that was saved is" if self._checkpoints.has_states() else "no earlier one is"
             print_stderr_line(
-                f"the state after step {self._total_steps} could not be saved in {folder} ({why}); the training "
-                f"goes on, and {kept} still there"
+                f"the state after step {self._total_steps} could not be saved in {folder} ({why}); training "
+                f"continues, and {kept} still there"
             )
             return False
         return True
@@ -343,9 +344,14 @@ def _parse_interrupted(content: dict[str, Any]) -> InterruptedEpoch | None:
 
 def _describe_place(place: TrainingPlace, epochs: int) -> str:
     if place.over:
-        return f"a callback ended this training after epoch {place.epoch}; remove the folder to train again"
+        return (
+            f"a callback ended this training after epoch {place.epoch}; remove the folder to start again from the "
+            "beginning"
+        )
     if place.step:
-        return f"goes on in epoch {place.epoch + 1} of {epochs}, after step {place.step}"
+        return f"continues in epoch {place.epoch + 1} of {epochs}, after step {place.step}"
     if place.epoch >= epochs:
-        return f"{'the one epoch is' if epochs == 1 else f'all {epochs} epochs are'} done; it is only loaded"
-    return f"goes on with epoch {place.epoch + 1} of {epochs}"
+        return (
+            f"{'the one epoch is' if epochs == 1 else f'all {epochs} epochs are'} done; the saved state is only loaded"
+        )
+    return f"continues with epoch {place.epoch + 1} of {epochs}"

@@ -65,17 +65,22 @@ def describe_step_change(then: StepGeometry, now: StepGeometry, rest: int | None
     recounted = then.steps != now.steps and not (then.whole and now.whole)
     parts = []
     if resized:
-        parts.append(f"it was saved with {then}, and goes on with {now}")
+        parts.append(f"the run was saved with {then}, and continues with {now}")
     if recounted:
         first = (left - (rest or 0)) % now.steps if now.whole else 0
-        shorter = f", but the first of them has the {first} that are left of the stream's" if first else ""
+        shorter = (
+            f", but the first such epoch has only the {first} that are left of the stream's epoch" if first else ""
+        )
         parts.append(
-            f"an epoch had {_format_steps(then.steps)}, and has the {now.steps} of this program from here on{shorter}"
+            f"an epoch had {_format_steps(then.steps)}, and from here on has the {now.steps} of this program{shorter}"
         )
     if parts and rest:
         parts.append(f"before that, the rest of the epoch that was interrupted takes {_format_steps(rest)}")
     elif parts and rest == 0:
-        parts.append("what is left of the epoch that was interrupted makes no step, so it is over, and not validated")
+        parts.append(
+            "what is left of the interrupted epoch is less than one step, so that epoch is over, and it is not "
+            "validated"
+        )
     return "; ".join(parts) or None
 
 
@@ -94,13 +99,13 @@ def describe_learning_rate_change(begun: LearningRate, kept: float | None, given
         return None
     if kept is None:
         return (
-            "the learning rate's schedule is another one than was saved: that of this program counts, "
+            "the learning rate schedule differs from the saved one: this program's schedule is used, "
             f"{_format_learning_rate(given)}"
         )
     return (
-        f"the learning rate is {kept:.6g}, as it was saved; the {_format_learning_rate(given)} of this program does "
-        "not count: set model.optimizer.learning_rate in a callback, or choose another folder to start a new "
-        "training with it"
+        f"the learning rate is {kept:.6g}, as it was saved; this program's {_format_learning_rate(given)} is ignored: "
+        "set model.optimizer.learning_rate in a callback, or choose another folder to start a new training run with "
+        "it"
     )
 
 

@@ -22,9 +22,9 @@ from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.plain_data import Array, DataPacker, UnkeptError, ValueSnapshot, unpack_value
 
 _PARTS: Final = {
-    "model": "another model; build it as it was",
-    "optimizer": "another optimizer's state; compile with that of then",
-    "metrics": "other metrics; compile with those of then",
+    "model": "the state of another model; build the model as it was",
+    "optimizer": "the state of another optimizer; compile with the optimizer of that run",
+    "metrics": "other metrics; compile with the metrics of that run",
 }
 _KERAS_OWN: Final = frozenset({"_model", "params"})  # set in every callback by Keras
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")  # an object's address, which differs between processes
@@ -61,7 +61,9 @@ def restore_variables(model: Any, state: dict[str, Any], arrays: Sequence[Array]
     """
     if _name_optimizer(model.optimizer) != state["kind"]:
         raise _build_state_mismatch_error(
-            where, "optimizer", f"it is of {state['kind']}, not of {_name_optimizer(model.optimizer)}"
+            where,
+            "optimizer",
+            f"it was saved from {state['kind']}, but the model has {_name_optimizer(model.optimizer)}",
         )
     saved = {part: [_SavedVariable(*each) for each in state[part]] for part in _PARTS}
     for part in _PARTS:
@@ -115,7 +117,7 @@ def _describe_variable(variable: Any, packer: DataPacker) -> _SavedVariable:
 def _check_variables(variables: list[Any], saved: list[_SavedVariable], part: str, where: str) -> None:
     if len(variables) != len(saved):
         raise _build_state_mismatch_error(
-            where, part, f"it has {format_count(len(saved), 'variable')} where there are {len(variables)} now"
+            where, part, f"it has {format_count(len(saved), 'variable')}, but there are {len(variables)} now"
         )
     for variable, record in zip(variables, saved, strict=True):
         shape, dtype = list(variable.shape), keras.backend.standardize_dtype(variable.dtype)
@@ -123,7 +125,7 @@ def _check_variables(variables: list[Any], saved: list[_SavedVariable], part: st
             raise _build_state_mismatch_error(
                 where,
                 part,
-                f"{record.path} is {record.dtype} {record.shape} where {variable.path} is {dtype} {shape} now",
+                f"{record.path} was {record.dtype} {record.shape}, but {variable.path} is {dtype} {shape} now",
             )
 
 

@@ -135,13 +135,15 @@ def _find_device(torch: Any, device: Any) -> Any:
     try:
         place = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"device={device!r} is none that torch knows: {str(error).splitlines()[0]}") from error
+        raise ConfigError(
+            f"device={device!r} is not a device that torch knows: {str(error).splitlines()[0]}"
+        ) from error
     if place.type != "cuda":
         return place
     count = torch.cuda.device_count()
     if (place.index or 0) >= count:
         raise ConfigError(
-            f"device={device!r}, and torch {torch.__version__} sees {count} CUDA devices here: "
-            "torch.cuda.is_available() and the driver say why, or leave device out to stay on the CPU"
+            f"device={device!r} does not exist: torch {torch.__version__} sees {count} CUDA devices here; check "
+            "torch.cuda.is_available() and the driver, or leave device out to stay on the CPU"
         )
     return place if place.index is not None else torch.device("cuda", torch.cuda.current_device())

@@ -28,7 +28,7 @@ class Normalization(torch.nn.Module):  # type: ignore[misc]  # torch is not inst
         channels = self.mean.shape[0]
         if tuple(images.shape[-3:-2]) != (channels,):
             raise ValueError(
-                f"images of shape {tuple(images.shape)}, where (batch, {channels}, height, width) is needed: "
+                f"the images have the shape {tuple(images.shape)}, but (batch, {channels}, height, width) is needed: "
                 "images.permute(0, 3, 1, 2) puts the channels of a batch first"
             )
         return (images - self.mean) / self.std

@@ -79,9 +79,9 @@ export class Bad {
   }
 
   #words(all) {
-    if (!this.#counts.size) return "None is known so far: each sample that was needed could be read.";
+    if (!this.#counts.size) return "None so far: every sample that was needed could be read.";
     if (this.#problem) return `Not listed: ${this.#problem}`;
-    if (this.#isBusy) return "They are being listed.";
+    if (this.#isBusy) return "The bad samples are being listed.";
     const whose = `${counted(all, "sample")} of ${visible(this.#choice.value)} could not be used`;
     if (!this.#token.isUsable) return `${whose}. The token is needed to see them.`;
     const shown = this.#page.samples.length;

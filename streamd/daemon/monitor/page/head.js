@@ -33,7 +33,7 @@ export class Head {
     else this.#notice(`the daemon is now streamd ${daemon.version}`, "Reload the page", () => location.reload());
     const answers = this.#restarted || (this.#said.has("connection") ? "the daemon answers" : "");
     const wrong = troubles.map((each) => `trouble: ${visible(each)}`).join("; ");
-    const fine = this.#said.has("troubles") ? "no trouble any more" : "";
+    const fine = this.#said.has("troubles") ? "no more troubles" : "";
     this.#announce({ connection: answers, troubles: wrong || fine, limit: this.#steady(way.words) });
     return isNew;
   }
@@ -41,15 +41,15 @@ export class Head {
   /** @param {string} what */
   starting(what) {
     this.#show("starts");
-    this.#notice(`The daemon starts: ${visible(what)}.`);
-    this.#announce({ connection: "the daemon starts" });
+    this.#notice(`The daemon is starting: ${visible(what)}.`);
+    this.#announce({ connection: "the daemon is starting" });
   }
 
   /** @param {number | null} sinceMs @param {() => void} retry */
   away(sinceMs, retry) {
     const away = (ms) => `Away since ${CLOCK.format(ms)}, for ${span((Date.now() - ms) / 1000)}: `;
     const tell = () => {
-      const words = "the daemon does not answer, and is asked again and again.";
+      const words = "the daemon does not answer; the page keeps trying.";
       this.#notice(`${sinceMs === null ? "" : away(sinceMs)}${words}`, "Try now", retry);
     };
     this.#show("away");
@@ -61,7 +61,7 @@ export class Head {
   #show(state) {
     clearInterval(this.#ticking);
     document.body.dataset.state = state;
-    say(byId("connection"), state);
+    say(byId("connection"), state === "starts" ? "starting" : state);
   }
 
   #notice(words, button = "", act = () => {}) {
@@ -118,7 +118,7 @@ export function showDaemon({ daemon, streams, trainers }, history) {
     ["memory used", percent(used / Math.max(1, all)), `${bytes(used)} of ${bytes(all)}`],
     ["up", span(daemon.uptime_s), daemon.draining ? "shutting down" : `pid ${daemon.pid}`],
   ];
-  say(byId("window"), `rates and shares are those ${daemon.window}`);
+  say(byId("window"), `rates and shares are averages ${daemon.window}`);
   sync(byId("readouts"), readings, ([name]) => name, ([name]) => reading(name, name === "taken" ? history : null));
 }
 

@@ -105,17 +105,17 @@ export class Pictures {
     if (this.#asking !== asking) return FAILED_MS;
     this.#problem = "";
     if (response.status === 200 && body) this.#draw(JSON.parse(body));
-    else if (response.status === 204) this.#problem = "No batch has left for 20 s: does a trainer read this stream?";
+    else if (response.status === 204) this.#problem = "No batch has left in the last 20 s: is a trainer reading this stream?";
     else if (response.status !== 401) this.#problem = visible(body.trim());
     return response.ok ? AGAIN_MS : FAILED_MS;
   }
 
   get #words() {
-    if (!this.#token.isUsable) return "The token is needed to see them.";
+    if (!this.#token.isUsable) return "You need the token to see the pictures.";
     if (!this.#choice.value) return "There is no stream.";
     if (this.#problem) return this.#problem;
     const paused = this.#isPaused ? " · paused" : "";
-    if (!this.#batch) return `Waits for the next batch that leaves${paused}`;
+    if (!this.#batch) return `Waiting for the next batch to leave${paused}`;
     const { heading, rows, samples } = this.#batch;
     return `${visible(heading)}${rows > samples.length ? `, ${count(samples.length)} of them shown` : ""}${paused}`;
   }
@@ -141,7 +141,7 @@ export class Pictures {
       say(mark, sample.bad ? `${why}: ${visible(sample.bad.reason)}` : why);
       set(button, "data-mark", why || null);
       set(button, "title", visible(sample.file));
-      set(button, "aria-label", `Row ${row}: ${labels}${why && `, ${why}`}, larger`);
+      set(button, "aria-label", `Row ${row}: ${labels}${why && `, ${why}`}, show larger`);
     };
     return { node: html("li", {}, button), update };
   }

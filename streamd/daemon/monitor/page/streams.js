@@ -18,7 +18,7 @@ function columnsWith(history) {
     { head: "Stream", fields: [["name", (s) => visible(s.name)], ["small", aboutOf]] },
     { head: "Taken, samples/s", fields: [["figure", (s) => rate(s.samples_per_s)]], extra: spark },
     { head: "Decoded, batches/s", fields: [["figure", (s) => rate(s.decoded_per_s)]] },
-    { head: "Decodes a batch", fields: [["figure", (s) => hundredths(s.decodes_per_batch)], ["small", decodesOf]] },
+    { head: "Decodes per batch", fields: [["figure", (s) => hundredths(s.decodes_per_batch)], ["small", decodesOf]] },
     { head: "Taken since start", fields: [["figure", (s) => count(s.taken_samples)]] },
     { head: "Receipts", fields: [["figure", (s) => `${count(s.receipts_ok)} ok`], ["wrong", notOk]] },
     { head: "Shuffle score", fields: [["figure", (s) => hundredths(s.shuffle_score)]] },

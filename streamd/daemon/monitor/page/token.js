@@ -3,9 +3,9 @@
 import { keep, recall } from "./kept.js";
 
 const KEY = "streamd.token";
-const MISSING = "Pictures, labels and names of files are shown to whoever has the token.";
-const WRONG = "The daemon does not take this token: one that was restarted has a new one.";
-const HOW = "Where the daemon runs, this command prints an address with it: open that, or paste it here.";
+const MISSING = "Pictures, labels and file names are shown only to those who have the token.";
+const WRONG = "The daemon does not accept this token: after a restart, the daemon has a new one.";
+const HOW = "On the daemon's machine, this command prints an address that contains the token: open the address, or paste it here.";
 
 export class Token {
   #value = recall("sessionStorage", KEY);

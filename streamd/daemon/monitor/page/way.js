@@ -16,7 +16,7 @@ const FLOWING = 0.01; // fewer samples a second are rest
 const NOTICED = 0.05; // of a trainer that waits, on average
 
 export class Way {
-  #title = svg("title", { id: "way-title" }, "Way of the data");
+  #title = svg("title", { id: "way-title" }, "Data flow");
   #description = svg("desc", { id: "way-description" });
   #edges = svg("g");
   #captions = svg("g");
@@ -161,7 +161,7 @@ function description(now) {
     `${counted(streams.length, "stream")}: ${names || "none"}.`,
     `${counted(daemon.workers, "worker")}, ${percent(daemon.busy_fraction)} busy${reads}, ${daemon.window}.`,
     `Memory ${percent(used)} used, ${counted(way.slots, "slot")}.`,
-    cohorts.length ? `One decode each: ${cohorts.join(", ")}.` : "No trainer yet.",
+    cohorts.length ? `Decoded once for each group: ${cohorts.join(", ")}.` : "No trainer yet.",
     `Now: ${visible(way.words)}.`,
   ].join(" ");
 }
