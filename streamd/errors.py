@@ -52,9 +52,7 @@ class MissingExtraError(ConfigError):
 
     def __init__(self, library: str, extra: str, purpose: str) -> None:
         self.library, self.extra = library, extra
-        super().__init__(
-            f"{library}, which is needed for {purpose}, is not installed: run  {format_install_command(extra)}"
-        )
+        super().__init__(f"{purpose} needs {library}, which is not installed: run  {format_install_command(extra)}")
 
 
 class DataAwayError(ConfigError):

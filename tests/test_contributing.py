@@ -32,7 +32,7 @@ def blocks() -> Iterator[tuple[Path, str, str]]:
 
 
 def add_lines(text: str, diff: str) -> str:
-    """A file with the added lines of a block, each behind the line above it, of which the file has one."""
+    """A file with the added lines of a block, each after the line above it, of which the file has one."""
     above = ""
     for line in diff.splitlines(keepends=True):
         if line.startswith("+"):
@@ -144,4 +144,4 @@ def test_the_commands_know_the_new_kind(copy: Path, tmp_path: Path) -> None:
     done = run(copy, "-c", CHECK, "check", "--config", str(config))
     assert done.returncode == 1
     assert "streams.train.source.path" in done.stderr
-    assert "is no whole zip" in done.stderr
+    assert "is not a complete zip" in done.stderr

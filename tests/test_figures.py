@@ -40,10 +40,10 @@ def test_a_figure_that_is_not_measured_is_named(mark: str, said: str, results: P
 
 def test_figures_are_written_in_place_and_nothing_else_changes(results: Path) -> None:
     text = "It has <!-- figure compare:s.of_limit -->0.1, and <!-- figure compare:s.one -->samples/s.\n"
-    anew = figures.rewrite_figures(text, results)
+    new = figures.rewrite_figures(text, results)
 
-    assert anew == "It has <!-- figure compare:s.of_limit -->0.93, and <!-- figure compare:s.one -->18,750samples/s.\n"
-    assert figures.rewrite_figures(anew, results) == anew
+    assert new == "It has <!-- figure compare:s.of_limit -->0.93, and <!-- figure compare:s.one -->18,750samples/s.\n"
+    assert figures.rewrite_figures(new, results) == new
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.934, "0.93"), (12.34, "12.3"), (345.6, "346"), (18_749.6, "18,750")])

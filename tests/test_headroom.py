@@ -86,7 +86,7 @@ def test_an_epoch_shorter_than_what_is_wanted_is_held_whole_and_stays_when_the_s
 
 def test_nothing_can_be_held_of_a_stream_at_its_end_nor_less_than_a_batch(endpoint: str) -> None:
     with streamd.connect(endpoint) as client, client.subscribe("train", epochs=1) as stream:
-        with pytest.raises(ConfigError, match="cannot hold 0 batches: a whole number, at least 1"):
+        with pytest.raises(ConfigError, match="cannot hold 0 batches: give a whole number, at least 1"):
             hold(stream, 0)
         assert sum(1 for _ in stream) == 5
         with pytest.raises(StreamdError, match="stream 'train' is at its end, so there is nothing to hold: subscribe"):

@@ -223,7 +223,11 @@ def _write_bind_drop_ins(host: ServiceHost, unseen: list[Path]) -> None:
         if unseen:
             binds = "".join(f"BindReadOnlyPaths={quote_path(folder)}\n" for folder in unseen)
             host.write_file(
-                place, f"# The command is in a place where services can see nothing else.\n[Service]\n{binds}"
+                place,
+                (
+                    "# Services cannot see the folder of the command, so this makes it visible to "
+                    f"them.\n[Service]\n{binds}"
+                ),
             )
         else:
             host.remove_empty_folder(place.parent)

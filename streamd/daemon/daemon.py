@@ -353,7 +353,7 @@ class Daemon:
         log.info("daemon.draining", "disconnecting the trainers", sessions=dispatcher.session_count)
         # The first signal has set this event. Cleared, it reports the second one.
         self._stop_requested.clear()
-        self._manager.notify_stopping(f"disconnects {format_count(dispatcher.session_count, 'trainer')}")
+        self._manager.notify_stopping(f"disconnecting {format_count(dispatcher.session_count, 'trainer')}")
         dispatcher.drain_sessions()
         try:
             async with asyncio.timeout(DRAIN_S):

@@ -105,7 +105,7 @@ def find_subscribe_refusal(
         return Refused(
             "usage",
             f"rank {message.rank} of world {message.world}, epochs {message.epochs}: rank must be from 0 to world - "
-            "1, world within its limit, and epochs 0 or more",
+            f"1, world at most {MAX_WORLD}, and epochs 0 or more",
         )
     if is_draining:
         return Refused("busy", "this daemon is shutting down; the next one will answer", _DRAINING_RETRY_S)

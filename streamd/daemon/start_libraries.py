@@ -28,6 +28,6 @@ def import_monitor() -> type[Monitor]:
     try:
         module = import_module("streamd.daemon.monitor.http_server")
     except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name or "a library", _EXTRA, "monitor") from error
+        raise MissingExtraError(error.name or "a library", _EXTRA, "the monitor") from error
     server: type[Monitor] = module.Monitor
     return server

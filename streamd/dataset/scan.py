@@ -33,7 +33,7 @@ def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> Sca
     scanned = _scan_by_kind(request, labels, progress)
     if not files:
         return _extract_weights(scanned)
-    with _name_missing_extra(f"the arrays beside stream {request.name!r}"):
+    with _name_missing_extra(f"the arrays next to stream {request.name!r}"):
         from streamd.dataset.labels.npy_columns import add_labels_from_files  # noqa: PLC0415 - loads pyarrow, which takes a while
     return _extract_weights(add_labels_from_files(request, files, scanned))
 

@@ -303,7 +303,7 @@ class Lifeline:
             self._link.send(secret)
         except OSError as error:
             self._link.close()
-            raise ConnectError(path, f"its descriptor socket cannot be connected: {error.strerror or error}") from error
+            raise ConnectError(path, f"cannot connect to its descriptor socket: {error.strerror or error}") from error
 
     def fileno(self) -> int:
         return self._link.fileno()

@@ -58,7 +58,7 @@ def test_a_wrong_token_is_reported_and_a_pasted_address_fixes_it(board: Board, t
     access = region(visit, "Access to pictures")
     region(visit, "Batch now leaving").scroll_into_view_if_needed()
 
-    expect(access).to_contain_text("does not take this token")
+    expect(access).to_contain_text("does not accept this token")
     expect(access).to_contain_text(COMMAND)
     access.get_by_role("textbox", name="Address or token").fill(board.url)
     access.get_by_role("button", name="Show pictures").press("Enter")

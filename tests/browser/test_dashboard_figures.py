@@ -101,7 +101,7 @@ def a_starting_daemon() -> Iterator[str]:
 def test_a_daemon_that_lists_its_samples_says_so(go: Go) -> None:
     with a_starting_daemon() as address:
         page = go(address, forgiven="net::ERR_").page
-        expect(page.get_by_role("main")).to_contain_text("the samples are listed")
+        expect(page.get_by_role("main")).to_contain_text("the samples are being listed")
         expect(page.get_by_role("table", name=STREAMS)).to_be_hidden()
 
 
@@ -124,7 +124,7 @@ def test_a_daemon_that_is_killed_is_away_and_its_return_is_seen(
     expect(identity).to_contain_text(f"pid {board.daemon.pid}")
     expect(visit.page.get_by_role("main")).to_contain_text("the daemon started again")
     region(visit, "Batch now leaving").scroll_into_view_if_needed()
-    expect(region(visit, "Access to pictures")).to_contain_text("one that was restarted has a new one")
+    expect(region(visit, "Access to pictures")).to_contain_text("after a restart, the daemon has a new one")
 
 
 def rewrite(board: Board, port: str) -> None:

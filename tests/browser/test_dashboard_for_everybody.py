@@ -99,7 +99,7 @@ def test_what_is_read_aloud_has_an_order_and_names(board: Board, trainer: Traine
 
 def test_the_way_of_the_data_is_told_in_words(board: Board, trainer: Trainer, go: Go) -> None:
     page = fill(go(board.url), trainer)
-    told = page.get_by_role("img", name="Way of the data")
+    told = page.get_by_role("img", name="Data flow")
 
     expect(told).to_have_count(1)
     expect(told).to_have_accessible_description(re.compile("train"))
@@ -161,7 +161,7 @@ def test_colours_follow_the_system_until_the_button_is_pressed(
 @pytest.mark.parametrize(("motion", "moves"), [("reduce", False), ("no-preference", True)])
 def test_who_wants_no_motion_gets_none(board: Board, trainer: Trainer, go: Go, motion: str, moves: bool) -> None:
     page = go(board.address, reduced_motion=motion).page
-    flows = page.get_by_role("img", name="Way of the data")
+    flows = page.get_by_role("img", name="Data flow")
     expect(flows).to_be_visible()
     seen: list[int] = []
     rates = page.get_by_role("term").filter(has_text="taken").locator("..")

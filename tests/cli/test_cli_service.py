@@ -243,7 +243,7 @@ def test_a_command_name_that_systemd_rejects_is_started_by_a_shell() -> None:
 
 @pytest.mark.parametrize("path", ["/opt/a\nb", "/opt/\udcff"])
 def test_a_path_that_no_unit_can_hold_is_refused(path: str) -> None:
-    with pytest.raises(ConfigError, match=r"a unit of systemd cannot name '/opt/.*': install streamd at a path of"):
+    with pytest.raises(ConfigError, match=r"a systemd unit cannot name '/opt/.*': install streamd at a path of"):
         quote_path(path)
 
 

@@ -149,7 +149,7 @@ def test_the_planned_ids_are_restored_from_the_bad_rows(
     ("policy", "delivered"), [("substitute", [7, 9, 8, 9]), ("substitute", [7, -1, 8, 9]), ("mask", [7, 8, 8, 9])]
 )
 def test_a_batch_that_its_bad_rows_do_not_explain_is_refused(policy: BadPolicy, delivered: list[int]) -> None:
-    with pytest.raises(ProtocolError, match="are not what"):
+    with pytest.raises(ProtocolError, match="do not follow from the bad rows"):
         restore_planned_ids(np.array(delivered), (bad_row(1, 5),), policy)
 
 

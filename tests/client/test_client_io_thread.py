@@ -203,7 +203,7 @@ def test_untaken_batches_are_requested_again_when_the_lifeline_ends(daemon: Daem
     daemon.deliver(0)
     daemon.deliver(1)
     one.take()
-    wait_until(lambda: len(one.handoff._received) == 1, "the second batch lies ready")
+    wait_until(lambda: len(one.handoff._received) == 1, "the second batch is ready")
     daemon.close_lifeline()
     assert daemon.accept_session().cursor == Cursor().after_step(0, 1)
     assert len(one.handoff._received) == 0
@@ -343,7 +343,7 @@ def test_a_forked_child_keeps_neither_the_connection_nor_untaken_batches(
 ) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
-    wait_until(lambda: len(one.handoff._received) == 1, "a batch lies ready")
+    wait_until(lambda: len(one.handoff._received) == 1, "a batch is ready")
 
     def look() -> None:
         assert one.io_thread._lifeline is not None

@@ -175,7 +175,11 @@ def test_a_folder_is_served_as_init_would_configure_it(config: dict[str, object]
 
 @pytest.mark.parametrize(
     ("value", "says"),
-    [(object(), "is of type object; write"), (np.arange(2), "is of type ndarray; write"), ("a\udcff", "surrogates")],
+    [
+        (object(), "is of type object; use only"),
+        (np.arange(2), "is of type ndarray; use only"),
+        ("a\udcff", "surrogates"),
+    ],
 )
 def test_values_that_no_file_could_hold_are_refused_before_a_daemon_is_started(
     config: dict[str, object], value: object, says: str, capfd: pytest.CaptureFixture[str]
@@ -240,13 +244,13 @@ def test_a_daemon_that_is_killed_ends_every_wait_and_leaves_no_folder(config: di
     with streamd.local(config) as client, client.subscribe("train", start={"together": 2}) as stream:
         folder = Path(client.endpoint.removeprefix("ipc://")).parent
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(next, iter(stream))  # for somebody who never comes
+            waiting = pool.submit(next, iter(stream))  # for a trainer that never comes
             os.kill(client.pid, signal.SIGKILL)
             with pytest.raises(ConnectError, match=rf"daemon of this process, pid {client.pid}, ended by SIGKILL"):
                 waiting.result(LIMIT_S)
         assert not folder.exists()
         for ask in (client.streams, lambda: client.batch("train", 0, 0), lambda: next(iter(stream))):
-            with pytest.raises(ConnectError, match=r"streamd\.local again: a stream goes on"):
+            with pytest.raises(ConnectError, match=r"streamd\.local again: to continue a stream"):
                 ask()
 
 

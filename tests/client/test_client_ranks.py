@@ -60,15 +60,15 @@ def test_the_inner_of_two_launchers_gives_the_rank(environ: dict[str, str], plac
 @pytest.mark.parametrize(
     ("environ", "says"),
     [
-        ({**TORCH, **SLURM}, "RANK=3, WORLD_SIZE=8 and SLURM_PROCID=1, SLURM_NTASKS=4 disagree.*unset those"),
-        ({"RANK": "0"}, "RANK=0 is set, and WORLD_SIZE is not"),
+        ({**TORCH, **SLURM}, "RANK=3, WORLD_SIZE=8 and SLURM_PROCID=1, SLURM_NTASKS=4 disagree.*unset the ones"),
+        ({"RANK": "0"}, "RANK=0 is set, but WORLD_SIZE is not"),
         ({"RANK": "8", "WORLD_SIZE": "8"}, "RANK=8, WORLD_SIZE=8: rank 8 of world 8, and ranks count from 0"),
         ({"PMI_RANK": "-1", "PMI_SIZE": "2"}, "PMI_RANK=-1, PMI_SIZE=2: rank -1 of world 2"),
         ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK=one, WORLD_SIZE=2: these must be whole numbers"),
-        (tf_config("ps", 0, worker=2, ps=1), "TF_CONFIG, task ps 0 of 2 worker: such a task is none of those that"),
+        (tf_config("ps", 0, worker=2, ps=1), "TF_CONFIG, task ps 0 of 2 worker: this task is not one of those that"),
         (tf_config("worker", 2, worker=2), "task worker 2 of 2 worker: there is no such task"),
-        ({"TF_CONFIG": "worker"}, "TF_CONFIG is not as TensorFlow wants it .*: worker$"),
-        ({"TF_CONFIG": '{"cluster": 3}'}, "TF_CONFIG is not as TensorFlow wants it"),
+        ({"TF_CONFIG": "worker"}, "TF_CONFIG does not have the form that TensorFlow expects .*: worker$"),
+        ({"TF_CONFIG": '{"cluster": 3}'}, "TF_CONFIG does not have the form that TensorFlow expects"),
     ],
 )
 def test_inconsistent_launcher_variables_are_refused_by_name(environ: dict[str, str], says: str) -> None:

@@ -98,7 +98,7 @@ def lost() -> ClientSession:
     [
         pytest.param(asking, "memory", RefusedError, id="too little memory"),
         pytest.param(asking, "token", TokenError, id="a token of another order"),
-        pytest.param(lost, "token", StreamChangedError, id="a running stream of another order now"),
+        pytest.param(lost, "token", StreamChangedError, id="a running stream of a different order now"),
         pytest.param(lost, "unknown", StreamChangedError, id="a running stream that is not served any more"),
     ],
 )

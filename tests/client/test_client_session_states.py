@@ -88,7 +88,7 @@ class Talk(RuleBasedStateMachine):
         assert (header.boot, header.session) == (self.here.boot, self.here.number), "it speaks of its own session"
         if isinstance(message, Progress):
             told = Counter(message.released)
-            assert told <= self.given, "a lease is told once, in the session that it is of"
+            assert told <= self.given, "a lease is released once, in the session that it belongs to"
             self.given -= told
             self.here.released += message.released
             self.here.upto = max(self.here.upto, message.upto)

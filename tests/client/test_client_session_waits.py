@@ -46,7 +46,7 @@ def test_a_waiting_loop_prints_that_its_daemon_is_gone_and_where_it_resumes(
         assert taken == [0, 1, 2, 3, 4]
     gone, back = (re.sub(r"\d+ s;", "N s;", line) for line in stderr.getvalue().splitlines())
     assert gone == f"streamd: no daemon at {daemon.endpoint} for N s; waiting until it is back"
-    place = "stream 'train' goes on at epoch 0, index 3"
+    place = "stream 'train' continues at epoch 0, index 3"
     assert back == f"streamd: the daemon at {daemon.endpoint} is back after N s; {place}"
 
 
@@ -54,5 +54,5 @@ def test_a_waiting_loop_prints_that_its_daemon_is_gone_and_where_it_resumes(
 def test_a_wait_for_a_missing_daemon_ends_when_patience_is_exhausted(method: str) -> None:
     endpoint, session, handoff = "ipc:///no/such/folder/s", ClientSession(WISH, SPEC), Handoff(Cursor())
     waits = SessionWaits(endpoint, session, handoff, IOThread(endpoint, session, handoff), 0.05, AbsenceReporter())
-    with pytest.raises(ConnectError, match="which is all the patience allowed"):
+    with pytest.raises(ConnectError, match="which is as long as patience allows"):
         getattr(waits, method)(Cursor().epoch if method == "wait_for_receipt" else Cursor(), str)

@@ -162,7 +162,7 @@ def test_the_repr_of_a_stream_shows_its_position_and_shapes(client: Client) -> N
 
 def test_using_a_stream_as_a_data_set_or_an_array_raises_with_what_to_write(client: Client) -> None:
     with client.subscribe("train") as stream:
-        with pytest.raises(NoDatasetError, match="in the place of the DataLoader"):
+        with pytest.raises(NoDatasetError, match="in place of the DataLoader"):
             stream[0]
         with pytest.raises(NoDatasetError, match=r"model.fit\(fit_data\(stream\)\)"):
             np.asarray(stream)

@@ -80,7 +80,7 @@ def test_patience_counts_from_when_the_daemon_went_away(clock: Clock) -> None:
     assert waiting.next_wait_s() == pytest.approx(2.0)
     clock.pass_time(1.5, waiting)
     assert waiting.next_wait_s() == pytest.approx(0.5)
-    with pytest.raises(ConnectError, match=f"at {ENDPOINT}: the daemon has been away for 2 s, which is all the pat"):
+    with pytest.raises(ConnectError, match=f"at {ENDPOINT}: the daemon has been away for 2 s, which is as long as pat"):
         clock.pass_time(0.5, waiting)
 
 
@@ -103,7 +103,7 @@ def absent(endpoint: str, patience_s: float | None = None, **more: Any) -> tuple
 def test_a_daemon_that_is_gone_gets_a_line_after_2_s_then_every_30_s_and_one_when_it_is_back(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    handoff, waiting = absent(ENDPOINT, describe_place=lambda: "stream 'train' goes on at epoch 3, index 17")
+    handoff, waiting = absent(ENDPOINT, describe_place=lambda: "stream 'train' continues at epoch 3, index 17")
     slept: list[float] = []
     for _ in range(3):
         slept.append(waiting.next_wait_s())
@@ -114,7 +114,7 @@ def test_a_daemon_that_is_gone_gets_a_line_after_2_s_then_every_30_s_and_one_whe
     waiting.end_wait()
     assert slept == pytest.approx([2, 30, 30])
     gone = [f"streamd: no daemon at {ENDPOINT} for {seconds} s; waiting until it is back" for seconds in (2, 32, 62)]
-    back = f"streamd: the daemon at {ENDPOINT} is back after 67 s; stream 'train' goes on at epoch 3, index 17"
+    back = f"streamd: the daemon at {ENDPOINT} is back after 67 s; stream 'train' continues at epoch 3, index 17"
     assert capsys.readouterr().err.splitlines() == [*gone, back]
 
 
@@ -164,7 +164,7 @@ def test_an_interrupted_wait_causes_no_return_line_in_a_later_wait(
             {"patience_s": 60.0},
             False,
             f"no daemon at {ENDPOINT} for 2 s; waiting until it is back, at most 60 s",
-            f"the daemon at {ENDPOINT} is back after 2 s; the stream goes on",
+            f"the daemon at {ENDPOINT} is back after 2 s; the stream continues",
             id="gone, with a limit on patience",
         ),
         pytest.param(
@@ -172,15 +172,15 @@ def test_an_interrupted_wait_causes_no_return_line_in_a_later_wait(
             True,
             f"no answer for 2 s from the daemon at {ENDPOINT}, whose socket is open: it is starting, busy or stopped; "
             "waiting until it answers",
-            f"the daemon at {ENDPOINT} answers again after 2 s; the stream goes on",
+            f"the daemon at {ENDPOINT} answers again after 2 s; the stream continues",
             id="silent, with an open socket",
         ),
         pytest.param(
             {"describe_refusal": lambda: "20 sessions are open"},
             True,
-            "the daemon has put this stream off for 2 s: 20 sessions are open; still waiting",
-            "the daemon has admitted this stream after 2 s; the stream goes on",
-            id="there, and it has put the stream off",
+            "the daemon has not admitted this stream for 2 s: 20 sessions are open; still waiting",
+            "the daemon has admitted this stream after 2 s; the stream continues",
+            id="present, but the stream is not admitted",
         ),
     ],
 )
@@ -206,8 +206,8 @@ def test_a_slow_daemon_is_reported_as_present(clock: Clock, capsys: pytest.Captu
     for _ in range(7):
         clock.pass_time(10, waiting)
     assert capsys.readouterr().err.splitlines() == [
-        f"streamd: no batch of stream 'train' for {seconds} s; the daemon at {ENDPOINT} is there, and `streamd status` "
-        "shows what it is doing"
+        f"streamd: no batch of stream 'train' for {seconds} s; the daemon at {ENDPOINT} is running, and `streamd "
+        "status` shows what it is doing"
         for seconds in (30, 60)
     ]
 

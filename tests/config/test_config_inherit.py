@@ -77,4 +77,4 @@ def test_missing_streams_are_reported_with_an_example() -> None:
         (problem,) = resolve_streams(nothing).problems
         assert problem.sentence.startswith("there are none; add at least one: streams: {train: ")
     (problem,) = resolve_streams([1]).problems
-    assert problem.sentence.startswith("found [1], a mapping of names is needed; ")
+    assert problem.sentence.startswith("found [1]; a mapping of names is needed; ")

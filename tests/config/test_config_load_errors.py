@@ -41,11 +41,11 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"shuffle": "ful"}, "shuffle.kind: found 'ful'; use full, none or chunk; did you mean 'full'?"),
         ({"labels": {"a": {"from": "b"}}}, "labels.a.type: is missing; use category, int, float, string or tags"),
         ({"labels": {"a": {"type": "int", "form": "b"}}}, "labels.a.form: unknown key; did you mean 'from'?"),
-        ({"labels": {1: "int"}}, "labels[1]: found 1; use a text that is not empty; put it in quotes"),
+        ({"labels": {1: "int"}}, "labels[1]: found 1; use text that is not empty; put it in quotes"),
         ({"normalize": "imagnet"}, f"normalize: found 'imagnet'; use {NORMALIZE}; did you mean 'imagenet'?"),
         ({"normalize": {"mean": [9] * 3, "std": [9] * 3, "var": 1}}, "normalize.var: unknown key; use mean or std"),
         ({"normalize": {"mean": [9] * 3, "std": [9] * 3, "kind": 1}}, "normalize.kind: unknown key; use mean or std"),
-        ({3: 3}, "[3]: found 3; a key is text, put it in quotes"),
+        ({3: 3}, "[3]: found 3; a key must be text; put it in quotes"),
         ({"draw": "each"}, f"draw: is not in this version; {UNSERVED_KEYS['draw']}"),
         ({"source": {"kind": "folder", "path": "d", "take": 5}},
  f"source.take: is not in this version; {UNSERVED_KEYS['take']}"),
@@ -54,7 +54,7 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"source": {"kind": "folder", "path": "d", "images": "x"}},
  "source.images: belongs to kind hdf5 or lmdb, but kind is folder; remove it, or change the kind"),
         ({"source": {"kind": "table", "path": "d.csv", "image": "f", "where": {"a": {"above": 3}}}},
- ("source.where.a: found a mapping; conditions other than equality are not in this version; use a text, a number, "
+ ("source.where.a: found a mapping; conditions other than equality are not in this version; use text, a number, "
             "true or false")),
         ({"memory": "1GiB"}, "memory: is a key of the whole file: write it at the top level"),
         ({"size": [8, 8]}, "size: is a key of image: write it as image: {size: ...}"),

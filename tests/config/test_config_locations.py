@@ -33,7 +33,7 @@ def test_problems_are_listed_in_the_order_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("keys", "places", "told"),
     [
-        pytest.param([("a", "x"), ("b", "x")], PLACES, "f.yaml:4: streams.a.x", id="a copied one is told once"),
+        pytest.param([("a", "x"), ("b", "x")], PLACES, "f.yaml:4: streams.a.x", id="a copied one is reported once"),
         pytest.param([("b", "x")], PLACES, "f.yaml:4: streams.b.x", id="one of the copy alone keeps its own name"),
         pytest.param([("a", "x")], KeyLocations("it", {}, {}), "it: streams.a.x", id="without a file, without a line"),
     ],

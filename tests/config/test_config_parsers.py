@@ -54,9 +54,9 @@ def test_an_allowed_value_is_read(read: Reader, written: object, value: object) 
 REFUSED: list[tuple[Reader, tuple[object, ...], str]] = [
     (count, (0, 65537, True, 2.0, "3", None), "a whole number from 1 to 65536"),
     (share, (0, 1.01, -0.5, True, "0.5", float("nan")), "a number above 0, up to 1"),
-    (parsers.parse_nonempty_text, ("", "a\0b", 3, None), "a text that is not empty"),
-    (parsers.parse_scalar, ([1],), "a text, a number, true or false"),
-    (parsers.parse_scalar, (float("inf"),), "found inf; use a text, a number, true or false"),
+    (parsers.parse_nonempty_text, ("", "a\0b", 3, None), "use text that is not empty"),
+    (parsers.parse_scalar, ([1],), "use text, a number, true or false"),
+    (parsers.parse_scalar, (float("inf"),), "found inf; use text, a number, true or false"),
     (parsers.parse_memory_bytes, ("1023KiB",), "1023 KiB is too little; use 1MiB or more"),
     (parsers.parse_host_port, ("9191", "a:", "a:65536", "a b:1", 9191), "address:port"),
     (parsers.parse_image_size, (128, [1], [0, 1], [1, 16385], [1.0, 1], "x"), r"\[height, width\]"),
@@ -64,7 +64,7 @@ REFUSED: list[tuple[Reader, tuple[object, ...], str]] = [
     (
         parsers.parse_channel_levels,
         ([0.5, 0.4],),
-        r"here are from 0 to 255: write \[127.5, 102\]; if images are as dark as that",
+        r"here are from 0 to 255: write \[127.5, 102\]; if the images really are that dark",
     ),
     (
         parsers.parse_channel_levels,
@@ -80,9 +80,9 @@ REFUSED: list[tuple[Reader, tuple[object, ...], str]] = [
     (
         parsers.parse_pixel_range,
         (1, [0], [0, 1, 2], [0, True], ["0", 1], [0, float("inf")], [float("nan"), 1], None),
-        r"\[low, high\], the numbers of black and of white",
+        r"\[low, high\], the numbers for black and for white",
     ),
-    (parsers.parse_pixel_range, ([1, 0], [1, 1]), "the number of black comes first"),
+    (parsers.parse_pixel_range, ([1, 0], [1, 1]), "the number for black comes first"),
     (
         parsers.build_bounds_parser(0.5, 2),
         (1, [1], [1, 1, 1], [2, 1], [0.4, 1], [1, 2.1], [True, 2], ["1", 2], None),

@@ -175,9 +175,12 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
     ("keys", "sentence"),
     [
         ({"image": {}}, "image.size: is missing; a folder can hold images of any size: add size: [height, width]"),
-        ({"normalize": {"mean": [0.485] * 3, "std": [58] * 3}}, "write [123.675, 123.675, 123.675]; if images are"),
+        (
+            {"normalize": {"mean": [0.485] * 3, "std": [58] * 3}},
+            "write [123.675, 123.675, 123.675]; if the images really are that",
+        ),
         ({"normalize": {"mean": [120] * 3, "std": [0.2] * 3}}, "write [51, 51, 51]"),
-        ({"normalize": {"mean": [120] * 3, "std": [0, 50, 50]}}, "a std of 0 cannot divide"),
+        ({"normalize": {"mean": [120] * 3, "std": [0, 50, 50]}}, "pixels cannot be divided by a std of 0"),
         ({"normalize": {"mean": [120] * 3, "std": [50]}}, "normalize.std: has 1 number, but mode RGB has 3"),
         ({"normalize": {"mean": [120] * 3}}, "normalize.std: is missing"),
         (
@@ -205,7 +208,7 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
         ),
         (
             {"source": NPY, "cache": {"path": "c"}},
-            "cache: keeps what is decoded, and arrays need no decoding; remove it",
+            "cache: keeps decoded images, but arrays need no decoding; remove it",
         ),
         ({"source": {"kind": "tar", "path": "*.tar"}, "image": {"size": "stored"}}, "a tar needs [height, width]"),
     ],
@@ -315,4 +318,6 @@ def test_a_configuration_folder_that_is_not_utf8_is_reported(tmp_path: Path) -> 
     odd.mkdir()
     (odd / "config.yaml").write_text("streams: {s: {source: {kind: folder, path: d}, image: {size: [8, 8]}}}")
     (told,) = list_unserved_settings(load_config(odd / "config.yaml"))
-    assert re.search(r"^streams: .*a\\udcff', no name in UTF-8, is not served by this version; keep it elsewhere", told)
+    assert re.search(
+        r"^streams: .*a\\udcff', whose name is not UTF-8, is not served by this version; keep it elsewhere", told
+    )

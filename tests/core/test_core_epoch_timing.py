@@ -45,7 +45,7 @@ def test_an_epoch_without_any_time_is_limited_by_nothing() -> None:
 @pytest.mark.parametrize(
     ("verdict", "supply", "reason"),
     [
-        ("none", BatchSupply(), "the trainer is the limit: good, data come faster than it takes them; only a"),
+        ("none", BatchSupply(), "the trainer is the limit: good, data come faster than the trainer takes them; only a"),
         (
             "disk",
             BatchSupply(0, 9, 3.0, 1.0, 1.0),
@@ -59,7 +59,7 @@ def test_an_epoch_without_any_time_is_limited_by_nothing() -> None:
         (
             "transport",
             BatchSupply(9, 1, 1.0, 3.0, 1.0),
-            "transport is the limit (90% of the batches lay ready): bad, trainers wait though disk and workers could",
+            "transport is the limit (90% of the batches were ready): bad, trainers wait though disk and workers could",
         ),
         (
             "transport",

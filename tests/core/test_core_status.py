@@ -44,7 +44,10 @@ FAILED: Final = replace(STREAM, failed="a.jpg cannot be read: EIO")
         (replace(DAEMON, reload_failed=True), "the last reload failed, see the log; fix the configuration"),
         (
             replace(DAEMON, streams=(FAILED,)),
-            "stream 'train' has ended its trainers: a.jpg cannot be read: EIO; start them again",
+            (
+                "stream 'train' has stopped its trainers: a.jpg cannot be read: EIO; start them again once the error "
+                "is fixed$"
+            ),
         ),
         (
             replace(DAEMON, streams=(replace(FAILED, stopped="too many are bad; mend them"),)),

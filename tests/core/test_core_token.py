@@ -181,7 +181,9 @@ def test_a_token_is_accepted_after_pixels_changed() -> None:
 
 
 def test_a_token_without_order_facts_is_refused_with_both_identities() -> None:
-    with pytest.raises(TokenError, match=r"another order.*0123456789ab.*ffffffffffff"):
+    with pytest.raises(
+        TokenError, match=r"a different order now: .* for order 0123456789ab, but order ffffffffffff is served"
+    ):
         parse_token(TOKEN.to_json(), some_spec(order_id=OrderId("f" * 32)))
 
 
@@ -206,8 +208,8 @@ def test_a_token_of_another_order_is_refused_and_the_difference_named(now: dict[
     with pytest.raises(TokenError) as refused:
         parse_token(token.to_json(), some_spec(order_id=OrderId("f" * 32), **now))
     assert str(refused.value) == (
-        f"stream 'train' has another order now: {says}; to go on, serve the stream as it was before, or subscribe "
-        "without a token to start from the beginning"
+        f"stream 'train' has a different order now: {says}; to continue, serve the stream as it was before, or "
+        "subscribe without a token to start from the beginning"
     )
 
 

@@ -189,7 +189,7 @@ def test_the_service_manager_is_notified_of_start_health_reload_and_stop(
     assert notified.read_until("READY=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
     assert notified.read_until("WATCHDOG=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
     daemon.process.terminate()
-    assert notified.read_until("STOPPING=1")[-1] == "STATUS=sends 0 trainers away"
+    assert notified.read_until("STOPPING=1")[-1] == "STATUS=disconnecting 0 trainers"
 
 
 def test_a_stuck_daemon_logs_it_and_sends_no_watchdog_message(

@@ -151,7 +151,9 @@ async def test_a_service_with_a_hanging_mount_logs_it_and_can_be_stopped(
     wanted, logged = settings(tmp_path, tmp_path / "data"), LoggedEvents()
     daemon = Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
     running = asyncio.create_task(daemon.run())
-    assert f"waits for '{tmp_path}/data': does not answer within" in await logged.wait_for_event("data.absent")
+    assert f"the daemon waits for data: '{tmp_path}/data': does not answer within" in await logged.wait_for_event(
+        "data.absent"
+    )
     daemon.request_stop()
     await running
     answers.set()
@@ -174,11 +176,11 @@ async def test_a_service_that_waits_for_its_data_rereads_its_configuration_on_si
         Daemon(written, state=tmp_path / "state", manager=ServiceManager("/no/such/socket")),
     )
     running = asyncio.create_task(daemon.run())
-    assert f"waits for '{tmp_path}/wrong'" in await logged.wait_for_event("data.absent")
+    assert f"the daemon waits for data: '{tmp_path}/wrong'" in await logged.wait_for_event("data.absent")
     write("right", ", batch: 3")
     os.kill(os.getpid(), signal.SIGHUP)
     assert "batch" in await logged.wait_for_event("reload.failed")
-    assert f"waits for '{tmp_path}/wrong'" in await logged.wait_for_event("data.absent")
+    assert f"the daemon waits for data: '{tmp_path}/wrong'" in await logged.wait_for_event("data.absent")
     write("right")
     os.kill(os.getpid(), signal.SIGHUP)
     with pytest.raises(ConfigError, match=r"no images in .*right"):
@@ -249,7 +251,7 @@ def test_a_newer_table_is_warned_of_without_waiting_for_its_file_system(
     call_before_stat(wait_for_answer, table, monkeypatch)
     after = served(config, tmp_path / "state")
     said = asyncio.run(collect_warning(config, after, answers))
-    assert "all.csv' was written after its samples were listed: --rescan" in said
+    assert "all.csv' was written after its samples were listed: restart with --rescan" in said
     assert after[0].spec.order_id == before.spec.order_id
 
 

@@ -54,14 +54,14 @@ def test_half_of_the_slots_suffice_for_the_minimum_credit_of_all_sessions(limit:
 def test_with_many_descriptors_the_fixed_limits_apply() -> None:
     allowed = given(1 << 20, workers=64)
     assert (allowed.sessions, allowed.slots) == (MAX_SESSIONS, MAX_SLOTS)
-    assert allowed.format_session_refusal() == f"{MAX_SESSIONS} sessions are open, which is the most"
+    assert allowed.format_session_refusal() == f"{MAX_SESSIONS} sessions are open, which is the limit"
 
 
 def test_the_refusal_shows_the_arithmetic_and_the_remedy() -> None:
     allowed = given(256)
     assert allowed.format_session_refusal() == (
-        f"{allowed.sessions} sessions are open, which is the most with 256 descriptors: the daemon and its workers "
-        f"take {allowed.own_descriptors}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session 4, and "
+        f"{allowed.sessions} sessions are open, which is the most that 256 descriptors allow: the daemon and its "
+        f"workers take {allowed.own_descriptors}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session 4, and "
         f"{allowed.slots} are for batches; allow it more open files (ulimit -n, LimitNOFILE= of its unit)"
     )
 
@@ -84,7 +84,7 @@ def test_streams_added_by_a_reload_must_fit_beside_the_promised_descriptors() ->
     assert allowed.explain_too_many_streams(1) is None
     assert allowed.explain_too_many_streams(0) is None
     refusal = allowed.explain_too_many_streams(3) or ""
-    assert re.match(r"the descriptors of 2 more streams are 14, and of 1024 only \d+ are not promised to tr", refusal)
+    assert re.match(r"2 more streams would need 14 descriptors, but of 1024 only \d+ are not reserved for tr", refusal)
     assert [given(limit).explain_too_many_streams(1 + RELOADED_STREAMS) for limit in (4096, 1 << 20)] == [None, None]
     assert given(4096).explain_too_many_streams(2 + RELOADED_STREAMS) is not None
 

@@ -79,7 +79,7 @@ def test_data_paths_take_a_size_and_configurations_are_kept(tmp_path: Path) -> N
         ("config.yaml", (8, 8), "size is for a path of data, and config.yaml is a configuration"),
         ("x.h5", None, "there is no '.*x.h5'"),
         ("nothing", (8, 8), "^there is no '.*nothing'"),
-        (".", None, "holds no images, but 'config.yaml'; .*: give streamd.local the path of that file$"),
+        (".", None, "holds no images, only 'config.yaml'; .*: give streamd.local the path of that file$"),
     ],
 )
 def test_a_path_that_is_neither_data_nor_configuration_is_refused(

@@ -82,7 +82,7 @@ def test_trainers_in_step_share_one_summary_when_the_last_is_done(daemon: Daemon
     assert (finished.trainers, finished.samples, finished.seconds) == (3, 103, 30.0)
     assert finished.decodes_per_batch == 1.0
     assert finished.verdict == "decode", "of the one that waited most"
-    assert finished.text.endswith(f"an epoch; {BOTTLENECK_ADVICE['decode'].sentence}")
+    assert finished.text.endswith(f"that read this epoch have finished it; {BOTTLENECK_ADVICE['decode'].sentence}")
 
 
 def test_ranks_share_one_summary_and_samples_count_once(daemon: Daemon) -> None:

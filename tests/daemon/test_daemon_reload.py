@@ -124,7 +124,7 @@ def test_only_changed_streams_are_opened_after_removed_ones_are_closed(
     daemon.reload({"d": b, "b": b | {"batch_size": 4}, "a": a})
     removed, closed, opened, changed, *added = daemon.calls
     assert [removed, closed, opened, *added] == ["remove c", "close c", "open b", "open d", "change d: "]
-    assert changed.startswith("change b: stream 'b' has another order now: batch_size was 8 and is 4")
+    assert changed.startswith("change b: stream 'b' has a different order now: batch_size was 8 and is 4")
     assert daemon.streams["a"] is kept
 
 
@@ -147,7 +147,8 @@ def test_a_stream_that_no_worker_can_open_keeps_its_version_and_others_change(
         "config.yaml:3: streams.a: cannot be opened: its folder is gone; if the stream was served before, it is still "
         "served as it was"
     ) in log.text
-    done = next(record for record in log.records if "serving what it says, but for what failed" in record.getMessage())
+    says = "serving the configuration as it was read, except for what failed"
+    done = next(record for record in log.records if says in record.getMessage())
     assert "changed=b" in done.getMessage() or "b" in str(done.__dict__)
 
 
@@ -179,9 +180,9 @@ def test_an_unchanged_list_is_kept_with_its_bad_samples(daemon: Daemon, a: Setti
     assert daemon.calls == ["open again", "change again: "]
     assert daemon.streams["a"] is kept
     kept.quarantine.append_new_bad_samples([BadSample(5, "worse")])
-    _, (anew, *_) = daemon.read({"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
-    assert anew.manifest_path != kept.manifest_path
-    assert anew.quarantine.reasons == {4: "bad", 5: "worse"}
+    _, (relisted, *_) = daemon.read({"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
+    assert relisted.manifest_path != kept.manifest_path
+    assert relisted.quarantine.reasons == {4: "bad", 5: "worse"}
 
 
 def test_more_streams_than_descriptors_allow_change_nothing(
@@ -191,7 +192,7 @@ def test_more_streams_than_descriptors_allow_change_nothing(
     allowed = compute_descriptor_allowance(256, workers=1, streams=1, is_monitored=False)
     assert not daemon.reload_with(lambda: daemon.read({"a": a, "b": b}), allowed)
     assert daemon.calls == []
-    assert "the descriptors of 1 more stream are 7, and of 256 only 1 are not promised to trainers" in log.text
+    assert "1 more stream would need 7 descriptors, but of 256 only 1 are not reserved for trainers" in log.text
 
 
 def test_changed_files_end_the_sessions_of_a_stream_that_is_listed_again(daemon: Daemon, a: Settings) -> None:
@@ -252,7 +253,7 @@ def test_settings_that_need_a_restart_are_named_and_the_rest_is_reloaded(
 ) -> None:
     daemon.start({"a": a})
     daemon.reload({"a": a | {"batch_size": 4}}, memory="2MiB", workers=1)
-    assert "memory, workers: as before, until the daemon is restarted" in log.text
+    assert "memory, workers: unchanged until the daemon is restarted" in log.text
     assert daemon.streams["a"].spec.batch_size == 4
 
 
@@ -269,7 +270,7 @@ def test_a_stream_with_one_class_per_batch_is_warned_of(
     )
     log_served_streams(streams, config)
     (warning,) = [each.getMessage() for each in log.records if each.levelno == logging.WARNING]
-    assert "batches are poorly mixed, by a shuffle score of 0.00" in warning
+    assert "batches are poorly mixed: their shuffle score is 0.00" in warning
     assert "streamd pack poor DEST --shuffle" in warning
 
 

@@ -77,21 +77,21 @@ def test_new_files_and_another_transform_change_a_stream_whose_spec_is_the_same(
 ) -> None:
     changes = plan_stream_changes(named(SPEC), named(some_spec()), **known)
     assert changes.changed == {
-        "train": f"stream 'train' changed: {says}; subscribe again: its order is the same, and tokens of it fit"
+        "train": f"stream 'train' changed: {says}; subscribe again: its order is the same, and its tokens remain valid"
     }
 
 
 def test_another_order_is_named_and_tokens_do_not_fit() -> None:
     assert told(order_id=OTHER_ORDER, batch_size=20) == (
-        "stream 'train' has another order now: batch_size was 10 and is 20; subscribe again to read it as it is, from "
-        "an epoch's beginning: tokens of the old order do not fit"
+        "stream 'train' has a different order now: batch_size was 10 and is 20; subscribe again to read it in the "
+        "new order, from the beginning of an epoch: tokens of the old order are not valid for it"
     )
 
 
 def test_tokens_fit_when_the_order_is_the_same() -> None:
     assert told(image=ImageSpec(6, 8, 3), bad_policy="mask") == (
         "stream 'train' changed: image differs; bad_samples.policy was substitute and is mask; subscribe again: its "
-        "order is the same, and tokens of it fit"
+        "order is the same, and its tokens remain valid"
     )
 
 
@@ -107,7 +107,7 @@ def test_tokens_fit_when_the_order_is_the_same() -> None:
 )
 def test_classes_that_another_stream_brought_are_named(classes: tuple[int | str, ...], says: str) -> None:
     text = told(order_id=OTHER_ORDER, labels=with_label(replace(LABEL, classes=classes)))
-    assert f"the classes of label 'label', which all streams share, are others: {says}; subscribe" in text
+    assert f"the classes of label 'label', which all streams share, have changed: {says}; subscribe" in text
 
 
 def test_added_removed_and_retyped_labels_are_named() -> None:

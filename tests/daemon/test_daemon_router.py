@@ -352,4 +352,4 @@ async def test_listening_is_retried_when_the_folder_cannot_be_written(
         monkeypatch.setattr(rig.gate, "_open_listening_socket", listen_later)
         assert rig.connect()
         assert rig.accept(await rig.group(0)) == 1
-    assert caplog.messages == [f"no new trainer for 0.01 s: {place}: No space left on device"]
+    assert caplog.messages == [f"no new trainer can connect for 0.01 s: {place}: No space left on device"]

@@ -192,9 +192,13 @@ def at(*history: Segment, epoch: int = 0) -> dict[str, Any]:
         ({"rank": 1}, "usage", "rank 1 of world 1"),
         ({"rank": -1}, "usage", "rank -1 of world 1"),
         ({"world": 0}, "usage", "rank 0 of world 0"),
-        ({"world": 1 << 60, "uneven": "pad"}, "usage", "not possible"),
+        (
+            {"world": 1 << 60, "uneven": "pad"},
+            "usage",
+            "rank must be from 0 to world - 1, world at most 1048575, and epochs 0 or more",
+        ),
         ({"epochs": -1}, "usage", "epochs -1"),
-        ({"order_id": "0123456789abcdef"}, "token", "another order now"),
+        ({"order_id": "0123456789abcdef"}, "token", "has a different order now"),
         (at(epoch=-1), "token", "out of range"),
         (at(Segment(1, 1, 0, 1)), "token", "does not add up"),
         (at(Segment(0, 2, 3, 2)), "token", "does not add up"),
@@ -227,7 +231,7 @@ def test_another_order_is_refused_with_the_difference(stream: ServedStream) -> N
     assert refused is not None
     assert refused.why == "token"
     assert (
-        "has another order now: batch_size was 8 and is 16; to go on, serve the stream as it was before, or"
+        "has a different order now: batch_size was 8 and is 16; to continue, serve the stream as it was before, or"
         in refused.text
     )
 

@@ -20,5 +20,5 @@ def test_a_library_of_the_workers_is_missed_before_a_worker_starts(monkeypatch: 
 def test_the_monitor_names_the_extra_that_brings_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "streamd.daemon.monitor.http_server", raising=False)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(MissingExtraError, match=r"^monitor needs aiohttp, .*'streamd-loader\[serve\]'$"):
+    with pytest.raises(MissingExtraError, match=r"^the monitor needs aiohttp, .*'streamd-loader\[serve\]'$"):
         import_monitor()

@@ -120,7 +120,7 @@ def test_decodes_per_batch_is_known_after_an_epoch_and_explained_before(rig: Sta
     assert [each.decodes_unknown for each in (early, told, late)] == [
         "known once a trainer has read an epoch",
         None,
-        "no trainer got a batch lately",
+        "no trainer has received a batch lately",
     ]
 
 

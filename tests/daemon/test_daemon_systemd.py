@@ -108,7 +108,7 @@ def test_a_refused_start_waits_for_sigterm(listener: socket.socket) -> None:
         ServiceManager(address_of(listener)).notify_refused_start_and_wait("a mistake\nand another")
 
     assert in_a_forked_child(hold) == 0
-    assert listener.recv(4096) == b"STATUS=cannot start, is tried again: a mistake\\nand another"
+    assert listener.recv(4096) == b"STATUS=cannot start; it will be tried again: a mistake\\nand another"
 
 
 def test_a_refused_start_waits_for_a_limited_time(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ ROOT = Path("/r")
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_text_of_a_source_begins_with_its_kind_and_ends_with_its_part(kind: str) -> None:
-    """The text of a source is part of the name of its manifest: another one would list all data anew.
+    """The text of a source is part of the name of its manifest: another one would list all data again.
 
     Keys that came later are left out of it; the catalog adds those that are given.
     """

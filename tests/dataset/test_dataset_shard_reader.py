@@ -141,7 +141,7 @@ def test_a_changed_shard_is_refused_at_the_start(stream: ServedStream, shards: P
 
 def test_an_image_beyond_the_largest_size_is_refused(source: StreamReader) -> None:
     assert source.shard_reader is not None
-    with pytest.raises(UnfitFileError, match="268435457 bytes are more than 268435456"):
+    with pytest.raises(UnfitFileError, match="has 268435457 bytes, and at most 268435456 are allowed"):
         source.shard_reader.read_image(0, MAX_FILE_BYTES + 1)
 
 

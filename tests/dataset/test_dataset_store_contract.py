@@ -128,7 +128,9 @@ def test_a_store_no_longer_holds_rows_of_a_changed_file(opened: OpenedStore, tmp
     file.unlink()
     if isinstance(opened.store, NpyStore | ChunkStore):
         assert opened.gather(0)[1] == [False]
-    with pytest.raises(ConfigError, match=rf"'{file.name}' is not in '.*' any more; bring it back, or name in "):
+    with pytest.raises(
+        ConfigError, match=rf"'{file.name}' is not in '.*' any more; bring it back, or set source\.path"
+    ):
         opened.open_again()
 
 

@@ -166,7 +166,7 @@ def test_an_empty_part_is_refused_with_the_number_of_samples_and_the_remedy(
     tmp_path: Path, part: Part, fraction: float, remedy: str
 ) -> None:
     data = folder_of(tmp_path)
-    says = rf"source\.part: none of 40 samples falls into part {part} of .*seed: 0}}; take a {remedy} fraction"
+    says = rf"source\.part: none of 40 samples falls into part {part} of .*seed: 0}}; choose a {remedy} fraction"
     with pytest.raises(ConfigError, match=says):
         part_of(Folder(data, part), Split(fraction))
 

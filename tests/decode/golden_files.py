@@ -91,7 +91,7 @@ def turned(orientation: int, name: str, **options: object) -> bytes:
 
 
 def told_late(data: bytes) -> bytes:
-    """The same file with its EXIF data behind all tables but the last, after fill bytes."""
+    """The same file with its EXIF data after all tables but the last, after fill bytes."""
     start, last = data.index(b"\xff\xe1"), data.rindex(b"\xff\xc4")
     end = start + 2 + int.from_bytes(data[start + 2 : start + 4])
     return data[:start] + data[end:last] + b"\xff\xff" + data[start:end] + data[last:]

@@ -58,14 +58,18 @@ def test_a_random_crop_shows_the_middle(photograph: Path) -> None:
 
 
 def test_pixels_that_differ_from_those_of_the_stream_cause_a_warning(photograph: Path) -> None:
-    with pytest.warns(UserWarning, match="'train' are not those made here: it has a transform") as told:
+    with pytest.warns(
+        UserWarning, match="'train' differ from those that load_image makes: the stream has a transform"
+    ) as told:
         pixels = streamd.load_image(photograph, replace(SPEC, pixel_id=PixelId("other")))
     assert told[0].filename == __file__
     np.testing.assert_array_equal(pixels, decoded(photograph, IMAGE))
 
 
 def test_a_stream_of_arrays_is_refused(photograph: Path) -> None:
-    with pytest.raises(ConfigError, match=r"served from arrays.*make uint8 \(16, 24, 3\) of this one in the same way"):
+    with pytest.raises(
+        ConfigError, match=r"served from arrays.*this file to a uint8 array of shape \(16, 24, 3\) in the same way"
+    ):
         streamd.load_image(photograph, replace(SPEC, pixel_id=compute_stored_pixel_id(IMAGE)))
 
 
@@ -109,7 +113,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(
             "": "^the path is empty; load_image",
             "x" * 300: "xxx: File name too long; load_image",
             b"": "^an image of 0 bytes: an empty file$",
-            finished: r"0000.jpg: nothing is left to read in it; call its seek\(0\) first$",
+            finished: r"0000.jpg: nothing is left to read; call seek\(0\) on the file first$",
             text: "a file opened with 'rb', not a file opened as text$",
             None: "^load_image takes a path, the bytes of a file, or a file opened with 'rb', not a NoneType$",
         }
@@ -119,7 +123,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(
 
 
 def test_a_spec_that_cannot_be_read_is_refused_with_the_reason(photograph: Path, tmp_path: Path) -> None:
-    wanted = "; give the  .streamd.json  that streamd-train wrote beside the model, or stream.spec$"
+    wanted = "; give the  .streamd.json  that streamd-train wrote next to the model, or stream.spec$"
     for spec, fault in {
         tmp_path / "model.streamd.json": f"^{tmp_path}/model.streamd.json: there is no such file{wanted}",
         tmp_path: f"^{tmp_path} is a folder{wanted}",

@@ -60,7 +60,7 @@ def as_pillow_shows(data: bytes) -> Image.Image:
 
 @pytest.mark.fault("29", "orientation 3 behind every segment of a JPEG")
 @pytest.mark.parametrize("kind", FILES)
-def test_the_orientation_is_found_behind_every_segment(kind: str) -> None:
+def test_the_orientation_is_found_after_every_segment(kind: str) -> None:
     plain = FILES[kind]
     for place in range(9):  # no file here has more segments
         data = with_before(plain, place, told(3))

@@ -115,7 +115,7 @@ def test_a_damaged_header_always_gives_the_same_reason() -> None:
 def test_a_valid_file_of_an_unsupported_kind_is_not_called_damaged() -> None:
     of_16_bytes = b"BM" + struct.pack("<IHHI", 26, 0, 0, 26) + struct.pack("<I", 16) + bytes(20)
     with pytest.raises(
-        BadImageError, match=r"^a BMP that is not read \(Unsupported BMP header type \(16\)\): convert it"
+        BadImageError, match=r"^a BMP that cannot be read \(Unsupported BMP header type \(16\)\): convert it"
     ):
         decoded(of_16_bytes, IMAGE)
 

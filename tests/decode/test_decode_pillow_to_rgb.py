@@ -93,7 +93,7 @@ def test_a_fraction_of_one_is_white() -> None:
 @pytest.mark.parametrize("level", [-0.1, 1.1, 200.0, float("nan"), float("inf")])
 def test_a_level_outside_zero_to_one_is_bad(level: float) -> None:
     fractions = Image.fromarray(np.array([[0.0, level]], dtype=np.float32))
-    with pytest.raises(BadImageError, match="where 0 is black and 1 is white: scale them so"):
+    with pytest.raises(BadImageError, match="where 0 is black and 1 is white: rescale them to that range"):
         convert_to_rgb_or_grey(fractions, "RGB", PixelStorage())
 
 
@@ -144,7 +144,7 @@ def test_sixteen_bits_of_colour_keep_their_high_bytes() -> None:
 
 def test_a_transparent_colour_of_sixteen_bits_is_refused() -> None:
     row = struct.pack(">3H", 1, 2, 3) * 30
-    with pytest.raises(BadImageError, match="16 bits a channel with a transparent colour"):
+    with pytest.raises(BadImageError, match="16 bits per channel with a transparent colour"):
         decoded(png(16, 2, [row] * 20, (20, 30), struct.pack(">3H", 1, 2, 3)), IMAGE)
 
 

@@ -56,7 +56,7 @@ def test_the_covering_size_is_at_least_one_pixel() -> None:
 
 @pytest.mark.parametrize("size", [(0, 5), (5, 0), (-1, 5)])
 def test_an_empty_size_is_bad(size: tuple[int, int]) -> None:
-    with pytest.raises(BadImageError, match="a size of"):
+    with pytest.raises(BadImageError, match=f"^its size is {size[1]}x{size[0]}, so it has no pixels$"):
         check_image_size(*size)
 
 

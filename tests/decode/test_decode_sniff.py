@@ -56,7 +56,7 @@ def test_every_golden_file_has_the_format_of_its_suffix(file: Path) -> None:
         (b"8BPS\0\1", "^a Photoshop document"),
         (b"%PDF-1.7\n", "^a PDF: convert its pages"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n", "^PostScript"),
-        (b"\0\x05\x16\x07\0\x02", "^what macOS keeps beside a file"),
+        (b"\0\x05\x16\x07\0\x02", "^a metadata file that macOS stores next to an image"),
         (b'{"message": "not found"}', '^text: it begins with b\'{"message": "not found"}\'$'),
         (b"RIFF\0\0\0\0WAVEfmt ", r"^neither JPEG, PNG, .* nor PNM: it begins with b'RIFF'$"),
         (b"\xfe\xed\xfa\xce", r"^neither JPEG, PNG, .* nor PNM: it begins with b'\\xfe\\xed\\xfa\\xce'$"),

@@ -35,7 +35,7 @@ class Began(msgspec.Struct, frozen=True, tag="began"):
 class Step(msgspec.Struct, frozen=True, tag="step"):
     """A batch that the loop took; digests of labels and pixels, `bad` as (row, sample, action).
 
-    `connection` counts how often the stream had connected anew, `waiting` the batches that lay ready behind this one.
+    `connection` counts how often the stream had connected again, `waiting` the batches that were ready after this one.
     """
 
     epoch: int

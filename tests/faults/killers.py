@@ -95,7 +95,7 @@ def uses_shm(pid: int) -> bool:
 
 
 def left_behind(daemon: DaemonProcess) -> list[str]:
-    """What lies beside a daemon's endpoint, but for its lock."""
+    """What lies beside a daemon's endpoint, except for its lock."""
     folder = Path(daemon.endpoint.removeprefix("ipc://")).parent
     return sorted(each.name for each in folder.iterdir() if not each.name.endswith(".lock"))
 

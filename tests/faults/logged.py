@@ -34,7 +34,7 @@ class LoggedTrainer:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> Self:
-        """Starts it, or starts it again: it goes on from its checkpoint if it has one."""
+        """Starts it, or starts it again: it continues from its checkpoint if it has one."""
         command = [sys.executable, str(PROGRAM), msgspec.json.encode(self.orders).decode()]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment

@@ -100,7 +100,7 @@ def _decode_all(stream: ServedStream) -> npt.NDArray[np.uint8]:
 
 @dataclass(slots=True)
 class Account:
-    """What a log says. `steps` are those that stand, `again` those that were taken anew after a resumption."""
+    """What a log says. `steps` are those that stand, `again` those that were taken again after a resumption."""
 
     log: str
     steps: int = 0
@@ -289,7 +289,7 @@ def standing_steps(log: Path) -> list[Step]:
 
 
 def union_problems(truth: Truth, logs: Iterable[Path], epochs: int) -> list[str]:
-    """What is wrong with the union of all ranks' logs: each epoch's samples once, but for those of the tail.
+    """What is wrong with the union of all ranks' logs: each epoch's samples once, except for those of the tail.
 
     The tail is what the receipts call dropped: less than a step of all ranks.
     """

@@ -56,7 +56,9 @@ def test_one_trainer_too_many_is_refused_and_the_others_keep_reading(daemon: Con
         streams = [stack.enter_context(client.subscribe("train", prefetch=2)) for _ in sessions]
         with pytest.raises(RefusedError) as refused:
             client.subscribe("train")
-        assert f"{ALLOWED.sessions} sessions are open, which is the most with {LIMIT} descriptors" in str(refused.value)
+        assert f"{ALLOWED.sessions} sessions are open, which is the most that {LIMIT} descriptors allow" in str(
+            refused.value
+        )
         assert [next(iter(stream)).index for stream in streams] == [0] * ALLOWED.sessions
         streams[0].close()
         wait_until(lambda: read_epoch(client) == 8, "there is room for another one")

@@ -108,7 +108,7 @@ def test_a_damaged_state_is_skipped_with_a_message_and_removed_by_the_next_save(
         path.write_bytes(damaged)
     assert newest(checkpoints) == 4
     assert len(said) == 1
-    assert "step-0000008 is damaged and passed over: " in said[0]
+    assert "step-0000008 is damaged and is skipped: " in said[0]
     save(checkpoints, 6)
     assert steps(checkpoints) == ["step-0000004", "step-0000006"]
 
@@ -172,7 +172,7 @@ def test_an_unreadable_state_is_an_error_and_not_a_fresh_start(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "read_bytes", broken)
-    with pytest.raises(ConfigError, match=r"step-0000004 cannot be read \(Input/output error\): see to that"):
+    with pytest.raises(ConfigError, match=r"step-0000004 cannot be read \(Input/output error\): fix that, or move"):
         checkpoints.load_newest_state()
 
 
@@ -212,8 +212,8 @@ CLAIM = dedent(
         return "claimed"
     """
 )
-OTHER_PROCESS = "another trainer saves in {}: give each one, and each rank, a folder of its own"
-OTHER_FIT = "another fit of this process saves in {}: give each one a folder of its own"
+OTHER_PROCESS = "another trainer is saving to {}: give each one, and each rank, a folder of its own"
+OTHER_FIT = "another fit in this process is saving to {}: give each one a folder of its own"
 
 
 def outcomes(folder: Path, program: str) -> list[str]:

@@ -217,7 +217,9 @@ def test_an_unexpected_weight_is_an_error_that_says_what_to_do() -> None:
 def test_class_weights_given_to_fit_for_classes_with_other_numbers_are_refused(number: int) -> None:
     """Keras counts classes from 0, so a number could be a class or its place."""
     spec = make_spec(LabelSpec("digit", "category", classes=(0, 10, 20), counts=(4, 3, 3)))
-    with pytest.raises(ConfigError, match=r"counts the classes of 'digit' from 0.*numbers 0, 10, 20.*fit_data\(stream"):
+    with pytest.raises(
+        ConfigError, match=r"numbers the classes of 'digit' from 0.*the classes are 0, 10, 20.*fit_data\(stream"
+    ):
         add_class_weights(build_model_feed(spec), spec, {number: 3.0})
     assert add_class_weights(build_model_feed(spec), spec, "balanced").weighted
 

@@ -34,5 +34,7 @@ def test_normalize_values_for_another_number_of_channels_are_refused() -> None:
 
 
 def test_an_unknown_normalize_form_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="stream 'train': no normalize 'imagnet'; did you mean 'imagenet'"):
+    with pytest.raises(
+        ConfigError, match="stream 'train': there is no normalize setting 'imagnet'; did you mean 'imagenet'"
+    ):
         compute_pixel_scaling(make_spec(normalize="imagnet"))

@@ -64,7 +64,7 @@ def test_deep_values_are_restored_and_endless_ones_refused(kind: Callable[[Any],
     endless: list[Any] = [0]
     endless += [kind(endless), endless]
     for value in (kind(deep), endless):
-        with pytest.raises(UnkeptError, match="without end or 64 levels deep"):
+        with pytest.raises(UnkeptError, match="which contains itself or is nested more than 64 levels deep"):
             DataPacker(math).pack_value(value)
 
 

@@ -201,7 +201,7 @@ async def test_a_client_sees_the_end_of_its_daemon(desk: Desk) -> None:
 
 
 def test_no_daemon_is_a_connect_error(tmp_path: Path) -> None:
-    with pytest.raises(ConnectError, match="its descriptor socket: No such file"):
+    with pytest.raises(ConnectError, match="cannot connect to its descriptor socket: No such file"):
         Lifeline(str(tmp_path / "none"), bytes(SECRET_BYTES))
 
 

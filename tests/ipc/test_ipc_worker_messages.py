@@ -247,5 +247,7 @@ def test_any_reason_is_bounded_and_can_be_sent(text: str) -> None:
 
 def test_a_stream_of_more_labels_than_a_record_holds_is_refused_by_name() -> None:
     labels = {f"label_{number}": LabelSpec(f"label_{number}", "float") for number in range(2000)}
-    with pytest.raises(ConfigError, match=r"streams\.train\.labels: 2000 labels .* make columns of a kind one label"):
+    with pytest.raises(
+        ConfigError, match=r"streams\.train\.labels: 2000 labels .* combine similar columns into one label"
+    ):
         encode_command(OpenStream(1, "/state/train.manifest", replace(SPEC, labels=labels)))

@@ -50,7 +50,7 @@ class Mistake:
 
 
 def in_train(did: str, *, says: str, do: str, config: str = GOOD, **more: Any) -> Mistake:
-    """A mistake in stream `train`: each line of `says` is `LINE: KEY: TEXT`, as told of config.yaml and this stream."""
+    """A mistake in stream `train`: each line of `says` is `LINE: KEY: TEXT`, of config.yaml and this stream."""
     lines = (line.partition(": ") for line in says.split("\n"))
     told = "\n".join(f"config.yaml:{number}: streams.train.{text}" for number, _, text in lines)
     return Mistake(did, says=f"streamd: {told}", do=do, config=config, **more)

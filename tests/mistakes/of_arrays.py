@@ -31,7 +31,7 @@ def saved(pixels: Any = PIXELS, angles: Any = ANGLES) -> Callable[[Path], None]:
     return save
 
 
-def cut_off(place: Path) -> None:
+def truncate(place: Path) -> None:
     saved()(place)
     path = place / "x.npy"
     path.write_bytes(path.read_bytes()[:-40])
@@ -81,7 +81,7 @@ OF_ARRAYS: Final = (
     ),
     in_arrays(
         "copied only part of an array",
-        prepare=cut_off,
+        prepare=truncate,
         says="3: source.path: '…/x.npy' is truncated: it has 184 of 224 bytes; copy or write it again",
         do="Copy it again.",
     ),

@@ -46,7 +46,7 @@ OF_CONFIGURATION: Final = (
         do="Indent with spaces, two for each level.",
     ),
     Mistake(
-        "indented a key differently from the keys beside it",
+        "indented a key differently from the keys next to it",
         config=GOOD.replace("    batch_size", "   batch_size"),
         says=(
             "streamd: config.yaml:5:4: not valid YAML: this line is not indented like the lines above and "
@@ -123,7 +123,7 @@ OF_CONFIGURATION: Final = (
         do="Move the key into the stream.",
     ),
     in_train(
-        "wrote a key beside its parent instead of inside it",
+        "wrote a key next to its parent instead of inside it",
         config=GOOD + "    seed: 3\n",
         says="6: seed: is a key of shuffle: write it as shuffle: {seed: ...}",
         do="Write it as the message shows.",

@@ -99,7 +99,7 @@ OF_DATA: Final = (
         files=only("1.heic", "2.heic", "logo.svg"),
     ),
     in_train(
-        "left images beside the folders of the classes",
+        "left images next to the folders of the classes",
         says=(
             "3: source.path: '…/data' holds both 1 image ('stray.jpg') and 2 sub-folders ('cat', 'dog'); a "
             "folder must be flat or have one sub-folder per class: move the images into sub-folders, move the "
@@ -377,8 +377,8 @@ OF_DATA: Final = (
         "left the suffixes of the file names out",
         files=rows("path,angle", "cat/0000,0.5"),
         says=(
-            "3: source.root: all.csv names 1 file, 'cat/0000', which is not in '…/data'; with .jpg after the "
-            "name, the file is in '…/data': write whole file names into the table"
+            "3: source.root: all.csv names 1 file, 'cat/0000', which is not in '…/data'; with .jpg added to "
+            "the name, the file is in '…/data': write whole file names into the table"
         ),
         do="Write whole file names into the table.",
     ),

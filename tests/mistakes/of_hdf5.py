@@ -33,7 +33,7 @@ def written(pixels: Any = PIXELS, angles: Any = ANGLES) -> Callable[[Path], None
     return write
 
 
-def cut_off(place: Path) -> None:
+def truncate(place: Path) -> None:
     written()(place)
     os.truncate(place / "samples.h5", 1000)
 
@@ -85,7 +85,7 @@ OF_HDF5: Final = (
     ),
     in_hdf5(
         "copied only part of an HDF5 file",
-        prepare=cut_off,
+        prepare=truncate,
         says="3: source.path: '…/samples.h5': it is truncated; copy it again, or write it again",
         do=(
             "Copy it again. A file can also be truncated because the program that wrote it was killed: `h5clear "

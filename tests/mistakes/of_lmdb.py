@@ -27,7 +27,7 @@ _LAYOUT: Final = (
 
 
 def written(**arrays: str) -> Callable[[Path], object]:
-    """Writes eight samples; `arrays` are what X and y are called otherwise."""
+    """Writes eight samples; `arrays` gives X and y other names."""
     x, y = arrays.get("x", "X"), arrays.get("y", "y")
     return lambda place: write_lmdb(place / "data.lmdb", [{x: each, y: n / 8} for n, each in enumerate(PIXELS)])
 
@@ -36,7 +36,7 @@ def of_another_program(place: Path) -> None:
     put(place / "data.lmdb", {b"%08d" % number: b"a Datum" for number in range(2)}, None)
 
 
-def cut_off(place: Path) -> None:
+def truncate(place: Path) -> None:
     written()(place)
     os.truncate(place / "data.lmdb/data.mdb", 8192)
 
@@ -55,7 +55,7 @@ OF_LMDB: Final = (
     ),
     in_lmdb(
         "copied only part of an LMDB",
-        prepare=cut_off,
+        prepare=truncate,
         says="3: source.path: '…/data.lmdb/data.mdb' is truncated: it has 8192 of … bytes; copy or write it again",
         do="Copy it again.",
     ),

@@ -31,7 +31,7 @@ def compress(place: Path) -> None:
     path.write_bytes(gzip.compress(path.read_bytes()))
 
 
-def cut(place: Path) -> None:
+def truncate(place: Path) -> None:
     os.truncate(pack(place / "shards/0.tar", {"0.jpg": b"x" * 600, "1.jpg": b"x" * 600}), 2100)
 
 
@@ -47,7 +47,7 @@ OF_SHARDS: Final = (
     ),
     in_shards(
         "copied only part of a shard",
-        prepare=cut,
+        prepare=truncate,
         says=(
             "3: source.path: '0.tar': it is truncated at byte 2,100, in '1.jpg', which should end at byte "
             "2,648; copy it again, or keep its 1 whole image with truncate -s 1536"
@@ -69,7 +69,7 @@ OF_SHARDS: Final = (
         config=f"{SHARDS}    labels: {{angle: float}}\n",
         prepare=packed({"0.jpg": b"x", "0.json": b'{"angle": 0.5}'}),
         says=(
-            "6: labels.angle: '0.tar' has no .angle files beside its images, and no folder for each class; it "
+            "6: labels.angle: '0.tar' has no .angle files next to its images, and no folder for each class; it "
             "has 1 .json, 1 .jpg: write from: txt for the text of .txt files, from: json:angle for a field of "
             ".json files, or labels: {} to serve no labels"
         ),
@@ -79,8 +79,8 @@ OF_SHARDS: Final = (
         "lost a label",
         prepare=packed({"0.jpg": b"x", "0.cls": b"0", "1.jpg": b"x"}),
         says=(
-            "2: labels.label: '0.tar/1.jpg' has no .cls beside it; the shard has 2 .jpg, 1 .cls: correct from:, or "
-            "pack the shard again"
+            "2: labels.label: '0.tar/1.jpg' has no .cls file next to it; the shard has 2 .jpg, 1 .cls: correct from:, "
+            "or pack the shard again"
         ),
         do="Pack the shard again, or write `labels: {}` to serve no labels.",
     ),

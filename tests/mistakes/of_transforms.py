@@ -17,8 +17,8 @@ OF_TRANSFORMS: Final = (
         files={"augmentation.py": "def flip(image, labels, rng):\n    return image[:, ::-1], labels\n"},
         says="6: transform: there is no module 'augment' in '…' or on Python's path; did you mean 'augmentation'?",
         do=(
-            "Use the name of the module's file, without .py. The file must be beside the configuration, or the module "
-            "must be installed."
+            "Use the name of the module's file, without .py. The file must be next to the configuration, or the "
+            "module must be installed."
         ),
     ),
     in_transform(

@@ -65,7 +65,7 @@ def test_there_are_fifty_mistakes_and_no_two_are_the_same() -> None:
     assert len({each.did for each in ALL}) == len(ALL)
 
 
-def test_every_mistake_of_the_configuration_is_told_with_file_and_line() -> None:
+def test_every_mistake_of_the_configuration_is_reported_with_file_and_line() -> None:
     unplaced = [
         each.did
         for each in (*OF_CONFIGURATION, *OF_DATA, *OF_ARRAYS, *OF_LMDB, *OF_SHARDS)

@@ -36,9 +36,8 @@ def test_a_trainer_carries_three_libraries(of_a_trainer: Environment) -> None:
 def test_a_command_without_its_libraries_says_what_to_type(of_a_trainer: Environment, command: str, extra: str) -> None:
     done = of_a_trainer.run(command, "--help")
     assert done.returncode == 2
-    assert (
-        done.stderr
-        == f"{command}: {command} needs typer, which is not installed: run  pip install 'streamd-loader[{extra}]'\n"
+    assert done.stderr == (
+        f"{command}: {command} needs typer, which is not installed: run  pip install 'streamd-loader[{extra}]'\n"
     )
 
 

@@ -194,7 +194,7 @@ def test_the_scheduler_shrinks_other_credits_to_admit_a_session() -> None:
 
     assert (first.credit, second.credit, third.credit) == (2, 2, 2)
     assert [each.credit for each in world.window.sessions] == [2, 2, 2]
-    assert world.warnings == ["memory is short: sessions [1] get fewer batches for another's sake"]
+    assert world.warnings == ["memory is short: sessions [1] get fewer batches to make room for another session"]
     world.run()
     assert first.taken == second.taken == third.taken == first.batches_of_all(100)
 

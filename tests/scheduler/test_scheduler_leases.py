@@ -122,7 +122,9 @@ def test_another_trainer_is_refused_for_a_while_because_of_batches_held_over(*, 
     assert (
         "take 4.0 MiB together with the 1.0 MiB of 1 batch that trainers still hold of subscriptions that have ended"
     ) in refused.text
-    assert "drop the arrays and tensors taken from them, keep batch.copy() or images.clone() instead" in refused.text
+    assert (
+        "drop the arrays and tensors taken from those batches and keep batch.copy() or images.clone() instead"
+    ) in refused.text
     world.drop(trainer, session, 0)
     assert world.connect(other, resuming=resuming)
 

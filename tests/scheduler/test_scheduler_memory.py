@@ -234,7 +234,7 @@ def test_a_denied_slot_costs_no_batch_and_no_session() -> None:
     slots = len(world.slots) - 1
 
     world.deny()
-    assert "no descriptor is left: no more than " in world.warnings[-1]
+    assert "no descriptor is left: limited to " in world.warnings[-1]
     world.run(ahead)
 
     assert len(world.slots) == slots

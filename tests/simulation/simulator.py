@@ -171,7 +171,7 @@ class Simulation:
     # --- seats
 
     def _begin_leg(self, leg: Leg, saved: Saved | None) -> None:
-        """New ranks go on where the last leg ended."""
+        """New ranks continue where the last leg ended."""
         scenario = self.scenario
         ahead = list(steps_of(scenario.batches, scenario.epochs, self._place, leg.world, scenario.uneven))[: leg.steps]
         self.past += self.seats

@@ -86,7 +86,7 @@ class Synthetic:
         self._plans = _plans(self._order)
 
     def renew(self) -> None:
-        """The stream is served anew: in the same order, with other pixels."""
+        """The stream is served again: in the same order, with other pixels."""
         self.pixels += 1
         self.spec = replace(self.spec, pixel_id=PixelId(str(self.pixels)))
         self.shape = StreamShape(self.spec.name, self.batches, SLOT_BYTES, self.tasks)

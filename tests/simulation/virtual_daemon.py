@@ -195,7 +195,7 @@ class Daemon:
             self.on_empty()
 
     def change(self) -> None:
-        """The stream is served anew: the same order, other pixels."""
+        """The stream is served again: the same order, other pixels."""
         self._data.renew()
         self._happen(StreamChanged(self._data.spec.name, self._data.shape))
 

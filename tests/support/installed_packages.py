@@ -87,7 +87,7 @@ class Environment:
         return subprocess.run([*pip, *arguments], capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
 
     def see(self, libraries: Path) -> None:
-        """Has it find libraries of another environment behind its own, but for what is linked to a checkout there."""
+        """Has it find libraries of another environment after its own, except for what is linked to a checkout there."""
         (own,) = self.folder.glob("lib/python*/site-packages")
         (own / "beside.pth").write_text(f"{libraries}\n")
 

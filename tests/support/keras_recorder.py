@@ -68,7 +68,7 @@ class Recorder:
 
 
 def stop_after(batch: int, model: Any) -> Any:
-    """A callback that ends `fit` behind that batch of an epoch."""
+    """A callback that ends `fit` after that batch of an epoch."""
 
     def stop(at: int, **_: object) -> None:
         model.stop_training = at >= batch

@@ -24,7 +24,7 @@ class Interrupter:
         self.passed = 0
         self.moment = moment
         self._within = within
-        # To ask for a missing key is no call in Python's eyes: the signal is dealt with behind the traced instruction.
+        # To ask for a missing key is no call in Python's eyes: the signal is dealt with after the traced instruction.
         self._send: defaultdict[str, None] = defaultdict(_thread.interrupt_main)
 
     def call(self, what: Callable[[], Any]) -> Any:

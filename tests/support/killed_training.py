@@ -23,7 +23,7 @@ from support.resumed_training import train, values
 
 EVERY: Final = 2
 
-# What is called, and how often it is done before that kills: behind each line the step that the next process begins
+# What is called, and how often it is done before that kills: after each line the step that the next process begins
 # after. Of an epoch's 13 steps the last is saved after its validation; a save syncs four times, the last when it is
 # renamed; Keras begins one step more than the rest of an epoch has.
 KILLS: Final = (

@@ -49,6 +49,6 @@ def noise(rows: int, height: int, width: int, channels: int = 3) -> npt.NDArray[
 
 
 def joined(batches: Iterable[Ids]) -> tuple[Ids, Ids]:
-    """The ids of batches, one behind the other, and the rows of each, as `expected_digest` takes them."""
+    """The ids of batches, one after the other, and the rows of each, as `expected_digest` takes them."""
     listed = list(batches)
     return np.concatenate(listed), np.array([each.size for each in listed], dtype=np.int64)

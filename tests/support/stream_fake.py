@@ -47,7 +47,7 @@ class FakeBatch:
 
 @dataclass
 class FakeStream:
-    """Begins behind `index` batches of the first epoch, as after a resume. `missed` goes into every receipt."""
+    """Begins after `index` batches of the first epoch, as after a resume. `missed` goes into every receipt."""
 
     spec: StreamSpec
     total_epochs: int | None = None
@@ -89,14 +89,14 @@ class FakeStream:
             yield self._batches(self.epoch)
 
     def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> None:
-        """Goes on behind the batch `epoch:index`, or its epoch."""
+        """Continues after the batch `epoch:index`, or its epoch."""
         epoch, index = map(int, token.split(":"))
         ends = after == "epoch" or index + 1 == self.spec.batches
         self.epoch, self.index = (epoch + 1, 0) if ends else (epoch, index + 1)
 
     @property
     def token(self) -> str:
-        """The place behind the last batch, as `seek` takes it."""
+        """The place after the last batch, as `seek` takes it."""
         return f"{self.epoch}:{self.index - 1}" if self.index else f"{self.epoch - 1}:{self.spec.batches - 1}"
 
     def rewind(self) -> None:
@@ -107,7 +107,7 @@ class FakeStream:
             self.epoch, self.index = 0, 0
 
     def return_to(self, token: str) -> None:
-        """Goes on behind the batch `epoch:index`, an epoch left early having its receipt."""
+        """Continues after the batch `epoch:index`, an epoch left early having its receipt."""
         self.close()
         self.seek(token)
 

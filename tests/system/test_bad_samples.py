@@ -129,7 +129,7 @@ def test_a_worker_that_is_stopped_for_ever_is_replaced(serve: Start, folder: Pat
     epoch = Epoch(daemon, folder)
     assert sorted(epoch.ids) == list(range(40))
     assert (epoch.bad, verdicts(daemon)) == ([], [])
-    assert "a worker died, killed since it was stopped" in daemon.log.read_text()
+    assert "a worker died, killed because it was stopped" in daemon.log.read_text()
     assert victim not in daemon.workers()
 
 

@@ -55,7 +55,7 @@ def come_back(daemon: DaemonProcess, folder: Path, **changes: object) -> None:
     [
         (
             {"batch_size": 84},
-            r"another order now: batch_size was 8 and is 84; to go on, serve the stream as it was before",
+            r"a different order now: batch_size was 8 and is 84; to continue, serve the stream as it was before",
         ),
         ({"image": {"size": [64, 64]}}, r"changed in image; subscribe again: its order is the same"),
         ({"image": {"size": [16, 16]}}, r"changed in image; subscribe again: its order is the same"),

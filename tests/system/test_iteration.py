@@ -86,7 +86,9 @@ def test_the_length_is_the_batches_of_a_whole_epoch_and_the_same_for_every_rank(
 
 def test_an_epoch_iterator_that_is_not_consumed_raises_instead_of_looping_for_ever(client: Client) -> None:
     with client.subscribe("train", epochs=2) as stream:
-        with pytest.raises(StreamdError, match=r"nothing was taken of epoch 0 of stream 'train': iterate over each"):
+        with pytest.raises(
+            StreamdError, match=r"no batch was taken from epoch 0 of stream 'train': iterate over each item"
+        ):
             list(stream.epochs())
         assert sum(1 for _ in stream) == 2 * len(stream)
 

@@ -262,7 +262,7 @@ def test_the_iterator_that_ran_out_of_patience_continues_when_the_daemon_is_back
         own_daemon.process.kill()
         own_daemon.process.wait()
         for _ in range(2):
-            with pytest.raises(ConnectError, match="all the patience allowed"):
+            with pytest.raises(ConnectError, match="as long as patience allows"):
                 taken.extend(int(each) for batch in batches for each in batch.sample_ids)
         own_daemon.start()
         wait_until(lambda: stream._handoff.away_since_s is None, "the session stands again")

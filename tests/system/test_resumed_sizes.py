@@ -162,7 +162,10 @@ def test_an_epoch_with_no_step_left_is_complete_and_its_receipt_counts_the_dropp
     assert [len(steps) for steps in run.epochs] == steps
     said = [(each.epoch, each.complete, each.ok, each.samples, each.dropped) for each in run.receipts]
     assert said[0] == (0, True, True, 48, 4)
-    assert "epoch that was interrupted makes no step, so it is over, and not validated" in capfd.readouterr().err
+    assert (
+        "interrupted epoch is less than one step, so that epoch is over, and it is not validated"
+        in capfd.readouterr().err
+    )
 
 
 def test_a_state_saved_within_a_batch_is_refused_in_another_world(client: Client, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_token_of_a_version_without_order_facts_is_read(client: Client) -> Non
     done, token = taken(client, 3)
     old = {key: value for key, value in json.loads(token).items() if key not in {"order", "changed"}}
     assert done + resumed(client.endpoint, json.dumps(old), epochs=1)[0] == all_rows(client)
-    with pytest.raises(TokenError, match="drop_remainder, shuffle or seed differ: the token was saved under 0000"):
+    with pytest.raises(TokenError, match="drop_remainder, shuffle or seed differ: the token was saved for order 0000"):
         client.subscribe("train", resume=json.dumps({**old, "order_id": "0" * 32}))
 
 
@@ -262,7 +262,9 @@ def test_a_token_of_another_order_is_refused_and_the_difference_named(
     client: Client, served: Start, difference: str
 ) -> None:
     _, token = taken(client, 5)
-    says = f"^stream 'train' has another order now: {difference}; to go on, serve the stream as it was before, or"
+    says = (
+        f"^stream 'train' has a different order now: {difference}; to continue, serve the stream as it was before, or"
+    )
     with streamd.connect(served(**DIFFERENCES[difference]).endpoint) as other, pytest.raises(TokenError, match=says):
         other.subscribe("train", resume=token)
 
@@ -277,7 +279,7 @@ def test_a_token_of_other_files_is_refused_and_the_difference_named(
         first = copied / "cat" / "0000.jpg"
         (first if number else first.with_name("more.jpg")).write_bytes(first.read_bytes() + change)
         says = (
-            f"now: the files or labels differ: 84 samples then, {85 - number} now; to go on, serve the stream as it "
+            f"now: the files or labels differ: 84 samples then, {85 - number} now; to continue, serve the stream as it "
             "was before"
         )
         with streamd.connect(served(copied).endpoint) as other, pytest.raises(TokenError, match=says):

@@ -63,8 +63,8 @@ def test_ctrl_c_saves_the_model_and_the_receipts_and_the_same_command_resumes(
     assert last["ok"]
     assert load_keras().models.load_model(interrupted).optimizer.iterations == steps + 3 * last["complete"]
     assert not trainer.save.exists()
-    assert "stopping after the running step" in trainer.said
-    epoch = re.search(r"to go on, run the same command again; it goes on (?:in|with) epoch (\d+) of", trainer.said)
+    assert "stopping after the current step" in trainer.said
+    epoch = re.search(r"to continue, run the same command again; it continues (?:in|with) epoch (\d+) of", trainer.said)
     assert epoch
 
     trainer = Trainer(daemon, tmp_path, *options)
@@ -95,7 +95,7 @@ def test_a_second_ctrl_c_ends_the_training_at_once_and_leaves_no_partial_model(
 ) -> None:
     trainer = Trainer(daemon, tmp_path, "--epochs", "2000")
     trainer.signal_at("Epoch 2/")
-    trainer.signal_at("stopping after the running step")
+    trainer.signal_at("stopping after the current step")
     assert trainer.wait() == 130, trainer.said
     for model in tmp_path.glob("*.keras"):
         load_keras().models.load_model(model)

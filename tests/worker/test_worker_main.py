@@ -338,7 +338,7 @@ def test_a_transform_changes_rows_and_a_faulty_one_is_reported_with_its_line(
     assert isinstance(opened(2, LATE), StreamReady)
     done = hand.finish(structs.replace(task(stream, 2, [0], [3]), stream=2))
     assert done.unfit.startswith("transform at module2.py:1: it returns an image of uint8 (24, 32, 3); ")
-    assert "; the sample: cat/0003.jpg; fix it" in done.unfit
+    assert "; the sample was cat/0003.jpg; fix the transform" in done.unfit
 
     send(3, "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)")
     wait_until(lambda: hand.track.read_transform_trial().phase is WorkerPhase.TRYING, "the transform is tried")

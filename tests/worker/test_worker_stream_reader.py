@@ -213,7 +213,7 @@ def test_a_transform_changes_the_pixel_id_and_not_the_decoded_pixel_id(
 def test_remarks_of_transform_and_cache_are_joined(stream: ServedStream, place: TransformPlace, tmp_path: Path) -> None:
     nowhere = CachePlace(str(tmp_path / "nowhere"), None, writable=True)
     source, remark = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec, nowhere, place))
-    assert "augment.py:3: no contrast; nothing is kept: " in remark
+    assert "augment.py:3: no contrast; nothing is cached: " in remark
     source.close()
 
 

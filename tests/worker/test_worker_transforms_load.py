@@ -36,7 +36,7 @@ def test_modules_beside_the_transform_are_importable(program: Write) -> None:
 @pytest.mark.parametrize("name", ["colorsys", "itertools"])
 def test_a_module_beside_the_configuration_that_is_named_like_a_library_is_refused(program: Write, name: str) -> None:
     program(name, "raise SystemExit('a library of Python is hidden')")
-    with pytest.raises(ConfigError, match=rf"{name}\.py is hidden by .*, a library: give it another name"):
+    with pytest.raises(ConfigError, match=rf"{name}\.py is hidden by .*, which is a library: rename your file"):
         written_and_loaded(program, f"import {name}\ndef f(*_): pass")
 
 

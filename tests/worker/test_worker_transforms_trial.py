@@ -49,7 +49,10 @@ def test_the_pixel_id_covers_the_source_its_results_and_its_input(program: Write
         ("def f(image, labels, rng): return image, {}", "it returns labels none; it must return 'label'"),
         (
             "def f(image, labels): return image, labels",
-            r"augment\.py:1 is called as f\(image, labels, rng\), which it does not take: too many positional",
+            (
+                r"augment\.py:1 is called as f\(image, labels, rng\), but does not accept these arguments: too many "
+                r"positional"
+            ),
         ),
         ("def f(image, labels, rng): raise SystemExit(3)", r"transform raised SystemExit at augment\.py:1: 3"),
         ("def f(image, labels, rng): raise KeyboardInterrupt", r"transform raised KeyboardInterrupt at augment\.py:1"),

@@ -27,7 +27,7 @@ the key. It says what it found and what is allowed, and suggests the nearest nam
 once. The exit status is 2 for a mistake, and 1 for a failure or for faults that `streamd check` finds.
 
 Your editor can find many of these mistakes while you type. Save the schema that `streamd schema` prints in a file
-beside your configuration, and name that file in the first line, as [config.yaml](../config.yaml) does.
+next to your configuration, and name that file in the first line, as [config.yaml](../config.yaml) does.
 
 `…` stands for what depends on your machine. Search this page for a word from your error message.
 

@@ -38,7 +38,7 @@ def version_table() -> str:
         (
             "lists of samples, `….manifest`",
             str(manifest._VERSION),
-            f"{read} are read; another is refused by name: remove it, and the samples are listed anew",
+            f"{read} are read; another is refused by name: remove it, and the samples are listed again",
         ),
         ("verdicts, `….bad.jsonl`", "no number", "lines that cannot be read are refused by file and line"),
         ("caches, `….cache`", str(file._VERSION), "the stream works without the cache, and logs this: remove the file"),

@@ -300,8 +300,8 @@ def _find_cache_warning(name: str, cache: CacheEstimate | None) -> Iterator[str]
         yield f"{name}: cache.max leaves no room for a single sample: nothing would be kept; set a larger one"
     elif cache is not None and cache.bytes > cache.free_bytes:
         yield (
-            f"{name}: the disk of {cache.folder} has no room for the whole cache: once the disk is full, nothing more "
-            "would be kept; make room, or set cache.max to the space that may be used"
+            f"{name}: the disk of {cache.folder} has no room for the whole cache, so nothing more would be kept; make "
+            "room, or set cache.max to the space that may be used"
         )
 
 
@@ -342,7 +342,7 @@ def _format_contradictions(found: Iterable[LabelContradiction]) -> Iterator[str]
             by_value.setdefault(value, file)
         shown = ", ".join(f"{file} ({value})" for value, file in islice(by_value.items(), _NAMED_FILES))
         remedy = (
-            ("for each picture, keep only the entry that is right")
+            "for each picture, keep only the entry that is right"
             if first.trouble
             else "fine if these values were really measured"
         )

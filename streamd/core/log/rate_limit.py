@@ -140,7 +140,7 @@ def _build_suppressed_count_record(held: SuppressedEvents) -> logging.LogRecord:
             "name": "streamd",
             "levelno": logging.WARNING,
             "levelname": "WARNING",
-            "msg": "an event was repeated so often that its repetitions were not logged",
+            "msg": "an event was repeated so often that some repetitions were not logged",
             "event": "log.held",
             "fields": {"of": held.event, "count": held.count},
         }

@@ -18,8 +18,8 @@ from streamd.errors import DataAwayError
 from streamd.limits import RETURN_MAX_S, RETURN_MIN_S
 
 _ADVICE: Final = (
-    "mount them or bring them back, and the stream continues by itself; if they were changed on purpose, restart with "
-    "--rescan"
+    "mount the data or bring them back, and the stream continues by itself; if they were changed on purpose, restart "
+    "with --rescan"
 )
 
 
@@ -89,7 +89,7 @@ class MissingData:
         # a tight loop. So a stream whose data were missing a short time ago starts with twice its last pause.
         relapsed = time.monotonic() < returned_s + 2 * RETURN_MAX_S
         pause_s = min(max(2 * paused_s, RETURN_MIN_S), RETURN_MAX_S) if relapsed else RETURN_MIN_S
-        message = f"the stream waits for its data: {reason}; {_ADVICE}"
+        message = f"it waits for its data: {reason}; {_ADVICE}"
         self._missing[number] = _MissingStream(name, build_absence_lookup(stream), message, pause_s)
         log.error("data.away", message, stream=name)
         if self._group is not None:

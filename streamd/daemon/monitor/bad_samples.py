@@ -25,9 +25,10 @@ _FAULT_PATTERNS: Final[tuple[tuple[FaultKind, re.Pattern[str]], ...]] = (
     ("stale", re.compile(r"stale\b|removed, or replaced")),
     ("gone", re.compile(r"No such file|Permission denied|(Is|Not) a directory|not a regular|it lies outside")),
     ("crash", re.compile(r"crashes |takes more than |needs more memory ")),
-    ("large", re.compile(r"(\d+x\d+ pixels are |\d+ bytes are )?more than ")),
+    ("large", re.compile(r"(\d+x\d+ pixels are |\d+ bytes are )?more than |the file has \d+ bytes")),
     ("damaged", re.compile(
-        r"(a damaged|an empty|its chunk) |\d+ zero bytes|unreadable EXIF|a size |a TIFF (cut|truncated|whose)|a pixel"
+        r"(a damaged|an empty|its chunk) |\d+ zero bytes|unreadable EXIF|a size |its size is |a TIFF "
+        r"(cut|truncated|whose)|a pixel"
     )),
 )  # fmt: skip
 _SAMPLES_PER_PAGE: Final = 24

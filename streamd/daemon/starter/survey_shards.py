@@ -51,7 +51,9 @@ def _find_labels(shard: Shard) -> ShardLabels:
     complete = {suffix: files for suffix, files in shard.other_files.items() if shard.images.keys() <= files.keys()}
     if shard.images and find_default_labels(shard):
         others = ", ".join(f".{suffix.decode(errors='replace')}" for suffix in complete if suffix != b"cls")
-        beside = (f"beside the images are {others}: labels: {{name: {{from: json:FIELD, type: float}}}} takes a field",)
+        beside = (
+            (f"next to the images are {others}: labels: {{name: {{from: json:FIELD, type: float}}}} takes a field"),
+        )
         return ShardLabels(len(shard.images), None, notes=beside if others else ())
     labels: dict[str, object] = {}
     left_out: dict[str, str] = {}

@@ -123,19 +123,19 @@ def _find_sufficient_buffer(spec: StreamSpec, read_label_rows: LabelRowsReader) 
 
 def _format_pack_remedy(spec: StreamSpec) -> str:
     return (
-        f"mix the data once: streamd pack {spec.name} DEST --shuffle; a larger buffer, or shuffle: full, would "
+        f"shuffle the data once: streamd pack {spec.name} DEST --shuffle; a larger buffer, or shuffle: full, would "
         "decompress each chunk over and over"
     )
 
 
 def _format_shuffle_remedy(spec: StreamSpec, buffer: int | None) -> str:
     larger = f"write shuffle: {{kind: chunk, chunk: {spec.chunk}, buffer: {buffer}}} or " if buffer else "write "
-    return f"{larger}shuffle: full, or mix the data once: streamd pack {spec.name} DEST --shuffle"
+    return f"{larger}shuffle: full, or shuffle the data once: streamd pack {spec.name} DEST --shuffle"
 
 
 def _format_advice(spec: StreamSpec, found: MixingScore, remedy: str) -> str:
     return (
-        f"batches are poorly mixed: their shuffle score is {found.score:.2f}, and that of a full shuffle is 1. The "
+        f"batches are poorly mixed: their shuffle score is {found.score:.2f}, and that of a full shuffle is 1; the "
         f"stored order follows the label {found.label!r}, and mixing {format_count(spec.buffer, 'chunk')} of "
         f"{format_count(spec.chunk, 'sample')} at a time is not enough; {remedy}"
     )

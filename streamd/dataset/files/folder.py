@@ -206,10 +206,12 @@ def _report_walk_findings(walk: _FolderWalk, root: Path, folders: int, empty: li
         _log.info("%s: skipped %s: %s", walk.key, others, skipped)
     if empty:
         _log.warning(
-            "%s: %s nevertheless: %s",
+            "%s: %s: %s",
             walk.key,
             format_count(
-                len(empty), "sub-folder holds no image and is a class", "sub-folders hold no image and are classes"
+                len(empty),
+                "sub-folder holds no image, but is still a class",
+                ("sub-folders hold no image, but are still classes"),
             ),
             format_first_names(empty),
         )

@@ -129,8 +129,8 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
     if leads_elsewhere:
         raise _external_data_error(full, path, key)
     if not isinstance(item, import_h5py().Dataset) or item.shape is None:
-        what = "there is no array" if item is None else "there is something other than an array called"
-        raise ConfigError(f"{key}: {what} {full!r} in {format_path(path)}; {_format_arrays(file, full, images)}")
+        what = f"there is no array {full!r} in" if item is None else f"{full!r} is not an array in"
+        raise ConfigError(f"{key}: {what} {format_path(path)}; {_format_arrays(file, full, images)}")
     if not _has_numpy_dtype(item):
         raise ConfigError(
             f"{key}: {full} of {format_path(path)} holds values of a type that NumPy does not have; write it again as "

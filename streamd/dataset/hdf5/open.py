@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from streamd.errors import MissingExtraError
 
-_PURPOSE: Final = "kind hdf5"
+_PURPOSE: Final = "a source of kind hdf5"
 _PLUGIN_MODULE: Final = "hdf5plugin"  # importing it, where it is installed, registers its decompressors
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _FIRST_OFFSET: Final = 512  # the signature is at 0, 512, 1024, 2048, ..., after a user block, if there is one

@@ -238,7 +238,7 @@ def _check_chunk_cost(packed: CompressedArray | None, what: str) -> None:
     buffer = packed.compute_shuffle_buffer_chunks(np.arange(packed.rows), chunk)
     _log.warning(
         "%s is stored in chunks of %s, and a whole chunk is read and decompressed to get a single image; with "
-        "shuffle: {kind: chunk, chunk: %d, buffer: %d}, which is the default here, this happens seldom; streamd pack "
+        "shuffle: {kind: chunk, chunk: %d, buffer: %d}, which is the default here, this happens rarely; streamd pack "
         "writes the data in a faster format",
         what,
         format_count(packed.chunk_rows, "image"),

@@ -210,13 +210,11 @@ class _TarListing:
     def log_ignored_files(self) -> None:
         """Logs the files that are not served."""
         if self.passed_over:
-            _log.info(
-                "%s: passed over files that belong to no image: %s", self.path_key, format_suffixes(self.passed_over)
-            )
+            _log.info("%s: skipped files that belong to no image: %s", self.path_key, format_suffixes(self.passed_over))
 
 
 def _find_warnings(shard: Shard) -> Iterator[str]:
     if not shard.tar.has_end_mark:
-        yield f"{format_path(shard.name)} has no end marker: if it was cut off, samples are missing"
+        yield f"{format_path(shard.name)} has no end marker: if it is truncated, samples are missing"
     if not shard.images:
         yield f"{format_path(shard.name)} holds no image, only {shard.suffix_summary}"

@@ -75,7 +75,7 @@ def describe_step_change(then: StepGeometry, now: StepGeometry, rest: int | None
             f"an epoch had {_format_steps(then.steps)}, and from here on has the {now.steps} of this program{shorter}"
         )
     if parts and rest:
-        parts.append(f"before that, the rest of the epoch that was interrupted takes {_format_steps(rest)}")
+        parts.append(f"before that, the rest of the interrupted epoch takes {_format_steps(rest)}")
     elif parts and rest == 0:
         parts.append(
             "what is left of the interrupted epoch is less than one step, so that epoch is over, and it is not "

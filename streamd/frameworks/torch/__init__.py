@@ -61,7 +61,7 @@ def loader(
     have their own weights; MissingExtraError.
     """
     check_is_stream(stream, "loader")
-    torch = import_library("torch", "torch", "a stream for torch")
+    torch = import_library("torch", "torch", "using a stream with torch")
     feed = build_model_feed(stream.spec, inputs=inputs, targets=targets)
     if not weights:
         _check_samples_unweighted(stream.spec)
@@ -83,7 +83,7 @@ def normalization(spec: StreamSpec) -> Any:
     Mean and std are buffers of the model and are saved in its state_dict, so inference uses the same numbers. Raises
     ConfigError for a `normalize` that this version does not know, MissingExtraError.
     """
-    import_library("torch", "torch", "normalization for torch")
+    import_library("torch", "torch", "normalization with torch")
     from streamd.frameworks.torch.layer import Normalization  # noqa: PLC0415 - imports torch
 
     return Normalization(compute_pixel_scaling(spec))

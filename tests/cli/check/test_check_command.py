@@ -40,7 +40,7 @@ def test_good_data_are_reported_with_exit_status_0(config: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "train: 8 samples" in done.stdout
     assert "cat" in done.stdout
-    assert done.stdout.endswith("Nothing speaks against serving this.\n")
+    assert done.stdout.endswith("Nothing stands in the way of serving this.\n")
 
 
 def test_an_unreadable_file_is_named_with_exit_status_1(config: Path, folder: Path) -> None:
@@ -55,7 +55,7 @@ def test_warnings_alone_are_exit_status_0(config: Path, folder: Path) -> None:
     (folder / "dog" / "copy.jpg").write_bytes((folder / "dog" / "0000.jpg").read_bytes())
     done = check(config)
     assert done.exit_code == 0
-    assert "1 file with the content of another, such as dog/0000.jpg and dog/copy.jpg" in done.stdout
+    assert "1 file with the same content as another, such as dog/0000.jpg and dog/copy.jpg" in done.stdout
     assert ".txt" in done.stdout
 
 
@@ -129,14 +129,14 @@ def test_a_folder_whose_name_is_not_utf_8_is_still_reported(tmp_path: Path, fold
     assert done.exit_code == 1, done.exception
     found = json.loads(done.stdout)
     assert found["streams"]["train"]["root"] == f"{tmp_path}/\\xff/data"
-    assert "no name in UTF-8, is not served by this version" in json.dumps(found)
+    assert "whose name is not UTF-8, is not served by this version" in json.dumps(found)
 
 
-@pytest.mark.parametrize(("library", "needs"), [("aiofiles", "streamd serve"), ("aiohttp", "monitor")])
-def test_a_library_missing_for_serve_is_trouble(config: Path, library: str, needs: str) -> None:
+@pytest.mark.parametrize(("library", "purpose"), [("aiofiles", "streamd serve"), ("aiohttp", "the monitor")])
+def test_a_library_missing_for_serve_is_trouble(config: Path, library: str, purpose: str) -> None:
     config.write_text(json.dumps({**json.loads(config.read_text()), "monitor": "127.0.0.1:0"}))
     done = run_python(f"import sys; sys.modules['{library}'] = None; {MAIN}", "--config", str(config), "--json")
-    said = f"{needs} needs {library}, which is not installed: run  pip install 'streamd-loader[serve]'"
+    said = f"{purpose} needs {library}, which is not installed: run  pip install 'streamd-loader[serve]'"
     assert (done.returncode, done.stderr) == (1, f"streamd: {said}\n")
     assert json.loads(done.stdout) == {"ok": False, "troubles": [said], "warnings": []}
 

@@ -64,15 +64,18 @@ def test_a_finding_that_must_be_fixed_is_trouble(found: CheckFindings, said: str
             findings(stream(labels={"label": LabelFinding("category", {"cat": 90, "owl": 10}, 9.0)})),
             "train: cat has 9 times",
         ),
-        (findings(stream(duplicates=[["a", "b", "c"]])), "train: 2 files with the content of another, such as a and b"),
+        (
+            findings(stream(duplicates=[["a", "b", "c"]])),
+            "train: 2 files with the same content as another, such as a and b",
+        ),
         (
             findings(stream(duplicates=[["a", "a", "a"]])),
-            "train: 2 samples of a file that is in the list already, by a link or a second line, such as a",
+            "train: 2 samples whose file is already in the list, through a link or a second line, such as a",
         ),
         (findings(stream(poorly_mixed="batches are poorly mixed")), "train: batches are poorly mixed"),
         (findings(leaks=[DataLeak("train", "validation", 3, ("a", "b"))]), "leakage: 3 files of validation"),
-        (findings(contradictions=[replace(CONTRADICTION, trouble=False)]), "fine if they were measured so"),
-        (findings(together=TrainerCapacity(0, 0, "too small")), "no trainer can read all streams at a time"),
+        (findings(contradictions=[replace(CONTRADICTION, trouble=False)]), "fine if these values were really measured"),
+        (findings(together=TrainerCapacity(0, 0, "too small")), "no trainer can read all streams at the same time"),
     ],
     ids=["notes", "imbalance", "copies", "again", "mixing", "leak", "numbers", "together"],
 )
@@ -90,14 +93,15 @@ def test_many_contradictions_of_a_label_are_one_sentence() -> None:
 def test_a_contradiction_names_one_file_for_each_value() -> None:
     copies = LabelContradiction("label", [f"{number}.jpg" for number in range(5)], ["cat"] * 4 + ["dog"], trouble=True)
     (trouble,) = findings(contradictions=[copies]).troubles
-    assert "such as 0.jpg (cat), 4.jpg (dog); keep" in trouble
+    assert "such as 0.jpg (cat), 4.jpg (dog); for each picture, keep" in trouble
 
 
 def test_a_file_that_two_classes_link_to_is_reported_as_listed_twice() -> None:
     linked = replace(CONTRADICTION, files=["train: a.jpg", "train: a.jpg"])
     (trouble,) = findings(contradictions=[linked]).troubles
     assert trouble.endswith(
-        "keep the one that is right of each; a file with two values is in the list twice, by a link or a second line"
+        "for each picture, keep only the entry that is right; a file with two values is in the list twice, through a "
+        "link or a second line"
     )
 
 
@@ -120,10 +124,10 @@ def test_a_stream_whose_samples_all_have_weight_0_is_trouble() -> None:
 @pytest.mark.parametrize(
     ("policy", "broken", "read", "said"),
     [
-        ("substitute", BROKEN, 100, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
+        ("substitute", BROKEN, 100, "12 are bad; bad_samples: {max_fraction: 0.08} would let the stream continue"),
         ("fail", BROKEN, 100, "12 are bad"),
         ("substitute", replace(BROKEN, effect="crash"), 100, "12 are bad"),
-        ("substitute", RAISED, 100, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
+        ("substitute", RAISED, 100, "12 are bad; bad_samples: {max_fraction: 0.08} would let the stream continue"),
         ("substitute", RAISED, 8, "12 are bad"),
     ],
 )
@@ -149,7 +153,7 @@ def test_json_has_every_field_and_the_verdicts() -> None:
 
 def test_a_cache_larger_than_the_free_disk_is_a_warning() -> None:
     (warning,) = findings(stream(cache=CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 1 << 30))).warnings
-    assert warning.startswith("train: the disk of /c has no room for the cache")
+    assert warning.startswith("train: the disk of /c has no room for the whole cache")
     assert findings(stream(cache=CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 3 << 30))).warnings == []
 
 
@@ -162,7 +166,7 @@ def test_an_order_that_decompresses_chunks_repeatedly_is_a_warning_with_a_remedy
     chunks = UnpackingEstimate(600, 29 << 20, 0.75, 600, 4, 0.025)
     (warning,) = findings(stream(unpacking=chunks)).warnings
     assert warning == (
-        "train: a batch of 32 decompresses 24 chunks of 29 MiB, and 0.8 with shuffle: {kind: chunk, chunk: 600, "
-        "buffer: 4}; write that, or mix the data once: streamd pack train DEST --shuffle"
+        "train: a batch of 32 decompresses 24 chunks of 29 MiB, but only 0.8 with shuffle: {kind: chunk, chunk: 600, "
+        "buffer: 4}; use that setting, or shuffle the data once: streamd pack train DEST --shuffle"
     )
     assert findings(stream(unpacking=replace(chunks, per_sample=0.05))).warnings == []

@@ -62,8 +62,8 @@ def test_an_imbalance_of_three_or_more_is_a_warning() -> None:
     assert find_label_warnings("label", category(cat=299, owl=100), is_shuffled=True) == []
     (remark,) = find_label_warnings("label", category(owl=100, cat=1200), is_shuffled=True)
     assert remark == (
-        'cat has 12 times the images of owl; fit_data(stream, class_weight="balanced") evens it out, '
-        "and streamd-train --class-weight balanced"
+        'cat has 12 times the images of owl; to even this out, use fit_data(stream, class_weight="balanced") '
+        "or streamd-train --class-weight balanced"
     )
 
 
@@ -148,5 +148,5 @@ def test_similar_classes_are_reported_with_examples_and_remedy(names: tuple[str,
     assert format_similar_classes(SimilarClasses("animal", uses)) == (
         f"animal: {names[0]!r} (1 sample, such as train: 1.jpg) and {names[1]!r} (2 samples, such as train: 2.jpg) "
         f"differ only in {difference}, and are learned as 2 classes; give them one name in the data, or list each in "
-        "labels.animal.classes, if that is meant"
+        "labels.animal.classes, if they are meant to differ"
     )

@@ -92,7 +92,7 @@ def test_a_group_that_kills_the_reader_only_as_a_whole_is_noted(tmp_path: Path) 
     assert ids(heard) == [0, 1, 2]
     assert [fault for seen in heard for fault in seen.faults] == []
     (note,) = notes
-    assert "with exit status 3, over 3 files of which each can be read by itself" in note
+    assert "with exit status 3, while it read 3 files, each of which can be read by itself" in note
 
 
 @pytest.mark.long
@@ -119,7 +119,7 @@ def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write)
     reading = ReaderPool(
         [told(stream), replace(told(stream), transform=place)], [SampleGroup(0, [0])], print, deadline_s=2.0
     )
-    why = "takes more than 2 s on a built-in image: is there a loop without an end"
+    why = "takes more than 2 s on a built-in image: is there an endless loop"
     with pytest.raises(ConfigError, match=rf"^streams\.train\.transform: transform at augment\.py:2 {why}"):
         asyncio.run(reading.read_all_groups(1))
     stream.manifest.close()

@@ -47,19 +47,19 @@ def test_a_good_stream_takes_ten_lines() -> None:
         "             cat  ##############################    2,500",
         "             dog  ############################      2,324",
         "  shuffle  full; shuffle score 1.00, the stored order has 0.03",
-        "  files    JPEG 4,812, PNG 12; 640x480 most (4,800), 1 other size; 24 smaller than wanted, enlarged",
+        "  files    JPEG 4,812, PNG 12; mostly 640x480 (4,800), 1 other size; 24 smaller than wanted, enlarged",
         MEMORY,
         "  epoch    takes about 41 s with 8 workers, reading alone 12 s",
         "",
         "memory: 64 MiB, 8 workers",
     ]
-    assert report_text(findings()).endswith("Nothing speaks against serving this.")
+    assert report_text(findings()).endswith("Nothing stands in the way of serving this.")
 
 
 def test_a_refusal_on_this_host_alone_is_worth_knowing() -> None:
     said = report_text(replace(findings(), refused_here=["cannot keep state in /s"]))
     assert "would refuse: cannot keep state in /s\n" in said
-    assert said.endswith("Nothing in the configuration or the data speaks against serving this.")
+    assert said.endswith("Nothing in the configuration or the data stands in the way of serving this.")
 
 
 def test_the_largest_and_the_smallest_of_many_classes_are_shown() -> None:
@@ -94,7 +94,7 @@ RAISED = replace(BROKEN, effect="transform")
         ),
         (
             stream(weights=WeightSummary(0, 2.5, 0.25, 9)),
-            "weights  0 to 2.5, mean 0.25; 9 of 4,824 samples weigh nothing",
+            "weights  0 to 2.5, mean 0.25; 9 of 4,824 samples have weight 0",
         ),
         (stream(weights=WeightSummary(0.5, 2.5, 1, 0)), "weights  0.5 to 2.5, mean 1\n"),
         (
@@ -109,16 +109,16 @@ RAISED = replace(BROKEN, effect="transform")
         (stream(read=500), "read     500 of 4,824 files, evenly spread"),
         (
             stream(pictures=ImageSummary({"PNG": 9}, {"5x5": 9}, 1, 0, transparent=1200)),
-            "PNG 9; all 5x5; 1,200 with transparency, laid on white",
+            "PNG 9; all 5x5; 1,200 with transparency, placed on white",
         ),
         (stream(pictures=ImageSummary({"JPEG": 9}, {"5x5": 9}, 1, 0)), "JPEG 9; all 5x5"),
         (
             stream(cache=CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 9 << 30)),
-            "\n  cache    takes 3 GiB for all samples, in /c, where 9 GiB are free\n",
+            "\n  cache    takes 3 GiB for all samples, in /c, where 9 GiB is free\n",
         ),
         (
             stream(cache=CacheEstimate("/c", 1206, 1 << 30, 4 << 30, 9 << 30)),
-            "\n  cache    takes 1 GiB for 1,206 of 4,824 samples (4 GiB for all), in /c, where 9 GiB are free\n",
+            "\n  cache    takes 1 GiB for 1,206 of 4,824 samples (4 GiB for all), in /c, where 9 GiB is free\n",
         ),
     ],
 )
@@ -153,21 +153,21 @@ def test_twenty_unreadable_files_are_named_and_all_of_them_with_everything() -> 
     assert "20.jpg" not in report_of(train)
     assert "... 3 more (--all or --json names them)" in report_of(train)
     assert (
-        "bad_samples: mask: zeros with weight 0 take the place of each; the stream goes on (max_fraction 0.01)"
-        in report_of(train)
+        "bad_samples: mask: zeros with weight 0 take the place of each bad image; the stream continues "
+        "(max_fraction 0.01)" in report_of(train)
     )
     assert "22.jpg" in report_of(train, ReportOptions(everything=True))
 
 
 def test_copies_are_counted_and_named_with_everything() -> None:
     train = stream(duplicates=[["a.jpg", "b.jpg", "c.jpg"]])
-    assert "copies   2 files with the content of another (--all names them)" in report_of(train)
+    assert "copies   2 files with the same content as another (--all names them)" in report_of(train)
     assert "a.jpg = b.jpg = c.jpg" in report_of(train, ReportOptions(everything=True))
 
 
 def test_a_link_to_a_file_is_not_a_copy_of_it() -> None:
     train = stream(duplicates=[["a.jpg", "a.jpg", "b.jpg"], ["c.jpg", "c.jpg"]])
-    assert "copies   1 file with the content of another" in report_of(train)
+    assert "copies   1 file with the same content as another" in report_of(train)
     everything = report_of(train, ReportOptions(everything=True))
     assert [line.strip() for line in everything.splitlines() if " = " in line] == ["a.jpg = b.jpg"]
 
@@ -186,7 +186,7 @@ def test_troubles_and_warnings_come_last_under_their_names() -> None:
     said = report_text(findings(stream(unreadable=[BROKEN]), notes=["skipped 3 files"]))
     assert said.endswith("Worth knowing:\n  skipped 3 files")
     assert "\nTrouble:\n  train: 1 unreadable file" in said
-    assert "Nothing speaks against" not in said
+    assert "Nothing stands in the way" not in said
 
 
 def test_without_a_stream_the_report_has_no_epoch() -> None:

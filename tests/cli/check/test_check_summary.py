@@ -69,7 +69,7 @@ def test_the_findings_describe_the_stream_as_served(tmp_path: Path) -> None:
 def test_random_crops_in_an_unshuffled_stream_are_a_warning(tmp_path: Path) -> None:
     crops: dict[str, Any] = {"image": {"size": [32, 32], "resize": "random_crop"}}
     evaluated = summary(tmp_path, good([0]), shuffle="none", **crops)
-    assert evaluated.warnings[1].startswith("train: is not shuffled, as for evaluation, and shows another part")
+    assert evaluated.warnings[1].startswith("train: is not shuffled, as for evaluation, and shows a different part")
     assert "set image.resize: crop there" in evaluated.warnings[1]
     assert summary(tmp_path, good([0]), **crops).notes == ["a note"]
     assert summary(tmp_path, good([0]), shuffle="none").notes == ["a note"]

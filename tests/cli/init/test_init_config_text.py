@@ -35,7 +35,7 @@ def test_comments_explain_the_keys_and_name_omitted_columns(tmp_path: Path) -> N
     (tmp_path / "all.csv").write_text("\n".join(["file,angle,remark", *rows, "c1/0000.jpg,1.5,word"]) + "\n")
     text = format_starter_config(make(tmp_path), "streamd init", str)
     assert "classes: c0, c1, c2, c3, c4, ... 7 classes" in text
-    assert "# labels: {}  # takes the images without labels" in text
+    assert "# labels: {}  # uncomment to serve the images without their labels" in text
     assert "the size of all 14 pictures" in text
     text = format_starter_config(make(tmp_path / "all.csv"), "streamd init", str)
     assert "      angle: float  # mean " in text

@@ -90,7 +90,10 @@ def test_ctrl_c_says_that_the_command_resumes(tmp_path: Path, config: Path, monk
     monkeypatch.setattr(run, "pack_stream", stop)
     done = pack(config, "train", str(tmp_path / "out"), "--format", "npy")
     assert done.exit_code == 130
-    assert "stopped; nothing is there yet. The same command goes on where it was" in done.stderr
+    assert (
+        "stopped; nothing has been put in place yet. Run the same command again to continue where it stopped"
+        in done.stderr
+    )
 
 
 def test_a_worker_warning_is_printed_on_stderr(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

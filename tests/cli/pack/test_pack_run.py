@@ -243,7 +243,7 @@ def test_a_run_with_other_data_or_settings_does_not_resume(
 ) -> None:
     killed_at("reading back", config, options)
     with pytest.raises(
-        PackError, match=r"a pack was begun of other data, .*\(5 of 5 samples are in it\): add --restart"
+        PackError, match=r"there is an unfinished pack of other data, .*\(5 of 5 samples are in it\): add --restart"
     ):
         pack(config, replace(options, shuffle=True))
     (tmp_path / "data" / "a.png").write_bytes((tmp_path / "data" / "a.png").read_bytes() + b"more")
@@ -258,7 +258,7 @@ def test_a_pack_that_reads_back_differently_is_not_published(config: dict[str, A
     with images.open("r+b") as file:
         file.seek(300)
         file.write(b"!")
-    with pytest.raises(PackError, match="otherwise than it was written"):
+    with pytest.raises(PackError, match="does not read back from the disk as it was written"):
         pack(config, options)
     assert not options.destination.exists()
     assert pack(config, replace(options, restart=True)).samples == 5
@@ -301,7 +301,11 @@ def test_a_missing_library_is_named_with_its_extra(
 
 @pytest.mark.parametrize(
     ("name", "shard_bytes", "told"),
-    [("hdf5", 1 << 30, "--shard is for npy and tar"), ("lmdb", 1 << 30, "is one file"), ("tar", 1, "1MiB at least")],
+    [
+        ("hdf5", 1 << 30, "--shard is for npy and tar"),
+        ("lmdb", 1 << 30, "is one file"),
+        ("tar", 1, "write 1MiB or more"),
+    ],
 )
 def test_an_impossible_shard_size_is_refused(pack_job: PackJob, name: PackFormat, shard_bytes: int, told: str) -> None:
     with pytest.raises(ConfigError, match=told):

@@ -40,7 +40,7 @@ def test_the_pack_moves_to_its_destination_and_the_work_folder_is_removed(tmp_pa
 
 @pytest.mark.parametrize(
     ("destination", "said"),
-    [("out", "is there already"), ("/", "name a folder or file"), ("missing/out", "no such folder")],
+    [("out", "already exists"), ("/", "name a folder or file"), ("missing/out", "no such folder")],
 )
 def test_a_destination_that_cannot_be_used_is_refused(tmp_path: Path, destination: str, said: str) -> None:
     (tmp_path / "out").symlink_to("nowhere")
@@ -52,7 +52,7 @@ def test_a_destination_created_meanwhile_is_not_replaced(tmp_path: Path) -> None
     with PackWorkdir(tmp_path / "out") as work:
         work.product_path.write_text("ours")
         (tmp_path / "out").write_text("theirs")
-        with pytest.raises(ConfigError, match="is there already"):
+        with pytest.raises(ConfigError, match="already exists"):
             work.move_product_to_destination()
     assert (tmp_path / "out").read_text() == "theirs"
 
@@ -106,7 +106,7 @@ def test_a_full_disk_error_names_the_bytes_still_to_be_written(tmp_path: Path) -
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert "No space left on device: about 1 MiB are still to be written" in str(told.value)
-    assert "the same command goes on" in str(told.value)
+    assert "then run the same command again to continue" in str(told.value)
 
 
 def test_other_disk_errors_pass_unchanged(tmp_path: Path) -> None:

@@ -82,5 +82,5 @@ def test_a_damaged_label_is_found(pack_job: PackJob, tmp_path: Path) -> None:
     write_all(writer, pack_job.stream)
     with h5py.File(tmp_path / "pack", "r+") as file:
         file["labels/angle"][2] = 4
-    with pytest.raises(PackError, match="otherwise than it was written"):
+    with pytest.raises(PackError, match="does not read back from the disk as it was written"):
         read_back(writer)

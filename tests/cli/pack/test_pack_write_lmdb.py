@@ -103,7 +103,7 @@ def test_a_value_that_is_missing_or_damaged_is_found(pack_job: PackJob, tmp_path
     put(tmp_path / "pack", 2, bytes(value))
     assert (read_back(writer) != sums).tolist() == [False, False, True, False, False]
     put(tmp_path / "pack", 2, None)
-    with pytest.raises(PackError, match="otherwise than it was written"):
+    with pytest.raises(PackError, match="does not read back from the disk as it was written"):
         read_back(writer)
     writer.close()
 

@@ -65,6 +65,6 @@ def test_a_damaged_label_is_found(pack_job: PackJob, tmp_path: Path) -> None:
     write_all(writer, pack_job.stream)
     path = tmp_path / "pack" / "labels.parquet"
     spoil(path, path.read_bytes().index(b"cat"))
-    with pytest.raises(PackError, match=r"labels\.parquet is read from the disk otherwise than it was written"):
+    with pytest.raises(PackError, match=r"labels\.parquet does not read back from the disk as it was written"):
         read_back(writer)
     writer.close()

@@ -120,7 +120,7 @@ def test_a_file_that_changes_while_it_is_packed_ends_the_run(pack_job: PackJob, 
     (tmp_path / "data" / "b.png").write_bytes(b"other")
     writer = TarWriter(pack_job, 1 << 30)
     writer.resume_after_rows(0, {})
-    with pytest.raises(PackError, match=r"b\.png was decoded and cannot be read again: stale"):
+    with pytest.raises(PackError, match=r"b\.png was decoded, but cannot be read again: stale"):
         writer.append_rows(np.arange(5), images)
     writer.close()
     assert build_packing_stream(pack_job.stream, shuffled=False, batch_rows=9).spec.batches == 1

@@ -24,6 +24,6 @@ def test_rows_are_the_samples_in_the_order_of_the_pack_less_the_bad_ones(
 
 def test_the_read_mismatch_error_names_the_file_and_the_option_restart() -> None:
     assert str(build_read_mismatch_error(Path("/packs/\x1b"))).startswith(
-        "/packs/\\x1b is read from the disk otherwise"
+        "/packs/\\x1b does not read back from the disk as"
     )
     assert "--restart" in str(build_read_mismatch_error(Path("x")))

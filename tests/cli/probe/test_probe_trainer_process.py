@@ -43,7 +43,9 @@ def test_held_batches_are_replayed_at_least_once_each_and_only_the_rate_is_added
 
 
 def test_a_stream_of_one_batch_is_too_short_for_a_rate(probed_endpoint: str) -> None:
-    with pytest.raises(StreamdError, match="stream 'train' has one batch, too little for a rate: add  --epochs 2"):
+    with pytest.raises(
+        StreamdError, match="stream 'train' has only one batch, which is too little to measure a rate: add  --epochs 2"
+    ):
         trainer_process.replay_held_batches(
             TrainerRequest("train", probed_endpoint, 1),
             replace(DRAINED, seconds=0.0),

@@ -270,7 +270,9 @@ def test_troubles_come_first_and_an_unreachable_daemon_before_them() -> None:
     assert "trouble" not in text
 
 
-@pytest.mark.parametrize(("height", "last"), [(40, "        rank"), (20, "14 lines more, in a taller window")])
+@pytest.mark.parametrize(
+    ("height", "last"), [(40, "        rank"), (20, "14 lines more; make the window taller to see the rest")]
+)
 def test_a_frame_taller_than_the_window_ends_with_the_number_of_hidden_lines(height: int, last: str) -> None:
     console = Console(file=io.StringIO(), width=80, height=height)
     frame = crop_to_window(build_top_frame(replace(NOW, trainers=NOW.trainers * 5)), console)

@@ -61,7 +61,7 @@ def test_items_of_an_earlier_run_count_as_done_but_not_for_the_rate(log: Log) ->
     log.shown.start_phase(PACKING, 4000, 1000)
     log.advance(10, 1000)
     assert log.said == [
-        "going on behind 1,000 of 4,000 samples",
+        "continuing after 1,000 of 4,000 samples",
         "packed 2,000 of 4,000 samples, 100 samples/s, 100 MiB/s, about 20 s to go",
     ]
 

@@ -83,7 +83,7 @@ def test_a_place_is_described_by_epoch_and_step_including_earlier_runs() -> None
         "after epoch 0 of 2",
         "in epoch 1 of 2, after step 2 of 3",
         "in epoch 1 of 2, after step 3 of 3",
-        "in the validation of epoch 1 of 2",
+        "during the validation of epoch 1 of 2",
         "in epoch 1 of 2, after step 3 of 3",
     ]
     assert places[5] == "after epoch 1 of 2"

@@ -87,7 +87,7 @@ def test_a_nan_loss_ends_with_status_1_and_names_the_page_of_pictures(
     said = capsys.readouterr().err
     assert "streamd-train: the loss is nan after batch 0:" in said
     (page,) = tmp_path.iterdir()
-    assert f"its pictures: {page}\n" in said
+    assert f"its pictures are in: {page}\n" in said
 
 
 @pytest.mark.train

@@ -120,7 +120,7 @@ def test_a_bad_receipt_ends_the_training_and_is_returned(job: TrainingOptions) -
 def test_a_nan_loss_saves_its_batch_but_no_model_and_no_state(job: TrainingOptions) -> None:
     said, folder = list[str](), job.save.parent
     client = FakeClient([TRAIN], spoiled=[3])
-    with pytest.raises(LossError, match=r"fix #3 train/3\.png[\s\S]*its pictures: .*nan-train-0-"):
+    with pytest.raises(LossError, match=r"fix #3 train/3\.png[\s\S]*its pictures are in: .*nan-train-0-"):
         train_model(client, replace(job, resume=folder / "run"), said.append)
     assert [path.suffix for path in folder.glob("nan-train-0-*")] == [".html"]
     assert re.search(r"stopped early: ok$", said[-1])

@@ -92,7 +92,7 @@ def test_an_interrupted_model_is_saved_under_another_name_and_reported(
     assert said[2].startswith("after 1 epoch: loss ")
     assert said[-3:] == [
         f"to use the model, or train it further:  keras.models.load_model({str(job.interrupted_save)!r})",
-        "this training cannot go on where it stopped; one that is started with  --resume DIR  can:",
+        "this training run cannot continue where it stopped; a run that is started with  --resume DIR  can:",
         f"  streamd-train --epochs 3 --resume {job.save.with_suffix('.resume')}",
     ]
     assert load_keras().models.load_model(job.interrupted_save).optimizer.iterations == 5
@@ -107,7 +107,7 @@ def test_a_resumed_training_ends_with_the_weights_of_an_uninterrupted_one(
     resumed = replace(job, resume=tmp_path / "states")
     train(resumed, (1, 1))
     assert said[-2:] == [
-        "to go on, run the same command again; it goes on in epoch 2 of 3, after step 2:",
+        "to continue, run the same command again; it continues in epoch 2 of 3, after step 2:",
         "  streamd-train --epochs 3",
     ]
     train(resumed, (2, 0))
@@ -123,8 +123,8 @@ def test_an_epoch_interrupted_in_its_validation_is_trained_again(
 ) -> None:
     resumed = replace(job, validation="validation", resume=tmp_path / "states")
     train(resumed, (1, "test"))
-    assert "Ctrl-C stopped the training in the validation of epoch 2 of 3" in said
-    assert said[-2] == "to go on, run the same command again; it goes on with epoch 2 of 3:"
+    assert "Ctrl-C stopped the training during the validation of epoch 2 of 3" in said
+    assert said[-2] == "to continue, run the same command again; it continues with epoch 2 of 3:"
     assert (job.interrupted_save).exists()
 
 
@@ -133,7 +133,7 @@ def test_an_epoch_interrupted_after_its_last_step_is_complete(
 ) -> None:
     train(replace(job, resume=tmp_path / "states"), (1, 2))
     assert "Ctrl-C stopped the training after epoch 2 of 3" in said
-    assert said[-2] == "to go on, run the same command again; it goes on with epoch 3 of 3:"
+    assert said[-2] == "to continue, run the same command again; it continues with epoch 3 of 3:"
 
 
 def test_a_training_interrupted_after_its_end_is_saved_under_its_name(job: TrainingOptions, train: Train) -> None:
@@ -150,6 +150,6 @@ def test_nothing_is_saved_before_the_first_step(
         "",
         "Ctrl-C stopped the training before its first step",
         "no model was saved: it has learned nothing yet",
-        "to go on, run the same command again; it begins with epoch 1, since no state was saved yet:",
+        "to continue, run the same command again; it begins with epoch 1, since no state was saved yet:",
         "  streamd-train --epochs 3",
     ]

@@ -105,11 +105,11 @@ def test_a_traceback_escapes_control_characters_in_the_error(formatter: logging.
     assert "\x1b" not in said
 
 
-# --- the journal: the fields of its own protocol, and a line on stderr when it does not listen
+# --- the journal: the fields of its own protocol, and a line on stderr when it cannot be reached
 
 
 class Kept(logging.Handler):
-    """What is said otherwise."""
+    """What is logged in another way."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -37,8 +37,8 @@ def test_a_flood_is_suppressed_and_its_count_is_logged_with_the_next_event() -> 
     clock.now_s = 10.0
     handler.handle(make_record("a.c"))
     assert logged_names(kept) == ["a.b", "a.b", "log.held", "a.c"]
-    assert (
-        format_sentence(kept.records[2]) == "log.held: as often again, held back since it repeats itself of=a.b count=3"
+    assert format_sentence(kept.records[2]) == (
+        "log.held: an event was repeated so often that some repetitions were not logged of=a.b count=3"
     )
     assert kept.records[2].levelno == logging.WARNING
 

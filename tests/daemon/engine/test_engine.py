@@ -188,7 +188,9 @@ async def test_a_task_that_kills_every_worker_fails_its_batch(
         rig.produce()
         reason = await rig.failure()
         first = stream.format_file_name(int(stream.compute_planned_ids(0, 0)[0]))
-        assert reason.startswith(f"4 workers died, the last killed by SIGKILL, at files beginning with {first}, ")
+        assert reason.startswith(
+            f"4 workers died, the last killed by SIGKILL, on a group of files that starts with {first}, "
+        )
         assert stream.quarantine.reasons == {}
         await rig.until(lambda: rig.engine.worker_pids)
 

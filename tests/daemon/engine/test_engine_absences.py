@@ -59,7 +59,9 @@ async def test_a_missing_folder_and_its_return_are_logged_once(
     aside = (tmp_path / "data").rename(tmp_path / "aside")
     async with running_rig() as rig:
         said = rig.missing_data.add_stream(7, stream, "it is gone")
-        assert said.startswith("it waits for its data: it is gone; mount or bring them back, and the stream goes on")
+        assert said.startswith(
+            "it waits for its data: it is gone; mount the data or bring them back, and the stream continues"
+        )
         assert 7 in rig.missing_data
         assert rig.missing_data.messages_by_stream == {"train": said}
         aside.rename(tmp_path / "data")

@@ -57,7 +57,7 @@ def test_only_what_decoding_and_transforms_can_do_to_a_worker_is_a_fault_of_the_
         (-signal.SIGKILL, None, "killed by SIGKILL"),
         (3, None, "with exit status 3"),
         (OUT_OF_MEMORY_STATUS, None, "out of memory"),
-        (-signal.SIGKILL, WorkerCondition.STOPPED, "killed since it was stopped"),
+        (-signal.SIGKILL, WorkerCondition.STOPPED, "killed because it was stopped"),
     ],
 )
 def test_the_end_of_a_worker_is_described_in_words(code: int, killed_for: WorkerCondition | None, words: str) -> None:

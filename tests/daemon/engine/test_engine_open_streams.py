@@ -51,7 +51,7 @@ def test_a_cache_that_another_daemon_writes_is_read_until_it_is_free(
     (place,) = [opening.cache for opening in second.make_open_commands()]
     assert place is not None
     assert not place.writable
-    assert "another streamd writes it" in caplog.text
+    assert "another streamd is writing to it" in caplog.text
     first.close_stream("train")
     now = second.make_open_command(second.add_stream(cached)).cache
     assert now is not None
@@ -118,7 +118,7 @@ async def test_a_worker_with_another_pipeline_is_an_error(opened: OpenStreams) -
     opened.on_stream_opened(0, PixelId("one"))
     opened.on_stream_opened(0, PixelId("one"))
     assert await opened.wait_for_pixel_id(0) == "one"
-    with pytest.raises(OtherPixelsError, match=r"makes other pixels .* restart streamd"):
+    with pytest.raises(OtherPixelsError, match=r"makes different pixels from .* restart streamd"):
         opened.on_stream_opened(0, PixelId("other"))
 
 

@@ -65,7 +65,7 @@ async def test_a_transform_that_returns_the_wrong_shape_stops_the_stream_and_no_
         assert reason.startswith(
             "transform at augment.py:1: it returns an image of uint8 (31, 32, 3); it must return uint8 (32, 32, 3)"
         )
-        assert "; the sample: dog/" in reason
+        assert "; the sample was dog/" in reason
         assert stream.quarantine.reasons == {}
         assert rig.engine.worker_death_count == 0
 

@@ -133,7 +133,7 @@ async def test_a_worker_that_does_not_read_is_ended() -> None:
             worker.send_command(UnmapSlots((slot,)))
             if worker._killed_for is not None:
                 break
-        assert (await worker.wait_for_exit()).description == "killed since it was not reading what it is told"
+        assert (await worker.wait_for_exit()).description == "killed because it was not reading its messages"
 
 
 async def test_the_progress_of_a_dead_worker_is_known(stream: ServedStream, slots: SlotStore) -> None:

@@ -12,8 +12,10 @@ from streamd.daemon.monitor.bad_samples import (
     classify_fault_reason,
 )
 from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK
-from streamd.decode.resize import BadImageError
+from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_size
+from streamd.decode.resize import BadImageError, check_image_size
 from streamd.decode.sniff import detect_format
+from streamd.limits import MAX_FILE_BYTES, MAX_PIXELS
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,7 @@ from streamd.decode.sniff import detect_format
         ("a pixel is not a number (NaN)", "damaged"),
         (DAMAGED_CHUNK, "damaged"),
         ("12000x12000 pixels are more than 100,000,000: make it smaller", "large"),
-        ("300000000 bytes are more than 268435456", "large"),
+        ("the file has 300000000 bytes, and at most 268435456 are allowed", "large"),
         ("more than 100,000,000 pixels: make it smaller", "large"),
         ("crashes the decoder: SIGSEGV", "crash"),
         ("takes more than 30 s to decode", "crash"),
@@ -39,6 +41,18 @@ from streamd.decode.sniff import detect_format
 )
 def test_each_reason_has_one_kind(reason: str, kind: str) -> None:
     assert classify_fault_reason(reason) == kind
+
+
+def test_the_code_that_finds_a_wrong_size_uses_the_words_that_classify_it() -> None:
+    with pytest.raises(BadImageError) as empty:
+        check_image_size(0, 3)
+    with pytest.raises(BadImageError) as large:
+        check_image_size(1, MAX_PIXELS + 1)
+    with pytest.raises(UnfitFileError) as long:
+        check_file_size(MAX_FILE_BYTES + 1)
+
+    kinds = [classify_fault_reason(str(caught.value)) for caught in (empty, large, long)]
+    assert kinds == ["damaged", "large", "large"]
 
 
 @pytest.mark.parametrize(("data", "kind"), [(b"", "damaged"), (bytes(100), "damaged"), (b"%PDF-1.7", "unfit")])

@@ -47,7 +47,7 @@ WELL: Final = of_stream()
     [
         (replace(WELL, draining=True), "draining: the daemon is shutting down\n"),
         (of_stream(stopped="why"), "stream 'train' is stopped: see streamd status\n"),
-        (replace(WELL, sessions=(SESSION,) * MAX_SESSIONS), "full: 256 trainers are connected, which is the most\n"),
+        (replace(WELL, sessions=(SESSION,) * MAX_SESSIONS), "full: 256 trainers are connected, which is the limit\n"),
     ],
     ids=["draining", "stopped", "full"],
 )
@@ -155,7 +155,7 @@ async def test_a_star_listens_on_every_address_and_logs_it(caplog: pytest.LogCap
     await monitor.start_listening()
     assert monitor._listening_server is not None
     assert "0.0.0.0" in [each.getsockname()[0] for each in monitor._listening_server.sockets]  # noqa: S104 - what a star means
-    assert caplog.text.count("whoever reaches this address may read the figures") == 1
+    assert caplog.text.count("anyone who can reach this address can read the figures") == 1
     await monitor.close()
 
 

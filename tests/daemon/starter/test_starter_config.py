@@ -38,7 +38,7 @@ def test_grey_pictures_and_large_batches_are_noted(tmp_path: Path) -> None:
         Image.new("L", (1300, 1200)).save(tmp_path / f"{number}.png")
     large = "takes 142.8 MiB, but memory is 1 GiB"
     assert make_starter_config(tmp_path, None, NO_PROGRESS).notes == (
-        "all pictures are grey: mode: L beside size serves one channel instead of three",
+        "all pictures are grey: add mode: L next to size to serve one channel instead of three",
         f"a batch of 32 such images {large}: give a smaller size, or set memory: 8GiB in config.yaml",
     )
     assert make_starter_config(tmp_path, (8, 8), NO_PROGRESS).notes == ()

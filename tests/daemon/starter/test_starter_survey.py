@@ -42,7 +42,7 @@ def test_parts_are_streams_of_their_own_and_a_flat_one_has_no_labels(tmp_path: P
     paths = {"train": "Train", "validation": "val", "test": "test"}
     assert found.sources == {name: {"path": str(tmp_path / folder)} for name, folder in paths.items()}
     assert (found.is_split, found.labels, found.own_labels) == (False, None, {"test": {}})
-    assert found.notes == ("not served: the sub-folders x beside Train, val, test",)
+    assert found.notes == ("not served: the sub-folders x next to Train, val, test",)
 
 
 def test_without_validation_a_part_of_train_is_held_back_beside_test(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_folder_of_tars_and_a_tar_are_shards(tmp_path: Path) -> None:
 def test_a_table_beside_the_images_is_named_in_a_note(tmp_path: Path) -> None:
     found = survey_data(place(tmp_path, "images/1.jpg", "labels.csv"))
     assert found.notes == (
-        f"labels.csv lies there, too: streamd init {tmp_path}/labels.csv takes labels from its columns",
+        f"there is also labels.csv: streamd init {tmp_path}/labels.csv takes labels from its columns",
         "one class only, images: labels: {} takes the images without labels",
     )
 
@@ -104,8 +104,8 @@ def test_a_folder_above_the_classes_is_named_in_a_note(tmp_path: Path) -> None:
         (["x.tar.gz"], "x.tar.gz", "is compressed; .*unpack it"),
         (["a/1.jpg"], "a/1.jpg", "is a single image; .*give the path of its folder, '.*/a'"),
         (["config.yaml"], "config.yaml", "is a configuration by its suffix; .*give its path with --config"),
-        (["config.yaml"], "", "holds no images, but 'config.yaml'; .*give the path of a configuration with --config"),
-        (["all.csv"], "", "holds no images, but 'all.csv'; .*name '.*all.csv'"),
+        (["config.yaml"], "", "holds no images, only 'config.yaml'; .*give the path of a configuration with --config"),
+        (["all.csv"], "", "holds no images, only 'all.csv'; .*name '.*all.csv'"),
         (["shards/1.tar"], "", "holds tars in 'shards'; .*name '.*shards'"),
         ([".hidden"], "", "is empty; .*looked for .jpg"),
         (["a/notes.md"], "", "holds no images; "),

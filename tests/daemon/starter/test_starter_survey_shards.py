@@ -23,7 +23,7 @@ def write_shard(folder: Path, beside: dict[str, list[bytes]], *, image: str = "{
 def test_class_files_are_the_labels_and_a_note_names_other_files(tmp_path: Path) -> None:
     found = survey_shard_labels(write_shard(tmp_path, {"cls": [b"1"] * 6, "txt": [b"a cat"] * 6}))
     assert found.labels is None
-    assert found.notes[0].startswith("beside the images are .txt: labels:")
+    assert found.notes[0].startswith("next to the images are .txt: labels:")
 
 
 def test_folders_in_a_tar_are_classes(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_json_fields_become_labels_and_unusable_fields_are_left_out(tmp_path: Pa
         "place": {"from": "json:place", "type": "category"},
     }
     assert found.left_out == {"json:key": "6 different texts in 6 rows"}
-    assert found.notes == ("what labels are was judged by '0.tar' alone",)
+    assert found.notes == ("the labels and their types were guessed from '0.tar' alone",)
 
 
 @pytest.mark.parametrize(

@@ -150,10 +150,10 @@ def test_a_poor_mix_is_advised_the_smallest_sufficient_buffer() -> None:
     found = Data(kind=(KIND, SORTED)).mixing(**chunks(640, 2))
     assert found.score < POORLY_MIXED
     assert found.advice == (
-        f"batches are poorly mixed, by a shuffle score of {found.score:.2f} where a full shuffle has 1: the stored "
-        "order follows the label 'kind', and to mix 2 chunks of 640 samples at a time is too little; write shuffle: "
-        "{kind: chunk, chunk: 640, buffer: 32} or shuffle: full, or mix the data once: streamd pack train DEST "
-        "--shuffle"
+        f"batches are poorly mixed: their shuffle score is {found.score:.2f}, and that of a full shuffle is 1; the "
+        "stored order follows the label 'kind', and mixing 2 chunks of 640 samples at a time is not enough; write "
+        "shuffle: {kind: chunk, chunk: 640, buffer: 32} or shuffle: full, or shuffle the data once: streamd pack train "
+        "DEST --shuffle"
     )
     assert Data(kind=(KIND, SORTED)).mixing(**chunks(640, 32)).score >= 0.95
 
@@ -161,7 +161,7 @@ def test_a_poor_mix_is_advised_the_smallest_sufficient_buffer() -> None:
 def test_where_no_buffer_suffices_a_full_shuffle_is_advised() -> None:
     advice = Data(kind=(KIND, SORTED)).mixing(**chunks(12_800, 3)).advice
     assert advice is not None
-    assert "; write shuffle: full, or mix" in advice
+    assert "; write shuffle: full, or shuffle" in advice
 
 
 def test_poorly_mixed_compressed_chunks_are_advised_to_be_packed() -> None:
@@ -169,7 +169,9 @@ def test_poorly_mixed_compressed_chunks_are_advised_to_be_packed() -> None:
     found = score_shuffle_mixing(data.spec(**chunks(640, 2)), data.rows, is_packed=True)
     assert found is not None
     assert found.advice is not None
-    assert "is too little; mix the data once: streamd pack train DEST --shuffle; a larger buffer, or" in found.advice
+    assert (
+        "is not enough; shuffle the data once: streamd pack train DEST --shuffle; a larger buffer, or" in found.advice
+    )
 
 
 @pytest.mark.parametrize(

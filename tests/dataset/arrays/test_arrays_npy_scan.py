@@ -46,15 +46,18 @@ def test_samples_are_the_rows_of_all_files_in_order(tmp_path: Path) -> None:
 
 def test_an_array_that_holds_no_images_is_refused_with_its_dtype_and_shape(tmp_path: Path) -> None:
     source = Npy(images(tmp_path / "x", a=np.zeros((2, 60), np.uint8)))
-    says = f"^streams.train.source.path: '{tmp_path}/x/a.npy' holds uint8 .2, 60.; it looks like labels; images are"
+    says = (
+        f"^streams.train.source.path: '{tmp_path}/x/a.npy' holds uint8 .2, 60.; it looks like labels; an array of "
+        "images has"
+    )
     assert_refused(source, says)
 
 
 def test_files_of_different_shapes_are_refused_by_name(tmp_path: Path) -> None:
     message = refusal(Npy(images(tmp_path / "x", a=SIX, b=SIX[:, :3], c=SIX)))
     assert message == (
-        "streams.train.source.path: 'b.npy' holds images of 3x5x3, and 'a.npy' of 4x5x3; images of a stream are alike: "
-        "name only files that belong together, such as images-*.npy"
+        "streams.train.source.path: 'b.npy' holds images of 3x5x3, and 'a.npy' of 4x5x3; all images of a stream must "
+        "have the same layout: name only files that belong together, such as images-*.npy"
     )
     mixed = Npy(images(tmp_path / "y", a=SIX, b=SIX.astype(np.float32)), range=(0, 255))
     assert "'b.npy' holds images of 4x5x3 float32, and 'a.npy' of 4x5x3;" in refusal(mixed)
@@ -126,6 +129,6 @@ def test_a_range_that_does_not_fit_causes_a_warning(tmp_path: Path, caplog: pyte
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         scanned(Npy(images(tmp_path / "y", a=SIX), range=(0, 1)))
     assert (
-        "lie beyond range [0, 1] and become black or white; remove the key range, unless this is intended"
+        "lie beyond range [0, 1] and become black or white; unless this is intended, remove the key range"
         in caplog.text
     )

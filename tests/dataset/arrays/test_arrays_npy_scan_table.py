@@ -81,9 +81,13 @@ def test_configured_classes_hold_for_an_array_and_its_row_is_named(path: str) ->
     ("array", "kind", "told"),
     [
         (np.zeros(3), "float", "labels.y.from: 'y.npy' has 3 rows, but there are 4 images; it needs one row per image"),
-        (np.zeros((4, 2, 2)), "float", "holds float64 (4, 2, 2); labels are numbers or texts, (n,) or (n, k)"),
-        (np.zeros((), int), "int", "holds int64 (); labels are numbers or texts"),
-        (np.zeros(4, complex), "float", "holds complex128 (4,); labels are numbers or texts"),
+        (
+            np.zeros((4, 2, 2)),
+            "float",
+            "holds float64 (4, 2, 2); labels must be numbers or text, of shape (n,) or (n, k)",
+        ),
+        (np.zeros((), int), "int", "holds int64 (); labels must be numbers or text"),
+        (np.zeros(4, complex), "float", "holds complex128 (4,); labels must be numbers or text"),
         (np.zeros((4, 2), int), "string", "labels.y.from: several numbers per row make a vector of type float or int"),
         (np.array([0, np.nan, 0, 0]), "float", "labels.y: y.npy[1] holds nan, which is not a finite number"),
         (np.array([0, 0.5, 0, 0]), "int", "labels.y: y.npy[1] holds 0.5, which is not a whole number"),
@@ -123,7 +127,7 @@ def test_an_unused_table_causes_a_warning(path: str, tmp_path: Path, caplog: pyt
     (tmp_path / "t.csv").write_text("y\n1\n")
     with caplog.at_level(logging.WARNING):
         scan_source(Stream(Npy(path, tmp_path / "t.csv"), {}), lambda _: None)
-    assert "nothing is taken from" in caplog.text
+    assert f"no column of '{tmp_path}/t.csv' is used; name its columns in labels" in caplog.text
 
 
 def test_the_column_under_names_gives_the_images_their_display_names(path: str, tmp_path: Path) -> None:

@@ -49,10 +49,13 @@ def test_channels_are_last_where_they_can_be_and_first_otherwise(
 @pytest.mark.parametrize(
     ("shape", "told"),
     [
-        ((2, 60), "holds uint8 (2, 60); it looks like labels; images are (n, height, width, channels)"),
-        ((2, 2, 4, 5, 3), "(2, 2, 4, 5, 3); images are (n, height, width, channels)"),
-        ((0, 4, 5, 3), "(0, 4, 5, 3); images are (n, height, width, channels)"),
-        ((2, 4, 5, 4), "(2, 4, 5, 4); images have 1 channel or 3: leave others out"),
+        (
+            (2, 60),
+            "holds uint8 (2, 60); it looks like labels; an array of images has the shape (n, height, width, channels)",
+        ),
+        ((2, 2, 4, 5, 3), "(2, 2, 4, 5, 3); an array of images has the shape (n, height, width, channels)"),
+        ((0, 4, 5, 3), "(0, 4, 5, 3); an array of images has the shape (n, height, width, channels)"),
+        ((2, 4, 5, 4), "(2, 4, 5, 4); images have 1 channel or 3: leave the other channels out"),
     ],
     ids=str,
 )
@@ -103,11 +106,15 @@ def test_arrays_of_other_than_numbers_are_refused(dtype: Any) -> None:
             np.array([0, 1, 250, 255], np.uint8),
             (0, 1),
             (
-                "found values from 0 to 255 in the first 4 images, of which 50% lie beyond range [0, 1] .*; remove the "
-                "key range, unless"
+                "found values from 0 to 255 in the first 4 images, of which 50% lie beyond range [0, 1] .*; unless "
+                "this is intended, remove the key range"
             ),
         ),
-        (np.array([-1, 0.5, 1, np.nan], np.float32), (0, 1), "33% lie beyond range [0, 1] .*; correct range, unless"),
+        (
+            np.array([-1, 0.5, 1, np.nan], np.float32),
+            (0, 1),
+            "33% lie beyond range [0, 1] .*; unless this is intended, correct range",
+        ),
     ],
     ids=["uint8", "float"],
 )

@@ -59,7 +59,7 @@ def test_halves_round_to_even() -> None:
     assert images.reshape(-1)[:8].tolist() == [0, 0, 1, 2, 2, 2, 3, 4]
 
 
-def test_infinite_numbers_are_cut_off_and_a_row_with_nan_is_bad_with_the_reason() -> None:
+def test_infinite_numbers_are_clipped_and_a_row_with_nan_is_bad_with_the_reason() -> None:
     rows = np.zeros((3, *SHAPE), np.float32)
     rows[0, 0, 0] = np.inf, -np.inf, 0.5
     rows[1, 1, 4, 2] = np.nan

@@ -98,7 +98,10 @@ def test_a_max_without_room_for_a_sample_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_failed_allocation_takes_no_space(tmp_path: Path) -> None:
-    with no_file_larger_than(SHAPE.file_bytes(500)), pytest.raises(UnfitCacheError, match=r"needs 0\.00 GiB .* max"):
+    with (
+        no_file_larger_than(SHAPE.file_bytes(500)),
+        pytest.raises(UnfitCacheError, match=r"needs 0\.00 GiB, which it cannot get \(.* max"),
+    ):
         CacheFile.open(place(tmp_path), SHAPE)
     assert (tmp_path / SHAPE.cache_file_name).stat().st_size == 0
 
@@ -130,7 +133,7 @@ def test_a_file_larger_than_the_free_space_is_refused_before_allocating(
         CacheFile.open(place(tmp_path), replace(SHAPE, row_bytes=1 << 31, samples=1 << 24))
 
 
-def test_a_write_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
+def test_a_write_that_is_incomplete_is_an_error(tmp_path: Path) -> None:
     file = CacheFile.open(place(tmp_path), SHAPE)
     with no_file_larger_than(SHAPE.file_bytes(500) + 30), pytest.raises(OSError, match="No space left"):
         file.write_row(500, memoryview(b"x" * 100))
@@ -159,7 +162,7 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
     real = os.fstat
     owner = os.geteuid() + 1
     monkeypatch.setattr(os, "fstat", lambda each: os.stat_result((*real(each)[:4], owner, *real(each)[5:])))
-    with pytest.raises(UnfitCacheError, match="not a file of this user's"):
+    with pytest.raises(UnfitCacheError, match="it is not a regular file of this user;"):
         CacheFile.open(place(tmp_path), SHAPE)
 
 

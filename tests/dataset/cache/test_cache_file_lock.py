@@ -75,7 +75,7 @@ def test_a_lock_that_another_process_holds_is_not_acquired_and_a_warning_says_so
     path.parent.mkdir(parents=True)
     with held_elsewhere(path):
         assert not WriterLocks().acquire_lock(path)
-    assert "another streamd writes it" in log.text
+    assert "another streamd is writing to it" in log.text
     assert str(path.parent) in log.text
 
 

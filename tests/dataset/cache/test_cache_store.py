@@ -310,7 +310,7 @@ def test_a_failed_write_ends_caching_and_keeps_earlier_rows(source: StreamReader
     cache.publish_rows()
     assert held(cache, [1, 2, 3, 6]) == [True, True, False, False]
     (remark,) = cache.remarks
-    assert remark == "the cache cannot be written: File too large; nothing more is kept until streamd is restarted"
+    assert remark == "the cache cannot be written: File too large; nothing more is cached until streamd is restarted"
 
 
 def test_rows_that_cannot_be_synced_are_not_published(

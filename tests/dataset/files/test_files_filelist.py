@@ -86,7 +86,7 @@ def test_the_number_of_skipped_lines_is_logged(tmp_path: Path, caplog: pytest.Lo
     put(tmp_path, "a.jpg")
     with caplog.at_level("INFO", "streamd.sources"):
         scanned(written(tmp_path, "# made by hand\na.jpg 1\n#b.jpg 2\n"))
-    assert "left out 2 lines of list.txt for a # at the start" in caplog.text
+    assert "left out 2 lines of list.txt that begin with #" in caplog.text
 
 
 def test_paths_are_relative_to_the_root_and_stay_in_it(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_one_number_is_a_scalar_and_several_are_a_vector(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "labels", "says"),
     [
-        ("a.jpg 1 2\n\na.jpg 3\n", POSE, r"p: list\.txt, line 3: label 'p' holds 1 numbers where the first row"),
+        ("a.jpg 1 2\n\na.jpg 3\n", POSE, r"p: list\.txt, line 3: label 'p' holds 1 number, but the first row"),
         ("a.jpg 1 2\na.jpg 3 left\n", POSE, r"p: list\.txt, line 2: label 'p' holds 'left', which is not a number"),
         ("a.jpg 1 2\na.jpg 3\n", TWO, r"a, b: list\.txt, line 2 has 1 value after its path, but 2 labels"),
         ("a.jpg 1\nb.jpg\nc.jpg\n", {}, r"list\.txt, line 2: label 'label' has no value \(also line 3\)"),

@@ -129,7 +129,7 @@ def test_an_empty_folder_is_a_class_and_causes_a_warning(tmp_path: Path, caplog:
     put(tmp_path, "cat/a.jpg")
     (tmp_path / "ant").mkdir()
     assert scanned(Folder(tmp_path)).specs["label"].counts == (0, 1)
-    assert "1 sub-folder holds no image and is a class all the same: 'ant'" in caplog.text
+    assert "1 sub-folder holds no image, but is still a class: 'ant'" in caplog.text
 
 
 def test_a_label_may_have_another_name_and_order_of_classes(tmp_path: Path) -> None:

@@ -112,8 +112,8 @@ def test_compressed_chunks_of_several_images_are_reported_with_the_remedy(
         assert not caplog.messages
         scanned(Hdf5(written(tmp_path / "x.h5", compression="gzip", chunks=(2, 4, 5, 3))))
     assert "/x of" in caplog.text
-    assert "chunks of 2 images, each of which is read whole and unpacked to get one" in caplog.text
-    assert "; shuffle: {kind: chunk, chunk: 2, buffer: 2} does so seldom, and is what counts where none" in caplog.text
+    assert "chunks of 2 images, and a whole chunk is read and decompressed to get a single image" in caplog.text
+    assert "; with shuffle: {kind: chunk, chunk: 2, buffer: 2}, which is the default here, this" in caplog.text
 
 
 def test_labels_are_arrays_of_the_file_or_files_beside_it(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_an_array_that_reaches_beyond_its_file_is_refused(tmp_path: Path, monkey
         (Label("float", "/labels/angel"), "labels.y.from: there is no array '/labels/angel'"),
         (Label("float"), "labels.y.from: there is no array '/y'"),
         (Label("float", "/short"), "/short of '…/x.h5' has 5 rows, but there are 6 images"),
-        (Label("float", "/x"), "/x of '…/x.h5' holds uint8 (6, 4, 5, 3); labels are numbers or texts"),
+        (Label("float", "/x"), "/x of '…/x.h5' holds uint8 (6, 4, 5, 3); labels must be numbers or text"),
     ],
     ids=["near", "own name", "short", "rank"],
 )
@@ -180,7 +180,7 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path, label: Label, told: 
     assert told in said
 
 
-def test_a_file_cut_in_the_middle_and_one_of_another_kind_are_refused_by_name(tmp_path: Path) -> None:
+def test_a_truncated_file_and_one_of_another_kind_are_refused_by_name(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", chunks=(2, 4, 5, 3))
     os.truncate(path, path.stat().st_size // 2)
     assert f"{path}': it is truncated; copy it again" in refusal(Hdf5(path))
@@ -202,13 +202,13 @@ def test_a_file_that_is_being_written_is_refused(tmp_path: Path, monkeypatch: py
         return find(*found)
 
     monkeypatch.setattr(arrays, "find_array", append)
-    assert "is being written; list it when it is whole" in refusal(Hdf5(path))
+    assert "is still being written; list it once it is complete" in refusal(Hdf5(path))
 
 
 def test_chunks_larger_than_a_worker_may_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hdf5, "MAX_CHUNK_BYTES", 100)
     path = written(tmp_path / "x.h5", compression="gzip", chunks=(2, 4, 5, 3))
-    assert "lies in chunks of 2 images" in refusal(Hdf5(path))
+    assert "is stored in chunks of 2 images" in refusal(Hdf5(path))
 
 
 def test_a_folder_is_refused_with_the_files_that_may_be_meant(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_range_that_does_not_fit_is_reported_and_served(tmp_path: Path, caplog
         scanned(Hdf5(written(tmp_path / "x.h5"), range=(0, 1)))
     assert "x.h5': found values from 0 to 25" in caplog.text
     assert (
-        "lie beyond range [0, 1] and become black or white; remove the key range, unless this is intended"
+        "lie beyond range [0, 1] and become black or white; unless this is intended, remove the key range"
         in caplog.text
     )
 
@@ -285,5 +285,5 @@ def test_the_array_under_names_gives_the_images_their_display_names(tmp_path: Pa
     found = scanned(Hdf5(path, names="files"))
     assert found.display_names == [f"ä{row}.jpg".encode() for row in range(6)]
     assert scanned(Hdf5(path)).display_names is None
-    assert_refused(Hdf5(path, names="ids"), "holds int64, and names are texts")
+    assert_refused(Hdf5(path, names="ids"), "holds int64, but names must be text")
     assert_refused(Hdf5(path, names="short"), "has 2 rows, but there are 6 images")

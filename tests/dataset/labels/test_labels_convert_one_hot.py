@@ -124,8 +124,8 @@ def test_configured_classes_are_in_the_order_of_the_numbers() -> None:
             "t.csv, line 3 holds [0.25, 0, 0.75]; several numbers per row give a class only if",
         ),
         ([0, 0, 2], "category", "t.csv, line 3 holds [0, 0, 2]; several numbers"),
-        ([0, 1], "category", "t.csv, line 3: column 'y' holds 2 numbers where the first row holds 3"),
-        (None, "category", "t.csv, line 3: column 'y' holds 0 numbers where the first row holds 3"),
+        ([0, 1], "category", "t.csv, line 3: column 'y' holds 2 numbers, but the first row holds 3"),
+        (None, "category", "t.csv, line 3: column 'y' holds 0 numbers, but the first row holds 3"),
         ([0, None, 1], "category", "t.csv, line 3: column 'y' has no value"),
         (
             [1, 0, 1],

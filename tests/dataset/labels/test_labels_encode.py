@@ -100,7 +100,7 @@ def test_an_int_that_is_not_whole_is_refused_with_all_its_lines(value: float) ->
 
 @pytest.mark.parametrize("value", [np.inf, 2.0**63, -1e300])
 def test_an_int_beyond_64_bits_is_refused_with_its_line(value: float) -> None:
-    with pytest.raises(ConfigError, match=r"line 3 holds .*, which is not a number that int64 holds"):
+    with pytest.raises(ConfigError, match=r"line 3 holds .*, which is not a number that int64 can hold"):
         build_number_label("count", "int", np.array([1.0, value]), place, "labels.count")
 
 

@@ -63,7 +63,7 @@ def test_an_unknown_encoding_asks_for_its_name(tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     assert said_of(path, b"a\n\x81\x81\n") == (
         f"{KEY}: 'all.csv', line 2, is not valid UTF-8: byte 0x81; save the file as UTF-8, or add encoding: NAME "
-        "under source, the encoding that it was saved in"
+        "under source, where NAME is the encoding that the file was saved in"
     )
     said = said_of(path, "Mädchen".encode(), "ascii")
     assert "line 1, is not valid ascii: byte 0x" in said

@@ -105,7 +105,11 @@ def test_fractions_without_a_range_are_refused_with_what_to_write(tmp_path: Path
         ("x", {}, "; did you mean 'X'?"),
         ("y", {}, "source.images: 'y' of '…' holds int64 (9,); it looks like labels"),
         ("X", {"angle": Label("float")}, "labels.angle.from: '…[0]' has no array 'angle'; its arrays are: 'X'"),
-        ("X", {"z": Label("int", "X")}, "labels.z.from: '…' holds uint8 (9, 30, 50, 3); labels are numbers or texts"),
+        (
+            "X",
+            {"z": Label("int", "X")},
+            "labels.z.from: '…' holds uint8 (9, 30, 50, 3); labels must be numbers or text",
+        ),
     ],
 )
 def test_a_missing_or_unfit_array_is_refused_with_the_arrays_of_a_sample(
@@ -156,7 +160,7 @@ def test_a_range_that_does_not_fit_is_reported(tmp_path: Path, caplog: pytest.Lo
     with caplog.at_level(logging.WARNING, "streamd.sources"):
         scanned(Lmdb(write_lmdb(tmp_path / "d", samples(PIXELS)), range=(0, 1)))
     assert (
-        "lie beyond range [0, 1] and become black or white; remove the key range, unless this is intended"
+        "lie beyond range [0, 1] and become black or white; unless this is intended, remove the key range"
         in caplog.text
     )
 

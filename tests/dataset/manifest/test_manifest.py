@@ -136,7 +136,7 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in range(0, len(whole), 7):
         path.write_bytes(whole[:size])
-        with pytest.raises(ConfigError, match=r"cannot be used: .*; remove it, it is built again"):
+        with pytest.raises(ConfigError, match=r"cannot be used: .*; remove it, and it will be built again"):
             Manifest.open(path)
 
 

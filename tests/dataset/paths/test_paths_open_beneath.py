@@ -107,7 +107,9 @@ def test_devices_are_not_read(name: str) -> None:
 def test_a_sparse_giant_is_refused_before_it_is_read(root: Path) -> None:
     with (root / "giant.jpg").open("wb") as file:
         file.truncate(MAX_FILE_BYTES + 1)
-    with pytest.raises(UnfitFileError, match=f"{MAX_FILE_BYTES + 1} bytes are more than {MAX_FILE_BYTES}"):
+    with pytest.raises(
+        UnfitFileError, match=f"has {MAX_FILE_BYTES + 1} bytes, and at most {MAX_FILE_BYTES} are allowed"
+    ):
         read(root, "giant.jpg")
 
 
@@ -132,7 +134,7 @@ def test_a_file_that_changes_while_it_is_read_is_stale(
     root: Path, monkeypatch: pytest.MonkeyPatch, said: list[bytes], found: int
 ) -> None:
     monkeypatch.setattr(os, "read", lambda *_: said.pop(0))
-    with pytest.raises(UnfitFileError, match=f"stale: {found} bytes where 6 were listed"):
+    with pytest.raises(UnfitFileError, match=f"stale: it has {found} bytes, but 6 were listed"):
         read(root, "cat/a.jpg")
 
 

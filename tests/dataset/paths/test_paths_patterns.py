@@ -84,7 +84,7 @@ def with_header(path: Path, text: str) -> Path:
 @pytest.mark.parametrize("shape", ["(-2, 3, 4)", "(2, -3, -4)", "(-1,)"])
 def test_a_header_with_a_negative_shape_is_refused_as_damaged(tmp_path: Path, shape: str) -> None:
     path = with_header(tmp_path / "a.npy", f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}")
-    with pytest.raises(ConfigError, match=rf"is damaged: its header speaks of an array of {re.escape(shape)}; write"):
+    with pytest.raises(ConfigError, match=rf"is damaged: its header describes an array of {re.escape(shape)}; write"):
         read_npy_header(path, "k")
 
 
@@ -144,12 +144,12 @@ def test_more_files_than_a_worker_maps_are_refused(tmp_path: Path) -> None:
     saved(tmp_path, "a.npy", "b.npy")
     assert len(find_files(str(tmp_path), "k", (), lambda _: None, few).names) == 2
     saved(tmp_path, "c.npy")
-    with pytest.raises(ConfigError, match=r"names 3 files, .* 2 are the most: join some with np\.concatenate"):
+    with pytest.raises(ConfigError, match=r"matches 3 files, .* at most 2 are allowed: join some with np\.concatenate"):
         find_files(str(tmp_path), "k", (), lambda _: None, few)
 
 
 def test_braces_are_refused_with_the_pattern_to_write(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"braces stand for nothing here; write '.*/a-\*\.tar'$"):
+    with pytest.raises(ConfigError, match=r"braces have no special meaning here; write '.*/a-\*\.tar'$"):
         find_files(str(tmp_path / "a-{000..012}.tar"), "k", (), lambda _: None, TAR_FILES)
     assert found(saved(tmp_path, "a-{0}.npy") / "a-{0}.npy").names == [b"a-{0}.npy"]
 
@@ -158,7 +158,7 @@ def test_files_of_another_kind_are_found_by_their_own_suffix(tmp_path: Path) -> 
     saved(tmp_path, "a.npy", "b.tar.npy")
     (tmp_path / "c.tar").touch()
     assert find_files(str(tmp_path), "k", (), lambda _: None, TAR_FILES).names == [b"c.tar"]
-    with pytest.raises(ConfigError, match=r"names no \.tar file"):
+    with pytest.raises(ConfigError, match=r"matches no \.tar file"):
         find_files(str(tmp_path / "a*"), "k", [tmp_path / "a.npy"], lambda _: None, TAR_FILES)
 
 
@@ -167,8 +167,8 @@ def test_files_of_another_kind_are_found_by_their_own_suffix(tmp_path: Path) -> 
     [
         ("none.npy", "there is no '.*none.npy'; the nearest folder that exists"),
         ("none/*.npy", "there is no '.*none'; the nearest folder that exists"),
-        ("x*.npy", r"'.*x\*\.npy' names no \.npy file; correct it, or name the folder of the files"),
-        ("empty", r"'.*empty' names no \.npy file"),
+        ("x*.npy", r"'.*x\*\.npy' matches no \.npy file; correct it, or name the folder of the files"),
+        ("empty", r"'.*empty' matches no \.npy file"),
         ("*", r"'.*empty' is not a regular file"),
     ],
 )

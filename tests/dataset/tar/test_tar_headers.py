@@ -133,13 +133,15 @@ def test_compressed_tars_and_other_files_are_refused_with_the_remedy(tmp_path: P
 def test_concatenated_tars_are_refused(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.tar", ABC)
     path.write_bytes(path.read_bytes() * 2)
-    assert refusal(path).startswith("there is more after its end at byte 3,072, as where tars were joined with cat")
+    assert refusal(path).startswith(
+        "there is more after its end at byte 3,072, as happens when tars are joined with cat"
+    )
 
 
 def test_a_long_run_of_zeros_at_the_end_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.tar", ABC)
     os.truncate(path, 1 << 21)
-    assert refusal(path).startswith("from byte 3,072 on it holds zeros, as where a download stopped")
+    assert refusal(path).startswith("from byte 3,072 on, it holds only zeros, as happens when a download stops")
 
 
 def test_sparse_files_of_both_formats_are_refused(tmp_path: Path) -> None:
@@ -151,7 +153,9 @@ def test_sparse_files_of_both_formats_are_refused(tmp_path: Path) -> None:
         member = tarfile.TarInfo("b.jpg")
         member.pax_headers = {"GNU.sparse.name": "c.jpg"}
         tar.addfile(member)
-    assert refusal(tmp_path / "a.tar") == "'a.jpg' in it is stored without its gaps: pack it again without --sparse"
+    assert (
+        refusal(tmp_path / "a.tar") == "'a.jpg' in it is stored as a sparse file: pack the tar again without --sparse"
+    )
     assert refusal(tmp_path / "b.tar").startswith("'c.jpg' in it")
 
 

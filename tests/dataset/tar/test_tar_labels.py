@@ -1,4 +1,4 @@
-"""Labels from shards: from files beside images, from JSON, from folders; and the errors where there are none."""
+"""Labels from shards: from files next to images, from JSON, from folders; and the errors where there are none."""
 
 from __future__ import annotations
 
@@ -84,12 +84,15 @@ def test_the_default_label_is_cls_then_the_folder_and_a_flat_shard_has_none(tmp_
 def test_a_source_that_names_no_files_is_refused(tmp_path: Path, source: str | tuple[str, ...]) -> None:
     message = refusal(tmp_path, FOUR, a=Label("float", source))
     assert message.startswith("streams.train.labels.a.from: ")
-    assert "names no files of shards; write cls, txt or json:angle" in message
+    assert (
+        "is not the suffix of label files in a shard; write a suffix or a field, such as cls, txt or json:angle"
+        in message
+    )
 
 
 def test_a_missing_label_is_refused_with_the_suffixes_of_the_shard(tmp_path: Path) -> None:
     assert refusal(tmp_path, FOUR, angle=Label("float")) == (
-        "streams.train.labels.angle: 'a.tar' has no .angle files beside its images, and no folder for each class; it "
+        "streams.train.labels.angle: 'a.tar' has no .angle files next to its images, and no folder for each class; it "
         "has 2 .cls, 2 .txt, 2 .json, 2 .jpg: write from: txt for the text of .txt files, from: json:angle for a field "
         "of .json files, or labels: {} to serve no labels"
     )
@@ -98,17 +101,17 @@ def test_a_missing_label_is_refused_with_the_suffixes_of_the_shard(tmp_path: Pat
 def test_an_image_without_its_label_is_named(tmp_path: Path) -> None:
     files = {name: data for name, data in FOUR.items() if name != "2.cls"} | {"3.jpg": b""}
     assert refusal(tmp_path, files, label=Label()) == (
-        "streams.train.labels.label: 'a.tar/2.jpg' has no .cls beside it (and 1 more like it); the shard has 3 .jpg, "
-        "2 .txt, 2 .json, 1 .cls: correct from:, or pack the shard again"
+        "streams.train.labels.label: 'a.tar/2.jpg' has no .cls file next to it (and 1 more like it); the shard has "
+        "3 .jpg, 2 .txt, 2 .json, 1 .cls: correct from:, or pack the shard again"
     )
-    assert "'a.tar/1.jpg' has no .class beside it" in refusal(tmp_path, {"1.jpg": b""}, a=Label(source="class"))
+    assert "'a.tar/1.jpg' has no .class file next to it" in refusal(tmp_path, {"1.jpg": b""}, a=Label(source="class"))
 
 
 @pytest.mark.parametrize("suffix", ["json", "meta.json"])
 def test_a_suffix_that_is_a_field_of_the_json_is_suggested_as_that_field(tmp_path: Path, suffix: str) -> None:
     files = {"1.jpg": b"", f"1.{suffix}": b'{"Score": 0.5}'}
     assert refusal(tmp_path, files, a=Label("float", "Score")) == (
-        f"streams.train.labels.a: 'a.tar/1.jpg' has no .score beside it; the shard has 1 .{suffix}, 1 .jpg: "
+        f"streams.train.labels.a: 'a.tar/1.jpg' has no .score file next to it; the shard has 1 .{suffix}, 1 .jpg: "
         f"write from: {suffix}:Score for that field of its .{suffix}"
     )
 
@@ -121,7 +124,7 @@ def test_json_without_the_field_is_not_suggested(tmp_path: Path, record: bytes) 
 
 def test_an_image_outside_the_folders_of_classes_is_named(tmp_path: Path) -> None:
     shard = shard_of(pack(tmp_path / "a.tar", {"cat/1.jpg": b"", "2.jpg": b""}))
-    with pytest.raises(ConfigError, match=r"'a.tar/2.jpg' does not lie in one folder"):
+    with pytest.raises(ConfigError, match=r"'a.tar/2.jpg' is not directly in a folder named after its class, as"):
         read_label_values(shard, {"label": [TarLabelSource(b"")]}, "train")
 
 

@@ -72,7 +72,7 @@ def test_two_images_of_one_sample_are_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["1.jpg", "1.cls"])
 def test_a_duplicate_name_is_refused(tmp_path: Path, name: str) -> None:
     path = pack(tmp_path / "a.tar", [("0.jpg", b""), (name, b"a"), (name, b"b")])
-    assert refusal(path) == f"path: 'a.tar' holds '{name}' twice; pack it again with one of them"
+    assert refusal(path) == f"path: 'a.tar' holds '{name}' twice; pack the shard again with only one of them"
 
 
 def test_links_are_refused_only_in_the_place_of_images(tmp_path: Path) -> None:
@@ -86,8 +86,7 @@ def test_links_are_refused_only_in_the_place_of_images(tmp_path: Path) -> None:
         link.name, link.type = "b.JPG", tarfile.LNKTYPE
         tar.addfile(link)
     assert refusal(tmp_path / "a.tar") == (
-        "path: 'a.tar' holds links in the place of images: 'b.JPG'; pack it again with tar --dereference "
-        "--hard-dereference"
+        "path: 'a.tar' holds links in place of images: 'b.JPG'; pack it again with tar --dereference --hard-dereference"
     )
 
 

@@ -127,9 +127,9 @@ def test_a_shard_without_its_end_mark_or_without_images_causes_a_warning(
     with caplog.at_level(logging.INFO):
         assert scanned(Tar(path)).files == [b"a.tar/1.jpg"]
     assert [record.message for record in caplog.records] == [
-        "streams.train.source.path: 'a.tar' has no mark of its end: if it is cut, samples are missing",
-        "streams.train.source.path: 'b.tar' holds no image, but 1 without one",
-        "streams.train.source.path: passed over files that belong to no image: 1 .txt, 1 without one",
+        "streams.train.source.path: 'a.tar' has no end marker: if it is truncated, samples are missing",
+        "streams.train.source.path: 'b.tar' holds no image, only 1 without one",
+        "streams.train.source.path: skipped files that belong to no image: 1 .txt, 1 without one",
     ]
 
 
@@ -147,7 +147,7 @@ def test_a_label_without_its_image_is_refused_by_name(tmp_path: Path) -> None:
 def test_shards_that_disagree_on_their_default_label_are_refused(tmp_path: Path) -> None:
     path = shards(tmp_path, a={"1.jpg": b"", "1.cls": b"0"}, b={"2.jpg": b""}, c={"x/3.jpg": b""})
     message = refusal(path)
-    assert "'b.tar', which has 1 .jpg, says otherwise than the shards before it" in message
+    assert "'b.tar', which has 1 .jpg, differs from the shards before it in whether its images have a class" in message
     assert scan_source(Stream(Tar(path), {}), lambda _: None).samples == 3
 
 
@@ -166,7 +166,7 @@ def test_a_shard_that_is_written_while_it_is_listed_is_refused(tmp_path: Path) -
         del seen
         os.utime(tmp_path / "a.tar", ns=(1, 1))
 
-    with pytest.raises(ConfigError, match=r"path: 'a\.tar' is being written; list it when it is whole$"):
+    with pytest.raises(ConfigError, match=r"path: 'a\.tar' is still being written; list it once it is complete$"):
         scan_source(Stream(Tar(path), {}), write)
 
 

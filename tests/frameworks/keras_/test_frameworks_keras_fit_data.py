@@ -180,7 +180,7 @@ def test_a_receipt_that_is_not_ok_ends_fit() -> None:
 
 def test_an_epoch_that_is_longer_than_announced_ends_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeStream, "steps_left", property(lambda stream: 2 - stream.index))
-    with pytest.raises(ReceiptError, match="more steps than announced: 2 came after its end"):
+    with pytest.raises(ReceiptError, match="more steps than announced: batch 2 came after its end"):
         Recorder().model.fit(fit_data(FakeStream(make_spec(ANGLE))), verbose=0)
 
 

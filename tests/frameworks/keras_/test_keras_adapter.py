@@ -99,7 +99,7 @@ def test_the_repr_of_fit_data_shows_stream_steps_shapes_and_inputs() -> None:
 def test_labels_and_names_stand_beside_the_rows_of_a_prediction() -> None:
     stream, model = FakeStream(make_spec(KIND)), make_reader_of_means()
     data = fit_data(stream)
-    with pytest.raises(ConfigError, match=r"nothing was predicted yet: call  model.predict\(data\)  first"):
+    with pytest.raises(ConfigError, match=r"nothing has been predicted yet: call  model.predict\(data\)  first"):
         data.names()
     for taken in (3, 2):
         predicted = np.round(model.predict(data, steps=taken, verbose=0)[:, 0]).astype(int)

@@ -53,9 +53,17 @@ REFUSED = [
     ("fit", {"steps_per_epoch": 4}, r"fit\(steps_per_epoch=4\).*'train' has 3 steps.*from 1 to 3"),
     ("fit", {"steps_per_epoch": 0}, r"fit\(steps_per_epoch=0\)"),
     ("fit", {"steps_per_epoch": 2, "epochs": 4}, r"fit has 4 epochs \(8 steps\) to go.*\(6 steps\)"),
-    ("fit", {"validation_steps": 2}, r"fit\(validation_steps=2\).*no validation_data"),
-    ("fit", {"validation_batch_size": 4}, r"fit\(validation_batch_size=4\).*no validation_data"),
-    ("fit", {"validation_freq": 2}, r"fit\(validation_freq=2\).*no validation_data"),
+    (
+        "fit",
+        {"validation_steps": 2},
+        r"fit\(validation_steps=2\).*needs validation_data, which is missing",
+    ),
+    (
+        "fit",
+        {"validation_batch_size": 4},
+        r"fit\(validation_batch_size=4\).*needs validation_data, which is missing",
+    ),
+    ("fit", {"validation_freq": 2}, r"fit\(validation_freq=2\).*needs validation_data, which is missing"),
     ("evaluate", {"y": np.zeros(10)}, r"evaluate\(y=\.\.\.\)"),
     ("evaluate", {"batch_size": 5}, r"evaluate\(batch_size=5\)"),
     ("evaluate", {"sample_weight": np.ones(10)}, r"evaluate\(sample_weight=\.\.\.\)"),
@@ -201,7 +209,7 @@ def test_class_weights_of_samples_with_weights_are_multiplied() -> None:
 
 def test_class_weights_given_twice_are_refused() -> None:
     stream, recorder = make_kinds()
-    with pytest.raises(ConfigError, match="fit_data has a class_weight already"):
+    with pytest.raises(ConfigError, match="fit_data already has a class_weight: give class_weight to"):
         recorder.model.fit(fit_data(stream, class_weight="balanced"), class_weight={0: 2.0}, verbose=0)
 
 

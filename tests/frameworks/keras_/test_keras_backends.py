@@ -101,7 +101,7 @@ def test_labels_are_copied_since_their_owner_may_write_them() -> None:
 
 def test_an_unknown_backend_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_keras().backend, "backend", lambda: "openvino")
-    with pytest.raises(ConfigError, match="TensorFlow, JAX and torch, and here Keras runs on openvino: set KERAS_BACK"):
+    with pytest.raises(ConfigError, match="TensorFlow, JAX or torch, but here Keras runs on openvino: set KERAS_BACK"):
         fit_data(FakeStream(make_spec(ANGLE)))
 
 
@@ -112,5 +112,5 @@ def test_a_keras_distribution_is_refused_on_a_backend_that_ignores_it(monkeypatc
     monkeypatch.setattr("keras.src.distribution.distribution_lib.distribution", lambda: both)
     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    with pytest.raises(ConfigError, match=r"on JAX only; on tensorflow one device would do all.*rank=\"auto\""):
+    with pytest.raises(ConfigError, match=r"on JAX only; on tensorflow, one device would do all.*rank=\"auto\""):
         model.fit(fit_data(FakeStream(make_spec(ANGLE))), verbose=0)

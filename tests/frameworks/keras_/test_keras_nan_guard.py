@@ -49,8 +49,11 @@ def test_the_batch_whose_label_spoils_the_loss_is_shown_and_ends_the_training(tm
     page = tmp_path / "shown" / "nan-train-0-1.html"
     assert str(raised.value).splitlines() == [
         "the loss is nan after batch 0:1 of 'train'",
-        f"label 'angle' is NaN or infinite in 1 of 4 samples, which spoils the loss: fix #{ids[0]} train/{ids[0]}.png",
-        f"its pictures: {page}",
+        (
+            "label 'angle' is NaN or infinite in 1 of 4 samples, which makes the loss NaN or infinite: "
+            f"fix #{ids[0]} train/{ids[0]}.png"
+        ),
+        f"its pictures are in: {page}",
     ]
     shown = page.read_text()
     assert all(f">#{each}</div>" in shown and f">train/{each}.png</div>" in shown for each in ids)
@@ -61,7 +64,7 @@ def test_the_batch_whose_label_spoils_the_loss_is_shown_and_ends_the_training(tm
 def test_a_diverged_loss_is_blamed_on_the_weights(tmp_path: Path) -> None:
     made = model()
     made.optimizer.learning_rate = 1e30
-    with pytest.raises(LossError, match="all its labels are finite, so the weights have outgrown"):
+    with pytest.raises(LossError, match="all its labels are finite, so the weights have overflowed"):
         fit(made, FakeClient([SPEC]), tmp_path, epochs=2)
 
 
@@ -87,7 +90,9 @@ def test_the_error_is_complete_without_pictures_when_the_daemon_is_gone(
 def test_a_batch_of_other_samples_is_not_shown_as_the_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, _ = spoiled_in(0, 0)
     monkeypatch.setattr(client, "batch", lambda *_: FakeClient([SPEC]).batch("train", 1, 1))
-    with pytest.raises(LossError, match="could not be saved: batch 0:0 of 'train' holds other samples"):
+    with pytest.raises(
+        LossError, match="could not be saved: batch 0:0 of 'train' does not hold the samples that the trainer"
+    ):
         fit(model(), client, tmp_path)
 
 
@@ -105,7 +110,7 @@ def test_a_callback_for_other_data_than_the_fit_reads_ends_it_before_the_first_s
             return ours.NanGuard(data, FakeClient([SPEC]), tmp_path)
         return ours.ResumeCallback(data, tmp_path)
 
-    written = rf"other data than {name} was given.*model.fit\(data, callbacks=\[{name}\(data, "
+    written = rf"does not read the data that {name} was given.*model.fit\(data, callbacks=\[{name}\(data, "
     with pytest.raises(ConfigError, match=written):
         model().fit(fit_data(stream), verbose=0, callbacks=[make(fit_data(stream))])
     with pytest.raises(ConfigError, match=written):

@@ -31,14 +31,16 @@ def test_steps_with_non_finite_labels_are_suspected_or_else_all_steps() -> None:
 def test_a_spoiled_label_is_reported_with_its_samples_and_files() -> None:
     assert describe_loss(float("nan"), "train", [SPOILED], {1: "left/1.jpg"}).splitlines() == [
         "the loss is nan after batch 0:4 of 'train'",
-        "label 'angle' is NaN or infinite in 1 of 2 samples, which spoils the loss: fix #1 left/1.jpg",
-        "label 'box' is NaN or infinite in 1 of 2 samples, which spoils the loss: fix #5",
+        "label 'angle' is NaN or infinite in 1 of 2 samples, which makes the loss NaN or infinite: fix #1 left/1.jpg",
+        "label 'box' is NaN or infinite in 1 of 2 samples, which makes the loss NaN or infinite: fix #5",
     ]
 
 
 def test_many_spoiled_samples_are_counted() -> None:
     told = describe_loss(float("nan"), "train", [step(0, list(range(20)), angle=np.full(20, np.nan))], {})
-    assert told.endswith("in 20 of 20 samples, which spoils the loss: fix #0, #1, #2, #3, #4, #5, #6, #7 and 12 more")
+    assert told.endswith(
+        "in 20 of 20 samples, which makes the loss NaN or infinite: fix #0, #1, #2, #3, #4, #5, #6, #7 and 12 more"
+    )
 
 
 def test_finite_labels_leave_only_the_weights_to_blame() -> None:

@@ -93,8 +93,8 @@ def test_a_run_killed_ten_times_ends_with_the_bits_of_an_unkilled_run(tmp_path: 
     assert unkilled.pop("taken") == EPOCHS * STEPS
     assert killed.pop("taken") == EPOCHS * STEPS - 28
     assert killed == unkilled
-    goes_on = [line.rsplit(" ", 1)[1] for line in done.stderr.splitlines() if "goes on in" in line]
-    assert goes_on == ["2", "4", "6", "6", "8", "12", "12", "12", "5", "2"]
+    continued_at = [line.rsplit(" ", 1)[1] for line in done.stderr.splitlines() if "continues in" in line]
+    assert continued_at == ["2", "4", "6", "6", "8", "12", "12", "12", "5", "2"]
 
 
 def test_several_steps_an_execution_are_saved_when_they_are_finished(tmp_path: Path, unkilled: Unkilled) -> None:
@@ -153,7 +153,7 @@ def test_a_finished_run_is_only_loaded(begun: Path, capfd: pytest.CaptureFixture
     assert int(model.optimizer.iterations) == STEPS
     assert list(history) == ["loss", "mae", "val_loss", "val_mae"]
     said = capfd.readouterr().err
-    assert "the one epoch is done; it is only loaded" in said
+    assert "the one epoch is done; the saved state is only loaded" in said
     assert "learning rate" not in said
 
 
@@ -183,7 +183,7 @@ def test_a_run_that_a_callback_has_ended_stays_ended(tmp_path: Path, capfd: pyte
     again, _, stream = train(tmp_path, stop(), seed=2)
     assert stream.taken == []
     assert same_bits(values(again), values(model))
-    assert "a callback ended this training after epoch 2; remove the folder" in capfd.readouterr().err
+    assert "a callback ended this training after epoch 2; remove the folder to start again" in capfd.readouterr().err
 
 
 def test_a_run_that_a_callback_stopped_within_an_epoch_resumes_there(tmp_path: Path, unkilled: Unkilled) -> None:
@@ -221,7 +221,7 @@ def test_a_full_disk_prints_a_line_and_the_training_continues(
     assert states(begun) == [f"step-{STEPS:07}"]
     lines = [line for line in capfd.readouterr().err.splitlines() if "could not be saved" in line]
     assert len(lines) == 1
-    assert f"after step {2 * STEPS} could not be saved in {begun} (No space left on device); the train" in lines[0]
+    assert f"after step {2 * STEPS} could not be saved in {begun} (No space left on device); train" in lines[0]
 
 
 def test_a_removed_folder_is_created_again_with_a_message(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -235,7 +235,7 @@ def test_a_removed_folder_is_created_again_with_a_message(tmp_path: Path, capfd:
     assert states(directory) == [f"step-{2 * STEPS:07}", f"step-{3 * STEPS:07}"]
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("streamd: ")]
     assert said == [
-        f"streamd: {directory} was removed, and with it what was saved there: it is made again, for the states to come"
+        f"streamd: {directory} was removed, together with the states saved there: it is created again for new states"
     ]
 
 
@@ -250,7 +250,7 @@ def test_a_folder_that_cannot_be_created_again_is_reported_with_no_state_left(
             directory.write_text("")
 
     train(directory, load_keras().callbacks.LambdaCallback(on_epoch_begin=replace), epochs=2)
-    assert "(Not a directory); the training goes on, and no earlier one is still there" in capfd.readouterr().err
+    assert "(Not a directory); training continues, and no earlier one is still there" in capfd.readouterr().err
 
 
 def test_two_concurrent_fits_may_not_share_a_folder(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_two_concurrent_fits_may_not_share_a_folder(tmp_path: Path) -> None:
     first.start()
     try:
         assert begun.wait(50)
-        with pytest.raises(ConfigError, match=f"another fit of this process saves in {tmp_path}: give each one a fold"):
+        with pytest.raises(ConfigError, match=f"another fit in this process is saving to {tmp_path}: give each one"):
             train(tmp_path)
     finally:
         done.set()
@@ -275,7 +275,7 @@ def test_two_concurrent_fits_may_not_share_a_folder(tmp_path: Path) -> None:
 def test_a_message_tells_that_the_saved_learning_rate_applies(begun: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model, _, _ = train(begun, epochs=2, rate=0.5)
     assert float(model.optimizer.learning_rate) == pytest.approx(0.001)
-    line = "the learning rate is 0.001, as it was saved; the 0.5 of this program does not count: set model.optimizer."
+    line = "the learning rate is 0.001, as it was saved; this program's 0.5 is ignored: set model.optimizer."
     assert capfd.readouterr().err.count(line) == 1
     train(begun, epochs=3)
     assert "learning rate" not in capfd.readouterr().err
@@ -301,7 +301,7 @@ def test_the_programs_schedule_applies_and_a_message_tells_when_it_changed(
     train(tmp_path, epochs=2, rate=decay(0.1, 10, 0.5))
     assert "learning rate" not in capfd.readouterr().err
     train(tmp_path, epochs=3, rate=decay(0.2, 10, 0.5))
-    assert "the learning rate's schedule is another one than was saved: that of this p" in capfd.readouterr().err
+    assert "the learning rate schedule differs from the saved one: this program's schedule" in capfd.readouterr().err
 
 
 def test_a_message_tells_the_new_epoch_length_when_steps_changed(
@@ -313,13 +313,15 @@ def test_a_message_tells_the_new_epoch_length_when_steps_changed(
     assert stream.taken == unkilled.taken[3 : 3 + 2 + 1 + 1]
     assert len(history["loss"]) == 3
     line = (
-        "an epoch had 5 steps, and has the 1 of this program from here on; before that, the rest of the epoch that was"
+        "an epoch had 5 steps, and from here on has the 1 of this program; before that, the rest of the epoch that was"
     )
     assert capfd.readouterr().err.count(line) == 1
 
 
 def test_another_model_is_refused_with_what_to_do(begun: Path) -> None:
-    with pytest.raises(ConfigError, match="holds another model; build it as it was, or choose another folder"):
+    with pytest.raises(
+        ConfigError, match="holds the state of another model; build the model as it was, or choose another folder"
+    ):
         train(begun, epochs=2, width=5)
 
 
@@ -360,7 +362,9 @@ def test_wrong_arguments_of_resume_callback_are_refused_at_once(
 
 
 def test_a_callback_that_fit_does_not_call_raises_with_what_to_write(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"called by none of Keras's: give it to  fit\(callbacks=\[\.\.\.\]\)"):
+    with pytest.raises(
+        ConfigError, match=r"ResumeCallback was not called by Keras: give it to  fit\(callbacks=\[\.\.\.\]\)"
+    ):
         ours.ResumeCallback(fit_data(make_stream()), tmp_path).set_model(make_model())
 
 

@@ -61,23 +61,23 @@ def test_no_sample_is_left_behind_and_no_step_is_empty(
             TWO,
             1,
             (
-                "it was saved with batches of 8, and goes on with batches of 8 for each of 2 ranks; before that, the "
-                "rest of the epoch that was interrupted takes 1 step"
+                "the run was saved with batches of 8, and continues with batches of 8 for each of 2 ranks; before "
+                "that, the rest of the interrupted epoch takes 1 step"
             ),
         ),
         (
             WHOLE,
             StepGeometry(rows=16, world=1, steps=7, whole=True),
             None,
-            "it was saved with batches of 8, and goes on with batches of 16",
+            "the run was saved with batches of 8, and continues with batches of 16",
         ),
         (
             ONE,
             StepGeometry(rows=8, world=1, steps=6, whole=False),
             2,
             (
-                "an epoch had 4 steps, and has the 6 of this program from here on; before that, the rest of the "
-                "epoch that was interrupted takes 2 steps"
+                "an epoch had 4 steps, and from here on has the 6 of this program; before that, the rest of the "
+                "interrupted epoch takes 2 steps"
             ),
         ),
         (
@@ -85,8 +85,8 @@ def test_no_sample_is_left_behind_and_no_step_is_empty(
             StepGeometry(rows=8, world=16, steps=1, whole=True),
             0,
             (
-                "it was saved with batches of 8, and goes on with batches of 8 for each of 16 ranks; what is left "
-                "of the epoch that was interrupted makes no step, so it is over, and not validated"
+                "the run was saved with batches of 8, and continues with batches of 8 for each of 16 ranks; what is "
+                "left of the interrupted epoch is less than one step, so that epoch is over, and it is not validated"
             ),
         ),
     ],
@@ -100,17 +100,18 @@ def test_a_changed_size_is_reported_with_both_values(
 @pytest.mark.parametrize(
     ("rest", "left", "first"),
     [
-        (None, 9, ", but the first of them has the 9 that are left of the stream's"),
+        (None, 9, ", but the first such epoch has only the 9 that are left of the stream's epoch"),
         (None, 13, ""),
         (None, 0, ""),
-        (3, 12, ", but the first of them has the 9 that are left of the stream's"),
+        (3, 12, ", but the first such epoch has only the 9 that are left of the stream's epoch"),
         (3, 3, ""),
-        (3, 1, ", but the first of them has the 11 that are left of the stream's"),  # they reach into its next one
+        # they reach into its next one
+        (3, 1, ", but the first such epoch has only the 11 that are left of the stream's epoch"),
     ],
 )
 def test_a_message_tells_when_whole_epochs_begin_with_a_shorter_one(rest: int | None, left: int, first: str) -> None:
     said = describe_step_change(ONE, WHOLE, rest, left)
-    assert str(said).partition(";")[0] == f"an epoch had 4 steps, and has the 13 of this program from here on{first}"
+    assert str(said).partition(";")[0] == f"an epoch had 4 steps, and from here on has the 13 of this program{first}"
 
 
 @pytest.mark.parametrize(
@@ -120,9 +121,9 @@ def test_a_message_tells_when_whole_epochs_begin_with_a_shorter_one(rest: int | 
         (0.1, 0.025, 0.1, None),  # a callback has lowered it
         (0.1, 0.025, 0.025, None),  # a second fit of one process
         (None, None, None, None),
-        (0.1, 0.025, 0.5, "the learning rate is 0.025, as it was saved; the 0.5 of this program does not count: set "),
+        (0.1, 0.025, 0.5, "the learning rate is 0.025, as it was saved; this program's 0.5 is ignored: set "),
         ("Decay of {'rate': 1}", None, "Decay of {'rate': 1}", None),
-        ("Decay of {'rate': 1}", None, "Decay of {'rate': 2}", "that of this program counts, Decay of {'rate': 2}"),
+        ("Decay of {'rate': 1}", None, "Decay of {'rate': 2}", "this program's schedule is used, Decay of {'rate': 2}"),
     ],
 )
 def test_a_message_tells_which_of_two_learning_rates_applies(

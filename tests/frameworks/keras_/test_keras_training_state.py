@@ -82,9 +82,24 @@ def test_an_unbuilt_model_gets_every_variable_and_trains_the_same() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 5}, r"another model; build it as it was, .*kernel is float32 \[3, 2\] where .* \[3, 5\] now"),
-        ({"optimizer": "sgd"}, "another optimizer's state; compile with that of then, .*: it is of Adam, not of SGD"),
-        ({"metrics": ()}, "other metrics; compile with those of then, .*: it has 4 variables where there are 2 now"),
+        (
+            {"width": 5},
+            (
+                r"the state of another model; build the model as it was, .*kernel was float32 \[3, 2\], "
+                r"but .* \[3, 5\] now"
+            ),
+        ),
+        (
+            {"optimizer": "sgd"},
+            (
+                "the state of another optimizer; compile with the optimizer of that run, .*: it was saved from Adam, "
+                "but the model has SGD"
+            ),
+        ),
+        (
+            {"metrics": ()},
+            "other metrics; compile with the metrics of that run, .*: it has 4 variables, but there are 2 now",
+        ),
     ],
 )
 def test_another_model_is_refused_and_not_changed(state: Any, changes: dict[str, Any], message: str) -> None:
@@ -96,7 +111,7 @@ def test_another_model_is_refused_and_not_changed(state: Any, changes: dict[str,
 
 def test_an_optimizer_with_other_settings_is_refused(state: Any) -> None:
     optimizer = load_keras().optimizers.Adam(amsgrad=True)
-    with pytest.raises(ConfigError, match=r"it has 10 variables where there are 14 now"):
+    with pytest.raises(ConfigError, match=r"it has 10 variables, but there are 14 now"):
         put_back(make_model(optimizer=optimizer), *state)
 
 

@@ -50,8 +50,8 @@ def test_labels_are_copied() -> None:
     ("use", "purpose"),
     [
         (lambda: tensor(np.zeros(1)), "a batch as a torch tensor"),
-        (lambda: loader(FakeStream(make_spec(KIND))), "a stream for torch"),
-        (lambda: normalization(make_spec()), "normalization for torch"),
+        (lambda: loader(FakeStream(make_spec(KIND))), "using a stream with torch"),
+        (lambda: normalization(make_spec()), "normalization with torch"),
     ],
 )
 def test_a_missing_torch_names_the_extra(

@@ -210,10 +210,10 @@ def test_the_cpu_copies_nothing(device: str | None) -> None:
 @pytest.mark.parametrize(
     ("gpus", "device", "said"),
     [
-        (0, "cuda", "device='cuda', and torch 2.0 sees 0 CUDA devices"),
-        (2, "cuda:2", "device='cuda:2', and torch 2.0 sees 2 CUDA devices"),
-        (0, "gpu", "device='gpu' is none that torch knows: [^\n]+$"),
-        (0, 1.5, "device=1.5 is none that torch knows: [^\n]+$"),
+        (0, "cuda", "device='cuda' does not exist: torch 2.0 sees 0 CUDA devices"),
+        (2, "cuda:2", "device='cuda:2' does not exist: torch 2.0 sees 2 CUDA devices"),
+        (0, "gpu", "device='gpu' is not a device that torch knows: [^\n]+$"),
+        (0, 1.5, "device=1.5 is not a device that torch knows: [^\n]+$"),
     ],
 )
 def test_a_device_that_is_not_there_is_refused(
@@ -226,7 +226,7 @@ def test_a_device_that_is_not_there_is_refused(
 
 def test_indexing_and_pickling_a_loader_are_refused_with_the_reason() -> None:
     data = loader(FakeStream(make_spec(KIND)))
-    with pytest.raises(NoDatasetError, match=r"loader\(stream\) in the place of the DataLoader, not into it"):
+    with pytest.raises(NoDatasetError, match=r"loader\(stream\) in place of the DataLoader, not inside it"):
         data[0]
     with pytest.raises(NoDatasetError):
         pickle.dumps(data)

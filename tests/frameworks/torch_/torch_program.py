@@ -68,7 +68,7 @@ def check_refusals() -> None:
         return next(iter(DataLoader(data, **settings)))
 
     for settings in ({}, {"batch_size": None}, {"shuffle": True}, {"num_workers": 1}):
-        assert "in the place of the DataLoader" in reason(partial(wrap, settings))
+        assert "in place of the DataLoader" in reason(partial(wrap, settings))
     for device in ("nonsense", "cuda:9"):
         assert repr(device) in reason(partial(loader, data.stream, device))
 

@@ -33,7 +33,7 @@ export class Head {
     else this.#notice(`the daemon is now streamd ${daemon.version}`, "Reload the page", () => location.reload());
     const answers = this.#restarted || (this.#said.has("connection") ? "the daemon answers" : "");
     const wrong = troubles.map((each) => `trouble: ${visible(each)}`).join("; ");
-    const fine = this.#said.has("troubles") ? "no more troubles" : "";
+    const fine = this.#said.has("troubles") ? "all troubles are over" : "";
     this.#announce({ connection: answers, troubles: wrong || fine, limit: this.#steady(way.words) });
     return isNew;
   }
