@@ -103,7 +103,7 @@ OF_RUNNING: Final = (
     without(
         "aiohttp",
         "asked for the dashboard without the library for it",
-        user="monitor",
+        user="the monitor",
         config="monitor: 127.0.0.1:0\n" + GOOD,
         command="streamd check --config config.yaml",
         status=1,

@@ -135,7 +135,7 @@ def test_a_stop_sends_trainers_away_and_ends_well(service: Service) -> None:
         next(iter(stream))
         run("systemctl", "stop", "streamd.socket", service.unit)
         assert service.show("Result") == "success"
-        assert "sending the trainers away sessions=1" in service.said()
+        assert "disconnecting the trainers sessions=1" in service.said()
         assert not service.socket.exists()
 
 

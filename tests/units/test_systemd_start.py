@@ -69,7 +69,7 @@ def test_trainers_wait_while_the_configuration_is_mended(make_service: Make) -> 
     run("systemctl", "start", "streamd.socket")
     with ThreadPoolExecutor(1) as pool:
         epoch = pool.submit(read_epoch, service)
-        service.wait_for("StatusText", "cannot start, is tried again: ")
+        service.wait_for("StatusText", "cannot start; it will be tried again: ")
         assert "batch_size" in service.show("StatusText")
         assert (service.show("ActiveState"), show("streamd.socket", "ActiveState")) == ("activating", "active")
         service.configure()

@@ -312,7 +312,10 @@ def test_a_message_tells_the_new_epoch_length_when_steps_changed(
     _, history, stream = train(tmp_path, bars, steps=1, epochs=3, every=1, steps_per_execution=2)
     assert stream.taken == unkilled.taken[3 : 3 + 2 + 1 + 1]
     assert len(history["loss"]) == 3
-    line = "an epoch had 5 steps, and from here on has the 1 of this program; before that, the rest of the interrupted epoch "
+    line = (
+        "an epoch had 5 steps, and from here on has the 1 of this program; before that, the rest of the interrupted "
+        "epoch "
+    )
     assert capfd.readouterr().err.count(line) == 1
 
 
