@@ -52,7 +52,9 @@ OF_HDF5: Final = (
         prepare=written(),
         command="streamd check --config config.yaml",
         status=1,
-        says="streamd: kind hdf5 needs h5py, which is not installed: run  pip install 'streamd-loader[hdf5]'",
+        says=(
+            "streamd: a source of kind hdf5 needs h5py, which is not installed: run  pip install 'streamd-loader[hdf5]'"
+        ),
         do="Run the pip command.",
     ),
     in_hdf5(
