@@ -238,5 +238,5 @@ def test_a_full_disk_is_logged_once_and_the_stream_runs_without_its_cache(
     assert epoch(daemon) == epoch(daemon) == plain
     assert count(daemon) == (0, 2 * SAMPLES)
     (line,) = [line for line in daemon.log.read_text().splitlines() if "stream.remark" in line]
-    assert "nothing is kept" in line
+    assert "nothing is cached" in line
     assert "make room, or set a smaller max" in line

@@ -299,7 +299,7 @@ def test_a_worker_works_without_a_cache_that_cannot_be_opened(hand: Hand, stream
     open_cached(hand, stream, tmp_path / "nowhere")
     assert isinstance(remark := hand.hear(), StreamRemark)
     assert remark.stream == 0
-    assert "nothing is kept" in remark.text
+    assert "nothing is cached" in remark.text
     assert "No such file or directory" in remark.text
     done = hand.finish(task(stream, 1, [0], [5]))
     assert (done.gathered, done.bad) == (0, ())
