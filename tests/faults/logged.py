@@ -122,7 +122,9 @@ class LoggedTrainer:
         self.process.wait(LIMIT_S)
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                pipe.close()
+                # Words that the process did not read before it died are flushed again here, and fail again.
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
 
 @contextlib.contextmanager
