@@ -79,6 +79,7 @@ def test_two_trainers_get_every_row_once_and_share_each_batch(start_daemon: Star
         assert client.streams()["train"].image_shape == (6, 5, 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut_off", [False, True], ids=["touched", "cut off"])
 def test_a_changed_file_stops_the_stream_and_marks_no_sample_bad(
     start_daemon: Start, folder: Path, *, cut_off: bool

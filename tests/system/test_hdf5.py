@@ -63,6 +63,7 @@ def check(client: streamd.Client, name: str) -> list[tuple[int, str]]:
     return sorted(bad)
 
 
+@pytest.mark.long
 def test_a_trainer_gets_the_appended_images_in_every_layout(start_daemon: Start, tmp_path: Path) -> None:
     numbers = (PIXELS / 255).astype(np.float32)
     numbers[40, 3, 2, 1] = np.nan

@@ -17,6 +17,7 @@ from streamd.errors import StreamStoppedError
 PIXELS = np.random.default_rng(5).integers(0, 256, (203, 6, 5, 3), dtype=np.uint8)
 
 
+@pytest.mark.long
 def test_each_sample_comes_once_with_its_labels_and_a_write_stops_the_stream(
     start_daemon: Start, tmp_path: Path
 ) -> None:

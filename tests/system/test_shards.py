@@ -16,6 +16,7 @@ import streamd
 from streamd.errors import StreamStoppedError
 
 
+@pytest.mark.long
 def test_shards_give_what_their_folder_gives_until_one_is_replaced(start_daemon: Start, tmp_path: Path) -> None:
     data = write_images(tmp_path / "data", {"cat": 20, "dog": 20})
     (data / "cat/0003.jpg").write_bytes(b"\xff\xd8\xff no image")

@@ -95,6 +95,7 @@ def slow_daemon(start_daemon: Start, tmp_path: Path) -> Callable[[str], DaemonPr
     return start
 
 
+@pytest.mark.long
 def test_a_late_trainer_catches_up_where_decoding_is_slow_and_then_shares_each_decode(
     slow_daemon: Callable[[str], DaemonProcess],
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_late_trainer_catches_up_where_decoding_is_slow_and_then_shares_each_d
     assert produced(daemon) <= BATCHES + LATE + 8
 
 
+@pytest.mark.long
 def test_a_late_trainer_gets_slowly_decoded_batches_from_memory(slow_daemon: Callable[[str], DaemonProcess]) -> None:
     daemon = slow_daemon("128MiB")
     with trainers(Trainer(daemon.endpoint, epochs=1)) as (early,):
