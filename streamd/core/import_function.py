@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from streamd.core.text import format_list
-from streamd.errors import ConfigError, suggest_name
+from streamd.errors import ConfigError, StreamdError, suggest_name
 
 _SHOWN_FUNCTIONS: Final = 5  # functions that a message lists if none is similar to the missing one
 
@@ -63,6 +63,16 @@ def _import_module(module_name: str) -> Any:
         raise ConfigError(
             f"module {module_name!r} cannot be imported: {format_error_with_source_line(error)}"
         ) from error
+
+
+def call_user_function(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function of the user's. Raises ConfigError, with the line at fault, if it fails."""
+    try:
+        return function(*arguments)
+    except StreamdError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{name} failed: {format_error_with_source_line(error)}") from error
 
 
 def format_error_with_source_line(error: Exception) -> str:

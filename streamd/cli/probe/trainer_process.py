@@ -13,15 +13,16 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import msgspec
 
 from streamd.client import Batch, connect
 from streamd.core.epoch_timing import EpochTiming
-from streamd.core.import_function import format_error_with_source_line, load_function
+from streamd.core.import_function import call_user_function, load_function
 from streamd.core.receipt import Receipt
-from streamd.errors import ConfigError, StreamdError
+from streamd.errors import StreamdError
 from streamd.headroom import REPLAY_S, TrainerStep, hold, measure_rate
 from streamd.ipc.parent_death import die_with_parent
 from streamd.limits import PAGE_BYTES
@@ -144,17 +145,7 @@ class _StarterPipe:
 def _load_trainer_step(load: str | None) -> TrainerStep:
     if load is None:
         return touch_image_pages
-    function = load_function(load, "--load", "mytrainer:step")
-
-    def call_user_step(batch: Batch) -> Any:
-        try:
-            return function(batch)
-        except StreamdError:
-            raise
-        except Exception as error:
-            raise ConfigError(f"{load} failed: {format_error_with_source_line(error)}") from error
-
-    return call_user_step
+    return partial(call_user_function, load, load_function(load, "--load", "mytrainer:step"))
 
 
 def _run_trainer_request(request: TrainerRequest, pipe: _StarterPipe) -> DrainResult:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from streamd.core.import_function import format_error_with_source_line, load_function
+from streamd.core.import_function import call_user_function, load_function
 from streamd.core.spec import LabelSpec, StreamSpec
-from streamd.errors import ConfigError, StreamdError, suggest_name
+from streamd.errors import ConfigError, suggest_name
 from streamd.frameworks.keras import load_keras, normalization
 from streamd.frameworks.lazy_import import import_library
 
@@ -107,16 +107,6 @@ def load_builder(name: str) -> BuildModel:
     """Loads the function `module:function`, also from the current directory. Raises ConfigError."""
     function = load_function(name, "--model", "mymodel:build")
     return lambda spec: _build_checked_model(name, function, spec)
-
-
-def call_user_function(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function of the user's. Raises ConfigError, with the line at fault, if it fails."""
-    try:
-        return function(*arguments)
-    except StreamdError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{name} failed: {format_error_with_source_line(error)}") from error
 
 
 def _build_checked_model(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -> Any:

@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 
 from streamd.cli.terminal.stop_signals import StopSignals
 from streamd.cli.train.models import (
-    call_user_function,
     choose_builder,
     choose_optimizer,
     compile_model,
@@ -25,7 +24,7 @@ from streamd.client.client import Start
 from streamd.client.rebatch import BatchSplit
 from streamd.core import spec_file
 from streamd.core.epoch_timing import EpochTiming, format_timing_lines
-from streamd.core.import_function import load_function
+from streamd.core.import_function import call_user_function, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_count

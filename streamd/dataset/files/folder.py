@@ -211,7 +211,7 @@ def _report_walk_findings(walk: _FolderWalk, root: Path, folders: int, empty: li
             format_count(
                 len(empty),
                 "sub-folder holds no image, but is still a class",
-                ("sub-folders hold no image, but are still classes"),
+                "sub-folders hold no image, but are still classes",
             ),
             format_first_names(empty),
         )
