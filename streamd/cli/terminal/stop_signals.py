@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -40,7 +41,10 @@ class StopSignals:
         self.number: int | None = None  # the first signal
         self._print_notice = print_notice
         self._is_deferred = self._was_deferred = self._is_watching = False
-        self._unfinished_files: set[Path] = set()  # removed if the process ends at once
+        # The folders of unfinished files, which are removed if the process ends at once. Both threads use them, under
+        # the lock, which the watching thread keeps when it ends the process.
+        self._folders: set[Path] = set()
+        self._folders_lock = threading.Lock()
         self._handlers_before: dict[int, Any] = {}
 
     @property
@@ -73,18 +77,21 @@ class StopSignals:
 
     @contextmanager
     def write_beside(self, path: Path) -> Iterator[Path]:
-        """Yields a temporary file next to `path`, with its suffix, which replaces `path` at the end of the block.
+        """Yields a temporary file with the name of `path`, in a folder next to it, which replaces `path` at the end.
 
-        An error, or the end of the process by a second signal, removes the temporary file.
+        An error, or the end of the process by a second signal, removes the temporary file with its folder.
         """
-        unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-        self._unfinished_files.add(unfinished)
+        folder = path.with_name(f".{path.name}.{os.getpid()}")
+        with self._folders_lock:
+            folder.mkdir(exist_ok=True)
+            self._folders.add(folder)
         try:
-            yield unfinished
-            unfinished.replace(path)
+            yield folder / path.name
+            (folder / path.name).replace(path)
         finally:
-            unfinished.unlink(missing_ok=True)
-            self._unfinished_files.discard(unfinished)
+            with self._folders_lock:
+                shutil.rmtree(folder, ignore_errors=True)
+                self._folders.discard(folder)
 
     def __enter__(self) -> Self:
         self._watched, self._written = socket.socketpair()
@@ -140,8 +147,13 @@ class StopSignals:
                 self._print_notice()
 
     def _end_process(self, number: int) -> None:
-        """Removes half-written files and ends the process without waiting for its main thread."""
-        for path in list(self._unfinished_files):
+        """Removes half-written files and ends the process without waiting for its main thread.
+
+        The main thread goes on until `os._exit`. Under the lock it makes no further folder, and in a folder that has
+        been renamed it can make no file: it only knows the old name.
+        """
+        self._folders_lock.acquire()  # never released
+        for folder in self._folders:
             with suppress(OSError):
-                path.unlink()
+                shutil.rmtree(folder.rename(folder.with_name(f"{folder.name}.removed")), ignore_errors=True)
         os._exit(128 + number)
