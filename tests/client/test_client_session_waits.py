@@ -38,7 +38,7 @@ def test_a_waiting_loop_prints_that_its_daemon_is_gone_and_where_it_resumes(
         taken = [batch.index for batch in islice(batches, 3)]
         daemon.process.kill()
         daemon.process.wait()
-        loop = threading.Thread(target=lambda: [taken.append(batch.index) for batch in batches])
+        loop = threading.Thread(target=lambda: taken.extend(batch.index for batch in batches))
         loop.start()
         wait_until(lambda: "\n" in stderr.getvalue(), "it says that the daemon is gone")
         next_index = len(taken)  # a batch that was sent before the end may have been taken after it
