@@ -30,7 +30,7 @@ from streamd.client.batch import Batch
 from streamd.client.ranks import find_rank
 from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
-from streamd.client.sockets import is_socket_listening, open_dealer_socket
+from streamd.client.sockets import UnreachableError, find_served_path, is_socket_listening, open_dealer_socket
 from streamd.client.stream import Stream
 from streamd.client.waiting import AbsenceReporter
 from streamd.core.sampler import PAD_ID
@@ -66,6 +66,7 @@ from streamd.ipc.messages import (
 )
 from streamd.limits import (
     ASK_AGAIN_S,
+    BACKOFF_MIN_S,
     DEFAULT_CREDIT,
     MAX_CREDIT,
     MAX_NAMES,
@@ -372,9 +373,16 @@ class Client:
         Raises RefusedError, or ConnectError when the time is up.
         """
         deadline_s = time.monotonic() + self._timeout_s
+        refusal: str | None = None
         # Requests only read the daemon's state, so an answer that arrives after the request was repeated is as good.
-        with open_dealer_socket(context, self.endpoint) as socket:
-            while self._daemon_error is None and (left_s := deadline_s - time.monotonic()) > 0:
+        while self._daemon_error is None and (left_s := deadline_s - time.monotonic()) > 0:
+            try:
+                path = find_served_path(self.endpoint, left_s)
+            except UnreachableError as error:
+                refusal = error.refusal
+                time.sleep(min(left_s, BACKOFF_MIN_S))
+                continue
+            with open_dealer_socket(context, f"ipc://{path}") as socket:
                 socket.send(frame)
                 while socket.poll(int(min(left_s, ASK_AGAIN_S) * 1000) + 1):
                     _, heard = decode_daemon_frame(socket.recv_multipart()[0])
@@ -384,9 +392,8 @@ class Client:
                         raise RefusedError(heard.text)
         if self._daemon_error is not None:
             raise self._daemon_error
-        raise ConnectError(
-            self.endpoint, f"no answer within {self._timeout_s:g} s; {places.explain_missing_answer(self.endpoint)}"
-        )
+        reason = refusal or places.explain_missing_answer(self.endpoint)
+        raise ConnectError(self.endpoint, f"no answer within {self._timeout_s:g} s; {reason}")
 
 
 def _find_names(endpoint: str, spec: StreamSpec, sample_ids: Sequence[int]) -> dict[int, str]:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import zmq
@@ -36,14 +37,15 @@ from streamd.client.session import (
     SendMessage,
     compute_leases_per_report,
 )
-from streamd.client.sockets import has_socket_input, open_dealer_socket
+from streamd.client.sockets import find_served_path, has_socket_input, open_dealer_socket
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConnectError, ProtocolError, StreamdError
+from streamd.ipc.endpoint import descriptor_socket_path
 from streamd.ipc.fd_passing import Lifeline
 from streamd.ipc.frames import decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.mapping import map_readable
 from streamd.ipc.messages import Welcome
-from streamd.limits import MAX_SESSIONS
+from streamd.limits import ANSWER_TIMEOUT_S, MAX_SESSIONS
 
 _JOIN_TIMEOUT_S: Final = 5.0
 _GOODBYE_TIMEOUT_S: Final = 1.0
@@ -74,6 +76,7 @@ class IOThread:
         self._end_descriptors: set[int] = set()  # readable when the connection may have ended
         self._unchecked_monitor: zmq.Socket[bytes] | None = None  # a new monitor, whose events were never read
         self._has_sent = True  # a send since the socket's events were last read may have consumed their notification
+        self._served_path = Path()  # the socket of the present connection
         self._connection = 0
         self._session_key = 0, 0  # boot and session of the connection
         self._is_shared = False  # batches of this connection are in shared memory; the next may request otherwise
@@ -324,7 +327,13 @@ class IOThread:
         self._connection, cursor = self._handoff.reset_for_new_connection()
         earlier = [each.session_key for each in list_ended_connections(self._session.subscription.stream)]
         self._session.held_sessions = tuple(earlier[:MAX_SESSIONS])  # one daemon has no more sessions than this
-        self._socket = open_dealer_socket(self._context, self._endpoint)
+        try:
+            self._served_path = find_served_path(self._endpoint, ANSWER_TIMEOUT_S, self._returns.wake_descriptor)
+        except ConnectError as error:
+            self._session.handle_unreachable(error.refusal, time.monotonic())
+            self._handoff.mark_daemon_away()
+            return
+        self._socket = open_dealer_socket(self._context, f"ipc://{self._served_path}")
         # libzmq would reconnect by itself, with a new identity that the daemon does not know. The monitor reports the
         # loss, so that this thread opens a new socket and subscribes again.
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -338,7 +347,7 @@ class IOThread:
         self._session_key = self._session.session_key
         self._is_shared = welcome.transport == "shared"
         try:
-            self._lifeline = Lifeline(welcome.descriptors, welcome.secret)
+            self._lifeline = Lifeline(descriptor_socket_path(self._served_path), welcome.secret)
             self._close_poller()
         except ConnectError as error:
             print_stderr_line(f"{error}")

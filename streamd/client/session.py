@@ -288,6 +288,18 @@ class ClientSession:
         self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
         return []
 
+    def handle_unreachable(self, refusal: str | None, now_s: float) -> None:
+        """Schedules the next attempt after one that found no daemon, or one whose door gave this `refusal`.
+
+        A daemon that is not there may be back at any moment, so it is looked for at the shortest interval.
+        """
+        if self.state != "away":
+            return
+        self.refusal = refusal
+        self._due_s = now_s + (BACKOFF_MIN_S if refusal is None else self._backoff_s)
+        if refusal is not None:
+            self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
+
     def handle_released_leases(
         self, numbers: list[int], taken: int, waited_ns: int, now_s: float, retired: Sequence[int] = ()
     ) -> list[ClientAction]:

@@ -1,13 +1,37 @@
-"""The sockets of a client: each attempt opens a new one, and each is used by one thread."""
+"""The sockets of a client: each attempt opens a new one, and each is used by one thread.
+
+Where other users may connect too, a door listens at the endpoint, and refers a client to the socket of its user.
+"""
 
 from __future__ import annotations
 
+import os
+import select
 import socket as unix_socket
-from typing import Any
+import stat
+import struct
+import time
+from pathlib import Path
+from typing import Any, Final
 
 import zmq
 
-from streamd.ipc.endpoint import socket_path
+from streamd.errors import ConnectError
+from streamd.ipc.endpoint import gate_folder, is_open_to_others, own_socket_path, socket_path
+from streamd.ipc.referral import decode_referral, receive_referral
+
+_TIMEVAL: Final = struct.Struct("@ll")  # seconds, microseconds
+_OTHERS_BITS: Final = 0o077
+_SENT_AWAY: Final = "the daemon has no room for this user's connections now"
+_CONNECT_S: Final = 1.0  # in which the kernel lets a client into a door's full backlog
+
+
+class UnreachableError(ConnectError):
+    """No connection could be opened. `refusal` is the reason of a daemon that is there; None: there is none."""
+
+    def __init__(self, endpoint: str, why: str, refusal: str | None = None) -> None:
+        super().__init__(endpoint, why)
+        self.refusal = refusal
 
 
 def open_dealer_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
@@ -29,6 +53,62 @@ def open_dealer_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -
     return dealer
 
 
+def find_served_path(endpoint: str, timeout_s: float, wake_descriptor: int | None = None) -> Path:
+    """Returns the path of the socket that serves this process at an ipc:// endpoint.
+
+    It waits for the door up to `timeout_s`, and no longer when `wake_descriptor` becomes readable. Raises
+    UnreachableError.
+    """
+    path = socket_path(endpoint)
+    try:
+        if not is_open_to_others(stat.S_IMODE(path.stat().st_mode)):
+            return path
+    except OSError as error:
+        raise UnreachableError(endpoint, str(error.strerror)) from error
+    if own_path := _find_own_daemon_socket(path):
+        return own_path
+    line = _ask_door(path, timeout_s, wake_descriptor)
+    if not line:
+        raise UnreachableError(endpoint, _SENT_AWAY, refusal=_SENT_AWAY)
+    return Path(decode_referral(line, str(path)))
+
+
+def _find_own_daemon_socket(path: Path) -> Path | None:
+    """Returns the socket behind the door at `path` that a daemon of this very user serves; None if there is none.
+
+    Only this user can have made the folder that it lies in.
+    """
+    own_path = own_socket_path(gate_folder(path))
+    try:
+        state = own_path.parent.stat()
+        is_own = state.st_uid == os.geteuid() and not state.st_mode & _OTHERS_BITS
+        return own_path if is_own and own_path.is_socket() else None
+    except OSError:
+        return None
+
+
+def _ask_door(path: Path, timeout_s: float, wake_descriptor: int | None) -> bytes:
+    """Returns what the door at a path says. Raises UnreachableError."""
+    deadline_s = time.monotonic() + timeout_s
+    with unix_socket.socket(unix_socket.AF_UNIX) as door:
+        try:
+            # The kernel itself waits while the backlog is full; a socket with a time-out of Python's would fail.
+            wait_s = min(_CONNECT_S, timeout_s)
+            wait = _TIMEVAL.pack(int(wait_s), int(wait_s % 1 * 1e6))
+            door.setsockopt(unix_socket.SOL_SOCKET, unix_socket.SO_SNDTIMEO, wait)
+            door.connect(str(path))
+            poller = select.poll()
+            poller.register(door, select.POLLIN)
+            if wake_descriptor is not None:
+                poller.register(wake_descriptor, select.POLLIN)
+            ready = dict(poller.poll(max(0.0, deadline_s - time.monotonic()) * 1000))
+            if door.fileno() in ready:
+                return receive_referral(door)
+        except OSError as error:
+            raise UnreachableError(f"ipc://{path}", str(error.strerror or error)) from error
+    raise UnreachableError(f"ipc://{path}", f"no answer within {timeout_s:g} s")
+
+
 def has_socket_input(socket: zmq.Socket[bytes]) -> bool:
     """Returns whether a message can be received. Reading the events also re-arms the socket's descriptor."""
     events: Any = socket.getsockopt(zmq.EVENTS)
@@ -37,9 +117,10 @@ def has_socket_input(socket: zmq.Socket[bytes]) -> bool:
 
 def is_socket_listening(endpoint: str) -> bool:
     """Returns whether a process listens at an ipc:// endpoint, without waiting for an answer."""
+    path = socket_path(endpoint)
     try:
         with unix_socket.socket(unix_socket.AF_UNIX, unix_socket.SOCK_STREAM | unix_socket.SOCK_NONBLOCK) as probe:
-            probe.connect(str(socket_path(endpoint)))
+            probe.connect(str(_find_own_daemon_socket(path) or path))
     except BlockingIOError:  # the listener's backlog is full, so something listens
         return True
     except OSError:

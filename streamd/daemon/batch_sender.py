@@ -23,11 +23,11 @@ from streamd.core.sampler import PAD_ID
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.monitor.batch_preview import BatchPreview
-from streamd.daemon.router import Router
 from streamd.daemon.sessions import Connection
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.ipc.frames import FrameHeader, build_frame, bundle_records, encode_message
 from streamd.ipc.messages import BatchReady
+from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
 from streamd.limits import SEND_COMPANY_CREDIT, SEND_COMPANY_S
 
@@ -65,7 +65,7 @@ class BatchSender:
 
     def __init__(
         self,
-        router: Router,
+        router: FrameSender,
         slots: SlotStore,
         stats: ProcessStats,
         status_builder: StatusBuilder,

@@ -10,7 +10,8 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,10 +25,11 @@ from streamd.core.spec import PixelId
 from streamd.core.text import format_count
 from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_label_files
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
-from streamd.daemon.dispatcher import Dispatcher
+from streamd.daemon.dispatcher import Dispatcher, SpawnTask
 from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.gate_keeper import GateKeeper
 from streamd.daemon.reload import Reloader, keep_daemon_settings, log_reload_refusal, log_served_streams
-from streamd.daemon.router import SOCKET_MODE, Router
+from streamd.daemon.served_endpoint import PRIVATE_MODE, ServedEndpoint
 from streamd.daemon.socket_activation import HandedSockets
 from streamd.daemon.start_libraries import import_monitor
 from streamd.daemon.status_builder import StatusBuilder
@@ -46,6 +48,7 @@ from streamd.daemon.systemd import ProgressWatch, ServiceManager, format_status_
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc import endpoint
 from streamd.ipc.messages import MonitorAt
+from streamd.ipc.router import FrameSender, Router
 from streamd.ipc.slots import SlotStore
 from streamd.limits import DRAIN_S
 from streamd.scheduler.admission import SchedulerLimits
@@ -100,7 +103,9 @@ class Daemon:
             is_monitored=config.monitor is not None,
         )
         address = config.listen[0] if config.listen else endpoint.default_endpoint()
-        self._router = Router(address, handed_sockets, self._allowance.max_connection_descriptors)
+        self._endpoint = ServedEndpoint(address, handed_sockets, is_private=self._address is not None)
+        self._router: Router | None = None
+        self._gate_keeper: GateKeeper | None = None
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises the error that ended it otherwise."""
@@ -114,7 +119,7 @@ class Daemon:
                 await asyncio.wait({self._reloads})
                 await self._drain_sessions(dispatcher)
                 dispatcher.close()
-                self._router.close()
+                self._close_endpoint()
                 _raise_daemon_stopped()
         except* _DaemonStopped:
             log.info("daemon.stopped", "done")
@@ -122,7 +127,7 @@ class Daemon:
             raise _find_first_error(errors) from errors
         finally:
             # Every task of the group has ended, the engine and its workers with it, so nothing uses these any more.
-            self._router.close()
+            self._close_endpoint()
             self._slots.close()
         if self._failure is not None:
             raise self._failure
@@ -145,7 +150,7 @@ class Daemon:
         """Lists the data, starts the workers, opens the endpoint."""
         # The lock comes first: while another daemon serves this endpoint, its manifests must not be listed again.
         config, began_s = self._config, time.monotonic()
-        self._router.lock_endpoint()
+        self._endpoint.lock()
         opening = group.create_task(self._open_monitor(group), name="opening the monitor")
         self._manager.notify_starting("lists the samples")
         config = await self._wait_for_data_places(config)
@@ -159,25 +164,23 @@ class Daemon:
             pixel_ids = await engine.wait_for_pixel_ids()
         monitor = await opening
         served = _build_streams_with_pixel_ids(streams, pixel_ids)
+        with self._report_listen_errors():
+            sender = self._open_endpoint()
         dispatcher = Dispatcher(
             served,
             scheduler=self._build_scheduler(streams),
             engine=engine,
             slots=self._slots,
-            router=self._router,
+            router=sender,
             stats=self._stats,
             status_builder=StatusBuilder(
-                served, config.worker_count, config.memory, self._router.address, self._stats, time.monotonic()
+                served, config.worker_count, config.memory, self._endpoint.address, self._stats, time.monotonic()
             ),
             spawn=group.create_task,
             allowance=self._allowance,
             monitor=MonitorAt(monitor.url, monitor.token) if monitor else None,
         )
-        # The descriptor socket comes first, since a welcome sends trainers there.
-        dispatcher.descriptor_server.start_listening(
-            self._router.descriptor_socket_path, SOCKET_MODE, self._router.handed_descriptor_socket
-        )
-        self._router.start_listening(dispatcher.handle_frame)
+        self._start_listening(dispatcher, group.create_task)
         if monitor is not None:
             monitor.set_monitored_daemon(dispatcher, self._stats)
         reloader = Reloader(config, partial(self._load_config_and_streams, engine), dispatcher, engine, self._allowance)
@@ -187,6 +190,46 @@ class Daemon:
         self._announce_ready(group, dispatcher, time.monotonic() - began_s)
         return dispatcher
 
+    def _open_endpoint(self) -> FrameSender:
+        """Prepares the sockets of the endpoint, and returns what sends to its clients. Raises OSError."""
+        served, most = self._endpoint, self._allowance.max_connection_descriptors
+        if not served.is_gated:
+            self._router = Router(served.path, PRIVATE_MODE, handed=served.handed_socket, max_descriptors=most)
+            return self._router
+        own_path = served.create_gate_folder()
+        self._router = Router(own_path, PRIVATE_MODE, max_descriptors=most)
+        self._gate_keeper = GateKeeper(self._router, own_path.parent.parent, own_path)
+        return self._gate_keeper
+
+    def _start_listening(self, dispatcher: Dispatcher, spawn: SpawnTask) -> None:
+        """Serves clients from now on. Raises ConfigError."""
+        assert self._router is not None  # noqa: S101 - _open_endpoint has set it
+        keeper, served = self._gate_keeper, self._endpoint
+        own_path = served.path if keeper is None else keeper.own_path
+        handed = served.handed_descriptor_socket if keeper is None else None
+        with self._report_listen_errors():
+            # The descriptor socket comes first, since a welcome sends trainers there.
+            dispatcher.descriptor_server.start_listening(
+                endpoint.descriptor_socket_path(own_path), PRIVATE_MODE, handed
+            )
+            self._router.start_listening(dispatcher.handle_frame)
+            if keeper is not None:
+                keeper.start(served.open_public_socket(), dispatcher, spawn)
+
+    @contextmanager
+    def _report_listen_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {self._endpoint.address}: {error.strerror or error}") from error
+
+    def _close_endpoint(self) -> None:
+        if self._gate_keeper is not None:
+            self._gate_keeper.close()
+        if self._router is not None:
+            self._router.close()
+        self._endpoint.close()
+
     def _build_scheduler(self, streams: Sequence[ServedStream]) -> Scheduler:
         shapes, config = [each.stream_shape for each in streams], self._config
         return Scheduler(shapes, SchedulerLimits(config.memory, config.worker_count, self._allowance.slots))
@@ -195,7 +238,7 @@ class Daemon:
         """Reports that trainers are served now, to the log, the service manager and `on_ready`."""
         log.info(
             "daemon.ready",
-            f"serving at {self._router.address}",
+            f"serving at {self._endpoint.address}",
             pid=os.getpid(),
             workers=self._config.worker_count,
             seconds=seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
@@ -17,7 +18,6 @@ from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.monitor.batch_preview import BatchPreview
-from streamd.daemon.router import Router
 from streamd.daemon.sessions import Connection, SessionManager
 from streamd.daemon.status_builder import QueryResponder, StatusBuilder
 from streamd.daemon.streams.served_stream import ExpectedDigests, ServedStream, count_dropped_samples
@@ -45,6 +45,7 @@ from streamd.ipc.messages import (
     SlotsGone,
     Subscribe,
 )
+from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
 from streamd.scheduler.actions import (
     Action,
@@ -76,6 +77,8 @@ from streamd.scheduler.events import (
 )
 from streamd.scheduler.scheduler import Scheduler
 
+OWN_USER: Final = os.geteuid()  # of the clients that the daemon trusts
+
 SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
 
 
@@ -94,7 +97,7 @@ class Dispatcher:
         scheduler: Scheduler,
         engine: LocalEngine,
         slots: SlotStore,
-        router: Router,
+        router: FrameSender,
         stats: Numbers,
         status_builder: StatusBuilder,
         spawn: SpawnTask,
@@ -124,7 +127,6 @@ class Dispatcher:
         self._session_manager = SessionManager(
             streams,
             self.descriptor_server,
-            router.descriptor_socket_path,
             status_builder,
             allowance,
             send_to_session=self._send_to_session,
@@ -177,8 +179,8 @@ class Dispatcher:
 
     # --- events
 
-    def handle_frame(self, identity: bytes, data: bytes) -> None:
-        """Handles one frame of a client."""
+    def handle_frame(self, identity: bytes, data: bytes, user: int = OWN_USER) -> None:
+        """Handles one frame of a client, which runs as `user` (a uid)."""
         try:
             header, message = decode_client_frame(data)
         except ProtocolError as error:
@@ -257,6 +259,15 @@ class Dispatcher:
             released = session.sent - len(session.leases)
             paused = self._status_builder.is_stream_paused(connection.stream.spec.name)
             self._send_to_session(connection, Pong(session.sent, session.upto, released, connection.receipts, paused))
+
+    def adopt_lifeline(self, connection: socket.socket, secret: bytes) -> None:
+        """Takes over a trainer's lifeline from a gate, which has received its session's secret."""
+        self.descriptor_server.adopt_connection(connection, secret)
+
+    def on_client_unreachable(self, identity: bytes) -> None:
+        """Ends the session of a client behind a gate that is gone or does not read."""
+        if connection := self._connections.find_by_identity(identity):
+            self._on_session_unreachable(connection.session)
 
     # The methods of EngineListener, which documents when each is called.
 

@@ -143,15 +143,13 @@ def describe_trainer(message: Subscribe) -> SubscribedTrainer:
 class SessionManager:
     """Adds and removes connections. `send_without_session` sends to clients that have no session.
 
-    `descriptor_path` is the path of the descriptor socket, where a trainer opens the lifeline of its session. Lives on
-    the event loop.
+    Lives on the event loop.
     """
 
     def __init__(
         self,
         streams: Mapping[str, ServedStream],
         descriptor_server: DescriptorServer,
-        descriptor_path: str,
         status_builder: StatusBuilder,
         allowance: DescriptorAllowance = AMPLE_ALLOWANCE,
         *,
@@ -161,7 +159,6 @@ class SessionManager:
         self.connections = Connections()
         self._streams = streams
         self._descriptor_server = descriptor_server
-        self._descriptor_path = descriptor_path
         self._status_builder = status_builder
         self._allowance = allowance
         self._send_to_session = send_to_session
@@ -279,11 +276,10 @@ class SessionManager:
         self._send_to_session(
             connection,
             Welcome(
+                secret,
                 connection.stream.spec,
                 credit,
                 connection.transport,
-                self._descriptor_path,
-                secret,
                 action.cursor,
                 action.earlier,
             ),

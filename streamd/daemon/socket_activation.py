@@ -56,28 +56,31 @@ def _read_socket_path(link: socket.socket) -> Path:
     if not isinstance(address, str) or not address.startswith("/"):
         raise ConfigError(
             f"a socket was handed over that has no path ({link.family.name}): a socket unit of streamd has "
-            "ListenStream=PATH and ListenSequentialPacket=PATH.fd"
+            "ListenStream=PATH"
         )
     return Path(address)
 
 
 def choose_endpoint_sockets(
     handed_sockets: HandedSockets, endpoint_path: Path, descriptor_path: Path
-) -> tuple[socket.socket, socket.socket] | None:
-    """Returns the two sockets of an endpoint; None when none were handed over. Raises ConfigError for other sockets."""
+) -> tuple[socket.socket | None, socket.socket | None]:
+    """Returns the socket of an endpoint and its descriptor socket, each None if it was not handed over.
+
+    A socket that others than the daemon's user may connect to needs no descriptor socket beside it. Raises ConfigError
+    for other sockets.
+    """
     if not handed_sockets:
-        return None
+        return None, None
     stream, packets = handed_sockets.get(endpoint_path), handed_sockets.get(descriptor_path)
-    if len(handed_sockets) != 2 or stream is None or packets is None:  # noqa: PLR2004 - the two just named
+    if stream is None or len(handed_sockets) != 1 + (packets is not None):
         raise ConfigError(
             f"the service manager hands over {', '.join(map(str, sorted(handed_sockets)))}, while this configuration "
-            f"listens on {endpoint_path}: leave `listen:` out, or give the socket unit ListenStream={endpoint_path} "
-            f"and ListenSequentialPacket={descriptor_path}"
+            f"listens on {endpoint_path}: leave `listen:` out, or give the socket unit ListenStream={endpoint_path}"
         )
     for link, kind, setting in (
         (stream, socket.SOCK_STREAM, "ListenStream"),
         (packets, socket.SOCK_SEQPACKET, "ListenSequentialPacket"),
     ):
-        if link.type != kind:
+        if link is not None and link.type != kind:
             raise ConfigError(f"{link.getsockname()} is handed over as {link.type.name}: it must be a {setting}=")
     return stream, packets

@@ -19,6 +19,9 @@ PYTHON_REMEDY: Final = f'{_START_REMEDY}: connect("/path/to/streamd.sock"), or $
 _SUGGESTED: Final = 3
 _MAX_VALUE_CHARS: Final = 60  # of a wrong argument in a message
 SOCKET_NAME: Final = "streamd.sock"
+_GATES: Final = ".d"  # the suffix of the folder with the sockets that the door at a path refers to
+_OWN_SOCKET: Final = "own/s"  # in that folder: served by the daemon itself, for its own user
+_OTHERS_MAY_CONNECT: Final = 0o022  # permission bits of a socket; those of the group also bound an ACL
 
 
 def default_socket_paths() -> list[Path]:
@@ -114,12 +117,12 @@ def _suggest_sockets(path: Path) -> str:
 
 
 def _list_sockets(folder: Path) -> list[Path]:
-    """Returns the daemons' sockets in a folder, each with its descriptor socket beside it; none if it is unreadable."""
+    """Returns the daemons' sockets in a folder; none if it is unreadable."""
     try:
         names = {each.name for each in folder.iterdir()}
     except OSError:
         return []
-    return [folder / name for name in sorted(names) if f"{name}{_DESCRIPTORS}" in names]
+    return [folder / name for name in sorted(names) if names & {f"{name}{_DESCRIPTORS}", f"{name}{_GATES}"}]
 
 
 def check_endpoint(endpoint: str) -> None:
@@ -161,6 +164,26 @@ def socket_path(endpoint: str) -> Path:
     return Path(endpoint.removeprefix(_IPC))
 
 
-def descriptor_socket_path(endpoint: str) -> str:
-    """Returns the path of the descriptor socket beside an ipc:// endpoint."""
-    return f"{socket_path(endpoint)}{_DESCRIPTORS}"
+def descriptor_socket_path(path: Path | str) -> str:
+    """Returns the path of the descriptor socket beside a socket that is served."""
+    return f"{path}{_DESCRIPTORS}"
+
+
+def fits_socket_path(path: Path) -> bool:
+    """Whether a path is short enough for a socket that is served, with its descriptor socket beside it."""
+    return len(os.fsencode(path)) <= _MAX_PATH_BYTES
+
+
+def gate_folder(path: Path) -> Path:
+    """Returns the folder with the sockets to which the door at `path` refers its clients."""
+    return Path(f"{path}{_GATES}")
+
+
+def own_socket_path(folder: Path) -> Path:
+    """Returns the path of the socket for the daemon's own user, in a gate folder."""
+    return folder / _OWN_SOCKET
+
+
+def is_open_to_others(mode: int) -> bool:
+    """Whether a socket with these permission bits lets users connect that do not own it, with root left aside."""
+    return bool(mode & _OTHERS_MAY_CONNECT)

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import logging
 import os
 import socket
 import struct
+import termios
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +43,7 @@ _REST_S: Final = 1.0
 @dataclass(slots=True)
 class _TrainerLink:
     link: socket.socket
+    user: int  # the uid of the process that made the connection
     pidfd: int | None = None
     session: int | None = None
     is_over: bool = False  # the session has ended: the link carries only reports on its leases
@@ -66,14 +70,20 @@ class DescriptorServer:
 
     All methods and callbacks run on the event loop; none of them blocks. `open_slot` returns a new descriptor of a
     slot, None if the slot is gone, and may raise OSError. At most `max_links` connections are open at a time.
+    `measure_pause_s(user, took_s)` returns how long a user's messages must wait after one that took so long.
     """
 
     def __init__(
-        self, open_slot: Callable[[int], int | None], callbacks: LifelineCallbacks, max_links: int = 2 * MAX_SESSIONS
+        self,
+        open_slot: Callable[[int], int | None],
+        callbacks: LifelineCallbacks,
+        max_links: int = 2 * MAX_SESSIONS,
+        measure_pause_s: Callable[[int, float], float] = lambda _user, _took_s: 0.0,
     ) -> None:
         self._open_slot = open_slot
         self._callbacks = callbacks
         self._max_links = max_links
+        self._measure_pause_s = measure_pause_s
         self._secrets: dict[bytes, int] = {}
         self._links: dict[int, _TrainerLink] = {}  # by the descriptor of the connection
         self._listening_socket: socket.socket | None = None
@@ -81,7 +91,7 @@ class DescriptorServer:
 
     def start_listening(self, path: str, mode: int, inherited: socket.socket | None = None) -> None:
         """Listens at `path`, on a new socket with permission bits `mode` or on an `inherited` one. Raises OSError."""
-        self._listening_socket = listener = inherited or _bind_socket(path, mode)
+        self._listening_socket = listener = inherited or bind_descriptor_socket(path, mode)
         self._open_spare_descriptor()
         asyncio.get_running_loop().add_reader(listener, self._accept_connection)
 
@@ -136,16 +146,27 @@ class DescriptorServer:
         except OSError as error:
             self._pause_listening(error)
             return
+        lifeline = self._add_link(link)
+        if lifeline is not None:
+            asyncio.get_running_loop().call_later(PAIR_S, self._close_if_unpaired, link.fileno(), lifeline)
+
+    def adopt_connection(self, link: socket.socket, secret: bytes) -> None:
+        """Takes over a connection on which a gate has received a session's secret."""
+        lifeline = self._add_link(link)
+        if lifeline is not None:
+            self._pair_with_session(link.fileno(), lifeline, secret)
+
+    def _add_link(self, link: socket.socket) -> _TrainerLink | None:
+        """Begins to read a connection. Closes it and returns None if there are too many."""
         # Unpaired connections end within PAIR_S, so there is room again soon: a client that is turned away may retry.
         if len(self._links) >= self._max_links:
             link.close()
-            return
+            return None
         link.setblocking(False)
         descriptor = link.fileno()
-        lifeline = self._links[descriptor] = _TrainerLink(link)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(descriptor, self._receive_message, descriptor)
-        loop.call_later(PAIR_S, self._close_if_unpaired, descriptor, lifeline)
+        lifeline = self._links[descriptor] = _TrainerLink(link, read_peer(link)[1])
+        asyncio.get_running_loop().add_reader(descriptor, self._receive_message, descriptor)
+        return lifeline
 
     def _close_if_unpaired(self, descriptor: int, lifeline: _TrainerLink) -> None:
         """Closes a connection that has not sent a session's secret in time, so that it takes no descriptor."""
@@ -178,6 +199,20 @@ class DescriptorServer:
             return
         except OSError:
             data = b""
+        began_s = time.perf_counter()
+        self._handle_message(descriptor, lifeline, data)
+        pause_s = self._measure_pause_s(lifeline.user, time.perf_counter() - began_s)
+        if pause_s > 0 and self._links.get(descriptor) is lifeline:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(descriptor)
+            loop.call_later(pause_s, self._resume_link, descriptor, lifeline)
+
+    def _resume_link(self, descriptor: int, lifeline: _TrainerLink) -> None:
+        """Reads a connection again after its user had to wait."""
+        if self._links.get(descriptor) is lifeline:
+            asyncio.get_running_loop().add_reader(descriptor, self._receive_message, descriptor)
+
+    def _handle_message(self, descriptor: int, lifeline: _TrainerLink, data: bytes) -> None:
         session = lifeline.session
         if not data:
             self._close_link_and_report_loss(descriptor, "its connection ended")
@@ -205,8 +240,7 @@ class DescriptorServer:
         if lifeline.session is None:
             self._close_trainer_link(descriptor)
             return
-        peer = lifeline.link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid = _CREDENTIALS.unpack(peer)[0]
+        pid = read_peer(lifeline.link)[0]
         self._callbacks.on_paired(lifeline.session, pid)
         # The end of the connection alone would not show the death of a process whose forked child keeps it open. The
         # pidfd becomes readable when the process that connected dies.
@@ -224,8 +258,11 @@ class DescriptorServer:
             )
 
     def _send_descriptor(self, descriptor: int, lifeline: _TrainerLink, slot: int) -> None:
-        # The link does not block. A client waits for each answer before its next request, so its buffer cannot be full
-        # unless it breaks the protocol: then the send fails, and the session is lost.
+        # A client waits for each answer before its next request. One that does not would collect descriptors on their
+        # way, which the kernel counts for this daemon's user: with too many of them, nobody gets one.
+        if _has_unread_bytes(lifeline.link):
+            self._close_link_and_report_loss(descriptor, "it asked for a slot before it had read the last answer")
+            return
         opened: int | None = None
         try:
             opened = self._open_slot_using_spare(slot)
@@ -278,13 +315,25 @@ class DescriptorServer:
             os.close(lifeline.pidfd)
 
 
-def _bind_socket(path: str, mode: int) -> socket.socket:
+def bind_descriptor_socket(path: str, mode: int) -> socket.socket:
+    """Returns a new descriptor socket that listens at `path`, with permission bits `mode`. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.setblocking(False)
     listener.bind(path)
     os.chmod(path, mode)  # noqa: PTH101 - beside bind, with the same string
     listener.listen(_BACKLOG)
     return listener
+
+
+def read_peer(link: socket.socket) -> tuple[int, int]:
+    """Returns the pid and the uid of the process that made a connection, as the kernel reports them."""
+    pid, user, _ = _CREDENTIALS.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, user
+
+
+def _has_unread_bytes(link: socket.socket) -> bool:
+    """Whether the other end has yet to read something that was sent to it."""
+    return bool(int.from_bytes(fcntl.ioctl(link, termios.TIOCOUTQ, bytes(4)), "little"))
 
 
 class Lifeline:

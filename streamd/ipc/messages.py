@@ -130,16 +130,16 @@ class Stats(_Message, frozen=True, tag=66):
 
 
 class Welcome(_Message, frozen=True, tag=67):
-    """The session exists. `descriptors` is the path of the descriptor socket; `secret` pairs a connection with it.
+    """The session exists. `secret` pairs it with a connection to the descriptor socket beside the endpoint.
 
-    `cursor` is where a `live` session begins. Batches held of the ended sessions `earlier` count within the credit.
+    The secret comes first, where a gate finds it. `cursor` is where a `live` session begins. Batches held of the ended
+    sessions `earlier` count within the credit.
     """
 
+    secret: bytes
     spec: StreamSpec
     credit: int
     transport: Transport
-    descriptors: str
-    secret: bytes
     cursor: Cursor | None = None
     earlier: tuple[int, ...] = ()
 

@@ -17,7 +17,11 @@ from typing import Final
 from streamd.config.schema import Config
 from streamd.core.text import escape_unprintable
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
-from streamd.daemon.router import build_endpoint_lock_path, build_folder_endpoint_error, build_unusable_endpoint_error
+from streamd.daemon.served_endpoint import (
+    build_endpoint_lock_path,
+    build_folder_endpoint_error,
+    build_unusable_endpoint_error,
+)
 from streamd.daemon.start_libraries import import_monitor
 from streamd.daemon.streams.catalog import build_unusable_state_error, find_state_directory
 from streamd.daemon.streams.manifest_locks import find_lock_holders

@@ -1,0 +1,261 @@
+"""Starts the door and the gates, and passes their frames to the dispatcher. No client reaches the daemon by itself.
+
+The door is started when the first client knocks at the path, and the gate of a user when the door asks for it. Each is
+started again when it is needed after its end. A user that makes its gate end again and again waits longer each time;
+other users do not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from streamd.core import log
+from streamd.daemon.gate_process import GateProcess
+from streamd.ipc.record_link import USER, RecordKind, split_client_frame
+from streamd.ipc.router import FrameSender
+from streamd.limits import (
+    GATE_RESTART_MAX_S,
+    GATE_RESTART_S,
+    GATE_SOUND_S,
+    GATE_START_S,
+    MAX_GATES,
+)
+
+_IDENTITY: Final = struct.Struct("<cI")  # how a gate's clients are told from the own ones: a mark, the gate's number
+_MARK: Final = b"g"  # the identities that a ROUTER makes begin with a zero
+_NAME_BYTES: Final = 16  # of the secret name of a gate's folder
+
+SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class GateListener(Protocol):
+    """Receives what the gates pass on. All calls come on the event loop."""
+
+    def handle_frame(self, identity: bytes, data: bytes, user: int) -> None:
+        """Handles one frame of a client of `user`."""
+
+    def adopt_lifeline(self, connection: socket.socket, secret: bytes) -> None:
+        """Takes over a trainer's lifeline, which has sent its session's secret."""
+
+    def on_client_unreachable(self, identity: bytes) -> None:
+        """A client is gone or does not read, and loses what was sent to it."""
+
+
+@dataclass(slots=True)
+class _UserGate:
+    """The gate of a user, and when it may be started again after its end."""
+
+    user: int
+    number: int
+    process: GateProcess | None = None
+    path: Path | None = None
+    is_ready: bool = False
+    pause_s: float = 0.0
+    next_start_s: float = 0.0
+
+
+class GateKeeper:
+    """The door at the public path, and the gates behind it. Sends frames to all clients, also to those without a gate.
+
+    `router` serves the clients of the daemon's own user at `own_path`. `most_gates` is how many users can have a gate
+    at a time. Lives on the event loop.
+    """
+
+    def __init__(
+        self,
+        router: FrameSender,
+        folder: Path,
+        own_path: Path,
+        *,
+        measure_pause_s: Callable[[int, float], float] = lambda _user, _took_s: 0.0,
+        most_gates: int = MAX_GATES,
+    ) -> None:
+        self._router = router
+        self._folder = folder
+        self.own_path = own_path
+        self._measure_pause_s = measure_pause_s
+        self._most_gates = most_gates
+        self._gates: dict[int, _UserGate] = {}  # by user
+        self._by_number: dict[int, _UserGate] = {}
+        self._door: GateProcess | None = None
+        self._knocks: socket.socket | None = None
+        self._listener: GateListener | None = None
+        self._spawn: SpawnTask | None = None
+
+    def start(self, knocks: socket.socket, listener: GateListener, spawn: SpawnTask) -> None:
+        """Waits for the first client at the listening socket `knocks`, and starts the door then."""
+        self._knocks, self._listener, self._spawn = knocks, listener, spawn
+        self._watch_for_knock()
+
+    def close(self) -> None:
+        """Stops waiting for clients, and ends the door and all gates."""
+        if self._knocks is not None:
+            asyncio.get_running_loop().remove_reader(self._knocks)
+            self._knocks.close()
+            self._knocks = None
+        for process in (self._door, *(gate.process for gate in self._gates.values())):
+            if process is not None:
+                process.kill()
+
+    def list_pids(self) -> list[int]:
+        """Returns the processes of the door and the gates."""
+        processes = (self._door, *(gate.process for gate in self._gates.values()))
+        return [process.pid for process in processes if process is not None]
+
+    def find_user(self, identity: bytes) -> int:
+        """Returns the user (uid) of a client."""
+        gate = self._find_gate(identity)
+        return gate.user if gate is not None else os.geteuid()
+
+    def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
+        """Sends to one client, and never waits. False when its gate is gone; a client that is gone is reported later.
+
+        Clients behind a gate get no pixels from the daemon: their gate appends them.
+        """
+        if identity[:1] != _MARK:
+            return self._router.send_frame(identity, data, pixels)
+        gate = self._find_gate(identity)
+        if gate is None or gate.process is None or pixels is not None:
+            return False
+        return gate.process.send_frame(identity[_IDENTITY.size :], data)
+
+    def _find_gate(self, identity: bytes) -> _UserGate | None:
+        if identity[:1] != _MARK:
+            return None
+        return self._by_number.get(_IDENTITY.unpack_from(identity)[1])
+
+    # --- the door
+
+    def _watch_for_knock(self) -> None:
+        # The socket is only watched, never read: the door accepts the clients that wait there.
+        if self._knocks is not None:
+            asyncio.get_running_loop().add_reader(self._knocks, self._start_door)
+
+    def _start_door(self) -> None:
+        if self._knocks is not None and self._spawn is not None:
+            asyncio.get_running_loop().remove_reader(self._knocks)
+            self._spawn(self._run_door(self._knocks))
+
+    async def _run_door(self, knocks: socket.socket) -> None:
+        """Runs the door until it ends, and then waits for the next client."""
+        self._door = door = GateProcess(self._handle_door_record)
+        try:
+            await door.start("door", {"own_user": os.geteuid(), "own_path": str(self.own_path)}, knocks)
+            for gate in self._gates.values():
+                self._refer_user(gate)
+            ending = await door.wait_until_ended()
+        except OSError as error:
+            ending = f"it cannot be started: {error.strerror}"
+        finally:
+            door.kill()
+            self._door = None
+        if self._knocks is not None:
+            log.warning("gate.ended", f"the door has ended ({ending}); it is started again for the next client")
+            await asyncio.sleep(GATE_RESTART_S)
+            self._watch_for_knock()
+
+    def _handle_door_record(self, kind: RecordKind, body: bytes) -> None:
+        if kind is RecordKind.WANTED:
+            self._open_gate(USER.unpack(body)[0])
+
+    def _refer_user(self, gate: _UserGate) -> None:
+        """Tells the door where to send a user's clients; without a path, to send them away."""
+        path = os.fsencode(gate.path) if gate.is_ready and gate.path is not None else b""
+        if self._door is not None:
+            self._door.send_record(RecordKind.REFERRAL, USER.pack(gate.user) + path)
+
+    # --- gates
+
+    def _open_gate(self, user: int) -> None:
+        """Starts the gate of a user, unless it runs, or too many others do."""
+        gate = self._gates.get(user)
+        if gate is None:
+            if len(self._gates) >= self._most_gates and not self._forget_idle_gate():
+                log.warning(
+                    "session.refused",
+                    f"no gate for user {user}: {self._most_gates} users have one, which is the limit",
+                )
+                self._refer_user(_UserGate(user, 0))
+                return
+            gate = self._gates[user] = _UserGate(user, self._choose_number())
+            self._by_number[gate.number] = gate
+        if gate.process is None and time.monotonic() >= gate.next_start_s and self._spawn is not None:
+            gate.process = GateProcess(
+                lambda kind, body: self._handle_gate_record(gate, kind, body),
+                lambda connection, secret: self._adopt_lifeline(gate, connection, secret),
+                lambda took_s: self._measure_pause_s(user, took_s),
+            )
+            self._spawn(self._run_gate(gate, gate.process))
+        elif gate.process is None or gate.is_ready:
+            self._refer_user(gate)
+
+    def _choose_number(self) -> int:
+        return next(number for number in range(1, self._most_gates + 2) if number not in self._by_number)
+
+    def _forget_idle_gate(self) -> bool:
+        """Forgets a user whose gate has ended; returns whether there was one."""
+        idle = next((gate for gate in self._gates.values() if gate.process is None), None)
+        if idle is not None:
+            del self._gates[idle.user], self._by_number[idle.number]
+        return idle is not None
+
+    async def _run_gate(self, gate: _UserGate, process: GateProcess) -> None:
+        """Runs the gate of a user until it ends."""
+        began_s = time.monotonic()
+        folder = self._folder / secrets.token_urlsafe(_NAME_BYTES)
+        gate.path = folder / "s"
+        late = asyncio.get_running_loop().call_later(GATE_START_S, self._end_unready_gate, gate, process)
+        try:
+            await process.start("user", {"user": gate.user, "folder": str(folder)})
+            ending = await process.wait_until_ended()
+        except OSError as error:
+            ending = f"it cannot be started: {error.strerror}"
+        finally:
+            process.kill()
+            late.cancel()
+            gate.process, gate.is_ready = None, False
+        ended_s = time.monotonic()
+        is_sound = ended_s - began_s >= GATE_SOUND_S or ending == "exit status 0"
+        gate.pause_s = 0.0 if is_sound else min(GATE_RESTART_MAX_S, max(GATE_RESTART_S, 2 * gate.pause_s))
+        gate.next_start_s = ended_s + gate.pause_s
+        self._refer_user(gate)
+        note = log.info if is_sound else log.warning
+        note("gate.ended", f"the gate of user {gate.user} has ended: {ending}", user=gate.user, pause_s=gate.pause_s)
+
+    def _end_unready_gate(self, gate: _UserGate, process: GateProcess) -> None:
+        if gate.process is process and not gate.is_ready:
+            process.kill()
+
+    def _handle_gate_record(self, gate: _UserGate, kind: RecordKind, body: bytes) -> None:
+        listener = self._listener
+        if listener is None:
+            return
+        match kind:
+            case RecordKind.FRAME:
+                identity, frame = split_client_frame(body)
+                listener.handle_frame(_IDENTITY.pack(_MARK, gate.number) + identity, frame, gate.user)
+            case RecordKind.UNREACHABLE:
+                listener.on_client_unreachable(_IDENTITY.pack(_MARK, gate.number) + body)
+            case RecordKind.READY:
+                gate.is_ready = True
+                self._refer_user(gate)
+            case RecordKind.LOG:
+                log.warning("session.refused", f"user {gate.user}: {json.loads(body)}", user=gate.user)
+            case _:
+                pass
+
+    def _adopt_lifeline(self, gate: _UserGate, connection: socket.socket, secret: bytes) -> None:
+        if self._listener is not None and gate.process is not None:
+            self._listener.adopt_lifeline(connection, secret)
+        else:
+            connection.close()

@@ -1,0 +1,41 @@
+"""The entry point of the door and of a gate: `python -m streamd.gate door LINK DESCRIPTORS LISTENER`, or `user`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import sys
+
+from streamd.gate import door, user_gate
+from streamd.ipc.parent_death import die_with_parent, raise_oom_score
+from streamd.ipc.standard_files import fill_closed_standard_descriptors
+from streamd.limits import GATE_DATA_BYTES
+
+
+def _limit_process() -> None:
+    """Bounds what clients can make this process take, and leaves no dump of its memory."""
+    resource.setrlimit(resource.RLIMIT_DATA, (GATE_DATA_BYTES, GATE_DATA_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # it ends with the daemon, which drains its trainers through it
+    raise_oom_score()
+
+
+def main() -> None:
+    """Runs the process until the daemon's end of its link closes."""
+    fill_closed_standard_descriptors()
+    die_with_parent(os.getppid())
+    _limit_process()
+    role, *descriptors = sys.argv[1:]
+    link, passed, *inherited = (socket.socket(fileno=int(each)) for each in descriptors)
+    for each in (link, passed, *inherited):
+        each.set_inheritable(False)
+        each.setblocking(False)
+    asyncio.run(door.run_door(link, inherited[0]) if role == "door" else user_gate.run_gate(link, passed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The door: accepts clients at the public path, and refers each to the socket that serves its user.
+
+It reads nothing from a client. It asks the kernel for the client's user, writes one line with a path, and closes the
+connection. If the user's gate has yet to start, the client waits; a client that is sent away reads the end alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections import deque
+from typing import Final
+
+from streamd.ipc.fd_passing import read_peer
+from streamd.ipc.record_link import USER, LinkCallbacks, RecordKind, RecordLink
+from streamd.ipc.referral import encode_referral
+from streamd.limits import DOOR_WAITING
+
+_ROOT: Final = 0
+_REST_S: Final = 0.1  # without accepting, after descriptors or memory ran out
+
+
+class Door:
+    """Accepts clients at `knocks`. `link` asks the daemon for the gates of users. Lives on the event loop."""
+
+    def __init__(self, knocks: socket.socket) -> None:
+        self._knocks = knocks
+        self._link: RecordLink | None = None
+        self._paths: dict[int, bytes] = {}  # of users whose clients can be referred at once
+        self._waiting: deque[tuple[int, socket.socket]] = deque()  # with their users, the oldest first
+        self._ended = asyncio.Event()
+
+    async def run(self, end: socket.socket) -> None:
+        """Serves until the daemon's end of the link closes."""
+        self._link = await RecordLink.open(end, LinkCallbacks(self._handle_record, self._ended.set))
+        await self._ended.wait()
+
+    def _handle_record(self, kind: RecordKind, body: bytes) -> None:
+        if kind is RecordKind.SETTINGS:
+            settings = json.loads(body)
+            path = os.fsencode(settings["own_path"])
+            self._paths |= {_ROOT: path, settings["own_user"]: path}
+            asyncio.get_running_loop().add_reader(self._knocks, self._accept_client)
+        elif kind is RecordKind.REFERRAL:
+            (user,) = USER.unpack_from(body)
+            self._set_path(user, body[USER.size :])
+
+    def _set_path(self, user: int, path: bytes) -> None:
+        """Answers the waiting clients of a user. Without a path they are sent away, and try again later."""
+        if path:
+            self._paths[user] = path
+        else:
+            self._paths.pop(user, None)
+        waiting, self._waiting = self._waiting, deque()
+        for each, client in waiting:
+            if each == user:
+                _answer_client(client, path)
+            else:
+                self._waiting.append((each, client))
+
+    def _accept_client(self) -> None:
+        try:
+            client, _ = self._knocks.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError:
+            self._rest()
+            return
+        client.setblocking(False)
+        user = read_peer(client)[1]
+        if path := self._paths.get(user):
+            _answer_client(client, path)
+        elif self._link is not None:
+            self._link.send_record(RecordKind.WANTED, USER.pack(user))
+            self._waiting.append((user, client))
+            if len(self._waiting) > DOOR_WAITING:
+                self._send_away_one()
+
+    def _send_away_one(self) -> None:
+        """Sends away the oldest client of the user that has the most waiting ones."""
+        users = [user for user, _ in self._waiting]
+        crowd = max(users, key=users.count)
+        place = users.index(crowd)
+        _answer_client(self._waiting[place][1], b"")
+        del self._waiting[place]
+
+    def _rest(self) -> None:
+        """Stops accepting for a moment. The listener stays readable, and its reader would spin."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._knocks)
+        loop.call_later(_REST_S, loop.add_reader, self._knocks, self._accept_client)
+
+
+def _answer_client(client: socket.socket, path: bytes) -> None:
+    """Sends a client the path, if there is one, and closes its connection."""
+    try:
+        if path:
+            client.send(encode_referral(path))  # the buffer of a new connection has room for a line
+    except OSError:
+        pass  # the client is gone
+    finally:
+        client.close()
+
+
+async def run_door(end: socket.socket, knocks: socket.socket) -> None:
+    """Runs the door of one daemon until the daemon ends."""
+    await Door(knocks).run(end)

@@ -1,0 +1,158 @@
+"""A link between the daemon and its gates: records of a kind and a body, over one end of a stream socket pair.
+
+A record is its length, its kind, and its body. The body of a frame begins with the client's identity, after one byte
+with its length. Descriptors go over a second socket pair, since a stream cannot keep them beside their record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, cast
+
+from streamd.limits import LINK_TURN_S
+
+_HEAD: Final = struct.Struct("<IB")  # bytes of the body, kind
+USER: Final = struct.Struct("<I")  # a uid
+
+
+class RecordKind(IntEnum):
+    """What a record says. D: sent by the daemon; G: by a gate of one user; O: by the door."""
+
+    FRAME = 1  # D, G: identity and frame, to or from a client
+    UNREACHABLE = 2  # G: identity of a client that cannot be reached, or does not read
+    SETTINGS = 3  # D: what the process serves, as JSON; the first record
+    READY = 4  # G: clients can connect now
+    WANTED = 5  # O: uid of a user whose process has knocked
+    REFERRAL = 6  # D: uid, and the path of the socket that serves this user; without a path, there is none now
+    LOG = 7  # G, O: an event for the daemon's log, as JSON
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCallbacks:
+    """A link's callbacks, which run on the event loop.
+
+    `on_record(kind, body)` handles a record. `on_closed()` is called when the other end is gone. `measure_pause_s`
+    gets the time that records took, and returns how long the next ones must wait. `on_full(is_full)` tells that the
+    other end does not keep up, or does so again.
+    """
+
+    on_record: Callable[[RecordKind, bytes], None]
+    on_closed: Callable[[], None]
+    measure_pause_s: Callable[[float], float] = lambda _took_s: 0.0
+    on_full: Callable[[bool], None] = lambda _is_full: None
+
+
+class RecordLink(asyncio.Protocol):
+    """One end of a link. Lives on the event loop.
+
+    Records are handled for LINK_TURN_S at a time. Between two turns the loop serves others, and what the other end
+    sends waits in the kernel.
+    """
+
+    def __init__(self, callbacks: LinkCallbacks) -> None:
+        self._callbacks = callbacks
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._at = 0  # where the first unhandled record begins
+        self._turn: asyncio.Handle | None = None  # the next turn, while records wait for it
+
+    @classmethod
+    async def open(cls, end: socket.socket, callbacks: LinkCallbacks) -> RecordLink:
+        """Begins to read one end of a socket pair, which the link closes."""
+        loop = asyncio.get_running_loop()
+        _, link = await loop.create_connection(lambda: cls(callbacks), sock=end)
+        return link
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the other end has not taken yet, beyond the kernel's buffer."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    @property
+    def is_closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def send_record(self, kind: RecordKind, body: bytes = b"") -> None:
+        """Sends a record, or queues it. A link whose other end is gone drops it."""
+        if self._transport is not None:
+            self._transport.write(_HEAD.pack(len(body), kind) + body)
+
+    def send_frame(self, identity: bytes, frame: bytes) -> None:
+        """Sends a client's frame, or one for a client."""
+        self.send_record(RecordKind.FRAME, bytes((len(identity),)) + identity + frame)
+
+    def close(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if self._turn is None:
+            self._handle_records()
+
+    def eof_received(self) -> bool:
+        return False  # the transport closes itself
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del error
+        self._transport = None
+        if self._turn is not None:
+            self._turn.cancel()
+        self._callbacks.on_closed()
+
+    def pause_writing(self) -> None:
+        self._callbacks.on_full(True)
+
+    def resume_writing(self) -> None:
+        self._callbacks.on_full(False)
+
+    def _handle_records(self) -> None:
+        """Handles records for one turn. The rest waits for the next one, and nothing more is read until then."""
+        loop = asyncio.get_running_loop()
+        was_waiting, self._turn = self._turn is not None, None
+        began_s = loop.time()
+        while (took_s := loop.time() - began_s) < LINK_TURN_S and (record := self._take_record()) is not None:
+            self._callbacks.on_record(*record)
+            if self.is_closed:
+                return
+        pause_s = self._callbacks.measure_pause_s(took_s)
+        if self._transport is None or (pause_s <= 0 and not self._has_record()):
+            if was_waiting and self._transport is not None:
+                self._transport.resume_reading()
+            return
+        self._turn = loop.call_later(pause_s, self._handle_records)
+        if not was_waiting:
+            self._transport.pause_reading()
+
+    def _has_record(self) -> bool:
+        left = len(self._received) - self._at
+        return left >= _HEAD.size and left >= _HEAD.size + int(_HEAD.unpack_from(self._received, self._at)[0])
+
+    def _take_record(self) -> tuple[RecordKind, bytes] | None:
+        if not self._has_record():
+            # What was handled is dropped once a turn and not at each record, which would move the rest every time.
+            del self._received[: self._at]
+            self._at = 0
+            return None
+        size, kind = _HEAD.unpack_from(self._received, self._at)
+        begin = self._at + _HEAD.size
+        self._at = begin + size
+        return RecordKind(kind), bytes(memoryview(self._received)[begin : self._at])
+
+
+def split_client_frame(body: bytes) -> tuple[bytes, bytes]:
+    """Returns identity and frame of a FRAME record's body."""
+    end = 1 + body[0]
+    return body[1:end], body[end:]
